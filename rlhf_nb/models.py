@@ -190,17 +190,25 @@ def _head_is_all(
         _asked[model] = torch.equal(head(states), logits)
     return _asked[model]
 
+# %% ../nbs/04_models.ipynb #_Tempered
+class _Tempered(nn.Module): # logits as they are sampled from at a temperature
+    def __init__(self, head, temperature):
+        super().__init__()
+        self.head, self.temperature = head, temperature
+    def forward(self, states): return self.head(states) / self.temperature
+
 # %% ../nbs/04_models.ipynb #_asked_rows
-def _asked_rows(model, x:Seqs, mask, budget_mb, with_entropy):
+def _asked_rows(model, x:Seqs, mask, budget_mb, with_entropy, temperature):
     "Log-prob and entropy (n each) of the n tokens where `mask` is True."
+    def warm(head): return head if temperature == 1 else _Tempered(head, temperature)
     lm = plain(model)
     inputs = dict(input_ids=x.ids, attention_mask=x.attention_mask.long(),
                   use_cache=False)
     if not _head_is_all(lm, x.ids):
         logits = before(lm(**inputs).logits)[mask]                            # (n v)
-        return rows_logprobs(nn.Identity(), logits, x.ids[mask], with_entropy)
+        return rows_logprobs(warm(nn.Identity()), logits, x.ids[mask], with_entropy)
     states = before(lm.base_model(**inputs).last_hidden_state)[mask]          # (n d)
-    head, row_mb = lm.get_output_embeddings(), lm.config.vocab_size * 4 / 2**20
+    head, row_mb = warm(lm.get_output_embeddings()), lm.config.vocab_size * 4 / 2**20
     if len(states) * row_mb <= budget_mb:
         return rows_logprobs(head, states, x.ids[mask], with_entropy)
     chunk = max(1, int(budget_mb / row_mb / 2))         # two such tensors at one time
@@ -212,12 +220,16 @@ def logprobs_and_entropy(
     seqs:Seqs,            # b rows
     budget_mb:float=64.,  # logits larger than this are made in chunks
     with_entropy:bool=True,
+    temperature:float=1., # the logits are divided by it, as in sampling
 )->tuple[Tensor, Tensor]: # (b t) log-prob, (b t) entropy; 0 outside the response
     "How readily the model says each response token, and how undecided it was."
+    if not temperature > 0: raise ValueError(
+        f"a log-prob needs a temperature above 0, got {temperature}: greedy decoding "
+        "draws nothing, so nothing has a chance")
     x = seqs.to(next(model.parameters()).device)
     mask = x.response_mask.clone()
     mask[:, 0] = False                          # nothing stands before the first token
-    asked = _asked_rows(model, x, mask, budget_mb, with_entropy)
+    asked = _asked_rows(model, x, mask, budget_mb, with_entropy, temperature)
     place = lambda n: torch.zeros(mask.shape, dtype=n.dtype, device=n.device
                                   ).masked_scatter(mask, n)
     return tuple(None if n is None else place(n) for n in asked)
@@ -227,9 +239,10 @@ def logprobs(
     model:nn.Module,     # a causal language model
     seqs:Seqs,           # b rows
     budget_mb:float=64., # logits larger than this are made in chunks
+    temperature:float=1., # the logits are divided by it, as in sampling
 )->Tensor:               # (b t) entry i speaks of token i; 0 outside the response
     "How readily the model says each response token, given those before it."
-    return logprobs_and_entropy(model, seqs, budget_mb, with_entropy=False)[0]
+    return logprobs_and_entropy(model, seqs, budget_mb, False, temperature)[0]
 
 # %% ../nbs/04_models.ipynb #frozen
 def frozen(model:nn.Module)->nn.Module:

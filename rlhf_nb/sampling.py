@@ -255,6 +255,13 @@ def in_batches(
         parts = [F.pad(x, (0, seqs.ids.shape[1] - x.shape[1])) for x in parts]
     return torch.cat(parts)[order.argsort().to(parts[0].device)]
 
+# %% ../nbs/05_sampling.ipynb #_reference_logprobs
+def _reference_logprobs(policy, ref, seqs, how, batch_size): # (b t)
+    def score(part): return logprobs(ref, part, temperature=how.temperature or 1.)
+    off = ref is policy and hasattr(policy, "disable_adapter")
+    with reference(policy) if off else nullcontext(), as_eval(ref):
+        return in_batches(score, seqs, batch_size)
+
 # %% ../nbs/05_sampling.ipynb #collect
 @torch.no_grad()
 def collect(
@@ -271,12 +278,10 @@ def collect(
     "Let the policy answer, and note all that a method will ask for."
     repeated = [prompt for prompt in prompts for _ in range(k)]
     seqs, logp = generate_many(policy, repeated, tokenizer, how, gen, batch_size)
-    off = ref is policy and hasattr(policy, "disable_adapter")
-    with reference(policy) if off else nullcontext(), as_eval(ref):
-        ref_logp = in_batches(lambda part: logprobs(ref, part), seqs, batch_size)
+    ref_logp = _reference_logprobs(policy, ref, seqs, how, batch_size)
     group = torch.arange(len(prompts)).repeat_interleave(k).to(logp.device)
     reward = torch.as_tensor(reward_fn(seqs), dtype=torch.float32).to(logp.device)
     if reward.shape != group.shape: raise ValueError(
-        f"reward_fn must give one number per row, shape {tuple(group.shape)}, got "
+        f"reward_fn must give one number per row, {tuple(group.shape)}, got "
         f"{tuple(reward.shape)}: sum over tokens, or squeeze")
     return Rollout(seqs, group, logp, ref_logp.to(logp), reward)
