@@ -142,7 +142,7 @@ def test_rewards_cut_empty_and_k3():
     row = rollout_metrics(roll, PPO(beta=.2), WORLD.eos)
     assert_close(row["objective/kl"], (1. + 1.5 + 0) / 3)
     assert_close(row["objective/rlhf_reward"], 4 - .2 * 2.5 / 3)
-    assert_close(row["val/eos_share"], 1 / 3)
+    assert row["val/num_eos_tokens"] == 1
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

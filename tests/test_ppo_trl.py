@@ -1,0 +1,144 @@
+"""The same tensors through TRL's PPO trainer and through ours; skipped where TRL has no PPO (after 1.12).
+
+One update of TRL's trainer runs on tiny models whose answers end at different places. What it saw (answers) and
+what it made of them (rewards, advantages, losses, gradients) is caught on the way and compared. We differ on
+purpose in two things: our score stands at eos (`score_after_eos` reproduces theirs) and our whitening
+divides by the population's std (theirs, by the sample's, is put in its place here).
+"""
+from types import SimpleNamespace
+import pytest
+import torch
+from torch.testing import assert_close
+import rlhf_nb.ppo as ours
+from rlhf_nb.kl import kl_k1, kl_k3
+from rlhf_nb.models import ScalarModel, logprobs
+from rlhf_nb.ppo import PPO, ActorCritic, experience, ppo_loss, shaped_rewards
+from rlhf_nb.reward import pooled
+from rlhf_nb.tokens import Rollout, Seqs, masked_mean, masked_whiten
+
+theirs = pytest.importorskip("trl.experimental.ppo.ppo_trainer",
+                             reason="TRL with a PPO trainer (1.12 or older) is not installed")
+datasets = pytest.importorskip("datasets")
+PAD, EOS, N, PROMPT, NEW = 0, 1, 24, 5, 12
+
+
+def make_models():
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, GPTNeoXForSequenceClassification
+    config = GPTNeoXConfig(vocab_size=11, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=64, pad_token_id=PAD, eos_token_id=EOS,
+        bos_token_id=2, num_labels=1, initializer_range=.3)
+    made = {}
+    for i, name in enumerate(("policy", "ref", "value", "reward")):
+        torch.manual_seed(i)
+        kind = GPTNeoXForSequenceClassification if i > 1 else GPTNeoXForCausalLM
+        made[name] = kind(config).eval()
+        if i > 1: continue
+        with torch.no_grad():                    # never say <pad>
+            made[name].base_model.final_layer_norm.bias[0] = 5.
+            head = made[name].get_output_embeddings().weight
+            head[:, 0], head[PAD] = 0., 0.
+            head[PAD, 0] = -8.
+    return SimpleNamespace(**made)
+
+
+def make_tokenizer():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+    words = {"<pad>": PAD, "<eos>": EOS, "<bos>": 2, **{f"w{i}": i for i in range(3, 11)}}
+    core = Tokenizer(models.WordLevel(words, unk_token="w3"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", eos_token="<eos>",
+                                   bos_token="<bos>", padding_side="left")
+
+
+class Caught(Exception): pass
+
+
+def run_theirs(m, folder, monkeypatch, **settings):
+    "One rollout and one backward pass of TRL's trainer; what it saw and made."
+    seen = dict(whitened=[])
+    real_generation, real_whiten = theirs.batch_generation, theirs.masked_whiten
+    def generation(*args, **kwargs):
+        answers, logits = real_generation(*args, **kwargs)
+        seen["answers"] = answers.clone()
+        return answers, logits
+    def whiten(x, mask, shift_mean=True):
+        seen["whitened"].append((x.clone(), mask.clone(), real_whiten(x, mask, shift_mean)))
+        return seen["whitened"][-1][2]
+    monkeypatch.setattr(theirs, "batch_generation", generation)
+    monkeypatch.setattr(theirs, "masked_whiten", whiten)
+    g = torch.Generator().manual_seed(9)
+    rows = dict(input_ids=torch.randint(3, 11, (N, PROMPT), generator=g).tolist())
+    data = datasets.Dataset.from_dict(rows)
+    args = theirs.PPOConfig(output_dir=str(folder), use_cpu=True, bf16=False, report_to=[],
+        save_strategy="no", logging_strategy="no", seed=0, gradient_checkpointing=False,
+        disable_tqdm=True, per_device_train_batch_size=N, num_mini_batches=1, num_ppo_epochs=1,
+        response_length=NEW, total_episodes=N, num_sample_generations=0, stop_token="eos",
+        **settings)
+    trainer = theirs.PPOTrainer(args=args, processing_class=make_tokenizer(), model=m.policy,
+        ref_model=m.ref, reward_model=m.reward, value_model=m.value, train_dataset=data,
+        eval_dataset=data)
+    def backward(loss):
+        loss.backward()
+        seen["loss"] = loss.detach()
+        seen["grads"] = [None if p.grad is None else p.grad.clone() for p in params(m)]
+        raise Caught
+    monkeypatch.setattr(trainer.accelerator, "backward", backward)
+    with pytest.raises(Caught): trainer.train()
+    for part in (m.policy, m.value): part.zero_grad(set_to_none=True)
+    return seen
+
+
+def params(m): return [*m.policy.parameters(), *m.value.parameters()]
+
+
+def sample_std(x, mask, shift_mean=True):
+    "Our whitening with the std of a sample, n - 1 below the line."
+    n, mean = mask.sum(), masked_mean(x, mask)
+    white = masked_whiten(x, mask) * ((n - 1) / n).sqrt()
+    return white if shift_mean else (white + mean).masked_fill(~mask, 0.)
+
+
+def as_rollout(m, answers, temperature):
+    t = torch.arange(answers.shape[1])
+    n_eos_before = ((answers == EOS) & (t >= PROMPT)).long().cumsum(1) - (answers == EOS).long()
+    mask = n_eos_before <= 0
+    seqs = Seqs(answers.masked_fill(~mask, PAD), mask, mask & (t >= PROMPT))
+    with torch.no_grad():
+        logp, ref = [logprobs(x, seqs, temperature=temperature) for x in (m.policy, m.ref)]
+        score = pooled(ScalarModel(m.reward.base_model, m.reward.score), seqs)
+    return Rollout(seqs, torch.arange(N), logp, ref, score)
+
+
+@pytest.mark.parametrize("temperature,estimator,penalty", [(1., "k1", None), (.7, "k3", .5)])
+def test_trl_ppo_arithmetic(tmp_path, monkeypatch, temperature, estimator, penalty):
+    m = make_models()
+    seen = run_theirs(m, tmp_path, monkeypatch, temperature=temperature, kl_coef=.3, vf_coef=.2,
+                      gamma=.98, lam=.9, whiten_rewards=True, kl_estimator=estimator,
+                      missing_eos_penalty=penalty)
+    (rewards, _, white), (advantages, _, white_advantages) = seen["whitened"]
+    roll = as_rollout(m, seen["answers"], temperature + 1e-7)
+    lengths = roll.seqs.response_mask.sum(1)
+    assert len(set(lengths.tolist())) > 3 and lengths.max() == NEW   # some cut, most ended
+    how = PPO(n_prompts=N, beta=.3, value_weight=.2, gamma=.98, lam=.9, score_after_eos=True,
+              temperature=temperature + 1e-7, missing_eos_penalty=penalty or 0.,
+              estimator=kl_k1 if estimator == "k1" else kl_k3)
+    near = dict(rtol=2e-5, atol=2e-5)
+    assert_close(shaped_rewards(roll, how, EOS)[:, PROMPT:], rewards, **near)
+    monkeypatch.setattr(ours, "masked_whiten", sample_std)
+    how = ours.replace(how, whiten_reward=True)
+    slots = ours.reward_slots(roll.seqs.response_mask, how)
+    got = shaped_rewards(roll, how, EOS)[:, PROMPT:]
+    assert_close(got, white.masked_fill(~slots[:, PROMPT:], 0.), **near)
+    critic = ScalarModel(m.value.base_model, m.value.score)
+    head = critic.score.weight.detach().clone()
+    model = ActorCritic(m.policy, critic)                 # sets the critic's head to zero
+    with torch.no_grad(): critic.score.weight.copy_(head)
+    x = experience(model, roll, how, EOS)
+    mask = roll.seqs.response_mask[:, PROMPT:]
+    assert_close(x.advantage[:, PROMPT:], white_advantages.masked_fill(~mask, 0.), **near)
+    loss, n, _ = ppo_loss(model, x, how)
+    assert_close(loss.detach() / n, seen["loss"], **near)
+    (loss / n).backward()
+    for mine, want in zip(params(m), seen["grads"]):
+        if want is not None: assert_close(mine.grad, want, **near)
