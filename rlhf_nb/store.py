@@ -6,11 +6,11 @@ Docs: https://OWNER.github.io/rlhf-nb/store.html.md"""
 
 # %% auto #0
 __all__ = ['TOKEN', 'PARTS', 'WORDS', 'FORMAT', 'flat', 'crc', 'row_type', 'fingerprint', 'sync', 'write_whole', 'whole_folder',
-           'disk_errors', 'PairStore', 'records', 'add_bytes', 'append_rows', 'row_numbers', 'read_row', 'read_rows',
-           'read_facts', 'create_store', 'open_store']
+           'disk_code', 'disk_errors', 'PairStore', 'records', 'add_bytes', 'append_rows', 'row_numbers', 'read_row',
+           'read_rows', 'read_facts', 'create_store', 'lock_folder', 'open_store']
 
 # %% ../nbs/13b_store.ipynb #pairs_larger_than_memory
-import errno, hashlib, json, os, shutil, zlib
+import errno, hashlib, json, os, re, shutil, zlib
 from contextlib import contextmanager
 from pathlib import Path
 import numpy as np
@@ -100,11 +100,18 @@ def whole_folder(folder:str|Path): # gives the folder to write into
     os.rename(temp, folder)
     sync(folder.parent)
 
-# %% ../nbs/13b_store.ipynb #disk_errors
+# %% ../nbs/13b_store.ipynb #disk_code
 WORDS = {errno.ENOSPC: "no room is left on the disk", errno.EFBIG: "the file may not "
          "grow further", errno.EDQUOT: "your share of the disk is used up",
          errno.EROFS: "this disk is read-only", errno.EACCES: "you may not write here",
          errno.EPERM: "you may not write here"}
+
+def disk_code(e:Exception)->int:
+    "The system's number for what went wrong, out of Python, safetensors or torch."
+    if isinstance(e, OSError): return e.errno
+    found = re.search(r"\(os error (\d+)\)", str(e))                # safetensors
+    full = re.search(r"unexpected pos|PytorchStreamWriter", str(e)) # torch.save
+    return int(found[1]) if found else errno.ENOSPC if full else 0
 
 @contextmanager
 def disk_errors(
@@ -113,10 +120,10 @@ def disk_errors(
 ):
     "Say in plain words why the disk refuses, and what was not lost."
     try: yield
-    except OSError as e:
-        if e.errno not in WORDS: raise
-        raise OSError(e.errno, f"{WORDS[e.errno]}: {folder}. {safe}; make room or name "
-                      "another folder, then run the same again") from e
+    except Exception as e:
+        if disk_code(e) not in WORDS: raise
+        raise OSError(disk_code(e), f"{WORDS[disk_code(e)]}: {folder}. {safe}; make "
+            "room or name another folder, then run the same again") from e
 
 # %% ../nbs/13b_store.ipynb #PairStore
 class PairStore:
@@ -297,6 +304,21 @@ def _check_columns(columns):
     if bad or len(set(columns)) < len(columns): raise ValueError(
         f"columns are names of their own, such as 'margin', got {list(columns)}")
 
+# %% ../nbs/13b_store.ipynb #lock_folder
+def lock_folder(
+    folder:str|Path,
+)->object: # close it, or end, and another process may have it
+    "One process at a time writes into a folder."
+    with disk_errors(folder, "What is there can be read"):
+        lock = open(Path(folder)/"lock", "a")
+    try:
+        if fcntl: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as e:
+        lock.close()
+        raise ValueError(f"{folder} is being written by another process: wait until it "
+                         "is done, or name another folder") from e
+    return lock
+
 # %% ../nbs/13b_store.ipynb #_check_files
 def _check_files(folder, facts):
     for name, kind, n in (("rows.bin", row_type(facts["columns"]), facts["n_rows"]),
@@ -308,16 +330,11 @@ def _check_files(folder, facts):
             f"{facts['n_rows']} pairs that store.json counts, got {got}; was it copied "
             "while it was written, or cut?")
 
-def _lock(folder):
-    with disk_errors(folder, "What is there can be read"):
-        lock = open(folder/"lock", "a")
-    try:
-        if fcntl: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as e:
-        lock.close()
-        raise ValueError(f"{folder} is being written by another process: wait for it, "
-                         "or open the store for reading") from e
-    return lock
+def _check_last(store): # it is what was written, and the line ends with it
+    end = int(store.rows["start"][-1]) + sum(map(len, read_row(store, len(store) - 1)))
+    if end != store.facts["n_tokens"]: raise ValueError(
+        f"the last row in {store.folder} is not what was written: its tokens end at "
+        f"{end}, store.json counts {store.facts['n_tokens']}; were files exchanged?")
 
 # %% ../nbs/13b_store.ipynb #open_store
 def open_store(
@@ -328,7 +345,7 @@ def open_store(
 )->PairStore:
     "The store as it stood after its last append; what a kill cut off is dropped."
     folder = Path(folder)
-    lock = _lock(folder) if writable and read_facts(folder) else None
+    lock = lock_folder(folder) if writable and read_facts(folder) else None
     facts = read_facts(folder)
     if run not in (None, facts["run"]): raise ValueError(
         f"{folder} belongs to run {facts['run']!r}, not to {run!r}: every run writes a "
@@ -339,5 +356,5 @@ def open_store(
         f"{fingerprint(tokenizer)}: the same ids would be other words")
     _check_files(folder, facts)
     store = PairStore(folder, facts, tokenizer.pad_token_id, lock)
-    if len(store): store[[-1]]                            # raises when foreign
+    if len(store): _check_last(store)
     return store

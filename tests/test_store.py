@@ -1,0 +1,311 @@
+"The pair store: round trips, kills at random moments, spoiled folders, a full and a read-only disk."
+import errno, json, os, random, resource, shutil, signal, subprocess, sys, time
+from pathlib import Path
+
+import numpy as np, pytest, torch
+
+from rlhf_nb import store as room
+from rlhf_nb.learning import Recipe, fit, start
+from rlhf_nb.store import (create_store, disk_errors, fingerprint, flat, open_store, row_numbers,
+                           whole_folder, write_whole)
+from rlhf_nb.tokens import Pairs, Seqs, make_seqs
+from rlhf_nb.world import make_tokenizer
+
+POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
+
+@pytest.fixture(scope="module")
+def tokenizer(): return make_tokenizer()
+
+def some_pairs(n, seed=0, longest=12):
+    rng = random.Random(seed)
+    def ids(low): return [rng.randrange(1, 300) for _ in range(rng.randrange(low, longest))]
+    prompts = [ids(1) for _ in range(n)]
+    return Pairs(*[make_seqs(prompts, [ids(0) for _ in range(n)], 0) for _ in range(2)])
+
+def same(a, b):
+    if len(a) != len(b): return False
+    if not len(a): return True
+    for x, y in ((a.chosen.trim(), b.chosen.trim()), (a.rejected.trim(), b.rejected.trim())):
+        for p, q in zip(x._parts(), y._parts()):
+            if not torch.equal(p, q): return False
+    return True
+
+# ---- what goes in comes out
+
+def test_round_trip_in_any_cut_and_any_order(tmp_path, tokenizer):
+    pairs = some_pairs(57)
+    for k, cut in enumerate(([57], [1, 0, 30, 26], [19] * 3)):
+        store = create_store(tmp_path/str(k), tokenizer)
+        done = 0
+        for n in cut:
+            store.append(pairs[done:done + n])
+            done += n
+        store.close()
+        for s in (store, open_store(tmp_path/str(k), tokenizer)):
+            assert len(s) == 57 and same(s[:], pairs) and s.totals()["appends"] == len(cut)
+            for rows in ([5, 0, 5], slice(3, 50, 7), torch.tensor([-1, 2]), torch.arange(57) % 3 == 0,
+                         slice(0, 0), []):
+                assert same(s[rows], pairs[rows])
+    files = [(tmp_path/str(k)/name).read_bytes() for k in range(3) for name in ("tokens.bin", "rows.bin")]
+    assert files[0] == files[2] == files[4] and files[1] == files[3] == files[5]
+
+def test_padding_side_and_width_leave_no_trace(tmp_path, tokenizer):
+    pairs = some_pairs(9)
+    def moved(x): # left padded, two columns wider
+        rows = [row.roll(int((~m).sum())) for row, m in zip(x.ids, x.attention_mask)]
+        def roll(y): return torch.stack([r.roll(int((~m).sum())) for r, m in zip(y, x.attention_mask)])
+        return Seqs(torch.stack(rows), roll(x.attention_mask), roll(x.response_mask))
+    store = create_store(tmp_path/"s", tokenizer)
+    store.append(Pairs(moved(pairs.chosen), moved(pairs.rejected)))
+    assert same(store[:], pairs)
+
+def test_columns_keep_every_bit_and_their_order(tmp_path, tokenizer):
+    store, x = create_store(tmp_path/"s", tokenizer, ("b_", "a_")), torch.randn(20)
+    store.append(some_pairs(5), b_=x[:5], a_=-x[:5])
+    store.append(some_pairs(15, 1), a_=-x[5:], b_=x[5:])
+    assert torch.equal(store.column("b_"), x) and torch.equal(store.column("a_"), -x)
+    store.column("b_")[0] = 9                    # a copy: the file stays
+    assert torch.equal(open_store(tmp_path/"s", tokenizer).column("b_"), x)
+    for bad in (dict(b_=x[:5]), dict(b_=x[:5], a_=x[:4]), dict(b_=x[:5], a_=x[:5], c=x[:5]),
+                dict(b_=x[:5], a_=torch.full((5,), torch.inf))):
+        with pytest.raises(ValueError, match="column"): store.append(some_pairs(5), **bad)
+    assert len(store) == 20
+    for names in (("start",), ("a", "a"), ("pairs",), ("counts",), ("a b",)):
+        with pytest.raises(ValueError, match="columns are names"):
+            create_store(tmp_path/"t", tokenizer, names)
+
+def test_counts_add_up(tmp_path, tokenizer):
+    store = create_store(tmp_path/"s", tokenizer)
+    store.append(some_pairs(2), dict(ties=3, spread=.5))
+    store.append(some_pairs(0 + 1), dict(ties=1))
+    store.append(some_pairs(1)[:0], dict(ties=1, spread=.25))
+    assert open_store(tmp_path/"s", tokenizer).totals() == dict(appends=3, ties=5, spread=.75)
+
+def test_rows_are_asked_for_as_of_a_batch():
+    with pytest.raises(TypeError, match="row axis"): row_numbers(3, 9)
+    for rows in ([9], [-10], torch.tensor([0, 12]), torch.ones(8, dtype=torch.bool)):
+        with pytest.raises(IndexError): row_numbers(rows, 9)
+    assert row_numbers(torch.tensor([]), 9) == []
+
+def test_what_is_no_pair_is_refused(tmp_path, tokenizer):
+    pairs = some_pairs(4)
+    with pytest.raises(ValueError, match="prompts of chosen and rejected differ"):
+        flat(Pairs(pairs.chosen, pairs.rejected[[1, 2, 3, 0]]))
+    mask = pairs.chosen.attention_mask
+    with pytest.raises(ValueError, match="behind response"):
+        flat(Pairs(Seqs(pairs.chosen.ids, mask, mask & (torch.arange(mask.shape[1]) == 0)),
+                   pairs.rejected))
+
+# ---- who wrote it
+
+def test_fingerprint_sees_tokens_and_marks_not_state(tokenizer):
+    a, b = make_tokenizer(), make_tokenizer()
+    assert fingerprint(a) == fingerprint(b)
+    b("a text", padding="max_length", max_length=9, truncation=True)         # leaves state behind
+    assert fingerprint(a) == fingerprint(b)
+    b.add_tokens(["yak"])
+    assert fingerprint(a) != fingerprint(b)
+    a.eos_token = "<bos>"
+    assert fingerprint(a) != fingerprint(tokenizer)
+
+@pytest.fixture
+def made(tmp_path, tokenizer):
+    store = create_store(tmp_path/"made", tokenizer, ("margin",), run="one")
+    store.append(some_pairs(8), margin=torch.arange(8.))
+    store.close()
+    return tmp_path/"made"
+
+def facts(change):
+    def spoil(f):
+        x = json.loads((f/"store.json").read_text())
+        change(x)
+        (f/"store.json").write_text(json.dumps(x))
+    return spoil
+def flip(name, at):
+    def spoil(f):
+        raw = bytearray((f/name).read_bytes())
+        raw[at] ^= 1
+        (f/name).write_bytes(raw)
+    return spoil
+
+SPOILED = {
+    "tokens cut": (lambda f: os.truncate(f/"tokens.bin", 40), "tokens.bin is too short"),
+    "tokens one byte short": (lambda f: os.truncate(f/"tokens.bin", (f/"tokens.bin").stat().st_size - 1),
+                              "tokens.bin is too short"),
+    "rows cut": (lambda f: os.truncate(f/"rows.bin", 28 * 7), "rows.bin is too short"),
+    "rows gone": (lambda f: os.remove(f/"rows.bin"), "rows.bin is too short"),
+    "no facts": (lambda f: os.remove(f/"store.json"), "no pair store in"),
+    "half facts": (lambda f: (f/"store.json").write_text('{"format": '), "cannot be read"),
+    "a list": (lambda f: (f/"store.json").write_text('[]'), "another program"),
+    "newer": (facts(lambda x: x.update(format="pairs 2")), "another program or version"),
+    "other columns": (facts(lambda x: x.update(columns=[])), "last row in .* is not what was written"),
+    "more columns": (facts(lambda x: x.update(columns=["margin", "b"])), "rows.bin is too short"),
+    "other tokenizer": (facts(lambda x: x.update(tokenizer="0")), "another tokenizer"),
+    "last token": (flip("tokens.bin", -4), "row 7 of .* is not what was written"),
+    "last length": (flip("rows.bin", 28 * 7 + 8), "row 7 of .* is not what was written"),
+    "last start": (flip("rows.bin", 28 * 7), "row 7 of .* is not what was written"),
+    "last start, far": (flip("rows.bin", 28 * 7 + 7), "row 7 of .* is not what was written"),
+}
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_spoiled_store_is_refused(made, tokenizer, name):
+    assert len(open_store(made, tokenizer)) == 8
+    change, said = SPOILED[name]
+    change(made)
+    for writable in (False, True):
+        with pytest.raises(ValueError, match=said): open_store(made, tokenizer, writable)
+
+def test_a_damaged_row_in_the_middle_is_found_when_read(made, tokenizer):
+    flip("tokens.bin", 0)(made)
+    store = open_store(made, tokenizer)
+    assert len(store[1:]) == 7
+    with pytest.raises(ValueError, match="row 0 of .* is not what was written"): store[:3]
+
+def test_one_store_per_run(made, tokenizer):
+    assert open_store(made, tokenizer, run="one").column("margin").tolist() == list(range(8))
+    with pytest.raises(ValueError, match="belongs to run 'one', not to 'two'"):
+        open_store(made, tokenizer, run="two")
+    with pytest.raises(ValueError, match="not empty"): create_store(made, tokenizer)
+    with pytest.raises(ValueError, match="no column|has the columns"):
+        open_store(made, tokenizer).column("reward")
+    made.with_name("file").touch()
+    with pytest.raises(ValueError, match="not empty"): create_store(made.with_name("file"), tokenizer)
+
+@POSIX
+def test_one_writer_and_any_readers(made, tokenizer):
+    a = open_store(made, tokenizer, writable=True)
+    with pytest.raises(ValueError, match="being written"): open_store(made, tokenizer, writable=True)
+    reader = open_store(made, tokenizer)
+    with pytest.raises(ValueError, match="opened for reading"): reader.append(some_pairs(1), margin=[0.])
+    a.append(some_pairs(3), margin=torch.zeros(3))
+    assert len(reader) == 8 and same(reader[:], some_pairs(8))         # what it saw stays
+    a.close()
+    open_store(made, tokenizer, writable=True).close()
+
+# ---- a half-written tail
+
+@pytest.mark.parametrize("tail", [0, 1, 3, 4, 27, 28, 500])
+def test_what_a_kill_left_behind_is_dropped(made, tokenizer, tail):
+    for name in ("tokens.bin", "rows.bin"):
+        with open(made/name, "ab") as file: file.write(os.urandom(tail))
+    (made/"store.json.unfinished").write_text("{")
+    assert same(open_store(made, tokenizer)[:], some_pairs(8))
+    store = open_store(made, tokenizer, writable=True)
+    store.append(some_pairs(2, 5), margin=[1., 2.])
+    assert same(store[8:], some_pairs(2, 5)) and same(store[:8], some_pairs(8))
+    assert (made/"rows.bin").stat().st_size == 28 * 10                   # the tail is cut off
+
+CHILD = """
+import os, sys, time, torch
+torch.set_num_threads(1)
+sys.path[:0] = [{here!r}]
+from test_store import some_pairs, create_store, open_store, make_tokenizer, Path
+tokenizer, blocks = make_tokenizer(), [some_pairs(7, seed) for seed in range(60)]
+print("ready", flush=True)
+for line in sys.stdin:                   # one folder per line: a child of our own writes there
+    pid = os.fork()
+    if not pid:
+        folder = Path(line.strip())
+        if not folder.exists(): create_store(folder, tokenizer).close()
+        store = open_store(folder, tokenizer, writable=True)
+        for k in range(store.totals()["appends"], 60): store.append(blocks[k], dict(seed=k))
+        os._exit(0)
+    print(pid, flush=True)
+    print(os.waitpid(pid, 0)[1], flush=True)
+"""
+@POSIX
+def test_killed_at_random_moments_it_goes_on_and_ends_the_same(tmp_path, tokenizer):
+    rng, kills, partial = random.Random(3), 0, set()
+    server = subprocess.Popen([sys.executable, "-c", CHILD.format(here=str(Path(__file__).parent))],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert server.stdout.readline() == "ready\n"
+    def begin(folder):
+        server.stdin.write(f"{folder}\n"); server.stdin.flush()
+        return int(server.stdout.readline())
+    whole, before = tmp_path/"whole", time.perf_counter()
+    begin(whole)
+    assert server.stdout.readline() == "0\n"
+    lasts = time.perf_counter() - before
+    for k in range(3):                                    # three stores, each killed until it is done
+        folder, status = tmp_path/f"killed{k}", "-1"
+        while status != "0":
+            pid = begin(folder)
+            time.sleep(rng.random() * lasts / 4)
+            try: os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError: pass
+            status = server.stdout.readline().strip()
+            kills += status == "9"
+            if folder.exists():
+                store = open_store(folder, tokenizer)
+                assert len(store) == 7 * store.totals()["appends"]
+                partial.add(len(store))
+        for name in ("tokens.bin", "rows.bin", "store.json"):
+            assert (folder/name).read_bytes() == (whole/name).read_bytes(), name
+    server.stdin.close()
+    server.wait()
+    assert kills >= 10 and len(partial) > 5, (kills, partial)
+
+# ---- the disk says no
+
+@POSIX
+@pytest.mark.parametrize("room_left", [0, 10, 600, 2000])
+def test_a_full_disk_leaves_the_last_good_state(made, tokenizer, room_left):
+    "The file size limit of this process stands for the disk."
+    store, old = open_store(made, tokenizer, writable=True), resource.getrlimit(resource.RLIMIT_FSIZE)
+    size, signal_before = (made/"tokens.bin").stat().st_size, signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + room_left, old[1]))
+    try:
+        with pytest.raises(OSError, match="may not grow.*The 8 pairs from before are whole"):
+            store.append(some_pairs(900, 4), margin=torch.zeros(900))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, signal_before)
+    assert same(store[:], some_pairs(8)) and same(open_store(made, tokenizer)[:], some_pairs(8))
+    store.append(some_pairs(900, 4), margin=torch.zeros(900))            # the same call, with room
+    assert same(store[8:], some_pairs(900, 4))
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux")
+def test_no_space_left(made, tokenizer):
+    "A device that is always full stands where tokens.bin would be written."
+    store = open_store(made, tokenizer, writable=True)
+    raw = (made/"tokens.bin").read_bytes()
+    def refuse(path, at, x):
+        with open("/dev/full", "wb", buffering=0) as file: file.write(x.tobytes())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "add_bytes", refuse)
+        with pytest.raises(OSError, match="no room is left on the disk") as e:
+            store.append(some_pairs(3), margin=torch.zeros(3))
+    assert e.value.errno == errno.ENOSPC and (made/"tokens.bin").read_bytes() == raw
+
+@pytest.mark.parametrize("code, said", [(errno.EROFS, "read-only"), (errno.EACCES, "may not write"),
+                                        (errno.ENOSPC, "no room"), (errno.EPERM, "may not write")])
+def test_disk_errors_in_plain_words(tmp_path, code, said):
+    with pytest.raises(OSError, match=f"{said}.*All is there. make room") as e:
+        with disk_errors(tmp_path, "All is there"): raise OSError(code, "x")
+    assert e.value.errno == code
+    with pytest.raises(FileNotFoundError, match="^.Errno 2. x$"):
+        with disk_errors(tmp_path, ""): raise FileNotFoundError(errno.ENOENT, "x")
+
+@POSIX
+def test_a_read_only_folder(tmp_path, tokenizer, monkeypatch):
+    if os.geteuid() == 0:                                   # root may write anywhere
+        def refuse(self, *args, **kw): raise PermissionError(errno.EACCES, "Permission denied")
+        monkeypatch.setattr(Path, "mkdir", refuse)
+    tmp_path.chmod(0o500)
+    with pytest.raises(OSError, match="you may not write here"): create_store(tmp_path/"s", tokenizer)
+    tmp_path.chmod(0o700)
+
+def test_a_folder_is_whole_or_not_there(tmp_path):
+    with pytest.raises(KeyError):
+        with whole_folder(tmp_path/"f") as temp:
+            (temp/"a").write_text("a")
+            raise KeyError
+    assert not (tmp_path/"f").exists()
+    with whole_folder(tmp_path/"f") as temp: (temp/"b").write_text("b")
+    assert [p.name for p in (tmp_path/"f").iterdir()] == ["b"]          # what was begun before is gone
+    with pytest.raises(OSError):
+        with whole_folder(tmp_path/"f") as temp: pass
+    assert (tmp_path/"f"/"b").exists()
+    write_whole(tmp_path/"t", "one\n")
+    write_whole(tmp_path/"t", "two\n")
+    assert (tmp_path/"t").read_text() == "two\n" and not (tmp_path/"t.unfinished").exists()
