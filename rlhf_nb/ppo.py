@@ -7,7 +7,7 @@ Docs: https://OWNER.github.io/rlhf-nb/ppo.html.md"""
 # %% auto #0
 __all__ = ['METRICS', 'clipped_policy_loss', 'gae', 'clipped_value_loss', 'PPO', 'Experience', 'ActorCritic', 'reward_slots',
            'shaped_rewards', 'experience', 'ppo_loss', 'Task', 'refuse_ppo', 'next_prompts', 'named_faults',
-           'rollout_metrics', 'practise', 'rollout', 'train_ppo']
+           'rollout_metrics', 'practise', 'rollout', 'train_ppo', 'sample_table', 'generate_best']
 
 # %% ../nbs/11_ppo.ipynb #ppo_learn_from_your_own_answ
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from .kl import fixed_beta, kl_k1, kl_penalty, response_kl, token_rewards
 from .learning import (Learner, Recipe, checkpoints, load_checkpoint_state,
     progress_bar, save_checkpoint, start, update)
 from .models import ScalarModel, logprobs_and_entropy, reference
-from .sampling import Sampling, collect, in_batches
+from .sampling import Sampling, collect, generate_many, in_batches
 from .tokens import (Rollout, Rows, Seqs, before, masked_mean, masked_sum,
     masked_whiten, require_special)
 
@@ -81,7 +81,7 @@ class _Checked: # what a dataclass does first
 @dataclass(frozen=True)
 class PPO(_Checked):
     "The settings of a run."
-    n_iterations:int=12    # rollouts
+    n_iterations:int=18    # rollouts
     n_prompts:int=128      # prompts per rollout, one response each
     epochs:int=2           # passes over a rollout
     minibatches:int=1      # optimiser steps per pass
@@ -97,7 +97,7 @@ class PPO(_Checked):
     score_after_eos:bool=False # one slot past eos, where TRL's trainer puts it
     whiten_reward:bool=False # scale the token rewards to std 1, keeping their mean
     gamma:float=1.         # worth of a reward one token later
-    lam:float=.95          # of GAE
+    lam:float=.8           # of GAE; .95 for long answers
     clip:float=.2          # of the policy's ratio
     value_clip:float=.2
     value_weight:float=.1  # of the critic's loss beside the policy's
@@ -115,8 +115,10 @@ class Experience(Rows):
     returns:Tensor   # (b t)
     def trim(self):
         "The same rows without the columns that are padding in every row."
-        t = int(self.seqs.attention_mask.any(0).sum())
-        return Experience(self.seqs.trim(), *[x[:, :t] for x in self._parts()[1:]])
+        t = int((self.seqs.attention_mask | self.slots).any(0).sum())
+        def cut(x):
+            return Seqs(*map(cut, x._parts())) if isinstance(x, Seqs) else x[:, :t]
+        return Experience(*map(cut, self._parts()))
 
 # %% ../nbs/11_ppo.ipynb #ActorCritic
 class ActorCritic(nn.Module):
@@ -187,7 +189,8 @@ def ppo_loss(
     policy_loss = total(clipped_policy_loss(logp, x.logp, x.advantage, how.clip))
     error = clipped_value_loss(value, x.value, x.returns, how.value_clip)
     value_loss, indecision = total(error, x.slots) * n / n_slots, total(entropy)
-    loss = policy_loss + how.value_weight * value_loss - how.entropy_bonus * indecision
+    loss = policy_loss + how.value_weight * value_loss
+    if how.entropy_bonus: loss = loss - how.entropy_bonus * indecision
     moved = (value.detach() - x.value).abs() > how.value_clip
     return loss, n, {
         "loss/policy_avg": policy_loss.detach(), "loss/value_avg": value_loss.detach(),
@@ -225,7 +228,7 @@ def refuse_ppo(
         f"{sizes[1]} tokens: both must come from one tokenizer")
     if task.sampling != Sampling(task.sampling.max_new_tokens):
         raise ValueError(
-            "PPO scores what it samples at one temperature, without top-k or top-p; got "
+            "PPO scores what it samples at one temperature, no top-k, no top-p; got "
             f"{task.sampling}: use Sampling(max_new_tokens), PPO(temperature=...)")
     if not task.prompts: raise ValueError("PPO needs prompts to practise on, got none")
 
@@ -317,13 +320,16 @@ def practise(
 )->dict:              # mean of each metric over the updates
     "Several passes over one rollout, in minibatches of whole responses."
     x, rows = experience(learner.model, roll, how, eos), []
+    length = x.seqs.attention_mask.sum(1)
     def loss_fn(model, batch): return ppo_loss(model, batch, how)
     for _ in range(how.epochs):
         order = torch.randperm(len(x), generator=gen).to(x.logp.device)
         for part in order.split(len(x) // how.minibatches):
+            part = part[length[part].argsort()]      # micro-batches of like length
             rows.append(update(learner, x[part], loss_fn))
     ratio = torch.tensor([row["val/ratio"] for row in rows])
-    mean = {k: sum(row[k] for row in rows) / len(rows) for k in METRICS & rows[0].keys()}
+    mean = {k: sum(row[k] for row in rows) / len(rows)
+            for k in METRICS & rows[0].keys()}
     return mean | {"val/ratio_var": ratio.var(correction=0).item(),
                    "lr": rows[-1]["lr"]}
 
@@ -396,3 +402,35 @@ def _near_home(learner, row, how, good): # the weights near home, for next time
         f"after {learner.step} steps a response is {kl:.1f} nats from the reference, "
         f"the limit is {how.max_kl:g}: the weights of the rollout before are put back; "
         "raise beta or lower lr")
+
+# %% ../nbs/11_ppo.ipynb #sample_table
+def sample_table(
+    tokenizer,
+    every:int=6, # rollouts
+    n:int=2,     # responses
+)->Callable:     # a `watch` for train_ppo
+    "Print a few responses of every few rollouts, with score and log-ratio."
+    def watch(row, roll):
+        if (row["iteration"] - 1) % every: return
+        print(f"rollout {row['iteration']}: reward {row['objective/scores']:+.2f}, "
+              f"KL {row['objective/kl']:.2f}")
+        kl = response_kl(roll.logp, roll.ref_logp, roll.seqs.response_mask)
+        for i in range(n):
+            said = roll.seqs.ids[i][roll.seqs.response_mask[i]]
+            text = tokenizer.decode(said, skip_special_tokens=True).strip()
+            print(f"  {roll.reward[i]:+5.2f} {kl[i]:+6.2f}  {text}")
+    return watch
+
+# %% ../nbs/11_ppo.ipynb #generate_best
+def generate_best(
+    policy:nn.Module,
+    prompts:list[list[int]],
+    task:Task,     # its reward, tokenizer and sampling
+    gen:Generator,
+    n:int=4,       # responses per prompt
+)->Seqs:           # one row per prompt
+    "Answer n times, keep the answer with the highest reward."
+    many = [prompt for prompt in prompts for _ in range(n)]
+    seqs, _ = generate_many(policy, many, task.tokenizer, task.sampling, gen)
+    score = named_faults(task.reward_fn, task.tokenizer)(seqs).view(-1, n)
+    return seqs[torch.arange(0, len(many), n) + score.argmax(1).cpu()]

@@ -11,8 +11,8 @@ from rlhf_nb.models import ScalarModel, frozen, weight_hash
 from rlhf_nb.oracle import (all_logprobs, expected, habit_lm, micro_tokenizer, micro_world,
                             optimal_policy)
 from rlhf_nb.ppo import (METRICS, PPO, ActorCritic, Experience, Task, clipped_policy_loss,
-    clipped_value_loss, experience, gae, named_faults, next_prompts, ppo_loss, rollout_metrics,
-    shaped_rewards, train_ppo)
+    clipped_value_loss, experience, gae, generate_best, named_faults, next_prompts, ppo_loss, reward_slots,
+    rollout_metrics, sample_table, shaped_rewards, train_ppo)
 from rlhf_nb.sampling import Sampling, collect
 from rlhf_nb.tokens import Rollout, Seqs, make_seqs
 
@@ -220,3 +220,63 @@ def test_prompts_come_once_per_pass():
 def test_metrics_are_named_and_explained():
     row = train_ppo(actor(), frozen(actor().policy), TASK, SMALL, gen()).log.rows[-1]
     assert set(METRICS) <= set(row), set(METRICS) - set(row)
+
+
+def test_answers_are_scored_at_the_temperature_that_was_sampled():
+    model = actor()
+    how = replace(SMALL, temperature=.5)
+    roll = collect(model.policy, frozen(model.policy), [[WORLD.start]] * 64, pay, TOK,
+                   replace(TASK.sampling, temperature=.5), gen())
+    _, n, sums = ppo_loss(model, experience(model, roll, how, WORLD.eos), how)
+    assert_close(sums["val/ratio"] / n, torch.tensor(1.))
+    _, n, sums = ppo_loss(model, experience(model, roll, SMALL, WORLD.eos), SMALL)
+    assert abs(sums["val/ratio"] / n - 1) > .01 # scored at 1: not the policy that spoke
+    with pytest.raises(ValueError, match="temperature above 0"): PPO(temperature=0.)
+
+
+def test_a_cool_policy_reaches_its_own_closed_form():
+    "At temperature T the policy is softmax(logits / T), and so is its optimum."
+    policy, heat = habit_lm(WORLD).float(), .6
+    with torch.no_grad(): cool = habit_lm(WORLD).float(); cool.head.weight /= heat
+    ref_logp = all_logprobs(cool, WORLD).detach().double()
+    best, log_z = optimal_policy(ref_logp, PAY.double(), .5)
+    model = ActorCritic(policy, ScalarModel.from_lm(policy))
+    how = PPO(n_iterations=60, n_prompts=256, micro_batch=256, lr=.02, beta=.5, value_weight=1., lam=.95,
+              temperature=heat)
+    train_ppo(model, frozen(policy), TASK, how, gen())
+    with torch.no_grad(): policy.head.weight /= heat
+    now = all_logprobs(policy, WORLD).detach().double()
+    value = expected(now, PAY.double()) - .5 * exact_kl(now, ref_logp)
+    assert .5 * log_z - .02 < value < .5 * log_z + 1e-6
+
+
+def test_the_slot_after_eos():
+    mask = torch.tensor([[0, 1, 1, 0, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0]]).bool()
+    assert torch.equal(reward_slots(mask, PPO()), mask)
+    after = torch.tensor([[0, 1, 1, 1, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0]]).bool()
+    assert torch.equal(reward_slots(mask, PPO(score_after_eos=True)), after)
+    model, how = actor(), replace(SMALL, score_after_eos=True)
+    x = experience(model, rollout(model), how, WORLD.eos)
+    short = x.seqs.response_mask.sum(1) == 1
+    part = x[short.nonzero().flatten()].trim()           # one word each, and the slot behind it
+    assert part.slots.shape == part.seqs.ids.shape and part.slots.sum() == 2 * short.sum()
+    learner = train_ppo(model, frozen(habit_lm(WORLD).float()), TASK, replace(how, micro_batch=5), gen())
+    assert math.isfinite(learner.log.rows[-1]["loss/value_avg"])
+
+
+def test_best_of_n_keeps_the_best():
+    drawn = []
+    def note(seqs): drawn.append(pay(seqs)); return drawn[-1]
+    task = replace(TASK, reward_fn=note)
+    best = generate_best(actor().policy, [[WORLD.start]] * 6, task, gen(3), n=5)
+    assert len(best) == 6
+    assert_close(pay(best), drawn[0].view(6, 5).max(1).values)
+    assert (pay(best) > drawn[0].view(6, 5)[:, 0]).any()  # not simply the first
+
+
+def test_sample_table_prints_every_few(capsys):
+    watch = sample_table(TOK, every=2, n=1)
+    train_ppo(actor(), frozen(actor().policy), TASK, SMALL, gen(), watch=watch)
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in said if line.startswith("rollout")] == ["rollout 1", "rollout 3"]
+    assert len(said) == 4
