@@ -1,0 +1,92 @@
+"""What each implementation detail of PPO is worth on the embedded world: leave one out, look at the true score.
+
+    python benchmarks/bench_ppo_details.py              # about 20 variants, 2 seeds, 10 minutes
+    python benchmarks/bench_ppo_details.py --only "no clip" --seeds 1
+
+The run of the chapter (beta .1, 18 rollouts, shipped SFT and reward model) with one thing changed. A
+change is a setting, or a name of rlhf_nb.ppo that is replaced for the run. Held-out questions, 8 answers each.
+The table goes to stdout, the numbers to nbs/results/ppo_details.json, from which the chapter draws.
+"""
+import argparse
+import copy
+import json
+import statistics
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+import torch
+import rlhf_nb.ppo as ppo
+from bench_ppo_seeds import answers, generator, measure
+from rlhf_nb.kl import kl_k3
+from rlhf_nb.learning import Recipe
+from rlhf_nb.models import ScalarModel, frozen, load_checkpoint
+from rlhf_nb.ppo import PPO, ActorCritic, Task, train_ppo
+from rlhf_nb.reward import ScoreScale, fit_scale, reward_fn, score_all
+from rlhf_nb.sampling import Sampling
+from rlhf_nb.world import TRAIN, prompt_ids
+
+
+def raw(advantage, mask, shift_mean=True): return advantage.masked_fill(~mask, 0.)
+
+
+SETTINGS = {
+    "as it is": {}, "no clip": dict(clip=1e9), "no value clip": dict(value_clip=1e9),
+    "lambda 0": dict(lam=0.), "lambda .95": dict(lam=.95), "lambda 1": dict(lam=1.),
+    "rewards whitened": dict(whiten_reward=True), "score one past eos": dict(score_after_eos=True),
+    "k3 in the reward": dict(estimator=kl_k3), "no KL": dict(beta=0.),
+    "critic never learns": dict(value_weight=0.), "one pass": dict(epochs=1),
+    "four passes": dict(epochs=4), "four minibatches": dict(minibatches=4),
+    "entropy bonus .02": dict(entropy_bonus=.02), "temperature .7": dict(temperature=.7),
+    "advantages not whitened": {}, "gradient not clipped": {}, "rate falls to 0": {},
+    "score not scaled": {}, "critic's head random": {}, "critic from the reward model": {}}
+NAMES = {"advantages not whitened": ("masked_whiten", raw),
+         "gradient not clipped": ("Recipe", partial(Recipe, max_grad_norm=1e9)),
+         "rate falls to 0": ("Recipe", lambda *a, **k: Recipe(*a, **k | dict(floor=0.)))}
+
+
+@contextmanager
+def replaced(name, by):
+    old = getattr(ppo, name)
+    setattr(ppo, name, by)
+    try: yield
+    finally: setattr(ppo, name, old)
+
+
+def start_critic(name, ref, rm, seed):
+    return copy.deepcopy(rm).requires_grad_() if "reward model" in name else ScalarModel.from_lm(ref, seed)
+
+
+def run(name, seed):
+    sft, tokenizer = load_checkpoint("sft")
+    ref, rm = frozen(sft), frozen(load_checkpoint("reward")[0])
+    _, seqs = answers(ref, tokenizer, 8, Sampling(), 99)
+    scaled = reward_fn(rm, fit_scale(score_all(rm, seqs)))
+    paid = reward_fn(rm, ScoreScale(0., 1.)) if name == "score not scaled" else scaled
+    task = Task([prompt_ids(tokenizer, q) for q in TRAIN], paid, tokenizer, Sampling())
+    model = ActorCritic(sft.requires_grad_(), start_critic(name, ref, rm, seed))
+    if "random" in name: torch.nn.init.normal_(model.critic.score.weight, generator=generator(seed))
+    how = PPO(**dict(max_kl=1e4) | SETTINGS[name])
+    with replaced(*NAMES.get(name, ("PPO", PPO))):
+        train_ppo(model, ref, task, how, generator(seed))
+    return dict(run=name, seed=seed, **measure(sft, ref, scaled, tokenizer),
+                **measure(sft, ref, scaled, tokenizer, greedy=True))
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    args.add_argument("--seeds", type=int, default=2)
+    args.add_argument("--first", type=int, default=50, help="the first seed")
+    args.add_argument("--only", choices=SETTINGS, help="one variant; nothing is written")
+    args.add_argument("--json", type=Path, default=Path(__file__).parents[1]/"nbs/results/ppo_details.json")
+    args = args.parse_args()
+    torch.set_num_threads(1)
+    rows, keys = [], ("gold", "greedy", "proxy", "kl", "flattery")
+    print(f"{'left out or changed':30}" + "".join(f"{k:>9}" for k in keys))
+    for name in [args.only] if args.only else SETTINGS:
+        mine = [run(name, seed) for seed in range(args.first, args.first + args.seeds)]
+        print(f"{name:30}" + "".join(f"{statistics.mean(r[k] for r in mine):9.2f}" for k in keys), flush=True)
+        rows += mine
+    if not args.only: args.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__": main()
