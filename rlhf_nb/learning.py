@@ -323,7 +323,7 @@ def _refuse_another(kind, path, was, now):
 # %% ../nbs/06_learning.ipynb #fit
 def fit(
     learner:Learner,
-    data:Seqs|Pairs,
+    data,                  # Seqs, Pairs, ...: it has len, lengths, rows and .to
     loss_fn:Callable,      # (model, part) -> summed loss, weight[, dict of more sums]
     gen:Generator,         # chooses the batches
     watch:Watch|None=None, # looks before step 1, every `every` steps
@@ -347,14 +347,12 @@ def fit(
     return learner.log
 
 # %% ../nbs/06_learning.ipynb #_flow
-def _flow(learner, data, gen): # a pair is as long as its longer side
+def _flow(learner, data, gen):
     if learner.n_rows not in (0, len(data)): raise ValueError(
         f"this run has learned from {learner.n_rows} rows, got {len(data)}: go on with "
         "the same data, or start another learner")
     learner.n_rows = len(data)
-    sides = [data.chosen, data.rejected] if isinstance(data, Pairs) else [data]
-    lengths = torch.stack([side.attention_mask.sum(1).cpu() for side in sides]).amax(0)
-    return batches(lengths, learner.recipe.batch_size, gen, learner.queue)
+    return batches(data.lengths().cpu(), learner.recipe.batch_size, gen, learner.queue)
 
 # %% ../nbs/06_learning.ipynb #_finish
 def _finish(learner):

@@ -81,6 +81,7 @@ class Seqs(Rows):
         kinds = self.attention_mask.dtype, self.response_mask.dtype
         if kinds != (torch.bool, torch.bool): raise ValueError(
             f"Seqs needs bool masks, got {kinds}: write mask.bool()")
+    def lengths(self): return self.attention_mask.sum(1) # (b) tokens per row
     def trim(self):
         "The same rows without the columns that are padding in every row."
         used = self.attention_mask.any(0)
@@ -129,6 +130,8 @@ class Pairs(Rows):
         if len(self.chosen) != len(self.rejected): raise ValueError(
             f"Pairs needs as many chosen as rejected rows, got {len(self.chosen)} "
             f"and {len(self.rejected)}")
+    def lengths(self): # (b) a pair is as long as its longer side
+        return torch.maximum(self.chosen.lengths(), self.rejected.lengths())
 
 # %% ../nbs/00_tokens.ipynb #Rollout
 @dataclass(frozen=True, eq=False)
