@@ -202,7 +202,8 @@ def _respond(model, prompts, special, how, darts)->tuple[Seqs, Tensor]:
     "With the cache where the model has one, the literal way where it has none."
     x = begin(model, prompts, special, how, darts)
     known = inspect.signature(plain(model).forward).parameters
-    cached = isinstance(plain(model), PreTrainedModel) and "past_key_values" in known
+    has = getattr(model, "has_cache", isinstance(plain(model), PreTrainedModel))
+    cached = has and "past_key_values" in known
     return (_cached if cached else _uncached)(model, x)
 
 # %% ../nbs/05_sampling.ipynb #generate
