@@ -329,7 +329,7 @@ def practise(
             rows.append(update(learner, x[part], loss_fn))
     ratio = torch.tensor([row["val/ratio"] for row in rows])
     mean = {k: sum(row[k] for row in rows) / len(rows)
-            for k in METRICS & rows[0].keys()}
+            for k in METRICS if k in rows[0]}
     return mean | {"val/ratio_var": ratio.var(correction=0).item(),
                    "lr": rows[-1]["lr"]}
 
