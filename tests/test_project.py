@@ -29,6 +29,7 @@ FLOORS = {
                           "qlearning", "self_reward"},
 }
 FLOORS["recipes"] = set(FLOORS) - {"views"}
+FLOORS["widgets"] = set()       # like views: data in, a page out
 FLOORS["workbook"] = {"recipes"}
 
 def ids(files): return [f.stem for f in files]
