@@ -1,4 +1,4 @@
-"""One model answers, judges its answers, and learns from its own verdicts, again and again.
+"""One model answers, judges its own answers, and learns from the verdicts, again and again.
 
 Docs: https://OWNER.github.io/rlhf-nb/self_reward.html.md"""
 
@@ -7,7 +7,8 @@ Docs: https://OWNER.github.io/rlhf-nb/self_reward.html.md"""
 # %% auto #0
 __all__ = ['COLUMNS', 'PAPER', 'SelfReward', 'seeded', 'draw_prompts', 'Candidates', 'sample_candidates', 'answers_of', 'max_min',
            'best_second', 'Pick', 'Rules', 'Chosen', 'choose_pairs', 'Task', 'replay_examples', 'one_round',
-           'fill_store', 'Replayed', 'replay_loss', 'train_on_pairs', 'summary', 'improve', 'online_feedback']
+           'keep_round', 'fill_store', 'Replayed', 'replay_loss', 'train_on_pairs', 'summary', 'improve', 'table',
+           'online_feedback']
 
 # %% ../nbs/16_self_reward.ipynb #a_model_that_teaches_itself
 import hashlib, math
@@ -20,7 +21,7 @@ import torch
 from torch import Generator, Tensor, nn
 from .dpo import Compared, preference_loss, sigmoid_loss, with_reference
 from .judge import ADDITIVE, Judge, Verdicts, by_judge
-from .learning import Learner, Recipe, fit, start, update
+from .learning import Learner, Recipe, fit, progress_bar, start, update
 from .models import frozen, logprobs
 from .sampling import Sampling, generate_many
 from .tokens import Pairs, Rows, Seqs, concat_seqs, make_seqs
@@ -41,19 +42,23 @@ class SelfReward:
     floor:float=.05     # lr of the last step, as a share of lr
     batch_size:int=32   # pairs per step
     epochs:int=1
-    replay:float=.5     # weight of old examples beside DPO, one per pair; 0: none
-    def __post_init__(self):
-        for name in ("n_prompts", "n_pairs", "round", "beta", "batch_size", "epochs"):
-            if not getattr(self, name) > 0: raise ValueError(
-                f"SelfReward.{name} must be above 0, got {getattr(self, name)}")
-        if self.k < 2 or self.how.temperature == 0: raise ValueError(
-            "a pair needs two candidates that can differ: k of 2 or more and a "
-            f"temperature above 0, got k = {self.k}, {self.how.temperature}")
-        if self.replay < 0: raise ValueError(
-            f"SelfReward.replay is a weight, 0 or more, got {self.replay}")
+    replay:float=1.     # weight of old examples beside DPO, one per pair; 0: none
+    def __post_init__(self): _check_settings(self)
     def recipe(self, n:int)->Recipe: # for n pairs
         steps = max(1, n // self.batch_size) * self.epochs
         return Recipe(self.lr, steps, self.batch_size, floor=self.floor)
+
+# %% ../nbs/16_self_reward.ipynb #_check_settings
+def _check_settings(x):
+    for name in ("n_prompts", "n_pairs", "round", "beta", "batch_size", "epochs"):
+        if not getattr(x, name) > 0: raise ValueError(
+            f"SelfReward.{name} must be above 0, got {getattr(x, name)}")
+    if x.k < 2 or x.how.temperature == 0: raise ValueError(
+        "a pair needs two candidates that can differ: k of 2 or more and a temperature "
+        f"above 0, got k = {x.k} and temperature {x.how.temperature:g}")
+    if x.replay < 0: raise ValueError(
+        f"SelfReward.replay is a weight, 0 or more, got {x.replay}")
+    x.recipe(x.n_pairs)                                     # lr, floor: Recipe's own
 
 # %% ../nbs/16_self_reward.ipynb #seeded
 def seeded(
@@ -159,7 +164,7 @@ def choose_pairs(
         if isinstance(pair, str): counts[pair] += 1
         else: kept.append(pair)
     counts["kept"] = len(kept)
-    return _chosen(seqs, score, kept, counts | _said(verdicts, ended))
+    return _chosen(seqs, score, kept, {**counts, **_said(verdicts, ended)})
 
 # %% ../nbs/16_self_reward.ipynb #_pair
 def _pair(rows, prompt, rules): # [(row, text, score)] -> (row, row), or why not
@@ -177,14 +182,14 @@ def _pair(rows, prompt, rules): # [(row, text, score)] -> (row, row), or why not
 def _chosen(seqs, score, kept, counts): # kept: [(row, row)]
     rows = torch.tensor(kept, dtype=torch.long).view(-1, 2).T               # (2 n)
     sides = [seqs[side.to(seqs.ids.device)].to("cpu") for side in rows]
-    return Chosen(Pairs(*sides), *score[rows], dict(counts))
+    return Chosen(Pairs(*sides), *score[rows], counts)
 
 def _said(verdicts, ended): # numbers that can be summed over rounds
     votes, n = verdicts.votes, (~verdicts.votes.isnan()).sum(1)
     several = int((n > 1).sum())
     spread = verdicts.spread() * several if several else 0.
-    return Counter(candidates=len(votes), cut=int((~ended).sum()), spread=spread,
-                   replies=votes.numel(), parsed=int(n.sum()), several=several)
+    return dict(candidates=len(votes), cut=int((~ended).sum()), spread=spread,
+                replies=votes.numel(), parsed=int(n.sum()), several=several)
 
 # %% ../nbs/16_self_reward.ipynb #Task
 @dataclass(frozen=True)
@@ -220,27 +225,40 @@ def one_round(
     verdicts = scorer(answers_of(task.tokenizer, prompts, candidates), gen)
     return choose_pairs(prompts, candidates, verdicts, task.tokenizer, task.rules)
 
+# %% ../nbs/16_self_reward.ipynb #keep_round
+def keep_round(
+    store,    # with COLUMNS
+    x:Chosen,
+    room:int, # pairs that are still wanted
+):
+    "A round is in the store as a whole, with what was counted, or not at all."
+    pairs, counts = x.pairs[:room], dict(x.counts)
+    counts |= {"kept": len(pairs), "not needed": len(x.pairs) - len(pairs)}
+    store.append(pairs, counts, chosen_score=x.chosen_score[:room],
+                 rejected_score=x.rejected_score[:room])
+
 # %% ../nbs/16_self_reward.ipynb #fill_store
 COLUMNS = ("chosen_score", "rejected_score")
 
 def fill_store(
-    store,                 # empty, or with the first rounds of this very call
+    store,               # empty, with COLUMNS; or with the first rounds of this call
     policy:nn.Module,
     task:Task,
     how:SelfReward,
-    chance:Callable,       # what -> Generator, for example partial(seeded, 0, 1)
+    chance:Callable,     # what -> Generator, for example partial(seeded, 0, 1)
     scorer:Callable|None=None, # who judges; the policy itself when not given
 )->dict: # the store's totals
     "Round after round until there are pairs enough, or the prompts are used up."
     scorer = scorer or by_judge(policy, task.tokenizer, how.judge)
-    rounds = math.ceil(how.n_prompts / how.round)
-    while len(store) < how.n_pairs and store.totals()["appends"] < rounds:
-        gen = chance(f"round {store.totals()['appends']}")
-        x, room = one_round(policy, task, how, scorer, gen), how.n_pairs - len(store)
-        counts = x.counts | {"kept": len(x.pairs[:room]),
-                             "not needed": len(x.pairs[room:])}
-        store.append(x.pairs[:room], counts, chosen_score=x.chosen_score[:room],
-                     rejected_score=x.rejected_score[:room])
+    with progress_bar(how.n_pairs, len(store), "pairs", "pair") as bar:
+        while (room := how.n_pairs - len(store)) > 0:
+            done = store.totals().get("prompts", 0)
+            if done >= how.n_prompts: break                   # there may be no more
+            part = replace(how, round=min(how.round, how.n_prompts - done))
+            gen = chance(f"round {store.totals()['appends']}")
+            x = one_round(policy, task, part, scorer, gen)
+            keep_round(store, x, room)
+            bar.update(min(room, len(x.pairs)))
     return store.totals()
 
 # %% ../nbs/16_self_reward.ipynb #Replayed
@@ -317,27 +335,44 @@ def improve(
     train_on_pairs(policy, store, how, chance("train"), task.replay, folder)
     return row | {name: store.column(name).mean().item() for name in COLUMNS}
 
+# %% ../nbs/16_self_reward.ipynb #table
+def table(
+    rows:list[dict], # of `improve`, with whatever else was measured
+)->str:
+    "One line per iteration; what was dropped is told by reason."
+    numbers = [k for k in rows[-1] if isinstance(rows[-1][k], float)]
+    lines = [["", "prompts", "pairs", *(k.replace("_", " ") for k in numbers),
+              "dropped"]]
+    for i, row in enumerate(rows):
+        dropped = ", ".join(f"{n} {why}" for why, n in row.get("dropped", {}).items())
+        lines.append([f"M{i + 1}", *(str(row.get(k, "")) for k in ("prompts", "pairs")),
+                      *(f"{row[k]:.2f}" if k in row else "" for k in numbers), dropped])
+    wide = [max(len(line[j]) for line in lines) for j in range(len(lines[0]))]
+    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line[:-1], wide))
+                     + "  " + line[-1] for line in lines)
+
+# %% ../nbs/16_self_reward.ipynb #the_paper_s_numbers
+PAPER = tuple(SelfReward(             # M2, then M3 (Yuan et al. 2024, section 3.1)
+    n_prompts=4 * n, n_pairs=n, k=4, how=Sampling(512, temperature=.7, top_p=.9),
+    judge=Judge(ADDITIVE, 3, Sampling(512, temperature=.7, top_p=.9)), beta=.1,
+    lr=1e-6, floor=.1, batch_size=16, replay=0.) for n in (3964, 6942))
+
 # %% ../nbs/16_self_reward.ipynb #online_feedback
 def online_feedback(
     policy:nn.Module,
     task:Task,
-    how:SelfReward,    # batch_size prompts per step, how.n_pairs in all
-    scorer:Callable,   # the judge; it stays as it is
-    chance:Callable,   # what -> Generator
+    how:SelfReward,  # batch_size prompts per step, n_pairs of them in all
+    scorer:Callable, # the judge, who stays as it is
+    chance:Callable, # what -> Generator
 )->Learner:
     "The judge in the loop: each step learns from pairs that the policy just made."
-    ref, step = frozen(policy), preference_loss(partial(sigmoid_loss, beta=how.beta))
+    ref, loss = frozen(policy), preference_loss(partial(sigmoid_loss, beta=how.beta))
     learner = start(policy, how.recipe(how.n_pairs))
-    each = replace(how, round=how.batch_size)
+    policy.eval()                                  # dropout off, as for the reference
+    now = replace(how, round=how.batch_size)
     while learner.step < learner.recipe.n_steps:
-        x = one_round(policy.eval(), task, each, scorer, chance(f"{learner.step}"))
+        x = one_round(policy, task, now, scorer, chance(f"step {learner.step}"))
         if not len(x.pairs): raise ValueError(
-            f"step {learner.step + 1} found no pair: {x.counts}")
-        update(learner, with_reference(ref, x.pairs), step)
+            f"step {learner.step + 1} found no pair in {dict(x.counts)}")
+        update(learner, with_reference(ref, x.pairs), loss)
     return learner
-
-# %% ../nbs/16_self_reward.ipynb #a_model_that_teaches_itself_2
-PAPER = tuple(SelfReward(
-    n_prompts=4 * n, n_pairs=n, how=Sampling(512, temperature=.7, top_p=.9),
-    judge=Judge(ADDITIVE, 3, Sampling(512, temperature=.7, top_p=.9)),
-    lr=1e-6, floor=.1, batch_size=16, replay=0.) for n in (3964, 6942))
