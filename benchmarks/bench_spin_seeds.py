@@ -122,7 +122,7 @@ def main():
     rows.sort(key=lambda r: names.index(r["run"]))
     print()
     table(rows, names)
-    settings = {name: asdict(how) for name, how in RUNS.items()} | {"imitation": asdict(CONTROL)}
+    settings = {name: asdict(how) for name, how in (RUNS | {"imitation": CONTROL}).items()}
     args.json.write_text(json.dumps(dict(
         command="python benchmarks/bench_spin_seeds.py", settings=settings, rows=rows), indent=1,
         ensure_ascii=False) + "\n", encoding="utf-8")

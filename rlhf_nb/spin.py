@@ -60,8 +60,9 @@ def told_apart(
     with as_eval(model): real, generated = [
         in_batches(partial(sequence_logprobs, model), seqs).cpu() - logp.cpu()
         for seqs, logp in sides]
-    right = (real > generated).float() + .5 * (real == generated)
-    return dict(accuracy=right.mean().item(), margin=(real - generated).mean().item())
+    margin = real - generated
+    right = (margin > 1e-4).float() + .5 * (margin.abs() <= 1e-4)  # less is rounding
+    return dict(accuracy=right.mean().item(), margin=margin.mean().item())
 
 # %% ../nbs/14_spin.ipynb #SPIN
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ def resume(
 def note(
     diary:Diary,
     steps:list[dict], # the log of an iteration
-    **row,            # what there is to say of it as a whole
+    row:dict,         # what there is to say of it as a whole
 )->dict:              # row
     "Write a played iteration down."
     for step in steps: diary.log.add(iteration=row["iteration"], **step)
@@ -248,8 +249,8 @@ def train_spin(
             judged = held_out_pairs(model, game, how, chance(seed, f"held out {i + 1}"))
             pairs, opponent = mixed(last, fresh, game), weight_hash(model)
             steps = play(model, pairs, how, gen, diary.iteration(i)).rows
-            watch(note(diary, steps, iteration=i + 1, pairs=len(pairs),
-                       opponent=opponent, player=weight_hash(model),
-                       **told_apart(model, judged)), fresh)
+            row = dict(iteration=i + 1, pairs=len(pairs), opponent=opponent,
+                       player=weight_hash(model)) | told_apart(model, judged)
+            watch(note(diary, steps, row), fresh)
         last = fresh if how.mix else None
     return diary.log

@@ -216,6 +216,7 @@ def test_the_last_pairs_are_mixed_in_and_only_the_last(monkeypatch):
     train_spin(player(), GAME, replace(SHORT, epochs=1), 0, watch=lambda row, pairs: fresh.append(pairs))
     want = [replies(fresh[0].rejected)] + [replies(a.rejected) + replies(b.rejected) for a, b in zip(fresh, fresh[1:])]
     assert [replies(p.rejected) for p in trained] == want
+    assert len({str(p.chosen.ids.tolist()) for p in fresh}) == 3       # other demonstrations each time
     alone = train_spin(player(), GAME, replace(SHORT, epochs=1, mix=False), 0)
     assert [r["pairs"] for r in iterations(alone)] == [120] * 3
 
@@ -324,10 +325,10 @@ def test_another_run_is_refused(tmp_path, name):
 
 def test_the_diary_is_whole_or_as_it_was(tmp_path, monkeypatch):
     facts = run_facts(player(), GAME, SHORT, 0)
-    note(Diary(tmp_path, facts), [], iteration=1, accuracy=.5)
+    note(Diary(tmp_path, facts), [], dict(iteration=1, accuracy=.5))
     def fall(*_): raise OSError("the power is gone")
     monkeypatch.setattr(os, "replace", fall)
-    with pytest.raises(OSError): note(Diary(tmp_path, facts), [dict(loss=.6)], iteration=2, accuracy=.6)
+    with pytest.raises(OSError): note(Diary(tmp_path, facts), [dict(loss=.6)], dict(iteration=2, accuracy=.6))
     assert Diary(tmp_path, facts).log.rows == [dict(iteration=1, accuracy=.5)]
 
 
@@ -354,7 +355,7 @@ def test_the_results_belong_to_the_settings_and_carry_the_claims():
     spec = importlib.util.spec_from_file_location("bench_spin_seeds", path)
     bench = importlib.util.module_from_spec(spec); spec.loader.exec_module(bench)
     results = json.loads((ROOT/"nbs/results/spin.json").read_text("utf-8"))
-    assert results["settings"] == {n: asdict(h) for n, h in bench.RUNS.items()} | {"imitation": asdict(bench.CONTROL)}
+    assert results["settings"] == {n: asdict(h) for n, h in (bench.RUNS | {"imitation": bench.CONTROL}).items()}
     assert results["settings"]["SPIN"] == asdict(SPIN())
     by = {name: [r["curve"] for r in results["rows"] if r["run"] == name] for name in
           ("SFT model", "imitation", *bench.RUNS)}
