@@ -1,4 +1,4 @@
-"""Ask a language model for a score, read its answer with care, and measure how far to trust it.
+"""Ask a language model for a score, read its reply with care, and measure how far to trust it.
 
 Docs: https://OWNER.github.io/rlhf-nb/judge.html.md"""
 
@@ -6,13 +6,12 @@ Docs: https://OWNER.github.io/rlhf-nb/judge.html.md"""
 
 # %% auto #0
 __all__ = ['SANDBOX', 'OPENS', 'CLOSES', 'NUMBER', 'OF', 'GLUED', 'WORLD', 'ADDITIVE', 'variables', 'fill_in', 'checked_template',
-           'score_pattern', 'parse_score', 'RewardPrompt', 'Judge', 'defused', 'ask', 'Verdicts', 'read_votes',
-           'judge_answers', 'by_judge', 'by_function', 'by_reward', 'pair_accuracy', 'agreement', 'confusion',
-           'PairPrompt', 'Duels', 'compare_answers', 'judge_demonstrations']
+           'score_pattern', 'parse_score', 'RewardPrompt', 'defused', 'Judge', 'ask', 'Verdicts', 'read_votes',
+           'judge_answers', 'pair_accuracy', 'agreement', 'confusion', 'judge_demonstrations', 'PairPrompt', 'Duels',
+           'compare_answers', 'by_judge', 'by_function', 'by_reward']
 
 # %% ../nbs/09_judge.ipynb #a_model_that_judges
 import math, re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -141,14 +140,14 @@ def _read(x, reply):
         f"a parse function gives a number or None, got {said!r} for {reply[:60]!r}")
     return float(said) if x.low <= said <= x.high else None
 
-# %% ../nbs/09_judge.ipynb #a_model_that_judges_2
+# %% ../nbs/09_judge.ipynb #asking_and_reading_together_2
 WORLD = RewardPrompt("""
     Give this answer a point for each of five virtues.
     Question: {{ prompt }}
     Answer: {{ response }}
     """, "Score: {{ reward }}")
 
-# %% ../nbs/09_judge.ipynb #a_model_that_judges_3
+# %% ../nbs/09_judge.ipynb #asking_and_reading_together_3
 ADDITIVE = RewardPrompt("""
     You will read what a user asked and what an assistant answered. Judge the answer
     by collecting points, one step after another; each step presupposes those before:
@@ -177,6 +176,17 @@ ADDITIVE = RewardPrompt("""
     Score: <sum of points, 0 to 5>
     """, "Score: {{ reward }}")
 
+# %% ../nbs/09_judge.ipynb #defused
+def defused(
+    tokenizer,
+    text:str,
+)->str: # the same text; a special token in it has become words or <unk>
+    "Text that cannot end the user's turn and begin the judge's."
+    for token in sorted(tokenizer.all_special_tokens, key=len, reverse=True):
+        if token != tokenizer.unk_token:
+            text = text.replace(token, tokenizer.unk_token or " ")
+    return text
+
 # %% ../nbs/09_judge.ipynb #Judge
 @dataclass(frozen=True)
 class Judge:
@@ -188,17 +198,6 @@ class Judge:
         if self.n < 1: raise ValueError(f"Judge.n counts replies, got {self.n}")
         if self.n > 1 and self.how.temperature == 0: raise ValueError(
             f"greedy replies are all alike: n = 1, or a temperature; got n = {self.n}")
-
-# %% ../nbs/09_judge.ipynb #defused
-def defused(
-    tokenizer,
-    text:str,
-)->str: # the same text; a special token in it has become words or <unk>
-    "Text that cannot end the user's turn and begin the judge's."
-    for token in sorted(tokenizer.all_special_tokens, key=len, reverse=True):
-        if token != tokenizer.unk_token:
-            text = text.replace(token, tokenizer.unk_token or " ")
-    return text
 
 # %% ../nbs/09_judge.ipynb #ask
 def ask(
@@ -259,6 +258,109 @@ def judge_answers(
                 for pair in answers]
     return read_votes(judge.prompt, ask(model, tokenizer, messages, judge, gen))
 
+# %% ../nbs/09_judge.ipynb #pair_accuracy
+def pair_accuracy(
+    score:Tensor, # (b) nan: not known
+    true:Tensor,  # (b)
+)->float:
+    "Of all pairs whose truth differs, the share in the right order; a tie is half."
+    known = ~score.isnan()
+    score, true = score[known], true[known]
+    order = (score[:, None] - score).sign()[(true[:, None] - true) > 0]
+    return ((order + 1) / 2).mean().item()
+
+# %% ../nbs/09_judge.ipynb #agreement
+def agreement(
+    verdicts:Verdicts, # b rows
+    true:Tensor,       # (b) gold
+)->dict[str,float]:
+    "How far a judge can be trusted; answers without a score are left out, and counted."
+    score = verdicts.score()
+    known = ~score.isnan()
+    both = torch.stack([score[known].double(), true[known].double()])
+    return dict(parse_rate=verdicts.parse_rate(), unread=int((~known).sum()),
+                spread=verdicts.spread(), r=torch.corrcoef(both)[0, 1].item(),
+                exact=(both[0].round() == both[1]).double().mean().item(),
+                bias=(both[0] - both[1]).mean().item(),
+                pair_accuracy=pair_accuracy(score, true))
+
+# %% ../nbs/09_judge.ipynb #confusion
+def confusion(
+    score:Tensor,   # (b) 0 to levels - 1, rounded; nan is left out
+    true:Tensor,    # (b)
+    levels:int=6,
+)->Tensor:          # (levels levels) row: truth, column: score; counts
+    "Which scores are taken for which."
+    known = ~score.isnan()
+    cell = true[known].round().long() * levels + score[known].round().long()
+    return torch.bincount(cell, minlength=levels**2).view(levels, levels)
+
+# %% ../nbs/09_judge.ipynb #judge_demonstrations
+def judge_demonstrations(
+    tokenizer,
+    prompt:RewardPrompt,            # or a PairPrompt
+    rows:list[tuple[tuple,str]], # ((prompt, response), what a good judge replies)
+)->Seqs:                         # b rows: message, reply, eos
+    "EFT data: examples of judging, to be imitated."
+    silent = [i for i, (_, reply) in enumerate(rows) if prompt.parse(reply) is None]
+    if silent: raise ValueError(
+        f"rows {silent[:9]} hold no score that this prompt's pattern can read, for "
+        f"example {rows[silent[0]][1]!r}: a judge that imitates them would be mute")
+    pad, eos = require_special(tokenizer)
+    clean = [[defused(tokenizer, text) for text in texts] for texts, _ in rows]
+    asked = [chat_ids(tokenizer, prompt.render(*texts)) for texts in clean]
+    said = tokenizer([reply for _, reply in rows], add_special_tokens=False).input_ids
+    return make_seqs(asked, [ids + [eos] for ids in said], pad)
+
+# %% ../nbs/09_judge.ipynb #PairPrompt
+@dataclass(frozen=True)
+class PairPrompt:
+    "How to ask which of two answers is better: 1, 2, or 0 for neither."
+    template:str      # jinja2 with exactly {{ prompt }}, {{ first }}, {{ second }}
+    read:str|Callable # a pattern with {{ reward }}, or reply -> 0, 1, 2 or None
+    low:float=0.
+    high:float=2.
+    last:bool=True
+    def __post_init__(self):
+        clean = checked_template(self.template, ("prompt", "first", "second"))
+        object.__setattr__(self, "template", clean)
+        _check_reading(self)
+    def render(self, prompt:str, first:str, second:str)->str:
+        return fill_in(self.template, dict(prompt=prompt, first=first, second=second))
+    def parse(self, reply:str)->float|None: # chance that the first is better
+        said = _read(self, reply)
+        return {0: .5, 1: 1., 2: 0.}.get(said)
+
+# %% ../nbs/09_judge.ipynb #Duels
+@dataclass(frozen=True, eq=False)
+class Duels(Rows):
+    "Two answers compared in both orders."
+    as_first:Tensor  # (b n) votes for the first answer a when it stands first
+    as_second:Tensor # (b n) votes for the same a when it stands second
+    def preference(self)->Tensor: # (b) chance that a is better
+        return (self.as_first.nanmean(1) + self.as_second.nanmean(1)) / 2
+    def position_bias(self)->float: # 0 fair; .5: whatever stands first wins
+        return .5 * (self.as_first.nanmean() - self.as_second.nanmean()).item()
+    def consistency(self)->float: # share of pairs in which the order changed nothing
+        a, b = self.as_first.nanmean(1), self.as_second.nanmean(1)
+        known = ~(a + b).isnan()
+        return ((a > .5) == (b > .5))[known].double().mean().item()
+
+# %% ../nbs/09_judge.ipynb #compare_answers
+def compare_answers(
+    model,       # the judge
+    tokenizer,
+    trios:list[tuple[str,str,str]], # b of (prompt, a, b)
+    judge:Judge, # with a PairPrompt
+    gen:Generator,
+)->Duels:        # b rows
+    "Ask in both orders, all in one batched generation."
+    clean = [[defused(tokenizer, text) for text in trio] for trio in trios]
+    messages = [judge.prompt.render(p, a, b) for p, a, b in clean]
+    messages += [judge.prompt.render(p, b, a) for p, a, b in clean]
+    votes = read_votes(judge.prompt, ask(model, tokenizer, messages, judge, gen)).votes
+    return Duels(votes[:len(trios)], 1 - votes[len(trios):])
+
 # %% ../nbs/09_judge.ipynb #by_judge
 def by_judge(
     model,
@@ -297,107 +399,3 @@ def by_reward(
             f"{tuple(reward.shape)}: sum over tokens, or squeeze")
         return Verdicts(reward[:, None])
     return score
-
-# %% ../nbs/09_judge.ipynb #pair_accuracy
-def pair_accuracy(
-    score:Tensor, # (b) nan: not known
-    true:Tensor,  # (b)
-)->float:
-    "Of all pairs whose truth differs, the share in the right order; a tie is half."
-    known = ~score.isnan()
-    score, true = score[known], true[known]
-    order = (score[:, None] - score).sign()[(true[:, None] - true) > 0]
-    return ((order + 1) / 2).mean().item()
-
-# %% ../nbs/09_judge.ipynb #agreement
-def agreement(
-    verdicts:Verdicts, # b rows
-    true:Tensor,       # (b) gold
-)->dict[str,float]:
-    "How far a judge can be trusted; answers without a score are left out, and counted."
-    score = verdicts.score()
-    known = ~score.isnan()
-    both = torch.stack([score[known].double(), true[known].double()])
-    return dict(parse_rate=verdicts.parse_rate(), unread=int((~known).sum()),
-                spread=verdicts.spread(), r=torch.corrcoef(both)[0, 1].item(),
-                exact=(both[0].round() == both[1]).double().mean().item(),
-                bias=(both[0] - both[1]).mean().item(),
-                pair_accuracy=pair_accuracy(score, true))
-
-# %% ../nbs/09_judge.ipynb #confusion
-def confusion(
-    score:Tensor,   # (b) 0 to levels - 1, rounded; nan is left out
-    true:Tensor,    # (b)
-    levels:int=6,
-)->Tensor:          # (levels levels) row: truth, column: score; counts
-    "Which scores are taken for which."
-    known = ~score.isnan()
-    cell = true[known].round().long() * levels + score[known].round().long()
-    return torch.bincount(cell, minlength=levels**2).view(levels, levels)
-
-# %% ../nbs/09_judge.ipynb #PairPrompt
-@dataclass(frozen=True)
-class PairPrompt:
-    "How to ask which of two answers is better: 1, 2, or 0 for neither."
-    template:str      # jinja2 with exactly {{ prompt }}, {{ first }}, {{ second }}
-    read:str|Callable # a pattern with {{ reward }}, or reply -> 0, 1, 2 or None
-    low:float=0.
-    high:float=2.
-    last:bool=True
-    def __post_init__(self):
-        clean = checked_template(self.template, ("prompt", "first", "second"))
-        object.__setattr__(self, "template", clean)
-        _check_reading(self)
-    def render(self, prompt:str, first:str, second:str)->str:
-        return fill_in(self.template, dict(prompt=prompt, first=first, second=second))
-    def parse(self, reply:str)->float|None: # chance that the first is better
-        said = _read(self, reply)
-        return {0: .5, 1: 1., 2: 0.}.get(said)
-
-# %% ../nbs/09_judge.ipynb #Duels
-@dataclass(frozen=True, eq=False)
-class Duels(Rows):
-    "Two answers compared in both orders."
-    as_first:Tensor  # (b n) votes for the first answer a when it stands first
-    as_second:Tensor # (b n) votes for the same a when it stands second
-    def preference(self)->Tensor: # (b) chance that a is better
-        return torch.stack([self.as_first.nanmean(1), self.as_second.nanmean(1)]).mean(0)
-    def position_bias(self)->float: # 0 fair; .5: whatever stands first wins
-        return .5 * (self.as_first.nanmean() - self.as_second.nanmean()).item()
-    def consistency(self)->float: # share of pairs in which the order changed nothing
-        a, b = self.as_first.nanmean(1), self.as_second.nanmean(1)
-        known = ~(a + b).isnan()
-        return ((a > .5) == (b > .5))[known].double().mean().item()
-
-# %% ../nbs/09_judge.ipynb #compare_answers
-def compare_answers(
-    model,       # the judge
-    tokenizer,
-    trios:list[tuple[str,str,str]], # b of (prompt, a, b)
-    judge:Judge, # with a PairPrompt
-    gen:Generator,
-)->Duels:        # b rows
-    "Ask in both orders, all in one batched generation."
-    clean = [[defused(tokenizer, text) for text in trio] for trio in trios]
-    messages = [judge.prompt.render(p, a, b) for p, a, b in clean]
-    messages += [judge.prompt.render(p, b, a) for p, a, b in clean]
-    votes = read_votes(judge.prompt, ask(model, tokenizer, messages, judge, gen)).votes
-    return Duels(votes[:len(trios)], 1 - votes[len(trios):])
-
-# %% ../nbs/09_judge.ipynb #judge_demonstrations
-def judge_demonstrations(
-    tokenizer,
-    prompt:RewardPrompt,
-    rows:list[tuple[str,str,str]], # (prompt, response, what a good judge replies)
-)->Seqs:                           # b rows: message, reply, eos
-    "EFT data: examples of judging, to be imitated."
-    silent = [i for i, (_, _, reply) in enumerate(rows) if prompt.parse(reply) is None]
-    if silent: raise ValueError(
-        f"rows {silent[:9]} hold no score that this prompt's pattern can read, for "
-        f"example {rows[silent[0]][2]!r}: a judge that imitates them would be mute")
-    pad, eos = require_special(tokenizer)
-    asked = [chat_ids(tokenizer, prompt.render(defused(tokenizer, p),
-                                               defused(tokenizer, r)))
-             for p, r, _ in rows]
-    said = tokenizer([reply for *_, reply in rows], add_special_tokens=False).input_ids
-    return make_seqs(asked, [ids + [eos] for ids in said], pad)
