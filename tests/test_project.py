@@ -24,6 +24,7 @@ FLOORS = {
     "data": {"tokens"}, "sampling": {"tokens", "models"}, "learning": {"tokens", "models"},
     "sft": METHOD, "reward": METHOD, "judge": METHOD, "ppo": METHOD, "dpo": METHOD,
     "store": METHOD, "qlearning": METHOD, "spin": METHOD | {"dpo"},
+    "arithmetic": {"tokens"},
     "self_reward": METHOD | {"judge", "dpo"},
     "pipeline": METHOD | {"sft", "reward", "judge", "ppo", "dpo", "store", "spin",
                           "qlearning", "self_reward"},
