@@ -206,9 +206,9 @@ def replay_examples(
     n:int,          # rows in all
     rng:Random,
 )->Seqs:
-    "What M1 learned from: half demonstrations (IFT), half judgements (EFT)."
-    parts = [demonstrations(tokenizer, questions, n // 2, rng),
-             judge_examples(tokenizer, questions, n - n // 2, rng)]
+    "What M1 learned from: one demonstration (IFT) to three judgements (EFT)."
+    parts = [demonstrations(tokenizer, questions, n // 4, rng),
+             judge_examples(tokenizer, questions, n - n // 4, rng)]
     return concat_seqs(parts, tokenizer.pad_token_id)
 
 # %% ../nbs/16_self_reward.ipynb #one_round
