@@ -1,0 +1,77 @@
+"The world of sums: the solver against Python's own, the log, what is paid."
+import json, random
+from pathlib import Path
+
+import pytest, torch
+from torch.testing import assert_close
+
+from rlhf_nb.arithmetic import Sum, solve, solver_rewards, sum_log, sum_tokenizer, write_down
+from rlhf_nb.models import tiny_lm
+from rlhf_nb.tokens import make_seqs, require_special
+
+TOKENIZER = sum_tokenizer()
+PAD, EOS = require_special(TOKENIZER)
+
+def rows(sum, *answers, cut=False):
+    ids = TOKENIZER(list(answers)).input_ids
+    return make_seqs([TOKENIZER(sum.question).input_ids] * len(ids), [a + [EOS] * (not cut) for a in ids], PAD)
+
+@pytest.mark.parametrize("b", range(10))
+def test_the_solver_adds(b):
+    for a in range(10, 100): assert int(solve(Sum(a, b).question)[::-1]) == a + b
+    assert solve("99+99=") == "891" and solve("0+0=") == "0" and solve("5+05=") == "55"
+
+def test_carries():
+    assert Sum(47, 3).carries and not Sum(47, 2).carries and Sum(99, 1).carries
+
+def test_the_tokenizer_loses_nothing():
+    for s in (Sum(10, 0), Sum(98, 7)):
+        ids = TOKENIZER(s.question).input_ids
+        assert TOKENIZER.decode(ids) == s.question and len(ids) == 5
+        assert max(ids) < len(TOKENIZER) == 14
+    tiny_lm(TOKENIZER, hidden=16, layers=1)(torch.tensor([ids]))
+
+def test_pay():
+    s = Sum(95, 8)                                           # 103, written 301
+    x = rows(s, "301", "391", "3", "3011")
+    sparse, dense = (solver_rewards(TOKENIZER, [s] * 4, x, d) for d in (False, True))
+    assert sparse.sum(1).tolist() == [1., 0., 0., 0.] and sparse[0, 8] == 1.
+    q = .25
+    assert_close(dense[:, 5:], torch.tensor([[q, q, q, q, 0], [q, 0, q, q, 0], [q, 0, 0, 0, 0], [q, q, q, 0, 0]]))
+    assert (dense[:, :5] == 0).all()
+
+def test_an_answer_that_never_ends_is_not_right():
+    s = Sum(47, 8)
+    assert solver_rewards(TOKENIZER, [s], rows(s, "55", cut=True), False).sum() == 0
+    assert_close(solver_rewards(TOKENIZER, [s], rows(s, "55", cut=True), True).sum(), torch.tensor(2 / 3))
+
+def test_only_the_right_answer_collects_everything():
+    s, rng = Sum(68, 7), random.Random(0)
+    answers = [write_down(s, rng, slip=.4) for _ in range(200)]
+    x = rows(s, *answers)
+    dense, sparse = (solver_rewards(TOKENIZER, [s] * 200, x, d).sum(1) for d in (True, False))
+    right = torch.tensor([a == solve(s.question) for a in answers])
+    assert (sparse == 1).equal(right) and (dense > .999).equal(right) and right.any() and not right.all()
+
+def test_writers_forget_to_carry():
+    rng, n = random.Random(0), 4000
+    assert {write_down(Sum(47, 8), rng, 1., 0.) for _ in range(20)} == {"55"}
+    assert {write_down(Sum(47, 8), rng, 0., 0.) for _ in range(20)} == {"54"}
+    assert {write_down(Sum(41, 8), rng, 0., 0.) for _ in range(20)} == {"94"}
+    share = sum(write_down(Sum(47, 8), rng, .4, 0.) == "55" for _ in range(n)) / n
+    assert abs(share - .4) < .03
+
+def test_the_log_is_what_was_asked():
+    asked, x = sum_log(TOKENIZER, [Sum(47, 8), Sum(12, 3)], 50, random.Random(0))
+    again = sum_log(TOKENIZER, [Sum(47, 8), Sum(12, 3)], 50, random.Random(0))[1]
+    assert x.ids.equal(again.ids) and len(x) == 50
+    for s, row, m in zip(asked, x.ids, x.attention_mask & ~x.response_mask):
+        assert TOKENIZER.decode(row[m]) == s.question
+    with pytest.raises(ValueError, match="one sum per row"): solver_rewards(TOKENIZER, asked[:3], x, True)
+
+def test_saved_results_hold_the_claims():
+    saved = json.loads((Path(__file__).parents[1]/"nbs/results/arithmetic.json").read_text("utf-8"))
+    def of(run, key="all"): return [r[key] for r in saved["rows"] if r["run"] == run]
+    assert len(of("log")) == 3
+    for way in ("Q sparse", "Q dense"):
+        assert min(of(way)) > max(of("log")) + .05 and min(of(way)) > max(of("copy"))
