@@ -27,6 +27,7 @@ from .world import chat_ids, response_text
 
 # %% ../nbs/09_judge.ipynb #variables
 SANDBOX = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined)
+SANDBOX.globals.clear()      # no range, no lipsum: only the names that are given
 
 def variables(
     template:str, # jinja2
@@ -47,7 +48,7 @@ def fill_in(
     "A template with its blanks filled, in the sandbox."
     try: return _compiled(template).render(values)
     except Exception as e: raise ValueError(
-        f"the template failed with {type(e).__name__}: {e}") from e
+        f"the template failed: {e}") from e
 
 # %% ../nbs/09_judge.ipynb #checked_template
 def checked_template(
@@ -59,8 +60,8 @@ def checked_template(
     found = variables(template)
     missing, unknown = sorted(set(names) - found), sorted(found - set(names))
     if missing or unknown: raise ValueError(
-        f"a template of {' and '.join(names)}: missing {missing or 'none'}, unknown "
-        f"{unknown or 'none'}; write {{{{ {names[0]} }}}} with exactly these names")
+        f"a template has the names {', '.join(names)} and no others: missing "
+        f"{', '.join(missing) or 'none'}, unknown {', '.join(unknown) or 'none'}")
     fill_in(template, {name: "a word" for name in names})
     return template
 
@@ -68,12 +69,12 @@ def checked_template(
 OPENS, CLOSES = r"[\s*_`<(\[]{0,9}", r"[\s*_`>)\]]{0,9}"  # may stand around the number
 NUMBER = r"([-+]?(?:[0-9]{1,9}(?:\.[0-9]{1,20})?|\.[0-9]{1,20}))"
 OF = r"\s{0,2}(?:/|(?:out )?of)\s{0,2}"                   # 4/5, 4 out of 5
-GLUED = rf"[\w%]|[.,:][0-9]|\s{{0,2}}/|\s?[-–][0-9]|{OF}[0-9]"     # 4th, 4.5.6, 4-5
+GLUED = rf"[^\W_]|%|[.,:_][0-9]|\s{{0,2}}/|\s?[-–][0-9]|{OF}[0-9]" # 4th, 4.5.6
 
 def _literal(text): # these words as they are; white space may be any white space
     words = r"\s{1,9}".join(re.escape(word) for word in text.split())
-    return (r"(?<!\w)" * bool(re.match(r"\s*\w", text)) + words
-            + r"(?!\w)" * bool(re.search(r"\w\s*$", text)))
+    return (r"(?<![^\W_])" * bool(re.match(r"\s*\w", text)) + words
+            + r"(?![^\W_])" * bool(re.search(r"\w\s*$", text)))
 
 # %% ../nbs/09_judge.ipynb #score_pattern
 @lru_cache(maxsize=64)
