@@ -1,0 +1,129 @@
+"""Self-rewarding on the embedded world over seeds: M1 to M4, with and without old examples.
+
+    python benchmarks/bench_self_reward_seeds.py --judges /tmp/judges        # 8 CPU minutes
+    python benchmarks/bench_self_reward_seeds.py --only replay --seeds 0     # one run
+
+Every seed has an M1 of its own: seed 0 is the shipped judge, the others are made from the shipped
+base with other demonstrations, judgements and batches (as in bench_judge_seeds.py, kept in
+--judges for the next time). The seed also changes prompts, samples, judgements and batches of the
+loop. Measured on the 48 held-out questions: 16 answers each at temperature 1, one greedy answer each,
+KL to M1 per answer, and the model as judge of 256 answers of mixed quality ("parse", "judge_r");
+own_parse and spread are those of the loop itself, on what it sampled. Settings were chosen on
+training questions with seed 31. The table goes to stdout, the numbers to
+nbs/results/self_reward.json, from which the chapter draws.
+"""
+import argparse
+import json
+import random
+import tempfile
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+import torch
+from bench_judge_seeds import ROOT, answers, trained
+from rlhf_nb.judge import Judge, agreement, ask, by_judge, judge_answers
+from rlhf_nb.kl import response_kl
+from rlhf_nb.models import frozen, logprobs
+from rlhf_nb.sampling import Sampling, generate_many
+from rlhf_nb.self_reward import (
+    COLUMNS, SMALL, SelfReward, Task, improve, online_feedback, replay_examples, seeded)
+from rlhf_nb.store import create_store
+from rlhf_nb.world import TEST, TRAIN, gold, gold_rewards, judge_prompt, prompt_ids
+
+RUNS = {"replay": SMALL, "no replay": replace(SMALL, replay=0.), "cooler": SelfReward(),
+        "online": replace(SMALL, k=2, n_pairs=1024)}
+
+
+def generator(seed): return torch.Generator().manual_seed(seed)
+
+
+@torch.no_grad()
+def measure(model, first, tokenizer):
+    asked = [q for q in TEST for _ in range(16)]
+    seqs, greedy = [generate_many(model, [prompt_ids(tokenizer, q) for q in qs], tokenizer, how,
+                                  generator(1), 128)[0]
+                    for qs, how in ((asked, Sampling()), (TEST, Sampling(temperature=0.)))]
+    kl = response_kl(logprobs(model, seqs), logprobs(first, seqs), seqs.response_mask)
+    items = answers(256)
+    true = torch.tensor([gold(*item) for item in items])
+    marks = judge_answers(model, tokenizer, [(q.text, a) for q, a in items], Judge(), generator(2))
+    known = ~marks.score().isnan()
+    r = agreement(marks, true)["r"] if known.sum() > 9 else 0.
+    return dict(gold=gold_rewards(tokenizer, asked, seqs).mean().item(),
+                greedy=gold_rewards(tokenizer, list(TEST), greedy).mean().item(),
+                kl=kl.mean().item(), parse=marks.parse_rate(), judge_r=r if r == r else 0.)
+
+
+def replies(model, tokenizer, n=4):
+    "What the model says as a judge, word by word."
+    items = answers(n, seed=6)
+    said = ask(model, tokenizer, [judge_prompt(*item) for item in items], Judge(n=1), generator(3))
+    return [row[0] for row in said]
+
+
+def run(name, seed, shelf, iterations):
+    how, (model, tokenizer) = RUNS[name], trained(seed, shelf)
+    first, model = frozen(model), model.requires_grad_()
+    task = Task(tokenizer, [q.text for q in TRAIN],
+                replay_examples(tokenizer, TRAIN, 3000, random.Random(500 + seed)))
+    rows = [dict(run=name, seed=seed, model=1, **measure(model, first, tokenizer))]
+    print(rows[-1], flush=True)
+    for t in range(1 if name == "online" else iterations):
+        began, chance = time.process_time(), partial(seeded, seed, t)
+        if name == "online":
+            scorer = by_judge(first, tokenizer, how.judge)
+            online_feedback(model, task, how, scorer, chance)
+            row = dict(prompts=how.n_pairs)
+        else:
+            with tempfile.TemporaryDirectory() as temp:
+                store = create_store(Path(temp) / "pairs", tokenizer, COLUMNS)
+                try: row = improve(model, task, store, how, chance)
+                except ValueError as e:                    # no pair left to learn from
+                    print(e, flush=True)
+                    break
+                finally: store.close()
+            row["own_parse"] = row.pop("parse_rate")
+        rows.append(dict(run=name, seed=seed, model=t + 2, cpu_s=time.process_time() - began,
+                         **row, **measure(model, first, tokenizer)))
+        print(rows[-1], flush=True)
+    rows[-1]["replies"] = replies(model, tokenizer)
+    return rows
+
+
+def rounded(x):
+    if isinstance(x, float): return round(x, 4)
+    return {k: rounded(v) for k, v in x.items()} if isinstance(x, dict) else x
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    p.add_argument("--only", choices=RUNS, nargs="+", help="the others are kept as they are in the file")
+    p.add_argument("--iterations", type=int, default=3)
+    p.add_argument("--judges", type=Path, help="where retrained judges lie or will lie")
+    p.add_argument("--json", type=Path, default=ROOT / "nbs/results/self_reward.json")
+    args = p.parse_args()
+    torch.set_num_threads(1)
+    names = args.only or list(RUNS)
+    old = json.loads(args.json.read_text())["rows"] if args.json.exists() else []
+    new = []
+    with tempfile.TemporaryDirectory() as temp:
+        for name in names:
+            for seed in args.seeds: new += run(name, seed, args.judges or Path(temp), args.iterations)
+    redone = {(row["run"], row["seed"]) for row in new}
+    rows = [row for row in old if (row["run"], row["seed"]) not in redone] + [rounded(r) for r in new]
+    rows.sort(key=lambda row: (list(RUNS).index(row["run"]), row["seed"], row["model"]))
+    keys = ("gold", "greedy", "kl", "parse", "judge_r", "own_parse", "spread", "pairs", "cpu_s")
+    print(f"{'':10} seed " + "".join(f"{k:>10}" for k in ("model", *keys)))
+    for row in rows:
+        print(f"{row['run']:10} {row['seed']:4} {row['model']:10}" + "".join(
+            f"{row[k]:10.3g}" if k in row else " " * 10 for k in keys))
+    args.json.write_text(json.dumps(dict(
+        command="python benchmarks/bench_self_reward_seeds.py",
+        settings={name: {k: getattr(how, k) for k in ("n_prompts", "n_pairs", "k", "beta", "lr",
+                  "batch_size", "replay")} | dict(temperature=how.how.temperature, top_p=how.how.top_p)
+                  for name, how in RUNS.items()}, rows=rows), indent=1) + "\n")
+
+
+if __name__ == "__main__": main()

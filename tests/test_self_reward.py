@@ -1,0 +1,341 @@
+"self_reward: every prompt gives a pair or a reason, a killed run goes on bit for bit, old examples count."
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from random import Random
+import pytest
+import torch
+from torch.testing import assert_close
+from rlhf_nb.dpo import with_reference
+from rlhf_nb.judge import Judge, Verdicts, by_function, by_judge
+from rlhf_nb.models import frozen, load_checkpoint, logprobs, weight_hash
+from rlhf_nb.sampling import Sampling
+from rlhf_nb.self_reward import (
+    COLUMNS, PAPER, Candidates, Replayed, Rules, SelfReward, Task, answers_of, best_second,
+    choose_pairs, draw_prompts, fill_store, improve, max_min, one_round, online_feedback,
+    replay_examples, replay_loss, sample_candidates, seeded, summary, table, train_on_pairs)
+from rlhf_nb.store import create_store, open_store
+from rlhf_nb.tokens import make_seqs
+from rlhf_nb.workbook import notebooks
+from rlhf_nb.world import TRAIN, chat_ids, gold, response_text
+
+NAN = math.nan
+PROMPTS = [q.text for q in TRAIN]
+TINY = SelfReward(n_prompts=20, n_pairs=14, round=8, judge=Judge(n=2), batch_size=4)
+CHANCE = partial(seeded, 3, 1)
+BY_TEXT = {q.text: q for q in TRAIN}
+
+
+@pytest.fixture(scope="module")
+def world():
+    model, tokenizer = load_checkpoint("judge")
+    return frozen(model), tokenizer
+
+
+@pytest.fixture(scope="module")
+def task(world): return Task(world[1], PROMPTS, replay_examples(world[1], TRAIN, 64, Random(0)))
+
+
+def policy(): return load_checkpoint("judge")[0]
+
+
+def true_score(prompt, response): return gold(BY_TEXT[prompt], response)
+
+
+def hand(tokenizer, texts, k, cut=()):
+    "Candidates that say `texts`, k to a prompt; rows in `cut` lack their eos."
+    ids = tokenizer(texts, add_special_tokens=False).input_ids
+    n = len(texts) // k
+    asked = [chat_ids(tokenizer, PROMPTS[g]) for g in range(n) for _ in range(k)]
+    seqs = make_seqs(asked, [x + [tokenizer.eos_token_id] * (i not in cut) for i, x in enumerate(ids)],
+                     tokenizer.pad_token_id)
+    return PROMPTS[:n], Candidates(seqs, torch.arange(n).repeat_interleave(k))
+
+
+def said(tokenizer, seqs): return [response_text(tokenizer, r[m].tolist())
+                                   for r, m in zip(seqs.ids, seqs.response_mask)]
+
+
+# ------------------------------------------------------------ settings and chance
+
+@pytest.mark.parametrize("wrong", [
+    dict(k=1), dict(n_prompts=0), dict(n_pairs=0), dict(round=0), dict(batch_size=0), dict(epochs=0),
+    dict(beta=0.), dict(replay=-.1), dict(lr=0.), dict(floor=2.), dict(how=Sampling(temperature=0.))])
+def test_wrong_settings_are_refused_when_they_are_made(wrong):
+    with pytest.raises(ValueError, match=r"got"): SelfReward(**wrong)
+
+
+def test_paper_recipe():
+    assert [x.n_pairs for x in PAPER] == [3964, 6942]
+    for x in PAPER:
+        assert (x.k, x.how.temperature, x.how.top_p, x.judge.n, x.beta) == (4, .7, .9, 3, .1)
+        assert (x.lr, x.lr * x.floor, x.batch_size, x.replay) == (1e-6, pytest.approx(1e-7), 16, 0)
+    d = SelfReward()
+    assert (d.k, d.how.temperature, d.how.top_p, d.judge.n) == (4, .7, .9, 3)
+
+
+def test_chance_is_named_and_repeats():
+    draws = {key: torch.rand(3, generator=seeded(*key)).tolist() for key in
+             ((0, 0, "a"), (1, 0, "a"), (0, 1, "a"), (0, 0, "b"), (0, 10, "a"), (1, 10, "a"), (11, 0, "a"))}
+    assert len({tuple(x) for x in draws.values()}) == len(draws)
+    assert torch.rand(3, generator=seeded(0, 0, "a")).tolist() == draws[0, 0, "a"]
+    some = draw_prompts(PROMPTS[:5], 200, seeded(0, 0, "a"))
+    assert set(some) == set(PROMPTS[:5]) and min(Counter(some).values()) > 20
+
+
+# ------------------------------------------------------------ candidates
+
+def test_candidates_stand_side_by_side_and_differ(world):
+    model, tokenizer = world
+    x = sample_candidates(model, tokenizer, PROMPTS[:3], TINY, CHANCE("x"))
+    assert x.group.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    answers = answers_of(tokenizer, PROMPTS[:3], x)
+    assert [p for p, _ in answers] == [p for p in PROMPTS[:3] for _ in range(4)]
+    prompt = [tokenizer.decode(r[m]) for r, m in zip(x.seqs.ids, x.seqs.attention_mask & ~x.seqs.response_mask)]
+    assert all(p in whole for whole, (p, _) in zip(prompt, answers))
+    assert [text for _, text in answers] == said(tokenizer, x.seqs)
+    assert len({text for _, text in answers[:4]}) > 1
+
+
+def test_an_answer_keeps_its_prompt_when_rows_are_chosen(world):
+    _, tokenizer = world
+    prompts, x = hand(tokenizer, ["It is red.", "It is white."] * 3, 2)
+    assert [p for p, _ in answers_of(tokenizer, prompts, x[[5, 0]])] == [prompts[2], prompts[0]]
+
+
+# ------------------------------------------------------------ pairs
+
+def test_strategies():
+    assert max_min([1., 4., .5, 4.]) == (1, 2)
+    assert best_second([1., 4., .5, 3.]) == (1, 3)
+    assert best_second([4., 4., 1.]) == (0, 1)
+
+
+def test_every_prompt_is_a_pair_or_a_reason(world):
+    _, tokenizer = world
+    texts = ["It is red.", "It is white."] * 4 + ["It is red.", "It is red."] + ["I do not know.", "It is red."]
+    prompts, x = hand(tokenizer, texts, 2, cut=(7,))
+    votes = torch.tensor([[1., 2.], [4., 5.], [3., 3.], [2., 4.], [NAN, NAN], [5., 5.], [5., 5.], [1., 1.],
+                          [4., 4.], [2., 2.], [4., NAN], [2., 2.]])
+    seen = []
+    def no_excuse(pick):
+        seen.append(pick)
+        return "know" not in pick.chosen
+    got = choose_pairs(prompts, x, Verdicts(votes), tokenizer, Rules(valid={"excuse": no_excuse}))
+    why = {k: n for k, n in got.counts.items() if k in ("prompts", "kept", "tie", "unread", "same answer", "excuse")}
+    assert why == {"prompts": 6, "kept": 1, "tie": 1, "unread": 2, "same answer": 1, "excuse": 1}
+    assert said(tokenizer, got.pairs.chosen) == ["It is white."]
+    assert said(tokenizer, got.pairs.rejected) == ["It is red."]
+    assert (got.chosen_score.item(), got.rejected_score.item()) == (4.5, 1.5)
+    assert [(p.prompt, p.chosen, p.chosen_score, p.rejected_score) for p in seen] == [
+        (prompts[0], "It is white.", 4.5, 1.5), (prompts[5], "I do not know.", 4., 2.)]
+    c = got.counts
+    assert (c["candidates"], c["cut"], c["replies"], c["parsed"], c["several"]) == (12, 1, 24, 21, 10)
+    assert c["spread"] == pytest.approx(.5**.5 * 2 + 2**.5, rel=1e-5)      # 1,2  4,5  2,4; the rest agree
+
+
+def test_a_refusal_costs_no_other_prompt(world):
+    _, tokenizer = world
+    prompts, x = hand(tokenizer, ["It is red.", "It is white."] * 5, 2)
+    votes = Verdicts(torch.tensor([[3.], [3.]] + [[4.], [1.]] * 4))
+    rules = Rules(valid={"second prompt": lambda pick: pick.prompt != prompts[1]})
+    got = choose_pairs(prompts, x, votes, tokenizer, rules)
+    assert got.counts["kept"] == len(got.pairs) == 3 and got.counts["tie"] == got.counts["second prompt"] == 1
+
+
+def test_one_unread_candidate_leaves_the_others(world):
+    _, tokenizer = world
+    prompts, x = hand(tokenizer, ["It is red.", "It is white.", "It is grey.", "It is black."], 4)
+    got = choose_pairs(prompts, x, Verdicts(torch.tensor([[NAN], [1.], [5.], [3.]])), tokenizer)
+    assert said(tokenizer, got.pairs.chosen) + said(tokenizer, got.pairs.rejected) == ["It is grey.", "It is white."]
+    hard = choose_pairs(prompts, x, Verdicts(torch.tensor([[NAN], [1.], [5.], [3.]])), tokenizer, Rules(best_second))
+    assert said(tokenizer, hard.pairs.rejected) == ["It is black."]
+
+
+def test_no_pair_at_all_is_no_error(world):
+    _, tokenizer = world
+    prompts, x = hand(tokenizer, ["It is red.", "It is white."], 2)
+    got = choose_pairs(prompts, x, Verdicts(torch.tensor([[3.], [3.]])), tokenizer)
+    assert len(got.pairs) == 0 and got.counts["kept"] == 0 and got.chosen_score.shape == (0,)
+
+
+# ------------------------------------------------------------ the store, and kills
+
+class Killed(Exception): pass
+
+
+def scorer_that_dies(after):
+    calls, real = [0], by_function(true_score)
+    def score(answers, gen):
+        calls[0] += 1
+        if calls[0] > after: raise Killed
+        return real(answers, gen)
+    return score
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_killed_round_is_done_again_and_nothing_else(world, task, tmp_path, after):
+    model, tokenizer = world
+    whole = create_store(tmp_path / "whole", tokenizer, COLUMNS)
+    totals = fill_store(whole, model, task, TINY, CHANCE, by_function(true_score))
+    again = create_store(tmp_path / "again", tokenizer, COLUMNS)
+    with pytest.raises(Killed): fill_store(again, model, task, TINY, CHANCE, scorer_that_dies(after))
+    assert again.totals()["appends"] == after
+    again.close()
+    again = open_store(tmp_path / "again", tokenizer, writable=True)
+    assert fill_store(again, model, task, TINY, CHANCE, by_function(true_score)) == totals
+    assert torch.equal(whole[:].chosen.ids, again[:].chosen.ids)
+    for name in COLUMNS: assert torch.equal(whole.column(name), again.column(name))
+
+
+def test_it_stops_at_the_pairs_that_are_wanted(world, task, tmp_path):
+    model, tokenizer = world
+    store = create_store(tmp_path / "s", tokenizer, COLUMNS)
+    totals = fill_store(store, model, task, replace(TINY, n_pairs=5), CHANCE, by_function(true_score))
+    assert len(store) == totals["kept"] == 5 and totals["appends"] == 1
+    assert totals["not needed"] + totals.get("tie", 0) + totals.get("same answer", 0) + 5 == totals["prompts"] == 8
+    assert (store.column("chosen_score") > store.column("rejected_score")).all()
+
+
+def test_every_round_asks_anew(world, task, tmp_path):
+    model, tokenizer = world
+    rounds = []
+    def score(answers, gen):
+        rounds.append(tuple(answers))
+        return Verdicts(torch.full((len(answers), 1), NAN))
+    for t in (1, 2): fill_store(create_store(tmp_path / str(t), tokenizer, COLUMNS), model, task,
+                                replace(TINY, n_prompts=16), partial(seeded, 3, t), score)
+    assert len(set(rounds)) == 4
+
+
+def test_prompts_run_out_and_the_last_round_is_short(world, task, tmp_path):
+    model, tokenizer = world
+    store = create_store(tmp_path / "s", tokenizer, COLUMNS)
+    def mute(answers, gen): return Verdicts(torch.full((len(answers), 2), NAN))
+    totals = fill_store(store, model, task, TINY, CHANCE, mute)
+    assert (totals["prompts"], totals["unread"], totals["appends"], len(store)) == (20, 20, 3, 0)
+    row = summary(totals)
+    assert row == dict(prompts=20, pairs=0, dropped={"unread": 20}, parse_rate=0., spread=0.)
+    with pytest.raises(ValueError, match="no pair"):
+        train_on_pairs(policy(), store, TINY, CHANCE("train"), task.replay)
+
+
+def test_the_policy_judges_itself(world, task):
+    model, tokenizer = world
+    a = one_round(model, task, TINY, by_judge(model, tokenizer, TINY.judge), CHANCE("round 0"))
+    assert a.counts["replies"] == 8 * 4 * 2 and a.counts["parsed"] > 60 and len(a.pairs) >= 5
+
+
+def test_scores_stay_with_their_answers(world, task):
+    model, tokenizer = world
+    x = one_round(model, task, TINY, by_function(true_score), CHANCE("round 0"))
+    for side, scores in ((x.pairs.chosen, x.chosen_score), (x.pairs.rejected, x.rejected_score)):
+        asked = [tokenizer.decode(r[m]) for r, m in zip(side.ids, side.attention_mask & ~side.response_mask)]
+        asked = [text.removeprefix("<|user|>").removesuffix("<|assistant|>") for text in asked]
+        assert scores.tolist() == [true_score(p, a) for p, a in zip(asked, said(tokenizer, side))]
+
+
+# ------------------------------------------------------------ learning
+
+def test_replay_loss_by_hand(world, task):
+    model, tokenizer = world
+    x = one_round(model, task, TINY, by_function(true_score), CHANCE("round 0"))
+    other = policy()
+    with torch.no_grad(): other.get_output_embeddings().weight.mul_(1.1)
+    data, old = with_reference(model, x.pairs[:4]), task.replay[:4]
+    with torch.no_grad():
+        loss, n, more = replay_loss(.1, .7, 13.)(other, Replayed(data, old))
+        margin = [logprobs(other, s).sum(1) - logprobs(model, s).sum(1) for s in (x.pairs.chosen[:4], x.pairs.rejected[:4])]
+        price = -logprobs(other, old).sum() / 13.
+        by_hand = -torch.nn.functional.logsigmoid(.1 * (margin[0] - margin[1])).sum() + .7 * price
+        assert_close(loss, by_hand, rtol=1e-4, atol=1e-4)
+        assert n == 4 and more["replay"] == pytest.approx(price.item(), rel=1e-4)
+        parts = [replay_loss(.1, .7, 13.)(other, Replayed(data, old)[rows].trim())[0] for rows in ([0, 1, 2], [3])]
+    assert_close(sum(parts), loss, rtol=1e-4, atol=1e-4)
+
+
+def test_training_prefers_the_chosen_and_resumes_bit_for_bit(world, task, tmp_path):
+    model, tokenizer = world
+    x = one_round(model, task, replace(TINY, round=24), by_function(true_score), CHANCE("round 0"))
+    how = replace(TINY, batch_size=2, replay=1., epochs=6)
+    one = policy()
+    learner = train_on_pairs(one, x.pairs, how, CHANCE("train"), task.replay)
+    margins = [row["rewards/margins"] for row in learner.log.rows]
+    assert margins[0] == pytest.approx(0, abs=1e-4) and sum(margins[-5:]) / 5 > .3
+    assert weight_hash(one) != weight_hash(model)
+    import rlhf_nb.learning as learning
+    real, steps = learning.update, []
+    def dying(*args):
+        steps.append(1)
+        if len(steps) == 55: raise Killed
+        return real(*args)
+    assert learner.recipe.n_steps > 55                    # a checkpoint lies at 50
+    learning.update = dying
+    try:
+        with pytest.raises(Killed): train_on_pairs(policy(), x.pairs, how, CHANCE("train"), task.replay, tmp_path)
+    finally: learning.update = real
+    two = policy()
+    train_on_pairs(two, x.pairs, how, CHANCE("train"), task.replay, tmp_path)
+    assert weight_hash(two) == weight_hash(one)
+
+
+def test_old_examples_are_remembered(world, task):
+    model, tokenizer = world
+    x = one_round(model, task, replace(TINY, round=24), by_function(true_score), CHANCE("round 0"))
+    prices = {}
+    for weight in (0., 5.):
+        one = policy()
+        train_on_pairs(one, x.pairs, replace(TINY, lr=2e-3, epochs=3, replay=weight), CHANCE("train"), task.replay)
+        with torch.no_grad(): prices[weight] = -logprobs(one, task.replay).sum().item()
+    assert prices[5.] < prices[0.]
+    with pytest.raises(ValueError, match="replay"): train_on_pairs(policy(), x.pairs, TINY, CHANCE("train"))
+
+
+def test_replay_is_half_answers_half_judgements(world):
+    _, tokenizer = world
+    seqs = replay_examples(tokenizer, TRAIN, 7, Random(1))
+    assert sum("Score" in text for text in said(tokenizer, seqs)) == 4 and len(seqs) == 7
+
+
+def test_an_iteration_gives_its_row_and_changes_the_policy(world, task, tmp_path):
+    model, tokenizer = world
+    store, one = create_store(tmp_path / "s", tokenizer, COLUMNS), policy()
+    row = improve(one, task, store, TINY, CHANCE)
+    assert row["pairs"] == len(store) and row["parse_rate"] > .9 and row["spread"] > 0
+    assert row["chosen_score"] > row["rejected_score"] and weight_hash(one) != weight_hash(model)
+    text = table([dict(gold=2.5), row | dict(gold=3.)])
+    assert "M1" in text and "2.50" in text and "M2" in text and str(row["pairs"]) in text
+    for why, n in row["dropped"].items(): assert f"{n} {why}" in text
+
+
+def test_online_feedback_samples_from_the_policy_as_it_is_now(world, task):
+    model, tokenizer = world
+    seen, one, how = [], policy(), replace(TINY, k=2, n_pairs=24, batch_size=8, lr=5e-3)
+    def score(answers, gen):
+        again = CHANCE(f"step {len(seen)}")
+        prompts = draw_prompts(PROMPTS, 8, again)
+        assert answers == answers_of(tokenizer, prompts, sample_candidates(one, tokenizer, prompts, how, again))
+        seen.append((weight_hash(one), len(answers)))
+        return by_function(true_score)(answers, gen)
+    learner = online_feedback(one, task, how, score, CHANCE)
+    assert learner.step == 3 and [n for _, n in seen] == [16] * 3 and len({h for h, _ in seen}) == 3
+    margins = [row["rewards/margins"] for row in learner.log.rows]       # against the policy as it came in
+    assert margins[0] == pytest.approx(0, abs=1e-4) and min(map(abs, margins[1:])) > 1e-3
+    with pytest.raises(ValueError, match="found no pair"):
+        online_feedback(policy(), task, how, by_function(lambda p, r: 1.), CHANCE)
+
+
+# ------------------------------------------------------------ figures over seeds
+
+def test_saved_figures_say_what_the_chapter_says():
+    saved = json.loads((notebooks() / "results/self_reward.json").read_text())["rows"]
+    for seed in (0, 1, 2):
+        mine = [r for r in saved if r["run"] == "replay" and r["seed"] == seed]
+        assert [r["model"] for r in mine] == [1, 2, 3, 4]
+        assert all(a["gold"] < b["gold"] for a, b in zip(mine, mine[1:]))
+        assert min(r["parse"] for r in mine) >= .99
+        assert min(r["own_parse"] for r in mine[1:]) >= .99
+    bare = [r for r in saved if r["run"] == "no replay"]
+    assert min(r["parse"] for r in bare) < .9
