@@ -1,9 +1,11 @@
-"""Our SFT and reward-model steps in the form that a side-by-side benchmark asks for.
+"""Our SFT, reward-model, DPO and PPO steps in the form that a side-by-side benchmark asks for.
 
 `setup(task, spec, models, data)` gets transformers modules and token tensors, and returns
 `step(i)`, one whole training step on data[i]:
   sft  models["policy"] a causal LM            data["input_ids"] (n b t), loss on every token
   rm   models["policy"] a sequence classifier  data["chosen"], data["rejected"] (n b t)
+  dpo  models["policy"], ["ref"] causal LMs    data["chosen"], data["rejected"] (n b t); the
+       reference is asked at every step, as the others do
   ppo  models["policy"], ["ref"] causal LMs, ["value"], ["reward"] sequence classifiers
        data["prompts"] (n b t); no stop token, so every row has all its new tokens
 """
@@ -36,8 +38,15 @@ def setup(task, spec, models, data):
         learner = start(ScalarModel(policy.base_model, policy.score), recipe)
         return lambda i: step(learner, Pairs(seqs(data["chosen"][i], first),
                                              seqs(data["rejected"][i], first)), reward_loss)
+    if task == "dpo":
+        from functools import partial
+        from rlhf_nb.dpo import preference_loss, sigmoid_loss, with_reference
+        learner, first = start(models["policy"], recipe), data["prompt_len"]
+        loss = preference_loss(partial(sigmoid_loss, beta=spec["beta"]))
+        pairs = lambda i: Pairs(seqs(data["chosen"][i], first), seqs(data["rejected"][i], first))
+        return lambda i: step(learner, with_reference(models["ref"], pairs(i)), loss)
     if task == "ppo": return ppo(spec, models, data)
-    raise ValueError(f"this plugin runs sft, rm and ppo, got {task!r}")
+    raise ValueError(f"this plugin runs sft, rm, dpo and ppo, got {task!r}")
 
 
 def ppo(spec, models, data):

@@ -1,0 +1,73 @@
+"""DPO on a JSONL file of real preferences, from a tiny model that was first taught the chosen answers.
+
+    python benchmarks/bench_dpo_real.py preferences.jsonl              # three seeds, 2 CPU minutes
+    python benchmarks/bench_dpo_real.py preferences.jsonl --json nbs/results/dpo_real.json
+
+A seed holds out other prompts. Before: how often the taught model finds the chosen answer likelier than the
+rejected one; after: the same, and how often DPO's implicit reward prefers it. Greedy answers to held-out
+prompts stand side by side.
+"""
+import argparse
+import json
+import statistics
+from functools import partial
+from pathlib import Path
+import torch
+from rlhf_nb.data import load_pairs, prompts_of, read_texts, split, train_tokenizer
+from rlhf_nb.dpo import measure_pairs, preference_loss, sigmoid_loss, train_dpo, with_reference
+from rlhf_nb.learning import Recipe
+from rlhf_nb.models import frozen, tiny_lm, weight_hash
+from rlhf_nb.sampling import Sampling, generate_many
+from rlhf_nb.sft import mean_loss, sft
+
+
+def generator(seed): return torch.Generator().manual_seed(seed)
+
+
+def answers(model, tokenizer, prompts):
+    seqs, _ = generate_many(model, prompts, tokenizer, Sampling(40, temperature=0.), generator(0))
+    return [tokenizer.decode(r[m].tolist(), skip_special_tokens=True) for r, m in zip(seqs.ids, seqs.response_mask)]
+
+
+def likelier(x): return ((x.chosen > x.rejected) + .5 * (x.chosen == x.rejected)).mean().item()
+
+
+def run(path, seed, beta):
+    tokenizer = train_tokenizer(read_texts(path), 2000)
+    pairs, summary = load_pairs(path, tokenizer, 128)
+    learn, test = split(prompts_of(pairs.chosen), 150, seed)
+    train, held = pairs[learn], pairs[test]
+    lm = tiny_lm(tokenizer, seed=seed)
+    sft(lm, train.chosen, Recipe(lr=3e-3, n_steps=5 * len(train) // 32, batch_size=32), generator(seed))
+    ref = frozen(lm)
+    mark, data, look = weight_hash(ref), with_reference(ref, train), with_reference(ref, held)
+    loss = partial(sigmoid_loss, beta=beta)
+    train_dpo(lm, data, Recipe(lr=5e-4, n_steps=2 * len(train) // 32, batch_size=32), generator(seed), loss)
+    assert weight_hash(ref) == mark, "the reference has moved"
+    after = measure_pairs(lm, look, preference_loss(loss))
+    show = [list(p) for p in dict.fromkeys(prompts_of(held.chosen))][:6]
+    said = zip(show, answers(ref, tokenizer, show), answers(lm, tokenizer, show))
+    return dict(seed=seed, kept=summary.kept, held=len(held), sft_loss=mean_loss(ref, held.chosen),
+        likelier_before=likelier(look), likelier_after=likelier(with_reference(lm, held)),
+        accuracy=after["rewards/accuracies"], loss=after["loss"], margin=after["rewards/margins"],
+        samples=[dict(prompt=tokenizer.decode(p, skip_special_tokens=True), sft=a, dpo=b) for p, a, b in said])
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    args.add_argument("path")
+    args.add_argument("--seeds", type=int, default=3)
+    args.add_argument("--first", type=int, default=0)
+    args.add_argument("--beta", type=float, default=.1)
+    args.add_argument("--json", type=Path)
+    args = args.parse_args()
+    torch.set_num_threads(1)
+    rows = [run(args.path, seed, args.beta) for seed in range(args.first, args.first + args.seeds)]
+    for k in ("sft_loss", "likelier_before", "likelier_after", "accuracy", "loss", "margin"):
+        x = [r[k] for r in rows]
+        print(f"{k:16} {statistics.mean(x):.3f} +- {statistics.stdev(x) if len(x) > 1 else 0:.3f}")
+    for s in rows[0]["samples"]: print(f"{s['prompt']}\n    sft  {s['sft']}\n    dpo  {s['dpo']}")
+    if args.json: args.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__": main()
