@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Generator
 from rlhf_nb import judge as room
+from rlhf_nb.data import train_tokenizer
 from rlhf_nb.judge import (
     ADDITIVE, WORLD, Duels, Judge, PairPrompt, RewardPrompt, Verdicts, agreement, ask,
     by_function, by_judge, by_reward, checked_template, compare_answers, confusion, defused,
     judge_answers, judge_demonstrations, pair_accuracy, parse_score, read_votes, variables)
-from rlhf_nb.models import load_checkpoint
+from rlhf_nb.models import load_checkpoint, tiny_lm
 from rlhf_nb.sampling import Sampling
 from rlhf_nb.world import (
     TEST, TRAIN, chat_ids, demonstrate, gold, judge_examples, judge_prompt, judgement)
@@ -76,7 +77,8 @@ def test_first_or_last_by_choice():
     ("{{ reward }}/5", "4/5", 4), ("{{ reward }}/5", "4/50", None), ("{{ reward }}/5", "4/7", None),
     ("[[{{ reward }}]]", "so [[3]].", 3), ("[[{{ reward }}]]", "so [[3.", None),
     ("<score>{{ reward }}</score>", "<score> 4.5 </score>", 4.5),
-    ("Final  score: {{ reward }}", "Final\nscore: 2", 2), ("a.c: {{ reward }}", "abc: 4", None),
+    ("Final  score: {{ reward }}", "Final\nscore: 2", 2),
+    ("Final  score: {{ reward }}", "Finalscore: 2", None), ("a.c: {{ reward }}", "abc: 4", None),
     ("\n    Score: {{ reward }}\n", "Score: 3", 3), ("Score {{ reward }}", "Scores 3", None)])
 def test_patterns_are_taken_literally(pattern, text, want):
     prompt = RewardPrompt("{{ prompt }}{{ response }}", pattern)
@@ -347,3 +349,18 @@ def test_results_over_seeds_hold_what_the_chapter_claims():
 
 def test_checked_template_gives_the_text_back():
     assert checked_template("\n\n  a {{ b }}\n    c\n", ("b",)) == "a {{ b }}\n  c"
+
+
+def test_a_stranger_with_bytes_and_a_long_prompt():
+    "Another tokenizer, an untrained model: many prompt tokens leave the whole budget to the reply."
+    tokenizer = train_tokenizer([ADDITIVE.template, "Score: 4"], 400)
+    model = tiny_lm(tokenizer, "llama", hidden=32, layers=1).eval()
+    judge = Judge(ADDITIVE, 2, Sampling(12, .7, top_p=.9))
+    message = ADDITIVE.render("Why?", "Because.")
+    assert len(chat_ids(tokenizer, message)) > 256
+    verdicts = judge_answers(model, tokenizer, [("Why?", "Because. Score: 5")] * 3, judge, gen())
+    assert verdicts.votes.shape == (3, 2) and verdicts.parse_rate() == 0
+    rows = [(("Why?", "Because."), "Good. Score: 4")]
+    eft = judge_demonstrations(tokenizer, ADDITIVE, rows)
+    reply = eft.ids[0][eft.response_mask[0]].tolist()
+    assert tokenizer.decode(reply[:-1]) == rows[0][1] and reply[-1] == tokenizer.eos_token_id
