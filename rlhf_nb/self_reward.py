@@ -42,7 +42,7 @@ class SelfReward:
     floor:float=.05     # lr of the last step, as a share of lr
     batch_size:int=32   # pairs per step
     epochs:int=1
-    replay:float=1.     # weight of old examples beside DPO, one per pair; 0: none
+    replay:float=2.     # weight of old examples beside DPO, one per pair; 0: none
     def __post_init__(self): _check_settings(self)
     def recipe(self, n:int)->Recipe: # for n pairs
         steps = max(1, n // self.batch_size) * self.epochs
@@ -348,8 +348,8 @@ def table(
 )->str:
     "One line per iteration; what was dropped is told by reason."
     numbers = [k for k in rows[-1] if isinstance(rows[-1][k], float)]
-    lines = [["", "prompts", "pairs", *(k.replace("_", " ") for k in numbers),
-              "dropped"]]
+    heads = [k.replace("_score", "").replace("_", " ") for k in numbers]
+    lines = [["", "prompts", "pairs", *heads, "dropped"]]
     for i, row in enumerate(rows):
         dropped = ", ".join(f"{n} {why}" for why, n in row.get("dropped", {}).items())
         lines.append([f"M{i + 1}", *(str(row.get(k, "")) for k in ("prompts", "pairs")),
