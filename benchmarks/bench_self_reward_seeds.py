@@ -31,7 +31,7 @@ from rlhf_nb.self_reward import (
 from rlhf_nb.store import create_store
 from rlhf_nb.world import TEST, TRAIN, gold, gold_rewards, judge_prompt, prompt_ids
 
-RUNS = {"replay": SMALL, "no replay": replace(SMALL, replay=0.), "cooler": SelfReward(),
+RUNS = {"replay": SMALL, "no replay": replace(SMALL, replay=0.), "cooler": SelfReward(replay=1.),
         "online": replace(SMALL, k=2, n_pairs=1024)}
 
 

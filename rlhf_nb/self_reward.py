@@ -22,7 +22,7 @@ from torch import Generator, Tensor, nn
 from .dpo import Compared, preference_loss, sigmoid_loss, with_reference
 from .judge import ADDITIVE, Judge, Verdicts, by_judge
 from .learning import Learner, Recipe, fit, progress_bar, start, update
-from .models import frozen, logprobs
+from .models import frozen, logprobs, merged
 from .sampling import Sampling, generate_many
 from .tokens import Pairs, Rows, Seqs, concat_seqs, make_seqs
 from .world import chat_ids, demonstrations, judge_examples, response_text
@@ -295,7 +295,7 @@ def train_on_pairs(
     "DPO; the reference is the policy as it comes in."
     if not len(pairs): raise ValueError(
         "no pair to learn from: every prompt was dropped, look at the counts")
-    data = with_reference(policy, pairs)
+    data = with_reference(merged(policy), pairs)      # its adapters, if any, count
     loss = preference_loss(partial(sigmoid_loss, beta=how.beta))
     if how.replay:
         if replay is None: raise ValueError(
@@ -367,7 +367,8 @@ def online_feedback(
     chance:Callable, # what -> Generator
 )->Learner:
     "The judge in the loop: each step learns from pairs that the policy just made."
-    ref, loss = frozen(policy), preference_loss(partial(sigmoid_loss, beta=how.beta))
+    ref = frozen(merged(policy))
+    loss = preference_loss(partial(sigmoid_loss, beta=how.beta))
     learner = start(policy, how.recipe(how.n_pairs))
     policy.eval()                                  # dropout off, as for the reference
     now = replace(how, round=how.batch_size)

@@ -10,7 +10,7 @@ import torch
 from torch.testing import assert_close
 from rlhf_nb.dpo import with_reference
 from rlhf_nb.judge import Judge, Verdicts, by_function, by_judge
-from rlhf_nb.models import frozen, load_checkpoint, logprobs, weight_hash
+from rlhf_nb.models import add_lora, frozen, load_checkpoint, logprobs, weight_hash
 from rlhf_nb.sampling import Sampling
 from rlhf_nb.self_reward import (
     COLUMNS, PAPER, Candidates, Replayed, Rules, SelfReward, Task, answers_of, best_second,
@@ -279,6 +279,18 @@ def test_training_prefers_the_chosen_and_resumes_bit_for_bit(world, task, tmp_pa
     two = policy()
     train_on_pairs(two, x.pairs, how, CHANCE("train"), task.replay, tmp_path)
     assert weight_hash(two) == weight_hash(one)
+
+
+def test_adapters_that_have_learned_are_part_of_the_reference(world, task):
+    model, tokenizer = world
+    x = one_round(model, task, TINY, by_function(true_score), CHANCE("round 0"))
+    one = add_lora(policy(), rank=2)
+    with torch.no_grad():
+        for name, p in one.named_parameters():
+            if "lora_B" in name: p.normal_(0, .05, generator=torch.Generator().manual_seed(1))
+    assert any(p.requires_grad for p in one.parameters())
+    log = train_on_pairs(one, x.pairs, replace(TINY, replay=0.), CHANCE("train")).log.rows
+    assert log[0]["rewards/margins"] == pytest.approx(0, abs=1e-3) and log[0]["loss"] == pytest.approx(math.log(2), abs=1e-3)
 
 
 def test_old_examples_are_remembered(world, task):
