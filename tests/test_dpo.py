@@ -199,11 +199,12 @@ def test_learns_from_a_shelf_as_from_memory(tokenizer, ref, pairs):
     assert ends[0] == ends[1] and shelf.most == 2
 
 
-def test_resumes_bit_for_bit(tokenizer, ref, pairs, tmp_path, monkeypatch):
-    data, recipe = with_reference(ref, pairs), Recipe(lr=1e-3, n_steps=60, batch_size=2)
+def test_resumes_bit_for_bit(tmp_path, monkeypatch):
+    world = micro_world()
+    data = with_reference(habit_lm(world), Pairs(world.seqs[:12], world.seqs[20:32]))
     def go(folder):
-        policy = tiny_lm(tokenizer, hidden=32, seed=3)
-        train_dpo(policy, data, recipe, torch.Generator().manual_seed(0), folder=folder)
+        policy = habit_lm(world)
+        train_dpo(policy, data, Recipe(lr=.1, n_steps=60, batch_size=5), torch.Generator().manual_seed(0), folder=folder)
         return weight_hash(policy)
     whole, real, calls = go(None), dpo.pair_logprobs, []
     def dies(model, x):
@@ -258,13 +259,13 @@ def test_sampled_pairs_come_near_the_optimum():
     first = torch.rand(len(p), generator=g).double() < (worth[p] - worth[q]).sigmoid()
     c, r = torch.where(first, p, q), torch.where(first, q, p)
     student = habit_lm(world)
-    recipe = Recipe(lr=.2, n_steps=150, batch_size=128, micro_batch=128, max_grad_norm=100.)
+    recipe = Recipe(lr=.2, n_steps=200, batch_size=256, micro_batch=256, max_grad_norm=100.)
     train_dpo(student, Compared(Pairs(world.seqs[c], world.seqs[r]), ref[c], ref[r]), recipe, g,
               partial(sigmoid_loss, beta=.5))
     y = all_logprobs(student, world).detach()
     value = expected(y, worth) - .5 * expected(y, y - ref)
     best = .5 * optimal_policy(ref, worth, .5)[1]
-    assert best - .05 < value <= best + 1e-9 and value > expected(ref, worth) + .5
+    assert best - .06 < value <= best + 1e-9 and value > expected(ref, worth) + .5
 
 
 def test_robust_is_unbiased_and_cdpo_has_a_floor():
@@ -325,14 +326,14 @@ def test_trl_dpo_agrees(tmp_path, tokenizer, ref, pairs):
     theirs = trainer.compute_loss(policy, batch)
     theirs.backward()
     want = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
-    logged = {k: sum(v) / len(v) for k, v in trainer._metrics["train"].items()}
+    logged = {k: sum(v) / len(v) for k, v in trainer._metrics["eval"].items()}
     mine = tiny_lm(tokenizer, hidden=32, seed=3)
     data, step = with_reference(ref, pairs), preference_loss(partial(sigmoid_loss, beta=.25))
     loss, got = gradient(mine, data, step)
     assert abs(loss - theirs.item()) < 1e-5
     assert_close(got, want, atol=1e-5, rtol=1e-4)
     more = measure_pairs(mine, data, step)
-    for name in ("rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies"):
+    for name in ("rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies", "logps/chosen"):
         assert abs(more[name] - float(logged[name])) < 1e-5, name
 
 
