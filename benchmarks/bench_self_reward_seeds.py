@@ -1,6 +1,6 @@
 """Self-rewarding on the embedded world over seeds: M1 to M4, with and without old examples.
 
-    python benchmarks/bench_self_reward_seeds.py --judges /tmp/judges        # 8 CPU minutes
+    python benchmarks/bench_self_reward_seeds.py --judges /tmp/judges        # 14 CPU minutes
     python benchmarks/bench_self_reward_seeds.py --only replay --seeds 0     # one run
 
 Every seed has an M1 of its own: seed 0 is the shipped judge, the others are made from the shipped

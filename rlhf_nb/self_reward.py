@@ -7,7 +7,7 @@ Docs: https://OWNER.github.io/rlhf-nb/self_reward.html.md"""
 # %% auto #0
 __all__ = ['COLUMNS', 'SMALL', 'PAPER', 'SelfReward', 'seeded', 'draw_prompts', 'Candidates', 'sample_candidates', 'answers_of',
            'max_min', 'best_second', 'Pick', 'Rules', 'Chosen', 'choose_pairs', 'Task', 'replay_examples', 'one_round',
-           'keep_round', 'fill_store', 'Replayed', 'replay_loss', 'train_on_pairs', 'summary', 'improve', 'table',
+           'keep_round', 'fill_store', 'summary', 'Replayed', 'replay_loss', 'train_on_pairs', 'improve', 'table',
            'online_feedback']
 
 # %% ../nbs/16_self_reward.ipynb #a_model_that_teaches_itself
@@ -74,7 +74,8 @@ def draw_prompts(
     prompts:list[str],
     n:int,
     gen:Generator,
-)->list[str]: # n of them, with replacement
+)->list[str]: # n of them
+    "Prompts by chance, with replacement."
     return [prompts[i] for i in torch.randint(len(prompts), (n,), generator=gen)]
 
 # %% ../nbs/16_self_reward.ipynb #Candidates
@@ -261,6 +262,18 @@ def fill_store(
             bar.update(min(room, len(x.pairs)))
     return store.totals()
 
+# %% ../nbs/16_self_reward.ipynb #summary
+def summary(
+    totals:dict, # of a store that `fill_store` filled
+)->dict:         # one row of the table of iterations
+    "What became of the prompts, and how the judge behaved."
+    known = ("appends", "prompts", "kept", "candidates", "cut", "replies", "parsed",
+             "spread", "several")
+    return dict(prompts=totals["prompts"], pairs=totals["kept"],
+                dropped={k: n for k, n in totals.items() if k not in known and n},
+                parse_rate=totals["parsed"] / totals["replies"],
+                spread=totals["spread"] / max(1, totals["several"]))
+
 # %% ../nbs/16_self_reward.ipynb #Replayed
 @dataclass(frozen=True, eq=False)
 class Replayed(Rows):
@@ -316,18 +329,6 @@ PAPER = tuple(SelfReward(             # M2, then M3 (Yuan et al. 2024, section 3
     judge=Judge(ADDITIVE, 3, Sampling(512, temperature=.7, top_p=.9)), beta=.1,
     lr=1e-6, floor=.1, batch_size=16, replay=0.) for n in (3964, 6942))
 
-# %% ../nbs/16_self_reward.ipynb #summary
-def summary(
-    totals:dict, # of a store that `fill_store` filled
-)->dict:         # one row of the table of iterations
-    "What became of the prompts, and how the judge behaved."
-    known = ("appends", "prompts", "kept", "candidates", "cut", "replies", "parsed",
-             "spread", "several")
-    return dict(prompts=totals["prompts"], pairs=totals["kept"],
-                dropped={k: n for k, n in totals.items() if k not in known and n},
-                parse_rate=totals["parsed"] / totals["replies"],
-                spread=totals["spread"] / max(1, totals["several"]))
-
 # %% ../nbs/16_self_reward.ipynb #improve
 def improve(
     policy:nn.Module,
@@ -344,19 +345,18 @@ def improve(
 
 # %% ../nbs/16_self_reward.ipynb #table
 def table(
-    rows:list[dict], # of `improve`, with whatever else was measured
+    rows:list[dict], # M1, M2, ...: of `improve`, with whatever else was measured
 )->str:
-    "One line per iteration; what was dropped is told by reason."
-    numbers = [k for k in rows[-1] if isinstance(rows[-1][k], float)]
-    heads = [k.replace("_score", "").replace("_", " ") for k in numbers]
-    lines = [["", "prompts", "pairs", *heads, "dropped"]]
-    for i, row in enumerate(rows):
-        dropped = ", ".join(f"{n} {why}" for why, n in row.get("dropped", {}).items())
-        lines.append([f"M{i + 1}", *(str(row.get(k, "")) for k in ("prompts", "pairs")),
-                      *(f"{row[k]:.2f}" if k in row else "" for k in numbers), dropped])
-    wide = [max(len(line[j]) for line in lines) for j in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line[:-1], wide))
-                     + "  " + line[-1] for line in lines)
+    "One column per model; what was dropped is told by reason."
+    flat = [{f"dropped: {why}" if k == "dropped" else k: n for k, v in row.items()
+             for why, n in (v.items() if k == "dropped" else [(k, v)])} for row in rows]
+    names = dict.fromkeys(name for row in reversed(flat) for name in row)
+    def cell(x): return f"{x:8.2f}" if isinstance(x, float) else f"{x:>8}"
+    lines = [" " * 20 + "".join(f"{f'M{i + 1}':>8}" for i in range(len(rows)))]
+    for name in names:
+        cells = "".join(cell(row.get(name, "")) for row in flat)
+        lines.append(f"{name.replace('_', ' '):20}{cells}")
+    return "\n".join(lines)
 
 # %% ../nbs/16_self_reward.ipynb #online_feedback
 def online_feedback(

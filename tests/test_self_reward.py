@@ -281,6 +281,15 @@ def test_training_prefers_the_chosen_and_resumes_bit_for_bit(world, task, tmp_pa
     assert weight_hash(two) == weight_hash(one)
 
 
+@pytest.mark.parametrize("replay", [0., 1e-9])
+def test_beta_reaches_the_loss(world, task, replay):
+    model, tokenizer = world
+    x = one_round(model, task, TINY, by_function(true_score), CHANCE("round 0"))
+    norms = [train_on_pairs(policy(), x.pairs, replace(TINY, beta=beta, batch_size=8, replay=replay), CHANCE("train"),
+                            task.replay).log.rows[0]["grad_norm"] for beta in (.1, .3)]
+    assert norms[1] == pytest.approx(3 * norms[0], rel=1e-3)       # at margin 0 the slope is beta / 2
+
+
 def test_adapters_that_have_learned_are_part_of_the_reference(world, task):
     model, tokenizer = world
     x = one_round(model, task, TINY, by_function(true_score), CHANCE("round 0"))
@@ -319,7 +328,10 @@ def test_an_iteration_gives_its_row_and_changes_the_policy(world, task, tmp_path
     assert row["chosen_score"] > row["rejected_score"] and weight_hash(one) != weight_hash(model)
     text = table([dict(gold=2.5), row | dict(gold=3.)])
     assert "M1" in text and "2.50" in text and "M2" in text and str(row["pairs"]) in text
-    for why, n in row["dropped"].items(): assert f"{n} {why}" in text
+    assert len({len(line) for line in text.splitlines()}) == 1          # columns stand under each other
+    named = table([dict(gold=2.5), dict(prompts=9, pairs=5, dropped={"tie": 3, "unread": 1}, gold=3.)]).splitlines()
+    assert [line.split() for line in named] == [["M1", "M2"], ["prompts", "9"], ["pairs", "5"], ["dropped:", "tie", "3"],
+        ["dropped:", "unread", "1"], ["gold", "2.50", "3.00"]]
 
 
 def test_online_feedback_samples_from_the_policy_as_it_is_now(world, task):
