@@ -344,3 +344,9 @@ def test_saved_figures_are_what_the_chapter_says():
     assert mean("SFT", "gold") < 2.9 and mean("beta .1", "gold") >= 3.7
     assert mean("beta .01, 3 epochs", "gold") < mean("beta .1", "gold")
     assert mean("beta .1", "chosen") < mean("SFT", "chosen")
+
+
+def test_real_preferences_are_learned():
+    rows = json.loads((RESULTS/"dpo_real.json").read_text())
+    assert len({r["seed"] for r in rows}) >= 3
+    assert all(r["accuracy"] > .7 and r["accuracy"] > r["likelier_before"] + .1 and len(r["samples"]) >= 4 for r in rows)
