@@ -1,0 +1,398 @@
+"Stages, their files, and a run that is killed again and again."
+import json, math, os, random, resource, shutil, signal, subprocess, sys, time
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import pytest, torch
+
+from rlhf_nb import pipeline as room
+from rlhf_nb.judge import RewardPrompt
+from rlhf_nb.learning import Recipe, Watch
+from rlhf_nb.models import load_lm, tiny_lm, weight_hash
+from rlhf_nb.pipeline import (ExternalRewardDPO, Joined, Look, Means, Pipeline, RewardPPO, SelfPlay,
+    SelfRewardDPO, SFT, clean, from_toml, manifest, problems, run_pipeline, to_toml)
+from rlhf_nb.sampling import Sampling
+from rlhf_nb.store import create_store, open_store
+from rlhf_nb.tokens import Pairs, Seqs, make_seqs
+from rlhf_nb.world import make_tokenizer
+
+POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
+
+# ---- a world so small that a whole pipeline takes seconds
+
+@lru_cache
+def tokenizer(): return make_tokenizer()
+
+def demos(t):
+    rng = random.Random(0)
+    def ids(n): return [rng.randrange(10, 200) for _ in range(n)]
+    return make_seqs([ids(rng.randrange(2, 5)) for _ in range(24)],
+                     [ids(rng.randrange(1, 6)) + [t.eos_token_id] for _ in range(24)], t.pad_token_id)
+
+def even(t): # pays for even tokens: a random model's answers differ in it
+    return lambda seqs: ((seqs.ids % 2 == 0) & seqs.response_mask).sum(1).float()
+
+def measure(t):
+    return lambda model: {"norm": sum(p.norm().item() for p in model.parameters())}
+
+JUDGE = RewardPrompt("{{ prompt }} {{ response }}", lambda reply: float(len(reply) % 6))
+TINY = Means(dict(tiny=demos), dict(tiny=["cat", "owl sleeps", "fox"]), dict(even=even),
+             dict(tiny=JUDGE), dict(norm=measure))
+SHORT = Sampling(6)
+FIVE = (SFT("tiny", recipe=Recipe(lr=1e-2, n_steps=7, batch_size=8, warmup=2), look=Look("norm", every=3)),
+        SelfPlay("tiny", n_pairs=12, chunk=4, max_new_tokens=6, batch_size=4, look=Look(every=2)),
+        SelfPlay("tiny", n_pairs=12, chunk=4, max_new_tokens=6, batch_size=4, look=Look(every=2)),
+        ExternalRewardDPO("tiny", "even", n_prompts=24, n_pairs=12, candidates=3, chunk=4, sampling=SHORT,
+                          batch_size=4, look=Look(every=2)),
+        SelfRewardDPO("tiny", "tiny", "tiny", repeats=2, judging=SHORT, n_prompts=16, n_pairs=8,
+                      candidates=3, chunk=4, sampling=SHORT, batch_size=4, look=Look(every=2)),
+        RewardPPO("tiny", "even", n_iterations=3, n_prompts=8, max_new_tokens=5, epochs=1))
+
+def seed_model(folder):
+    "SFT starts from a random model that ends its answers now and then."
+    model = tiny_lm(tokenizer(), hidden=16, layers=1)
+    with torch.no_grad():
+        model.base_model.final_layer_norm.bias += .5
+        model.get_output_embeddings().weight[tokenizer().eos_token_id] += .5
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout): part.p = .1
+    model.config.hidden_dropout = .1                     # so that the dropout's chance is resumed, too
+    model.save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return str(folder)
+
+@pytest.fixture(scope="module")
+def begin(tmp_path_factory): return seed_model(tmp_path_factory.mktemp("seed")/"model")
+
+def weights(out):
+    return {f.parent.name: f.read_bytes() for f in sorted(Path(out).glob("0*/model.safetensors"))}
+
+# ---- killed
+
+SERVER = """
+import os, sys, traceback, torch
+torch.set_num_threads(1)
+sys.path[:0] = [{here!r}]
+from test_pipeline import FIVE, TINY, Pipeline, run_pipeline
+print("ready", flush=True)
+for line in sys.stdin:               # one folder per line: a child of our own runs the pipeline there
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            run_pipeline(Pipeline({model!r}, FIVE, prompts="tiny", measure="norm"), line.strip(), TINY)
+            code = 0
+        except BaseException: traceback.print_exc()
+        finally: os._exit(code)
+    print(pid, flush=True)
+    print(os.waitpid(pid, 0)[1], flush=True)
+"""
+@POSIX
+def test_killed_at_20_random_moments_it_ends_in_the_same_weights(tmp_path, begin):
+    rng, kills, places = random.Random(0), 0, set()
+    code = SERVER.format(here=str(Path(__file__).parent), model=begin)
+    server = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              text=True, env={**os.environ, "OMP_NUM_THREADS": "1",
+                                              "TOKENIZERS_PARALLELISM": "false"})
+    assert server.stdout.readline() == "ready\n"
+    def begin_in(folder):
+        server.stdin.write(f"{folder}\n"); server.stdin.flush()
+        return int(server.stdout.readline())
+    whole, before = tmp_path/"whole", time.perf_counter()
+    begin_in(whole)
+    assert server.stdout.readline() == "0\n"
+    lasts, wanted = time.perf_counter() - before, weights(whole)
+    assert len(wanted) == 6 and len(set(wanted.values())) == 6
+    for k in range(9):
+        out, status = tmp_path/f"killed{k}", "-1"
+        while status != "0":
+            pid = begin_in(out)
+            time.sleep(rng.random() * lasts / 3 + .1 * lasts)
+            try: os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError: pass
+            status = server.stdout.readline().strip()
+            assert status in ("0", "9"), status
+            kills += status == "9"
+            places.add((len(weights(out)), *sorted(p.name for p in out.glob("work/*"))))
+        assert weights(out) == wanted, k
+        assert not (out/"work").exists() and len(manifest(out)["stages"]) == 6
+        if kills >= 20 and k >= 1: break
+    server.stdin.close()
+    server.wait()
+    assert kills >= 20 and len(places) > 6, (kills, places)
+
+def run_until(k, pipeline, out, means):
+    "Die (by an exception that nothing catches) at the k-th fsync; True when it was reached."
+    class Killed(BaseException): pass
+    left, real = [k], os.fsync
+    def fsync(handle):
+        left[0] -= 1
+        if left[0] < 0: raise Killed
+        return real(handle)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        try: run_pipeline(pipeline, out, means)
+        except Killed: return True
+    return False
+
+def some(begin, *names): return Pipeline(begin, tuple(s for s in FIVE if type(s).__name__ in names))
+
+def test_death_at_chosen_calls_to_the_disk(tmp_path, begin):
+    pipeline, deaths, work = some(begin, "SFT", "ExternalRewardDPO"), 0, set()
+    run_pipeline(pipeline, tmp_path/"whole", TINY)
+    while run_until(7 + 3 * deaths, pipeline, tmp_path/"o", TINY):
+        deaths += 1
+        work.add(tuple(sorted(p.name for p in (tmp_path/"o").glob("*"))))
+    assert weights(tmp_path/"o") == weights(tmp_path/"whole") and deaths >= 5 and len(work) >= 2
+
+def test_any_order_and_again_is_free(tmp_path, begin):
+    pipeline = Pipeline(begin, (FIVE[5], FIVE[0], FIVE[3]))
+    rows = run_pipeline(pipeline, tmp_path/"o", TINY)
+    assert [row["stage"] for row in rows] == ["01-RewardPPO", "02-SFT", "03-ExternalRewardDPO"]
+    before = weights(tmp_path/"o")
+    assert run_pipeline(pipeline, tmp_path/"o", TINY) == rows and weights(tmp_path/"o") == before
+    for folder in (tmp_path/"o").glob("0*"):
+        names = {p.name for p in folder.iterdir()}
+        assert {"model.safetensors", "tokenizer.json", "stage.toml", "stage.json", "log.jsonl"} <= names
+        assert from_toml((folder/"stage.toml").read_text()).stages[0] in pipeline.stages
+        load_lm(folder)
+
+def test_every_stage_learns_from_the_one_before(tmp_path, begin):
+    a = some(begin, "SFT", "ExternalRewardDPO")
+    run_pipeline(a, tmp_path/"a", TINY)
+    b = Pipeline(str(tmp_path/"a"/"01-SFT"), (a.stages[1],))
+    run_pipeline(b, tmp_path/"b", TINY)
+    other = run_pipeline(replace(a, seed=1), tmp_path/"c", TINY)
+    one, two, three = [sorted(weights(tmp_path/x).items())[-1][1] for x in "abc"]
+    assert one != three and weights(tmp_path/"a")["01-SFT"] != weights(tmp_path/"c")["01-SFT"]
+    assert two != one                     # the seed of a stage is that of its place in the run
+
+# ---- settings
+
+def test_toml_both_ways(begin):
+    whole = Pipeline(begin, FIVE, seed=3, prompts="tiny", measure="norm")
+    assert from_toml(to_toml(whole)) == whole
+    for name in ("a\"b", "a\nb", "\x7f\x00\t\\", "é 🦊", "# no comment", "[x]", "'''"):
+        assert from_toml(to_toml(Pipeline(name, (SFT(name),)))) == Pipeline(name, (SFT(name),))
+    for lr in (1e-30, 1., .1, 123456789.123): 
+        p = Pipeline("m", (SFT("x", recipe=Recipe(lr=lr)),))
+        assert from_toml(to_toml(p)) == p
+    assert from_toml('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\n[stage.recipe]\nlr=1').stages[0].recipe.lr == 1.
+
+@pytest.mark.parametrize("text, said", [
+    ("model=", "no TOML"), ('model="m"', "needs a stage"), ('model="m"\n[stage]\nkind="SFT"', "two brackets"),
+    ('model="m"\n[[stage]]\nkind="sft"', "stage 1 has the kind 'sft'"),
+    ('model="m"\n[[stage]]\ndata="x"', "stage 1 has the kind None"),
+    ('model="m"\n[[stage]]\nkind="SFT"', "stage 1, SFT: .*data"),
+    ('model="m"\nseeed=1\n[[stage]]\nkind="SFT"\ndata="x"', "did you mean 'seed'"),
+    ('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\nrecipe=3', "Recipe, got 3"),
+    ('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\n[stage.recipe]\nlr="a"', "stage 1, SFT, recipe"),
+    ('model="m"\nseed=-1\n[[stage]]\nkind="SFT"\ndata="x"', "seed must be 0 or more")])
+def test_a_faulty_file_is_refused_in_words(text, said):
+    with pytest.raises(ValueError, match=said): from_toml(text)
+
+@pytest.mark.parametrize("make, said", [
+    (lambda: SFT(""), "SFT.data is empty"), (lambda: SFT(3), "SFT.data is of type str"),
+    (lambda: SFT("x", max_tokens=True), "of type int"), (lambda: SFT("x", max_tokens=2.), "of type int"),
+    (lambda: SelfPlay("x", lam=0.), "above 0"), (lambda: SelfPlay("x", mix=1), "of type bool"),
+    (lambda: ExternalRewardDPO("p", "r", candidates=1), "two candidates"),
+    (lambda: ExternalRewardDPO("p", "r", sampling=Sampling(temperature=0.)), "two candidates"),
+    (lambda: ExternalRewardDPO("p", ""), "reward is empty"), (lambda: ExternalRewardDPO("p", "r", beta=math.nan), "beta"),
+    (lambda: SelfRewardDPO("p", "j", "d", replay=-.1), "0 or more"),
+    (lambda: SelfRewardDPO("p", "j", "d", judging=Sampling(temperature=0.)), "greedy"),
+    (lambda: RewardPPO("p", "r", n_prompts=10, minibatches=3), "minibatches"),
+    (lambda: Look("m", "x", better="up"), "lower"), (lambda: Look(stop_on="x"), "nothing is measured"),
+    (lambda: Pipeline("m", ()), "needs a stage"), (lambda: Pipeline("m", [SFT("x")]), "of type tuple"),
+    (lambda: Pipeline("m", (Recipe(),)), "stage 1 is")])
+def test_a_stage_checks_its_fields_when_it_is_made(make, said):
+    with pytest.raises((ValueError, TypeError), match=said): make()
+
+def test_what_is_missing_is_said_before_stage_1(tmp_path, begin):
+    bad = Pipeline(begin, (FIVE[0], FIVE[1], ExternalRewardDPO("tiny", "./no/reward"),
+                           replace(FIVE[4], judge="nobody"), SelfPlay("tiny", n_pairs=25)), measure="nothing")
+    said = problems(bad, TINY)
+    for line, want in zip(said, ("stage 3 (ExternalRewardDPO), reward", "stage 4 (SelfRewardDPO), judge",
+                                 "stage 5 (SelfPlay): 25 pairs, only 24", "measure: ")):
+        assert line.startswith(want), line
+    assert len(said) == 4
+    with pytest.raises(ValueError, match="stage 3"): run_pipeline(bad, tmp_path/"o", TINY)
+    assert not (tmp_path/"o").exists()
+    assert problems(Pipeline("./nowhere", (FIVE[0],)), TINY)[0].startswith("model: ")
+
+# ---- whose folder is it
+
+def test_another_run_is_refused(tmp_path, begin):
+    pipeline, file = some(begin, "SFT", "ExternalRewardDPO"), tmp_path/"held.jsonl"
+    file.write_text('{"prompt": "cat", "response": "owl"}\n')
+    pipeline = replace(pipeline, stages=(replace(pipeline.stages[0], look=Look(str(file), every=3)),
+                                         pipeline.stages[1]))
+    assert run_until(40, pipeline, tmp_path/"o", TINY)                  # in stage 1 or 2
+    for other in (replace(pipeline, seed=1), replace(pipeline, stages=(SFT("tiny"),))):
+        with pytest.raises(ValueError, match="holds another pipeline"): run_pipeline(other, tmp_path/"o", TINY)
+    text = file.read_text()
+    file.write_text(text + text.replace("owl", "fox"))
+    with pytest.raises(ValueError, match="is not the file that stage 1 began with"):
+        run_pipeline(pipeline, tmp_path/"o", TINY)
+    file.write_text(text)
+    longer = replace(pipeline, stages=(*pipeline.stages, FIVE[0]), measure="norm")
+    assert len(run_pipeline(longer, tmp_path/"o", TINY)) == 3           # later stages may be added
+    (tmp_path/"mine").mkdir()
+    (tmp_path/"mine"/"thesis.txt").write_text("x")
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match="no run of ours"):
+            run_pipeline(pipeline, tmp_path/"mine", TINY, overwrite)
+    assert (tmp_path/"mine"/"thesis.txt").exists()
+
+def test_overwrite_begins_anew(tmp_path, begin):
+    pipeline = some(begin, "SFT")
+    run_pipeline(pipeline, tmp_path/"o", TINY)
+    with pytest.raises(ValueError, match="another pipeline"): run_pipeline(replace(pipeline, seed=1), tmp_path/"o", TINY)
+    before = weights(tmp_path/"o")
+    run_pipeline(replace(pipeline, seed=1), tmp_path/"o", TINY, overwrite=True)
+    assert weights(tmp_path/"o") != before
+
+def test_clean_keeps_what_is_needed(tmp_path, begin):
+    pipeline = some(begin, "SFT", "SelfPlay", "ExternalRewardDPO")      # 4 stages
+    run_pipeline(pipeline, tmp_path/"whole", TINY)
+    k = 60
+    while not (tmp_path/"o"/"03-SelfPlay").exists():
+        run_until(k, pipeline, tmp_path/"o", TINY)
+        k = 8
+    assert len(manifest(tmp_path/"o")["stages"]) == 3
+    gone = clean(tmp_path/"o", dry=True)
+    assert {name for name, _ in gone if "work" not in name} == {"02-SelfPlay/model.safetensors", "02-SelfPlay/pairs"}
+    assert clean(tmp_path/"o") == gone and clean(tmp_path/"o") == []
+    assert set(weights(tmp_path/"o")) == {"01-SFT", "03-SelfPlay"}      # M1, and the last
+    run_pipeline(pipeline, tmp_path/"o", TINY)
+    assert weights(tmp_path/"o")["04-ExternalRewardDPO"] == weights(tmp_path/"whole")["04-ExternalRewardDPO"]
+    clean(tmp_path/"o", keep=2)
+    assert set(weights(tmp_path/"o")) == {"03-SelfPlay", "04-ExternalRewardDPO"}
+    assert len(manifest(tmp_path/"o")["stages"]) == 4 and (tmp_path/"o"/"01-SFT"/"log.jsonl").exists()
+    with pytest.raises(ValueError, match="no run of ours"): clean(tmp_path)
+    with pytest.raises(ValueError, match="keep"): clean(tmp_path/"o", keep=0)
+
+# ---- the disk says no
+
+@POSIX
+@pytest.mark.parametrize("limit", [3_000, 20_000, 60_000])
+def test_a_full_disk_leaves_the_last_good_state(tmp_path, begin, limit):
+    "The file size limit of this process stands for the disk; then there is room again."
+    pipeline, old = some(begin, "SFT", "ExternalRewardDPO"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    run_pipeline(pipeline, tmp_path/"whole", TINY)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
+    try:
+        with pytest.raises(OSError, match="(may not grow|no room).*last checkpoint are whole"):
+            run_pipeline(pipeline, tmp_path/"o", TINY)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, before)
+    run_pipeline(pipeline, tmp_path/"o", TINY)
+    assert weights(tmp_path/"o") == weights(tmp_path/"whole")
+
+@POSIX
+def test_a_read_only_folder(tmp_path, begin, monkeypatch):
+    if os.geteuid() == 0:                                    # root may write anywhere
+        def refuse(self, *args, **kw): raise OSError(30, "Read-only file system")
+        monkeypatch.setattr(Path, "mkdir", refuse)
+    tmp_path.chmod(0o500)
+    with pytest.raises(OSError, match="read-only|may not write"):
+        run_pipeline(some(begin, "SFT"), tmp_path/"o", TINY)
+    tmp_path.chmod(0o700)
+
+@POSIX
+def test_one_process_at_a_time(tmp_path, begin):
+    from rlhf_nb.store import lock_folder
+    (tmp_path/"o").mkdir()
+    lock = lock_folder(tmp_path/"o")
+    with pytest.raises(ValueError, match="being written by another process"):
+        run_pipeline(some(begin, "SFT"), tmp_path/"o", TINY)
+    lock.close()
+    run_pipeline(some(begin, "SFT"), tmp_path/"o", TINY)
+
+# ---- early stopping
+
+def ups_and_downs(values):
+    def opener(t):
+        left = iter(values)
+        return lambda model: {"x": next(left), "print": float(next(model.parameters()).sum())}
+    return opener
+
+@pytest.mark.parametrize("better, values, best, steps", [
+    ("higher", [0, 3, 5, 4, 4, 9], 2, 4), ("lower", [9, 3, 5, 4, 1], 1, 3), ("higher", [0, 1, 2, 3, 4, 5, 6, 7], 7, 7)])
+def test_the_best_model_is_kept(tmp_path, begin, better, values, best, steps):
+    means = replace(TINY, measures=dict(x=ups_and_downs([float("nan")] * 0 + list(map(float, values)))))
+    means = replace(means, measures={"x": lambda t, o=means.measures["x"]: SEEN.setdefault(str(tmp_path), o(t))})
+    stage = replace(FIVE[0], look=Look("x", "x", better, 2, every=1))
+    [row] = run_pipeline(Pipeline(begin, (stage,)), tmp_path/"o", means)
+    log = [json.loads(line) for line in open(tmp_path/"o"/"01-SFT"/"log.jsonl")]
+    assert max(r["step"] for r in log) == steps and f"weights of step {best} are kept" in row["why"]
+    kept = float(next(load_lm(tmp_path/"o"/"01-SFT")[0].parameters()).sum())
+    looks = {r["step"]: r["print"] for r in log if "print" in r}
+    assert abs(kept - looks[best]) < 1e-6 and len(set(looks.values())) == len(looks)
+SEEN = {}
+
+def in_two(rank, port, folder, values, result):
+    "One of two processes; each has its own opinion, the first one's counts."
+    import torch.distributed as dist
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    from rlhf_nb.learning import fit, start
+    from rlhf_nb.sft import sft_loss
+    mine = iter(values[rank])
+    model = load_lm(folder)[0]
+    learner = start(model, Recipe(lr=1e-2, n_steps=9, batch_size=8))
+    watch = Look("m", "x", "higher", 2).watch(room.shared(lambda model: {"x": next(mine)}))
+    fit(learner, demos(tokenizer()), sft_loss, torch.Generator().manual_seed(0), watch, every=1)
+    result.put((rank, learner.step, learner.best_step, weight_hash(learner.model)))
+    dist.destroy_process_group()
+
+@POSIX
+def test_several_processes_stop_together(begin):
+    import socket
+    import torch.multiprocessing as mp
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    context = mp.get_context("spawn")
+    result, values = context.SimpleQueue(), ([1., 2., 5., 4., 4., 9.], [float(i) for i in range(12)])
+    workers = [context.Process(target=in_two, args=(rank, port, begin, values, result)) for rank in (0, 1)]
+    for w in workers: w.start()
+    for w in workers: w.join(120)
+    assert [w.exitcode for w in workers] == [0, 0]
+    (_, *one), (_, *two) = sorted(result.get() for _ in workers)
+    assert one == two and one[:2] == [4, 2]
+
+# ---- parts
+
+def test_joined_reads_like_one_store(tmp_path):
+    t, stores = tokenizer(), []
+    d = demos(t)
+    pairs = Pairs(d, Seqs(d.ids, d.attention_mask, d.response_mask))
+    for k, rows in enumerate((slice(0, 5), slice(5, 24))):
+        stores.append(create_store(tmp_path/str(k), t))
+        stores[-1].append(pairs[rows])
+    both = Joined(stores)
+    assert len(both) == 24 and both.lengths().tolist() == pairs.lengths().tolist()
+    for rows in ([23, 0, 5, 4], torch.tensor([1]), [7, 7, 0]):
+        got, want = both[torch.as_tensor(rows)].chosen.trim(), d[rows].trim()
+        assert torch.equal(got.ids, want.ids) and torch.equal(got.response_mask, want.response_mask)
+
+def test_command_line(tmp_path, begin, capsys, monkeypatch):
+    from rlhf_nb.workbook import main
+    monkeypatch.setattr(room, "WORLD", TINY)
+    monkeypatch.setattr(room.problems, "__defaults__", (TINY,))
+    file = tmp_path/"p.toml"
+    file.write_text(to_toml(some(begin, "SFT", "ExternalRewardDPO")))
+    assert main(["pipeline", "check", str(file)]) == 0 and "2 stages" in capsys.readouterr().out
+    assert main(["pipeline", "run", str(file), "--out", str(tmp_path/"o")]) == 0
+    out = capsys.readouterr().out
+    assert "01-SFT" in out and "02-ExternalRewardDPO" in out and "tie" in out
+    assert main(["pipeline", "clean", str(tmp_path/"o"), "--dry-run"]) == 0
+    assert "01-SFT/model.safetensors" in capsys.readouterr().out and len(weights(tmp_path/"o")) == 2
+    assert main(["pipeline", "clean", str(tmp_path/"o")]) == 0 and len(weights(tmp_path/"o")) == 1
+    file.write_text(file.read_text().replace('"even"', '"odd/one/out"'))
+    assert main(["pipeline", "check", str(file)]) == 1
+    assert main(["pipeline", "run", str(file), "--out", str(tmp_path/"p")]) == 2
+    assert "stage 2 (ExternalRewardDPO), reward" in capsys.readouterr().err
+    assert main(["pipeline", "check", str(tmp_path/"none.toml")]) == 2
