@@ -275,9 +275,11 @@ def test_training_prefers_the_chosen_and_resumes_bit_for_bit(world, task, tmp_pa
     learning.update = dying
     try:
         with pytest.raises(Killed): train_on_pairs(policy(), x.pairs, how, CHANCE("train"), task.replay, tmp_path)
+        two, before = policy(), len(steps)
+        learning.update = lambda *args: (steps.append(1), real(*args))[1]
+        train_on_pairs(two, x.pairs, how, CHANCE("train"), task.replay, tmp_path)
     finally: learning.update = real
-    two = policy()
-    train_on_pairs(two, x.pairs, how, CHANCE("train"), task.replay, tmp_path)
+    assert len(steps) - before == learner.recipe.n_steps - 50             # it went on, it did not begin again
     assert weight_hash(two) == weight_hash(one)
 
 
@@ -296,10 +298,20 @@ def test_adapters_that_have_learned_are_part_of_the_reference(world, task):
     one = add_lora(policy(), rank=2)
     with torch.no_grad():
         for name, p in one.named_parameters():
-            if "lora_B" in name: p.normal_(0, .05, generator=torch.Generator().manual_seed(1))
+            if "lora_B" in name: p.normal_(0, .5, generator=torch.Generator().manual_seed(1))
     assert any(p.requires_grad for p in one.parameters())
     log = train_on_pairs(one, x.pairs, replace(TINY, replay=0.), CHANCE("train")).log.rows
     assert log[0]["rewards/margins"] == pytest.approx(0, abs=1e-3) and log[0]["loss"] == pytest.approx(math.log(2), abs=1e-3)
+
+
+def test_dropout_is_off_as_for_the_reference(world, task):
+    model, tokenizer = world
+    x = one_round(model, task, TINY, by_function(true_score), CHANCE("round 0"))
+    one = policy()
+    for part in one.modules():
+        if isinstance(part, torch.nn.Dropout): part.p = .4
+    log = train_on_pairs(one, x.pairs, replace(TINY, replay=0.), CHANCE("train")).log.rows
+    assert log[0]["rewards/margins"] == pytest.approx(0, abs=1e-3)
 
 
 def test_old_examples_are_remembered(world, task):
