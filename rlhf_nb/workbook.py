@@ -552,18 +552,22 @@ def _add_run_parser(sub):
                    help="for one cell (%(default)s)")
 
 # %% ../nbs/20_workbook.ipynb #_make_parser
-def _make_parser(train:bool)->argparse.ArgumentParser:
-    "All commands; `train` is read in only when it is called, for it needs torch."
+def _make_parser(late:str)->argparse.ArgumentParser:
+    "All commands; those that need torch are read in only when they are called."
     p = argparse.ArgumentParser("rlhf-nb", epilog="`rlhf-nb COMMAND --help` says more.",
         description="A workbook of RLHF: read it, run it, train with what it builds.")
     p.add_argument("--version", action="version", version=rlhf_nb.__version__)
     sub = p.add_subparsers(metavar="COMMAND", dest="command", required=True)
     _add_copy_parsers(sub)
     _add_run_parser(sub)
-    if train:
+    if late == "train":
         from rlhf_nb.recipes import add_train_parser
         add_train_parser(sub)
     else: sub.add_parser("train", help="train a model on your own data")
+    if late == "pipeline":
+        from rlhf_nb.pipeline import add_pipeline_parser
+        add_pipeline_parser(sub)
+    else: sub.add_parser("pipeline", help="run a list of training stages")
     _add_command(sub, "where", _where_command, "print where the files are",
                 "  rlhf-nb where")
     _add_command(sub, "doctor", _doctor_command,
@@ -578,7 +582,7 @@ def main(
     "The command `rlhf-nb`."
     argv = sys.argv[1:] if argv is None else list(argv)
     cut = argv.index("--") if "--" in argv else len(argv)
-    parser = _make_parser(train=argv[:1] == ["train"])
+    parser = _make_parser(late=argv[0] if argv else "")
     args = parser.parse_args(argv[:cut] or ["--help"])
     args.extra = argv[cut + 1:]
     if args.extra and args.command != "lab":

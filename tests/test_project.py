@@ -31,7 +31,7 @@ FLOORS = {
 }
 FLOORS["recipes"] = set(FLOORS) - {"views"}
 FLOORS["widgets"] = set()       # like views: data in, a page out
-FLOORS["workbook"] = {"recipes"}
+FLOORS["workbook"] = {"recipes", "pipeline"}
 
 def ids(files): return [f.stem for f in files]
 def code(nb): return [c for c in nb.cells if c.cell_type == "code"]
@@ -75,7 +75,8 @@ def test_a_room_imports_only_from_floors_below(file):
 
 def test_heavy_faces_are_imported_late():
     tree = ast.parse((ROOT/"rlhf_nb/workbook.py").read_text("utf-8"))
-    late = {"torch", "jupyterlab", "nbformat", "nbclient", "tqdm", "rlhf_nb.recipes"}
+    late = {"torch", "jupyterlab", "nbformat", "nbclient", "tqdm", "rlhf_nb.recipes",
+            "rlhf_nb.pipeline"}
     for node in tree.body:
         names = {a.name for a in getattr(node, "names", []) if isinstance(node, ast.Import)}
         names |= {node.module} if isinstance(node, ast.ImportFrom) else set()

@@ -369,7 +369,7 @@ def test_help_helps(words, capsys):
     with pytest.raises(SystemExit) as stop: main([*words, "--help"])
     said = capsys.readouterr().out
     assert stop.value.code == 0 and "usage: rlhf-nb" in said
-    for name in ("lab", "copy", "run", "train", "where", "doctor") if not words else ("examples:",):
+    for name in ("lab", "copy", "run", "train", "pipeline", "where", "doctor") if not words else ("examples:",):
         assert name in said
 
 def test_help_is_fast_for_nothing_heavy_is_imported():
