@@ -6,7 +6,7 @@ Docs: https://OWNER.github.io/rlhf-nb/pipeline.html.md"""
 
 # %% auto #0
 __all__ = ['KINDS', 'WORLD', 'RUN', 'ABOUT', 'check_fields', 'Look', 'SFT', 'SelfPlay', 'ExternalRewardDPO', 'check_candidates',
-           'SelfRewardDPO', 'RewardPPO', 'Pipeline', 'to_toml', 'from_toml', 'Means', 'world_gold', 'held_out_gold',
+           'SelfRewardDPO', 'RewardPPO', 'Pipeline', 'to_toml', 'from_toml', 'Means', 'world_gold', 'gold_on',
            'open_model', 'open_reward', 'open_demonstrations', 'open_prompts', 'open_judge', 'open_measure', 'problems',
            'shared', 'Job', 'learn', 'run_sft', 'fill', 'sample_chunk', 'scorer', 'learn_pairs', 'run_scored', 'Joined',
            'run_self_play', 'run_ppo', 'stage_folder', 'is_done', 'identity', 'refuse_another', 'save_stage', 'finite',
@@ -268,14 +268,17 @@ def world_gold(tokenizer)->Callable: # Seqs -> (b)
                              for p, ids, m in rows])
     return pay
 
-def held_out_gold(tokenizer)->Callable: # model -> {"gold": number}
-    "Mean true score of sampled answers to held-out questions, two each."
-    prompts, pay = [prompt_ids(tokenizer, q) for q in TEST] * 2, world_gold(tokenizer)
-    def measure(model):
-        seqs, _ = generate_many(model, prompts, tokenizer, Sampling(40),
-                                Generator().manual_seed(0))
-        return {"gold": pay(seqs).mean().item()}
-    return measure
+def gold_on(questions, name:str)->Callable: # tokenizer -> (model -> {name: number})
+    "Mean true score of sampled answers, two to each question."
+    def opener(tokenizer):
+        prompts = [prompt_ids(tokenizer, q) for q in questions] * 2
+        pay = world_gold(tokenizer)
+        def measure(model):
+            seqs, _ = generate_many(model, prompts, tokenizer, Sampling(40),
+                                    Generator().manual_seed(0))
+            return {name: pay(seqs).mean().item()}
+        return measure
+    return opener
 
 # %% ../nbs/16b_pipeline.ipynb #names_files_folders
 WORLD = Means(
@@ -284,7 +287,7 @@ WORLD = Means(
          ift_eft=lambda t: replay_examples(t, TRAIN, 4000, random.Random(0))),
     dict(world=[q.text for q in TRAIN], held_out=[q.text for q in TEST]),
     dict(gold=world_gold), dict(world=WORLD_PROMPT, additive=ADDITIVE),
-    dict(gold=held_out_gold))
+    dict(gold=gold_on(TEST, "gold"), practice=gold_on(TRAIN[:48], "practice")))
 
 # %% ../nbs/16b_pipeline.ipynb #open_model
 def open_model(name:str, device:str)->tuple[nn.Module,object]: # float32, and tokenizer
@@ -567,7 +570,7 @@ RUN = {SFT: run_sft, SelfPlay: run_self_play, ExternalRewardDPO: run_scored,
 
 # %% ../nbs/16b_pipeline.ipynb #stage_folder
 def stage_folder(out:Path, pipeline:Pipeline, i:int)->Path:
-    "Where the i-th stage leaves what it made; `out/start` is the model before it."
+    "Where the i-th stage leaves what it made."
     kind = type(pipeline.stages[i]).__name__
     return Path(out)/f"{i + 1:02d}-{kind}"
 
@@ -743,20 +746,21 @@ def run_pipeline(
 
 # %% ../nbs/16b_pipeline.ipynb #table_of
 def table_of(rows:list[dict])->str:
-    "The run in one table: a line per stage."
+    "The run in one table, a line per stage; then what was dropped, why it ended."
     names = ["stage", "prompts", "pairs", "parse_rate", "spread", "kl"]
     names += sorted({k for row in rows for k, v in row.items() if isinstance(v, float)}
-                    - {*names, "seconds"})
+                    - {*names, "seconds"}) + ["seconds"]
     def cell(x):
         return f"{x:.3f}" if isinstance(x, float) else "" if x is None else str(x)
-    lines = [names + ["seconds", "dropped, and why it ended"]]
-    for row in rows:
-        drops = ", ".join(f"{n} {why}" for why, n in row.get("dropped", {}).items())
-        lines.append([cell(row.get(k)) for k in names] + [f"{row['seconds']:.0f}",
-                     "; ".join(x for x in (drops, row.get("why", "")) if x)])
+    lines = [names] + [[*[cell(row.get(k)) for k in names[:-1]],
+                        f"{row['seconds']:.0f}"] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines)]
-    return "\n".join("  ".join(x.ljust(w) if k in (0, len(widths) - 1) else x.rjust(w)
-        for k, (x, w) in enumerate(zip(line, widths))).rstrip() for line in lines)
+    said = ["  ".join(x.rjust(w) if k else x.ljust(w)
+                      for k, (x, w) in enumerate(zip(line, widths))) for line in lines]
+    for row in rows:
+        drops = [f"{n} {why}" for why, n in row.get("dropped", {}).items()]
+        said.append(f"{row['stage'][:2]}: " + "; ".join([*drops, row.get("why", "")]))
+    return "\n".join(said)
 
 # %% ../nbs/16b_pipeline.ipynb #spare
 def spare(
