@@ -124,6 +124,7 @@ class ExternalRewardDPO:
     def __post_init__(self): check_candidates(self)
 
 def check_candidates(stage):
+    "The fields, and that two candidates can differ."
     check_fields(stage)
     if stage.candidates < 2 or stage.sampling.temperature == 0: raise ValueError(
         "a pair needs two candidates that can differ, got candidates = "
@@ -640,7 +641,8 @@ def save_stage(job:Job, rows:list[dict], row:dict, folder:Path):
         (temp/"stage.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
     if bar: logging.enable_progress_bar()
 
-def finite(row): # JSON has no nan and no inf
+def finite(row:dict)->dict:
+    "JSON has no nan and no inf."
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v
             for k, v in row.items()}
 

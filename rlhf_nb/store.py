@@ -47,7 +47,9 @@ def flat(
 # %% ../nbs/13b_store.ipynb #crc
 TOKEN, PARTS = "<i4", ("prompt", "chosen", "rejected")
 
-def crc(ids:np.ndarray)->int: return zlib.crc32(ids.tobytes())  # a damaged row differs
+def crc(ids:np.ndarray)->int:
+    "A number that a damaged row does not have."
+    return zlib.crc32(ids.tobytes())
 
 def row_type(
     columns:tuple[str,...], # names of further numbers

@@ -395,3 +395,34 @@ def test_command_line(tmp_path, begin, capsys, monkeypatch):
     assert main(["pipeline", "run", str(file), "--out", str(tmp_path/"p")]) == 2
     assert "stage 2 (ExternalRewardDPO), reward" in capsys.readouterr().err
     assert main(["pipeline", "check", str(tmp_path/"none.toml")]) == 2
+
+# ---- chance, and work that is kept
+
+def test_every_purpose_has_its_own_chance():
+    def drawn(seed, i, what):
+        job = room.Job(Pipeline("m", FIVE, seed=seed), i, TINY, None, None, None, None)
+        return torch.rand(3, generator=job.gen(what)).tolist()
+    purposes = [(0, 0, "chunk 0"), (1, 0, "chunk 0"), (0, 1, "chunk 0"), (0, 0, "chunk 1"), (0, 0, "order 0")]
+    assert len({tuple(drawn(*p)) for p in purposes}) == 5 and drawn(*purposes[0]) == drawn(*purposes[0])
+
+def test_chunks_differ_and_chance_comes_from_the_seed_alone(tmp_path, begin):
+    pipeline = some(begin, "SFT", "ExternalRewardDPO")
+    for k in (1, 2):
+        torch.manual_seed(k)                               # what was drawn before plays no part
+        run_pipeline(pipeline, tmp_path/str(k), TINY)
+        after = torch.rand(1)
+        assert torch.equal(after, torch.rand(1, generator=torch.Generator().manual_seed(k)))
+    assert weights(tmp_path/"1") == weights(tmp_path/"2")
+    store = open_store(tmp_path/"1"/"02-ExternalRewardDPO"/"pairs", tokenizer())
+    answers = {tuple(row[m].tolist()) for row, m in zip(store[:].chosen.ids, store[:].chosen.response_mask)}
+    assert len(answers) > 6                                # three prompts, chunk after chunk
+
+def test_what_was_sampled_is_not_sampled_again(tmp_path, begin, monkeypatch):
+    pipeline, out, calls = some(begin, "ExternalRewardDPO"), tmp_path/"o", []
+    while not (out/"work"/"pairs").exists() or open_store(out/"work"/"pairs", tokenizer()).totals()["appends"] < 2:
+        assert run_until(19, pipeline, out, TINY)
+    done = open_store(out/"work"/"pairs", tokenizer()).totals()["appends"]
+    real = room.sample_chunk
+    monkeypatch.setattr(room, "sample_chunk", lambda job, prompts, c, gen: calls.append(c) or real(job, prompts, c, gen))
+    run_pipeline(pipeline, out, TINY)
+    assert calls and calls[0] == done, (calls, done)
