@@ -2,6 +2,7 @@
 
     python benchmarks/bench_ppo.py                       # tiny Llama, one thread, 3 minutes
     python benchmarks/bench_ppo.py --turns 9 --json out.json
+    python benchmarks/bench_ppo.py --size small --minibatches 1 --turns 1        # 2 minutes
 
 One step: 64 prompts of 16 tokens, 32 new tokens each, reference, critic and reward model read them, 4 epochs of
 1 or 4 minibatches. Bare: the same transformers modules, shapes and weights, a loop with a KV cache,
@@ -156,12 +157,13 @@ def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     args.add_argument("--size", choices=SIZES, default="tiny")
     args.add_argument("--turns", type=int, default=6)
+    args.add_argument("--minibatches", type=int, nargs="+", default=[1, 4])
     args.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     args.add_argument("--json")
     args = args.parse_args()
     torch.set_num_threads(1)
     result = dict(size=args.size, torch=torch.__version__)
-    for n in (1, 4):
+    for n in args.minibatches:
         result[f"{n} minibatches"] = got = compare(args.size, n, args.turns, args.device)
         for name, row in got.items():
             print(f"{n} minibatches  {name:10} {row['cpu_s']:7.3f} s   {row['times_bare']:.3f} of bare", flush=True)
