@@ -31,7 +31,9 @@ FLOORS = {
 }
 FLOORS["recipes"] = set(FLOORS) - {"views"}
 FLOORS["widgets"] = set()       # like views: data in, a page out
-FLOORS["workbook"] = {"recipes", "pipeline"}
+FLOORS["checks"] = set()        # knows nothing of what is checked
+FLOORS["workbook"] = {"checks", "recipes", "pipeline"}
+EVERYWHERE = {"views", "checks", "exercises", "workbook"}   # in chapters, not in rooms
 
 def ids(files): return [f.stem for f in files]
 def code(nb): return [c for c in nb.cells if c.cell_type == "code"]
@@ -74,7 +76,8 @@ def test_a_room_imports_only_from_floors_below(file):
     assert not upward, f"{file.stem} imports {upward}; it may import {FLOORS[file.stem]}"
 
 def test_heavy_faces_are_imported_late():
-    tree = ast.parse((ROOT/"rlhf_nb/workbook.py").read_text("utf-8"))
+    tree = ast.parse((ROOT/"rlhf_nb/checks.py").read_text("utf-8")
+                     + (ROOT/"rlhf_nb/workbook.py").read_text("utf-8"))
     late = {"torch", "jupyterlab", "nbformat", "nbclient", "tqdm", "rlhf_nb.recipes",
             "rlhf_nb.pipeline"}
     for node in tree.body:
@@ -89,7 +92,7 @@ def test_a_chapter_uses_only_earlier_chapters(file):
     for cell in code(nbformat.read(file, 4)):
         for room, names in imports(python(cell)):
             assert "*" not in names, f"{cell.id}: import names, not *"
-            assert room in earlier | {"views", "workbook"} or room == "recipes" and (
+            assert room in earlier | EVERYWHERE or room == "recipes" and (
                 file.stem == "20_workbook"), f"{cell.id} needs {room}, a later chapter"
 
 @pytest.mark.parametrize("file", [*MODULES, *sorted((ROOT/"tests").glob("*.py"))], ids=str)
@@ -259,7 +262,8 @@ def test_the_wheel_holds_every_chapter_room_and_checkpoint(dist):
         entry = z.read(next(n for n in names if n.endswith("/entry_points.txt"))).decode()
     want = {f"rlhf_nb/nbs/{f.relative_to(ROOT/'nbs').as_posix()}" for f in [
         *NOTEBOOKS, *(ROOT/"nbs").glob("images/*.svg"), *(ROOT/"nbs").glob("results/*.json")]}
-    want |= {f"rlhf_nb/{f.name}" for f in (ROOT/"rlhf_nb").glob("*.py")}
+    want |= {f.relative_to(ROOT).as_posix() for f in (ROOT/"rlhf_nb").glob("**/*.py")
+             if "nbs" not in f.parts}
     want |= {f.relative_to(ROOT).as_posix() for f in (ROOT/"rlhf_nb/checkpoints").glob("*/*")}
     have = {n for n in names if n.startswith("rlhf_nb/")}
     assert want == have, (want - have, have - want)
@@ -295,6 +299,10 @@ def test_the_installed_wheel_runs_two_chapters(dist, tmp_path):
                               capture_output=True, text=True, timeout=300)
     said = command("where")
     assert f"notebooks {site/'rlhf_nb/nbs'}" in said.stdout, said
+    said = command("copy", "--exercises", "mine")
+    assert said.returncode == 0 and (tmp_path/"mine/10_kl.ipynb").is_file(), said
+    said = command("check", "checks", "--dir", "mine")
+    assert said.returncode == 1 and "0 of 2 exercises are right" in said.stdout, said
     assert command("--version").stdout.strip() == rlhf_nb.__version__
     said = command("run", "tokens", "world", "--out", "there")
     assert said.returncode == 0, said.stdout + said.stderr

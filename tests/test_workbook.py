@@ -1,6 +1,5 @@
-"The helpers of the exercises and the command `rlhf-nb`."
+"The command `rlhf-nb`: copy, check, run, report."
 import json, os, re, signal, socket, subprocess, sys, time, urllib.request
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,9 +9,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 import rlhf_nb
 from rlhf_nb import workbook
 from rlhf_nb.workbook import (
-    agree, chapters, check, copy_chapters, decide, find_chapters, lab_arguments, main,
+    chapters, check_chapters, copy_chapters, decide, find_chapters, lab_arguments, main,
     notebooks, refuses, report, requirements, run_chapter, run_chapters,
-    _show_output, verdict)
+    progress, progress_table, read_memory, _show_output)
 
 def command(*words, **kw):
     "Run `rlhf-nb` as a user would."
@@ -20,66 +19,7 @@ def command(*words, **kw):
         "import sys; from rlhf_nb.workbook import main; sys.exit(main())", *map(str, words)],
         capture_output=True, text=True, timeout=300, **kw)
 
-# ---- check and refuses
-
-@dataclass
-class Point:
-    x:float
-    y:torch.Tensor
-
-@pytest.mark.parametrize("got, want, same", [
-    (1, 1., True), (1.00001, 1., True), (1.01, 1., False), (float("nan"), float("nan"), True),
-    (float("nan"), 1., False), (1., float("nan"), False), ("a", "a", True), ("a", "b", False),
-    (True, False, False), ([1., 2.], [1., 2.], True), ((1., 2.), [1., 2.], False),
-    ([1.], [1., 2.], False), ({"a": 1.}, {"a": 1.}, True), ({"a": 1.}, {"b": 1.}, False),
-    ({"a": 1., "b": 2.}, {"a": 1.}, False), (None, 1., False), ("a", 1., False),
-    (torch.ones(2), torch.ones(2), True), (torch.ones(2), torch.ones(2, 1), False),
-    (torch.ones(1), torch.ones(3), False), (torch.tensor(1.), 1., True),
-    (torch.tensor([1, 2]), torch.tensor([1., 2.]), True),
-    (torch.tensor([float("nan")]), torch.tensor([float("nan")]), True),
-    (torch.tensor([1., 2.]), torch.tensor([1., 2.1]), False),
-    (torch.tensor([0.]), torch.tensor([1e-2]), False),
-    (Point(1., torch.ones(2)), Point(1., torch.ones(2)), True),
-    (Point(1., torch.ones(2)), Point(1., torch.zeros(2)), False),
-    ((torch.ones(2), "a"), (torch.ones(2), "b"), False)])
-def test_agree(got, want, same):
-    assert agree(got, want) is same
-
-def mean(x): return x.sum() / len(x)
-def total(x): return x.sum()
-def unfinished(x): raise NotImplementedError
-def silent(x): pass
-def broken(x): return x.nope
-def spoils(x): return x.mul_(0).sum()
-def wide(x): return x[None]
-
-@pytest.mark.parametrize("answer, said", [
-    (mean, "right"), (total, "divide by the length"), (unfinished, "not done yet"),
-    (silent, "not done yet"), (broken, "stopped with AttributeError"),
-    (spoils, "got 0.0, want 2.0"), (wide, "got shape (1, 3), want shape ()")])
-def test_verdict(answer, said):
-    x = torch.tensor([1., 2., 3.])
-    mistakes = {"divide by the length": total}
-    assert verdict(answer, torch.mean, (x,), mistakes).startswith(said)
-    assert x.tolist() == [1., 2., 3.]                        # whatever the answer does
-
-def test_each_side_draws_from_its_own_copy_of_a_generator():
-    def draw(gen): return torch.rand(3, generator=gen)
-    gen = torch.Generator().manual_seed(0)
-    assert verdict(draw, draw, (gen,), {}) == "right"
-
-def test_check_is_loud_only_when_strict(capsys, monkeypatch):
-    x = torch.tensor([1., 2., 3.])
-    monkeypatch.delenv("RLHF_NB_STRICT", raising=False)
-    check(total, torch.mean, x)
-    check(unfinished, torch.mean, x)
-    monkeypatch.setenv("RLHF_NB_STRICT", "1")
-    check(mean, torch.mean, x)
-    for answer in (total, unfinished):
-        with pytest.raises(AssertionError, match=answer.__name__): check(answer, torch.mean, x)
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("total: got") and said[1] == "unfinished: not done yet"
-    assert said[2] == "mean: right"
+# ---- refuses
 
 def test_refuses_wants_an_error(capsys):
     refuses(int, "seven")
@@ -185,6 +125,62 @@ def test_a_run_leaves_no_dead_widgets(tmp_path):
     done = run_chapter(tmp_path/"w.ipynb")
     assert done.error == "" and "widget" not in json.dumps(done.notebook.cells[0].outputs)
     assert done.notebook.cells[1].outputs and "widgets" not in done.notebook.metadata
+
+# ---- the three forms of a copy, and how far one has come
+
+ASKED = [new_code_cell("""from rlhf_nb.checks import Exercise, check
+class exercises: double = Exercise(lambda x: 2 * x, {"three": (3,)}, {"that is the square": lambda x: x**2})"""),
+    new_code_cell('def double(x):\n    "twice x"\n    ### BEGIN SOLUTION\n    return x + x\n    ### END SOLUTION'),
+    new_code_cell("check(double, exercises.double)")]
+
+def solve(file, body):
+    nb = nbformat.read(file, 4)
+    nb.cells[1].source = f"def double(x): {body}"
+    nbformat.write(nb, file)
+
+def test_a_folder_keeps_the_form_it_was_made_in(shipped, tmp_path):
+    for name in ("01_b.ipynb", "02_c.ipynb"): (shipped/name).unlink()
+    nbformat.write(new_notebook(cells=ASKED), shipped/"00_a.ipynb")
+    mine = tmp_path/"mine"
+    copy_chapters(mine, "exercises")
+    def solved(): return "return x + x" in nbformat.read(mine/"00_a.ipynb", 4).cells[1].source
+    assert not solved() and read_memory(mine)["form"] == "exercises"
+    assert "00_a.ipynb" in copy_chapters(mine)["same"] and not solved()
+    assert copy_chapters(mine, "whole")["updated"] == ["00_a.ipynb"] and solved()
+    assert copy_chapters(mine, "exercises")["updated"] == ["00_a.ipynb"] and not solved()
+    solve(mine/"00_a.ipynb", "return 2 * x")
+    assert copy_chapters(mine, "nbgrader")["kept"] == ["00_a.ipynb"]     # an answer stays
+
+def test_check_command_tells_how_far_one_is(shipped, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(workbook, "chapters", lambda: {"00_a": shipped/"00_a.ipynb",
+                                                      "01_b": shipped/"01_b.ipynb"})
+    nbformat.write(new_notebook(cells=ASKED), shipped/"00_a.ipynb")
+    nbformat.write(new_notebook(cells=[]), shipped/"01_b.ipynb")
+    (shipped/"02_c.ipynb").unlink()
+    assert main(["check"]) == 2 and "rlhf-nb copy --exercises" in capsys.readouterr().err
+    assert main(["copy", "--exercises"]) == 0
+    mine, said = tmp_path/"rlhf-workbook", []
+    for body in ("raise NotImplementedError", "return x * x", "return 2 * x", "return 2 * x"):
+        solve(mine/"00_a.ipynb", body)
+        status = main(["check"])
+        said.append((status, capsys.readouterr().out.splitlines()))
+    assert [status for status, _ in said] == [1, 1, 0, 0]
+    assert said[0][1][-1] == "0 of 1 exercises are right" and "double: not done yet" in said[0][1][-2]
+    assert said[1][1][-2].endswith("double: that is the square  (try 1)")
+    assert "x double: right  (try 2, 20" in said[2][1][-2] and said[2][1] == said[3][1]
+    assert progress(mine)["double"][0] == 2
+    monkeypatch.chdir(mine)                     # inside the copy no --dir is needed
+    assert main(["check", "a"]) == 0 and "1 of 1" in capsys.readouterr().out
+    assert main(["check", "b"]) == 2 and "no exercises in 01_b" in capsys.readouterr().err
+    (mine/"00_a.ipynb").write_text("half a fi")
+    assert main(["check", "a"]) == 2 and "00_a.ipynb is no notebook" in capsys.readouterr().err
+
+def test_check_writes_nothing_into_other_folders(shipped, tmp_path):
+    nbformat.write(new_notebook(cells=ASKED), tmp_path/"00_a.ipynb")
+    assert check_chapters([tmp_path/"00_a.ipynb"]) == {"00_a": {"double": "right"}}
+    assert "1 of 1 exercises" in progress_table({"00_a": {"double": "right"}}, {})
+    assert {f.name for f in tmp_path.iterdir()} == {"00_a.ipynb", "shipped"}
 
 @pytest.mark.parametrize("inside", [".", "sub", "images"])
 def test_no_copy_into_the_source(shipped, inside):

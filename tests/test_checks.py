@@ -1,0 +1,208 @@
+"What `check` sees and says, and the copies that are made of a notebook."
+import json, os, subprocess, sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat, pytest, torch
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from rlhf_nb.checks import (
+    agree, check, check_notebook, emptied, Exercise, instructors_copy, learners_copy, observe,
+    remember, settled, verdict)
+
+@dataclass
+class Point:
+    x:float
+    y:torch.Tensor
+
+@pytest.mark.parametrize("got, want, same", [
+    (1, 1., True), (1.00001, 1., True), (1.01, 1., False), (float("nan"), float("nan"), True),
+    (float("nan"), 1., False), (1., float("nan"), False), ("a", "a", True), ("a", "b", False),
+    (True, False, False), ([1., 2.], [1., 2.], True), ((1., 2.), [1., 2.], False),
+    ([1.], [1., 2.], False), ({"a": 1.}, {"a": 1.}, True), ({"a": 1.}, {"b": 1.}, False),
+    ({"a": 1., "b": 2.}, {"a": 1.}, False), (None, 1., False), ("a", 1., False),
+    (torch.ones(2), torch.ones(2), True), (torch.ones(2), torch.ones(2, 1), False),
+    (torch.ones(1), torch.ones(3), False), (torch.tensor(1.), 1., True),
+    (torch.tensor([1, 2]), torch.tensor([1., 2.]), True),
+    (torch.tensor([float("nan")]), torch.tensor([float("nan")]), True),
+    (torch.tensor([1., 2.]), torch.tensor([1., 2.1]), False),
+    (torch.tensor([0.]), torch.tensor([1e-2]), False),
+    (Point(1., torch.ones(2)), Point(1., torch.ones(2)), True),
+    (Point(1., torch.ones(2)), Point(1., torch.zeros(2)), False),
+    ((torch.ones(2), "a"), (torch.ones(2), "b"), False)])
+def test_agree(got, want, same):
+    assert agree(got, want) is same
+
+def mean(x): return x.sum() / len(x)
+def total(x): return x.sum()
+def detached(x): return x.detach().mean()
+def unfinished(x): raise NotImplementedError
+def silent(x): pass
+def broken(x): return x.nope
+def spoils(x): return x.mul_(0).sum()
+def spoils_but_right(x):
+    y = x.mean()
+    x += 1
+    return y
+def wide(x): return x[None].mean(1)
+def median(x): return x.sort().values[len(x) // 2]
+
+AVERAGE = Exercise(torch.mean, {"plain": (torch.tensor([1., 2., 3.]),),
+                                "skew": (torch.tensor([1., 2., 9.]),)},
+                   {"divide by the length": total, "that is the median": median})
+
+@pytest.mark.parametrize("answer, said", [
+    (mean, "right"), (total, "divide by the length"), (unfinished, "not done yet"),
+    (silent, "not done yet"), (broken, "plain: stopped with AttributeError"),
+    (spoils, "plain: got 0.0 of shape (), want 2.0"),
+    (spoils_but_right, "right, but it changes its arguments"),
+    (wide, "plain: got [2.0] of shape (1,), want 2.0 of shape ()"),
+    (median, "that is the median"),
+    (lambda x: x[1] * 1, "that is the median"), (lambda x: x[1] + (x[2] > 5), "right on 1 of 2")])
+def test_verdict(answer, said):
+    assert verdict(answer, AVERAGE).startswith(said)
+    assert AVERAGE.cases["plain"][0].tolist() == [1., 2., 3.]        # whatever the answer does
+
+def test_a_mistake_must_explain_every_wrong_case():
+    "On `plain` the answer is right by luck, on `skew` it is not what either slip gives."
+    assert verdict(lambda x: x.max() - 1, AVERAGE).startswith("right on 1 of 2 cases; skew: got 8")
+
+def test_gradients_are_compared():
+    x = torch.tensor([1., 2., 4.], requires_grad=True)
+    ask = Exercise(lambda x: (x**2).mean(), {"leaf": (x,)}, {"do not detach": detached})
+    assert verdict(lambda x: (x * x).sum() / 3, ask) == "right"
+    assert verdict(lambda x: (x * x.detach()).mean(), ask) == (
+        "leaf: the value is right, its gradient is not")
+    half = Exercise(lambda x: (x**2).mean(), {"leaf": (x,)},
+                    {"half of it flows": lambda x: (x * x.detach()).mean()})
+    assert verdict(lambda x: (x.detach() * x).sum() / 3, half) == "half of it flows"
+
+def test_gradients_of_modules_and_inside_dataclasses():
+    torch.manual_seed(0)
+    policy, ref = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    x = torch.randn(3, 2)
+    def gap(policy, ref, x): return policy(x) - ref(x).detach()
+    ask = Exercise(gap, {"two models": (policy, ref, x)},
+                   {"nothing may flow into the reference": lambda p, r, x: p(x) - r(x)})
+    def flows(policy, ref, x): return policy(x) - ref(x)
+    def stops(policy, ref, x):
+        with torch.no_grad(): back = ref(x)
+        return policy(x) - back
+    assert verdict(flows, ask) == "nothing may flow into the reference"
+    assert verdict(stops, ask) == "right" and policy.weight.grad is None
+    point = Point(1., torch.ones(2, requires_grad=True))
+    assert observe(lambda p: p.y * 2, (point,)).gradients[0].tolist() == [2., 4.]
+
+def test_swapped_outputs_have_other_gradients():
+    x = torch.tensor([1., 1.], requires_grad=True)
+    ask = Exercise(lambda x: x * 1, {"equal numbers": (x,)}, {})
+    assert "gradient" in verdict(lambda x: x.flip(0), ask)
+
+def test_an_error_can_be_the_right_answer():
+    def careful(x):
+        if x < 0: raise ValueError("no")
+        return x
+    ask = Exercise(careful, {"below zero": (-1.,), "above": (1.,)}, {"refuse what is below zero":
+                                                                     lambda x: x})
+    assert verdict(careful, ask) == "right"
+    assert verdict(lambda x: x * 1, ask) == "refuse what is below zero"
+    assert verdict(lambda x: abs(x), ask).endswith("should raise ValueError, got 1.0")
+
+def test_each_side_draws_from_its_own_copy_of_a_generator():
+    def draw(gen): return torch.rand(3, generator=gen)
+    gen = torch.Generator().manual_seed(0)
+    assert verdict(draw, Exercise(draw, {"a generator": (gen,)}, {})) == "right"
+
+def test_16_bits_are_forgiven_more_but_not_all():
+    half = torch.tensor([1.], dtype=torch.bfloat16)
+    assert agree(half * 1.01, half) and not agree(half * 1.1, half)
+    assert not agree(torch.tensor([1.01]), torch.tensor([1.]))
+
+def test_check_is_loud_only_when_strict(capsys, monkeypatch):
+    monkeypatch.delenv("RLHF_NB_STRICT", raising=False)
+    check(total, AVERAGE)
+    check(unfinished, AVERAGE)
+    monkeypatch.setenv("RLHF_NB_STRICT", "1")
+    check(mean, AVERAGE)
+    for answer in (total, unfinished):
+        with pytest.raises(AssertionError, match=answer.__name__): check(answer, AVERAGE)
+    said = capsys.readouterr().out.splitlines()
+    assert said[:3] == ["total: divide by the length", "unfinished: not done yet", "mean: right"]
+
+def test_settled_is_the_reference_until_the_answer_is_right(capsys):
+    assert settled(mean, AVERAGE) is mean and not capsys.readouterr().out
+    assert settled(total, AVERAGE) is torch.mean and "total" in capsys.readouterr().out
+
+def test_progress_is_kept_only_in_a_learners_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("RLHF_NB_STRICT", raising=False)
+    monkeypatch.chdir(tmp_path)
+    check(mean, AVERAGE)
+    assert not list(tmp_path.iterdir())
+    (tmp_path/".rlhf-nb.json").write_text("{}")
+    check(total, AVERAGE)
+    check(mean, AVERAGE)
+    rows = [json.loads(l) for l in (tmp_path/".rlhf-nb-progress.jsonl").read_text().splitlines()]
+    assert [(r["exercise"], r["said"]) for r in rows] == [
+        ("total", "divide by the length"), ("mean", "right")]
+
+# ---- copies
+
+ANSWER = """def double(x):
+    "twice x"
+    ### BEGIN SOLUTION
+    return x + x
+    ### END SOLUTION"""
+SETUP = """from rlhf_nb.checks import Exercise, check
+class exercises: double = Exercise(lambda x: 2 * x, {"three": (3,)}, {"that is the square": lambda x: x**2})"""
+
+def page(answer=ANSWER):
+    cells = [new_markdown_cell("# Twice"), new_code_cell(SETUP), new_code_cell("1 / 0  # slow things"),
+             new_code_cell(answer), new_code_cell("check(double, exercises.double)"),
+             new_markdown_cell("<details><summary>Hint</summary>add</details>"), new_markdown_cell("the end")]
+    for c in cells:
+        if c.cell_type == "code": c.outputs = [nbformat.v4.new_output("stream", text="seen")]
+    return new_notebook(cells=cells)
+
+def test_a_learners_copy_has_stubs_and_a_folded_solution():
+    nb = page()
+    theirs = learners_copy(nb)
+    nbformat.validate(theirs)
+    kinds = [c.source.split("\n")[0] for c in theirs.cells]
+    assert kinds[3:] == ["def double(x):", "check(double, exercises.double)",
+                         "<details><summary>Hint</summary>add</details>",
+                         "<details><summary>Solution</summary>", "the end"]
+    assert theirs.cells[3].source.endswith("    raise NotImplementedError   # your turn")
+    assert "return x + x" in theirs.cells[6].source and "SOLUTION" not in theirs.cells[6].source
+    assert not theirs.cells[3].outputs and not theirs.cells[4].outputs and theirs.cells[2].outputs
+    assert nb == page() or [c.source for c in nb.cells] == [c.source for c in page().cells]
+    assert len({c.id for c in theirs.cells}) == len(theirs.cells)
+
+@pytest.mark.parametrize("bad", [ANSWER.replace("END", "STOP"), ANSWER.replace("BEGIN", "START"),
+                                 ANSWER + "\n    ### END SOLUTION"])
+def test_marks_that_do_not_pair_are_refused(bad):
+    with pytest.raises(ValueError, match="do not pair"): emptied(bad)
+
+def test_two_solutions_in_one_function_keep_their_depth():
+    two = ("def f(x):\n    ### BEGIN SOLUTION\n    y = 1\n    ### END SOLUTION\n    for i in x:\n"
+           "        ### BEGIN SOLUTION\n        y += i\n        ### END SOLUTION\n    return y")
+    assert emptied(two) == ("def f(x):\n    raise NotImplementedError   # your turn\n    for i in x:\n"
+                            "        raise NotImplementedError   # your turn\n    return y")
+
+def test_nbgrader_metadata():
+    marked = instructors_copy(page()).cells
+    answer, test = marked[3].metadata["nbgrader"], marked[4].metadata["nbgrader"]
+    assert answer["solution"] and not answer["grade"] and not answer["locked"]
+    assert test["grade"] and test["locked"] and test["points"] == 1 and not test["solution"]
+    assert answer["grade_id"] == "double" and test["grade_id"] == "check_double"
+    assert "nbgrader" not in marked[1].metadata and "BEGIN SOLUTION" in marked[3].source
+
+@pytest.mark.parametrize("answer, said", [
+    (ANSWER, "right"), ("def double(x): raise NotImplementedError", "not done yet"),
+    ("def double(x): return x * x", "that is the square"), ("def double(x) return x", "its cell stopped with SyntaxError"),
+    ("def half(x): return x", "no cell defines it"), ("def double(x):\n    while True: pass", "no end after"),
+    ("def double(x):\n    import os\n    os._exit(3)", "Python stopped"),
+    ("def double(x):\n    print('noise')\n    return 2 * x", "right")])
+def test_check_notebook_runs_only_what_it_needs(tmp_path, answer, said):
+    nbformat.write(page(answer), tmp_path/"twice.ipynb")
+    [(name, verdict)] = check_notebook(tmp_path/"twice.ipynb", timeout=4).items()
+    assert name == "double" and verdict.startswith(said), verdict

@@ -1,0 +1,97 @@
+"Every exercise: its solution passes, and wrong answers are refused with the right name."
+import re, runpy
+from importlib import import_module
+from pathlib import Path
+
+import nbformat, pytest
+
+from rlhf_nb.checks import (
+    CHECK, Exercise, SOLUTION, check_notebook, emptied, learners_copy, needed, observe, verdict)
+from rlhf_nb.checks import _same
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = [f for f in sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))]
+FILES = {f.stem.split("_", 1)[1]: f for f in NOTEBOOKS}
+ROOMS = {room: f for room, f in FILES.items() if (ROOT/f"rlhf_nb/exercises/{room}.py").is_file()}
+
+def exercises(room):
+    module = import_module(f"rlhf_nb.exercises.{room}")
+    return {name: x for name, x in vars(module).items() if isinstance(x, Exercise)}
+def wrong_answers(room): return runpy.run_path(str(ROOT/f"tests/wrong/{room}.py"))["WRONG"]
+def names(file): return [n for c in nbformat.read(file, 4).cells for n in CHECK.findall(c.source)]
+
+def test_every_chapter_has_two_to_four_exercises():
+    count = {room: len(names(f)) for room, f in FILES.items() if room not in WITHOUT}
+    assert all(2 <= n <= 4 for n in count.values()), {r: n for r, n in count.items() if not 2 <= n <= 4}
+WITHOUT = {"clinic"}      # the last page looks things up
+
+def test_names_are_unique_and_belong_to_their_chapter():
+    seen = {}
+    for room in ROOMS:
+        assert set(exercises(room)) == set(names(ROOMS[room])), room
+        for name in exercises(room):
+            assert name not in seen, f"{name} is in {seen[name]} and in {room}"
+            seen[name] = room
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_solutions_are_right_and_the_stubs_are_not(room, tmp_path):
+    solved = check_notebook(ROOMS[room])
+    assert set(solved.values()) == {"right"}, solved
+    nb = learners_copy(nbformat.read(ROOMS[room], 4))
+    assert not [c for c in nb.cells if c.source.startswith("def ") and "BEGIN SOLUTION" in c.source]
+    nbformat.write(nb, tmp_path/ROOMS[room].name)
+    stubs = check_notebook(tmp_path/ROOMS[room].name)
+    assert set(stubs.values()) == {"not done yet"}, stubs
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_an_exercise_cell_holds_the_exercise_alone(room):
+    "Marks only in cells that begin with `def`, a check right behind, then hints."
+    cells = nbformat.read(ROOMS[room], 4).cells
+    for i, c in enumerate(cells):
+        if c.cell_type != "code" or not c.source.startswith("def "): continue
+        if "### BEGIN SOLUTION" not in c.source: continue
+        name = re.match(r"def (\w+)", c.source)[1]
+        assert emptied(c.source).count("NotImplementedError") >= 1
+        assert cells[i + 1].source.strip() == f"check({name}, exercises.{name})", name
+        assert cells[i + 2].source.startswith("<details><summary>Hint"), f"{name}: hints in steps"
+        later = "\n".join(x.source for x in cells[i + 2:] if x.cell_type == "code")
+        calls = [m for m in re.findall(rf"\b{name}\(.*", later) if not m.startswith("check(")]
+        assert not calls, f"{name} is called below: use settled({name}, exercises.{name})"
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_mistakes_differ_from_the_truth_and_from_each_other(room):
+    for name, ex in exercises(room).items():
+        assert len(ex.cases) >= 3 and len(ex.mistakes) >= 6, name
+        assert verdict(ex.reference, ex) == "right", f"{name}: the reference changes its arguments?"
+        seen = {m: {c: observe(f, args) for c, args in ex.cases.items()} for m, f in ex.mistakes.items()}
+        truth = {c: observe(ex.reference, args) for c, args in ex.cases.items()}
+        def alike(a, b): return all(_same(a[c], b[c]) for c in ex.cases)
+        for m, s in seen.items():
+            assert not alike(s, truth), f"{name}: {m!r} is right on all cases"
+            twins = [k for k in seen if k != m and alike(seen[k], s)]
+            assert not twins, f"{name}: {m!r} cannot be told from {twins}"
+
+TRIED = []       # room, exercise, refused, named rightly
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_wrong_answers_are_refused(room):
+    wrong = wrong_answers(room)
+    assert set(wrong) == set(exercises(room))
+    for name, ex in exercises(room).items():
+        assert len(wrong[name]) >= 6, f"{name} needs six wrong answers, has {len(wrong[name])}"
+        for slip, answer in wrong[name]:
+            assert slip in ex.mistakes or not slip, f"{name} has no mistake {slip!r}"
+            said = verdict(answer, ex)
+            TRIED.append((room, name, said != "right", said == slip))
+            assert said not in ("right", "not done yet"), f"{name}: {slip!r} passes"
+
+def test_at_least_nine_in_ten_are_named_rightly(capsys):
+    if not TRIED: pytest.skip("runs after the wrong answers")
+    refused, named = sum(t[2] for t in TRIED), sum(t[3] for t in TRIED)
+    with capsys.disabled():
+        print(f"\n{len(TRIED)} wrong answers to {len({t[1] for t in TRIED})} exercises: "
+              f"{refused} refused, {named} named rightly ({named / len(TRIED):.1%})")
+        for room in ROOMS:
+            rows = [t for t in TRIED if t[0] == room]
+            if rows: print(f"  {room:14}{len(rows):4}{sum(t[3] for t in rows):4} named")
+    assert refused == len(TRIED) and named >= .9 * len(TRIED)

@@ -1,0 +1,78 @@
+"Wrong answers to the exercises of the chapter on checks."
+
+def as_it_was(value, returns): return ((value - returns)**2).mean()
+def flattened(value, returns):
+    value = value.flatten()
+    n = min(len(value), len(returns))
+    return ((value[:n] - returns[:n])**2).mean()
+def shaped(value, returns):
+    if value.ndim == 2:
+        if value.shape[1] != 1: raise ValueError("one value per state")
+        value = value.squeeze(1)
+    if len(value) != len(returns): raise ValueError("as many returns as values")
+    return value, returns
+def summed(value, returns):
+    value, returns = shaped(value, returns)
+    return ((value - returns)**2).sum()
+def absolute(value, returns):
+    value, returns = shaped(value, returns)
+    return (value - returns).abs().mean()
+def no_gradient(value, returns):
+    value, returns = shaped(value.detach(), returns)
+    return ((value - returns)**2).mean()
+def squared_late(value, returns):
+    value, returns = shaped(value, returns)
+    return (value.mean() - returns.mean())**2
+def halved(value, returns):
+    value, returns = shaped(value, returns)
+    return .5 * ((returns - value)**2).mean()
+
+def all_tries(rows):
+    tries, solved = {}, {}
+    for row in rows:
+        tries[row["exercise"]] = tries.get(row["exercise"], 0) + 1
+        if row["said"] == "right": solved[row["exercise"]] = tries[row["exercise"]]
+    return solved
+def unsolved_too(rows):
+    tries, done = {}, set()
+    for row in rows:
+        if row["exercise"] in done: continue
+        tries[row["exercise"]] = tries.get(row["exercise"], 0) + 1
+        if row["said"] == "right": done.add(row["exercise"])
+    return tries
+def before_the_right_one(rows):
+    found = {}
+    for name in {row["exercise"] for row in rows}:
+        said = [row["said"] for row in rows if row["exercise"] == name]
+        if "right" in said: found[name] = said.index("right")
+    return found
+def every_try(rows):
+    right = {row["exercise"] for row in rows if row["said"] == "right"}
+    return {name: sum(row["exercise"] == name for row in rows) for name in right}
+def times_right(rows):
+    found = {}
+    for row in rows:
+        if row["said"] == "right": found[row["exercise"]] = found.get(row["exercise"], 0) + 1
+    return found
+def lines_of_the_file(rows):
+    found = {}
+    for i, row in enumerate(rows, 1):
+        if row["said"] == "right": found.setdefault(row["exercise"], i)
+    return found
+
+WRONG = {
+    "mended_value_loss": [
+        ("(b 1) minus (b) is (b b): each value meets every return", as_it_was),
+        ("right numbers, but a wrong shape is let through", flattened),
+        ("that is the sum over states: take the mean", summed),
+        ("that is the absolute error: square it", absolute),
+        ("nothing flows back into the critic: do not detach", no_gradient),
+        ("square each gap before you take the mean, not after", squared_late),
+        ("half of it: the 1/2 is not in the formula here", halved)],
+    "tries_needed": [
+        ("tries after the first right one are counted", all_tries),
+        ("an exercise that was never solved has no place here", unsolved_too),
+        ("the right try counts too", before_the_right_one),
+        ("that counts all tries of solved exercises: stop at the first right one", every_try),
+        ("that is how often it was right", times_right),
+        ("tries of other exercises are counted", lines_of_the_file)]}
