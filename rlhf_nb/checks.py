@@ -299,7 +299,8 @@ def check_notebook(
 )->dict[str,str]:    # exercise -> verdict
     "The verdict on every exercise of one chapter."
     import nbformat
-    nb = nbformat.read(file, 4)
+    try: nb = nbformat.read(file, 4)
+    except ValueError as e: raise ValueError(f"{file} is no notebook: {e}") from None
     names = [name for c in nb.cells for name in CHECK.findall(c.source)]
     if not names: return {}
     task = json.dumps(dict(cells=needed(nb), names=names))
