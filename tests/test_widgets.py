@@ -1,50 +1,130 @@
 "Widgets: text that stays text, labels that survive, a run that obeys its buttons."
 import json, math, os, re, signal, subprocess, sys, threading, time
+from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 import pytest, torch
-from rlhf_nb.tokens import Rollout, make_seqs
-from rlhf_nb.widgets import (Board, Desk, Ledger, Stopped, board_page, desk_page, label, panel,
-    run_behind, safe, show_board, show_desk, show_ledger, sides, tint, undo, watch_on)
+from matplotlib import pyplot as plt
+from rlhf_nb.ppo import PPO, Experience, experience, gae, shaped_rewards
+from rlhf_nb.tokens import Rollout, make_seqs, masked_whiten
+from rlhf_nb.widgets import (Board, Desk, Ledger, Stopped, Trials, attempt, board_page, board_table,
+    clip_state, desk_page, gpu_memory, label, ledger_page, pace, panel, ppo_ledger, rewards_seen,
+    run_behind, safe, show_board, show_desk, show_ledger, show_trials, sides, table, thinned, tint,
+    trials_page, undo, watch_on)
 
-BAD = '</div><script>alert("x")</script>&amp;<img src=x onerror=\'y\'>\n'
+BAD = '</div></style><script>alert("x")</script>&amp;<img src=x onerror=\'y\'>" onfocus="z\n\u202e\ud800'
 PAIRS = [(f"question {i}", f"one {i}", f"other {i}") for i in range(30)]
 
 
 class Tags(HTMLParser):
     def __init__(self, page):
         super().__init__()
-        self.tags, self.text, self.attrs = [], "", []
+        self.tags, self.text, self.attrs, self.open = [], "", [], []
         self.feed(page)
-    def handle_starttag(self, tag, attrs): self.tags.append(tag); self.attrs += attrs
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attrs += attrs
+        if tag not in ("input", "br", "img"): self.open.append(tag)
+    def handle_endtag(self, tag): assert self.open.pop() == tag
     def handle_data(self, data): self.text += data
+
+
+def check_page(page):
+    "Nothing of BAD became a tag or an attribute; every tag is closed; UTF-8 can write it."
+    tags = Tags(page)
+    assert not {"script", "img"} & set(tags.tags) and not tags.open
+    assert not any(k.startswith("on") for k, _ in tags.attrs)
+    assert not re.search(r"http|url\(|@import", page)                  # nothing from outside
+    page.encode()
+    return tags
+
+def plain(page):
+    "What is left on a page that takes style, SVG, forms and attributes away."
+    for gone in ("style", "svg"): page = re.sub(rf"<{gone}.*?</{gone}>", "", page, flags=re.S)
+    return re.sub(r"<(\w+)[^>]*>", r"<\1>", page)
+
+def trials(names=("x",), rows=None):
+    return Trials(lambda settings, watch: None, list(names), rows or {})
 
 
 def test_what_a_model_says_never_becomes_a_tag():
     desk = Desk([(BAD, BAD, BAD + "2")], "unused.jsonl")
-    board = Board([BAD], rows=[{BAD: 1.}], texts=[BAD])
-    ledger = show_ledger(Ledger([BAD, "ok"], {BAD: [1., -1.]}, {BAD: (1., 1.)})).data
-    for page in (ledger, desk_page(desk), board_page(board)):
-        tags = Tags(page)
-        assert not {"script", "img"} & set(tags.tags)
-        assert not any(k.startswith("on") for k, _ in tags.attrs)
-        assert "alert(" in tags.text                         # shown, as text
-    assert safe("a\nb") == "a⏎b"
+    board = Board([BAD], rows=[{BAD: 1.}], texts=[BAD], note=BAD, state=BAD)
+    book = Ledger([BAD, "ok"], {BAD: [1., -1.]}, {BAD: (1., 1.)})
+    for page in (ledger_page({BAD: book, "b": book}), show_ledger(book).data, desk_page(desk, BAD),
+                 board_page(board), board_table(board), panel(BAD, {BAD: ([0, 1], [1., 2.])}),
+                 trials_page(trials([BAD], {BAD: [{BAD: 1.}]})), table([BAD], [[BAD]])):
+        assert "alert(" in check_page(page).text + page             # shown, as text
+    assert safe("a\nb") == "a⏎b" and safe("\u202e") == r"\u202e" and safe("Grüße 你好") == "Grüße 你好"
 
 
 def test_ledger_numbers_and_colours():
-    page = show_ledger(Ledger(["a", "b", "c"], {"r": [2., -1., math.nan], "v": [0., 0., 0.]},
-                              {"good": (1., 1.0004), "bad": (1., 1.01)})).data
-    styles = re.findall(r'class="t" tabindex="0" style="([^"]*)"', page)
+    book = Ledger(["a", "b", "c"], {"r": [2., -1., math.nan], "v": [0., 0., 0.]},
+                  {"good": (1., 1.0004), "bad": (1., 1.01), "large": (5000., 5000.5)})
+    page = show_ledger(book).data
+    styles = re.findall(r'class="t" tabindex="0" role="img" style="([^"]*)"', page)
     assert styles[0].startswith("--c0:" + tint(2., 2.)) and styles[1].startswith("--c0:" + tint(-1., 2.))
     assert "128,128,128" in styles[2] and tint(2., 2.) != tint(-2., 2.)
     assert page.count("DO NOT AGREE") == 1 and "good" in page.split("agree")[0]
     assert page.count('type="radio"') == 2 and page.count(" checked>") == 1
-    assert Tags(page).tags.count("span") == 6
+    assert re.findall(r'data-0="([^"]*)"', page) == ["+2.00", "-1.00", "–"]     # not colour alone
     assert "+2.0000" in page and "-1.0000" in page
     other = show_ledger(Ledger(["a", "b", "x"], {"r": [2., -1., 0.], "v": [0., 0., 0.]}, {})).data
-    ids = [set(re.findall(r' id="(\w+)"', p)) for p in (page, other)]
+    ids = [set(re.findall(r' id="([\w-]+)"', p)) for p in (page, other)]
     assert not ids[0] & ids[1]                               # two on a page do not meddle
+    for radio in re.findall(r'type="radio"[^>]* id="([\w-]+)"', page): assert f'for="{radio}"' in page
+    left = plain(page)                                       # GitHub: tokens, sums and table stay
+    assert "<td>-1</td>" in left and "good: +1.0000" in left and "position" not in left
+
+
+def test_two_ledgers_share_one_scale():
+    small, large = (Ledger(["a"], {"r": [x]}, {}) for x in (1., 4.))
+    page = ledger_page({"before": small, "after": large})
+    assert f"--c0:{tint(1., 4.)}" in page and f"--c0:{tint(4., 4.)}" in page
+    assert page.index(">before<") < page.index(">after<") and page.count('type="radio"') == 1
+
+
+def one_row(how, ended=True):
+    gen = torch.Generator().manual_seed(1)
+    seqs = make_seqs([[7, 8], [7]], [[3, 4, 5, 1 if ended else 6], [2, 1]], 0)
+    mask, rand = seqs.response_mask, lambda: torch.randn(seqs.ids.shape, generator=gen)
+    roll = Rollout(seqs, torch.arange(2), *(-rand().abs() * mask for _ in range(2)), torch.tensor([1.5, -.5]))
+    model = SimpleNamespace(values=lambda s: values[:len(s), :s.ids.shape[1]])
+    values = rand()
+    order = seqs.attention_mask.sum(1).argsort(stable=True)   # experience() sorts rows by length
+    values = values[order]
+    x = experience(model, roll, replace(how, micro_batch=2), 1)
+    return roll, x, rand() * mask
+
+@pytest.mark.parametrize("how", [PPO(), PPO(gamma=.9, lam=.5, beta=.3), PPO(lam=0.), PPO(lam=1.),
+    PPO(score_after_eos=True), PPO(missing_eos_penalty=2.)], ids=str)
+@pytest.mark.parametrize("ended", [True, False])
+def test_rewards_read_back_are_those_of_ppo(how, ended):
+    roll, x, now = one_row(how, ended)
+    tokenizer = SimpleNamespace(decode=lambda ids: f"<{ids[0]}>", eos_token_id=1)
+    slots = shaped_rewards(roll, how, 1)
+    for i in range(2):
+        row = slice(i, i + 1)
+        book = ppo_ledger(tokenizer, roll[row], x[row], now[row], how)
+        want = slots[i][x.slots[i]]
+        torch.testing.assert_close(torch.tensor(book.channels["reward"]), want)
+        assert len(book.sums) == 2 and all(abs(a - b) < 1e-5 for a, b in book.sums.values())
+        raw, back = gae(slots, x.value, x.slots, how.gamma, how.lam)
+        torch.testing.assert_close(torch.tensor(book.channels["advantage"]), raw[i][x.slots[i]])
+        torch.testing.assert_close(torch.tensor(book.channels["Q"]), back[i][x.slots[i]])
+        broken = replace(x, returns=x.returns + .1 * x.slots)
+        book = ppo_ledger(tokenizer, roll[row], broken[row], now[row], how)
+        assert "DO NOT AGREE" in show_ledger(book).data
+    assert not ppo_ledger(tokenizer, roll[:1], x[:1], now[:1], replace(how, whiten_reward=True)).sums
+
+def test_clip_state_is_where_the_gradient_is_cut():
+    from rlhf_nb.ppo import clipped_policy_loss
+    gen = torch.Generator().manual_seed(0)
+    logp = torch.randn(300, generator=gen).mul(.4).requires_grad_()
+    advantage = torch.randn(300, generator=gen)
+    clipped_policy_loss(logp, torch.zeros(300), advantage, .2).sum().backward()
+    states = torch.tensor([clip_state(r, a, .2) for r, a in zip(logp.exp().tolist(), advantage.tolist())])
+    assert ((states != 0) == (logp.grad == 0)).all() and {-1., 0., 1.} == set(states.tolist())
 
 
 def test_labels_survive_and_sides_are_fair(tmp_path):
@@ -69,6 +149,15 @@ def test_labels_survive_and_sides_are_fair(tmp_path):
     with pytest.raises(ValueError, match="same pairs"): Desk(PAIRS[::-1], path)
 
 
+def test_strange_text_survives_the_file(tmp_path):
+    odd = [(f"{i} line\u2028break \x85 \ud800", "a\nb\r", '"\\') for i in range(3)]
+    desk = Desk(odd, tmp_path/"l.jsonl")
+    for _ in odd: label(desk, "left")
+    assert Desk(odd, tmp_path/"l.jsonl").said == desk.said
+    lines = (tmp_path/"l.jsonl").read_text("utf-8").split("\n")
+    assert len(lines) == 4 and {json.loads(lines[0])[k] for k in ("chosen", "rejected")} == set(odd[0][1:])
+
+
 def test_a_killed_desk_leaves_whole_lines(tmp_path):
     code = ("import sys; from rlhf_nb.widgets import *\n"
             "d = Desk([(str(i), 'a', 'b') for i in range(10**6)], sys.argv[1])\n"
@@ -84,75 +173,280 @@ def test_a_killed_desk_leaves_whole_lines(tmp_path):
     assert rows and [row["prompt"] for row in rows] == [str(i) for i in range(len(rows))]
 
 
-def test_labels_feed_the_preference_reader(tmp_path):
+def test_a_full_disk_is_told_and_nothing_counts_as_said(tmp_path, monkeypatch):
+    desk = Desk(PAIRS[:3], tmp_path/"l.jsonl")
+    view = show_desk(desk)
+    page, row = view.children[:2]
+    row.children[0].click()
+    def full(*_): raise OSError(28, "No space left on device")
+    with monkeypatch.context() as m:
+        m.setattr(os, "fsync", full)
+        row.children[1].click()
+        assert "Not saved" in page.value and "No space" in page.value and len(desk.said) == 1
+        row.children[3].click()
+        assert len(desk.said) == 1
+    row.children[1].click()
+    assert "Not saved" not in page.value and Desk(PAIRS[:3], tmp_path/"l.jsonl").said == desk.said
+
+
+def test_a_reward_model_and_dpo_train_on_the_file(tmp_path):
     from rlhf_nb.data import load_pairs
-    from rlhf_nb.models import load_checkpoint
+    from rlhf_nb.dpo import preference_loss, sigmoid_loss, with_reference
+    from rlhf_nb.learning import Recipe, fit, start
+    from rlhf_nb.models import ScalarModel, frozen, load_checkpoint
+    from rlhf_nb.reward import accuracy, score_pairs, train_reward
     desk = Desk([(f"Where does the {x} live?", f"It lives in the {y}.", "I do not know.")
-                 for x, y in (("fox", "forest"), ("crab", "sea"), ("hare", "field"))], tmp_path/"l.jsonl")
-    for choice in ("left", "neither", "right"): label(desk, choice)
-    tokenizer = load_checkpoint("sft")[1]
-    pairs, _ = load_pairs(tmp_path/"l.jsonl", tokenizer)
-    assert len(pairs) == 2
+                 for x, y in (("fox", "forest"), ("crab", "sea"), ("hare", "field"), ("owl", "forest"))],
+                tmp_path/"l.jsonl")
+    for i in range(4): label(desk, "neither" if i == 1 else ("left", "right")["know" in sides(desk, i)[0]])
+    lm, tokenizer = load_checkpoint("sft")
+    pairs, _ = load_pairs(desk.path, tokenizer)
+    assert len(pairs) == 3
+    gen, recipe = torch.Generator().manual_seed(0), Recipe(n_steps=8, batch_size=3, warmup=1)
+    learner = train_reward(ScalarModel.from_lm(lm), pairs, recipe, gen)
+    assert accuracy(*score_pairs(learner.model, pairs)) == 1.
+    learner = start(lm.requires_grad_(), recipe)
+    rows = fit(learner, with_reference(frozen(lm), pairs), preference_loss(sigmoid_loss), gen).rows
+    losses = [r["loss"] for r in rows if "loss" in r]
+    assert losses[0] == pytest.approx(math.log(2), abs=1e-3) and losses[-1] < .6
 
 
-def test_buttons_of_the_desk(tmp_path):
+def test_buttons_and_arrows_of_the_desk(tmp_path):
     desk = Desk(PAIRS[:2], tmp_path/"l.jsonl")
-    page, row = show_desk(desk).children
+    page, row, arrows = show_desk(desk).children
     left, right, neither, back = row.children
-    assert all(b.description for b in row.children)
+    assert all(b.description and b.tooltip for b in row.children) and arrows.description
     back.click()                                             # nothing to take back
     right.click(); left.click(); left.click()                # one more than there is
     assert len(desk.said) == 2 and "Done" in page.value
     back.click()
     assert len(desk.said) == 1 and "1 of 2" in page.value
+    back.click()
+    arrows.value = -1
+    assert desk.said[0]["chosen"] == sides(desk, 0)[0] and arrows.value == 0
+    arrows.value = 1
+    arrows.value = 1                                         # one more than there is
+    assert desk.said[1]["chosen"] == sides(desk, 1)[1] and len(desk.said) == 2
 
+
+def test_the_desk_keeps_its_height():
+    pages = [desk_page(Desk(pairs, "unused.jsonl"), t) for pairs in (PAIRS, []) for t in ("", "full")]
+    assert all(re.search(r"height:15em;overflow:auto", p) for p in pages)
+
+
+# ---- the board
 
 def toy_roll(): return SimpleNamespace(seqs=make_seqs([[5], [5]], [[1, 2], [3]], 0))
+WORDS = SimpleNamespace(decode=lambda ids, **_: f"<{ids.tolist()}>")
+def until(ready, seconds=20):
+    end = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(.005)
 
-
-def test_board_pauses_and_stops():
-    board, said = Board(["x"], every=0.), []
-    pause, stop = show_board(board).children[1].children
-    watch = watch_on(board, SimpleNamespace(decode=lambda ids, **_: f"<{ids.tolist()}>"))
+def toy_run(board, save=lambda: "here", fail_at=None, n=10**9):
+    watch = watch_on(board, WORDS, save)
     def train():
-        for i in range(10**9):
+        for i in range(n):
+            if i == fail_at: raise KeyError("<b>lost</b>")
             watch(dict(iteration=i, x=float(i)), toy_roll())
             time.sleep(.002)
-    thread = run_behind(train, board)
-    while len(board.rows) < 3: time.sleep(.005)
+    return run_behind(train, board)
+
+def test_board_pauses_saves_and_stops():
+    board, saved = Board(["x"], every=0.), []
+    pause, stop, save = show_board(board).children[1].children
+    def keep():
+        saved.append(len(board.rows))
+        return "<folder>"
+    thread = toy_run(board, keep)
+    until(lambda: len(board.rows) >= 3)
+    save.click()                                             # while it runs
+    until(lambda: saved)
+    assert thread.is_alive() and board.state == "running" and "&lt;folder&gt;" in board.page.value
     pause.click()
+    until(lambda: board.state == "paused")
     held = len(board.rows)
-    time.sleep(.2)
-    assert len(board.rows) <= held + 1 and thread.is_alive() and pause.description == "Go on"
+    save.click()                                             # while it waits
+    until(lambda: len(saved) == 2)
+    assert saved[1] == held and pause.description == "Go on" and "paused" in board.page.value
+    time.sleep(.1)
+    assert len(board.rows) == held and thread.is_alive()
     pause.click()
-    while len(board.rows) < held + 5: time.sleep(.005)
+    until(lambda: len(board.rows) >= held + 5 and board.state == "running")
+    assert pause.description == "Pause" and len(saved) == 2
     pause.click(); stop.click()                              # stop works while it waits
     thread.join(10)
-    assert not thread.is_alive() and "&lt;[1, 2]&gt;" in board.page.value
+    assert not thread.is_alive() and board.state == "stopped"
+    assert "&lt;[1, 2]&gt;" in board.page.value and "stopped" in board.page.value
+    thread = toy_run(board, n=3)                             # the same board, another run
+    thread.join(10)
+    assert board.state == "finished"
 
+def test_a_board_shown_again_is_the_same_board():
+    board = Board(["x"], every=0.)
+    first = show_board(board)
+    thread = toy_run(board)
+    until(lambda: len(board.rows) >= 3)
+    first.children[1].children[0].click()
+    until(lambda: board.state == "paused")
+    again = show_board(board)                                # after a reload
+    assert again is not first and again.children[0] is board.page
+    assert again.children[1].children[0].description == "Go on" and "paused" in board.page.value
+    held = len(board.rows)
+    again.children[1].children[0].click()                    # one press, one turn
+    until(lambda: len(board.rows) >= held + 3)
+    again.children[1].children[1].click()
+    thread.join(10)
+    assert board.state == "stopped" and "stopped" in first.children[0].value
+
+def test_a_save_that_fails_stops_nothing():
+    board = Board(["x"], every=0.)
+    save = show_board(board).children[1].children[2]
+    def full(): raise OSError("<disk> full")
+    thread = toy_run(board, full)
+    save.click()
+    until(lambda: "Not saved: OSError" in board.note)
+    n = len(board.rows)
+    until(lambda: len(board.rows) >= n + 3)
+    board.stop = True
+    thread.join(10)
+    assert "&lt;disk&gt; full" in board.page.value
+
+def test_errors_of_a_run_are_shown_and_not_swallowed():
+    board, seen = Board(["x"]), []
+    old = threading.excepthook
+    threading.excepthook = lambda args: seen.append(args.exc_type)
+    try: toy_run(board, fail_at=2).join(10)
+    finally: threading.excepthook = old
+    assert seen == [KeyError] and board.state == "failed" and "&lt;b&gt;lost" in board.page.value
+    def stopped(): raise Stopped("enough")
+    run_behind(stopped, board).join(5)
+    assert len(seen) == 1 and board.state == "stopped"
 
 def test_a_board_draws_no_more_than_it_is_asked():
     board, drawn = Board(["x"], every=60.), []
     board.page.observe(lambda change: drawn.append(1), "value")
-    watch = watch_on(board, SimpleNamespace(decode=lambda ids, **_: "t"))
+    watch = watch_on(board, WORDS, str)
     for i in range(50): watch(dict(iteration=i, x=float(i)), toy_roll())
-    assert len(drawn) == 1 and len(board.rows) == 50
+    assert len(drawn) <= 2 and len(board.rows) == 50         # the first row, and that it runs
+
+def test_rows_are_not_changed_and_pace_is_measured():
+    board, row = Board(["x"]), dict(iteration=0, x=1.)
+    watch = watch_on(board, WORDS, str)
+    board.clock = time.monotonic() - 2
+    watch(row, toy_roll())                                   # 3 tokens in two seconds
+    assert row == dict(iteration=0, x=1.)
+    assert board.rows[0]["tokens per second"] == pytest.approx(1.5, rel=.1)
+    assert board.rows[0]["GPU memory, MB"] is None or torch.cuda.is_initialized()
+    assert pace(board, 10)["tokens per second"] > 100        # the clock began anew
+
+def test_pause_does_not_count_as_time():
+    board = Board(["x"], every=0.)
+    thread = toy_run(board)
+    until(lambda: len(board.rows) >= 3)
+    pause = show_board(board).children[1].children[0]
+    pause.click()
+    until(lambda: board.state == "paused")
+    time.sleep(1.)
+    held = len(board.rows)
+    pause.click()
+    until(lambda: len(board.rows) > held)
+    board.stop = True
+    thread.join(10)
+    assert board.rows[held]["tokens per second"] > 10        # 3 tokens; with the pause it were 3
+
+def test_gpu_memory(monkeypatch):
+    cuda = SimpleNamespace(is_initialized=lambda: True, max_memory_allocated=lambda: 3 * 2**20)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert gpu_memory() == 3.
+    monkeypatch.delitem(sys.modules, "torch")
+    assert gpu_memory() is None
+
+def test_panel_keeps_its_size_and_shows_what_broke():
+    one = panel("a", {"": ([0], [math.nan])})
+    many = panel("a", {"": (range(5000), [math.inf if i % 7 == 0 else float(i) for i in range(5000)])})
+    gone = panel("a", {"": ([0, 1, 2], [1., 2., None])})
+    for svg in (one, many, gone, panel("a", {}), panel("a", {"": ([], [])})):
+        assert 'width="270" height="130"' in svg and "nan" not in svg and "inf" not in svg
+        check_page(svg)
+    assert many.count(",") < 700 and "4999" in many          # thinned, the last one kept
+    assert "not finite" in one and "✕ 715" in many and "not finite" not in many
+    assert "no data yet" in panel("a", {"": ([0, 1], [None, None])}) and "✕" not in gone
+
+def test_panel_draws_where_the_numbers_are():
+    svg = panel("a", {"old": ([1, 2], [0., 4.]), "new": ([1, 2, 3], [4., 2., 0.])})
+    lines = re.findall(r'points="([^"]*)"', svg)
+    assert lines == ["50.0,108.0 155.0,24.0", "50.0,24.0 155.0,66.0 260.0,108.0"]
+    dashed, thick = re.findall(r"<polyline[^>]*>", svg)
+    assert "dasharray" in dashed and "dasharray" not in thick and 'stroke-width="2"' in thick
+    flat = panel("a", {"": ([1, 2], [3., 3.])})
+    assert re.findall(r'points="([^"]*)"', flat) == ["50.0,108.0 260.0,108.0"]
+
+def test_thinned_keeps_spikes():
+    gen = torch.Generator().manual_seed(0)
+    for n in (1, 199, 200, 201, 1000, 4999):
+        ys = torch.randn(n, generator=gen).tolist()
+        points = list(enumerate(ys))
+        kept = thinned(points, 200)
+        assert set(kept) <= set(points) and kept == sorted(kept) and len(kept) <= 204
+        assert {min(ys), max(ys)} <= {y for _, y in kept} and {points[0], points[-1]} <= set(kept)
+
+def test_pages_are_of_one_height():
+    def shape(page): return re.sub(r"[\d.]+|no data yet|points=\"[^\"]*\"|aria-label=\"[^\"]*\"", "", page)
+    empty, full = Board(["x", "y"]), Board(["x", "y"], rows=[dict(x=float(i), y=1.) for i in range(9)],
+                                          texts=["a " * 900, "b"], note="c " * 900)
+    for page in map(board_page, (empty, full)):
+        assert page.count("<svg") == 2 and page.count("white-space:nowrap") == 3
+    few, many = (trials(["x"], {f"s{i}": [dict(x=1.)] for i in range(n)}) for n in (0, 9))
+    assert trials_page(few).count("<tr>") == trials_page(many).count("<tr>") == 5
+
+def test_a_saved_board_has_its_numbers_in_text():
+    board = Board(["x"], rows=[dict(x=1.25), dict(y=2.)])
+    left = plain(board_page(board) + board_table(board))
+    assert "<td>1.25</td>" in left and "<td>–</td>" in left and "2 iterations" in left
 
 
-def test_panel_keeps_its_height_and_skips_nan():
-    one = panel("a", [0], [math.nan])
-    many = panel("a", list(range(5000)), [math.inf if i % 7 == 0 else float(i) for i in range(5000)])
-    for svg in (one, many): assert 'width="270" height="130"' in svg and "nan" not in svg and "inf" not in svg
-    assert many.count(",") < 700 and "4999" in many or "4998" in many   # thinned, the last one kept
+# ---- sliders that run it again
+
+def test_trials_overlay_and_come_back():
+    calls = []
+    def run(settings, watch):
+        calls.append(settings)
+        for i in range(3): watch(dict(x=settings["beta"] * i), None)
+    made = Trials(run, ["x"])
+    for beta in (1., 2., 1.): attempt(made, dict(beta=beta))
+    assert len(calls) == 2 and list(made.done) == ["beta 2", "beta 1"]      # seen: only the order changes
+    page = trials_page(made)
+    assert page.count("<polyline") == 2 and "▬ beta 1" in page and "┄ beta 2" in page
+    assert "<td>2</td>" in plain(page) and "<td>4</td>" in plain(page)
+
+def test_a_slider_runs_the_newest_wish():
+    seen, hold = [], threading.Event()
+    def run(settings, watch):
+        seen.append(settings["beta"])
+        hold.wait(10)
+        watch(dict(x=settings["beta"]), None)
+    made = Trials(run, ["x"])
+    box, page = show_trials(made, {"beta": (.1, 0., 1., .1), "clip": (.2, 0., 1., .1)}).children
+    slider = box.children[0]
+    assert slider.description == "beta" and not slider.continuous_update
+    slider.value = .2
+    until(lambda: seen)
+    for x in (.3, .4, .5): slider.value = x                  # faster than the runs are done
+    hold.set()
+    until(lambda: len(made.done) == 2 and all(made.done.values()))
+    assert seen == [.2, .5] and list(made.done) == ["beta 0.2, clip 0.2", "beta 0.5, clip 0.2"]
+    until(lambda: "▬ beta 0.5" in page.value)
 
 
-def test_other_errors_of_a_run_are_not_swallowed():
-    board, seen = Board(["x"]), []
-    old = threading.excepthook
-    threading.excepthook = lambda args: seen.append(args.exc_type)
-    try: run_behind(lambda: 1 / 0, board).join(5)
-    finally: threading.excepthook = old
-    assert seen == [ZeroDivisionError]
-    def stopped(): raise Stopped("enough")
-    run_behind(stopped, board).join(5)
-    assert seen == [ZeroDivisionError]
+# ---- what it costs
+
+def test_a_frame_is_cheap_and_leaves_no_figure():
+    rows = [{f"m{k}": math.sin(i / 50 + k) for k in range(8)} for i in range(2000)]
+    board = Board([f"m{k}" for k in range(8)], rows=rows, texts=["a b"] * 2)
+    board_page(board)
+    before, began = len(plt.get_fignums()), time.process_time()
+    for _ in range(5): board_page(board)
+    assert (time.process_time() - began) / 5 < .06           # 5 ms on a quiet machine, see benchmarks
+    assert len(plt.get_fignums()) == before and "matplotlib" not in sys.modules["rlhf_nb.widgets"].__dict__
