@@ -1,0 +1,209 @@
+"""A learner's copy in a real JupyterLab in a real browser: run, slide, label, pause, reload.
+
+Needs Debian's `chromium` (or $CHROMIUM) and the package playwright; skipped without them.
+Screenshots are left in runs/screenshots."""
+import json, os, secrets, shutil, socket, subprocess, sys, time, urllib.request
+from pathlib import Path
+
+import nbformat, pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+from rlhf_nb.workbook import copy_chapters, sign
+
+ROOT = Path(__file__).resolve().parents[1]
+SHOTS = ROOT/"runs/screenshots"
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[browser]'")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(
+    not CHROMIUM, reason="needs Debian's chromium (apt install chromium), or its path in $CHROMIUM")]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+         "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"]
+PATIENCE = 120_000    # ms; a busy machine with two cores starts a kernel slowly
+
+LIVE = [    # what the chapters do, on one short page
+"""import torch; torch.set_num_threads(1)
+from pathlib import Path
+from rlhf_nb.models import ScalarModel, frozen, load_checkpoint
+from rlhf_nb.ppo import PPO, ActorCritic, Task, train_ppo
+from rlhf_nb.sampling import Sampling
+from rlhf_nb.widgets import Board, Desk, run_behind, show_board, show_desk, watch_on
+from rlhf_nb.world import TRAIN, prompt_ids
+sft, tokenizer = load_checkpoint("sft")
+ref, model = frozen(sft), ActorCritic(sft, ScalarModel.from_lm(sft, 0))""",
+"""pairs = [(f"Question {i}?", f"<b>one</b> {i}", f"two {i}") for i in range(5)]
+show_desk(Desk(pairs, Path("mine.jsonl")))""",
+"""task = Task([prompt_ids(tokenizer, q) for q in TRAIN],
+            lambda seqs: seqs.response_mask.sum(1) / 10, tokenizer, Sampling(20))
+board = Board(["objective/scores", "objective/kl"])
+def save():
+    model.policy.save_pretrained("saved")
+    return "saved/"
+def train():
+    train_ppo(model, ref, task, PPO(n_iterations=2000, n_prompts=8, max_kl=1e9),
+              torch.Generator().manual_seed(0), watch=watch_on(board, tokenizer, save))
+run = run_behind(train, board)""",
+"show_board(board)"]
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    "A learner's copy, and the short page."
+    folder = tmp_path_factory.mktemp("learner")/"workbook"
+    copy_chapters(folder, "exercises")
+    nbformat.write(new_notebook(cells=[new_code_cell(c) for c in LIVE], metadata={
+        "kernelspec": {"name": "python3", "display_name": "python3"}}), folder/"live.ipynb")
+    return folder
+
+@pytest.fixture(scope="module")
+def lab(folder, tmp_path_factory):
+    "JupyterLab with settings of its own; its address and token."
+    own, token, port = tmp_path_factory.mktemp("jupyter"), secrets.token_hex(16), free_port()
+    names = dict(JUPYTER_CONFIG_DIR="config", JUPYTER_DATA_DIR="data", JUPYTER_RUNTIME_DIR="run",
+                 JUPYTERLAB_SETTINGS_DIR="settings", JUPYTERLAB_WORKSPACES_DIR="spaces", IPYTHONDIR="ipython")
+    env = {**os.environ, **{k: str(own/v) for k, v in names.items()}, "OMP_NUM_THREADS": "1"}
+    env.pop("RLHF_NB_STRICT", None)                    # a learner's stubs must not raise
+    quiet = own/"settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+    quiet.parent.mkdir(parents=True)
+    quiet.write_text('{"fetchNews": "false", "checkForUpdates": false}')
+    saved = {k: os.environ.get(k) for k in env if k.startswith("JUPYTER")}
+    os.environ.update({k: env[k] for k in names})      # signatures go to that Lab's own store
+    sign(sorted(folder.glob("*.ipynb")))
+    for k, v in saved.items(): os.environ.pop(k) if v is None else os.environ.update({k: v})
+    os.environ.pop("IPYTHONDIR", None)
+    with open(own/"lab.log", "w") as log:
+        server = subprocess.Popen([sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
+            "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0",
+            f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}",
+            "--LabApp.extension_manager=readonly", "--LabApp.expose_app_in_browser=True"],
+            env=env, stdout=log, stderr=subprocess.STDOUT)
+    start = time.time()
+    while True:
+        try: urllib.request.urlopen(f"http://127.0.0.1:{port}/api?token={token}", timeout=2)
+        except OSError:
+            assert server.poll() is None and time.time() - start < 120, (own/"lab.log").read_text()
+            time.sleep(.3)
+        else: break
+    yield f"http://127.0.0.1:{port}", token
+    server.terminate()
+    server.wait(30)
+
+@pytest.fixture
+def page(lab):
+    "A browser page that writes down foreign requests and JavaScript errors; none may come."
+    with playwright.sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport=dict(width=1280, height=1000))
+        page.set_default_timeout(PATIENCE)
+        foreign, errors = [], []
+        here = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:")
+        page.on("request", lambda r: r.url.startswith(here) or foreign.append(r.url))
+        page.on("pageerror", lambda e: errors.append(str(e)))
+        page.on("dialog", lambda d: d.accept())
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        try: yield page
+        finally:
+            page.screenshot(path=SHOTS/"lab-last.png")
+            browser.close()
+    assert not foreign, f"requests outside the machine: {foreign[:5]}"
+    assert not errors, f"JavaScript errors: {errors[:5]}"
+
+# What the page is asked, in its own language
+MODEL = "window.jupyterapp.shell.currentWidget.content.model"
+CELLS = f"[...Array({MODEL}.cells.length).keys()].map(i => {MODEL}.cells.get(i))"
+IDLE = "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status == 'idle'"
+ALL_RAN = f"() => {CELLS}.filter(c => c.type == 'code').every(c => c.executionCount && c.executionState == 'idle')"
+ERRORS = (f"() => {CELLS}.map(c => c.toJSON()).flatMap(c => c.outputs || [])"
+          ".filter(o => o.output_type == 'error').map(o => o.ename + ': ' + o.evalue)")
+
+def open_notebook(page, lab, name, reset=True):
+    page.goto(f"{lab[0]}/lab/tree/{name}?token={lab[1]}" + "&reset" * reset)
+    page.wait_for_selector(".jp-Notebook .jp-Cell")
+    page.wait_for_function(IDLE)
+
+def command(page, name):
+    "Started, not waited for: some of these promises never settle."
+    page.evaluate(f"() => {{ window.jupyterapp.commands.execute('{name}'); return true }}")
+
+def run_all(page):
+    command(page, "notebook:run-all-cells")
+    page.wait_for_function(ALL_RAN)
+    errors = page.evaluate(ERRORS)
+    assert not errors, errors
+
+def show(page, locator, shot):
+    locator.scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    page.screenshot(path=SHOTS/f"{shot}.png")
+
+def test_a_learners_chapter_runs_and_its_slider_moves_by_keyboard(page, lab):
+    open_notebook(page, lab, "10_kl.ipynb")
+    run_all(page)
+    said = page.evaluate(f"() => {CELLS}.map(c => c.toJSON()).flatMap(c => c.outputs || [])"
+                         ".map(o => [].concat(o.text || '').join('')).join('')")
+    assert "not done yet" in said                              # stubs stop nothing
+    handle = page.locator(".widget-slider .noUi-handle").first
+    show(page, handle, "lab-slider-before")
+    readout = page.locator(".widget-slider .widget-readout").first
+    output = page.locator(".jp-Cell", has=page.locator(".widget-slider")).locator("img").first
+    before, picture = readout.inner_text(), output.get_attribute("src")
+    handle.focus()
+    for _ in range(3): handle.press("ArrowRight")
+    page.wait_for_function("old => document.querySelector('.widget-slider .widget-readout').innerText != old",
+                           arg=before)
+    page.wait_for_function("old => [...document.querySelectorAll('.jp-Cell')].filter(c => c.querySelector("
+                           "'.widget-slider'))[0].querySelector('img').src != old", arg=picture)
+    show(page, handle, "lab-slider-after")
+    assert page.locator("text=Loading widget").count() == 0
+
+def test_label_five_pairs_pause_a_run_reload_and_reattach(page, lab, folder):
+    open_notebook(page, lab, "live.ipynb")
+    run_all(page)
+    # -- five labels by keyboard alone: focus, then Enter
+    desk = page.locator(".jp-Cell", has=page.get_by_role("button", name="Left is better"))
+    presses = [("Left is better", 1), ("Right is better", 2), ("Cannot say", 3), ("Undo", 2),
+               ("Left is better", 3), ("Right is better", 4), ("Left is better", 5)]
+    for i, (name, done) in enumerate(presses):
+        choice = desk.get_by_role("button", name=name)
+        choice.focus()
+        choice.press("Enter")
+        page.wait_for_function("n => document.body.innerText.includes(`${n} of 5`)", arg=done)
+        if i == 1:
+            show(page, desk, "lab-desk")
+            assert "<b>one</b>" in desk.inner_text()        # what a model wrote is text
+    rows = [json.loads(line) for line in (folder/"mine.jsonl").read_text().splitlines()]
+    assert len(rows) == 5 and all(set(r) == {"prompt", "chosen", "rejected"} for r in rows)
+    # -- a live run: Pause holds it, Save now writes while it waits
+    page.wait_for_function(f"() => ({LAST}) > 2")
+    button(page, "Pause").press("Enter")
+    button(page, "Go on").wait_for()
+    page.wait_for_function("() => document.body.innerText.includes('paused')")
+    held = last_iteration(page)
+    page.wait_for_timeout(3000)
+    assert last_iteration(page) == held, "a paused run goes on"
+    button(page, "Save now").press("Enter")
+    page.wait_for_function("() => document.body.innerText.includes('Saved after iteration')")
+    assert (folder/"saved/model.safetensors").is_file()
+    show(page, button(page, "Go on"), "lab-board-paused")
+    # -- save the notebook, reload: the run is still held, its board is shown again and obeys
+    command(page, "docmanager:save")
+    page.wait_for_timeout(1000)
+    open_notebook(page, lab, "live.ipynb", reset=False)
+    page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = "
+                  f"{len(LIVE) - 1} }}")
+    command(page, "notebook:run-cell")
+    page.wait_for_function(f"() => {CELLS}[{len(LIVE) - 1}].executionState == 'idle'")
+    button(page, "Go on").wait_for()
+    assert last_iteration(page) == held
+    button(page, "Go on").press("Enter")
+    page.wait_for_function(f"old => ({LAST}) > old + 2", arg=held)
+    show(page, button(page, "Pause"), "lab-board-again")
+    button(page, "Stop").press("Enter")
+    page.wait_for_function("() => document.body.innerText.includes('stopped')")
+
+LAST = "Number([...document.querySelectorAll('svg[role=img]')].pop()?.querySelector('text:last-of-type')?.textContent)"
+def last_iteration(page): return page.evaluate(f"() => {LAST}")
+def button(page, name): return page.get_by_role("button", name=name, exact=True).last
