@@ -1,0 +1,142 @@
+"Answers to the exercises of the chapter on the KL that learners might give, each wrong."
+import torch
+from torch.nn import functional as F
+from rlhf_nb.kl import kl_k1, kl_k2, kl_k3, kl_penalty
+
+def as_it_was(logp, ref_logp, mask, beta):
+    ratio = ref_logp.detach() - logp.detach()
+    return torch.where(mask, -beta * ratio, 0.)
+def plus_beta(logp, ref_logp, mask, beta):
+    return (beta * (logp - ref_logp)).detach().masked_fill(~mask, 0.)
+def free_of_price(logp, ref_logp, mask, beta):
+    return torch.where(mask, (ref_logp - logp).detach(), 0.)
+def alive(logp, ref_logp, mask, beta):
+    return torch.where(mask, -beta * (logp - ref_logp), 0.)
+def half_alive(logp, ref_logp, mask, beta):
+    return torch.where(mask, beta * (ref_logp - logp.detach()), 0.)
+def multiplied(logp, ref_logp, mask, beta):
+    return -beta * (logp.detach() - ref_logp.detach()) * mask
+def not_masked(logp, ref_logp, mask, beta):
+    return (-beta * (logp - ref_logp)).detach().nan_to_num(0.)
+def mask_upside_down(logp, ref_logp, mask, beta):
+    return torch.where(mask, torch.zeros(()), -beta * (logp - ref_logp).detach())
+def with_k3(logp, ref_logp, mask, beta): return kl_penalty(logp, ref_logp, mask, beta, kl_k3)
+def with_k2(logp, ref_logp, mask, beta): return kl_penalty(logp, ref_logp, mask, beta, kl_k2)
+def distance(logp, ref_logp, mask, beta):
+    return torch.where(mask, -beta * abs(logp - ref_logp).detach(), 0.)
+def cut(logp, ref_logp, mask, beta):
+    return torch.where(mask, -beta * F.relu(logp - ref_logp).detach(), 0.)
+def per_response(logp, ref_logp, mask, beta):
+    return torch.stack([-beta * kl_k1(a[m], b[m]).sum().detach()
+                        for a, b, m in zip(logp, ref_logp, mask)])
+def ratio_itself(logp, ref_logp, mask, beta):
+    return torch.where(mask, -beta * (logp - ref_logp).detach().exp(), 0.)
+
+def safe(p, log_ratio): return torch.where(p > 0, p * log_ratio, 0.)
+def logs(logits, ref_logits):
+    return logits.float().log_softmax(-1), ref_logits.detach().float().log_softmax(-1)
+def forward_kl(logits, ref_logits):
+    p, q = logs(logits, ref_logits)
+    return safe(q.exp(), torch.where(q > -torch.inf, q - p, 0.)).sum(-1)
+def with_kl_div(logits, ref_logits):
+    p, q = logs(logits, ref_logits)
+    return F.kl_div(q, p, reduction="none", log_target=True).sum(-1)
+def kl_div_total(logits, ref_logits):
+    p, q = logs(logits, ref_logits)
+    return F.kl_div(q, p, reduction="none", log_target=True).nan_to_num(0.).sum()
+def each_row(logits, ref_logits):
+    p, q = logs(logits, ref_logits)
+    return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.)).sum((1, 2))
+def mean_word(logits, ref_logits):
+    p, q = logs(logits, ref_logits)
+    return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.)).mean(-1)
+def both_learn(logits, ref_logits):
+    p, q = logits.float().log_softmax(-1), ref_logits.float().log_softmax(-1)
+    return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.)).sum(-1)
+@torch.no_grad()
+def only_measured(logits, ref_logits):
+    p, q = logs(logits, ref_logits)
+    return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.)).sum(-1)
+def raw_logits(logits, ref_logits):
+    gap = torch.where(logits > -torch.inf, logits - ref_logits.detach(), 0.)
+    return (logits.softmax(-1) * gap).sum(-1)
+def unweighted(logits, ref_logits):
+    p, q = logs(logits, ref_logits)
+    return torch.where(p > -torch.inf, p - q, 0.).sum(-1)
+def cross_entropy(logits, ref_logits):
+    p, q = logs(logits, ref_logits)
+    return -safe(p.exp(), torch.where(p > -torch.inf, q, 0.)).sum(-1)
+def other_axis(logits, ref_logits):
+    p, q = [x.float().log_softmax(1) for x in (logits, ref_logits.detach())]
+    return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.)).sum(-1)
+def minus(logits, ref_logits):
+    p, q = logs(logits, ref_logits)
+    return safe(p.exp(), torch.where(p > -torch.inf, q - p, 0.)).sum(-1)
+
+def moments(d, chance):
+    extra = (-d).exp() - 1
+    mean_d, mean_x = (chance * d).sum(), (chance * extra).sum()
+    cov = (chance * d * extra).sum() - mean_d * mean_x
+    return cov, (chance * d**2).sum() - mean_d**2, (chance * extra**2).sum() - mean_x**2
+def no_minus(d, chance): return moments(d, chance)[0] / moments(d, chance)[2]
+def as_samples(d, chance):
+    both = torch.cov(torch.stack([d, torch.expm1(-d)]))
+    return -both[0, 1] / both[1, 1]
+def wrong_exp(d, chance):
+    extra, mean_d = d.exp() - 1, (chance * d).sum()
+    off = extra - (chance * extra).sum()
+    return -(chance * (d - mean_d) * off).sum() / (chance * off * off).sum()
+def other_variance(d, chance): return -moments(d, chance)[0] / moments(d, chance)[1]
+def by_std(d, chance): return -moments(d, chance)[0] / moments(d, chance)[2].sqrt()
+def correlated(d, chance):
+    cov, a, b = moments(d, chance)
+    return -cov / a.sqrt() / b.sqrt()
+def flipped(d, chance): return -moments(d, chance)[2] / moments(d, chance)[0]
+def undivided(d, chance): return -moments(d, chance)[0]
+def least_variance(d, chance):
+    cov, a, b = moments(d, chance)
+    return a - cov * cov / b
+def under_reference(d, chance):
+    q = chance / d.exp()
+    return -moments(d, q)[0] / moments(d, q)[2]
+
+WRONG = {
+    "mended_charge": [
+        ("still the wrong way round: the policy is paid for leaving", as_it_was),
+        ("still the wrong way round: the policy is paid for leaving", plus_beta),
+        ("beta is missing", free_of_price),
+        ("a charge that is paid in the reward is data: no gradient flows through it", alive),
+        ("nothing flows into the reference either: detach both", half_alive),
+        ("nan at a pad gets through: choose with the mask, do not multiply", multiplied),
+        ("prompt tokens pay as well: only those of the response do", not_masked),
+        ("the mask is True where a token pays", mask_upside_down),
+        ("that is k3, whose gradient in the reward is no KL's", with_k3),
+        ("that is k2, whose gradient in the reward is no KL's", with_k2),
+        ("a token that steps back gets a refund: do not take the absolute value", distance),
+        ("a token that steps back gets a refund: do not cut at zero", cut),
+        ("that is the ratio: its log is charged", ratio_itself),
+        ("that is one number per response: every token pays its own", per_response)],
+    "token_kl": [
+        ("that is KL(ref || policy): swap them", forward_kl),
+        ("a word of chance 0 adds 0, not nan", with_kl_div),
+        ("that is one number for all: keep one per position", kl_div_total),
+        ("that is one number per row: keep one per position", each_row),
+        ("that is the mean over words: sum them", mean_word),
+        ("the reference is data: no gradient flows into it", both_learn),
+        ("no gradient reaches the policy", only_measured),
+        ("a logit is no log-prob: log_softmax comes first", raw_logits),
+        ("weigh each word by its chance under the policy", unweighted),
+        ("that is the cross-entropy: the policy's own entropy is to be taken off", cross_entropy),
+        ("words are on the last axis", other_axis),
+        ("the sign: reference minus policy", minus)],
+    "best_lambda": [
+        ("turn the sign", no_minus),
+        ("weigh by chance: outcomes are not equally likely", as_samples),
+        ("the second term is exp(-d) - 1: mind the minus", wrong_exp),
+        ("divide by the variance of the second term, not of the first", other_variance),
+        ("divide by the variance, not by its root", by_std),
+        ("that is a correlation: divide by one variance", correlated),
+        ("the fraction is upside down", flipped),
+        ("that is the covariance: divide", undivided),
+        ("that is how little it varies; asked is where", least_variance),
+        ("samples come from the policy: those are the reference's chances", under_reference)]}
