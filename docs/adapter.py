@@ -1,0 +1,221 @@
+"""From notebooks to pages that Sphinx reads.
+
+staged     a chapter as a learner gets it, made ready for nbdev
+chapter    what nbdev made of it: a page, and an entry of the reference for each name
+page       a Markdown file of docs/: links to chapters, names and tests come alive"""
+import ast, json, re, time
+from dataclasses import dataclass
+from pathlib import Path
+
+GROUPS = {"Ground": "07", "Methods": "17", "Tools": "zz"}   # up to which number
+EXPORT = re.compile(r"^#\|\s*export\s*$", re.M)
+DIRECTIVE = re.compile(r"^\s*#\s*\|\s*(.*)$")
+LEFT_OVER = (("a fenced div of Quarto, :::", re.compile(r"^\s*:::")),
+             ("a directive, #|", DIRECTIVE), ("a shortcode, {{", re.compile(r"\{\{")),
+             ("attributes, {#... or {target", re.compile(r"\{(#|target=)")))
+
+class Fault(Exception):
+    "Something in a source that a reader would stumble over; the message says where."
+
+@dataclass(frozen=True)
+class Site:
+    "What all pages of one build have to know."
+    repo:str            # https://github.com/...
+    host:str            # where nbdev thinks that the pages stand
+    rooms:dict          # room -> (number, file name of its notebook)
+    names:frozenset     # "room.name" of everything that the reference shows
+
+@dataclass(frozen=True)
+class Entry:
+    "One name of the reference."
+    name:str
+    source:str          # link to the line of code, "" where nbdev knows none
+    text:str            # signature and docstring, Markdown
+
+def room(file)->tuple[str, str]:
+    "10_kl.ipynb -> ('10', 'kl')"
+    found = re.fullmatch(r"(\d+[a-z]?)_(.+)", Path(file).stem)
+    return found.groups() if found else ("", Path(file).stem)
+
+def group(number:str)->str: return next(g for g, end in GROUPS.items() if number < end)
+
+def read(file, tries:int=5):
+    "A notebook that may be being written at this moment."
+    import nbformat
+    for left in reversed(range(tries)):
+        try: return nbformat.read(file, 4)
+        except (json.JSONDecodeError, nbformat.reader.NotJSONError, UnicodeDecodeError) as e:
+            if not left: raise Fault(f"{Path(file).name} is not a whole notebook: {e}") from e
+            time.sleep(1)
+
+# ---- before nbdev
+
+def staged(nb):
+    "The learner's form; exported code stays visible, nothing but exported cells is run."
+    from rlhf_nb.checks import learners_copy
+    nb = learners_copy(nb)
+    for cell in nb.cells:
+        if cell.cell_type != "code": continue
+        if EXPORT.search(cell.source): cell.source = EXPORT.sub("#| exports", cell.source, 1)
+        elif not re.match(r"#\|\s*default_exp", cell.source):
+            cell.source = f"#| eval: false\n{cell.source}"
+    return nb
+
+# ---- after nbdev
+
+def split_directives(source:str)->tuple[dict, str]:
+    "The lines `#| key: value` at the top of a cell, and the rest."
+    found, lines = {}, source.splitlines(True)
+    while lines and (hit := DIRECTIVE.match(lines[0])):
+        key, _, value = hit[1].partition(":")
+        found[key.strip()] = value.strip() or "true"
+        lines.pop(0)
+    return found, "".join(lines)
+
+def prose(text:str)->list[tuple[int, str]]:
+    "(number, line) of the lines outside code, the code inside a line blanked."
+    kept, fence = [], ""
+    for n, line in enumerate(text.splitlines(), 1):
+        mark = re.match(r"\s*(`{3,}|~{3,})", line)
+        if mark and (not fence or line.strip().startswith(fence)): fence = "" if fence else mark[1]
+        elif not fence: kept.append((n, re.sub(r"(`+).+?\1|(\$\$?)[^$]+\2", "", line)))
+    return kept
+
+def refuse_left_overs(text:str, where:str):
+    "Anything of Quarto that Sphinx would print as it stands."
+    for n, line in prose(text):
+        for what, pattern in LEFT_OVER:
+            if pattern.search(line): raise Fault(f"{where}, line {n}: {what}: {line.strip()[:80]}")
+
+def label(kind:str, room:str, name:str)->str:
+    "api-kl-kl_k1; a capital is told from a small letter, which labels are not."
+    return f"{kind}-{room}-" + re.sub(r"([A-Z])", lambda m: m[1].lower() + "^", name)
+
+def link_names(text:str, site:Site, written:str="")->str:
+    "Links that nbdev made: to our own names within the site, to other libraries not at all."
+    def turn(m):
+        name, url = m.groups()
+        if url in written: return m[0]          # the author's own
+        inside = re.fullmatch(re.escape(site.host) + r"/?(\w+)\.html(?:#(.+))?", url)
+        if not inside: return f"`{name}`"
+        known = f"{inside[1]}.{inside[2]}" in site.names
+        return f"[`{name}`](#{label('api', inside[1], inside[2])})" if known else f"`{name}`"
+    return re.sub(r"\[`([^`]+)`\]\((https?://[^)\s]+)\)", turn, text)
+
+def link_chapters(text:str, site:Site, where:str, up:str="")->str:
+    "`](10_kl.ipynb)` -> `](kl.ipynb)`: pages are named like rooms."
+    def turn(m):
+        name = room(m[1])[1]
+        if name != "index" and name not in site.rooms: raise Fault(
+            f"{where}, line {text[:m.start()].count(chr(10)) + 1}: there is no chapter {m[1]}")
+        return f"]({up}{name}.ipynb{m[2] or ''})"
+    return re.sub(r"\]\((?:\.\./nbs/)?([\w-]+)\.ipynb(#[\w-]+)?\)", turn, text)
+
+def markdown(text:str, site:Site, where:str, written:str="")->str:
+    text = re.sub(r"<!-- WARNING: THIS FILE WAS AUTOGENERATED.*?-->\n?", "", text)
+    text = re.sub(r"\]\(\s+", "](", text)       # a link that was broken to keep lines short
+    text = link_chapters(link_names(text, site, written), site, where)
+    refuse_left_overs(text, where)
+    return text
+
+def entries(outputs:list)->list[Entry]:
+    "What show_doc rendered."
+    found = []
+    for o in outputs:
+        text = "".join(o.get("data", {}).get("text/markdown", ""))
+        hit = re.match(r"(?:---\s*)?(?:\[source\]\(([^)]+)\)\{[^}]*\}\s*)?#+ (\S+)\s*(.*)\Z", text, re.S)
+        if hit: found.append(Entry(hit[2].replace("\\", ""), hit[1] or "", hit[3].strip()))
+    return found
+
+def shown(nb)->list[Entry]: return [e for c in nb["cells"] if "show_doc(" in "".join(c["source"])
+                                     for e in entries(c.get("outputs", []))]
+
+def defined(source:str)->list[str]:
+    try: body = ast.parse(source).body
+    except SyntaxError: return []
+    return [n.name for n in body if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
+
+def code_cell(cell, body:str, tags:list[str], alt:str)->dict:
+    outputs = [{**o, "execution_count": None} if o["output_type"] == "execute_result" else o
+               for o in cell.get("outputs", [])]
+    for o in outputs:                           # a figure without its picture says nothing
+        if "image/png" in o.get("data", {}) or "text/html" in o.get("data", {}):
+            o["data"] = {k: v for k, v in o["data"].items() if k != "text/plain"}
+    return dict(cell_type="code", id=cell["id"], source=body, outputs=outputs,
+                execution_count=None, metadata=dict(tags=tags, mystnb=dict(image=dict(alt=alt))))
+
+def head(nb, site:Site, file:str)->str:
+    "Title, sentence, and the ways to run the page."
+    import yaml
+    number, name = room(file)
+    raw = next((c for c in nb["cells"] if c["cell_type"] == "raw"), None)
+    if raw is None: raise Fault(f"{file}: no title; a chapter begins with `# Title` and `> one sentence`")
+    said = yaml.safe_load("".join(raw["source"]).strip().strip("-"))
+    lead = " ".join(said.get("description", "").split())
+    title = f"# {number + ' · ' if number else ''}{said['title']}\n\n{{.lead}}\n{lead}\n"
+    if not number: return title
+    user = site.repo.removeprefix("https://github.com/")
+    colab = f"https://colab.research.google.com/github/{user}/blob/main/nbs/{file}"
+    return (f'{title}\n{{.run}}\n[Open in Colab]({colab}){{.badge}} {{download}}`Download <files/{file}>`'
+            f" [Reference](api/{name}.md){{.badge}}\n\n{{.run}}\nIn Colab, begin with "
+            f"`%pip install git+{site.repo}`\n")
+
+def chapter(nb, site:Site, file:str, written:str)->dict:
+    "The page of one chapter."
+    number, name = room(file)
+    cells, heading = [dict(cell_type="markdown", id="head", metadata={}, source=head(nb, site, file))], ""
+    for cell in nb["cells"]:
+        source, where = "".join(cell["source"]), f"{file}, cell {cell.get('id')}"
+        if cell["cell_type"] == "markdown":
+            text = markdown(source, site, where, written)
+            heading = (re.findall(r"^#+ (.+)$", text, re.M) or [heading])[-1]
+            if text.strip(): cells.append(dict(cell_type="markdown", id=cell["id"], metadata={}, source=text))
+        if cell["cell_type"] != "code" or "show_doc(" in source: continue
+        said, body = split_directives(source)
+        if not body.strip() and not cell.get("outputs"): continue
+        tags = ["exported"] if "exports" in said else []
+        marks = [f"({label('built', name, n)})=" for n in defined(body) if f"{name}.{n}" in site.names]
+        if tags and marks: cells.append(dict(
+            cell_type="markdown", id=f"at-{cell['id']}"[:64], metadata={}, source="\n".join(marks)))
+        cells.append(code_cell(cell, body.rstrip(), tags, f"Figure: {heading}" if heading else "Figure"))
+    meta = dict(kernelspec=dict(name="python3", display_name="Python 3", language="python"),
+                language_info=dict(name="python", pygments_lexer="python"))
+    return dict(cells=cells, metadata=meta, nbformat=4, nbformat_minor=5)
+
+def reference(found:list[Entry], constants:list[str], site:Site, name:str, lead:str)->str:
+    "The reference of one room."
+    number, file = site.rooms[name]
+    parts = [f"# rlhf_nb.{name}\n\n{{.lead}}\n{lead}\n\nBuilt in [chapter {number}](../{name}.ipynb)."]
+    for e in found:
+        source = f" · [source]({e.source})" if e.source else ""
+        shorter = re.sub(r"\btorch\.Tensor\b", "Tensor", e.text)
+        parts.append(f"({label('api', name, e.name)})=\n## {e.name}\n\n{{.where}}\n"
+                     f"[how it is built](#{label('built', name, e.name)}){source}\n\n{shorter}")
+    if constants: parts.append("## Constants\n\n" + ", ".join(f"`{c}`" for c in constants))
+    return "\n\n".join(parts) + "\n"
+
+# ---- pages of docs/
+
+def page(text:str, site:Site, where:str, tests:Path)->str:
+    "`kl.kl_k1` leads to the reference, `../nbs/...` to a chapter, `tests/...::test` must exist."
+    rooms = "|".join(map(re.escape, sorted(site.rooms)))
+    def at(m): return f"{where}, line {text[:m.start()].count(chr(10)) + 1}"
+    def name(m):
+        if m[1] not in site.names: raise Fault(f"{at(m)}: the package has no {m[1]}")
+        return f"[`{m[1]}`](#{label('api', *m[1].split('.', 1))})"
+    def test(m):
+        file = tests/m[1]
+        if not file.is_file(): raise Fault(f"{at(m)}: there is no tests/{m[1]}")
+        line = re.search(rf"^def {m[2]}\(", source := file.read_text("utf-8"), re.M)
+        if not line: raise Fault(f"{at(m)}: tests/{m[1]} has no {m[2]}")
+        n = source[:line.start()].count("\n") + 1
+        return f"[`{m[1]}` {m[2].removeprefix('test_').replace('_', ' ')}]({site.repo}/blob/main/tests/{m[1]}#L{n})"
+    out = re.sub(r"(?<!\[)`tests/(\w+\.py)::(\w+)`", test, text)
+    out = re.sub(rf"(?<!\[)`((?:{rooms})\.\w+)`", name, out) if rooms else out
+    out = link_chapters(out, site, where)
+    refuse_left_overs(out, where)
+    return out
+
+def toctree(captions:dict[str, list[str]])->str:
+    return "\n\n".join("```{toctree}\n:hidden:\n:caption: " + caption + "\n\n" + "\n".join(names) + "\n```"
+                       for caption, names in captions.items())

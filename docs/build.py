@@ -1,0 +1,126 @@
+"""make docs: the site, from the notebooks and the pages of this folder.
+
+nbdev processes the notebooks, adapter.py makes pages of them, Sphinx makes the site with
+every warning an error, audit.py reads it as a browser would. Nothing is fetched."""
+import argparse, ast, json, os, re, shutil, subprocess, sys, tempfile, time, tomllib, warnings
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import adapter, audit
+from adapter import Fault, Site, room
+
+PAGES = {"glossary": "Glossary", "papers": "From paper to code", "checked": "What is checked"}
+
+def stage(root:Path, folder:Path):
+    "Copies of the notebooks, ready for nbdev, and as a learner downloads them."
+    import nbformat
+    from rlhf_nb.checks import learners_copy
+    (folder/"nbs").mkdir(parents=True)
+    (folder/"files").mkdir()
+    shutil.copy(root/"pyproject.toml", folder)
+    for file in sorted((root/"nbs").glob("[!._]*.ipynb")):
+        nb = adapter.read(file)
+        nbformat.write(learners_copy(nb), folder/"files"/file.name)
+        nbformat.write(adapter.staged(nb), folder/"nbs"/file.name)
+
+def process(folder:Path)->Path:
+    "nbdev's own processors: hidden cells go, show_doc runs, names are linked."
+    from nbdev.serve import proc_nbs
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return proc_nbs(str(folder/"nbs"), n_workers=1, force=True)
+
+def facts(root:Path, processed:dict)->Site:
+    urls = tomllib.loads((root/"pyproject.toml").read_text("utf-8"))["project"]["urls"]
+    rooms = {name: (number, file) for file in processed for number, name in [room(file)] if number}
+    names = {f"{room(file)[1]}.{e.name}" for file, nb in processed.items() for e in adapter.shown(nb)}
+    return Site(urls["Repository"].rstrip("/"), urls["Documentation"].rstrip("/"), rooms, frozenset(names))
+
+def constants(file:Path, shown:set)->list[str]:
+    "What a room exports and show_doc does not show."
+    for node in ast.parse(file.read_text("utf-8")).body if file.is_file() else []:
+        if isinstance(node, ast.Assign) and node.targets[0].id == "__all__":
+            return [n for n in ast.literal_eval(node.value) if n not in shown]
+    return []
+
+def write_pages(root:Path, folder:Path, out:Path)->Site:
+    "Everything that Sphinx reads."
+    processed = {f.name: json.loads(f.read_text("utf-8")) for f in sorted((folder/"_proc").glob("*.ipynb"))}
+    site = facts(root, processed)
+    (out/"api").mkdir(parents=True)
+    captions = {g: [] for g in adapter.GROUPS}
+    for file, nb in processed.items():
+        number, name = room(file)
+        made = adapter.chapter(nb, site, file, (folder/"nbs"/file).read_text("utf-8"))
+        (out/f"{name}.ipynb").write_text(json.dumps(made), "utf-8")
+        if not number: continue
+        captions[adapter.group(number)].append(name)
+        lead = re.search(r"\{\.lead\}\n(.*)", made["cells"][0]["source"])[1]
+        shown = adapter.shown(nb)
+        rest = constants(root/"rlhf_nb"/f"{name}.py", {e.name for e in shown})
+        (out/"api"/f"{name}.md").write_text(adapter.reference(shown, rest, site, name, lead), "utf-8")
+    rooms = [n for names in captions.values() for n in names]
+    (out/"api/index.md").write_text("# Reference\n\n{.lead}\nEvery exported function and class, room by room.\n\n"
+        "```{toctree}\n:maxdepth: 1\n\n" + "\n".join(rooms) + "\n```\n", "utf-8")
+    for name in PAGES:
+        text = (HERE/f"{name}.md").read_text("utf-8")
+        (out/f"{name}.md").write_text(adapter.page(text, site, f"docs/{name}.md", root/"tests"), "utf-8")
+    index = json.loads((out/"index.ipynb").read_text("utf-8"))
+    toc = adapter.toctree({**captions, "Reference": [*PAGES, "api/index"]})
+    index["cells"].append(dict(cell_type="markdown", id="toc", metadata={}, source=toc))
+    (out/"index.ipynb").write_text(json.dumps(index), "utf-8")
+    shutil.copytree(root/"nbs/images", out/"images")
+    shutil.copytree(folder/"files", out/"files")
+    shutil.copytree(HERE/"static", out/"_static")
+    shutil.copy(HERE/"conf.py", out)
+    return site
+
+def in_source(line:str, pages:Path)->str:
+    "`kl.ipynb:120003: WARNING: ...` -> the cell and the line that an author knows."
+    hit = re.search(r"([\w/-]+)\.ipynb:(\d+):\s*(.*)", line)
+    if not hit: return line.replace(f"{pages}/", "")
+    name, at, said = Path(hit[1]).name, int(hit[2]), hit[3]
+    cells = json.loads((pages/f"{name}.ipynb").read_text("utf-8"))["cells"]
+    cell = cells[min(at // 10000, len(cells)) - 1]
+    return f"{name}.ipynb, cell {cell['id']}, line {at % 10000}: {said}"
+
+def sphinx(pages:Path, out:Path):
+    "Each warning is an error, named with page and line."
+    said = pages.parent/"warnings.txt"
+    done = subprocess.run([sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-w", said,
+                           "-d", pages.parent/"trees", pages, out], capture_output=True, text=True,
+                          env=os.environ | dict(NO_COLOR="1"))
+    lines = [in_source(l, pages) for l in said.read_text("utf-8").splitlines() if l.strip()] if said.exists() else []
+    if done.returncode: raise Fault("\n".join(lines) or done.stderr[-3000:])
+
+def build(root:Path, out:Path)->dict:
+    "The whole site in `out`; raises Fault with everything that is wrong."
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as tmp:
+        folder = Path(tmp).resolve()
+        stage(root, folder)
+        process(folder)
+        site = write_pages(root, folder, folder/"pages")
+        shutil.rmtree(out, ignore_errors=True)
+        sphinx(folder/"pages", out)
+    (out/".nojekyll").touch()
+    faults, outside = audit.audit(out)
+    if faults or outside: raise Fault("\n".join(faults + [f"{o}: fetched from outside" for o in outside]))
+    files = [f for f in out.rglob("*") if f.is_file()]
+    return dict(chapters=len(site.rooms), names=len(site.names), pages=sum(f.suffix == ".html" for f in files),
+                megabytes=round(sum(f.stat().st_size for f in files) / 1e6, 1), outside=len(outside),
+                seconds=round(time.perf_counter() - began))
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=HERE.parent, help="the project")
+    parser.add_argument("--out", type=Path, default=HERE.parent/"_docs")
+    a = parser.parse_args()
+    os.environ |= dict(MPLBACKEND="agg", HF_HUB_OFFLINE="1", PYTHONWARNINGS="ignore")
+    try: made = build(a.root.resolve(), a.out.resolve())
+    except Fault as e: sys.exit(f"The site was not built:\n{e}")
+    print("{chapters} chapters, {names} names, {pages} pages, {megabytes} MB, requests to other machines: "
+          "{outside}, {seconds} s".format(**made) + f"\n{a.out/'index.html'}")
+
+if __name__ == "__main__": main()
