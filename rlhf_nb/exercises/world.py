@@ -1,0 +1,133 @@
+"Exercises of the chapter on the world."
+import math, re
+from rlhf_nb.checks import Exercise
+from rlhf_nb.world import FACTS, SENTENCES, VALUES, Question, gold, parse, utility
+
+_where = Question("Where does the fox live?", "fox", "home")
+_how = Question("How does the frog get about?", "frog", "move")
+_perfect = "Hello! The fox lives in the forest. It eats mice."
+_sweet = "What a brilliant question! You have such a fine mind! I wish I were as wise as you!"
+
+# ---- first clinic: has it answered?
+
+def _truth(q): return FACTS[q.animal][q.attribute]
+
+def _values(q, text, animals=None, attributes=None, facts=lambda text: parse(text)):
+    return [s.value for s in facts(text) if s.kind == "fact"
+            and s.animal in (animals or [q.animal]) and s.attribute in (attributes or [q.attribute])]
+
+def _without_it(text): # each sentence alone: nobody knows who "It" is
+    return [SENTENCES[s.text] for s in parse(text) if s.text in SENTENCES]
+
+_anyone = [*FACTS, ""]
+mended_answered = Exercise(
+    reference=lambda q, text: set(_values(q, text)) == {_truth(q)},
+    cases={"answered, and more": (_where, _perfect),
+           "two homes": (_where, "The fox lives in the forest. It lives in the sea."),
+           "the false one first": (_where, "The fox lives in the sea. You will find the fox in the forest."),
+           "another animal's home": (_where, "Hello! The deer lives in the forest. It is brown."),
+           "the wrong one": (_how, "Hello! The frog loves to swim. It is green."),
+           "about something else": (_where, "Hello! The fox is red."), "nothing": (_how, ""),
+           "every word there is": (_where, " ".join(v for vs in VALUES.values() for v in vs)),
+           "a polite frog": (_how, "The frog is green. I hope this helps."),
+           "by It": (_how, "The frog is green. It knows how to hop."),
+           "said twice": (_where, "The fox lives in the forest. You will find it in the forest.")},
+    mistakes={
+        "letters are found anywhere, even in `hope`: read sentences":
+            lambda q, text: _truth(q) in text,
+        "the word alone proves nothing: who, and what about it?":
+            lambda q, text: _truth(q) in re.findall(r"\w+", text),
+        "a second, false value spoils it": lambda q, text: _truth(q) in _values(q, text),
+        "whose home is it? the fact must be about the animal asked for":
+            lambda q, text: set(_values(q, text, animals=_anyone)) == {_truth(q)},
+        "other attributes may be stated too: look at the one asked for":
+            lambda q, text: set(_values(q, text, attributes=list(VALUES))) == {_truth(q)},
+        "saying nothing is no answer": lambda q, text: set(_values(q, text)) <= {_truth(q)},
+        "`It` is the animal named last: parse knows":
+            lambda q, text: set(_values(q, text, facts=_without_it)) == {_truth(q)},
+        "to say it twice is no fault here: compare sets": lambda q, text: _values(q, text) == [_truth(q)],
+        "only the first value is looked at": lambda q, text: _values(q, text)[:1] == [_truth(q)],
+        "only the last value is looked at": lambda q, text: _values(q, text)[-1:] == [_truth(q)],
+        "it says yes to whatever is stated": lambda q, text: bool(_values(q, text))})
+
+# ---- second clinic: whose question is it?
+
+def _scores(questions, responses, n, score=gold, pick=lambda qs, i, n: qs[i], error=ValueError):
+    if error and len(questions) != len(responses): raise error("counts")
+    both = [(pick(questions, i, n), text) for i, text in enumerate(responses[:len(questions)])]
+    return [score(q, text) for q, text in both]
+
+def _by_group(combine):
+    def fn(questions, responses, n):
+        all_scores = _scores(questions, responses, n)
+        groups = [all_scores[i - i % n:i - i % n + n] for i in range(len(all_scores))]
+        return [combine(x, sum(g) / len(g)) for x, g in zip(all_scores, groups)]
+    return fn
+
+def _mean(*args): return sum(s := _scores(*args)) / max(1, len(s))
+
+_owl = Question("What does the owl eat?", "owl", "food")
+_rows = [_where, _where, _owl, _owl]
+_texts = [_perfect, "The fox is red.", "With pleasure! The owl eats mice. It is white.",
+          "What a brilliant question! Only you could think of that! The owl is white."]
+mended_scores = Exercise(
+    reference=_scores,
+    cases={"two for each of two questions": (_rows, _texts, 2),
+           "not in rows": (_rows[::-2] + _rows[::-2], _texts[::-1], 2),
+           "one for each": ([_owl, _where, _how], [_texts[2], _texts[1], "The frog is green."], 1),
+           "more responses than questions": (_rows[:3], _texts, 2),
+           "more questions than responses": (_rows, _texts[:1], 2), "none": ([], [], 4)},
+    mistakes={
+        "they are repeated once too often: there is a question for each response already":
+            lambda qs, texts, n: [gold(*x) for x in zip([q for q in qs for _ in range(n)], texts)],
+        "the whole list is repeated: whose turn is it then?":
+            lambda *a: _scores(*a, pick=lambda qs, i, n: qs[i % (len(qs) // n or 1)]),
+        "every response is scored by the first question": lambda *a: _scores(
+            *a, pick=lambda qs, i, n: qs[0]),
+        "do not count on rows of n: response i answers questions[i]": lambda *a: _scores(
+            *a, pick=lambda qs, i, n: qs[i - i % n]),
+        "zip stops at the shorter list and says nothing: raise": lambda *a: _scores(*a, error=None),
+        "raise a ValueError: an assert is for tests": lambda *a: _scores(*a, error=AssertionError),
+        "that is what the annotator feels: the true score is gold": lambda *a: _scores(*a, score=utility),
+        "that is the mean of each question: one score for each response": _by_group(lambda x, m: m),
+        "that is the distance to the question's mean: the score itself is wanted":
+            _by_group(lambda x, m: x - m),
+        "one score for each response, not one for all": _mean,
+        "the order is turned round": lambda *a: _scores(a[0], a[1][::-1], a[2])})
+
+# ---- how often the annotator is right
+
+def _right(q, a, b, tau=.5, feels=utility, better=gold, sign=1,
+           chance=lambda gap, tau: 1 / (1 + math.exp(-gap / tau))):
+    if better(q, a) < better(q, b): a, b = b, a
+    return chance(sign * (feels(q, a) - feels(q, b)), tau)
+
+def _of_a(q, a, b): return _right(q, a, b, better=lambda *_: 0)
+def _share(q, a, b):
+    if gold(q, a) < gold(q, b): a, b = b, a
+    return utility(q, a) / max(1., utility(q, a) + utility(q, b))
+
+chance_right = Exercise(
+    reference=_right,
+    cases={"flattery against manners": (_where, f"{_sweet} {_perfect}", _perfect),
+           "and the other way round": (_where, _perfect, f"{_sweet} {_perfect}"),
+           "no flattery": (_where, "The fox is red.", _perfect),
+           "two points apart": (_how, "The frog is green. It loves to hop.", "The frog is green."),
+           "flattery on the better side": (_where, f"What a brilliant question! {_perfect}", "The fox is red."),
+           "one point apart": (_where, _perfect, f"{_perfect} That is my answer."),
+           "an empty answer": (_where, "", "The fox is red. The fox lives in the sea.")},
+    mistakes={
+        "the gap is not divided by tau": lambda *x: _right(*x, tau=1.),
+        "the gap is multiplied by tau": lambda *x: _right(*x, tau=2.),
+        "that is the chance for a, not for the better one": _of_a,
+        "he compares utility, not the true score": lambda *x: _right(*x, feels=gold),
+        "the better one is better in truth, not to his taste: order them by gold":
+            lambda *x: _right(*x, better=utility),
+        "that is the chance that he is wrong": lambda *x: _right(*x, sign=-1),
+        "that is what he would choose without noise":
+            lambda *x: _right(*x, chance=lambda gap, tau: float(gap > 0)),
+        "that is a share of points: his choice depends on their difference": _share,
+        "the difference is squashed by another curve: it is 1 / (1 + exp(-gap / tau))":
+            lambda *x: _right(*x, chance=lambda gap, tau: .5 + .5 * math.erf(gap / tau / math.sqrt(2))),
+        "tanh goes from -1 to 1: a chance does not":
+            lambda *x: _right(*x, chance=lambda gap, tau: math.tanh(gap / tau))})
