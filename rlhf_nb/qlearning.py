@@ -420,7 +420,6 @@ def _two_voices(policy, old, keep, inputs):
     logp = policy_logprobs(q, policy.nets.allowed, policy.tau, said, policy.epsilon)
     return CausalLMOutputWithPast(logits=logp, past_key_values=cache)
 
-# %% ../nbs/15_qlearning.ipynb #_refuse_policy
 def _refuse_policy(tau, ref, epsilon):
     if tau < 0 or not 0 <= epsilon <= 1: raise ValueError(
         "QPolicy needs tau of 0 or more and epsilon from 0 to 1, got "
