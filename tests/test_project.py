@@ -31,6 +31,7 @@ FLOORS = {
 }
 FLOORS["recipes"] = set(FLOORS) - {"views"}
 FLOORS["widgets"] = set()       # like views: data in, a page out
+FLOORS["inspectors"] = {"widgets", "tokens", "sampling", "kl", "judge"}
 FLOORS["checks"] = set()        # knows nothing of what is checked
 FLOORS["workbook"] = {"checks", "recipes", "pipeline"}
 EVERYWHERE = {"views", "checks", "exercises", "workbook"}   # in chapters, not in rooms

@@ -1,0 +1,205 @@
+"Inspectors: pages that say what is so, from the least data, with any text in them."
+import math, re, time
+from types import SimpleNamespace
+import pytest, torch
+from torch import tensor
+from rlhf_nb.inspectors import (SIDES, Reading, arrow_plot, calibration_panel, histogram, judge_page,
+    kl_arrows, kl_page, kl_samples, length_panel, lit, next_page, padded, read_reward, reading_page,
+    shifted, show_judge, show_kl, show_next, show_reward)
+from rlhf_nb.judge import WORLD, RewardPrompt
+from rlhf_nb.kl import exact_kl
+from rlhf_nb.models import ScalarModel, load_checkpoint
+from rlhf_nb.reward import pooled
+from rlhf_nb.sampling import Sampling, filter_logits
+from test_widgets import BAD, check_page, plain
+
+pytestmark = pytest.mark.filterwarnings("ignore:cov")      # of one answer
+GEN = lambda: torch.Generator().manual_seed(0)
+TWO = RewardPrompt("{{ prompt }} {{ response }}", "Score: {{ reward }}")
+
+
+def test_no_text_becomes_a_tag():
+    reading = Reading([BAD, "a"], [1., math.nan], 0, 2.)
+    for page in (reading_page(reading, {BAD: True}), lit(TWO, BAD + "Score: 3" + BAD), lit(TWO, BAD),
+                 judge_page(TWO, [BAD], [[BAD, "Score: 2" + BAD, None]], tensor([2.])),
+                 next_page([BAD, "b"], tensor([1., 0.]), Sampling(), 2),
+                 arrow_plot({BAD: (1., 1.), "true": (0., 0.)})):
+        tags = check_page(page)
+        assert "alert(" in tags.text
+
+@pytest.mark.parametrize("arch", ["reward"])
+def test_the_score_is_where_pooled_reads_it(arch):
+    rm, tokenizer = load_checkpoint(arch)
+    ids = [4, 30, 31, 5, 40, 41, 2]
+    want = {}
+    for side in SIDES:
+        seqs = padded(ids, 4, side, tokenizer.pad_token_id)
+        x = read_reward(rm, tokenizer, seqs)
+        want[side] = pooled(rm, seqs).item()
+        assert x.scores[x.pooled] == pytest.approx(want[side], abs=1e-5)
+        assert sum(math.isnan(s) for s in x.scores) == (0 if side == "none" else 3)
+        assert (seqs.ids[seqs.attention_mask].tolist() == ids
+                and seqs.ids[seqs.response_mask].tolist() == ids[4:])
+        page = reading_page(x, {"Kind": True, "Clean": False})
+        assert page.count("◀ read") == 1 and "gold 1 of 2" in page and "✗ Clean: no" in page
+        assert f"score {want[side]:+.3f}" in page
+    assert max(want.values()) - min(want.values()) < 1e-4
+    right = read_reward(rm, tokenizer, padded(ids, 4, "right", 0))
+    assert right.pooled == 6 and len(right.tokens) == 10 and right.last_column != right.scores[6]
+
+def test_the_reward_widget_follows_text_and_pads():
+    def read(text, side):
+        if not text: raise ValueError("say <b>something</b>")
+        return Reading(list(text), [1.] * len(text), len(text) - 1, 0.), {"x": side == "left"}
+    field, side, page = show_reward(read, "ab").children
+    assert field.description and side.description and tuple(side.options) == SIDES
+    assert "column 1 of 1" in page.value and "gold 0" in page.value
+    side.value, field.value = "left", "abc"
+    assert "column 2 of 2" in page.value and "gold 1" in page.value
+    field.value = ""
+    assert "&lt;b&gt;" in page.value
+
+def test_calibration_and_length_stand_where_they_should():
+    page = calibration_panel([.5, 1.], [.5, 0.], [3, 1])
+    dots = re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', page)
+    assert [d[:2] for d in dots] == [("45.0", "130.0"), ("240.0", "220.0")]   # honest: on the line
+    assert float(dots[0][2]) > float(dots[1][2]) and "distance 0.250" in page
+    check_page(page)
+    page = length_panel([10., -5.], [2., -1.], .5)
+    assert re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', page) == [("240.0", "25.0"), ("90.0", "167.5")]
+    for empty in (calibration_panel([], [], []), length_panel([], [], 0.), length_panel([0.], [0.], 0.)):
+        check_page(empty)
+
+def test_arrows_are_the_gradients():
+    gen = GEN()
+    for _ in range(5):
+        z, s = torch.randn(6, generator=gen), torch.randn(6, generator=gen)
+        mu, temperature = torch.randn(1, generator=gen).item(), .5 + torch.rand(1, generator=gen).item()
+        arrows, ref = kl_arrows(z, s, mu, temperature), z.double().log_softmax(-1)
+        def kl(a, b): return exact_kl(shifted(z.double(), s.double(), tensor([a, b]).double()), ref).item()
+        t, h = math.log(temperature), 1e-4
+        by_hand = (kl(mu + h, t) - kl(mu - h, t)) / 2 / h, (kl(mu, t + h) - kl(mu, t - h)) / 2 / h
+        assert arrows["true"] == pytest.approx(by_hand, abs=1e-3)
+        assert arrows["k2"] == pytest.approx(by_hand, abs=1e-3)
+        assert arrows["k1"] == pytest.approx((0, 0), abs=1e-5)
+
+def test_samples_are_of_the_policy():
+    z, s = tensor([1., 0., -1.]), tensor([0., 1., 2.])
+    seen = kl_samples(z, s, (1., .7), 8, GEN())
+    logp = ((z + s) / .7).log_softmax(-1)
+    want = (logp.exp() * (logp - z.log_softmax(-1))).sum().item()
+    assert seen["true"] == [pytest.approx(want, abs=1e-5)] and all(len(seen[k]) == 400 for k in ("k1", "k2", "k3"))
+    def mean(k): return sum(seen[k]) / 400
+    assert mean("k1") == pytest.approx(want, abs=.05) and mean("k3") == pytest.approx(want, abs=.05)
+    assert min(seen["k3"]) >= 0 > min(seen["k1"])
+
+def test_kl_page_of_every_setting():
+    z, s = tensor([1., 0., -1.]), tensor([0., 1., 2.])
+    heights = set()
+    for mu, t, n in ((0., 1., 1), (4., .3, 64), (-4., 3., 1), (1., 1., 16)):
+        page = kl_page(kl_samples(z, s, (mu, t), n, GEN()), kl_arrows(z, s, mu, t))
+        check_page(page)
+        assert "nan" not in page and page.count("<rect") == 72
+        heights.add(re.search(r'height="(\d+)">', page)[1])
+        xs = [float(x) for x in re.findall(r'<path d="M([\d.]+) [\d.]+V', page)]
+        assert all(90 <= x <= 390 for x in xs) and len(xs) == 3          # the true KL, always seen
+    assert heights == {"250"} and "<td>true</td>" in plain(page)
+    assert histogram([0., 1., .5], 0., 1., 4) == [1, 0, 1, 1]
+
+def test_kl_knobs():
+    box, page = show_kl(tensor([1., 0., -1.]), tensor([0., 1., 2.])).children
+    mu, temperature, batch = box.children
+    mu.value, temperature.value = 0., 1.
+    assert "true KL 0.000" in page.value
+    was = page.value
+    batch.value = 64
+    mu.value = 3.
+    assert page.value != was and all(k.description for k in box.children)
+
+def test_what_was_read_is_lit():
+    def mark(prompt, text):
+        found = re.findall(r"<mark[^>]*>(.*?)</mark>", lit(prompt, text))
+        return found, re.search(r"<b>(.*?):</b>", lit(prompt, text))[1]
+    assert mark(TWO, "Score: 2 then Score: 4") == (["Score: 4"], "read 4")
+    first = RewardPrompt(TWO.template, TWO.read, last=False)
+    assert mark(first, "Score: 2 then Score: 4") == (["Score: 2"], "read 2")
+    assert mark(TWO, "Score: 9") == (["Score: 9"], "nothing read")     # seen, out of range
+    assert mark(TWO, "no idea") == ([], "nothing read")
+    assert mark(RewardPrompt(TWO.template, lambda reply: 3.), "words") == ([], "read 3")
+    assert "cut" in lit(TWO, None)
+
+def test_judge_page_counts():
+    replies = [["Score: 2", "Score: 4", "hm"], ["Score: 5", None, "Score: 5"]]
+    page = judge_page(TWO, ["first", "second"], replies, tensor([3., 4.]))
+    assert "parse rate 67%" in page and "exact 50%" in page and "pairs in the right order 100%" in page
+    assert "spread 0.71" in page and "+3.00" in page and page.count("<mark") == 4
+    check_page(judge_page(TWO, ["x"], [["mute"]], tensor([1.])))         # nothing parsed at all
+
+def test_judge_console_refuses_in_the_sandbox():
+    asked = []
+    def consult(prompt, n):
+        asked.append((prompt.render("Q", "A"), n))
+        return [["Score: 3"] * n]
+    template, row, trouble, page = show_judge(consult, TWO, ["A"], tensor([3.])).children
+    pattern, n, button = row.children
+    assert all(w.description for w in (template, pattern, n, button)) and len(asked) == 1
+    pattern.value = "Wert: {{ reward }}"                                 # reads the old replies
+    assert "parse rate 0%" in page.value and len(asked) == 1
+    pattern.value = "Score: {{ reward }}"
+    n.value = 5
+    button.click()
+    assert asked[-1] == ("Q A", 5) and page.value.count("read 3") == 5
+    was = page.value
+    for bad in ("{{ prompt.__class__ }} {{ response }}", "{{ prompt }}", "{% for %}",
+                "{{ prompt }}{{ response }}{{ range(9) }}", "{{ prompt }} {{ response }} {{ <b> }}"):
+        template.value = bad
+        button.click()
+        assert "Not done" in trouble.value and page.value == was and len(asked) == 2
+        check_page(trouble.value)
+    template.value = "{{ response }} to {{ prompt }}"
+    button.click()
+    assert trouble.value == "" and asked[-1] == ("A to Q", 5)
+
+@pytest.mark.parametrize("how", [Sampling(), Sampling(temperature=0.), Sampling(temperature=.5, top_k=3),
+                                 Sampling(top_p=.6), Sampling(temperature=2., top_k=4, top_p=.9)], ids=str)
+def test_next_page_says_what_is_drawn(how):
+    logits = torch.randn(30, generator=GEN()).bfloat16()
+    words = [f"w{i}" for i in range(30)]
+    page = next_page(words, logits, how)
+    drawn = filter_logits(logits[None], how)[0].exp()
+    check_page(page)
+    assert f"{int((drawn > 0).sum())} of 30 tokens can be drawn" in page and 'height="274"' in page
+    order = logits.float().topk(12).indices.tolist()
+    assert re.findall(r">(w\d+)</text>", page) == [f"w{i}" for i in order]
+    for i in order:
+        want = f"→ {drawn[i]:.1%}" if drawn[i] else "→ never"
+        assert f"{logits.float().softmax(-1)[i]:.1%} {want}" in page
+    nats = -(drawn[drawn > 0] * drawn[drawn > 0].log()).sum()
+    assert f"entropy {abs(nats):.2f}" in page.replace("-0.00", "0.00")
+    assert all(float(x) <= 380.1 for x in re.findall(r'width="([\d.]+)" fill', page))
+    assert "<td>w" in plain(page)
+
+def test_next_knobs():
+    def logits_of(text): return tensor([3., 2., 1., 0.]).roll(len(text))
+    field, box, page = show_next(list("abcd"), logits_of).children
+    temperature, k, p = box.children
+    assert all(x.description for x in (field, temperature, k, p))
+    k.value = 2
+    assert "2 of 4" in page.value
+    temperature.value = 0.
+    assert "1 of 4" in page.value
+    field.value = "x"
+    assert re.findall(r">([abcd])</text>", page.value)[0] == "b"
+    temperature.value, k.value, p.value = 1., 0, .05
+    assert "1 of 4" in page.value
+
+def test_frames_are_cheap():
+    z, s = torch.randn(8, generator=GEN()), torch.randn(8, generator=GEN())
+    samples, arrows = kl_samples(z, s, (1., 1.), 16, GEN()), kl_arrows(z, s, 1., 1.)
+    x = Reading(["word"] * 60, [.5] * 60, 59, 0.)
+    for draw in (lambda: kl_page(samples, arrows), lambda: reading_page(x, {}),
+                 lambda: next_page([str(i) for i in range(213)], torch.randn(213, generator=GEN()), Sampling())):
+        draw()
+        began = time.process_time()
+        for _ in range(5): draw()
+        assert (time.process_time() - began) / 5 < .05       # 5 ms on a quiet machine, see benchmarks
