@@ -1,0 +1,114 @@
+"Exercises of the chapter on pipelines."
+from hashlib import md5, sha256
+from rlhf_nb.checks import Exercise
+
+# ------------------------------------------------------------------ mended_stops_at
+def _stops(scores, better, patience, rule="best", slack=0, tie=False, total=False, forget=True):
+    best, misses = scores[0] if scores else None, 0
+    for i, x in enumerate(scores[1:], 1):
+        against = scores[i - 1] if rule == "last" else scores[0] if rule == "first" else best
+        new = x > against if better == "higher" else x < against
+        if new or tie and x == against:
+            best = x
+            if not total: misses = 0
+        else: misses += 1
+        if misses >= patience + slack: return i
+
+def _flip(better): return "lower" if better == "higher" else "higher"
+
+def _by_pairs(scores, better): # the first look above the one before it, whatever is better
+    return next((i for i in range(1, len(scores)) if scores[i] > scores[i - 1]), None)
+
+mended_stops_at = Exercise(
+    reference=_stops,
+    cases={"a rate that rises, then falls": ([.5, .6, .7, .65, .6, .55, .5], "higher", 2),
+           "a loss that falls, then rises": ([3., 2., 1.5, 1.6, 1.7, 1.8, 1.9], "lower", 3),
+           "one bad look between good ones": ([.1, .3, .2, .4, .35, .5, .6], "higher", 2),
+           "up again, but not to the best": ([1., 3., 2., 2.5, 2.8, 2.9, 1., 1.], "higher", 3),
+           "falls, rises, falls": ([2., 1., 1.5, .9, 1.2, .8, .9, 1., 1.1], "lower", 3),
+           "the same again and again": ([.4, .4, .4, .4, .4], "higher", 3),
+           "never without a new best": ([4., 3., 2., 1.], "lower", 1),
+           "patience 1": ([1., 2., 1.5, 3.], "higher", 1),
+           "one look": ([.5], "higher", 2), "no looks": ([], "lower", 1)},
+    mistakes={
+        "it still stops at the first look that is higher, whatever is better":
+            lambda s, b, n: _by_pairs(s, b),
+        "patience is not asked: it stops at the first look without a new best":
+            lambda s, b, n: _stops(s, b, 1),
+        "higher and lower have changed places": lambda s, b, n: _stops(s, _flip(b), n),
+        "lower is taken for better, always": lambda s, b, n: _stops(s, "lower", n),
+        "higher is taken for better, always": lambda s, b, n: _stops(s, "higher", n),
+        "compare with the best so far, not with the look before":
+            lambda s, b, n: _stops(s, b, n, rule="last"),
+        "compare with the best so far, not with the first look":
+            lambda s, b, n: _stops(s, b, n, rule="first"),
+        "a look as good as the best is no new best": lambda s, b, n: _stops(s, b, n, tie=True),
+        "in a row: a new best lets the count begin again":
+            lambda s, b, n: _stops(s, b, n, total=True),
+        "one look too late: it stops at look number `patience` without a new best":
+            lambda s, b, n: _stops(s, b, n, slack=1),
+        "one look too early": lambda s, b, n: _stops(s, b, n, slack=-1),
+        "that is the best look: at which one does the run stop?":
+            lambda s, b, n: None if (i := _stops(s, b, n)) is None else i - n,
+        "looks are counted from 0": lambda s, b, n: None if (i := _stops(s, b, n)) is None else i + 1})
+
+# ------------------------------------------------------------------ next_stage
+def _first(has, wanted=False): return next((i for i, x in enumerate(has) if x == wanted), None)
+
+def _plus(i, n): return None if i is None else i + n
+
+next_stage = Exercise(
+    reference=lambda folder, done: _first(done),
+    cases={"killed in the second stage": ([True, True, False], [True, False, False]),
+           "killed between two stages": ([True, True, False, False], [True, True, False, False]),
+           "nothing is there": ([False, False], [False, False]),
+           "all is done": ([True, True, True], [True, True, True]),
+           "an early stage was taken away": ([True, False, True, True], [True, False, True, False]),
+           "two folders without stage.json": ([True, True, True, False], [True, False, False, False])},
+    mistakes={
+        "a folder alone does not say that the stage is finished": lambda f, d: _first(f),
+        "that is the last finished stage": lambda f, d: max([-1] + [i for i, x in enumerate(d) if x]),
+        "behind a gap there may be finished stages: look for the first that is not":
+            lambda f, d: _plus(max([-1] + [i for i, x in enumerate(d) if x]), 1)
+            if not all(d) else None,
+        "that is how many are finished; the first that is not may stand before them":
+            lambda f, d: sum(d) if not all(d) else None,
+        "when all is done, the answer is None": lambda f, d: len(d) if all(d) else _first(d),
+        "stages are counted from 0": lambda f, d: _plus(_first(d), 1),
+        "that is the last unfinished stage: the first runs next":
+            lambda f, d: max([i for i, x in enumerate(d) if not x], default=None),
+        "the first finished stage need not run again": lambda f, d: _first(d, True),
+        "a stage needs no folder to run next: it may never have begun":
+            lambda f, d: _first([not (a and not b) for a, b in zip(f, d)]),
+        "there may be no such stage, and then `index` stops with an error":
+            lambda f, d: d.index(False)})
+
+# ------------------------------------------------------------------ chunk_seeds
+def _seed(text, digits=slice(15)): return int(sha256(text.encode()).hexdigest()[digits], 16)
+
+def _seeds(text, digits=slice(15), begin=0):
+    return lambda seed, n: [_seed(text(seed, c), digits) for c in range(begin, n + begin)]
+
+chunk_seeds = Exercise(
+    reference=_seeds("{}/{}".format),
+    cases={"four chunks": (3, 4), "another run": (4, 4), "a long run": (1, 12), "no chunks": (7, 0),
+           "run 0": (0, 3)},
+    mistakes={
+        "chunk 1 of run 3 and chunk 0 of run 4 would deal the same cards":
+            lambda seed, n: [seed + c for c in range(n)],
+        "a large factor only puts the collision farther away: hash the text":
+            lambda seed, n: [seed * 1000 + c for c in range(n)],
+        "chunk 11 of run 1 and chunk 1 of run 11 would deal the same cards: mind the /":
+            _seeds("{}{}".format),
+        "first the run, then the chunk": _seeds(lambda seed, c: f"{c}/{seed}"),
+        "all chunks of a run would deal the same cards": _seeds(lambda seed, c: f"{seed}"),
+        "all runs would deal the same cards": _seeds(lambda seed, c: f"{c}"),
+        "chunks are counted from 0": _seeds("{}/{}".format, begin=1),
+        "the first 15 hex digits, not all: a generator wants less than 64 bits":
+            _seeds("{}/{}".format, slice(None)),
+        "the first 15 hex digits, not the last": _seeds("{}/{}".format, slice(-15, None)),
+        "that is another hash: sha256 is asked for": lambda seed, n: [
+            int(md5(f"{seed}/{c}".encode()).hexdigest()[:15], 16) for c in range(n)],
+        "15 digits, not 16": _seeds("{}/{}".format, slice(16)),
+        "whole numbers, not text": lambda seed, n: [
+            sha256(f"{seed}/{c}".encode()).hexdigest()[:15] for c in range(n)]})
