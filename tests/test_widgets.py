@@ -8,7 +8,7 @@ from matplotlib import pyplot as plt
 from rlhf_nb.ppo import PPO, Experience, experience, gae, shaped_rewards
 from rlhf_nb.tokens import Rollout, make_seqs, masked_whiten
 from rlhf_nb.widgets import (Board, Desk, Ledger, Stopped, Trials, attempt, board_page, board_table,
-    clip_state, desk_page, gpu_memory, label, ledger_page, pace, panel, ppo_ledger, rewards_seen,
+    clip_state, curves_of, desk_page, gpu_memory, label, ledger_page, pace, panel, ppo_ledger, rewards_seen,
     run_behind, safe, show_board, show_desk, show_ledger, show_trials, sides, table, thinned, tint,
     trials_page, undo, watch_on)
 
@@ -401,6 +401,17 @@ def test_pages_are_of_one_height():
     few, many = (trials(["x"], {f"s{i}": [dict(x=1.)] for i in range(n)}) for n in (0, 9))
     assert trials_page(few).count("<tr>") == trials_page(many).count("<tr>") == 5
 
+def test_a_long_run_costs_no_more_and_loses_no_spike():
+    board = Board(["x"])
+    for i in range(6000):
+        board.rows.append(dict(iteration=i, x=9. if i == 321 else math.nan if i % 1000 == 7 else i % 3))
+        if i % 50 == 0: board_page(board)                    # read a few rows at a time
+    xs, ys = curves_of(board)["x"]
+    assert len(xs) < 600 and xs == sorted(xs) and ys[xs.index(321)] == 9. and xs[-1] == 5999
+    assert "✕ 6" in board_page(board) and board.read == 6000
+    once = Board(["x"], rows=board.rows)
+    assert curves_of(once) == curves_of(board)
+
 def test_a_saved_board_has_its_numbers_in_text():
     board = Board(["x"], rows=[dict(x=1.25), dict(y=2.)])
     left = plain(board_page(board) + board_table(board))
@@ -418,7 +429,7 @@ def test_trials_overlay_and_come_back():
     for beta in (1., 2., 1.): attempt(made, dict(beta=beta))
     assert len(calls) == 2 and list(made.done) == ["beta 2", "beta 1"]      # seen: only the order changes
     page = trials_page(made)
-    assert page.count("<polyline") == 2 and "▬ beta 1" in page and "┄ beta 2" in page
+    assert page.count("<polyline") == 2 and "▬ beta 1" in page and "① beta 2" in page
     assert "<td>2</td>" in plain(page) and "<td>4</td>" in plain(page)
 
 def test_a_slider_runs_the_newest_wish():

@@ -1,0 +1,132 @@
+"""What looking costs: CPU time per frame of every view, and of a board on a tiny PPO loop.
+
+    python benchmarks/bench_widgets.py [--rounds 8] [--out benchmarks/results/widgets.json]
+
+The loop runs in a real Jupyter kernel, so that every drawing is also packed and sent. With and
+without a board in turn (A B B A ...), the same seeds, CPU time of all threads of the kernel."""
+import argparse, json, math, os, platform, statistics as st, sys, time
+from pathlib import Path
+os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+
+def per_frame(draw, rounds=7, seconds=.15):
+    "Milliseconds of CPU time: median of the rounds, after a first drawing."
+    draw()
+    n, began = 0, time.process_time()
+    while time.process_time() - began < seconds: draw(); n += 1
+    rows = []
+    for _ in range(rounds):
+        began = time.process_time()
+        for _ in range(n): draw()
+        rows.append(1e3 * (time.process_time() - began) / n)
+    return round(st.median(rows), 3)
+
+def frames():
+    "Views at the size of the chapters, or larger."
+    import torch
+    from rlhf_nb import inspectors as i, widgets as w
+    from rlhf_nb.judge import WORLD
+    from rlhf_nb.sampling import Sampling
+    gen = torch.Generator().manual_seed(0)
+    names = [f"metric {k}" for k in range(8)]
+    def board(n): return w.Board(names, rows=[{k: math.sin(j / 50 + m) for m, k in enumerate(names)}
+                                              for j in range(n)], texts=["a sample of text"] * 2)
+    book = w.Ledger([" word"] * 40, {f"channel {k}": [math.sin(k + j) for j in range(40)] for k in range(10)},
+                    {"a sum": (1., 1.)})
+    runs = w.Trials(None, names[:3], {f"beta {k}": board(12).rows for k in range(4)})
+    desk = w.Desk([("question", "one answer " * 20, "another " * 20)], "none.jsonl")
+    reading = i.Reading([" word"] * 60, [math.sin(j) for j in range(60)], 56, 0.)
+    z, s = torch.randn(8, generator=gen), torch.linspace(-1, 1, 8)
+    samples, arrows = i.kl_samples(z, s, (1., 1.), 16, gen), i.kl_arrows(z, s, 1., 1.)
+    replies = [["Relevant: yes. Clean: no. Score: 3"] * 3] * 6
+    words, logits = [f"w{k}" for k in range(213)], torch.randn(213, generator=gen)
+    small, large, flat = board(200), board(5000), [.5 + k / 20 for k in range(10)]
+    gap = torch.randn(300, generator=gen).tolist()
+    return {
+        "token ledger, two responses, 40 tokens, 10 channels": lambda: w.ledger_page({"a": book, "b": book}),
+        "desk": lambda: w.desk_page(desk),
+        "board, 8 panels, 200 points": lambda: w.board_page(small),
+        "board, 8 panels, 5000 points": lambda: w.board_page(large),
+        "trials, 3 panels, 4 settings": lambda: w.trials_page(runs),
+        "reward, 60 tokens": lambda: i.reading_page(reading, {"a": True}),
+        "calibration, 10 bins": lambda: i.calibration_panel(flat, flat, [9] * 10),
+        "length, 300 pairs": lambda: i.length_panel(gap, gap, .1),
+        "KL, 3 histograms of 400": lambda: i.kl_page(samples, arrows),
+        "judge, 18 replies": lambda: i.judge_page(WORLD, ["answer"] * 6, replies, torch.arange(6.)),
+        "next token, 213 words": lambda: i.next_page(words, logits, Sampling(top_k=9)),
+    }, {"KL: 400 batches of 16 drawn anew": lambda: i.kl_samples(z, s, (1., 1.), 16, gen),
+        "KL: gradients": lambda: i.kl_arrows(z, s, 1., 1.)}
+
+IN_KERNEL = '''
+import copy, json, time, torch
+from rlhf_nb.models import ScalarModel, frozen, load_checkpoint
+from rlhf_nb.ppo import PPO, ActorCritic, Task, train_ppo
+from rlhf_nb.reward import fit_scale, reward_fn, score_all
+from rlhf_nb.sampling import Sampling, generate_many
+from rlhf_nb.widgets import Board, show_board, watch_on
+from rlhf_nb.world import TRAIN, prompt_ids
+from IPython.display import display
+torch.set_num_threads(1)
+(policy, tokenizer), (rm, _) = load_checkpoint("sft"), load_checkpoint("reward")
+ref, asked = frozen(policy), [prompt_ids(tokenizer, q) for q in TRAIN]
+first, _ = generate_many(ref, asked, tokenizer, Sampling(), torch.Generator().manual_seed(2))
+task = Task(asked, reward_fn(rm, fit_scale(score_all(rm, first))), tokenizer, Sampling())
+NAMES = ["objective/scores", "objective/kl", "policy/entropy_avg", "policy/clipfrac_avg",
+         "loss/value_avg", "objective/beta", "tokens per second", "GPU memory, MB"]
+inside = []
+def loop(with_board):
+    model = ActorCritic(copy.deepcopy(policy).requires_grad_(), ScalarModel.from_lm(ref))
+    watch = lambda row, roll: None
+    if with_board:
+        board = Board(NAMES)
+        display(show_board(board))
+        inner = watch_on(board, tokenizer, str)
+        def watch(row, roll):
+            began = time.thread_time()
+            inner(row, roll)
+            inside.append(time.thread_time() - began)
+    began = time.process_time()
+    train_ppo(model, ref, task, PPO(n_iterations=ITERATIONS, n_prompts=32),
+              torch.Generator().manual_seed(3), watch=watch)
+    return time.process_time() - began
+loop(False); loop(True); inside.clear()
+rows = []
+for i in range(ROUNDS):
+    pair = {}
+    for with_board in ((False, True) if i % 2 == 0 else (True, False)): pair[with_board] = loop(with_board)
+    rows.append([pair[False], pair[True]])
+print("RESULT" + json.dumps([rows, inside]))
+'''
+
+def on_a_loop(rounds, iterations=10):
+    "The tiny PPO loop in a kernel of its own."
+    from nbclient import NotebookClient
+    from nbformat.v4 import new_code_cell, new_notebook
+    source = IN_KERNEL.replace("ROUNDS", str(rounds)).replace("ITERATIONS", str(iterations))
+    nb = new_notebook(cells=[new_code_cell(source)])
+    NotebookClient(nb, timeout=1800, kernel_name="python3").execute()
+    text = "".join(o.get("text", "") for o in nb.cells[0].outputs if o.output_type == "stream")
+    rows, inside = json.loads(text.split("RESULT")[1])
+    step = st.median(a for a, _ in rows) / iterations
+    ratios = [b / a - 1 for a, b in rows]
+    return {"rounds": rounds, "iterations": iterations, "ms_per_iteration": round(1e3 * step, 2),
+            "ms_in_watch": round(1e3 * st.mean(inside), 3),
+            "share_in_watch": round(st.mean(inside) / step, 5),
+            "paired_overhead_median": round(st.median(ratios), 5),
+            "paired_overhead_all": [round(r, 4) for r in ratios]}
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    args.add_argument("--rounds", type=int, default=8)
+    args.add_argument("--out", type=Path, default=Path(__file__).parent/"results/widgets.json")
+    args = args.parse_args()
+    views, work = frames()
+    result = {"ms_per_frame": {k: per_frame(f) for k, f in views.items()},
+              "ms_of_what_is_drawn": {k: per_frame(f) for k, f in work.items()},
+              "board_on_a_tiny_ppo_loop": on_a_loop(args.rounds),
+              "machine": f"{platform.machine()}, Python {platform.python_version()}, one thread"}
+    from matplotlib import pyplot as plt
+    result["figures_left_open"] = len(plt.get_fignums())
+    args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=1))
+
+if __name__ == "__main__": main()
