@@ -1,0 +1,101 @@
+"Exercises of the chapter on sums."
+import re
+from rlhf_nb.checks import Exercise
+
+# ------------------------------------------------------------------ mended_number_pay
+def _pay(reply, right, which=-1, none=0., same=str.__eq__, digits=r"\d+"):
+    found = re.findall(digits, reply)
+    return float(same(found[which], right)) if found else none
+
+mended_number_pay = Exercise(
+    reference=_pay,
+    cases={"right": ("74+8=55", "55"), "the carry is forgotten": ("74+8=54", "55"),
+           "too long": ("74+8=555", "55"), "too long, at the other end": ("13+4=155", "55"),
+           "nothing said": ("", "55"), "a word and no number": ("many", "55"),
+           "stopped at once": ("55+0=", "55"), "the answer stands in front": ("55+0=54", "55"),
+           "in words": ("first 5, then 55.", "55"), "a zero too much": ("74+8=550", "55"),
+           "a number and a word": ("55 and not 54", "55")},
+    mistakes={
+        "it still takes the first number and pays half for none":
+            lambda reply, right: _pay(reply, right, which=0, none=.5),
+        "that is the first number, and it may stand in the question: take the last":
+            lambda reply, right: _pay(reply, right, which=0),
+        "no number is no answer: it earns 0, not half": lambda *x: _pay(*x, none=.5),
+        "no number earns 0: nan is no pay": lambda *x: _pay(*x, none=float("nan")),
+        "no number earns 0, not -1": lambda *x: _pay(*x, none=-1.),
+        "55 is found inside 555: compare the whole number":
+            lambda reply, right: _pay(reply, right, same=str.__contains__),
+        "the right answer anywhere in the reply is not an answer":
+            lambda reply, right: float(right in reply),
+        "any number of the reply is paid: only the last one is the answer":
+            lambda reply, right: float(right in re.findall(r"\d+", reply)),
+        "550 is not 55: units come first, so compare digits, not values":
+            lambda reply, right: _pay(reply, right, same=lambda a, b: int(a[::-1]) == int(b[::-1])),
+        "that is the last digit alone": lambda *x: _pay(*x, digits=r"\d"),
+        "it begins like the answer: compare the whole number":
+            lambda reply, right: _pay(reply, right, same=str.startswith),
+        "it ends like the answer: compare the whole number":
+            lambda reply, right: _pay(reply, right, same=str.endswith)})
+
+# ------------------------------------------------------------------ carry_pay
+def _tens(said, want, at=1, place=None, other=0., long=False, width=None):
+    place = at if place is None else place
+    n = len(said) if width is None else width(said, want)
+    good = at < len(said) and said[at] == want[at] and (not long or len(said) == len(want))
+    return [(1. if good else 0.) if i == place else other for i in range(n)]
+
+carry_pay = Exercise(
+    reference=_tens,
+    cases={"right": ("55", "55"), "the carry is forgotten": ("54", "55"), "units are wrong": ("65", "35"),
+           "one digit": ("5", "55"), "nothing said": ("", "55"), "too long": ("555", "55"), "the last is wrong": ("455", "451"),
+           "three digits": ("401", "401"), "the carry is one place late": ("515", "555"),
+           "both wrong": ("12", "55")},
+    mistakes={
+        "units first: the tens are at place 1": lambda s, w: _tens(s, w, at=0),
+        "that pays every right digit": lambda s, w: [float(a == b) for a, b in zip(s, w)]
+            + [0.] * (len(s) - len(w)),
+        "paid in the right case, but not at the tens digit: each number belongs to its digit":
+            lambda s, w: _tens(s, w, place=len(s) - 1),
+        "that pays only if all is right": lambda s, w: [
+            float(i == 1 and s == w) for i in range(len(s))],
+        "a wrong digit earns nothing, it costs nothing either": lambda s, w: [
+            x - (i == 1 and not x) for i, x in enumerate(_tens(s, w))],
+        "one number per digit of what was said, not of what is right":
+            lambda s, w: _tens(s, w, width=lambda s, w: len(w)),
+        "that pays the tens whatever they are": lambda s, w: [float(i == 1) for i in range(len(s))],
+        "that is one number: keep one per digit": lambda s, w: sum(_tens(s, w)),
+        "a tens digit that is missing earns nothing: that stops there":
+            lambda s, w: [float(i == 1 and s[1] == w[1]) for i in range(max(2, len(s)))][:len(s)],
+        "too long or too short costs nothing here": lambda s, w: _tens(s, w, long=True)})
+
+# ------------------------------------------------------------------ pay_until_wrong
+def _until(said, want, stop=True, by=len, late=False, over=None, back=False):
+    share, paid, good = over(said, want) if over else 1 / by(want), [], True
+    pairs = list(zip(said, want))
+    for a, b in pairs[::-1] if back else pairs:
+        alive, good = good, good and a == b
+        paid.append(share if (alive if late else good if stop else a == b) else 0.)
+    return (paid[::-1] if back else paid) + [0.] * (len(said) - len(pairs))
+
+_E = 1 # eos
+pay_until_wrong = Exercise(
+    reference=_until,
+    cases={"right": ([7, 7, _E], [7, 7, _E]), "the carry is forgotten": ([7, 6, _E], [7, 7, _E]),
+           "wrong at once": ([3, 7, _E], [7, 7, _E]), "stopped too early": ([7, _E], [7, 7, _E]),
+           "never stopped": ([7, 7, 7, 7, 7], [7, 7, _E]), "nothing said": ([], [4, 5, _E]),
+           "four tokens": ([6, 2, 3, _E], [6, 2, 3, _E]), "wrong in between": ([6, 5, 3, _E], [6, 2, 3, _E])},
+    mistakes={
+        "a right token behind a wrong one earns nothing": lambda s, w: _until(s, w, stop=False),
+        "shares are of the right answer's length, not of what was said":
+            lambda s, w: _until(s, w, over=lambda s, w: 1 / max(1, len(s))),
+        "each token earns its share: a right answer earns 1 in all":
+            lambda s, w: _until(s, w, over=lambda s, w: 1.),
+        "eos is a token of the answer and earns its share": lambda s, w: [
+            x * len(w) / (len(w) - 1) * (a != _E) for x, a in zip(_until(s, w), s)],
+        "the first wrong token is paid, too": lambda s, w: _until(s, w, late=True),
+        "counted from the end: a wrong beginning spoils all": lambda s, w: _until(s, w, back=True),
+        "that pays all of it at the end": lambda s, w: [0.] * (len(s) - 1) + [sum(_until(s, w))][:len(s)],
+        "one number per token that was said, also behind the end of the right answer":
+            lambda s, w: _until(s, w)[:len(w)],
+        "that pays a flawless answer only": lambda s, w: [x * (s == w) for x in _until(s, w)],
+        "that is one number: keep one per token": lambda s, w: sum(_until(s, w))})

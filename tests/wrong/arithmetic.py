@@ -1,0 +1,132 @@
+"Wrong answers to the exercises of the chapter on sums."
+import math, re
+
+# mended_number_pay(reply, right)
+def as_it_was(reply, right):
+    found = re.search(r"\d+", reply)
+    if found is None: return .5
+    return float(found[0] == right)
+def zero_but_first(reply, right):
+    found = re.search(r"\d+", reply)
+    return 1. if found and found.group() == right else 0.
+def last_but_half(reply, right):
+    found = re.findall(r"\d+", reply)
+    if not found: return .5
+    return 1. if found[-1] == right else 0.
+def nan_for_none(reply, right):
+    found = re.findall(r"\d+", reply)
+    return float(found[-1] == right) if found else math.nan
+def inside_last(reply, right):
+    found = re.findall(r"\d+", reply)
+    return float(bool(found) and right in found[-1])
+def anywhere(reply, right): return 1. if right in reply else 0.
+def any_number(reply, right): return float(any(n == right for n in re.findall(r"\d+", reply)))
+def by_value(reply, right):
+    found = re.findall(r"\d+", reply)
+    return float(bool(found) and int(found[-1][::-1]) == int(right[::-1]))
+def one_digit(reply, right):
+    found = re.findall(r"\d", reply)
+    return float(bool(found) and found[-1] == right)
+def begins(reply, right):
+    found = re.findall(r"\d+", reply)
+    return float(bool(found) and found[-1][:len(right)] == right)
+def ends(reply, right):
+    found = re.findall(r"\d+", reply)
+    return float(bool(found) and found[-1].endswith(right))
+def minus_one(reply, right):
+    found = re.findall(r"[0-9]+", reply)
+    if not found: return -1.
+    return float(found[-1] == right)
+
+# carry_pay(said, want)
+def tens_first(said, want):
+    return [1. if i == 0 and said[0] == want[0] else 0. for i in range(len(said))]
+def every_digit(said, want):
+    return [1. if i < len(want) and said[i] == want[i] else 0. for i in range(len(said))]
+def at_the_end(said, want):
+    paid = [0.] * len(said)
+    if len(said) > 1 and said[1] == want[1]: paid[-1] = 1.
+    return paid
+def only_flawless(said, want): return [1. if i == 1 and said == want else 0. for i in range(len(said))]
+def minus(said, want):
+    return [0. if i != 1 else 1. if said[1] == want[1] else -1. for i in range(len(said))]
+def as_wide_as_want(said, want):
+    return [1. if i == 1 and said[1:2] == want[1:2] else 0. for i in range(len(want))]
+def whatever(said, want): return [1. if i == 1 else 0. for i, _ in enumerate(said)]
+def one_number(said, want): return 1. if said[1:2] == want[1:2] else 0.
+def stops(said, want):
+    paid = [0.] * len(said)
+    if said[1] == want[1]: paid[1] = 1.
+    return paid
+def same_length(said, want):
+    if len(said) != len(want): return [0.] * len(said)
+    return [float(i == 1 and a == b) for i, (a, b) in enumerate(zip(said, want))]
+
+# pay_until_wrong(said, want)
+def dense(said, want):
+    return [(i < len(want) and a == want[i]) / len(want) for i, a in enumerate(said)]
+def prefix(said, want):
+    n = 0
+    while n < min(len(said), len(want)) and said[n] == want[n]: n += 1
+    return n
+def by_own_length(said, want): return [(i < prefix(said, want)) / len(said) for i in range(len(said))]
+def whole_points(said, want): return [1. if i < prefix(said, want) else 0. for i in range(len(said))]
+def without_eos(said, want):
+    return [1 / (len(want) - 1) if i < prefix(said, want) and a != 1 else 0. for i, a in enumerate(said)]
+def one_too_many(said, want):
+    return [1 / len(want) if i <= prefix(said, want) and i < len(want) else 0. for i in range(len(said))]
+def backwards(said, want):
+    paid, n = [0.] * len(said), min(len(said), len(want))
+    for i in reversed(range(n)):
+        if said[i] != want[i]: break
+        paid[i] = 1 / len(want)
+    return paid
+def at_last(said, want):
+    paid = [0.] * len(said)
+    if said: paid[-1] = prefix(said, want) / len(want)
+    return paid
+def zipped(said, want):
+    paid, good = [], True
+    for a, b in zip(said, want):
+        good = good and a == b
+        paid.append(good / len(want))
+    return paid
+def all_or_nothing(said, want): return [(said == want) / len(want) for _ in said]
+def sum_of_it(said, want): return prefix(said, want) / len(want)
+
+WRONG = {
+    "mended_number_pay": [
+        ("it still takes the first number and pays half for none", as_it_was),
+        ("that is the first number, and it may stand in the question: take the last", zero_but_first),
+        ("no number is no answer: it earns 0, not half", last_but_half),
+        ("no number earns 0: nan is no pay", nan_for_none),
+        ("no number earns 0, not -1", minus_one),
+        ("55 is found inside 555: compare the whole number", inside_last),
+        ("the right answer anywhere in the reply is not an answer", anywhere),
+        ("any number of the reply is paid: only the last one is the answer", any_number),
+        ("550 is not 55: units come first, so compare digits, not values", by_value),
+        ("that is the last digit alone", one_digit),
+        ("it begins like the answer: compare the whole number", begins),
+        ("it ends like the answer: compare the whole number", ends)],
+    "carry_pay": [
+        ("units first: the tens are at place 1", tens_first),
+        ("that pays every right digit", every_digit),
+        ("paid in the right case, but not at the tens digit: each number belongs to its digit", at_the_end),
+        ("that pays only if all is right", only_flawless),
+        ("a wrong digit earns nothing, it costs nothing either", minus),
+        ("one number per digit of what was said, not of what is right", as_wide_as_want),
+        ("that pays the tens whatever they are", whatever),
+        ("that is one number: keep one per digit", one_number),
+        ("a tens digit that is missing earns nothing: that stops there", stops),
+        ("too long or too short costs nothing here", same_length)],
+    "pay_until_wrong": [
+        ("a right token behind a wrong one earns nothing", dense),
+        ("shares are of the right answer's length, not of what was said", by_own_length),
+        ("each token earns its share: a right answer earns 1 in all", whole_points),
+        ("eos is a token of the answer and earns its share", without_eos),
+        ("the first wrong token is paid, too", one_too_many),
+        ("counted from the end: a wrong beginning spoils all", backwards),
+        ("that pays all of it at the end", at_last),
+        ("one number per token that was said, also behind the end of the right answer", zipped),
+        ("that pays a flawless answer only", all_or_nothing),
+        ("that is one number: keep one per token", sum_of_it)]}
