@@ -7,14 +7,16 @@ PYTHON ?= python3
 VENV   ?= .venv
 DIR    ?= rlhf-workbook
 OUT    ?= runs/workbook
+SITE   ?= _docs
 README ?= README.md
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
+EXTRAS := $(VENV)/docs $(VENV)/browser
 # The models here are tiny: one thread per process is fastest, so two processes share two cores.
 TESTING := PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 RLHF_NB_STRICT=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test test-chapters test-package chapters export readme build clean
+.PHONY: help setup lab run test test-chapters test-package browser chapters export readme docs build clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1#/' | awk -F'#' '{printf "%-22s%s\n", $$1, $$2}'
@@ -27,6 +29,11 @@ $(READY): settings.ini setup.py pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { \
 	  echo "$(PYTHON) -m venv failed: on Debian and Ubuntu, apt install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(EXTRAS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt \
+	  $$(sed -n 's/^$(@F)_requirements = //p' settings.ini)
 	@touch $@
 
 lab: $(READY) ## open your copy of the workbook in JupyterLab (DIR=rlhf-workbook; DIR=nbs edits the source)
@@ -43,6 +50,9 @@ test-chapters: $(READY) ## run every cell of every chapter
 test-package: $(READY) ## run tests/ (export unchanged, wheel, floors, command line, each room)
 	$(TESTING) python -m pytest
 
+browser: $(VENV)/docs $(VENV)/browser ## install what the tests in a real browser need (chromium: apt install chromium)
+	@command -v $${CHROMIUM:-chromium} || echo "no chromium here: those tests are skipped"
+
 chapters: $(READY) export ## for authors: run all chapters, keep their fresh outputs in nbs/
 	$(TESTING) rlhf-nb run --out $(OUT)
 	cp $(OUT)/*.ipynb nbs/
@@ -54,11 +64,14 @@ export: $(READY) ## for authors: nbs/ -> rlhf_nb/
 readme: $(READY) ## for authors: nbs/index.ipynb -> README.md
 	$(BIN)/python scripts/make_readme.py $(README)
 
+docs: $(VENV)/docs ## the documentation site, without network or Quarto (SITE=_docs)
+	$(TESTING) python docs/make_site.py --out $(SITE)
+
 build: $(READY) ## sdist and wheel in dist/
 	rm -rf build dist
 	$(BIN)/python -m build --no-isolation
 
 clean: ## remove what builds and tests left (.venv, runs/ and your workbook stay)
-	rm -rf build dist *.egg-info .pytest_cache nbs/.last_checked
+	rm -rf build dist _docs _proc *.egg-info .pytest_cache nbs/.last_checked
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 	find . -name .ipynb_checkpoints -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -53,7 +53,13 @@ def read(file, tries:int=5):
 def staged(nb):
     "The learner's form; exported code stays visible, nothing but exported cells is run."
     from rlhf_nb.checks import learners_copy
+    from nbformat.v4 import new_markdown_cell
     nb = learners_copy(nb)
+    first = re.match(r"# ([^\n]+)\n+((?:> [^\n]*\n?)+)(.*)", nb.cells[0].source, re.S)
+    if first:   # nbdev reads the title and one line of the sentence, and drops the rest of the cell
+        title, sentence, rest = first[1], " ".join(re.findall(r"^> (.*)", first[2], re.M)), first[3].strip()
+        nb.cells[0].source = f"# {title}\n\n> {sentence}"
+        if rest: nb.cells.insert(1, new_markdown_cell(rest, id=f"{nb.cells[0]['id']}-rest"[-64:]))
     for cell in nb.cells:
         if cell.cell_type != "code": continue
         if EXPORT.search(cell.source): cell.source = EXPORT.sub("#| exports", cell.source, 1)
@@ -156,9 +162,8 @@ def head(nb, site:Site, file:str)->str:
     if not number: return title
     user = site.repo.removeprefix("https://github.com/")
     colab = f"https://colab.research.google.com/github/{user}/blob/main/nbs/{file}"
-    return (f'{title}\n{{.run}}\n[Open in Colab]({colab}){{.badge}} {{download}}`Download <files/{file}>`'
-            f" [Reference](api/{name}.md){{.badge}}\n\n{{.run}}\nIn Colab, begin with "
-            f"`%pip install git+{site.repo}`\n")
+    return (f"{title}\n{{.run}}\n[Open in Colab]({colab}) {{download}}`Download <files/{file}>`"
+            f" [Reference](api/{name}.md) In Colab, begin with `%pip install git+{site.repo}`\n")
 
 def chapter(nb, site:Site, file:str, written:str)->dict:
     "The page of one chapter."
@@ -189,7 +194,7 @@ def reference(found:list[Entry], constants:list[str], site:Site, name:str, lead:
     for e in found:
         source = f" · [source]({e.source})" if e.source else ""
         shorter = re.sub(r"\btorch\.Tensor\b", "Tensor", e.text)
-        parts.append(f"({label('api', name, e.name)})=\n## {e.name}\n\n{{.where}}\n"
+        parts.append(f"({label('api', name, e.name)})=\n## `{e.name}`\n\n{{.where}}\n"
                      f"[how it is built](#{label('built', name, e.name)}){source}\n\n{shorter}")
     if constants: parts.append("## Constants\n\n" + ", ".join(f"`{c}`" for c in constants))
     return "\n\n".join(parts) + "\n"
@@ -215,6 +220,23 @@ def page(text:str, site:Site, where:str, tests:Path)->str:
     out = link_chapters(out, site, where)
     refuse_left_overs(out, where)
     return out
+
+def papers(text:str, site:Site, where:str, written:dict[str, str])->str:
+    "A column with the chapter; author, paper and equation must stand in that chapter."
+    lines = text.splitlines()
+    for i, line in enumerate(lines):
+        if line.startswith("|---"): lines[i - 1], lines[i] = lines[i - 1] + " chapter |", line + "---|"
+        found = re.search(r"`(\w+)\.\w+`", line)
+        if not line.startswith("|") or not found: continue
+        if found[1] not in site.rooms: raise Fault(f"{where}, line {i + 1}: there is no room {found[1]}")
+        number, file = site.rooms[found[1]]
+        author = re.match(r"\| (van Hasselt|[\w-]+)", line)[1]
+        wanted = [author, *re.findall(r"\[(\d{4}\.\d{5})\]", line), *re.findall(r"eq\. [\d.]*\d", line)]
+        for word in wanted:
+            if not re.search(re.escape(word) + r"(?![\d.]*\d)", written[found[1]], re.I): raise Fault(
+                f"{where}, line {i + 1}: chapter {file} does not say {word!r}")
+        lines[i] += f" [{number}](../nbs/{file}) |"
+    return "\n".join(lines)
 
 def toctree(captions:dict[str, list[str]])->str:
     return "\n\n".join("```{toctree}\n:hidden:\n:caption: " + caption + "\n\n" + "\n".join(names) + "\n```"

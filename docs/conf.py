@@ -9,7 +9,7 @@ extensions = ["myst_nb"]
 nb_execution_mode = "off"
 nb_merge_streams = True
 nb_ipywidgets_js = {}           # controls need a kernel; each has a still picture above it
-myst_enable_extensions = ["dollarmath", "attrs_inline", "attrs_block"]
+myst_enable_extensions = ["dollarmath", "attrs_inline", "attrs_block", "deflist"]
 myst_heading_anchors = 4
 exclude_patterns = ["files"]       # notebooks to download
 html_theme = "furo"
@@ -23,7 +23,7 @@ html_theme_options = dict(
                          "color-brand-visited": "#1c6597"},
     dark_css_variables={"color-brand-primary": "#f0a04b", "color-brand-content": "#79b8e8",
                         "color-brand-visited": "#79b8e8"})
-pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
+pygments_style, pygments_dark_style = "github-light", "github-dark"
 
 def inline(translator, node):
     translator.body.append(convert(node.astext()))

@@ -10,7 +10,7 @@ sys.path.insert(0, str(HERE))
 import adapter, audit
 from adapter import Fault, Site, room
 
-PAGES = {"glossary": "Glossary", "papers": "From paper to code", "checked": "What is checked"}
+PAGES = "glossary", "papers", "checked"
 
 def stage(root:Path, folder:Path):
     "Copies of the notebooks, ready for nbdev, and as a learner downloads them."
@@ -63,8 +63,10 @@ def write_pages(root:Path, folder:Path, out:Path)->Site:
     rooms = [n for names in captions.values() for n in names]
     (out/"api/index.md").write_text("# Reference\n\n{.lead}\nEvery exported function and class, room by room.\n\n"
         "```{toctree}\n:maxdepth: 1\n\n" + "\n".join(rooms) + "\n```\n", "utf-8")
+    written = {name: (root/"nbs"/file).read_text("utf-8") for name, (_, file) in site.rooms.items()}
     for name in PAGES:
         text = (HERE/f"{name}.md").read_text("utf-8")
+        if name == "papers": text = adapter.papers(text, site, f"docs/{name}.md", written)
         (out/f"{name}.md").write_text(adapter.page(text, site, f"docs/{name}.md", root/"tests"), "utf-8")
     index = json.loads((out/"index.ipynb").read_text("utf-8"))
     toc = adapter.toctree({**captions, "Reference": [*PAGES, "api/index"]})
@@ -102,9 +104,10 @@ def build(root:Path, out:Path)->dict:
         stage(root, folder)
         process(folder)
         site = write_pages(root, folder, folder/"pages")
+        sphinx(folder/"pages", folder/"html")
+        (folder/"html/.nojekyll").touch()       # GitHub: leave folders with _ alone
         shutil.rmtree(out, ignore_errors=True)
-        sphinx(folder/"pages", out)
-    (out/".nojekyll").touch()
+        shutil.move(folder/"html", out)
     faults, outside = audit.audit(out)
     if faults or outside: raise Fault("\n".join(faults + [f"{o}: fetched from outside" for o in outside]))
     files = [f for f in out.rglob("*") if f.is_file()]

@@ -1,0 +1,326 @@
+"The site: what the adapter makes of a notebook, what the audit sees, and the whole as built."
+import json, re, subprocess, sys, threading
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import nbformat, pytest, yaml
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT/"docs"))
+import adapter, audit, make_site
+from adapter import Fault, Site
+
+NOTEBOOKS = sorted((ROOT/"nbs").glob("[!._]*.ipynb"))
+CHAPTERS = [f for f in NOTEBOOKS if adapter.room(f)[0]]
+SITE = Site("https://github.com/OWNER/rlhf-nb", "https://OWNER.github.io/rlhf-nb",
+            {"kl": ("10", "10_kl.ipynb"), "ppo": ("11", "11_ppo.ipynb")},
+            frozenset({"kl.kl_k1", "kl.Price", "ppo.gae"}))
+
+def real_site():
+    "As in a build, but with names read from the package."
+    rooms = {name: (number, f.name) for f in CHAPTERS for number, name in [adapter.room(f)]
+             if (ROOT/"rlhf_nb"/f"{name}.py").is_file()}
+    return replace(SITE, rooms=rooms, names=frozenset(
+        f"{room}.{n}" for room in rooms for n in import_module(f"rlhf_nb.{room}").__all__))
+
+# ---- names and order
+
+@pytest.mark.parametrize("file, want", [("10_kl.ipynb", ("10", "kl")), ("nbs/06b_data.ipynb", ("06b", "data")),
+                                        ("16_self_reward.ipynb", ("16", "self_reward")), ("index.ipynb", ("", "index"))])
+def test_room(file, want): assert adapter.room(file) == want
+
+@pytest.mark.parametrize("number, want", [("00", "Ground"), ("06b", "Ground"), ("07", "Methods"), ("16b", "Methods"),
+                                          ("19", "Tools"), ("22", "Tools")])
+def test_group(number, want): assert adapter.group(number) == want
+
+# ---- before nbdev
+
+def notebook():
+    return new_notebook(cells=[
+        new_markdown_cell("# How far?\n\n> Measure it,\n> and pay.\n\n**You need** nothing."),
+        new_code_cell("#| default_exp kl\n#| export\nimport math"),
+        new_code_cell("#| hide\nimport os; os.chdir('/')"),
+        new_code_cell("#| export\ndef kl_k1(x): return x"),
+        new_code_cell("def mine(x):\n    ### BEGIN SOLUTION\n    return x + 1\n    ### END SOLUTION"),
+        new_code_cell("check(mine, exercises.mine)")])
+
+def test_staged_shows_exports_hides_solutions_and_runs_nothing_else():
+    nb = adapter.staged(notebook())
+    source = [c.source for c in nb.cells]
+    assert source[:2] == ["# How far?\n\n> Measure it, and pay.", "**You need** nothing."]
+    assert "#| exports\ndef kl_k1" in source[4] and "#| eval" not in source[4]
+    assert source[2].startswith("#| default_exp") and "#| exports" in source[2]
+    assert source[3].startswith("#| eval: false\n#| hide")
+    assert "NotImplementedError" in source[5] and "x + 1" not in source[5]
+    assert source[6].startswith("#| eval: false") and "x + 1" in source[7] and "<details>" in source[7]
+
+def test_a_notebook_that_is_being_written_is_waited_for(tmp_path):
+    file = tmp_path/"10_kl.ipynb"
+    whole = nbformat.writes(notebook())
+    file.write_text(whole[:200])
+    with pytest.raises(Fault, match="10_kl.ipynb is not a whole notebook"): adapter.read(file, tries=1)
+    threading.Timer(.3, lambda: file.write_text(whole)).start()
+    assert len(adapter.read(file).cells) == 6
+
+# ---- after nbdev
+
+def test_split_directives():
+    assert adapter.split_directives("#| echo: false\n#|exports\nx = 1\n#| not at the top") == (
+        {"echo": "false", "exports": "true"}, "x = 1\n#| not at the top")
+
+@pytest.mark.parametrize("text, line", [
+    ("fine\n\n::: {.callout-note}", 3), ("#| echo: false", 1), ("a\n{{< video x >}}", 2),
+    ("## Title {#here}", 1), ("[a](b){target=\"_blank\"}", 1), ("```\ncode\n```\n:::", 4)])
+def test_left_overs_are_refused_with_their_line(text, line):
+    with pytest.raises(Fault, match=f"page, line {line}:"): adapter.refuse_left_overs(text, "page")
+
+@pytest.mark.parametrize("text", ["```python\n#| export\n:::\n```", "say `:::` and `{{`", "~~~\n{{\n~~~",
+                                  "$\\frac{{a}}{b}$ and $$x_{{i}}$$", "````\n```\n#| a\n```\n````"])
+def test_code_and_formulas_are_left_alone(text): adapter.refuse_left_overs(text, "page")
+
+@pytest.mark.parametrize("text, want", [
+    ("[`kl_k1`](https://OWNER.github.io/rlhf-nb/kl.html#kl_k1)", "[`kl_k1`](#api-kl-kl_k1)"),
+    ("[`Price`](https://OWNER.github.io/rlhf-nb/kl.html#price)", "`Price`"),
+    ("[`Price`](https://OWNER.github.io/rlhf-nb/kl.html#Price)", "[`Price`](#api-kl-p^rice)"),
+    ("[`gone`](https://OWNER.github.io/rlhf-nb/kl.html#gone)", "`gone`"),
+    ("[`patch`](https://fastcore.fast.ai/basics.html#patch)", "`patch`"),
+    ("[`mine`](https://example.org/own)", "[`mine`](https://example.org/own)"),
+    ("[words](https://OWNER.github.io/rlhf-nb/kl.html)", "[words](https://OWNER.github.io/rlhf-nb/kl.html)")])
+def test_links_of_names(text, want):
+    assert adapter.link_names(text, SITE, written="https://example.org/own") == want
+
+def test_links_of_chapters():
+    text = "[a](10_kl.ipynb) [b](../nbs/11_ppo.ipynb#x) [c](index.ipynb) [d](https://e.org/10_kl.ipynb)"
+    assert adapter.link_chapters(text, SITE, "p") == (
+        "[a](kl.ipynb) [b](ppo.ipynb#x) [c](index.ipynb) [d](https://e.org/10_kl.ipynb)")
+    with pytest.raises(Fault, match="p, line 2: there is no chapter 99_gone"):
+        adapter.link_chapters("\n[a](99_gone.ipynb)", SITE, "p")
+
+SHOWN = ('---\n\n[source](https://github.com/OWNER/rlhf-nb/blob/main/rlhf_nb/kl.py#L17){target="_blank" '
+         'style="float:right"}\n\n### kl_k1\n\n```python\ndef kl_k1(\n    x:torch.Tensor, # (b t)\n)->float\n```\n\n*Far.*')
+
+def processed():
+    "What nbdev leaves of a chapter."
+    cell = lambda kind, source, id, **more: dict(cell_type=kind, source=source, id=id, metadata={}, **more)
+    picture = dict(output_type="execute_result", execution_count=3, metadata={},
+                   data={"image/png": "aGk=", "text/plain": "<Figure>"})
+    shown = dict(output_type="execute_result", metadata={}, data={"text/markdown": SHOWN})
+    return dict(metadata=dict(widgets={"state": {}}), nbformat=4, nbformat_minor=5, cells=[
+        cell("raw", "---\ntitle: How far?\ndescription: Measure it.\noutput-file: kl.html\n---", "r"),
+        cell("markdown", "<!-- WARNING: THIS FILE WAS AUTOGENERATED! DO NOT EDIT! -->", "w"),
+        cell("markdown", "## A distance\n\nsee [ppo](11_ppo.ipynb)", "m"),
+        cell("code", "#| echo: false\n#| output: asis\nshow_doc(kl_k1)", "s", outputs=[shown]),
+        cell("code", "#| code-fold: show\n#| exports: true\ndef kl_k1(x): return x", "e", outputs=[]),
+        cell("code", "#| eval: false\nkl_k1(1)", "c", outputs=[picture])])
+
+def test_a_chapter():
+    made = adapter.chapter(processed(), SITE, "10_kl.ipynb", "")
+    nbformat.validate(nbformat.from_dict(made))
+    text = json.dumps(made)
+    head = made["cells"][0]["source"]
+    assert head.startswith("# 10 · How far?") and "Measure it." in head
+    assert "colab.research.google.com/github/OWNER/rlhf-nb/blob/main/nbs/10_kl.ipynb" in head
+    assert "#|" not in text and "show_doc" not in text and "widgets" not in text and "AUTOGENERATED" not in text
+    assert "](ppo.ipynb)" in text and text.count("# 10 ") == 1
+    label, exported, drawn = made["cells"][2:]
+    assert label["source"] == "(built-kl-kl_k1)=" and exported["metadata"]["tags"] == ["exported"]
+    assert drawn["metadata"]["mystnb"]["image"]["alt"] == "Figure: A distance" and not drawn["metadata"]["tags"]
+    assert list(drawn["outputs"][0]["data"]) == ["image/png"]
+
+def test_a_chapter_without_a_title_is_refused():
+    nb = processed()
+    del nb["cells"][0]
+    with pytest.raises(Fault, match="10_kl.ipynb: no title"): adapter.chapter(nb, SITE, "10_kl.ipynb", "")
+
+def test_a_fault_in_a_chapter_names_its_cell():
+    nb = processed()
+    nb["cells"][2]["source"] += "\n\n::: {.note}"
+    with pytest.raises(Fault, match="10_kl.ipynb, cell m, line 5"): adapter.chapter(nb, SITE, "10_kl.ipynb", "")
+
+def test_the_reference_of_a_room():
+    [entry] = adapter.shown(processed())
+    assert (entry.name, entry.source[-5:]) == ("kl_k1", "y#L17")
+    text = adapter.reference([entry], ["LIMIT"], SITE, "kl", "Measure it.")
+    for part in ("# rlhf_nb.kl", "(api-kl-kl_k1)=\n## `kl_k1`", "[source](https://github.com", "#built-kl-kl_k1",
+                 "x:Tensor, # (b t)", "*Far.*", "`LIMIT`", "[chapter 10](../kl.ipynb)"): assert part in text, part
+    assert "{target" not in text and "---" not in text
+
+# ---- pages of docs/
+
+def test_names_and_tests_on_a_page_are_links_or_faults(tmp_path):
+    (tmp_path/"test_kl.py").write_text("import x\n\ndef test_it(): pass\n")
+    made = adapter.page("`kl.kl_k1` and `tests/test_kl.py::test_it`, `kl`", SITE, "p", tmp_path)
+    assert "[`kl.kl_k1`](#api-kl-kl_k1)" in made and "tests/test_kl.py#L3" in made and made.endswith("`kl`")
+    for text, said in (("\n`kl.gone`", "line 2: the package has no kl.gone"),
+                       ("`tests/test_no.py::test_it`", "there is no tests/test_no.py"),
+                       ("`tests/test_kl.py::test_no`", "tests/test_kl.py has no test_no")):
+        with pytest.raises(Fault, match=said): adapter.page(text, SITE, "p", tmp_path)
+
+TABLE = "| paper | what | in code |\n|---|---|---|\n| Chen et al. 2016, [1604.06174](u), eq. 4.7 | x | `kl.kl_k1` |"
+
+def test_papers_gain_their_chapter():
+    made = adapter.papers(TABLE, SITE, "p", {"kl": "Chen said in 1604.06174, Eq. 4.7"})
+    assert made.splitlines()[0].endswith("| chapter |") and made.endswith("[10](../nbs/10_kl.ipynb) |")
+
+@pytest.mark.parametrize("written, word", [("1604.06174, eq. 4.7", "Chen"), ("Chen, eq. 4.7", "1604.06174"),
+                                           ("Chen 1604.06174 eq. 4", "eq. 4.7"), ("Chen 1604.06174 eq. 4.71", "eq. 4.7")])
+def test_a_paper_its_chapter_does_not_name_is_a_fault(written, word):
+    with pytest.raises(Fault, match=f"line 3: chapter 10_kl.ipynb does not say '{re.escape(word)}'"):
+        adapter.papers(TABLE, SITE, "p", {"kl": written})
+
+def read(name): return (ROOT/"docs"/f"{name}.md").read_text("utf-8")
+
+def test_the_real_pages_name_only_what_is_there():
+    site = real_site()
+    written = {room: (ROOT/"nbs"/file).read_text("utf-8") for room, (_, file) in site.rooms.items()}
+    for name in make_site.PAGES:
+        text = adapter.papers(read(name), site, name, written) if name == "papers" else read(name)
+        adapter.page(text, site, f"docs/{name}.md", ROOT/"tests")
+    assert len(re.findall(r"`tests/\w+\.py::\w+`", read("checked"))) >= 40
+    terms = re.findall(r"^(?!:|#|\s)(.+)\n: .+\]\(\.\./nbs/[\w]+\.ipynb\)$", read("glossary"), re.M)
+    assert len(terms) >= 60 and len(terms) == len(re.findall("^: ", read("glossary"), re.M))
+
+def test_every_paper_and_equation_that_a_chapter_cites_is_in_the_index():
+    listed = read("papers")
+    for file in CHAPTERS:
+        text = file.read_text("utf-8")
+        for number in set(re.findall(r"arxiv\.org/abs/(\d{4}\.\d{5})", text)):
+            assert number in listed, f"{file.name} cites arXiv {number}: add it to docs/papers.md"
+    for file in (ROOT/"rlhf_nb").glob("*.py"):
+        for author, year, eq in re.findall(r"\((\w+) (?:et al\. )?(\d{4}), (eq\. [\d.]*\d)\)", file.read_text("utf-8")):
+            assert re.search(rf"\| {author}.*{year}.*{eq} .*`{file.stem}\.", listed), f"{file.name}: {author} {eq}"
+
+# ---- audit
+
+GOOD = ('<!doctype html><html><head><link rel="stylesheet" href="a.css"></head><body><h1 id="top1">t</h1>'
+        '<a href="#top1">x</a><a href="https://example.org">out</a><img src="p.png" alt="p">'
+        '<pre>:::\n#| export {{</pre><math><mi>x</mi></math></body></html>')
+
+def faults_of(tmp_path, body, css=""):
+    (tmp_path/"a.css").write_text(css)
+    (tmp_path/"p.png").write_bytes(b"x")
+    (tmp_path/"other.html").write_text(GOOD)
+    (tmp_path/"page.html").write_text(GOOD.replace("</body>", f"\n{body}</body>"))
+    return audit.audit(tmp_path)
+
+def test_a_good_site_has_no_faults(tmp_path):
+    ok = '<a href="other.html#top1">y</a><a href="mailto:a@b">m</a><img src="data:image/png;base64,x" alt="d">'
+    assert faults_of(tmp_path, ok, "b { background: url(p.png) } c { background: url(data:x) }") == ([], [])
+
+@pytest.mark.parametrize("body, said", [
+    ('<a href="gone.html">x</a>', "a link leads nowhere: gone.html"), ('<a href="other.html#no">x</a>', "no such place"),
+    ('<a href="#no">x</a>', "no such place"), ('<img src="gone.png" alt="x">', "a file leads nowhere: gone.png"),
+    ('<img src="p.png">', "without alt"), ("<p>::: {.note}</p>", "not translated: '::: {.note}"),
+    ("<p>\n#| echo: false</p>", "not translated"), ("<p>a {{< b >}}</p>", "not translated"),
+    ("<p>$$x$$</p>", "not translated"), ("<p>[a](b.html)</p>", "not translated"),
+    ("<math><mi>\\foo</mi></math>", "TeX in MathML")])
+def test_faults_are_found_with_page_and_line(tmp_path, body, said):
+    faults, outside = faults_of(tmp_path, body)
+    assert len(faults) == 1 and not outside, faults
+    assert re.match(r"page\.html, line [23]: ", faults[0]) and said in faults[0]
+
+@pytest.mark.parametrize("body, css", [
+    ('<script src="https://cdn.example.org/a.js"></script>', ""), ('<img src="//e.org/a.png" alt="a">', ""),
+    ('<link rel="stylesheet" href="https://e.org/a.css">', ""), ('<img alt="a" srcset="https://e.org/a.png 2x">', ""),
+    ('<div style="background:url(https://e.org/b.png)">x</div>', ""), ("<style>@import 'https://e.org/c.css';</style>", ""),
+    ('<iframe srcdoc="&lt;img alt=a src=https://e.org/x.png&gt;"></iframe>', ""),
+    ('<svg><image href="http://e.org/i.png"/></svg>', ""), ('<link rel="preconnect" href="https://fonts.e.org">', ""),
+    ("", "@import 'https://e.org/c.css';"), ("", "\n@font-face { src: url(https://e.org/f.woff) }")])
+def test_whatever_leaves_the_machine_is_counted(tmp_path, body, css):
+    faults, outside = faults_of(tmp_path, body, css)
+    assert not faults and outside and all(", line " in o for o in outside), (faults, outside)
+
+def test_a_warning_of_sphinx_is_told_in_the_authors_words(tmp_path):
+    (tmp_path/"kl.ipynb").write_text(json.dumps(dict(cells=[dict(id="head"), dict(id="the_text")])))
+    said = make_site.in_source(f"{tmp_path}/kl.ipynb:20003: WARNING: no such thing", tmp_path)
+    assert said == "kl.ipynb, cell the_text, line 3: WARNING: no such thing"
+    assert make_site.in_source(f"{tmp_path}/api/kl.md:7: WARNING: x", tmp_path) == "api/kl.md:7: WARNING: x"
+
+# ---- Quarto and Actions, which cannot run here
+
+def test_quarto_lists_every_chapter_in_order():
+    quarto = yaml.safe_load((ROOT/"nbs/_quarto.yml").read_text("utf-8"))
+    html = quarto["format"]["html"]
+    assert html["html-math-method"] == "mathml" and set(html["theme"]) == {"light", "dark"}
+    assert "nbdev.yml" in quarto["metadata-files"] and quarto["website"]["navbar"]["search"] is True
+    listed = []
+    for part in quarto["website"]["sidebar"]["contents"]:
+        listed += part["contents"] if isinstance(part, dict) else [part]
+    assert listed == ["index.ipynb", *(f.name for f in CHAPTERS)], "nbs/_quarto.yml: chapters in order"
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=[f.stem for f in NOTEBOOKS])
+def test_a_chapter_is_written_for_jupyter_not_for_one_site(file):
+    for cell in nbformat.read(file, 4).cells:
+        if cell.cell_type != "markdown": continue
+        bad = re.search(r"^(```+|~~~+)\{(?!python)|^\([\w-]+\)=$|^:::|\{(doc|ref|term|math|download)\}`|\{\{<",
+                        cell.source, re.M)
+        assert not bad, f"{file.name}, cell {cell.id}: {bad[0]!r} means nothing to Jupyter"
+
+def test_the_workflow_is_pinned_and_publishes_what_make_docs_makes():
+    text = (ROOT/".github/workflows/docs.yml").read_text("utf-8")
+    flow = yaml.safe_load(text)
+    uses = re.findall(r"uses: (\S+)", text)
+    assert uses and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", u) for u in uses), uses
+    for word in ("make docs", "actions/upload-pages-artifact@", "actions/deploy-pages@", "path: _docs"): assert word in text
+    assert flow["permissions"] == {"contents": "read"}
+    assert flow["jobs"]["deploy"]["permissions"] == {"pages": "write", "id-token": "write"}
+
+@pytest.mark.slow
+def test_nbdev_processes_every_notebook_as_quarto_would_get_it(tmp_path):
+    import shutil
+    shutil.copytree(ROOT/"nbs", tmp_path/"nbs")
+    shutil.copy(ROOT/"pyproject.toml", tmp_path)
+    code = ("from nbdev.serve import proc_nbs\n"
+            f"if __name__ == '__main__': proc_nbs({str(tmp_path/'nbs')!r}, n_workers=1, force=True)")
+    (tmp_path/"go.py").write_text(code)
+    done = subprocess.run([sys.executable, "-W", "ignore", tmp_path/"go.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-1500:]
+    made = {f.name for f in (tmp_path/"_proc").glob("*.ipynb")}
+    assert made == {f.name for f in NOTEBOOKS} and (tmp_path/"_proc/_quarto.yml").is_file()
+    for f in NOTEBOOKS:     # nbdev reads title and sentence from the first cell and drops what else it holds
+        first = nbformat.read(f, 4).cells[0].source
+        assert re.fullmatch(r"# .+\n\n> .+", first), f"{f.name}: the first cell holds title and one sentence alone"
+
+# ---- the site as built
+
+@pytest.mark.slow
+def test_the_built_site(built):
+    site, said = built
+    assert audit.audit(site) == ([], []) and "requests to other machines: 0" in said
+    index = (site/"index.html").read_text("utf-8")
+    for caption in ("Ground", "Methods", "Tools", "Reference"): assert f"<span class=\"caption-text\">{caption}<" in index
+    order = [index.index(f'href="{adapter.room(f)[1]}.html"') for f in CHAPTERS]
+    assert order == sorted(order), "chapters in the order of their numbers"
+    for file in CHAPTERS:
+        number, name = adapter.room(file)
+        page, nb = (site/f"{name}.html").read_text("utf-8"), nbformat.read(file, 4)
+        title = re.match("# (.+)", nb.cells[0].source)[1]
+        assert page.count("<h1>") == 1 and f"{number} · " in page and "colab.research.google.com" in page, name
+        pictures = sum("image/png" in o.get("data", {}) for c in nb.cells for o in c.get("outputs", []))
+        solutions = sum(c.source.count("### BEGIN SOLUTION") > 0 and c.source.startswith("def ") for c in nb.cells)
+        assert page.count("<img alt=\"Figure") >= pictures, f"{name}: a figure is missing"
+        assert page.count("<summary>Solution</summary>") == solutions and "### BEGIN" not in page, name
+        assert (site/"api"/f"{name}.html").is_file() and list(site.glob(f"_downloads/*/{file.name}"))
+        assert title.split()[0] in page
+    kl = (site/"kl.html").read_text("utf-8")
+    assert kl.count("<math") > 20 and "MathJax" not in kl and "jsdelivr" not in kl
+    reference = (site/"api/kl.html").read_text("utf-8")
+    assert 'id="api-kl-kl-k1"' in reference and re.search(r"blob/main/rlhf_nb/kl\.py#L\d+", reference)
+    assert 'role="group" aria-label="token ledger"' in (site/"widgets.html").read_text("utf-8")
+    words = (site/"searchindex.js").read_text("utf-8")
+    assert "whiten" in words and "kl_k1" in words
+    assert not list(site.rglob("*.js.map")) and sum(f.stat().st_size for f in site.rglob("*")) < 60e6
+
+@pytest.mark.slow
+def test_a_fault_in_a_chapter_stops_the_build(built, tmp_path):
+    "A link to a page that is not there, through Sphinx, to the cell."
+    pages = tmp_path/"pages"
+    (pages/"_static").mkdir(parents=True)
+    (pages/"conf.py").write_text((ROOT/"docs/conf.py").read_text().replace('"_static/mark.svg"', "None")
+                                 .replace('["site.css"]', "[]"))
+    nb = new_notebook(cells=[new_markdown_cell("# A", id="one"), new_markdown_cell("b\n\n[c](gone.md)", id="two")])
+    nbformat.write(nb, pages/"index.ipynb")
+    with pytest.raises(Fault, match=r"index.ipynb, cell two, line \d+: WARNING.*gone\.md"):
+        make_site.sphinx(pages, tmp_path/"out")
