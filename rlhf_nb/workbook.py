@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 import rlhf_nb
+from .checks import *   # SHIM
 from .checks import (
     MEMORY, PROGRESS, check_notebook, instructors_copy, learners_copy, remember)
-from .checks import *   # SHIM
 
 # %% ../nbs/20_workbook.ipynb #refuses
 def refuses(

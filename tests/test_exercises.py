@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat, pytest
 
 from rlhf_nb.checks import (
-    CHECK, Exercise, SOLUTION, check_notebook, emptied, learners_copy, needed, observe, verdict)
+    CHECK, Exercise, check_notebook, emptied, instructors_copy, learners_copy, observe, verdict)
 from rlhf_nb.checks import _same
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,3 +95,11 @@ def test_at_least_nine_in_ten_are_named_rightly(capsys):
             rows = [t for t in TRIED if t[0] == room]
             if rows: print(f"  {room:14}{len(rows):4}{sum(t[3] for t in rows):4} named")
     assert refused == len(TRIED) and named >= .9 * len(TRIED)
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=[f.stem for f in NOTEBOOKS])
+def test_nbgrader_finds_marks_only_in_answers(file):
+    "It takes out whatever stands between them, in any cell, and refuses one without its mate."
+    for cell in instructors_copy(nbformat.read(file, 4)).cells:
+        answer = cell.metadata.get("nbgrader", {}).get("solution", False)
+        found = [cell.source.count(f"{word} SOLUTION") for word in ("BEGIN", "END")]
+        assert (found[0] == found[1] > 0) if answer else found == [0, 0], cell.source[:200]
