@@ -14,8 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 import torch
-from ipywidgets import (
-    Button, FloatSlider, HBox, IntSlider, Layout, Text, Textarea, ToggleButtons, VBox)
+from ipywidgets import Button, HBox, Layout, Text, Textarea, ToggleButtons, VBox
 from ipywidgets import HTML as Page
 from torch import Generator, Tensor
 from .judge import RewardPrompt, agreement, read_votes, score_pattern
@@ -23,7 +22,7 @@ from .kl import exact_kl, kl_k1, kl_k2, kl_k3
 from .sampling import Sampling, filter_logits
 from .tokens import Seqs, last_token
 from .widgets import (
-    BLUE, GREY, ORANGE, brief, safe, signed, svg_text, table, tint)
+    BLUE, GREY, ORANGE, brief, knob, safe, signed, svg_text, table, tint)
 
 # %% ../nbs/19b_inspectors.ipynb #Reading
 @dataclass(frozen=True)
@@ -271,16 +270,15 @@ def show_kl(
     liking:Tensor, # (v)
 )->VBox:
     "Move mu, temperature and the size of a batch."
-    knobs = [FloatSlider(1.5, min=-4, max=4, step=.25, description="mu"),
-             FloatSlider(.8, min=.3, max=3, step=.1, description="temperature"),
-             IntSlider(16, min=1, max=64, description="batch")]
+    knobs = [knob("mu", (1.5, -4., 4., .25)), knob("temperature", (.8, .3, 3., .1)),
+             knob("batch", (16, 1, 64, 1))]
     page = Page()
     def draw(_):
-        mu, temperature, n = (knob.value for knob in knobs)
+        mu, temperature, n = (control.value for control in knobs)
         gen = Generator().manual_seed(0)
         page.value = kl_page(kl_samples(logits, liking, (mu, temperature), n, gen),
                              kl_arrows(logits, liking, mu, temperature))
-    for knob in knobs: knob.observe(draw, "value")
+    for control in knobs: control.observe(draw, "value")
     draw(None)
     return VBox([HBox(knobs, layout=Layout(flex_flow="row wrap")), page])
 
@@ -336,7 +334,7 @@ def show_judge(
     template = Textarea(prompt.template, description="Template", rows=4,
                         layout=Layout(width="95%"))
     pattern = Text(prompt.read, description="Pattern")
-    n, page, trouble = IntSlider(3, 1, 8, description="n"), Page(), Page()
+    n, page, trouble = knob("replies", (3, 1, 8, 1)), Page(), Page()
     button = Button(description="Ask", tooltip="Ask the judge")
     heard = []
     def act(new):
@@ -394,12 +392,11 @@ def show_next(
 )->VBox:
     "Write a beginning, move temperature, top-k and top-p."
     so_far = Text("", description="So far", continuous_update=False)
-    knobs = [FloatSlider(1., min=0., max=2., step=.1, description="temperature"),
-             IntSlider(0, min=0, max=20, description="top-k"),
-             FloatSlider(1., min=.05, max=1., step=.05, description="top-p")]
+    knobs = [knob("temperature", (1., 0., 2., .1)), knob("top-k", (0, 0, 20, 1)),
+             knob("top-p", (1., .05, 1., .05))]
     page = Page()
     def draw(_):
-        t, k, p = (knob.value for knob in knobs)
+        t, k, p = (control.value for control in knobs)
         page.value = next_page(words, logits_of(so_far.value), Sampling(
             temperature=t, top_k=k, top_p=p))
     for control in (so_far, *knobs): control.observe(draw, "value")

@@ -10,7 +10,7 @@ __all__ = ['ORANGE', 'BLUE', 'GREY', 'STYLE', 'safe', 'tint', 'signed', 'number'
            'write_labels', 'label', 'undo', 'desk_page', 'show_desk', 'thinned', 'scale', 'svg_text', 'brief', 'curve',
            'panel', 'panel_words', 'Board', 'shortened', 'curves_of', 'board_page', 'board_table', 'draw', 'gpu_memory',
            'pace', 'Stopped', 'obey', 'watch_on', 'run_behind', 'show_board', 'Trials', 'attempt', 'trials_page',
-           'show_trials']
+           'knob', 'show_trials']
 
 # %% ../nbs/19_widgets.ipynb #widgets_look_while_it_happen
 import hashlib
@@ -337,7 +337,8 @@ def show_desk(desk:Desk)->VBox:
     buttons = [Button(description=text, tooltip=text) for text in names.values()]
     for button, what in zip(buttons, names):
         button.on_click(lambda _, what=what: act(what))
-    arrows = IntSlider(0, -1, 1, description="← better →", readout=False)
+    arrows = IntSlider(0, -1, 1, description="← better →", readout=False,
+                       tooltip="left arrow: left is better; right arrow: right")
     def moved(change):
         if change.new: act("left" if change.new < 0 else "right")
         arrows.value = 0
@@ -640,6 +641,18 @@ def trials_page(
     return ('<div style="display:flex;flex-wrap:wrap;gap:6px">' + panels + "</div>"
             + shown.replace("<details>", "<details open>"))
 
+# %% ../nbs/19_widgets.ipynb #knob
+def knob(
+    name:str,
+    span:tuple,     # where it begins, lowest, highest, step; whole numbers stay whole
+    live:bool=True, # also on the way, not only where it comes to rest
+):
+    "A slider whose whole name can be read; arrow keys move it by a step."
+    at, low, high, step = span
+    return (IntSlider if isinstance(step, int) else FloatSlider)(
+        value=at, min=low, max=high, step=step, description=name, tooltip=name,
+        continuous_update=live, style=dict(description_width="initial"))
+
 # %% ../nbs/19_widgets.ipynb #show_trials
 def show_trials(
     trials:Trials,
@@ -647,9 +660,7 @@ def show_trials(
 )->VBox:
     "Move a slider: the experiment runs in the background and is laid over the others."
     page, wishes, busy = Page(trials_page(trials)), [], threading.Lock()
-    controls = {k: FloatSlider(at, min=low, max=high, step=step, description=k,
-                               continuous_update=False)
-                for k, (at, low, high, step) in sliders.items()}
+    controls = {k: knob(k, span, live=False) for k, span in sliders.items()}
     def show(): page.value = trials_page(trials)
     def work():
         with busy:
