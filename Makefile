@@ -36,8 +36,8 @@ $(EXTRAS): $(READY)
 	  $$(sed -n 's/^$(@F)_requirements = //p' settings.ini)
 	@touch $@
 
-lab: $(READY) ## open your copy of the workbook in JupyterLab (DIR=rlhf-workbook; DIR=nbs edits the source)
-	$(BIN)/rlhf-nb lab $(DIR)
+lab: $(READY) ## open your copy of the workbook, with exercises, in JupyterLab (DIR=rlhf-workbook; DIR=nbs edits the source)
+	$(BIN)/rlhf-nb lab --exercises $(DIR)
 
 run: $(READY) ## run every chapter without a browser, write a report (OUT=runs/workbook)
 	$(BIN)/rlhf-nb run --out $(OUT)

@@ -245,7 +245,7 @@ def bars(
         ax.bar_label(bar, [f"{v:.3g}" for v in vs], padding=3, fontsize=7.5)
     ax.set_yticks(range(n), labels, parse_math=False)
     ax.invert_yaxis()
-    ax.margins(x=.12)
+    ax.margins(x=.12 if min(ax.get_xlim()) >= 0 else .25)   # room for the numbers
     ax.tick_params(axis="y", length=0)
     ax.set(xlabel=xlabel)
     _legend(ax, list(values))
