@@ -204,6 +204,21 @@ def test_label_five_pairs_pause_a_run_reload_and_reattach(page, lab, folder):
     button(page, "Stop").press("Enter")
     page.wait_for_function("() => document.body.innerText.includes('stopped')")
 
+@pytest.mark.parametrize("chapter", ["19_widgets", "19b_inspectors"])
+def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
+    open_notebook(page, lab, f"{chapter}.ipynb")
+    run_all(page)
+    views = page.locator(".jupyter-widgets")
+    assert views.count() > 4 and page.locator("text=Loading widget").count() == 0
+    assert page.locator("text=Error displaying widget").count() == 0
+    page.evaluate("() => { window.jupyterapp.commands.execute('apputils:change-theme',"
+                  " {theme: 'JupyterLab Dark'}); return true }")
+    page.wait_for_timeout(1500)
+    for i in range(0, min(views.count(), 40), 8):
+        show(page, views.nth(i), f"lab-{chapter}-dark-{i}")
+    stop = page.get_by_role("button", name="Stop", exact=True)
+    if stop.count(): stop.last.press("Enter")              # the run behind the chapter's board
+
 LAST = "Number([...document.querySelectorAll('svg[role=img]')].pop()?.querySelector('text:last-of-type')?.textContent)"
 def last_iteration(page): return page.evaluate(f"() => {LAST}")
 def button(page, name): return page.get_by_role("button", name=name, exact=True).last
