@@ -77,8 +77,8 @@ def reading_page(
         frame = "3px solid currentColor" if here else "1px solid transparent"
         boxes += (f'<span style="display:inline-block;text-align:center;border:{frame};'
                   f'background:{tint(score, most)};white-space:pre;padding:1px 3px">'
-                  f'{safe(token)}<br><small>{signed(score)}{" ◀ read" * here}'
-                  '</small></span>')
+                  f'{safe(token)}<small style="display:block">{signed(score)}'
+                  f'{" ◀ read" * here}</small></span>')
     score, off = x.scores[x.pooled], x.last_column
     met = "".join(f'<span style="margin-right:1em">{"✓" if on else "✗"} {safe(k)}: '
                   f'{"yes" if on else "no"}</span>' for k, on in marks.items())
@@ -218,7 +218,8 @@ def kl_page(
     rows = [[k, sum(x) / len(x), *arrows[k]] for k, x in samples.items()]
     words = "; ".join(f"{k} mean {mean:.3f}" for k, mean, *_ in rows[:-1])
     return (f'<svg role="img" aria-label="true KL {true:.3f}; {words}" width="680" '
-            f'height="250">{drawn}{arrow_plot(arrows)}</svg>'
+            f'viewBox="0 0 680 250" style="max-width:100%">{drawn}'
+            f'{arrow_plot(arrows)}</svg>'
             + table(["", "mean", "slope along mu", "slope along log T"], rows))
 
 # %% ../nbs/19b_inspectors.ipynb #kl_row
@@ -366,7 +367,8 @@ def next_page(
     line = (f"{kept} of {len(raw)} tokens can be drawn; {max(rest, 0):.1%} on those "
             f"not shown; entropy {nats:.2f} nats")
     return (f'<svg role="img" aria-label="next token: {line}" width="680" '
-            f'height="{20 * n + 34}">' + svg_text(120, 14, line, 'font-weight="bold"')
+            f'viewBox="0 0 680 {20 * n + 34}" style="max-width:100%">'
+            + svg_text(120, 14, line, 'font-weight="bold"')
             + bars + "</svg>" + table(["token", "chance", "drawn with"], rows))
 
 # %% ../nbs/19b_inspectors.ipynb #next_bar

@@ -488,7 +488,8 @@ def board_page(
     texts = "".join(f'<div style="{line}" title="{safe(t)}">{safe(t) or "&nbsp;"}</div>'
                     for t in said)
     state = f"{board.state}, {len(board.rows)} iterations. {board.note}"
-    return ('<div style="display:flex;flex-wrap:wrap;gap:6px">' + panels + "</div>"
+    return ('<div role="group" aria-label="panels of the run" '
+            f'style="display:flex;flex-wrap:wrap;gap:6px">{panels}</div>'
             f'<div style="font:13px/1.5 sans-serif">{texts}'
             f'<b style="{line};display:block">{safe(state)}</b></div>')
 
@@ -638,7 +639,8 @@ def trials_page(
     lines = [line(mark, name, rows) for mark, (name, rows) in zip(marks, done.items())]
     lines += [["", "", *("" for _ in trials.names)]] * (most - len(lines))
     shown = table(["setting", "iterations", *trials.names], lines)
-    return ('<div style="display:flex;flex-wrap:wrap;gap:6px">' + panels + "</div>"
+    return ('<div role="group" aria-label="panels of the trials" '
+            f'style="display:flex;flex-wrap:wrap;gap:6px">{panels}</div>'
             + shown.replace("<details>", "<details open>"))
 
 # %% ../nbs/19_widgets.ipynb #knob

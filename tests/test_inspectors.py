@@ -100,10 +100,10 @@ def test_kl_page_of_every_setting():
         page = kl_page(kl_samples(z, s, (mu, t), n, GEN()), kl_arrows(z, s, mu, t))
         check_page(page)
         assert "nan" not in page and page.count("<rect") == 72
-        heights.add(re.search(r'height="(\d+)">', page)[1])
+        heights.add(re.search(r'viewBox="([^"]*)"', page)[1])
         xs = [float(x) for x in re.findall(r'<path d="M([\d.]+) [\d.]+V', page)]
         assert all(90 <= x <= 390 for x in xs) and len(xs) == 3          # the true KL, always seen
-    assert heights == {"250"} and "<td>true</td>" in plain(page)
+    assert heights == {"0 0 680 250"} and "<td>true</td>" in plain(page)
     assert histogram([0., 1., .5], 0., 1., 4) == [1, 0, 1, 1]
 
 def test_kl_knobs():
@@ -168,7 +168,7 @@ def test_next_page_says_what_is_drawn(how):
     page = next_page(words, logits, how)
     drawn = filter_logits(logits[None], how)[0].exp()
     check_page(page)
-    assert f"{int((drawn > 0).sum())} of 30 tokens can be drawn" in page and 'height="274"' in page
+    assert f"{int((drawn > 0).sum())} of 30 tokens can be drawn" in page and 'viewBox="0 0 680 274"' in page
     order = logits.float().topk(12).indices.tolist()
     assert re.findall(r">(w\d+)</text>", page) == [f"w{i}" for i in order]
     for i in order:
