@@ -23,7 +23,7 @@ html_theme_options = dict(
                          "color-brand-visited": "#1c6597"},
     dark_css_variables={"color-brand-primary": "#f0a04b", "color-brand-content": "#79b8e8",
                         "color-brand-visited": "#79b8e8"})
-pygments_style, pygments_dark_style = "github-light", "github-dark"
+pygments_style, pygments_dark_style = "a11y-high-contrast-light", "github-dark"
 
 def inline(translator, node):
     translator.body.append(convert(node.astext()))
