@@ -12,6 +12,7 @@ __all__ = ['FORMS', 'refuses', 'check', 'notebooks', 'chapters', 'find_chapters'
 # %% ../nbs/20_workbook.ipynb #the_workbook_itself
 import argparse, hashlib, html, json, os, re, shutil, sys, time
 from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -388,12 +389,13 @@ def check_chapters(
 )->dict: # chapter -> exercise -> verdict
     "Check every answer, and write the verdicts down beside the notebooks."
     from tqdm import tqdm
-    said, bar = {}, tqdm(files, unit="chapter", disable=None, leave=False)
-    for file in bar:
-        bar.set_description(file.stem)
-        verdicts = check_notebook(file)
-        for name, verdict in verdicts.items(): remember(file.parent, name, verdict)
-        if verdicts: said[file.stem] = verdicts
+    said = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:      # each is a process of its own
+        found = tqdm(pool.map(check_notebook, files), total=len(files), unit="chapter",
+                     disable=None, leave=False)
+        for file, verdicts in zip(files, found):
+            for name, verdict in verdicts.items(): remember(file.parent, name, verdict)
+            if verdicts: said[file.stem] = verdicts
     return said
 
 # %% ../nbs/20_workbook.ipynb #progress_table
@@ -406,7 +408,7 @@ def progress_table(
     for chapter, verdicts in said.items():
         right = sum(v == "right" for v in verdicts.values())
         bar = "#" * right + "." * (len(verdicts) - right)
-        lines.append(f"{chapter:18}{bar:6}{right} of {len(verdicts)}")
+        lines.append(f"{chapter:20}{bar:6}{right} of {len(verdicts)}")
         for name, verdict in verdicts.items():
             tries, when = before.get(name, (0, ""))
             note = f"  (try {tries}{when and ', ' + when})" if tries else ""
