@@ -1,0 +1,115 @@
+"Exercises of the chapter on self-rewarding."
+from math import isnan, nan
+from rlhf_nb.checks import Exercise
+from rlhf_nb.self_reward import Pick
+
+# ------------------------------------------------------------------ mended_pairs
+def _pairs(scores, stop=False, ties=False, unread="out", swap=False, within=False, rank=-1, first=True, count=True):
+    pairs = []
+    for prompt, row in enumerate(scores):
+        known = [i for i, s in enumerate(row) if not isnan(s) or unread == "zero"]
+        value = [0. if isnan(s) else s for s in row]
+        if unread == "costs the prompt" and len(known) < len(row): known = []
+        order = sorted(known, key=lambda i: (-value[i], i if first else -i))
+        worst = [i for i in known if value[i] == value[order[rank]]][0] if len(order) > 1 else 0
+        if len(order) < 2 or value[order[0]] == value[worst] and not ties:
+            if stop: break
+            continue
+        pair = order[0], worst
+        if within: pair = tuple(known.index(i) for i in pair)
+        pairs.append((prompt if count else len(pairs), *(pair[::-1] if swap else pair)))
+    return pairs
+
+mended_pairs = Exercise(
+    reference=_pairs,
+    cases={"nothing to drop": ([[1., 3.], [4., 2., 5.], [0., 1.]],),
+           "a tie in between": ([[1., 2.], [3., 3.], [5., 4.]],),
+           "a tie first": ([[2., 2.], [1., 4.]],),
+           "an unread candidate": ([[nan, 2., 4.], [3., nan, 1.]],),
+           "an unread prompt in between": ([[3., 2.], [nan, nan], [nan, 1.], [2., 5.]],),
+           "several best, several worst": ([[1., 4., 4., 1.], [0., 0., 2.]],),
+           "only ties": ([[3., 3.], [1., 1., 1.]],), "no prompts": ([],),
+           "four candidates": ([[3., 1., 4.5, 2.]],)},
+    mistakes={
+        "it still leaves the batch at the first prompt without a pair":
+            lambda scores: _pairs(scores, stop=True),
+        "a tie is no pair: nothing is better than anything": lambda scores: _pairs(scores, ties=True),
+        "an unread candidate has no score: not 0 either": lambda scores: _pairs(scores, unread="zero"),
+        "one unread candidate costs the whole prompt: leave out just that one":
+            lambda scores: _pairs(scores, unread="costs the prompt"),
+        "turned round: the best is chosen, the worst rejected": lambda scores: _pairs(scores, swap=True),
+        "places are counted among all candidates of a prompt, the unread ones too":
+            lambda scores: _pairs(scores, within=True),
+        "that is the second best: reject the worst": lambda scores: _pairs(scores, rank=1),
+        "of several best ones take the first": lambda scores: _pairs(scores, first=False),
+        "prompts are counted whether they give a pair or not": lambda scores: _pairs(scores, count=False),
+        "the prompt is missing: three numbers per pair":
+            lambda scores: [pair[1:] for pair in _pairs(scores)]})
+
+# ------------------------------------------------------------------ best_middle
+def _middle(scores): return (max(scores) + min(scores)) / 2
+
+def _best_middle(score, centre=_middle, skip=True, last=False, of=None):
+    best = score.index(max(score))
+    near = [(abs(s - centre(score if of is None else of(score, best))), -i if last else i)
+            for i, s in enumerate(score) if i != best or not skip]
+    return best, abs(min(near)[1])
+
+def _others(score, best): return score[:best] + score[best + 1:]
+
+best_middle = Exercise(
+    reference=_best_middle,
+    cases={"four": ([5., 4., 3.4, 0.],), "five": ([4., 5., 1.7, 4., 0.],),
+           "two": ([1., 1.2],), "the best last": ([2., 0., 1.5, 9., 4.],),
+           "equally near": ([4., 0., 3., 1.],), "two best ones": ([1., 5., 2., 5.],),
+           "below zero": ([-1., -4., -2., -9.],), "six": ([.5, 4., 1., 1.5, 1., 3.],),
+           "all equal": ([3., 3., 3.],)},
+    mistakes={
+        "that is the worst one": lambda s: (s.index(max(s)), s.index(min(s))),
+        "that is near the mean: the middle is between the best and the worst":
+            lambda s: _best_middle(s, lambda s: sum(s) / len(s)),
+        "chosen and rejected must differ": lambda s: _best_middle(s, skip=False),
+        "that is the second best": lambda s: _best_middle(s, max),
+        "turned round: chosen comes first": lambda s: _best_middle(s)[::-1],
+        "that is the middle of the order: look at the scores": lambda s: (
+            s.index(max(s)), sorted(range(len(s)), key=lambda i: -s[i])[len(s) // 2]),
+        "of equally near ones the first": lambda s: _best_middle(s, last=True),
+        "the middle is between all: the best counts": lambda s: _best_middle(s, of=_others),
+        "those are scores: their places are wanted": lambda s: tuple(s[i] for i in _best_middle(s))})
+
+# ------------------------------------------------------------------ not_by_length
+def _keep(pick, most, size=lambda text: len(text.split()), gap=True, longer=int.__le__,
+          enough=float.__ge__, way=lambda n: n, both=False):
+    more = way(size(pick.chosen) - size(pick.rejected))
+    fine, clear = longer(more, most), gap and enough(float(pick.chosen_score - pick.rejected_score), 2.)
+    return bool(fine and clear if both else fine or clear)
+
+def _pick(chosen, rejected, a, b): return Pick("q", chosen, rejected, a, b)
+
+_long, _short = "It is red and it lives here", "It is red"
+not_by_length = Exercise(
+    reference=_keep,
+    cases={"longer, hardly better": (_pick(_long, _short, 4., 3.), 2),
+           "longer, much better": (_pick(_long, _short, 4., 1.), 2),
+           "longer, better by 2": (_pick(_long, _short, 4., 2.), 2),
+           "shorter": (_pick(_short, _long, 4., 3.), 2),
+           "just as many more as allowed": (_pick(_long, _short, 3.5, 3.), 4),
+           "one more than allowed": (_pick(_long, _short, 3.5, 3.), 3),
+           "few long words": (_pick("Hippopotamuses hibernate", "It is red", 4., 3.), 0),
+           "two spaces": (_pick("It  is  red", "It is a", 4., 3.), 1),
+           "much better and not longer": (_pick(_short, _short, 5., 0.), 0),
+           "a short winner": (_pick("It is red", "It is", 4., 3.), 3),
+           "an empty loser": (_pick("It is", "", 2., 1.), 1)},
+    mistakes={
+        "the gap in score is not looked at": lambda *x: _keep(*x, gap=False),
+        "letters are counted, not words": lambda *x: _keep(*x, size=len),
+        "exactly `most` words more are allowed": lambda *x: _keep(*x, longer=int.__lt__),
+        "a gap of exactly 2 is enough": lambda *x: _keep(*x, enough=float.__gt__),
+        "turned round: True keeps the pair": lambda *x: not _keep(*x),
+        "a winner that is much shorter is welcome": lambda *x: _keep(*x, way=abs),
+        "one of both is enough: not too long, or clearly better": lambda *x: _keep(*x, both=True),
+        "what counts is how much longer it is than the rejected one":
+            lambda p, most: _keep(Pick(p.prompt, p.chosen, "", p.chosen_score, p.rejected_score), most),
+        "that is the rejected one's lead: chosen minus rejected": lambda *x: _keep(*x, way=lambda n: -n),
+        "two spaces make no word": lambda *x: _keep(*x, size=lambda text: len(text.split(" "))),
+        "length is not looked at": lambda *x: _keep(*x, longer=lambda n, most: False)})

@@ -1,0 +1,133 @@
+"Wrong answers to the exercises of the chapter on self-rewarding."
+import math
+
+# mended_pairs(scores)
+def read(row): return [i for i in range(len(row)) if not math.isnan(row[i])]
+def best(row, places): return max(places, key=lambda i: row[i])
+def worst(row, places): return min(places, key=lambda i: row[i])
+def as_it_was(scores):
+    pairs = []
+    for p, row in enumerate(scores):
+        places = read(row)
+        if len(places) < 2: break
+        a, b = best(row, places), worst(row, places)
+        if row[a] == row[b]: break
+        pairs.append((p, a, b))
+    return pairs
+def each(scores, make): # make(prompt, row, places) -> a pair or None
+    made = [make(p, row, read(row)) for p, row in enumerate(scores) if len(read(row)) > 1]
+    return [pair for pair in made if pair]
+def ties_too(scores): return each(scores, lambda p, row, at: (p, best(row, at), worst(row, at)))
+def unread_is_zero(scores):
+    filled = [[0. if math.isnan(s) else s for s in row] for row in scores]
+    return [(p, row.index(max(row)), row.index(min(row))) for p, row in enumerate(filled)
+            if max(row) > min(row)]
+def whole_prompts(scores):
+    return [(p, row.index(max(row)), row.index(min(row))) for p, row in enumerate(scores)
+            if not any(map(math.isnan, row)) and max(row) > min(row)]
+def swapped(scores):
+    return each(scores, lambda p, row, at: row[best(row, at)] > row[worst(row, at)]
+                and (p, worst(row, at), best(row, at)))
+def of_the_read(scores):
+    pairs = []
+    for p, row in enumerate(scores):
+        row = [s for s in row if s == s]
+        if len(row) > 1 and max(row) > min(row): pairs.append((p, row.index(max(row)), row.index(min(row))))
+    return pairs
+def second(scores):
+    def make(p, row, at):
+        order = sorted(at, key=lambda i: -row[i])
+        return row[order[0]] > row[order[1]] and (p, order[0], order[1])
+    return each(scores, make)
+def last_of_best(scores):
+    def make(p, row, at):
+        a = max(at, key=lambda i: (row[i], i))
+        b = worst(row, at)
+        return row[a] > row[b] and (p, a, b)
+    return each(scores, make)
+def counts_pairs(scores):
+    found = each(scores, lambda p, row, at: row[best(row, at)] > row[worst(row, at)]
+                 and (p, best(row, at), worst(row, at)))
+    return [(i, a, b) for i, (_, a, b) in enumerate(found)]
+def no_prompt(scores):
+    return each(scores, lambda p, row, at: row[best(row, at)] > row[worst(row, at)]
+                and (best(row, at), worst(row, at)))
+
+# best_middle(score)
+def order(score): return sorted(range(len(score)), key=lambda i: -score[i])
+def the_worst(score): return order(score)[0], min(range(len(score)), key=lambda i: score[i])
+def nearest(score, goal, places): return min(places, key=lambda i: abs(score[i] - goal))
+def near_mean(score):
+    a = score.index(max(score))
+    return a, nearest(score, sum(score) / len(score), [i for i in range(len(score)) if i != a])
+def perhaps_itself(score):
+    return score.index(max(score)), nearest(score, (max(score) + min(score)) / 2, range(len(score)))
+def runner_up(score): return order(score)[0], order(score)[1]
+def rejected_first(score):
+    a = score.index(max(score))
+    return nearest(score, (max(score) + min(score)) / 2, [i for i in range(len(score)) if i != a]), a
+def median(score): return order(score)[0], order(score)[len(score) // 2]
+def last_near(score):
+    a = score.index(max(score))
+    places = [i for i in reversed(range(len(score))) if i != a]
+    return a, nearest(score, (max(score) + min(score)) / 2, places)
+def of_others(score):
+    a = score.index(max(score))
+    places = [i for i in range(len(score)) if i != a]
+    rest = [score[i] for i in places]
+    return a, nearest(score, (max(rest) + min(rest)) / 2, places)
+def as_scores(score):
+    a = score.index(max(score))
+    b = nearest(score, (max(score) + min(score)) / 2, [i for i in range(len(score)) if i != a])
+    return score[a], score[b]
+
+# not_by_length(pick, most)
+def words(text): return len(text.split())
+def more(pick): return words(pick.chosen) - words(pick.rejected)
+def gap(pick): return pick.chosen_score - pick.rejected_score
+def length_only(pick, most): return more(pick) <= most
+def letters(pick, most): return len(pick.chosen) - len(pick.rejected) <= most or gap(pick) >= 2
+def fewer(pick, most): return more(pick) < most or gap(pick) >= 2
+def more_than_two(pick, most): return more(pick) <= most or gap(pick) > 2
+def refuse(pick, most): return more(pick) > most and gap(pick) < 2
+def either_way(pick, most): return abs(more(pick)) <= most or gap(pick) >= 2
+def both(pick, most): return more(pick) <= most and gap(pick) >= 2
+def in_all(pick, most): return words(pick.chosen) <= most or gap(pick) >= 2
+def wrong_side(pick, most): return words(pick.rejected) - words(pick.chosen) <= most or gap(pick) >= 2
+def spaces(pick, most): return pick.chosen.count(" ") - pick.rejected.count(" ") <= most or gap(pick) >= 2
+def score_only(pick, most): return gap(pick) >= 2
+
+WRONG = {
+    "mended_pairs": [
+        ("it still leaves the batch at the first prompt without a pair", as_it_was),
+        ("a tie is no pair: nothing is better than anything", ties_too),
+        ("an unread candidate has no score: not 0 either", unread_is_zero),
+        ("one unread candidate costs the whole prompt: leave out just that one", whole_prompts),
+        ("turned round: the best is chosen, the worst rejected", swapped),
+        ("places are counted among all candidates of a prompt, the unread ones too", of_the_read),
+        ("that is the second best: reject the worst", second),
+        ("of several best ones take the first", last_of_best),
+        ("prompts are counted whether they give a pair or not", counts_pairs),
+        ("the prompt is missing: three numbers per pair", no_prompt)],
+    "best_middle": [
+        ("that is the worst one", the_worst),
+        ("that is near the mean: the middle is between the best and the worst", near_mean),
+        ("chosen and rejected must differ", perhaps_itself),
+        ("that is the second best", runner_up),
+        ("turned round: chosen comes first", rejected_first),
+        ("that is the middle of the order: look at the scores", median),
+        ("of equally near ones the first", last_near),
+        ("the middle is between all: the best counts", of_others),
+        ("those are scores: their places are wanted", as_scores)],
+    "not_by_length": [
+        ("the gap in score is not looked at", length_only),
+        ("letters are counted, not words", letters),
+        ("exactly `most` words more are allowed", fewer),
+        ("a gap of exactly 2 is enough", more_than_two),
+        ("turned round: True keeps the pair", refuse),
+        ("a winner that is much shorter is welcome", either_way),
+        ("one of both is enough: not too long, or clearly better", both),
+        ("what counts is how much longer it is than the rejected one", in_all),
+        ("that is the rejected one's lead: chosen minus rejected", wrong_side),
+        ("two spaces make no word", spaces),
+        ("length is not looked at", score_only)]}
