@@ -235,7 +235,7 @@ def papers(text:str, site:Site, where:str, written:dict[str, str])->str:
         for word in wanted:
             if not re.search(re.escape(word) + r"(?![\d.]*\d)", written[found[1]], re.I): raise Fault(
                 f"{where}, line {i + 1}: chapter {file} does not say {word!r}")
-        lines[i] += f" [{number}](../nbs/{file}) |"
+        lines[i] = line.replace("eq. ", "eq.\u00a0") + f" [{number}](../nbs/{file}) |"
     return "\n".join(lines)
 
 def toctree(captions:dict[str, list[str]])->str:

@@ -1,6 +1,11 @@
 "Sphinx: notebooks by myst-nb, look by furo, formulas as MathML. Nothing is fetched, now or by a reader."
+import sys
+from pathlib import Path
+
 from docutils.nodes import SkipNode
-from latex2mathml.converter import convert
+
+sys.path.insert(0, str(Path(__file__).parent))
+from mathml import mathml
 
 project = html_title = "rlhf-nb"
 author = "the rlhf-nb contributors"
@@ -26,11 +31,11 @@ html_theme_options = dict(
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "github-dark"
 
 def inline(translator, node):
-    translator.body.append(convert(node.astext()))
+    translator.body.append(mathml(node.astext()))
     raise SkipNode
 
 def block(translator, node):
-    translator.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>\n')
+    translator.body.append(f'<div class="math">{mathml(node.astext(), "block")}</div>\n')
     raise SkipNode
 
 def setup(app):

@@ -75,7 +75,7 @@ def write_pages(root:Path, folder:Path, out:Path)->Site:
     shutil.copytree(root/"nbs/images", out/"images")
     shutil.copytree(folder/"files", out/"files")
     shutil.copytree(HERE/"static", out/"_static")
-    shutil.copy(HERE/"conf.py", out)
+    for file in ("conf.py", "mathml.py"): shutil.copy(HERE/file, out)
     return site
 
 def in_source(line:str, pages:Path)->str:

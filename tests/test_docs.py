@@ -192,6 +192,15 @@ def test_every_paper_and_equation_that_a_chapter_cites_is_in_the_index():
         for author, year, eq in re.findall(r"\((\w+) (?:et al\. )?(\d{4}), (eq\. [\d.]*\d)\)", file.read_text("utf-8")):
             assert re.search(rf"\| {author}.*{year}.*{eq} .*`{file.stem}\.", listed), f"{file.name}: {author} {eq}"
 
+def test_formulas_get_the_spaces_of_tex():
+    pytest.importorskip("latex2mathml")
+    from mathml import THIN, mathml
+    log = "<mi>log</mi>"
+    assert f"<mi>&#x003B2;</mi>{THIN}{log}{THIN}<mi>Z</mi>" in mathml(r"\beta\log Z")
+    assert f"<mrow>{log}<mo" in mathml(r"\log(x)") and mathml(r"\log\,x").count("<mspace") == 1
+    assert f"<mo>&#x02212;</mo>{log}{THIN}<mi>y" in mathml(r"x-\log y") and "223C" in mathml(r"y\sim\pi")
+    assert 'display="block"' in mathml("x", "block")
+
 # ---- audit
 
 GOOD = ('<!doctype html><html><head><link rel="stylesheet" href="a.css"></head><body><h1 id="top1">t</h1>'
@@ -322,6 +331,7 @@ def test_a_fault_in_a_chapter_stops_the_build(built, tmp_path):
     "A link to a page that is not there, through Sphinx, to the cell."
     pages = tmp_path/"pages"
     (pages/"_static").mkdir(parents=True)
+    (pages/"mathml.py").write_text((ROOT/"docs/mathml.py").read_text())
     (pages/"conf.py").write_text((ROOT/"docs/conf.py").read_text().replace('"_static/mark.svg"', "None")
                                  .replace('["site.css"]', "[]"))
     nb = new_notebook(cells=[new_markdown_cell("# A", id="one"), new_markdown_cell("b\n\n[c](gone.md)", id="two")])
