@@ -103,6 +103,9 @@ def test_kl_page_of_every_setting():
         heights.add(re.search(r'viewBox="([^"]*)"', page)[1])
         xs = [float(x) for x in re.findall(r'<path d="M([\d.]+) [\d.]+V', page)]
         assert all(90 <= x <= 390 for x in xs) and len(xs) == 3          # the true KL, always seen
+    for true in (-5., 9.):                                   # far from every estimate
+        far = kl_page({"k1": [1., 2.], "true": [true]}, {"k1": (0., 0.), "true": (1., 0.)})
+        assert 90 <= float(re.search(r'<path d="M([\d.]+) [\d.]+V', far)[1]) <= 390
     assert heights == {"0 0 680 250"} and "<td>true</td>" in plain(page)
     assert histogram([0., 1., .5], 0., 1., 4) == [1, 0, 1, 1]
 
