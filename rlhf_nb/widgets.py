@@ -415,8 +415,9 @@ def panel(
         262, 122, f"{x1:g}", 'text-anchor="end"')) if any(r[1] for r in rows) else ""
     return (f'<svg role="img" aria-label="{safe(name)}: {safe(last)}" width="270" '
             'height="130" viewBox="0 0 270 130"><path d="M50 20V108H262" fill="none" '
-            f'stroke="currentColor" stroke-opacity=".4"/>{drawn}{ends}'
-            + svg_text(50, 14, f"{name}  {last}", 'font-weight="bold"') + "</svg>")
+            f'stroke="currentColor" stroke-opacity=".4"/>{drawn}'
+            + svg_text(50, 14, f"{name}  {last}", 'font-weight="bold"')
+            + f"{ends}</svg>")
 
 # %% ../nbs/19_widgets.ipynb #panel_words
 def panel_words(
