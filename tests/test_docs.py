@@ -276,6 +276,11 @@ def test_the_workflow_is_pinned_and_publishes_what_make_docs_makes():
     assert flow["permissions"] == {"contents": "read"}
     assert flow["jobs"]["deploy"]["permissions"] == {"pages": "write", "id-token": "write"}
 
+def test_the_first_cell_holds_the_title_and_one_sentence_alone():
+    "nbdev reads these two lines of it for Quarto, and drops whatever else it holds."
+    more = [f.name for f in NOTEBOOKS if not re.fullmatch(r"# .+\n\n> .+", nbformat.read(f, 4).cells[0].source)]
+    assert not more, f"split the first cell (the sentence on one line, the rest a cell of its own): {more}"
+
 @pytest.mark.slow
 def test_nbdev_processes_every_notebook_as_quarto_would_get_it(tmp_path):
     import shutil
@@ -288,9 +293,6 @@ def test_nbdev_processes_every_notebook_as_quarto_would_get_it(tmp_path):
     assert done.returncode == 0, done.stderr[-1500:]
     made = {f.name for f in (tmp_path/"_proc").glob("*.ipynb")}
     assert made == {f.name for f in NOTEBOOKS} and (tmp_path/"_proc/_quarto.yml").is_file()
-    for f in NOTEBOOKS:     # nbdev reads title and sentence from the first cell and drops what else it holds
-        first = nbformat.read(f, 4).cells[0].source
-        assert re.fullmatch(r"# .+\n\n> .+", first), f"{f.name}: the first cell holds title and one sentence alone"
 
 # ---- the site as built
 
