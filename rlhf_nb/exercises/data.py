@@ -1,0 +1,125 @@
+"Exercises of the chapter on data."
+import re
+from rlhf_nb.checks import Exercise
+
+# ---- a conversation in one string
+
+ROLES = {"Human": "user", "Assistant": "assistant"}
+
+def _chat(text, roles=ROLES, colons=1, turn="\n\n", strip=False, colon=": ", skip=1):
+    chat = []
+    for part in text.split(turn)[skip:]:
+        who, said = part.split(colon, colons)[:2]
+        chat.append(dict(role=roles.get(who, who), content=said.strip() if strip else said))
+    return chat
+
+def _pieces(text): # every part of what is said is a turn of its own
+    return [m for m in (dict(role=ROLES.get(p.split(": ")[0], "user"), content=p.split(": ")[-1])
+                        for p in text.split("\n\n")[1:])]
+
+def _mentions(text): # any mention of a name begins a turn
+    parts = re.split(r"\s*(Human|Assistant): ", text)[1:]
+    return [dict(role=ROLES[who], content=said) for who, said in zip(parts[::2], parts[1::2])]
+
+from_string = Exercise(
+    reference=_chat,
+    cases={"one exchange": ("\n\nHuman: Hi.\n\nAssistant: Hello!",),
+           "a colon in what is said": ("\n\nHuman: What time is it?\n\nAssistant: It is 10:30.",),
+           "a colon and a space": ("\n\nHuman: Finish: one, two\n\nAssistant: So: three",),
+           "two exchanges": ("\n\nHuman: A.\n\nAssistant: B.\n\nHuman: C.\n\nAssistant: D.",),
+           "spaces that belong to it": ("\n\nHuman:  x \n\nAssistant: y\n z",),
+           "a name is mentioned": ("\n\nHuman: I said Human: hi\n\nAssistant: Oh",),
+           "nothing": ("",)},
+    mistakes={
+        "split at the first colon only": lambda t: _chat(t, colons=-1),
+        "the roles are user and assistant": lambda t: _chat(t, roles={}),
+        "the roles are swapped": lambda t: _chat(
+            t, roles={"Human": "assistant", "Assistant": "user"}),
+        "a turn begins after an empty line, not after each line end":
+            lambda t: _chat(t.replace("\n\n", "\n"), turn="\n"),
+        "nothing may be stripped: spaces and line ends belong to what was said":
+            lambda t: _chat(t, strip=True),
+        "one space belongs to the mark, after the colon": lambda t: _chat(t, colon=":"),
+        "before the first empty line there is nothing: that part is no turn":
+            lambda t: _chat(t, skip=0),
+        "the first turn is missing": lambda t: _chat(t, skip=2),
+        "a name inside what is said begins no turn": _mentions,
+        "what is said begins after the first colon, not after the last": _pieces})
+
+# ---- annotators who disagree
+
+def _contested(rows, seen=lambda rows, i: rows, once=False, prompt=True, same=False, pairs=False):
+    def key(p, a, b): return (p if prompt else "", a, b)
+    found = set() if once else []
+    for i, (p, a, b) in enumerate(rows):
+        there = [key(*row) for row in seen(rows, i)]
+        hit = there.count(key(p, a, b)) > 1 if same else key(p, b, a) in there
+        if hit and once: found.add((p, a, b))
+        elif hit: found.append(i)
+    return len(found) // 2 if pairs else len(found)
+
+def _any_order(rows):
+    sets = [(p, frozenset((a, b))) for p, a, b in rows]
+    return sum(sets.count(x) > 1 for x in sets)
+
+contested = Exercise(
+    reference=_contested,
+    cases={"two who disagree": ([("p", "a", "b"), ("p", "b", "a"), ("q", "a", "b")],),
+           "the same row twice, and its opposite": (
+               [("p", "a", "b"), ("p", "b", "a"), ("q", "a", "b"), ("q", "b", "c"), ("p", "a", "b")],),
+           "agreed twice": ([("p", "a", "b"), ("p", "a", "b"), ("p", "a", "c")],),
+           "opposite answers to other prompts": ([("p", "a", "b"), ("q", "b", "a")],),
+           "two prompts": ([("p", "a", "b"), ("p", "b", "a"), ("q", "c", "d"), ("q", "d", "c")],),
+           "nothing": ([],), "four rows of one pair": (
+               [("p", "a", "b"), ("p", "b", "a"), ("p", "b", "a"), ("p", "b", "a")],)},
+    mistakes={
+        "count both rows of an opposite pair": lambda r: _contested(r, lambda r, i: r[:i]),
+        "count both rows: the earlier ones were never compared with what follows":
+            lambda r: _contested(r, lambda r, i: r[i + 1:]),
+        "rows that stand twice count twice": lambda r: _contested(r, once=True),
+        "the prompt must be the same": lambda r: _contested(r, prompt=False),
+        "those are repetitions: the opposite has its answers in the other order":
+            lambda r: _contested(r, same=True),
+        "those are repetitions too: the order of the answers matters": _any_order,
+        "rows, not pairs of rows": lambda r: _contested(r, pairs=True),
+        "rows, not prompts": lambda r: len({p for p, a, b in r if (p, b, a) in r}),
+        "that is whether, not how many": lambda r: _contested(r) > 0})
+
+# ---- the clinic: pairs that are cut until they are equal
+
+def _cut(prompt, chosen, rejected, room, least=4, drop=True, tail=True, ends=True, shared=True,
+         whole=lambda prompt, answer, room: None):
+    longest = max(len(chosen), len(rejected))
+    def side(answer):
+        if (row := whole(prompt, answer, room)) is not None: return row
+        n = max(room - (longest if shared else len(answer)), room // least if least else 0)
+        n = min(n, len(prompt))
+        kept = prompt[len(prompt) - n:] if tail else prompt[:n]
+        left = max(0, room - n)
+        return kept + (answer[:left] if ends else answer[max(0, len(answer) - left):])
+    pair = side(chosen), side(rejected)
+    return None if drop and pair[0] == pair[1] else pair
+
+_p = list(range(10, 22))                                                   # 12 tokens
+mended_pair = Exercise(
+    reference=_cut,
+    cases={"all fits": ([1, 2, 3], [4, 5, 9], [6, 9], 16),
+           "a long prompt": (_p, [4, 5, 9], [6, 7, 8, 9], 12),
+           "a prompt that alone fills the room": (_p, [4, 5, 9], [6, 9], 12),
+           "both are long": (_p, [4, 5, 6, 7, 8, 9], [4, 7, 7, 7, 7, 7, 9], 8),
+           "only the ends differ": (_p, [4, 4, 4, 4, 4, 5, 9], [4, 4, 4, 4, 4, 6, 9], 5),
+           "an empty answer": (_p, [], [6, 6, 9], 8), "equal from the start": ([1], [4, 9], [4, 9], 8)},
+    mistakes={
+        "it still cuts the end off, and with a long prompt both sides are equal":
+            lambda *a: _cut(*a, whole=lambda p, x, room: (p + x)[:room]),
+        "it still cuts the end off; equal pairs are kept":
+            lambda *a: _cut(*a, drop=False, whole=lambda p, x, room: (p + x)[:room]),
+        "cut the start off, but of the prompt only, and no more than its room":
+            lambda *a: _cut(*a, whole=lambda p, x, room: (p + x)[-room:]),
+        "a pair whose rows are equal gives None": lambda *a: _cut(*a, drop=False),
+        "the prompt loses its start: the question comes last": lambda *a: _cut(*a, tail=False),
+        "both answers keep the same prompt: make room for the longer one":
+            lambda *a: _cut(*a, shared=False),
+        "a quarter of the room stays with the prompt": lambda *a: _cut(*a, least=0),
+        "a quarter of the room, not half of it": lambda *a: _cut(*a, least=2),
+        "an answer loses its end, not its start": lambda *a: _cut(*a, ends=False)})
