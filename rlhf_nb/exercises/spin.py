@@ -20,7 +20,7 @@ mended_player = Exercise(
         "divided by the length of every answer but an empty one: take the sum":
             lambda x, ids, m: answer_logprob(x, ids, m) / m.sum(1).clamp(min=1), **SLIPS})
 
-# ------------------------------------------------------------------ mended_follow
+# ------------------------------------------------------------------ mended_average
 def _follow(average, policy, step, decay, copies=lambda step: False, detach=True):
     if detach: average, policy = average.detach(), policy.detach()
     if copies(step): return policy.clone()
@@ -30,7 +30,7 @@ def _weights(seed, *size): return [draw(seed + k, *size).requires_grad_() for k 
 
 def _like(**changes): return lambda a, p, s, d: _follow(a, p, s, d, **changes)
 
-mended_follow = Exercise(
+mended_average = Exercise(
     reference=_follow,
     cases={"decay 1, the first step": (*_weights(0, 3), 1, 1.),
            "decay 1, step 10": (*_weights(2, 2, 2), 10, 1.),

@@ -122,7 +122,7 @@ WRONG = {
         ("that is the chance of each token, added: take logs first", _plain_softmax),
         ("no gradient reaches the logits", _cut_off),
         ("the first token of the answer is left out", _no_first)],
-    "mended_follow": [
+    "mended_average": [
         ("it still comes home: the policy is copied while the average warms up", _as_it_was),
         ("the first step still copies the policy", _no_tenth),
         ("each tenth step still copies the policy", _no_first_copy),
