@@ -335,7 +335,8 @@ def show_judge(
     template = Textarea(prompt.template, description="Template", rows=4,
                         layout=Layout(width="95%"))
     pattern = Text(prompt.read, description="Pattern")
-    n, page, trouble = knob("replies", (3, 1, 8, 1)), Page(), Page()
+    n, page = knob("replies", (3, 1, 8, 1)), Page()
+    trouble = Page(layout=Layout(height="3em"))
     button = Button(description="Ask", tooltip="Ask the judge")
     heard = []
     def act(new):
