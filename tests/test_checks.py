@@ -7,7 +7,7 @@ import nbformat, pytest, torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from rlhf_nb.checks import (
-    agree, check, check_notebook, emptied, Exercise, instructors_copy, learners_copy, observe,
+    agree, check, check_notebook, emptied, Exercise, fresh, instructors_copy, learners_copy, observe,
     remember, settled, verdict)
 
 @dataclass
@@ -107,6 +107,18 @@ def test_an_error_can_be_the_right_answer():
     assert verdict(careful, ask) == "right"
     assert verdict(lambda x: x * 1, ask) == "refuse what is below zero"
     assert verdict(lambda x: abs(x), ask).endswith("should raise ValueError, got 1.0")
+
+def test_another_error_is_another_answer():
+    def careful(x): raise ValueError("no")
+    def careless(x): return len(x)                                # TypeError
+    ask = Exercise(careful, {"a number": (-1.,)}, {})
+    assert verdict(careful, ask) == "right"
+    assert verdict(careless, ask).startswith("a number: stopped with TypeError")
+
+def test_a_generator_is_copied_with_its_state():
+    gen = torch.Generator().manual_seed(3)
+    torch.rand(2, generator=gen)
+    assert torch.equal(torch.rand(3, generator=fresh(gen)), torch.rand(3, generator=gen))
 
 def test_each_side_draws_from_its_own_copy_of_a_generator():
     def draw(gen): return torch.rand(3, generator=gen)
