@@ -2,6 +2,7 @@
 import json, math, os, re, signal, subprocess, sys, threading, time
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 import pytest, torch
 from matplotlib import pyplot as plt
@@ -463,3 +464,10 @@ def test_a_frame_is_cheap_and_leaves_no_figure():
     for _ in range(5): board_page(board)
     assert (time.process_time() - began) / 5 < .06           # 5 ms on a quiet machine, see benchmarks
     assert len(plt.get_fignums()) == before and "matplotlib" not in sys.modules["rlhf_nb.widgets"].__dict__
+
+def test_what_was_measured_keeps_the_promise():
+    path = Path(__file__).parents[1]/"benchmarks/results/widgets.json"
+    seen = json.loads(path.read_text("utf-8"))
+    assert max(seen["ms_per_frame"].values()) < 5 and seen["figures_left_open"] == 0
+    loop = seen["board_on_a_tiny_ppo_loop"]
+    assert loop["paired_overhead_median"] < .02 and loop["share_in_watch"] < .02
