@@ -3,6 +3,7 @@
 nbdev processes the notebooks, adapter.py makes pages of them, Sphinx makes the site with
 every warning an error, audit.py reads it as a browser would. Nothing is fetched."""
 import argparse, ast, json, os, re, shutil, subprocess, sys, tempfile, time, tomllib, warnings
+from contextlib import chdir
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -24,10 +25,10 @@ def stage(root:Path, folder:Path):
         nbformat.write(learners_copy(nb), folder/"files"/file.name)
         nbformat.write(adapter.staged(nb), folder/"nbs"/file.name)
 
-def process(folder:Path)->Path:
+def process(root:Path, folder:Path)->Path:
     "nbdev's own processors: hidden cells go, show_doc runs, names are linked."
     from nbdev.serve import proc_nbs
-    with warnings.catch_warnings():
+    with chdir(root), warnings.catch_warnings():    # nbdev finds lines of source from there
         warnings.simplefilter("ignore")
         return proc_nbs(str(folder/"nbs"), n_workers=1, force=True)
 
@@ -102,7 +103,7 @@ def build(root:Path, out:Path)->dict:
     with tempfile.TemporaryDirectory() as tmp:
         folder = Path(tmp).resolve()
         stage(root, folder)
-        process(folder)
+        process(root, folder)
         site = write_pages(root, folder, folder/"pages")
         sphinx(folder/"pages", folder/"html")
         (folder/"html/.nojekyll").touch()       # GitHub: leave folders with _ alone
