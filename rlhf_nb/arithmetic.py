@@ -1,5 +1,4 @@
-"""A world of small sums in which the reward is computed, not judged, and where copying what most
-people do is wrong.
+"""A world of small sums in which the reward is computed, not judged, and where copying what most people do is wrong.
 
 Docs: https://OWNER.github.io/rlhf-nb/arithmetic.html.md"""
 

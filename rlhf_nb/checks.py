@@ -1,5 +1,4 @@
-"""Compare an answer with one that is right, on inputs that nobody thinks of, and name the
-slip.
+"""Compare an answer with one that is right, on inputs that nobody thinks of, and name the slip.
 
 Docs: https://OWNER.github.io/rlhf-nb/checks.html.md"""
 

@@ -20,7 +20,7 @@ import jinja2, jinja2.meta
 import torch
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from torch import Generator, Tensor
-from .learning import progress_bar
+from .learning import watched
 from .sampling import Sampling, generate_many
 from .tokens import Rows, Seqs, make_seqs, require_special
 from .world import chat_ids, response_text
@@ -211,8 +211,7 @@ def ask(
     "Every message n times, all in one batched generation."
     _, eos = require_special(tokenizer)
     prompts = [chat_ids(tokenizer, text) for text in messages for _ in range(judge.n)]
-    watched = not progress_bar(1, 0, "").disable
-    seqs, _ = generate_many(model, prompts, tokenizer, judge.how, gen, 256, watched)
+    seqs, _ = generate_many(model, prompts, tokenizer, judge.how, gen, 256, watched())
     said = [row[mask].tolist() for row, mask in zip(seqs.ids, seqs.response_mask)]
     replies = [response_text(tokenizer, ids) if eos in ids else None for ids in said]
     return [replies[i:i + judge.n] for i in range(0, len(replies), judge.n)]

@@ -6,7 +6,7 @@ Docs: https://OWNER.github.io/rlhf-nb/learning.html.md"""
 
 # %% auto #0
 __all__ = ['Recipe', 'lr_at', 'Log', 'Learner', 'start', 'accumulate', 'update', 'batches', 'Watch', 'look', 'checkpoints',
-           'save_checkpoint', 'load_checkpoint_state', 'fit', 'progress_bar']
+           'save_checkpoint', 'load_checkpoint_state', 'fit', 'watched', 'progress_bar']
 
 # %% ../nbs/06_learning.ipynb #learning
 import json, math, os, shutil, sys, time
@@ -363,6 +363,11 @@ def _finish(learner):
     learner.why += f"; the weights of step {learner.best_step} are kept"
 
 # %% ../nbs/06_learning.ipynb #progress_bar
+def watched()->bool: # in a terminal, or in a notebook that someone has open
+    "Whether there is anyone to see a progress bar."
+    live = ("JPY_SESSION_NAME", "COLAB_RELEASE_TAG", "VSCODE_PID")
+    return sys.stderr.isatty() or any(name in os.environ for name in live)
+
 def progress_bar(
     total:int,  # steps of the whole run
     done:int,   # of them, taken before a resume
@@ -370,7 +375,5 @@ def progress_bar(
     unit:str="step",
 )->tqdm:
     "A bar where someone watches; a saved notebook must not hold one."
-    live = ("JPY_SESSION_NAME", "COLAB_RELEASE_TAG", "VSCODE_PID")
-    watched = sys.stderr.isatty() or any(name in os.environ for name in live)
     return tqdm(total=total, initial=done, desc=what, unit=unit, leave=False,
-                disable=not watched)
+                disable=not watched())

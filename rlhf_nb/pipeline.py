@@ -25,7 +25,8 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 from .data import (load_demonstrations, load_prompts, prompts_of, read_jsonl,
                           read_row)
-from .learning import Learner, Recipe, Watch, fit, progress_bar, start
+from .learning import (
+    Learner, Recipe, Watch, fit, progress_bar, start, watched)
 from .models import (Device, ScalarModel, choose_device, frozen, load_checkpoint,
                             load_lm, load_scalar)
 from .sampling import Sampling, collect, generate_many
@@ -457,9 +458,8 @@ def sample_chunk(
         order = torch.randperm(n, generator=job.gen(f"order {i // n}"))
         asked.append(int(order[i % n]))
     repeated = [prompts[1][i] for i in asked for _ in range(stage.candidates)]
-    watched = not progress_bar(1, 0, "").disable
     seqs, _ = generate_many(job.model, repeated, job.tokenizer, stage.sampling, gen,
-                            256, watched)
+                            256, watched())
     group = torch.arange(len(asked)).repeat_interleave(stage.candidates)
     return [prompts[0][i] for i in asked], Candidates(seqs, group)
 

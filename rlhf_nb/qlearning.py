@@ -1,5 +1,4 @@
-"""Learn from somebody else's log what each next word will bring, and build a better policy
-from it.
+"""Learn from somebody else's log what each next word will bring, and build a better policy from it.
 
 Docs: https://OWNER.github.io/rlhf-nb/qlearning.html.md"""
 
