@@ -21,6 +21,10 @@ def _mentions(text): # any mention of a name begins a turn
     parts = re.split(r"\s*(Human|Assistant): ", text)[1:]
     return [dict(role=ROLES[who], content=said) for who, said in zip(parts[::2], parts[1::2])]
 
+def _stripped(text):
+    if not text: raise ValueError("no turn in it")
+    return _chat(text, strip=True)
+
 from_string = Exercise(
     reference=_chat,
     cases={"one exchange": ("\n\nHuman: Hi.\n\nAssistant: Hello!",),
@@ -39,6 +43,7 @@ from_string = Exercise(
             lambda t: _chat(t.replace("\n\n", "\n"), turn="\n"),
         "nothing may be stripped: spaces and line ends belong to what was said":
             lambda t: _chat(t, strip=True),
+        "two things: nothing may be stripped, and an empty text has no turns": _stripped,
         "one space belongs to the mark, after the colon": lambda t: _chat(t, colon=":"),
         "before the first empty line there is nothing: that part is no turn":
             lambda t: _chat(t, skip=0),

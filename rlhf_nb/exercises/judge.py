@@ -120,6 +120,8 @@ bias_of = Exercise(
         "both orders count, not the second alone": lambda ab, ba: _bias([], ba),
         "that is how often the same answer wins; asked is the same place":
             lambda ab, ba: _bias(ab, [{F: S, S: F, T: T}[x] for x in ba]),
+        "that is how often the same answer wins, and ties are lost; asked is the same place":
+            lambda ab, ba: _bias(ab, [{F: S, S: F, T: T}[x] for x in ba], WORTH | {T: 0.}),
         "the sign: above 0 for a judge that favours the first": lambda ab, ba: -_bias(ab, ba),
         "a tie is half a first": lambda ab, ba: _bias(ab, ba, WORTH | {T: 0.}),
         "a tie counts, as half a first: do not leave it out":

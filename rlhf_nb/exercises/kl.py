@@ -86,6 +86,10 @@ token_kl = Exercise(
         "the reference is data: no gradient flows into it":
             lambda a, b: _token_kl(a, b, data=False),
         "no gradient reaches the policy": lambda a, b: _token_kl(a.detach(), b),
+        "two things: the reference is data, and a word of chance 0 adds 0, not nan":
+            lambda a, b: _token_kl(a, b, lambda p, q: (p.exp() * (p - q)).sum(-1), data=False),
+        "two things: a gradient must reach the policy, and a word of chance 0 adds 0, not nan":
+            lambda a, b: _token_kl(a.detach(), b, lambda p, q: (p.exp() * (p - q)).sum(-1)),
         "words are on the last axis": lambda a, b: _token_kl(a, b, dim=1),
         "a logit is no log-prob: log_softmax comes first": lambda a, b: (
             a.softmax(-1) * (a - b.detach()).masked_fill(a == -torch.inf, 0.)).sum(-1),
@@ -105,6 +109,12 @@ def _lambda(d, chance, extra=None, result=lambda cov, var_d, var_x: -cov / var_x
     def mean(x): return (chance * x).sum()
     x, y = d - mean(d), extra - mean(extra)
     return result(mean(x * y), mean(x * x), mean(y * y))
+
+def _grid(d, chance, step): # the best of 0, step, 2 step, ... 2
+    lam = torch.arange(round(2 / step) + 1, dtype=torch.double)[:, None] * step
+    x = d + lam * torch.expm1(-d)
+    off = x - (chance * x).sum(1, keepdim=True)
+    return lam[(chance * off**2).sum(1).argmin(), 0]
 
 def _chances(seed, n, width=1.):
     gen = Generator().manual_seed(seed)
@@ -126,6 +136,12 @@ best_lambda = Exercise(
             lambda d, c: _lambda(d, c, torch.expm1(d)),
         "divide by the variance of the second term, not of the first":
             lambda d, c: _lambda(d, c, result=lambda cov, v, w: -cov / v),
+        "a grid of tenths only comes near: where is the slope of the variance 0?":
+            lambda d, c: _grid(d, c, .1),
+        "a grid of hundredths only comes near: where is the slope of the variance 0?":
+            lambda d, c: _grid(d, c, .01),
+        "a grid of thousandths only comes near: where is the slope of the variance 0?":
+            lambda d, c: _grid(d, c, .001),
         "divide by the variance, not by its root":
             lambda d, c: _lambda(d, c, result=lambda cov, v, w: -cov / w**.5),
         "that is a correlation: divide by one variance":

@@ -64,6 +64,10 @@ batch_mean = Exercise(
         "a mean times its tokens is a sum: divide by all tokens":
             lambda parts: _mean(parts, empty=True, over=len),
         "that is the sum: divide by all tokens": lambda parts: _mean(parts, over=lambda parts: 1),
+        "a mean is not yet a sum: times its tokens, then add up":
+            lambda parts: _mean(parts, weigh=lambda n: 1),
+        "a mean is not yet a sum: times its tokens; and a part without tokens has no mean":
+            lambda parts: _mean(parts, empty=True, weigh=lambda n: 1),
         "nan times 0 is nan: a part without tokens has no mean":
             lambda parts: _mean(parts, empty=True),
         "every part weighs the same here, those without tokens left out":

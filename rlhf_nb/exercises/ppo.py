@@ -35,6 +35,8 @@ mended_entropy = Exercise(
         "the sign: surprise is minus the log-prob": lambda x, m: -_entropy(x, m),
         "that is per token: add up each response": lambda x, m: _entropy(
             x, m, row=lambda y, m: y.sum(1) / m.sum(1).clamp(min=1)),
+        "that is per token, and nan for an empty response: add up each response":
+            lambda x, m: _entropy(x, m, row=lambda y, m: y.sum(1) / m.sum(1)),
         "that is per token, over the whole batch": lambda x, m: -x[m].mean(),
         "that is the sum over responses: take the mean":
             lambda x, m: _entropy(x, m, over=torch.sum),
@@ -128,6 +130,8 @@ clip_fraction = Exercise(
         "prompt and pads are counted": lambda a, b, m, c: _fraction(a, b, m | True, c),
         "divide by the number of response tokens, not of all places":
             lambda *x: _fraction(*x, over=lambda far, m: far.float().mean()),
+        "divide by the number of response tokens, not of rows":
+            lambda *x: _fraction(*x, over=lambda far, m: far.sum() / len(m)),
         "that is a count: asked is a share":
             lambda *x: _fraction(*x, over=lambda far, m: far.sum().float()),
         "ratios below 1 - clip count as well": lambda *x: _fraction(*x, beyond=lambda r, c: r > 1 + c),

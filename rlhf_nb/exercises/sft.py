@@ -32,6 +32,8 @@ mended_labels = Exercise(
         "it still learns the questions: kept and masked are swapped": lambda *a: _labels(*a, flip=True),
         "label j is token j + 1: the first word of each answer is missing":
             lambda *a: _labels(*a, first=1),
+        "label j speaks of token j + 1: compare j + 1, not j, with both borders":
+            lambda *a: _labels(*a, first=1, last=1),
         "the last token of the prompt was given, it is no label": lambda *a: _labels(*a, first=-1),
         "the end mark must be learned too": lambda *a: _labels(*a, last=-1),
         "one pad is a label: the last token stands at n_real - 1": lambda *a: _labels(*a, last=1),

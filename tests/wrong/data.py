@@ -123,12 +123,20 @@ def shorter_answer(prompt, chosen, rejected, room):
     a, b = ((prompt + answer)[:room] for answer in (chosen, rejected))
     return None if a == b else (a, b)
 
+def tidied_first(text):
+    out = []
+    for part in text.strip().split("\n\n"):
+        who, said = part.split(": ", 1)
+        out.append(dict(role=WHO[who], content=said.strip()))
+    return out
+
 WRONG = {
     "from_string": [
         ("split at the first colon only", every_colon),
         ("the roles are user and assistant", own_names), ("the roles are swapped", turned),
         ("a turn begins after an empty line, not after each line end", by_lines),
         ("nothing may be stripped: spaces and line ends belong to what was said", tidied),
+        ("two things: nothing may be stripped, and an empty text has no turns", tidied_first),
         ("one space belongs to the mark, after the colon", with_space),
         ("before the first empty line there is nothing: that part is no turn", all_parts),
         ("the first turn is missing", without_first),

@@ -102,6 +102,9 @@ def as_duels(ab, ba):
     v = {"first": 1., "tie": .5, "second": 0.}
     return 2 * Duels(torch.tensor([[v[x]] for x in ab]), torch.tensor([[1 - v[x]] for x in ba])).position_bias()
 
+def of_answers_alone(ab, ba):
+    return (ab.count("first") + ba.count("second")) / len(ab + ba) - .5
+
 WRONG = {
     "mended_score": [
         ("as it was: what is not all digits became 2.5", as_it_was),
@@ -137,6 +140,8 @@ WRONG = {
         ("both orders count", one_order),
         ("both orders count, not the second alone", other_order),
         ("that is how often the same answer wins; asked is the same place", of_answers),
+        ("that is how often the same answer wins, and ties are lost; asked is the same place",
+         of_answers_alone),
         ("the sign: above 0 for a judge that favours the first", negative),
         ("a tie is half a first", tie_is_second),
         ("a tie is no first", tie_is_first),

@@ -53,6 +53,12 @@ def mean_word(logits, ref_logits):
 def both_learn(logits, ref_logits):
     p, q = logits.float().log_softmax(-1), ref_logits.float().log_softmax(-1)
     return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.)).sum(-1)
+def both_learn_and_nan(logits, ref_logits):
+    p, q = [x.float().log_softmax(-1) for x in (logits, ref_logits)]
+    return (p.exp() * (p - q)).sum(-1)
+def measured_and_nan(logits, ref_logits):
+    p, q = [x.detach().float().softmax(-1) for x in (logits, ref_logits)]
+    return (p * (p.log() - q.log())).sum(-1)
 @torch.no_grad()
 def only_measured(logits, ref_logits):
     p, q = logs(logits, ref_logits)
@@ -78,6 +84,13 @@ def moments(d, chance):
     mean_d, mean_x = (chance * d).sum(), (chance * extra).sum()
     cov = (chance * d * extra).sum() - mean_d * mean_x
     return cov, (chance * d**2).sum() - mean_d**2, (chance * extra**2).sum() - mean_x**2
+def searched(step, most):
+    def search(d, chance):
+        def variance(lam):
+            x = d + lam * (torch.exp(-d) - 1)
+            return (chance * (x - (chance * x).sum())**2).sum().item()
+        return min((step * i for i in range(round(most / step) + 1)), key=variance)
+    return search
 def no_minus(d, chance): return moments(d, chance)[0] / moments(d, chance)[2]
 def as_samples(d, chance):
     both = torch.cov(torch.stack([d, torch.expm1(-d)]))
@@ -124,12 +137,21 @@ WRONG = {
         ("that is the mean over words: sum them", mean_word),
         ("the reference is data: no gradient flows into it", both_learn),
         ("no gradient reaches the policy", only_measured),
+        ("two things: the reference is data, and a word of chance 0 adds 0, not nan",
+         both_learn_and_nan),
+        ("two things: a gradient must reach the policy, and a word of chance 0 adds 0, not nan",
+         measured_and_nan),
         ("a logit is no log-prob: log_softmax comes first", raw_logits),
         ("weigh each word by its chance under the policy", unweighted),
         ("that is the cross-entropy: the policy's own entropy is to be taken off", cross_entropy),
         ("words are on the last axis", other_axis),
         ("the sign: reference minus policy", minus)],
     "best_lambda": [
+        ("a grid of tenths only comes near: where is the slope of the variance 0?", searched(.1, 1)),
+        ("a grid of hundredths only comes near: where is the slope of the variance 0?",
+         searched(.01, 1)),
+        ("a grid of thousandths only comes near: where is the slope of the variance 0?",
+         searched(.001, 2)),
         ("turn the sign", no_minus),
         ("weigh by chance: outcomes are not equally likely", as_samples),
         ("the second term is exp(-d) - 1: mind the minus", wrong_exp),

@@ -105,6 +105,9 @@ def go_on(scores, patience):
     return len(scores) - scores.index(max(scores)) <= patience
 def as_published(scores, patience): return len(scores) > 1 and scores[-1] > scores[-2]
 
+def means_by_tokens(parts): return sum(m for m, n in parts if n) / sum(n for m, n in parts)
+def leaking_means_by_tokens(parts): return sum(m for m, n in parts) / sum(n for m, n in parts)
+
 WRONG = {
     "cosine_at": [
         ("the floor is missing: it ends at 0", to_zero), ("the warm-up is missing", cold),
@@ -120,6 +123,9 @@ WRONG = {
         ("every part weighs the same here: weigh it by its tokens", of_means),
         ("a mean times its tokens is a sum: divide by all tokens", by_parts),
         ("that is the sum: divide by all tokens", undivided),
+        ("a mean is not yet a sum: times its tokens, then add up", means_by_tokens),
+        ("a mean is not yet a sum: times its tokens; and a part without tokens has no mean",
+         leaking_means_by_tokens),
         ("nan times 0 is nan: a part without tokens has no mean", leaks),
         ("every part weighs the same here, those without tokens left out", of_real_means),
         ("weights upside down: a part with few tokens weighs more here", few_are_loud),

@@ -14,6 +14,8 @@ def multiplied(logp, mask): return (-logp * mask).sum(1).mean()
 def no_minus(logp, mask): return masked_sum(logp, mask).mean()
 def per_token(logp, mask): return -masked_mean(logp, mask)
 def per_row_token(logp, mask): return -masked_mean_rows(logp, mask).mean()
+def per_row_or_nan(logp, mask):
+    return torch.stack([-row[m].mean() for row, m in zip(logp, mask)]).mean()
 def summed(logp, mask): return -logp[mask].sum()
 def rows(logp, mask): return -masked_sum(logp, mask)
 def no_empty(logp, mask):
@@ -78,6 +80,7 @@ def far(logp, old_logp, clip): return (torch.exp(logp - old_logp) - 1).abs() > c
 def unmasked(logp, old_logp, mask, clip): return far(logp, old_logp, clip).float().mean()
 def real_tokens(logp, old_logp, mask, clip): return masked_mean(far(logp, old_logp, clip).float(), ~logp.isnan())
 def all_places(logp, old_logp, mask, clip): return (far(logp, old_logp, clip) * mask).float().mean()
+def by_rows(logp, old_logp, mask, clip): return far(logp, old_logp, clip)[mask].sum() / len(mask)
 def count(logp, old_logp, mask, clip): return (far(logp, old_logp, clip) & mask).sum()
 def upper(logp, old_logp, mask, clip):
     return ((logp - old_logp).exp()[mask] > 1 + clip).float().mean()
@@ -105,6 +108,7 @@ WRONG = {
         ("the sign: surprise is minus the log-prob", no_minus),
         ("that is per token, over the whole batch", per_token),
         ("that is per token: add up each response", per_row_token),
+        ("that is per token, and nan for an empty response: add up each response", per_row_or_nan),
         ("that is the sum over responses: take the mean", summed),
         ("that is one number per response: take the mean", rows),
         ("an empty response counts, with 0", no_empty),
@@ -129,6 +133,7 @@ WRONG = {
         ("prompt and pads are counted", unmasked),
         ("prompt tokens are counted", real_tokens),
         ("divide by the number of response tokens, not of all places", all_places),
+        ("divide by the number of response tokens, not of rows", by_rows),
         ("that is a count: asked is a share", count),
         ("ratios below 1 - clip count as well", upper),
         ("ratios above 1 + clip count as well", lower),

@@ -9,6 +9,10 @@ def slipped(ids, n_prompt, n_real):
     place = torch.arange(ids.shape[1] - 1)
     keep = (place >= n_prompt[:, None]) & (place < n_real[:, None] - 1)
     return ids[:, 1:].masked_fill(~keep, -100)
+def both_slipped(ids, n_prompt, n_real):
+    place = torch.arange(ids.shape[1] - 1)
+    keep = (place >= n_prompt[:, None]) & (place < n_real[:, None])
+    return ids[:, 1:].masked_fill(~keep, -100)
 def last_of_prompt(ids, n_prompt, n_real):
     keep = (_places(ids) >= n_prompt[:, None] - 1) & (_places(ids) < n_real[:, None])
     return torch.where(keep, ids[:, 1:], -100)
@@ -124,6 +128,7 @@ WRONG = {
     "mended_labels": [
         ("it still learns the questions: kept and masked are swapped", swapped),
         ("label j is token j + 1: the first word of each answer is missing", slipped),
+        ("label j speaks of token j + 1: compare j + 1, not j, with both borders", both_slipped),
         ("the last token of the prompt was given, it is no label", last_of_prompt),
         ("the end mark must be learned too", no_end),
         ("one pad is a label: the last token stands at n_real - 1", one_pad),
