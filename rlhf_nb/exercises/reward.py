@@ -75,8 +75,9 @@ star_loss = Exercise(
             lambda c, r, s: _star(c, r, s.float().mean())})
 
 # ------------------------------------------------------------------ ece
-def _ece(sure, right, n_bins, weigh=True, gap=torch.abs, lowest=.5, top=True):
-    bin, total, used = ((sure - lowest) / (1 - lowest) * n_bins).long(), 0., 0
+def _ece(sure, right, n_bins, weigh=True, gap=torch.abs, lowest=.5, top=True, upper=False):
+    place, total, used = (sure - lowest) / (1 - lowest) * n_bins, 0., 0
+    bin = place.ceil().long() - 1 if upper else place.long()
     if top: bin = bin.clamp(max=n_bins - 1)
     for k in range(n_bins):
         here = bin == k
@@ -105,8 +106,10 @@ ece = Exercise(
            "bins that are empty": (tensor([.52, .54, .97]), tensor([0., 1., 1.]), 10),
            "a model that is certain": (tensor([1., .7, 1., .6]), tensor([0., 1., 1., 0.]), 4),
            "too modest": (tensor([.56, .6, .67, .9]), tensor([1., 1., 1., 0.]), 2),
+           "chances on the edge of two bins": (tensor([.75, .625, .875, .75]), tensor([0., 1., 1., 1.]), 2),
            "one pair": (tensor([.8]), tensor([0.]), 5)},
     mistakes={
+        "a chance on an edge belongs to the bin above it": lambda *x: _ece(*x, upper=True),
         "weigh each bin by its pairs": lambda *x: _ece(*x, weigh=False),
         "gaps of opposite sign cancel: take the absolute value":
             lambda *x: _ece(*x, gap=lambda d: d),

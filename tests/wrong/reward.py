@@ -87,6 +87,13 @@ def with_empty(sure, right, n_bins):
         out += p.float().mean() * (sure[p].mean() - right[p].mean()).abs()
     return out
 
+def upper_edges(sure, right, n_bins):
+    edges, total = torch.linspace(.5, 1, n_bins + 1), 0.
+    for low, high in zip(edges[:-1], edges[1:]):
+        here = (sure > low) & (sure <= high)
+        if here.any(): total += here.float().mean() * (sure[here].mean() - right[here].mean()).abs()
+    return total
+
 WRONG = {
     "mended_last_score": [
         ("a count of real tokens is a place only if no pad stands in front", counted),
@@ -114,6 +121,7 @@ WRONG = {
         ("the stars are a gap, not a weight", weighted),
         ("each pair has stars of its own: no mean before the sigmoid", mean_stars)],
     "ece": [
+        ("a chance on an edge belongs to the bin above it", upper_edges),
         ("weigh each bin by its pairs", unweighted),
         ("gaps of opposite sign cancel: take the absolute value", signed),
         ("that is the squared gap: take the absolute value", squared),
