@@ -294,12 +294,12 @@ def judge_cells():
 # %% ../nbs/19c_checks.ipynb #check_notebook
 def check_notebook(
     file:Path,       # a learner's notebook, or one of ours
-    timeout:int=120, # seconds
+    timeout:int=60,  # seconds
 )->dict[str,str]:    # exercise -> verdict
     "The verdict on every exercise of one chapter."
     import nbformat
     try: nb = nbformat.read(file, 4)
-    except ValueError as e: raise ValueError(f"{file} is no notebook: {e}") from None
+    except Exception as e: raise ValueError(f"{file} is no notebook: {e!r}") from None
     names = [name for c in nb.cells for name in CHECK.findall(c.source)]
     if not names: return {}
     task = json.dumps(dict(cells=needed(nb), names=names))

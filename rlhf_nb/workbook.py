@@ -55,7 +55,8 @@ def find_chapters(
     known = chapters()
     called = {alias: f for stem, f in known.items()
               for alias in (stem, f.name, *stem.split("_", 1))}
-    found = [called.get(n) or (Path(n) if Path(n).is_file() else None) for n in names]
+    found = [called.get(n.lower()) or (Path(n) if Path(n).is_file() else None)
+             for n in names]
     missing = [n for n, f in zip(names, found) if f is None]
     if missing: raise ValueError(
         f"no chapter {', '.join(missing)}: there are {', '.join(known)}")
@@ -591,7 +592,8 @@ def _add_check_parser(sub):
     p.add_argument("chapter", nargs="*", metavar="CHAPTER",
                    help="such as kl, 10 or 10_kl (default: all)")
     p.add_argument("--dir", default="." if Path(MEMORY).is_file() else "rlhf-workbook",
-                   help="your copy (default: this folder, or %(default)s)")
+                   help="your copy (default: this folder if it is one, else "
+                        "rlhf-workbook); the answers of a chapter may take 60 seconds")
 
 # %% ../nbs/20_workbook.ipynb #_make_parser
 def _make_parser(late:str)->argparse.ArgumentParser:

@@ -173,8 +173,10 @@ def test_check_command_tells_how_far_one_is(shipped, tmp_path, capsys, monkeypat
     monkeypatch.chdir(mine)                     # inside the copy no --dir is needed
     assert main(["check", "a"]) == 0 and "1 of 1" in capsys.readouterr().out
     assert main(["check", "b"]) == 2 and "no exercises in 01_b" in capsys.readouterr().err
-    (mine/"00_a.ipynb").write_text("half a fi")
-    assert main(["check", "a"]) == 2 and "00_a.ipynb is no notebook" in capsys.readouterr().err
+    for broken in ("half a fi", "{}"):
+        (mine/"00_a.ipynb").write_text(broken)
+        assert main(["check", "A"]) == 2
+        assert "00_a.ipynb is no notebook" in capsys.readouterr().err
 
 def test_check_writes_nothing_into_other_folders(shipped, tmp_path):
     nbformat.write(new_notebook(cells=ASKED), tmp_path/"00_a.ipynb")

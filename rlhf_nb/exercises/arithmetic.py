@@ -14,7 +14,7 @@ mended_number_pay = Exercise(
            "nothing said": ("", "55"), "a word and no number": ("many", "55"),
            "stopped at once": ("55+0=", "55"), "the answer stands in front": ("55+0=54", "55"),
            "in words": ("first 5, then 55.", "55"), "a zero too much": ("74+8=550", "55"),
-           "a number and a word": ("55 and not 54", "55")},
+           "a number and a word": ("55 and not 54", "55"), "a zero in front": ("74+8=055", "55")},
     mistakes={
         "it still takes the first number and pays half for none":
             lambda reply, right: _pay(reply, right, which=0, none=.5),
@@ -31,6 +31,8 @@ mended_number_pay = Exercise(
             lambda reply, right: float(right in re.findall(r"\d+", reply)),
         "550 is not 55: units come first, so compare digits, not values":
             lambda reply, right: _pay(reply, right, same=lambda a, b: int(a[::-1]) == int(b[::-1])),
+        "055 is not 55: compare digits, not values":
+            lambda reply, right: _pay(reply, right, same=lambda a, b: int(a) == int(b)),
         "that is the last digit alone": lambda *x: _pay(*x, digits=r"\d"),
         "it begins like the answer: compare the whole number":
             lambda reply, right: _pay(reply, right, same=str.startswith),
@@ -86,6 +88,8 @@ pay_until_wrong = Exercise(
            "four tokens": ([6, 2, 3, _E], [6, 2, 3, _E]), "wrong in between": ([6, 5, 3, _E], [6, 2, 3, _E])},
     mistakes={
         "a right token behind a wrong one earns nothing": lambda s, w: _until(s, w, stop=False),
+        "every right place is paid: stop at the first wrong one, and keep one number per token":
+            lambda s, w: _until(s, w, stop=False)[:len(w)],
         "shares are of the right answer's length, not of what was said":
             lambda s, w: _until(s, w, over=lambda s, w: 1 / max(1, len(s))),
         "each token earns its share: a right answer earns 1 in all":

@@ -13,6 +13,8 @@ mended_player = Exercise(
             lambda x, ids, m: answer_logprob(x, ids, m, shift=False),
         "shifted the wrong way: now the logits are two places off":
             lambda x, ids, m: answer_logprob(torch.cat([x[:, 1:], 0 * x[:, :1]], 1), ids, m, shift=False),
+        "shifted the wrong way: the logits of i + 1 have seen word i, ask those of i - 1":
+            lambda x, ids, m: answer_logprob(x[:, 1:], ids[:, :-1], m[:, :-1], shift=False),
         "logits and ids are shifted, the mask is not: it is one place early":
             lambda x, ids, m: answer_logprob(x, ids, torch.cat([m[:, :1] & False, m[:, :-1]], 1)),
         "the mean over tokens divides lambda by the length: take the sum":

@@ -94,6 +94,11 @@ def zipped(said, want):
 def all_or_nothing(said, want): return [(said == want) / len(want) for _ in said]
 def sum_of_it(said, want): return prefix(said, want) / len(want)
 
+def as_integers(reply, right):
+    found = re.findall(r"\d+", reply)
+    return float(bool(found) and int(found[-1]) == int(right))
+def right_places(said, want): return [(a == b) / len(want) for a, b in zip(said, want)]
+
 WRONG = {
     "mended_number_pay": [
         ("it still takes the first number and pays half for none", as_it_was),
@@ -105,6 +110,7 @@ WRONG = {
         ("the right answer anywhere in the reply is not an answer", anywhere),
         ("any number of the reply is paid: only the last one is the answer", any_number),
         ("550 is not 55: units come first, so compare digits, not values", by_value),
+        ("055 is not 55: compare digits, not values", as_integers),
         ("that is the last digit alone", one_digit),
         ("it begins like the answer: compare the whole number", begins),
         ("it ends like the answer: compare the whole number", ends)],
@@ -121,6 +127,8 @@ WRONG = {
         ("too long or too short costs nothing here", same_length)],
     "pay_until_wrong": [
         ("a right token behind a wrong one earns nothing", dense),
+        ("every right place is paid: stop at the first wrong one, and keep one number per token",
+         right_places),
         ("shares are of the right answer's length, not of what was said", by_own_length),
         ("each token earns its share: a right answer earns 1 in all", whole_points),
         ("eos is a token of the answer and earns its share", without_eos),

@@ -11,6 +11,9 @@ def _backwards(logits, ids, is_response):
     late = torch.cat([logits[:, 1:], torch.zeros_like(logits[:, :1])], 1).float()
     return (late.log_softmax(-1).gather(-1, ids[..., None])[..., 0] * is_response).sum(1)
 
+def _after(logits, ids, is_response):
+    logp = logits[:, 1:].float().log_softmax(-1).gather(-1, ids[:, :-1, None]).squeeze(-1)
+    return (logp * is_response[:, :-1]).sum(1)
 def _mask_behind(logits, ids, is_response):
     logp = logits[:, :-1].float().log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
     return (logp * is_response[:, :-1]).sum(1)
@@ -113,6 +116,7 @@ WRONG = {
     "mended_player": [
         ("still unshifted: it asks for the same word again", _at_itself),
         ("shifted the wrong way: now the logits are two places off", _backwards),
+        ("shifted the wrong way: the logits of i + 1 have seen word i, ask those of i - 1", _after),
         ("logits and ids are shifted, the mask is not: it is one place early", _mask_behind),
         ("the mean over tokens divides lambda by the length: take the sum", _mean_of),
         ("divided by the length of every answer but an empty one: take the sum", _safe_mean),
