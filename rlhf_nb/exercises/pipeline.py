@@ -19,6 +19,14 @@ def _flip(better): return "lower" if better == "higher" else "higher"
 def _by_pairs(scores, better): # the first look above the one before it, whatever is better
     return next((i for i in range(1, len(scores)) if scores[i] > scores[i - 1]), None)
 
+def _from_zero(scores, better, patience):
+    i = _stops([0., *scores], better, patience)
+    return None if i is None else i - 1
+
+def _first_missed(scores, better, patience): # the first look counts as one without a new best
+    i = _stops([*scores[:1], *scores], better, patience)
+    return None if i is None else i - 1
+
 mended_stops_at = Exercise(
     reference=_stops,
     cases={"a rate that rises, then falls": ([.5, .6, .7, .65, .6, .55, .5], "higher", 2),
@@ -50,7 +58,9 @@ mended_stops_at = Exercise(
         "one look too early": lambda s, b, n: _stops(s, b, n, slack=-1),
         "that is the best look: at which one does the run stop?":
             lambda s, b, n: None if (i := _stops(s, b, n)) is None else i - n,
-        "looks are counted from 0": lambda s, b, n: None if (i := _stops(s, b, n)) is None else i + 1})
+        "looks are counted from 0": lambda s, b, n: None if (i := _stops(s, b, n)) is None else i + 1,
+        "the best begins as the first score, not as 0": _from_zero,
+        "the first look is the first best: it has missed nothing": _first_missed})
 
 # ------------------------------------------------------------------ next_stage
 def _first(has, wanted=False): return next((i for i, x in enumerate(has) if x == wanted), None)
@@ -81,7 +91,8 @@ next_stage = Exercise(
         "a stage needs no folder to run next: it may never have begun":
             lambda f, d: _first([not (a and not b) for a, b in zip(f, d)]),
         "there may be no such stage, and then `index` stops with an error":
-            lambda f, d: d.index(False)})
+            lambda f, d: d.index(False),
+        "stage 0 is a stage, though `if 0` says no": lambda f, d: _first(d) or None})
 
 # ------------------------------------------------------------------ chunk_seeds
 def _seed(text, digits=slice(15)): return int(sha256(text.encode()).hexdigest()[digits], 16)

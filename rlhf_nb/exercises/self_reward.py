@@ -20,6 +20,13 @@ def _pairs(scores, stop=False, ties=False, unread="out", swap=False, within=Fals
         pairs.append((prompt if count else len(pairs), *(pair[::-1] if swap else pair)))
     return pairs
 
+def _nan_by_comparison(scores): # `s != nan` is true of every number, nan too
+    pairs = []
+    for prompt, row in enumerate(scores):
+        a, b = [best(range(len(row)), key=lambda i: row[i]) for best in (max, min)]
+        if row[a] > row[b]: pairs.append((prompt, a, b))
+    return pairs
+
 mended_pairs = Exercise(
     reference=_pairs,
     cases={"nothing to drop": ([[1., 3.], [4., 2., 5.], [0., 1.]],),
@@ -44,10 +51,15 @@ mended_pairs = Exercise(
         "of several best ones take the first": lambda scores: _pairs(scores, first=False),
         "prompts are counted whether they give a pair or not": lambda scores: _pairs(scores, count=False),
         "the prompt is missing: three numbers per pair":
-            lambda scores: [pair[1:] for pair in _pairs(scores)]})
+            lambda scores: [pair[1:] for pair in _pairs(scores)],
+        "nan equals nothing, not even itself: neither == nor != finds it": _nan_by_comparison,
+        "those are scores: the places of both are wanted":
+            lambda scores: [(p, scores[p][a], scores[p][b]) for p, a, b in _pairs(scores)]})
 
 # ------------------------------------------------------------------ best_middle
 def _middle(scores): return (max(scores) + min(scores)) / 2
+
+def _shift(pair): return pair[0], pair[1] - (pair[1] > pair[0])
 
 def _best_middle(score, centre=_middle, skip=True, last=False, of=None):
     best = score.index(max(score))
@@ -75,7 +87,11 @@ best_middle = Exercise(
             s.index(max(s)), sorted(range(len(s)), key=lambda i: -s[i])[len(s) // 2]),
         "of equally near ones the first": lambda s: _best_middle(s, last=True),
         "the middle is between all: the best counts": lambda s: _best_middle(s, of=_others),
-        "those are scores: their places are wanted": lambda s: tuple(s[i] for i in _best_middle(s))})
+        "those are scores: their places are wanted": lambda s: tuple(s[i] for i in _best_middle(s)),
+        "that is a place among the others: count the best one, too": lambda s: _shift(_best_middle(s)),
+        "half of both, not of the lowest alone": lambda s: _best_middle(s, lambda s: max(s) + min(s) / 2),
+        "that is half the way from one to the other: where is the middle?":
+            lambda s: _best_middle(s, lambda s: (max(s) - min(s)) / 2)})
 
 # ------------------------------------------------------------------ not_by_length
 def _keep(pick, most, size=lambda text: len(text.split()), gap=True, longer=int.__le__,
@@ -99,7 +115,9 @@ not_by_length = Exercise(
            "two spaces": (_pick("It  is  red", "It is a", 4., 3.), 1),
            "much better and not longer": (_pick(_short, _short, 5., 0.), 0),
            "a short winner": (_pick("It is red", "It is", 4., 3.), 3),
-           "an empty loser": (_pick("It is", "", 2., 1.), 1)},
+           "an empty loser": (_pick("It is", "", 2., 1.), 1),
+           "longer, twice the score": (_pick(_long, _short, 2., 1.), 2),
+           "the same words again": (_pick("It is red It is red", "It is red", 4., 3.), 2)},
     mistakes={
         "the gap in score is not looked at": lambda *x: _keep(*x, gap=False),
         "letters are counted, not words": lambda *x: _keep(*x, size=len),
@@ -112,4 +130,9 @@ not_by_length = Exercise(
             lambda p, most: _keep(Pick(p.prompt, p.chosen, "", p.chosen_score, p.rejected_score), most),
         "that is the rejected one's lead: chosen minus rejected": lambda *x: _keep(*x, way=lambda n: -n),
         "two spaces make no word": lambda *x: _keep(*x, size=lambda text: len(text.split(" "))),
-        "length is not looked at": lambda *x: _keep(*x, longer=lambda n, most: False)})
+        "length is not looked at": lambda *x: _keep(*x, longer=lambda n, most: False),
+        "2 higher, not twice as high": lambda p, most: (
+            p.chosen_score >= 2 * p.rejected_score or _keep(p, most, gap=False)),
+        "how good the chosen one is does not matter: how much better is it?":
+            lambda p, most: p.chosen_score >= 2 or _keep(p, most, gap=False),
+        "a word that comes twice counts twice": lambda *x: _keep(*x, size=lambda text: len(set(text.split())))})

@@ -73,6 +73,20 @@ def _from_one(scores, better, patience):
         else: misses += 1
         if misses == patience: return i
 
+def _best_is_zero(scores, better, patience):
+    best, misses = 0, 0
+    for i, x in enumerate(scores):
+        if (x > best if better == "higher" else x < best): best, misses = x, 0
+        else: misses += 1
+        if misses == patience: return i
+
+def _first_misses(scores, better, patience):
+    best, misses = scores[0] if scores else None, 0
+    for i, x in enumerate(scores):
+        if (x > best if better == "higher" else x < best): best, misses = x, 0
+        else: misses += 1
+        if misses == patience: return i
+
 def _folder(has_folder, has_json):
     for i, there in enumerate(has_folder):
         if not there: return i
@@ -113,6 +127,12 @@ def _begun(has_folder, has_json):
 
 def _raises(has_folder, has_json): return has_json.index(False)
 
+def _zero_is_none(has_folder, has_json):
+    found = None
+    for i, done in reversed(list(enumerate(has_json))):
+        if not done: found = i
+    return found if found else None
+
 def _digest(text): return sha256(text.encode()).hexdigest()
 def _added(seed, n): return [seed + c for c in range(n)]
 def _glued(seed, n): return [int(_digest(f"{seed}{c}")[:15], 16) for c in range(n)]
@@ -136,7 +156,9 @@ WRONG = {
         ("in a row: a new best lets the count begin again", _altogether),
         ("one look too late: it stops at look number `patience` without a new best", _late),
         ("that is the best look: at which one does the run stop?", _best_look),
-        ("looks are counted from 0", _from_one)],
+        ("looks are counted from 0", _from_one),
+        ("the best begins as the first score, not as 0", _best_is_zero),
+        ("the first look is the first best: it has missed nothing", _first_misses)],
     "next_stage": [
         ("a folder alone does not say that the stage is finished", _folder),
         ("that is the last finished stage", _last_done),
@@ -147,7 +169,8 @@ WRONG = {
         ("stages are counted from 0", _one_based),
         ("that is the last unfinished stage: the first runs next", _last_undone),
         ("a stage needs no folder to run next: it may never have begun", _begun),
-        ("there may be no such stage, and then `index` stops with an error", _raises)],
+        ("there may be no such stage, and then `index` stops with an error", _raises),
+        ("stage 0 is a stage, though `if 0` says no", _zero_is_none)],
     "chunk_seeds": [
         ("chunk 1 of run 3 and chunk 0 of run 4 would deal the same cards", _added),
         ("chunk 11 of run 1 and chunk 1 of run 11 would deal the same cards: mind the /", _glued),

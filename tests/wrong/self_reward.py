@@ -52,6 +52,17 @@ def counts_pairs(scores):
 def no_prompt(scores):
     return each(scores, lambda p, row, at: row[best(row, at)] > row[worst(row, at)]
                 and (best(row, at), worst(row, at)))
+def not_nan(scores):
+    pairs = []
+    for p, row in enumerate(scores):
+        places = [i for i, s in enumerate(row) if s != math.nan]
+        if len(places) < 2: continue
+        a, b = best(row, places), worst(row, places)
+        if row[a] > row[b]: pairs.append((p, a, b))
+    return pairs
+def their_scores(scores):
+    return each(scores, lambda p, row, at: row[best(row, at)] > row[worst(row, at)]
+                and (p, row[best(row, at)], row[worst(row, at)]))
 
 # best_middle(score)
 def order(score): return sorted(range(len(score)), key=lambda i: -score[i])
@@ -80,6 +91,15 @@ def as_scores(score):
     a = score.index(max(score))
     b = nearest(score, (max(score) + min(score)) / 2, [i for i in range(len(score)) if i != a])
     return score[a], score[b]
+def among_others(score):
+    a = score.index(max(score))
+    rest, goal = score[:a] + score[a + 1:], (max(score) + min(score)) / 2
+    return a, rest.index(min(rest, key=lambda s: abs(s - goal)))
+def around(score, goal):
+    a = score.index(max(score))
+    return a, nearest(score, goal, [i for i in range(len(score)) if i != a])
+def no_brackets(score): return around(score, max(score) + min(score) / 2)
+def half_the_way(score): return around(score, (max(score) - min(score)) / 2)
 
 # not_by_length(pick, most)
 def words(text): return len(text.split())
@@ -96,6 +116,11 @@ def in_all(pick, most): return words(pick.chosen) <= most or gap(pick) >= 2
 def wrong_side(pick, most): return words(pick.rejected) - words(pick.chosen) <= most or gap(pick) >= 2
 def spaces(pick, most): return pick.chosen.count(" ") - pick.rejected.count(" ") <= most or gap(pick) >= 2
 def score_only(pick, most): return gap(pick) >= 2
+def twice(pick, most): return more(pick) <= most or pick.chosen_score >= 2 * pick.rejected_score
+def own_score(pick, most): return more(pick) <= most or pick.chosen_score >= 2
+def kinds_of_words(pick, most):
+    more = len(set(pick.chosen.split())) - len(set(pick.rejected.split()))
+    return more <= most or gap(pick) >= 2
 
 WRONG = {
     "mended_pairs": [
@@ -108,7 +133,9 @@ WRONG = {
         ("that is the second best: reject the worst", second),
         ("of several best ones take the first", last_of_best),
         ("prompts are counted whether they give a pair or not", counts_pairs),
-        ("the prompt is missing: three numbers per pair", no_prompt)],
+        ("the prompt is missing: three numbers per pair", no_prompt),
+        ("nan equals nothing, not even itself: neither == nor != finds it", not_nan),
+        ("those are scores: the places of both are wanted", their_scores)],
     "best_middle": [
         ("that is the worst one", the_worst),
         ("that is near the mean: the middle is between the best and the worst", near_mean),
@@ -118,7 +145,10 @@ WRONG = {
         ("that is the middle of the order: look at the scores", median),
         ("of equally near ones the first", last_near),
         ("the middle is between all: the best counts", of_others),
-        ("those are scores: their places are wanted", as_scores)],
+        ("those are scores: their places are wanted", as_scores),
+        ("that is a place among the others: count the best one, too", among_others),
+        ("half of both, not of the lowest alone", no_brackets),
+        ("that is half the way from one to the other: where is the middle?", half_the_way)],
     "not_by_length": [
         ("the gap in score is not looked at", length_only),
         ("letters are counted, not words", letters),
@@ -130,4 +160,7 @@ WRONG = {
         ("what counts is how much longer it is than the rejected one", in_all),
         ("that is the rejected one's lead: chosen minus rejected", wrong_side),
         ("two spaces make no word", spaces),
-        ("length is not looked at", score_only)]}
+        ("length is not looked at", score_only),
+        ("2 higher, not twice as high", twice),
+        ("how good the chosen one is does not matter: how much better is it?", own_score),
+        ("a word that comes twice counts twice", kinds_of_words)]}
