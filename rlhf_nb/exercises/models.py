@@ -26,7 +26,8 @@ parameter_count = Exercise(
             lambda v, d, n: _parameters(v, d, n, bias=False),
         "the last norm, after all layers, is missing":
             lambda v, d, n: _parameters(v, d, n, last=False),
-        "each layer has two norms": lambda v, d, n: _parameters(v, d, n, norms=1),
+        "2 d short in each layer: it has two norms, and d -> 3 d has 3 d biases":
+            lambda v, d, n: _parameters(v, d, n, norms=1),
         "a norm has a weight and a bias: 2 d numbers": _norms_without_bias,
         "the MLP is 4 d wide": lambda v, d, n: _parameters(v, d, n, mlp=1),
         "all layers count, not one of them": lambda v, d, n: _parameters(v, d, n, cells=1),
@@ -62,6 +63,10 @@ merge_lora = Exercise(
         "r is the number of rows of A, not of columns":
             lambda *a: _merge(*a, scale=lambda alpha, A, B: alpha / A.shape[1]),
         "the product is B A, not A B": lambda W, A, B, alpha: W + alpha / len(A) * (A @ B),
+        "the product is B A; transposing both is not the same":
+            lambda W, A, B, alpha: W + alpha / len(A) * (A.T @ B.T),
+        "do not change W itself: give back a new one":
+            lambda W, A, B, alpha: W.add_(alpha / len(A) * (B @ A)),
         "that is only what is added: W is missing": lambda *a: _merge(*a, base=0),
         "the adapter is added, not taken off": lambda *a: _merge(*a, sign=-1),
         "no gradient reaches A and B: do not detach":

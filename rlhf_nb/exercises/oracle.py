@@ -96,7 +96,9 @@ regret = Exercise(
         "that is the best value: take off what the policy earns": lambda p, ref, r, beta:
             _best(ref, r, beta)[1],
         "those are logs: exp makes chances of them": lambda *a: _regret(
-            *a, mean=lambda logp, x: (logp * x).sum())})
+            *a, mean=lambda logp, x: (logp * x).sum()),
+        "0 times infinity is nan: leave out what is never said": lambda p, ref, r, beta:
+            _best(ref, r, beta)[1] - (p.exp() * (r - beta * (p - ref))).sum()})
 
 # ---- the Q of a policy
 

@@ -25,6 +25,8 @@ gumbel_max = Exercise(
            "bf16": (_logits(12, 5, 9, 3.).bfloat16(), _uniform(12, 5, 10))},
     mistakes={
         "the noise has its sign wrong": lambda x, u: _gumbel(x, u, sign=-1),
+        "one token for each row: along the last axis":
+            lambda x, u: (x - (-u.log()).log()).argmax(),
         "that is always the likeliest: where is the noise?":
             lambda x, u: _gumbel(x, u, noise=torch.zeros_like),
         "one log is missing": lambda x, u: _gumbel(x, u, noise=lambda u: -u.log()),
@@ -86,6 +88,8 @@ mean_length = Exercise(
            "a coin, three throws": (.5, 3), "seldom": (.01, 20)},
     mistakes={
         "forgot the cut": lambda p, n: _length(p, n, cut=False),
+        "cut each response, then take the mean: not the mean first":
+            lambda p, n: min(1 / p, n),
         "eos is a token too: it counts": lambda p, n: _length(p, n, first=1),
         "after n tokens it is cut: that is one more": lambda p, n: _length(p, n, last=1),
         "cut after n tokens, and the first of them is always said":

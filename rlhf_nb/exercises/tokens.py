@@ -79,6 +79,8 @@ first_token = Exercise(
         "one too late: positions count from 0": lambda m: _first(m, add=1),
         "that counts False entries: pads behind, or a second question, are False too":
             lambda m: (~m).sum(1),
+        "False entries behind the first True do not count":
+            lambda m: torch.where(m.any(1), (~m).sum(1), -1),
         "one number for each row, not for each column": lambda m: _first(m.T),
         "that is True or False: say where": lambda m: m.any(1)})
 

@@ -131,6 +131,8 @@ mended_smooth = Exercise(
         "one step ahead: with the first value the weights sum to 1 - weight":
             lambda v, w: _smooth(v, w, scale=lambda w, i: 1 - w**(i + 2)),
         "those are sums: the new value gets 1 - weight": lambda v, w: _smooth(v, w, new=1.),
+        "those are sums: divide by the sum of the weights":
+            lambda v, w: _smooth(v, w, 0., _plain, 1.),
         "the made-up value must not be carried on: divide only what is put out": lambda v, w: _carried(v, w),
         "nothing fades: that is the mean of all so far":
             lambda v, w: [sum(v[:i + 1]) / (i + 1) for i in range(len(v))],

@@ -52,12 +52,20 @@ def whole_reference(ref, policy, step, decay): return ref + (1 - decay) * policy
 def flowing(ref, policy, step, decay): return ref * decay + policy * (1 - decay)
 def halfway(ref, policy, step, decay): return (ref + policy.detach()) / 2
 
+def short_bias(v, d, layers):
+    attention, mlp = 3 * d * d + d + d * d + d, 8 * d * d + 5 * d
+    return 2 * v * d + layers * (attention + mlp + 4 * d) + 2 * d
+def in_place(W, A, B, alpha):
+    W += alpha / A.shape[0] * B @ A
+    return W
+
 WRONG = {
     "parameter_count": [
         ("the head is missing: it is a table of its own, as large as the embedding", tied),
         ("the biases of the linear layers are missing", no_bias),
         ("the last norm, after all layers, is missing", no_last),
-        ("each layer has two norms", one_norm),
+        ("2 d short in each layer: it has two norms, and d -> 3 d has 3 d biases", one_norm),
+        ("2 d short in each layer: it has two norms, and d -> 3 d has 3 d biases", short_bias),
         ("a norm has a weight and a bias: 2 d numbers", thin_norms),
         ("the MLP is 4 d wide", narrow),
         ("all layers count, not one of them", one_layer),
@@ -69,6 +77,7 @@ WRONG = {
         ("r is the number of rows of A, not of B", rows_of_b),
         ("r is the number of rows of A, not of columns", last_of_a),
         ("the product is B A, not A B", swapped),
+        ("do not change W itself: give back a new one", in_place),
         ("that is only what is added: W is missing", adapter_alone),
         ("the adapter is added, not taken off", taken_off),
         ("no gradient reaches A and B: do not detach", no_grad_inside)],

@@ -68,6 +68,10 @@ def of_logs(logp, ref_logp, reward, beta):
     kl = expected(logp, logp - ref_logp)
     return beta * optimal_policy(ref_logp, reward, beta)[1] - ((logp * reward).sum() - beta * kl)
 
+def plain_sum(logp, ref_logp, reward, beta):
+    best = beta * torch.logsumexp(ref_logp + reward / beta, 0)
+    return best - (logp.exp() * reward).sum() + beta * (logp.exp() * (logp - ref_logp)).sum()
+
 def walk(world, chance, reward, follow):
     number, n = {s: i for i, s in enumerate(states(world))}, len(world.words)
     done, q = {y: r for y, r in zip(world.responses(), reward)}, torch.zeros_like(chance)
@@ -127,7 +131,8 @@ WRONG = {
         ("no policy earns the highest reward for nothing: the best value is beta log Z", highest),
         ("that is log Z: times beta it is the best value", plain_log_z),
         ("that is the best value: take off what the policy earns", best_value),
-        ("those are logs: exp makes chances of them", of_logs)],
+        ("those are logs: exp makes chances of them", of_logs),
+        ("0 times infinity is nan: leave out what is never said", plain_sum)],
     "policy_q": [
         ("that is the best word, not the mean", best_word),
         ("weigh the words by the policy's chances", any_word),

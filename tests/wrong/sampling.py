@@ -100,8 +100,12 @@ def to_zero(logits, p):
     out = chance.cumsum(-1) - chance >= p
     return logits.masked_fill(out.scatter(-1, order, out), 0.)
 
+def cut_mean(p, n): return min(1 / p, n)
+def no_axis(logits, u): return torch.argmax(logits - torch.log(-torch.log(u)))
+
 WRONG = {
     "gumbel_max": [
+        ("one token for each row: along the last axis", no_axis),
         ("the noise has its sign wrong", minus),
         ("that is always the likeliest: where is the noise?", greedy),
         ("one log is missing", exponential),
@@ -122,6 +126,7 @@ WRONG = {
         ("min_p is a share of the best, not a distance from it", distance),
         ("log-probs, not chances", chances), ("", of_logits)],
     "mean_length": [
+        ("cut each response, then take the mean: not the mean first", cut_mean),
         ("forgot the cut", endless), ("eos is a token too: it counts", without_eos),
         ("after n tokens it is cut: that is one more", one_more),
         ("cut after n tokens, and the first of them is always said", from_one),

@@ -129,6 +129,8 @@ def where_pads_are(ids, lengths, pad):
     return (pos < 1) | (pos >= lengths[:, None])
 def all_but_pads(ids, lengths, pad): return ids != pad
 
+def all_false(mask): return torch.tensor([(~row).sum() if row.any() else -1 for row in mask])
+
 WRONG = {
     "response_logprob": [
         ("no shift: row i of the logits speaks about token i+1", no_shift),
@@ -144,6 +146,7 @@ WRONG = {
         ("no gradient reaches the logits: do not detach", frozen), 
         ("one number for each response, not one for the batch", one_number)],
     "first_token": [
+        ("False entries behind the first True do not count", all_false),
         ("argmax of a row without True is 0: answer -1 there", argmax_only),
         ("a row without True is -1, not the row's length", row_length),
         ("that is the last response token", end),

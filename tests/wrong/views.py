@@ -125,6 +125,9 @@ def last_only(values, weight):
     w = [weight**k for k in range(len(values))][::-1]
     return sum(a * b for a, b in zip(w, values)) / sum(w)
 
+def weighted_sums(values, weight):
+    return [sum(weight**(i - j) * values[j] for j in range(i + 1)) for i in range(len(values))]
+
 WRONG = {
     "running_mean": [
         ("the first means are too small: fewer values, smaller divisor", fixed_divisor),
@@ -158,6 +161,7 @@ WRONG = {
         ("an empty response counts too, with 0", skip_empty),
         ("upside down: that sums the pads", inverted), ("", absolute)],
     "mended_smooth": [
+        ("those are sums: divide by the sum of the weights", weighted_sums),
         ("the first value keeps too much weight: a later one may not count for less", from_first),
         ("it starts from 0 and nothing makes up for it: the weights do not sum to 1 yet", from_zero),
         ("the weights are swapped: `weight` belongs to what was, the rest to the new value", swapped),
