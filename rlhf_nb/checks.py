@@ -47,12 +47,13 @@ def agree(
 
 # %% ../nbs/19c_checks.ipynb #_near
 def _near(got, want, tol:float)->bool: # at least one of them is a tensor
-    "Shapes equal, numbers near."
+    "Shapes equal, truths only where truths are wanted, numbers near."
     import torch
     try: got, want = torch.as_tensor(got).detach(), torch.as_tensor(want).detach()
     except (TypeError, ValueError, RuntimeError): return False   # text, say
     if torch.finfo(torch.float16).bits in (
         8 * t.element_size() for t in (got, want) if t.is_floating_point()): tol = .02
+    if (got.dtype == torch.bool) != (want.dtype == torch.bool): return False
     return got.shape == want.shape and torch.allclose(
         got.double(), want.double(), tol, tol, equal_nan=True)
 

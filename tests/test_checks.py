@@ -27,6 +27,7 @@ class Point:
     (torch.tensor([float("nan")]), torch.tensor([float("nan")]), True),
     (torch.tensor([1., 2.]), torch.tensor([1., 2.1]), False),
     (torch.tensor([0.]), torch.tensor([1e-2]), False),
+    (torch.tensor([0., 1.]), torch.tensor([False, True]), False), (torch.tensor(True), True, True),
     (Point(1., torch.ones(2)), Point(1., torch.ones(2)), True),
     (Point(1., torch.ones(2)), Point(1., torch.zeros(2)), False),
     ((torch.ones(2), "a"), (torch.ones(2), "b"), False)])
