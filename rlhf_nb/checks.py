@@ -137,7 +137,9 @@ def _short(x)->str: # at most two lines
 
 def _difference(case:str, got:Seen, want:Seen)->str:
     "Two values side by side, for want of a better name."
-    if got.error: return f"{case}: stopped with {got.error}: {got.message}"
+    stopped = f"{case}: stopped with {got.error}"
+    if got.error and want.error: return f"{stopped}, should raise {want.error}"
+    if got.error: return f"{stopped}: {got.message}".rstrip(": ")
     if want.error: return f"{case}: should raise {want.error}, got {_short(got.out)}"
     if not agree(got.out, want.out):
         return f"{case}: got {_short(got.out)}, want {_short(want.out)}"
@@ -152,9 +154,10 @@ def verdict(
     seen = {case: observe(answer, args) for case, args in exercise.cases.items()}
     want = {case: observe(exercise.reference, args)
             for case, args in exercise.cases.items()}
-    if all(s.error == "NotImplementedError" or s.out is None and not s.error
-           and want[case].out is not None for case, s in seen.items()):
+    if all(s.error == "NotImplementedError" for s in seen.values()):
         return "not done yet"
+    if all(s.out is None and not s.error and want[case].out is not None
+           for case, s in seen.items()): return "nothing comes back: is there a return?"
     wrong = [case for case in seen if not _same(seen[case], want[case])]
     spoils = any(s.spoiled and not want[case].spoiled for case, s in seen.items())
     if not wrong: return (
@@ -310,7 +313,8 @@ def check_notebook(
         run, input=task, capture_output=True, encoding="utf-8", timeout=timeout,
         cwd=file.parent, env=os.environ | dict(MPLBACKEND="agg"))
     except subprocess.TimeoutExpired:
-        return dict.fromkeys(names, f"no end after {timeout} s: an endless loop?")
+        return dict.fromkeys(
+            names, f"no end after {timeout} s: an endless loop in one of these?")
     if done.returncode: return dict.fromkeys(
         names, f"Python stopped: {(done.stderr.strip() or '?').splitlines()[-1]}")
     return json.loads(done.stdout)

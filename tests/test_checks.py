@@ -54,7 +54,7 @@ AVERAGE = Exercise(torch.mean, {"plain": (torch.tensor([1., 2., 3.]),),
 
 @pytest.mark.parametrize("answer, said", [
     (mean, "right"), (total, "divide by the length"), (unfinished, "not done yet"),
-    (silent, "not done yet"), (broken, "plain: stopped with AttributeError"),
+    (silent, "nothing comes back: is there a return?"), (broken, "plain: stopped with AttributeError"),
     (spoils, "plain: got 0.0 of shape (), want 2.0"),
     (spoils_but_right, "right, but it changes its arguments"),
     (wide, "plain: got [2.0] of shape (1,), want 2.0 of shape ()"),
@@ -114,7 +114,10 @@ def test_another_error_is_another_answer():
     def careless(x): return len(x)                                # TypeError
     ask = Exercise(careful, {"a number": (-1.,)}, {})
     assert verdict(careful, ask) == "right"
-    assert verdict(careless, ask).startswith("a number: stopped with TypeError")
+    assert verdict(careless, ask) == "a number: stopped with TypeError, should raise ValueError"
+    def bare(x): raise IndexError                                 # an error without a word
+    ask = Exercise(float, {"a number": (-1.,)}, {})
+    assert verdict(bare, ask) == "a number: stopped with IndexError"
 
 def test_a_generator_is_copied_with_its_state():
     gen = torch.Generator().manual_seed(3)

@@ -5,6 +5,10 @@ from rlhf_nb.checks import Exercise
 
 def _flat(value): return value[:, 0] if value.ndim == 2 and value.shape[1] == 1 else value
 
+def _dropping_all(value, returns): # squeeze() leaves one state without its axis
+    if value.squeeze().shape != returns.shape: raise ValueError("shapes")
+    return ((value.squeeze() - returns)**2).mean()
+
 def _value_loss(value, returns, gap=lambda v, r: v - r, over=torch.mean, power=2):
     if _flat(value).shape != returns.shape: raise ValueError("shapes")
     return over(gap(_flat(value), returns).abs()**power)
@@ -23,6 +27,7 @@ mended_value_loss = Exercise(
             lambda v, r: ((v - r)**2).mean(),
         "right numbers, but a wrong shape is let through":
             lambda v, r: ((v.reshape(-1)[:len(r)] - r[:v.numel()])**2).mean(),
+        "one state loses its own axis: drop the last one only": _dropping_all,
         "that is the sum over states: take the mean":
             lambda v, r: _value_loss(v, r, over=torch.sum),
         "that is the absolute error: square it": lambda v, r: _value_loss(v, r, power=1),

@@ -51,6 +51,9 @@ slowest = Exercise(
         "only the first n": lambda o, n: _slowest(o, n, count=False),
         "the failed ones are left out of the list, but not of the total": lambda o, n: [
             (c, s * 20 / 110 if len(o) > 1 else s) for c, s in _slowest(o, n)],
-        "longest first: they are in the order of the book": lambda o, n: [
-            x for x in _slowest(sorted(o, key=lambda q: -q.seconds), 99)
-            if x in _slowest(o, n)][::-1] if len(o) > 1 else _slowest(o, n)})
+        "those are the first in the book: sort before you take n": lambda o, n: sorted(
+            _slowest(o, 99), key=lambda x: [q.chapter for q in o].index(x[0]))[:n],
+        "the right chapters in the wrong order: the longest comes first":
+            lambda o, n: _slowest(o, n)[::-1],
+        "the right chapters in the wrong order, and [-0:] is everything":
+            lambda o, n: _slowest(o, 99)[::-1][-n:]})

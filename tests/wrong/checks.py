@@ -23,6 +23,10 @@ def no_gradient(value, returns):
 def squared_late(value, returns):
     value, returns = shaped(value, returns)
     return (value.mean() - returns.mean())**2
+def squeezed(value, returns):
+    value = value.squeeze()
+    if value.shape != returns.shape: raise ValueError(f"{value.shape}, {returns.shape}")
+    return (value - returns).pow(2).mean()
 def halved(value, returns):
     value, returns = shaped(value, returns)
     return .5 * ((returns - value)**2).mean()
@@ -68,6 +72,7 @@ WRONG = {
         ("that is the absolute error: square it", absolute),
         ("nothing flows back into the critic: do not detach", no_gradient),
         ("square each gap before you take the mean, not after", squared_late),
+        ("one state loses its own axis: drop the last one only", squeezed),
         ("half of it: the 1/2 is not in the formula here", halved)],
     "tries_needed": [
         ("tries after the first right one are counted", all_tries),

@@ -55,6 +55,18 @@ def everything(outcomes, n):
 def total_with_failed(outcomes, n):
     total = sum(o.seconds for o in outcomes)
     return [(o.chapter, o.seconds / total) for o in longest(good(outcomes))[:n]]
+def book_order(outcomes, n):
+    done = good(outcomes)
+    total = sum(o.seconds for o in done)
+    return [(o.chapter, o.seconds / total) for o in done][:n]
+def longest_last(outcomes, n):
+    done = sorted(good(outcomes), key=lambda o: o.seconds)
+    total = sum(o.seconds for o in done)
+    return [(o.chapter, o.seconds / total) for o in done[max(len(done) - n, 0):]]
+def from_the_end(outcomes, n):
+    done = sorted(good(outcomes), key=lambda o: o.seconds)
+    total = sum(o.seconds for o in done)
+    return [(o.chapter, o.seconds / total) for o in done[-n:]]
 
 WRONG = {
     "decide_finer": [
@@ -71,4 +83,7 @@ WRONG = {
         ("the share is of all chapters that ran, not of those shown", share_of_the_shown),
         ("those are the shortest: turn the order", shortest),
         ("only the first n", everything),
-        ("the failed ones are left out of the list, but not of the total", total_with_failed)]}
+        ("the failed ones are left out of the list, but not of the total", total_with_failed),
+        ("those are the first in the book: sort before you take n", book_order),
+        ("the right chapters in the wrong order: the longest comes first", longest_last),
+        ("the right chapters in the wrong order, and [-0:] is everything", from_the_end)]}
