@@ -65,6 +65,8 @@ merge_lora = Exercise(
         "the product is B A, not A B": lambda W, A, B, alpha: W + alpha / len(A) * (A @ B),
         "the product is B A; transposing both is not the same":
             lambda W, A, B, alpha: W + alpha / len(A) * (A.T @ B.T),
+        "* multiplies place by place: the matrix product is @":
+            lambda W, A, B, alpha: W + alpha / len(A) * (B * A),
         "do not change W itself: give back a new one":
             lambda W, A, B, alpha: W.add_(alpha / len(A) * (B @ A)),
         "that is only what is added: W is missing": lambda *a: _merge(*a, base=0),

@@ -74,6 +74,8 @@ filter_min_p = Exercise(
             lambda x, p: _min_p(x, p, least=lambda chance, p: p * chance.mean(-1, keepdim=True)),
         "min_p is a share of the best, not a distance from it": lambda x, p: _min_p(
             x, p, least=lambda chance, p: chance.amax(-1, keepdim=True) - p),
+        "compare chances, not logits: softmax first": lambda x, p: x.masked_fill(
+            x < p * x.amax(-1, keepdim=True), -torch.inf).log_softmax(-1),
         "log-probs, not chances": lambda x, p: _min_p(x, p).exp()})
 
 # ---- how long a response is

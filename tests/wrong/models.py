@@ -23,6 +23,7 @@ def swapped(W, A, B, alpha):
     return W + (A @ B) * alpha / r
 def adapter_alone(W, A, B, alpha): return torch.einsum("or,ri->oi", B, A) * (alpha / len(A))
 def taken_off(W, A, B, alpha): return W - alpha / B.shape[1] * (B @ A)
+def by_place(W, A, B, alpha): return W + B * A * (alpha / A.shape[0])
 def no_grad_inside(W, A, B, alpha):
     with torch.no_grad(): thin = alpha / len(A) * B @ A
     return W + thin
@@ -77,6 +78,7 @@ WRONG = {
         ("r is the number of rows of A, not of B", rows_of_b),
         ("r is the number of rows of A, not of columns", last_of_a),
         ("the product is B A, not A B", swapped),
+        ("* multiplies place by place: the matrix product is @", by_place),
         ("do not change W itself: give back a new one", in_place),
         ("that is only what is added: W is missing", adapter_alone),
         ("the adapter is added, not taken off", taken_off),

@@ -124,7 +124,8 @@ WRONG = {
         ("the best of each row, not of the whole batch", whole_batch),
         ("that is a share of the mean, not of the best", of_the_mean),
         ("min_p is a share of the best, not a distance from it", distance),
-        ("log-probs, not chances", chances), ("", of_logits)],
+        ("log-probs, not chances", chances),
+        ("compare chances, not logits: softmax first", of_logits)],
     "mean_length": [
         ("cut each response, then take the mean: not the mean first", cut_mean),
         ("forgot the cut", endless), ("eos is a token too: it counts", without_eos),
