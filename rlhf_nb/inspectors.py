@@ -145,7 +145,7 @@ def length_panel(
             '<path d="M40 120H245M140 20V220" stroke="currentColor" '
             f'stroke-opacity=".4"/>{dots}' + svg_text(2, 14, words)
             + svg_text(245, 235, f"{brief(wide)} tokens longer", 'text-anchor="end"')
-            + svg_text(2, 35, f"{tall:+.1f}") + svg_text(2, 220, f"{-tall:+.1f}")
+            + svg_text(2, 35, f"score {tall:+.1f}") + svg_text(2, 220, f"{-tall:+.1f}")
             + "</svg>")
 
 # %% ../nbs/19b_inspectors.ipynb #shifted
@@ -215,6 +215,9 @@ def kl_page(
     if high - low < 1e-6: low, high = low - .5, high + .5
     drawn = "".join(kl_row(k, samples[k], (low, true, high), 20 + 70 * i)
                     for i, k in enumerate(names))
+    drawn += (svg_text(90, 226, brief(low)) + svg_text(
+        240, 240, "means of 400 batches, nats", 'text-anchor="middle"')
+        + svg_text(390, 226, brief(high), 'text-anchor="end"'))
     rows = [[k, sum(x) / len(x), *arrows[k]] for k, x in samples.items()]
     words = "; ".join(f"{k} mean {mean:.3f}" for k, mean, *_ in rows[:-1])
     return (f'<svg role="img" aria-label="true KL {true:.3f}; {words}" width="680" '
@@ -378,7 +381,7 @@ def next_bar(
     y:float,                    # pixels
     size:float,                 # pixels per 1
 )->str:                         # SVG
-    "One token: pale what is believed, dark what is drawn."
+    "One token: grey what is believed, orange what is drawn."
     word, raw, drawn = row
     note = f"{raw:.1%} → {drawn:.1%}" if drawn else f"{raw:.1%} → never"
     return (svg_text(112, y + 12, word.strip() or repr(word), 'text-anchor="end"')

@@ -382,7 +382,8 @@ def svg_text(x:float, y:float, text:str, more:str="")->str:
 # %% ../nbs/19_widgets.ipynb #brief
 def brief(x:float)->str:
     "A number short enough for an axis."
-    return f"{x:.0f}" if 1000 <= abs(x) < 1e6 else f"{x:.3g}"
+    if 1000 <= abs(x) < 1e6: return f"{x:.0f}"
+    return f"{x:.3g}" if .01 <= abs(x) < 1000 else f"{x:.2g}"
 
 # %% ../nbs/19_widgets.ipynb #curve
 def curve(
@@ -394,7 +395,8 @@ def curve(
     look = (f'stroke="rgb({BLUE})" stroke-width="1.5" stroke-dasharray="{3 * old} 3"'
             if old else f'stroke="rgb({ORANGE})" stroke-width="2"')
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    sign = svg_text(252, points[-1][1] - 3, "①②③④⑤⑥⑦⑧⑨"[old - 1]) if old else ""
+    x, y = points[-1]                            # the number stands behind the line
+    sign = svg_text(x + 2, y + 4, "①②③④⑤⑥⑦⑧⑨"[old - 1]) if old else ""
     return f'<polyline points="{line}" fill="none" {look}/>{sign}'
 
 # %% ../nbs/19_widgets.ipynb #panel
@@ -404,7 +406,7 @@ def panel(
 )->str:                     # SVG, 270 by 130
     "One metric, and in words where it stands."
     rows, x0, x1, low, high = scale(curves)
-    def at(x, y): return (50 + 210 * (x - x0) / ((x1 - x0) or 1),
+    def at(x, y): return (50 + 204 * (x - x0) / ((x1 - x0) or 1),
                           108 - 84 * (y - low) / ((high - low) or 1))
     drawn = "".join(curve([at(*p) for p in thinned(good)], i * (i < len(rows)))
                     for i, (_, good, _) in enumerate(rows, 1))
@@ -412,9 +414,9 @@ def panel(
     drawn += "".join(svg_text(at(x, low)[0] - 4, 104, "✕") for x in broken[-20:])
     last = panel_words(*rows[-1]) if rows else "no data yet"
     ends = (svg_text(2, 28, brief(high)) + svg_text(2, 108, brief(low)) + svg_text(
-        262, 122, f"{x1:g}", 'text-anchor="end"')) if any(r[1] for r in rows) else ""
+        256, 122, f"{x1:g}", 'text-anchor="end"')) if any(r[1] for r in rows) else ""
     return (f'<svg role="img" aria-label="{safe(name)}: {safe(last)}" width="270" '
-            'height="130" viewBox="0 0 270 130"><path d="M50 20V108H262" fill="none" '
+            'height="130" viewBox="0 0 270 130"><path d="M50 20V108H256" fill="none" '
             f'stroke="currentColor" stroke-opacity=".4"/>{drawn}'
             + svg_text(50, 14, f"{name}  {last}", 'font-weight="bold"')
             + f"{ends}</svg>")

@@ -380,11 +380,11 @@ def test_panel_keeps_its_size_and_shows_what_broke():
 def test_panel_draws_where_the_numbers_are():
     svg = panel("a", {"old": ([1, 2], [0., 4.]), "new": ([1, 2, 3], [4., 2., 0.])})
     lines = re.findall(r'points="([^"]*)"', svg)
-    assert lines == ["50.0,108.0 155.0,24.0", "50.0,24.0 155.0,66.0 260.0,108.0"]
+    assert lines == ["50.0,108.0 152.0,24.0", "50.0,24.0 152.0,66.0 254.0,108.0"]
     dashed, thick = re.findall(r"<polyline[^>]*>", svg)
     assert "dasharray" in dashed and "dasharray" not in thick and 'stroke-width="2"' in thick
     flat = panel("a", {"": ([1, 2], [3., 3.])})
-    assert re.findall(r'points="([^"]*)"', flat) == ["50.0,108.0 260.0,108.0"]
+    assert re.findall(r'points="([^"]*)"', flat) == ["50.0,108.0 254.0,108.0"]
 
 def test_thinned_keeps_spikes():
     gen = torch.Generator().manual_seed(0)
