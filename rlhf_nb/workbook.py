@@ -404,7 +404,8 @@ def progress_table(
         lines.append(f"{chapter:20}{bar:6}{right} of {len(verdicts)}")
         for name, verdict in verdicts.items():
             tries, when = before.get(name, (0, ""))
-            note = f"  (try {tries}{when and ', ' + when})" if tries else ""
+            was = "was right at " if when and verdict != "right" else ""
+            note = f"  ({was}try {tries}{when and ', ' + when})" if tries else ""
             mark = "x" if verdict == "right" else " "
             lines.append(f"  {mark} {name}: {verdict}{note}")
     return "\n".join(lines + [f"{sum(total)} of {len(total)} exercises are right"])
@@ -455,13 +456,15 @@ def doctor()->list: # lines of advice, [] when all is well
     def row(name, said, bad=""):
         print(f"{'--' if bad else 'ok'}  {name:14}{said}")
         if bad: advice.append(f"{name}: {bad}")
-    for name, said in _machine().items(): row(name, said)
+    for name, said in _machine().items():
+        if name != "torch": row(name, said)          # among what is required
     for name, spec, version, fits in requirements():
         row(name, version or "missing", "" if fits else (
             f"{name}{spec} is needed: pip install '{name}{spec}'"))
     for name, free, need in _room():
         row(name, f"{free:.1f} GB free", "" if free > need else (
-            f"a run needs about {need} GB: close programs, or point TMPDIR elsewhere"))
+            f"a run needs about {need} GB: " + (
+                "close programs" if name == "memory" else "point TMPDIR elsewhere")))
     try: row("device", *_accelerator())
     except ImportError as e: row("device", "unknown", f"torch does not import: {e}")
     shelf = Path(rlhf_nb.__file__).parent/"checkpoints"
@@ -498,6 +501,10 @@ def _copy_command(args):
     fresh_ones = done["new"] + done["same"] + done["updated"]
     sign([folder/f for f in fresh_ones if f.endswith(".ipynb")])
     _say_copied(done, folder)
+    form = read_memory(folder)["form"]
+    if done["new"] and form == "exercises" and args.command == "copy": print(
+        f"open it:            rlhf-nb lab {folder}\n"
+        f"check your answers: rlhf-nb check --dir {folder}")
 
 # %% ../nbs/20_workbook.ipynb #_lab_command
 def _lab_command(args):
@@ -519,7 +526,8 @@ def _run_command(args):
 def _check_command(args):
     folder = Path(args.dir)
     if not (folder/MEMORY).is_file(): raise ValueError(
-        f"{folder} holds no copy of the workbook: rlhf-nb copy --exercises {folder}")
+        f"{folder} holds no copy of the workbook: make one with rlhf-nb copy "
+        f"--exercises {folder}, or name yours with --dir")
     named = [folder/f.name for f in find_chapters(args.chapter)]
     files = [f for f in named if f.is_file()]
     if not files: raise ValueError(

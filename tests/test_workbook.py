@@ -160,6 +160,7 @@ def test_check_command_tells_how_far_one_is(shipped, tmp_path, capsys, monkeypat
     (shipped/"02_c.ipynb").unlink()
     assert main(["check"]) == 2 and "rlhf-nb copy --exercises" in capsys.readouterr().err
     assert main(["copy", "--exercises"]) == 0
+    assert "rlhf-nb check --dir rlhf-workbook" in capsys.readouterr().out
     mine, said = tmp_path/"rlhf-workbook", []
     for body in ("raise NotImplementedError", "return x * x", "return 2 * x", "return 2 * x"):
         solve(mine/"00_a.ipynb", body)
@@ -170,6 +171,8 @@ def test_check_command_tells_how_far_one_is(shipped, tmp_path, capsys, monkeypat
     assert said[1][1][-2].endswith("double: that is the square  (try 1)")
     assert "x double: right  (try 2, 20" in said[2][1][-2] and said[2][1] == said[3][1]
     assert progress(mine)["double"][0] == 2
+    assert "double: that is the square  (was right at try 2, 20" in progress_table(
+        {"00_a": {"double": "that is the square"}}, progress(mine))
     monkeypatch.chdir(mine)                     # inside the copy no --dir is needed
     assert main(["check", "a"]) == 0 and "1 of 1" in capsys.readouterr().out
     assert main(["check", "b"]) == 2 and "no exercises in 01_b" in capsys.readouterr().err
@@ -400,7 +403,9 @@ def test_doctor_finds_what_is_missing_and_says_how_to_get_it(capsys, monkeypatch
     assert {"torch", "transformers", "jupyterlab"} <= {name for name, *_ in real}
     assert "pytest" not in {name for name, *_ in real}         # an extra, not needed to learn
     assert all(fits for *_, fits in real)
-    assert main(["doctor"]) == 0 and "nothing is missing" in capsys.readouterr().out
+    assert main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    assert "nothing is missing" in said and len(re.findall(r"^ok  torch ", said, re.M)) == 1
     monkeypatch.setattr(workbook, "requirements", lambda: [("peft", ">=0.14", None, False)])
     monkeypatch.setattr(workbook, "_room", lambda: [("memory", .5, 2.)])
     assert main(["doctor"]) == 1
