@@ -152,6 +152,10 @@ def token_strip(
     return _draw_strip(_texts(tokenizer, shown.ids), color, names,
                        shown.response_mask.cpu(), write)
 
+# %% ../nbs/01_views.ipynb #_whole_ticks
+def _whole_ticks(ax, xs): # half a step was never taken
+    if all(float(x).is_integer() for x in xs): ax.locator_params("x", integer=True)
+
 # %% ../nbs/01_views.ipynb #curves
 @plt.rc_context(STYLE)
 def curves(
@@ -170,6 +174,7 @@ def curves(
         have = [row for row in rows if name in row and x in row]
         ax.plot([row[x] for row in have], [float(row[name]) for row in have],
                 color=color, lw=1.6, marker="o" if len(have) < 12 else "", ms=3)
+        _whole_ticks(ax, [row[x] for row in have])
         ax.set(title=name, xlabel=x)
     for ax in axes.flat[len(names):]: ax.set_axis_off()
     return fig
@@ -198,6 +203,7 @@ def lines(
     if log_x:
         ax.set_xscale("log", base=2)
         ax.set_xticks(xs, [f"{v:g}" for v in xs])
+    else: _whole_ticks(ax, xs)
     ax.set(xlabel=xlabel, ylabel=ylabel)
     _legend(ax, list(ys))
     return fig

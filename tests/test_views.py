@@ -186,6 +186,16 @@ def test_curves_skip_rows_that_lack_a_column():
     assert fig.axes[0].lines[0].get_ydata().tolist() == [2.]
 
 
+def test_no_tick_at_half_a_step():
+    def ticks(xs):
+        ys = [float(x) for x in xs]
+        rows = [{"step": x, "loss": y} for x, y in zip(xs, ys)]
+        for fig in (curves(rows, ["loss"]), lines(xs, {"loss": ys}, "step", "loss")):
+            yield from fig.axes[0].get_xticks().tolist()
+    for n in range(2, 22): assert all(t.is_integer() for t in ticks(range(n))), n
+    assert not all(t.is_integer() for t in ticks([0, .5, 1.]))    # these are no steps
+
+
 def test_hist_shares_bins_and_counts_the_lost():
     fig = hist({"a": tensor([0., 1., 1.]), "b": tensor([3., NAN, math.inf])}, "x")
     names = [t.get_text() for t in fig.axes[0].get_legend().get_texts()]
