@@ -1,6 +1,6 @@
 """What looking costs: CPU time per frame of every view, and of a board on a tiny PPO loop.
 
-    python benchmarks/bench_widgets.py [--rounds 8] [--out benchmarks/results/widgets.json]
+    python benchmarks/bench_widgets.py [--rounds 60] [--out benchmarks/results/widgets.json]
 
 The loop runs in a real Jupyter kernel, so that every drawing is also packed and sent. With and
 without a board in turn (A B B A ...), the same seeds, CPU time of all threads of the kernel."""
@@ -116,7 +116,7 @@ def on_a_loop(rounds, iterations=10):
 
 def main():
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    args.add_argument("--rounds", type=int, default=8)
+    args.add_argument("--rounds", type=int, default=60)
     args.add_argument("--out", type=Path, default=Path(__file__).parent/"results/widgets.json")
     args = args.parse_args()
     views, work = frames()
