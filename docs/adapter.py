@@ -53,13 +53,7 @@ def read(file, tries:int=5):
 def staged(nb):
     "The learner's form; exported code stays visible, nothing but exported cells is run."
     from rlhf_nb.checks import learners_copy
-    from nbformat.v4 import new_markdown_cell
     nb = learners_copy(nb)
-    first = re.match(r"# ([^\n]+)\n+((?:> [^\n]*\n?)+)(.*)", nb.cells[0].source, re.S)
-    if first:   # nbdev reads the title and one line of the sentence, and drops the rest of the cell
-        title, sentence, rest = first[1], " ".join(re.findall(r"^> (.*)", first[2], re.M)), first[3].strip()
-        nb.cells[0].source = f"# {title}\n\n> {sentence}"
-        if rest: nb.cells.insert(1, new_markdown_cell(rest, id=f"{nb.cells[0]['id']}-rest"[-64:]))
     for cell in nb.cells:
         if cell.cell_type != "code": continue
         if EXPORT.search(cell.source): cell.source = EXPORT.sub("#| exports", cell.source, 1)

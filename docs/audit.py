@@ -1,12 +1,13 @@
 "What a reader's browser would stumble over: every file of a built site is read."
 import re
-from html import unescape
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 OUTSIDE = re.compile(r"^(https?:)?//", re.I)
-LOADS = {"src", "srcset", "poster", "data", "background"}
+LOADS = {"src", "poster", "data", "background"}
+QUIET = "pre", "code", "script", "style", "textarea", "title"     # what is in them is not prose
 IN_CSS = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)", re.I)
 UNTRANSLATED = (re.compile(r"^\s*:::", re.M), re.compile(r"^\s*#\|", re.M), re.compile(r"\{\{"),
                 re.compile(r"\$\$"), re.compile(r"^\s*```", re.M), re.compile(r"\]\([^)\s]+\)"))
@@ -16,40 +17,40 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.loads, self.links, self.ids, self.text, self.faults = [], [], set(), [], []
-        self.quiet = self.style = self.math = 0
+        self.open = Counter()
         self.feed(text)
+        wrong = [tag for tag in (*QUIET, "math") if self.open[tag]]
+        if wrong: self.faults.append((self.getpos()[0], f"opened and not closed, or the reverse: {', '.join(wrong)}"))
 
     def handle_starttag(self, tag, attrs):
         a, line = dict(attrs), self.getpos()[0]
         if "id" in a: self.ids.add(a["id"])
-        self.loads += [(line, a[k]) for k in LOADS & a.keys() if a[k]]
+        self.loads += [(line, a[k].strip()) for k in LOADS & a.keys() if a[k]]
+        self.loads += [(line, part.split()[0]) for part in (a.get("srcset") or "").split(",") if part.strip()]
         if tag == "link" and not set((a.get("rel") or "").split()) & {
             "canonical", "next", "prev", "search", "index"}: self.loads.append((line, a.get("href") or ""))
         if tag in ("image", "use"): self.loads += [(line, a[k]) for k in ("href", "xlink:href") if a.get(k)]
         if a.get("style"): self.css(a["style"], line)
         if tag == "a" and a.get("href") is not None: self.links.append((line, a["href"]))
-        if tag == "img" and not a.get("alt"): self.faults.append((line, f"an image without alt: {a.get('src')}"))
+        if tag == "img" and not (a.get("alt") or "").strip(): self.faults.append((line, f"an image without alt: {a.get('src')}"))
         if tag == "meta" and (a.get("http-equiv") or "").lower() == "refresh":
             self.faults.append((line, "a refresh"))
         if a.get("srcdoc"):
-            inner = Page(unescape(a["srcdoc"]))
+            inner = Page(a["srcdoc"])
             self.loads += [(line, url) for _, url in inner.loads]
             self.faults += [(line, what) for _, what in inner.faults]
-        self.quiet += tag in ("pre", "code", "script", "style", "textarea", "title")
-        self.style += tag == "style"
-        self.math += tag == "math"
+        self.open[tag] += 1
 
-    def handle_endtag(self, tag):
-        self.quiet -= tag in ("pre", "code", "script", "style", "textarea", "title")
-        self.style -= tag == "style"
-        self.math -= tag == "math"
+    def handle_endtag(self, tag): self.open[tag] -= 1
 
     def css(self, text, line): self.loads += [(line, a or b) for a, b in IN_CSS.findall(text)]
 
     def handle_data(self, text):
-        if self.style: self.css(text, self.getpos()[0])
-        if self.math and "\\" in text: self.faults.append((self.getpos()[0], f"TeX in MathML: {text}"))
-        if not self.quiet: self.text.append((self.getpos()[0], text))
+        line = self.getpos()[0]
+        if self.open["style"]: self.css(text, line)
+        if self.open["script"]: self.loads += [(line, url) for url in re.findall(r"https?://[^\s'\"`<>)]+", text)]
+        if self.open["math"] and "\\" in text: self.faults.append((line, f"TeX in MathML: {text}"))
+        if not any(self.open[tag] for tag in QUIET): self.text.append((line, text))
 
 def audit(site)->tuple[list[str], list[str]]:
     "(faults, requests that would leave the site), each with page and line."
@@ -66,7 +67,7 @@ def audit(site)->tuple[list[str], list[str]]:
         name = file.relative_to(site)
         for line, url in page.loads:
             if OUTSIDE.match(url): outside.append(f"{name}, line {line}: {url}")
-            elif not url.startswith(("data:", "#")): there(file, url.split()[0], line, "a file")
+            elif not url.startswith(("data:", "#")): there(file, url, line, "a file")
         for line, url in page.links:
             if re.match(r"[a-z]+:|//", url, re.I): continue
             goal, mark = there(file, url, line, "a link"), unquote(urlsplit(url).fragment)

@@ -98,7 +98,9 @@ def sphinx(pages:Path, out:Path):
     if done.returncode: raise Fault("\n".join(lines) or done.stderr[-3000:])
 
 def build(root:Path, out:Path)->dict:
-    "The whole site in `out`; raises Fault with everything that is wrong."
+    "The whole site in `out`; raises Fault with everything that is wrong, and then `out` stays as it was."
+    if out.exists() and not (out/".nojekyll").is_file(): raise Fault(
+        f"{out} exists and is not a site built here before, so it is left alone: name a new folder")
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as tmp:
         folder = Path(tmp).resolve()
@@ -107,10 +109,10 @@ def build(root:Path, out:Path)->dict:
         site = write_pages(root, folder, folder/"pages")
         sphinx(folder/"pages", folder/"html")
         (folder/"html/.nojekyll").touch()       # GitHub: leave folders with _ alone
+        faults, outside = audit.audit(folder/"html")
+        if faults or outside: raise Fault("\n".join(faults + [f"{o}: fetched from outside" for o in outside]))
         shutil.rmtree(out, ignore_errors=True)
         shutil.move(folder/"html", out)
-    faults, outside = audit.audit(out)
-    if faults or outside: raise Fault("\n".join(faults + [f"{o}: fetched from outside" for o in outside]))
     files = [f for f in out.rglob("*") if f.is_file()]
     return dict(chapters=len(site.rooms), names=len(site.names), pages=sum(f.suffix == ".html" for f in files),
                 megabytes=round(sum(f.stat().st_size for f in files) / 1e6, 1), outside=len(outside),

@@ -39,7 +39,7 @@ def test_group(number, want): assert adapter.group(number) == want
 
 def notebook():
     return new_notebook(cells=[
-        new_markdown_cell("# How far?\n\n> Measure it,\n> and pay.\n\n**You need** nothing."),
+        new_markdown_cell("# How far?\n\n> Measure it."),
         new_code_cell("#| default_exp kl\n#| export\nimport math"),
         new_code_cell("#| hide\nimport os; os.chdir('/')"),
         new_code_cell("#| export\ndef kl_k1(x): return x"),
@@ -49,12 +49,11 @@ def notebook():
 def test_staged_shows_exports_hides_solutions_and_runs_nothing_else():
     nb = adapter.staged(notebook())
     source = [c.source for c in nb.cells]
-    assert source[:2] == ["# How far?\n\n> Measure it, and pay.", "**You need** nothing."]
-    assert "#| exports\ndef kl_k1" in source[4] and "#| eval" not in source[4]
-    assert source[2].startswith("#| default_exp") and "#| exports" in source[2]
-    assert source[3].startswith("#| eval: false\n#| hide")
-    assert "NotImplementedError" in source[5] and "x + 1" not in source[5]
-    assert source[6].startswith("#| eval: false") and "x + 1" in source[7] and "<details>" in source[7]
+    assert "#| exports\ndef kl_k1" in source[3] and "#| eval" not in source[3]
+    assert source[1].startswith("#| default_exp") and "#| exports" in source[1]
+    assert source[2].startswith("#| eval: false\n#| hide")
+    assert "NotImplementedError" in source[4] and "x + 1" not in source[4]
+    assert source[5].startswith("#| eval: false") and "x + 1" in source[6] and "<details>" in source[6]
 
 def test_a_notebook_that_is_being_written_is_waited_for(tmp_path):
     file = tmp_path/"10_kl.ipynb"
@@ -216,12 +215,14 @@ def faults_of(tmp_path, body, css=""):
 
 def test_a_good_site_has_no_faults(tmp_path):
     ok = '<a href="other.html#top1">y</a><a href="mailto:a@b">m</a><img src="data:image/png;base64,x" alt="d">'
+    ok += '<iframe srcdoc="&lt;p&gt;as text: &amp;lt;img src=https://e.org/x.png&amp;gt;&lt;/p&gt;"></iframe>'
     assert faults_of(tmp_path, ok, "b { background: url(p.png) } c { background: url(data:x) }") == ([], [])
 
 @pytest.mark.parametrize("body, said", [
     ('<a href="gone.html">x</a>', "a link leads nowhere: gone.html"), ('<a href="other.html#no">x</a>', "no such place"),
     ('<a href="#no">x</a>', "no such place"), ('<img src="gone.png" alt="x">', "a file leads nowhere: gone.png"),
-    ('<img src="p.png">', "without alt"), ("<p>::: {.note}</p>", "not translated: '::: {.note}"),
+    ('<img src="p.png">', "without alt"), ('<img src="p.png" alt=" ">', "without alt"),
+    ("</code><p>::: x</p>", "opened and not closed, or the reverse: code"), ("<p>::: {.note}</p>", "not translated: '::: {.note}"),
     ("<p>\n#| echo: false</p>", "not translated"), ("<p>a {{< b >}}</p>", "not translated"),
     ("<p>$$x$$</p>", "not translated"), ("<p>[a](b.html)</p>", "not translated"),
     ("<math><mi>\\foo</mi></math>", "TeX in MathML")])
@@ -235,6 +236,7 @@ def test_faults_are_found_with_page_and_line(tmp_path, body, said):
     ('<link rel="stylesheet" href="https://e.org/a.css">', ""), ('<img alt="a" srcset="https://e.org/a.png 2x">', ""),
     ('<div style="background:url(https://e.org/b.png)">x</div>', ""), ("<style>@import 'https://e.org/c.css';</style>", ""),
     ('<iframe srcdoc="&lt;img alt=a src=https://e.org/x.png&gt;"></iframe>', ""),
+    ('<img alt="a" srcset="p.png 1x, https://e.org/a.png 2x">', ""), ('<script>import("https://e.org/a.js")</script>', ""),
     ('<svg><image href="http://e.org/i.png"/></svg>', ""), ('<link rel="preconnect" href="https://fonts.e.org">', ""),
     ("", "@import 'https://e.org/c.css';"), ("", "\n@font-face { src: url(https://e.org/f.woff) }")])
 def test_whatever_leaves_the_machine_is_counted(tmp_path, body, css):
@@ -246,6 +248,24 @@ def test_a_warning_of_sphinx_is_told_in_the_authors_words(tmp_path):
     said = make_site.in_source(f"{tmp_path}/kl.ipynb:20003: WARNING: no such thing", tmp_path)
     assert said == "kl.ipynb, cell the_text, line 3: WARNING: no such thing"
     assert make_site.in_source(f"{tmp_path}/api/kl.md:7: WARNING: x", tmp_path) == "api/kl.md:7: WARNING: x"
+
+@pytest.mark.parametrize("body, said", [
+    ('<a href="gone.html">x</a>', "index.html, line 1: a link leads nowhere: gone.html"),
+    ('<script src="https://e.org/a.js"></script>', "index.html, line 1: https://e.org/a.js: fetched from outside")])
+def test_a_site_with_faults_does_not_replace_the_one_before(tmp_path, monkeypatch, body, said):
+    for step in ("stage", "process", "write_pages"): monkeypatch.setattr(make_site, step, lambda *_: SITE)
+    def sphinx(_, out): out.mkdir(); (out/"index.html").write_text(page)
+    monkeypatch.setattr(make_site, "sphinx", sphinx)
+    page = "whole"
+    assert make_site.build(ROOT, tmp_path/"site")["pages"] == 1
+    page = body
+    with pytest.raises(Fault, match=re.escape(said)): make_site.build(ROOT, tmp_path/"site")
+    assert (tmp_path/"site/index.html").read_text() == "whole"
+
+def test_a_folder_that_holds_other_things_is_left_alone(tmp_path):
+    (tmp_path/"mine.txt").write_text("x")
+    with pytest.raises(Fault, match="left alone"): make_site.build(ROOT, tmp_path)
+    assert (tmp_path/"mine.txt").is_file()
 
 # ---- Quarto and Actions, which cannot run here
 
@@ -310,9 +330,10 @@ def test_the_built_site(built):
     for file in copies:
         number, name = adapter.room(file)
         page, nb = (site/f"{name}.html").read_text("utf-8"), nbformat.read(file, 4)
-        title, own = re.match("# (.+)", nb.cells[0].source)[1], re.findall(r"\*\*You need\*\*", nb.cells[0].source)
+        title = re.match("# (.+)", nb.cells[0].source)[1]
+        own = [c for c in nb.cells if c.cell_type == "markdown" and "**You need**" in c.source]
         assert page.count("<h1>") == 1 and f"{number} · {title.split()[0]}" in page, name
-        assert page.count("<strong>You need</strong>") >= len(own), f"{name}: the rest of the first cell is lost"
+        assert page.count("<strong>You need</strong>") >= len(own), f"{name}: what one needs is lost"
         assert f"colab.research.google.com/github/OWNER/rlhf-nb/blob/main/nbs/{file.name}" in page, name
         pictures = sum("image/png" in o.get("data", {}) for c in nb.cells for o in c.get("outputs", []))
         solutions = sum(c.source.startswith("<details><summary>Solution<") for c in nb.cells)
