@@ -58,8 +58,7 @@ def audit(site)->tuple[list[str], list[str]]:
     pages = {f: Page(f.read_text("utf-8")) for f in sorted(site.rglob("*.html"))}
     def there(file, url, line, what):
         path = unquote(urlsplit(url).path)
-        goal = (site/path.lstrip("/") if path.startswith("/") else file.parent/path).resolve() if path else file
-        if goal.is_dir(): goal /= "index.html"
+        goal = (file.parent/path).resolve() if path else file
         if not goal.is_file():
             faults.append(f"{file.relative_to(site)}, line {line}: {what} leads nowhere: {url}")
         return goal
@@ -71,7 +70,7 @@ def audit(site)->tuple[list[str], list[str]]:
         for line, url in page.links:
             if re.match(r"[a-z]+:|//", url, re.I): continue
             goal, mark = there(file, url, line, "a link"), unquote(urlsplit(url).fragment)
-            if mark and goal in pages and mark not in pages[goal].ids and mark != "top":
+            if mark and goal in pages and mark not in pages[goal].ids:
                 faults.append(f"{name}, line {line}: no such place: {url}")
         for line, text in page.text:
             hit = next((m for p in UNTRANSLATED if (m := p.search(text))), None)
