@@ -156,7 +156,7 @@ def test_an_answer_is_never_read_as_a_template():
 
 def test_a_parse_function_gives_a_number_or_none():
     def prompt(fn): return RewardPrompt("{{ prompt }}{{ response }}", fn)
-    assert prompt(lambda reply: 3).parse("") == 3.
+    assert [prompt(lambda reply: x).parse("") for x in (0, 3, 5)] == [0., 3., 5.]
     assert [prompt(lambda reply: x).parse("") for x in (None, math.nan, math.inf, 7, -1)] == [None] * 5
     for bad in ("3", True, [3]):
         with pytest.raises(ValueError, match="number or None"): prompt(lambda reply: bad).parse("")

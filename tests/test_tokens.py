@@ -59,6 +59,11 @@ def test_rows_move_together(seqs, rows):
     assert got.group.tolist() == got.reward.long().tolist() and len(got) == len(got.reward)
 
 
+def test_a_pair_is_as_long_as_its_longer_side(seqs):
+    assert seqs.lengths().tolist() == [4, 5, 3]                # tokens, not columns
+    assert Pairs(seqs, seqs[[1, 2, 0]]).lengths().tolist() == [5, 5, 4]
+
+
 def test_to_moves_every_field(seqs):
     meta = Pairs(seqs, seqs).to("meta")
     assert {p.device.type for side in (meta.chosen, meta.rejected)

@@ -8,6 +8,7 @@ from matplotlib import pyplot as plt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from torch import tensor
 from rlhf_nb import views
 from rlhf_nb.tokens import make_seqs
@@ -155,6 +156,13 @@ def test_words_fit_their_boxes_and_are_never_formulas():
             assert box.x0 < placed[word].x0 and placed[word].x1 < box.x1, word
 
 
+def test_only_what_is_asked_for_is_framed():
+    def frames(framed): return [p.get_linewidth() > 1 for p in strip(
+        [list("abc")], torch.zeros(1, 3), [""], framed).axes[0].patches]
+    assert frames(None) == [False] * 3
+    assert frames(tensor([[True, False, True]])) == [True, False, True]
+
+
 def test_rows_carry_their_own_labels():
     assert written(strip([["u"], ["v"]], torch.zeros(2, 1), ["one", "two"]))[::3] == ["one", "two"]
 
@@ -182,6 +190,7 @@ def test_curves_skip_rows_that_lack_a_column():
     assert [len(ax.lines[0].get_xdata()) for ax in fig.axes] == [3, 30]
     assert fig.axes[0].lines[0].get_xdata().tolist() == [0, 10, 20]
     assert [ax.get_title() for ax in fig.axes] == ["valid", "loss"]
+    assert curves(log(), ["loss"] * 4).axes[0].get_gridspec().get_geometry() == (2, 3)
     fig = curves([{"step": 0, "loss": tensor(2.)}, {"epoch": 1}], ["loss"])
     assert fig.axes[0].lines[0].get_ydata().tolist() == [2.]
 
@@ -203,7 +212,8 @@ def test_hist_shares_bins_and_counts_the_lost():
     edges = [p.get_path().vertices[:, 0] for p in fig.axes[0].patches]
     assert edges[0].min() == edges[1].min() == 0 and edges[0].max() == edges[1].max() == 3
     same = hist({"same": [2., 2.]}, "x").axes[0]
-    assert same.get_legend() is None and same.patches[0].get_path().vertices[:, 0].max() == 2.5
+    edges = same.patches[0].get_path().vertices[:, 0]
+    assert same.get_legend() is None and (edges.min(), edges.max()) == (1.5, 2.5)
 
 
 def test_legends_hide_nothing():
@@ -271,9 +281,13 @@ def test_station_texts_stay_inside_their_stations():
     fig = pipeline_figure()
     ax, boxes = fig.axes[0], {}
     for text, box in texts_of(fig): boxes[text.get_text()] = box.transformed(ax.transData.inverted())
-    for name, (x, y, width, _, what) in views._STATIONS.items():
+    stations = [p for p in ax.patches if type(p).__name__ == "FancyBboxPatch"]
+    for (name, (*_, what)), patch in zip(views._STATIONS.items(), stations, strict=True):
+        x, width = patch.get_x(), patch.get_width()
         for text in (name, what):
-            assert boxes[text].x0 > x - width / 2 + .02 and boxes[text].x1 < x + width / 2 - .02, text
+            assert boxes[text].x0 > x + .02 and boxes[text].x1 < x + width - .02, text
+    for kind, square in zip(views._KINDS, [p for p in ax.patches if isinstance(p, Rectangle)], strict=True):
+        assert 0 < square.get_x() and 0 < boxes[kind].x0 - square.get_x() - square.get_width() < .2, kind
 
 
 def test_no_road_runs_through_a_station():
