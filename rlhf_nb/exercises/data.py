@@ -1,5 +1,6 @@
 "Exercises of the chapter on data."
 import re
+from functools import partial
 from rlhf_nb.checks import Exercise
 
 # ---- a conversation in one string
@@ -14,8 +15,8 @@ def _chat(text, roles=ROLES, colons=1, turn="\n\n", strip=False, colon=": ", ski
     return chat
 
 def _pieces(text): # every part of what is said is a turn of its own
-    return [m for m in (dict(role=ROLES.get(p.split(": ")[0], "user"), content=p.split(": ")[-1])
-                        for p in text.split("\n\n")[1:])]
+    return [dict(role=ROLES.get(p.split(": ")[0], "user"), content=p.split(": ")[-1])
+            for p in text.split("\n\n")[1:]]
 
 def _mentions(text): # any mention of a name begins a turn
     parts = re.split(r"\s*(Human|Assistant): ", text)[1:]
@@ -53,15 +54,8 @@ from_string = Exercise(
 
 # ---- annotators who disagree
 
-def _contested(rows, seen=lambda rows, i: rows, once=False, prompt=True, same=False, pairs=False):
-    def key(p, a, b): return (p if prompt else "", a, b)
-    found = set() if once else []
-    for i, (p, a, b) in enumerate(rows):
-        there = [key(*row) for row in seen(rows, i)]
-        hit = there.count(key(p, a, b)) > 1 if same else key(p, b, a) in there
-        if hit and once: found.add((p, a, b))
-        elif hit: found.append(i)
-    return len(found) // 2 if pairs else len(found)
+def _contested(rows, seen=lambda rows, i: rows):
+    return sum((p, b, a) in seen(rows, i) for i, (p, a, b) in enumerate(rows))
 
 def _any_order(rows):
     sets = [(p, frozenset((a, b))) for p, a, b in rows]
@@ -81,29 +75,29 @@ contested = Exercise(
         "count both rows of an opposite pair": lambda r: _contested(r, lambda r, i: r[:i]),
         "count both rows: the earlier ones were never compared with what follows":
             lambda r: _contested(r, lambda r, i: r[i + 1:]),
-        "rows that stand twice count twice": lambda r: _contested(r, once=True),
-        "the prompt must be the same": lambda r: _contested(r, prompt=False),
+        "rows that stand twice count twice": lambda r: _contested(list(set(r))),
+        "the prompt must be the same": lambda r: _contested([("", a, b) for _, a, b in r]),
         "those are repetitions: the opposite has its answers in the other order":
-            lambda r: _contested(r, same=True),
+            lambda r: sum(r.count(row) > 1 for row in r),
         "those are repetitions too: the order of the answers matters": _any_order,
-        "rows, not pairs of rows": lambda r: _contested(r, pairs=True),
+        "rows, not pairs of rows": lambda r: _contested(r) // 2,
         "rows, not prompts": lambda r: len({p for p, a, b in r if (p, b, a) in r}),
         "that is whether, not how many": lambda r: _contested(r) > 0})
 
 # ---- the clinic: pairs that are cut until they are equal
 
-def _cut(prompt, chosen, rejected, room, least=4, drop=True, tail=True, ends=True, shared=True,
-         whole=lambda prompt, answer, room: None):
+def _side(prompt, answer, room, longest, least=4, tail=True, ends=True):
+    n = min(len(prompt), max(room - longest, room // least))
+    kept = prompt[len(prompt) - n:] if tail else prompt[:n]
+    left = room - n
+    return kept + (answer[:left] if ends else answer[max(0, len(answer) - left):])
+
+def _cut(prompt, chosen, rejected, room, side=_side, drop=True):
     longest = max(len(chosen), len(rejected))
-    def side(answer):
-        if (row := whole(prompt, answer, room)) is not None: return row
-        n = max(room - (longest if shared else len(answer)), room // least if least else 0)
-        n = min(n, len(prompt))
-        kept = prompt[len(prompt) - n:] if tail else prompt[:n]
-        left = max(0, room - n)
-        return kept + (answer[:left] if ends else answer[max(0, len(answer) - left):])
-    pair = side(chosen), side(rejected)
+    pair = tuple(side(prompt, answer, room, longest) for answer in (chosen, rejected))
     return None if drop and pair[0] == pair[1] else pair
+
+def _end_off(prompt, answer, room, longest): return (prompt + answer)[:room]
 
 _p = list(range(10, 22))                                                   # 12 tokens
 mended_pair = Exercise(
@@ -116,15 +110,16 @@ mended_pair = Exercise(
            "an empty answer": (_p, [], [6, 6, 9], 8), "equal from the start": ([1], [4, 9], [4, 9], 8)},
     mistakes={
         "it still cuts the end off, and with a long prompt both sides are equal":
-            lambda *a: _cut(*a, whole=lambda p, x, room: (p + x)[:room]),
+            lambda *a: _cut(*a, side=_end_off),
         "it still cuts the end off; equal pairs are kept":
-            lambda *a: _cut(*a, drop=False, whole=lambda p, x, room: (p + x)[:room]),
+            lambda *a: _cut(*a, side=_end_off, drop=False),
         "cut the start off, but of the prompt only, and no more than its room":
-            lambda *a: _cut(*a, whole=lambda p, x, room: (p + x)[-room:]),
+            lambda *a: _cut(*a, side=lambda p, x, room, longest: (p + x)[-room:]),
         "a pair whose rows are equal gives None": lambda *a: _cut(*a, drop=False),
-        "the prompt loses its start: the question comes last": lambda *a: _cut(*a, tail=False),
+        "the prompt loses its start: the question comes last":
+            lambda *a: _cut(*a, side=partial(_side, tail=False)),
         "both answers keep the same prompt: make room for the longer one":
-            lambda *a: _cut(*a, shared=False),
-        "a quarter of the room stays with the prompt": lambda *a: _cut(*a, least=0),
-        "a quarter of the room, not half of it": lambda *a: _cut(*a, least=2),
-        "an answer loses its end, not its start": lambda *a: _cut(*a, ends=False)})
+            lambda *a: _cut(*a, side=lambda p, x, room, longest: _side(p, x, room, len(x))),
+        "a quarter of the room stays with the prompt": lambda *a: _cut(*a, side=partial(_side, least=99)),
+        "a quarter of the room, not half of it": lambda *a: _cut(*a, side=partial(_side, least=2)),
+        "an answer loses its end, not its start": lambda *a: _cut(*a, side=partial(_side, ends=False))})

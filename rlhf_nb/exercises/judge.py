@@ -104,7 +104,7 @@ spread_of = Exercise(
 WORTH = {"first": 1., "second": 0., "tie": .5}
 def _bias(ab, ba, worth=WORTH, less=.5):
     said = [worth[x] for x in [*ab, *ba] if x in worth]
-    return sum(said) / len(said) - less if said else 0. - less
+    return sum(said) / len(said) - less if said else 0.
 
 F, S, T = "first", "second", "tie"
 bias_of = Exercise(
@@ -125,12 +125,12 @@ bias_of = Exercise(
         "the sign: above 0 for a judge that favours the first": lambda ab, ba: -_bias(ab, ba),
         "a tie is half a first": lambda ab, ba: _bias(ab, ba, WORTH | {T: 0.}),
         "a tie counts, as half a first: do not leave it out":
-            lambda ab, ba: _bias(ab, ba, {F: 1., S: 0.}) if set(ab + ba) != {T} else 0.,
+            lambda ab, ba: _bias(ab, ba, {F: 1., S: 0.}),
         "a tie is no first": lambda ab, ba: _bias(ab, ba, WORTH | {T: 1.}),
         "divide by all replies, of both orders":
-            lambda ab, ba: (_bias(ab, ba, less=0.)) * 2 - .5,
+            lambda ab, ba: _bias(ab, ba, less=0.) * 2 - .5,
         "that is a number of replies, not a share":
-            lambda ab, ba: (_bias(ab, ba, less=0.)) * len(ab + ba),
+            lambda ab, ba: _bias(ab, ba, less=0.) * len(ab + ba),
         "that is the share of pairs whose two replies name the same place":
             lambda ab, ba: sum(a == b for a, b in zip(ab, ba)) / len(ab),
         "that is first minus second: twice too much": lambda ab, ba: 2 * _bias(ab, ba),

@@ -9,10 +9,9 @@ def quarters(seed, *size): # sums of quarters are exact in any order and precisi
 def mask_of(*rows): return tensor([[c == "r" for c in row] for row in rows])
 
 # ------------------------------------------------------------------ mended_charge
-def _charge(logp, ref_logp, mask, beta, cost=lambda d: d, data=True, turned=False):
+def _charge(logp, ref_logp, mask, beta, cost=lambda d: d, data=True):
     if data: logp, ref_logp = logp.detach(), ref_logp.detach()
-    d = ref_logp - logp if turned else logp - ref_logp
-    return torch.where(mask, -beta * cost(d), 0.)
+    return torch.where(mask, -beta * cost(logp - ref_logp), 0.)
 
 def _tokens(seed, beta, *rows, dtype=torch.float32):
     mask = mask_of(*rows)
@@ -30,7 +29,7 @@ mended_charge = Exercise(
            "bf16": _tokens(8, .5, "prrr", "pprr", dtype=torch.bfloat16)},
     mistakes={
         "still the wrong way round: the policy is paid for leaving":
-            lambda *x: _charge(*x, turned=True),
+            lambda *x: -_charge(*x),
         "beta is missing": lambda a, b, m, beta: _charge(a, b, m, 1.),
         "a charge that is paid in the reward is data: no gradient flows through it":
             lambda *x: _charge(*x, data=False),

@@ -1,5 +1,7 @@
 "Exercises of the chapter on learning."
 import math
+from dataclasses import replace
+import torch
 from torch import tensor
 from rlhf_nb.checks import Exercise
 from rlhf_nb.learning import Recipe
@@ -7,12 +9,11 @@ from rlhf_nb.learning import Recipe
 # ---- a schedule that falls along a cosine
 
 def _cosine(step, r, warm=lambda step, r: r.lr * (step + 1) / r.warmup, behind=lambda r: r.warmup,
-            gaps=lambda r: r.n_steps - 1 - r.warmup, most=1., floor=None, half=2,
+            gaps=lambda r: r.n_steps - 1 - r.warmup, most=1., half=2,
             shape=lambda way: math.cos(math.pi * way)):
     if step < r.warmup and warm: return warm(step, r)
     way = min(most, (step - behind(r)) / gaps(r))
-    floor = r.floor if floor is None else floor
-    return r.lr * (floor + (1 - floor) * (1 + shape(way)) / half)
+    return r.lr * (r.floor + (1 - r.floor) * (1 + shape(way)) / half)
 
 _long = Recipe(lr=2., n_steps=21, warmup=4, floor=.2)
 cosine_at = Exercise(
@@ -22,7 +23,7 @@ cosine_at = Exercise(
            "the last step": (20, _long), "after the end": (27, _long),
            "no warm-up": (3, Recipe(lr=.5, n_steps=8, warmup=0, floor=0.))},
     mistakes={
-        "the floor is missing: it ends at 0": lambda s, r: _cosine(s, r, floor=0),
+        "the floor is missing: it ends at 0": lambda s, r: _cosine(s, replace(r, floor=0.)),
         "the warm-up is missing": lambda s, r: _cosine(s, r, warm=None),
         "the first step must not be lost: it begins at lr / warmup, not at 0":
             lambda s, r: _cosine(s, r, warm=lambda s, r: r.lr * s / r.warmup),
@@ -57,7 +58,8 @@ batch_mean = Exercise(
            "a part without tokens": ([(5., 2), (math.nan, 0), (2., 4)],),
            "losses that learn": ([(tensor(m).requires_grad_(), n)
                                   for m, n in ((.5, 7), (3., 1), (1.5, 4))],),
-           "all alike": ([(1., 5), (3., 5), (2., 5)],)},
+           "all alike": ([(1., 5), (3., 5), (2., 5)],),
+           "bf16": ([(tensor(m, dtype=torch.bfloat16), n) for m, n in ((.5, 6), (4., 1), (2., 3))],)},
     mistakes={
         "every part weighs the same here: weigh it by its tokens": lambda parts: _mean(
             parts, empty=True, weigh=lambda n: 1, over=len),
@@ -95,7 +97,7 @@ mended_stop = Exercise(
            "a new best in between": ([.3, .2, .4, .3], 2), "the same again": ([.5, .5, .5], 2),
            "three misses in all, never two in a row": ([.4, .3, .5, .4, .6, .5, .7, .6], 2),
            "patience 1": ([.4, .3], 1), "it falls, but not yet long": ([.4, .3, .2], 3),
-           "no look yet": ([], 2), "one look": ([.3], 1), "negative scores": ([-3., -2., -1.], 2)},
+           "no look yet": ([], 1), "one look": ([.3], 1), "negative scores": ([-3., -2., -1.], 2)},
     mistakes={
         "it still takes lower for better: it stops while the score rises": lambda s, p: _stop(
             s, p, lambda score, best, last: score < best, math.inf),

@@ -6,14 +6,11 @@ def _gen(seed): return torch.Generator().manual_seed(seed)
 
 # ---- how many numbers a GPT-NeoX is made of
 
-def _parameters(v, d, layers, tables=2, bias=True, norms=2, last=True, mlp=4, cells=None):
+def _parameters(v, d, layers, bias=True, mlp=4):
     linear = lambda i, o: i * o + (o if bias else 0)      # noqa: E731
     layer = linear(d, 3 * d) + linear(d, d) + linear(d, mlp * d) + linear(mlp * d, d)
-    layer += norms * 2 * d
-    return tables * v * d + (layers if cells is None else cells) * layer + 2 * d * last
-
-def _norms_without_bias(v, d, layers):
-    return _parameters(v, d, layers) - d * (2 * layers + 1)
+    norm = 2 * d
+    return 2 * v * d + layers * (layer + 2 * norm) + norm
 
 parameter_count = Exercise(
     reference=_parameters,
@@ -21,25 +18,26 @@ parameter_count = Exercise(
            "no layer at all": (10, 16, 0), "one layer": (7, 32, 1), "deep": (100, 48, 24)},
     mistakes={
         "the head is missing: it is a table of its own, as large as the embedding":
-            lambda v, d, n: _parameters(v, d, n, tables=1),
+            lambda v, d, n: _parameters(v, d, n) - v * d,
         "the biases of the linear layers are missing":
             lambda v, d, n: _parameters(v, d, n, bias=False),
         "the last norm, after all layers, is missing":
-            lambda v, d, n: _parameters(v, d, n, last=False),
+            lambda v, d, n: _parameters(v, d, n) - 2 * d,
         "2 d short in each layer: it has two norms, and d -> 3 d has 3 d biases":
-            lambda v, d, n: _parameters(v, d, n, norms=1),
-        "a norm has a weight and a bias: 2 d numbers": _norms_without_bias,
+            lambda v, d, n: _parameters(v, d, n) - n * 2 * d,
+        "a norm has a weight and a bias: 2 d numbers":
+            lambda v, d, n: _parameters(v, d, n) - (2 * n + 1) * d,
         "the MLP is 4 d wide": lambda v, d, n: _parameters(v, d, n, mlp=1),
-        "all layers count, not one of them": lambda v, d, n: _parameters(v, d, n, cells=1),
+        "all layers count, not one of them": lambda v, d, n: _parameters(v, d, 1),
         "the head has no bias": lambda v, d, n: _parameters(v, d, n) + v})
 
 # ---- LoRA added in
 
-def _merge(W, A, B, alpha, scale=lambda alpha, A, B: alpha / A.shape[0], base=1, sign=1):
+def _merge(W, A, B, alpha, scale=lambda alpha, A, B: alpha / A.shape[0]):
     rows = []
     for o in range(W.shape[0]):
         thin = [sum(B[o, k] * A[k, i] for k in range(A.shape[0])) for i in range(W.shape[1])]
-        rows.append(base * W[o] + sign * scale(alpha, A, B) * torch.stack(thin))
+        rows.append(W[o] + scale(alpha, A, B) * torch.stack(thin))
     return torch.stack(rows)
 
 def _lora(o, i, r, seed, grad=False, dtype=torch.float32):
@@ -50,7 +48,7 @@ def _lora(o, i, r, seed, grad=False, dtype=torch.float32):
 merge_lora = Exercise(
     reference=_merge,
     cases={"wide": (*_lora(3, 5, 2, 0, grad=True), 4.), "tall": (*_lora(6, 2, 3, 1), 1.5),
-           "square": (*_lora(4, 4, 2, 2), 16.), "rank 1": (*_lora(3, 4, 1, 3), 2.),
+           "square, all three": (*_lora(4, 4, 4, 2), 16.), "rank 1": (*_lora(3, 4, 1, 3), 2.),
            "B is zero, as at the start": (*_lora(3, 4, 2, 4)[:2], torch.zeros(3, 2), 8.),
            "bf16": (*_lora(3, 5, 2, 5, dtype=torch.bfloat16), 4.)},
     mistakes={
@@ -69,8 +67,8 @@ merge_lora = Exercise(
             lambda W, A, B, alpha: W + alpha / len(A) * (B * A),
         "do not change W itself: give back a new one":
             lambda W, A, B, alpha: W.add_(alpha / len(A) * (B @ A)),
-        "that is only what is added: W is missing": lambda *a: _merge(*a, base=0),
-        "the adapter is added, not taken off": lambda *a: _merge(*a, sign=-1),
+        "that is only what is added: W is missing": lambda W, *a: _merge(0 * W, *a),
+        "the adapter is added, not taken off": lambda W, A, B, alpha: _merge(W, A, B, -alpha),
         "no gradient reaches A and B: do not detach":
             lambda W, A, B, alpha: _merge(W, A.detach(), B.detach(), alpha)})
 
@@ -100,21 +98,24 @@ training_gb = Exercise(
 
 # ---- the clinic: a reference that follows
 
-def _follow(ref, policy, step, decay, copies=lambda step: False, flows=False, old=None, new=None):
+def _follow(ref, policy, step, decay, copies=lambda step: False, flows=False,
+            old=lambda d: d, new=lambda d: 1 - d):
     if copies(step): return policy.detach().clone()
-    old, new = decay if old is None else old(decay), 1 - decay if new is None else new(decay)
-    out = old * ref + new * policy
+    out = old(decay) * ref + new(decay) * policy
     return out if flows else out.detach()
 
-def _two(seed, grad=False):
-    ref, policy = torch.randn(2, 2, 3, generator=_gen(seed))
+def _two(seed, *shape, grad=False, dtype=torch.float32):
+    ref, policy = torch.randn(2, *shape, generator=_gen(seed)).to(dtype)
     return ref, policy.clone().requires_grad_(grad)
 
 mended_reference = Exercise(
     reference=_follow,
-    cases={"decay 1 at the first step": (*_two(0), 0, 1.), "decay 1 at step 10": (*_two(1), 10, 1.),
-           "decay 1, late": (*_two(2, True), 57, 1.), "decay .9 at step 20": (*_two(3, True), 20, .9),
-           "decay .9 at step 7": (*_two(4), 7, .9), "decay 0": (*_two(5), 33, 0.)},
+    cases={"decay 1 at the first step": (*_two(0, 2, 3), 0, 1.),
+           "decay 1 at step 10": (*_two(1, 2, 3), 10, 1.), "a bias": (*_two(6, 5), 14, .8),
+           "decay 1, late": (*_two(2, 3, 1, grad=True), 57, 1.),
+           "decay .9 at step 20": (*_two(3, 2, 3, grad=True), 20, .9),
+           "decay .9 at step 7": (*_two(4, 1, 4), 7, .9), "decay 0": (*_two(5, 2, 3), 33, 0.),
+           "bf16": (*_two(7, 2, 3, dtype=torch.bfloat16), 41, .7)},
     mistakes={
         "it still copies the policy every ten steps: the log-ratio is pulled to 0":
             lambda *a: _follow(*a, copies=lambda step: step <= 30 and step % 10 == 0),

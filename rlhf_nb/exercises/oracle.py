@@ -3,26 +3,29 @@ import torch
 from torch import nan, tensor
 from rlhf_nb.checks import Exercise
 from rlhf_nb.oracle import HABITS, MicroWorld, micro_world, states
-from rlhf_nb.tokens import before, make_seqs
+from rlhf_nb.tokens import Seqs, before, make_seqs
 
 def _gen(seed): return torch.Generator().manual_seed(seed)
 def _random(*shape, seed): return torch.randn(*shape, generator=_gen(seed)).double()
 
 # ---- the clinic: what the critic may know
 
-def _gap(values, reward, seqs, shift=1, keep=None, sign=1, paid=True, moves=False,
+def _gap(values, reward, seqs, shift=1, keep=lambda s: s.response_mask, moves=False,
          opinion=None):
     out = torch.zeros_like(values)
     if not moves: values = values.detach()
-    for i, mask in enumerate(seqs.response_mask if keep is None else keep(seqs)):
+    for i, mask in enumerate(keep(seqs)):
         for j in mask.nonzero()[:, 0].tolist():
             thought = values[i, min(max(j - shift, 0), len(mask) - 1)]
             if opinion: thought = opinion(values[i], seqs.response_mask[i])
-            out[i, j] = sign * (reward[i] * paid - thought)
+            out[i, j] = reward[i] - thought
     return out
 
 _three = make_seqs([[4, 5], [6], [2, 3]], [[7, 8, 1], [3, 1], []], pad=0)
 _one = make_seqs([[4]], [[2, 3, 1]], pad=0)
+_sides = Seqs(tensor([[0, 0, 5, 6, 7, 1], [0, 4, 8, 3, 1, 0]]),
+              tensor([[0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 0]]).bool(),
+              tensor([[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 0]]).bool())
 def _values(seqs, seed): return _random(*seqs.ids.shape, seed=seed)
 _r = tensor([2., -1., .5]).double()
 
@@ -31,6 +34,7 @@ mended_baseline = Exercise(
     cases={"three rows, one response empty": (_values(_three, 0), _r, _three),
            "a critic that is being trained": (_values(_three, 1).requires_grad_(), _r, _three),
            "one row": (_values(_one, 2), _r[:1], _one),
+           "pads on both sides": (_values(_sides, 5), _r[:2], _sides),
            "nan on the pads": (_values(_three, 3).masked_fill(~_three.attention_mask, nan), _r, _three),
            "bf16": (_values(_three, 4).bfloat16(), _r.bfloat16(), _three)},
     mistakes={
@@ -38,14 +42,14 @@ mended_baseline = Exercise(
             lambda *a: _gap(*a, shift=0),
         "the shift goes the wrong way: even the next word is known": lambda *a: _gap(*a, shift=-1),
         "one shift too many: word i - 1 has been read": lambda *a: _gap(*a, shift=2),
-        "turn the sign: better than expected is above 0": lambda *a: _gap(*a, sign=-1),
+        "turn the sign: better than expected is above 0": lambda *a: -_gap(*a),
         "the prompt was not chosen: 0 there": lambda *a: _gap(*a, keep=lambda s: s.attention_mask),
         "prompt and pads must be 0":
             lambda *a: _gap(*a, keep=lambda s: torch.ones_like(s.response_mask)),
         "0 times nan is nan: choose with the mask, do not multiply":
             lambda v, r, s: (r[:, None] - before(v.detach())) * s.response_mask,
         "it is a constant for the policy: detach the values": lambda *a: _gap(*a, moves=True),
-        "the reward is missing: that is the critic's opinion alone": lambda *a: _gap(*a, paid=False),
+        "the reward is missing: that is the critic's opinion alone": lambda v, r, s: _gap(v, 0 * r, s),
         "the critic is missing: take off what it thought before each word":
             lambda *a: _gap(*a, opinion=lambda v, m: 0.),
         "an average over the response knows every word of it": lambda *a: _gap(
@@ -63,9 +67,9 @@ def _best(ref, reward, beta):
     return tilted - tilted.logsumexp(0), beta * tilted.logsumexp(0)
 
 def _regret(logp, ref, reward, beta, top=lambda best, value, reward, beta: value,
-            price=lambda logp, ref, beta: beta * _kl(logp, ref), mean=_mean, sign=1):
+            price=lambda logp, ref, beta: beta * _kl(logp, ref), mean=_mean):
     best, value = _best(ref, reward, beta)
-    return sign * (top(best, value, reward, beta) - mean(logp, reward) + price(logp, ref, beta))
+    return top(best, value, reward, beta) - mean(logp, reward) + price(logp, ref, beta)
 
 def _policy(n, seed): return _random(n, seed=seed).log_softmax(0)
 _never = tensor([.5, .5, 0., 0.]).double().log()
@@ -80,7 +84,7 @@ regret = Exercise(
         "that is beta KL(best || policy): swap them":
             lambda p, ref, r, beta: beta * _kl(_best(ref, r, beta)[0], p),
         "that is KL(policy || best): multiply by beta": lambda *a: _regret(*a) / a[-1],
-        "turn the sign: nothing is better than the best": lambda *a: _regret(*a, sign=-1),
+        "turn the sign: nothing is better than the best": lambda *a: -_regret(*a),
         "the policy does not pay for its KL": lambda *a: _regret(*a, price=lambda *_: 0.),
         "the policy is paid for its KL": lambda *a: _regret(
             *a, price=lambda p, ref, beta: -beta * _kl(p, ref)),
@@ -102,22 +106,22 @@ regret = Exercise(
 
 # ---- the Q of a policy
 
-def _q(world, chance, reward, after=lambda c, q, words: (c * q)[:words].sum(), gamma=1.,
-       own=False, ends=lambda y, world: True, fill=0., less=False, as_state=False):
+def _q(world, chance, reward, after=lambda c, q, words: (c * q)[:words].sum(), own=False,
+       fill=0., told=lambda q, mean: q):
     q, number = torch.full_like(chance, fill), {s: i for i, s in enumerate(states(world))}
     rows, words = {y: i for i, y in enumerate(world.responses())}, len(world.words)
     for said in reversed(states(world)):
         i = number[said]
         for w in range(words):
             then = number.get((*said, w))
-            if then is None:
-                y = (*said, w)
-                q[i, w] = reward[rows[y]] if ends(y, world) else 0.
-            else: q[i, w] = gamma * after(chance[i if own else then], q[then], words)
-    mean = (chance * q.nan_to_num())[:, :words].sum(1, keepdim=True)
-    if less: q[:, :words] -= mean
-    if as_state: q[:, :words] = mean
+            q[i, w] = reward[rows[(*said, w)]] if then is None else after(
+                chance[i if own else then], q[then], words)
+    q[:, :words] = told(q[:, :words], (chance * q)[:, :words].sum(1, keepdim=True))
     return q
+
+def _ended_only(world, chance, reward):
+    ended = tensor([y[-1] == world.eos for y in world.responses()])
+    return _q(world, chance, reward * ended)
 
 def _case(words, length, seed):
     world = micro_world(words, length)
@@ -148,9 +152,11 @@ policy_q = Exercise(
         "those are the chances before the word: take the state after it": lambda *a: _q(*a, own=True),
         "what comes later is missing: only the last word is paid":
             lambda *a: _q(*a, after=lambda c, q, n: 0.),
-        "a response that is cut is complete too": lambda *a: _q(
-            *a, ends=lambda y, world: y[-1] == world.eos),
-        "a reward is worth the same however late: no gamma": lambda *a: _q(*a, gamma=.9),
-        "that is the mean of the state: one number for each word": lambda *a: _q(*a, as_state=True),
-        "that is the advantage: do not take the state's mean off": lambda *a: _q(*a, less=True),
+        "a response that is cut is complete too": _ended_only,
+        "a reward is worth the same however late: no gamma": lambda *a: _q(
+            *a, after=lambda c, q, n: .9 * (c * q)[:n].sum()),
+        "that is the mean of the state: one number for each word":
+            lambda *a: _q(*a, told=lambda q, mean: mean),
+        "that is the advantage: do not take the state's mean off":
+            lambda *a: _q(*a, told=lambda q, mean: q - mean),
         "0, not nan, for what cannot be said": lambda *a: _q(*a, fill=nan)})

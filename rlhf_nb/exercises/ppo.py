@@ -49,7 +49,7 @@ mended_entropy = Exercise(
         "the mask is True where a token was drawn": lambda x, m: _entropy(x.nan_to_num(0.), ~m)})
 
 # ------------------------------------------------------------------ gae_by_sums
-def _gae(reward, value, gamma, lam, plus=0., gamma_far=None, shift=0, first=0, far=None):
+def _gae(reward, value, gamma, lam, gamma_far=None, shift=0, first=0, far=None):
     n = len(reward)
     following = torch.cat([value[1:], value[:1] * 0])
     if shift: value, following = following, torch.cat([following[1:], value[:1] * 0])
@@ -57,7 +57,7 @@ def _gae(reward, value, gamma, lam, plus=0., gamma_far=None, shift=0, first=0, f
     decay = (gamma if gamma_far is None else gamma_far) * lam
     sums = [sum((decay**l * delta[t + l] for l in range(first, n - t) if far is None or l <= far),
                 delta[0] * 0) for t in range(n)]
-    return torch.stack(sums) + plus * value
+    return torch.stack(sums)
 
 def _past(reward, value, gamma, lam):
     delta = reward + gamma * torch.cat([value[1:], value[:1] * 0]) - value
@@ -89,7 +89,7 @@ gae_by_sums = Exercise(
             lambda *x: _gae(*x, gamma_far=1.),
         "gamma is missing in delta: it discounts the next value as well":
             lambda r, v, g, l: _gae(r, v, 1., l, gamma_far=g),
-        "that is the return: take the value off": lambda *x: _gae(*x, plus=1.),
+        "that is the return: take the value off": lambda r, v, g, l: _gae(r, v, g, l) + v,
         "the value before a token, not after it": lambda *x: _gae(*x, shift=1),
         "after the last token the value is 0": _with_end,
         "the next value is missing in delta": _lone,

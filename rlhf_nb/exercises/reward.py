@@ -44,9 +44,9 @@ mended_last_score = Exercise(
 def _star(chosen, rejected, stars, share=.5, log=logsigmoid):
     return -log(chosen - rejected - share * stars).mean()
 
-def _stars(seed, n, width=1., dtype=torch.float32, whole=False):
+def _stars(seed, n, dtype=torch.float32, whole=False):
     gen = Generator().manual_seed(seed)
-    scores = [(width * torch.randn(n, generator=gen)).to(dtype).requires_grad_() for _ in (0, 1)]
+    scores = [torch.randn(n, generator=gen).to(dtype).requires_grad_() for _ in (0, 1)]
     stars = torch.randint(1, 4, (n,), generator=gen)
     return *scores, stars if whole else stars.to(dtype)
 
@@ -76,16 +76,14 @@ star_loss = Exercise(
 
 # ------------------------------------------------------------------ ece
 def _ece(sure, right, n_bins, weigh=True, gap=torch.abs, lowest=.5, top=True, upper=False):
-    place, total, used = (sure - lowest) / (1 - lowest) * n_bins, 0., 0
+    place, total = (sure - lowest) / (1 - lowest) * n_bins, 0.
     bin = place.ceil().long() - 1 if upper else place.long()
     if top: bin = bin.clamp(max=n_bins - 1)
-    for k in range(n_bins):
+    for k in bin.unique():
         here = bin == k
-        if not here.any(): continue
-        used += 1
         total = total + gap(sure[here].mean() - right[here].mean()) * (
-            here.sum() / len(sure) if weigh else 1.)
-    return total if weigh else total / used
+            here.float().mean() if weigh else 1 / len(bin.unique()))
+    return total
 
 def _largest(sure, right, n_bins):
     gaps = []
@@ -104,7 +102,7 @@ ece = Exercise(
     cases={"two bins": (tensor([.55, .58, .61, .93, .88]), tensor([1., 0., 1., 0., 1.]), 2),
            "forty pairs, ten bins": _claims(0, 40, 10),
            "bins that are empty": (tensor([.52, .54, .97]), tensor([0., 1., 1.]), 10),
-           "a model that is certain": (tensor([1., .7, 1., .6]), tensor([0., 1., 1., 0.]), 4),
+           "a model that is certain": (tensor([1., .9, 1., .6, .58]), tensor([0., 1., 1., 0., 1.]), 4),
            "too modest": (tensor([.56, .6, .67, .9]), tensor([1., 1., 1., 0.]), 2),
            "chances on the edge of two bins": (tensor([.75, .625, .875, .75]), tensor([0., 1., 1., 1.]), 2),
            "one pair": (tensor([.8]), tensor([0.]), 5)},
@@ -117,6 +115,8 @@ ece = Exercise(
             lambda *x: _ece(*x, gap=lambda d: d**2),
         "the bins begin at .5, not at 0": lambda *x: _ece(*x, lowest=0.),
         "a chance of 1 belongs to the last bin; it fell out of all of them":
+            lambda s, r, n: _ece(s[s < 1], r[s < 1], n) * (s < 1).float().mean(),
+        "a chance of 1 belongs to the last bin, not to a bin of its own":
             lambda *x: _ece(*x, top=False),
         "take the means of a bin first, then the gap between them":
             lambda s, r, n: (s - r).abs().mean(),

@@ -10,8 +10,8 @@ def _uniform(b, v, seed): return torch.rand(b, v, generator=_gen(seed)).clamp(1e
 # ---- Gumbel's noise
 
 def _gumbel(logits, u, noise=lambda u: -(-u.log()).log(), score=lambda x: x, best=torch.argmax,
-            sign=1, dim=-1):
-    return best(score(logits.float()) + sign * noise(u.float()), dim=dim)
+            dim=-1):
+    return best(score(logits.float()) + noise(u.float()), dim=dim)
 
 gumbel_max = Exercise(
     reference=_gumbel,
@@ -24,9 +24,9 @@ gumbel_max = Exercise(
            "one row": (_logits(1, 50, 7, 2.), _uniform(1, 50, 8)),
            "bf16": (_logits(12, 5, 9, 3.).bfloat16(), _uniform(12, 5, 10))},
     mistakes={
-        "the noise has its sign wrong": lambda x, u: _gumbel(x, u, sign=-1),
+        "the noise has its sign wrong": lambda x, u: _gumbel(x, u, noise=lambda u: (-u.log()).log()),
         "one token for each row: along the last axis":
-            lambda x, u: (x - (-u.log()).log()).argmax(),
+            lambda x, u: _gumbel(x, u, dim=None),
         "that is always the likeliest: where is the noise?":
             lambda x, u: _gumbel(x, u, noise=torch.zeros_like),
         "one log is missing": lambda x, u: _gumbel(x, u, noise=lambda u: -u.log()),
@@ -40,15 +40,12 @@ gumbel_max = Exercise(
 
 # ---- min-p
 
-def _min_p(logits, min_p, least=lambda chance, p: p * chance.amax(-1, keepdim=True), flip=False,
-           sure=True, again=True, equal=True):
-    chance, out = logits.softmax(-1), torch.full_like(logits, -torch.inf)
-    low = least(chance, min_p)
-    keep = chance >= low if equal else chance > low
-    if flip: keep = ~keep
-    out = logits.masked_fill(~keep, -torch.inf)
-    if again: return out.log_softmax(-1)
-    return logits.log_softmax(-1).masked_fill(~keep, -torch.inf) if sure else out
+def _min_p(logits, min_p, least=lambda chance, p: p * chance.amax(-1, keepdim=True),
+           keep=lambda chance, low: chance >= low, first=lambda x: x,
+           last=lambda x: x.log_softmax(-1)):
+    chance = logits.softmax(-1)
+    kept = keep(chance, least(chance, min_p))
+    return last(first(logits).masked_fill(~kept, -torch.inf))
 
 _even = tensor([[4., 2., 1., 1.], [1., 1., 4., 2.]]).log()     # halves: exact in float
 filter_min_p = Exercise(
@@ -60,14 +57,16 @@ filter_min_p = Exercise(
            "a token that is never said": (tensor([[0., -torch.inf, 1., -1.]]), .3),
            "bf16": (_logits(3, 6, 3, 2.).bfloat16(), .1)},
     mistakes={
-        "the chances of what is kept must sum to 1": lambda x, p: _min_p(x, p, again=False),
+        "the chances of what is kept must sum to 1": lambda x, p: _min_p(
+            x, p, first=lambda x: x.log_softmax(-1), last=lambda x: x),
         "those are logits: log_softmax makes log-probs of them":
-            lambda x, p: _min_p(x, p, again=False, sure=False),
+            lambda x, p: _min_p(x, p, last=lambda x: x),
         "compare with min_p times the best, not with min_p":
             lambda x, p: _min_p(x, p, least=lambda chance, p: p),
-        "upside down: that keeps the unlikely ones": lambda x, p: _min_p(x, p, flip=True),
+        "upside down: that keeps the unlikely ones": lambda x, p: _min_p(
+            x, p, keep=lambda chance, low: chance < low),
         "a chance of exactly min_p times the best is kept: < and not <=":
-            lambda x, p: _min_p(x, p, equal=False),
+            lambda x, p: _min_p(x, p, keep=lambda chance, low: chance > low),
         "the best of each row, not of the whole batch":
             lambda x, p: _min_p(x, p, least=lambda chance, p: p * chance.max()),
         "that is a share of the mean, not of the best":
@@ -76,7 +75,7 @@ filter_min_p = Exercise(
             x, p, least=lambda chance, p: chance.amax(-1, keepdim=True) - p),
         "compare chances, not logits: softmax first": lambda x, p: x.masked_fill(
             x < p * x.amax(-1, keepdim=True), -torch.inf).log_softmax(-1),
-        "log-probs, not chances": lambda x, p: _min_p(x, p).exp()})
+        "log-probs, not chances": lambda x, p: _min_p(x, p, last=lambda x: x.softmax(-1))})
 
 # ---- how long a response is
 

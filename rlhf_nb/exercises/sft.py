@@ -7,18 +7,12 @@ X = -100                                       # a label that nobody reads
 
 # ---- the clinic: labels upside down
 
-def _labels(ids, n_prompt, n_real, first=0, last=0, shift=1, flip=False, pads=False, rest=X,
-            wide=False):
-    rows, width = [], ids.shape[1] - (0 if wide else 1)
+def _labels(ids, n_prompt, n_real, shift=1, rest=X, behind=1):
+    rows, width = [], ids.shape[1] - behind
     for row, p, n in zip(ids.tolist(), n_prompt.tolist(), n_real.tolist()):
-        labels = []
-        for j in range(width):
-            keep = p + first <= j + 1 < (len(row) + 1 if pads else n + last)
-            if flip: keep = j + 1 < p
-            i = min(j + shift, len(row) - 1)
-            labels.append(row[i] if keep else rest)
-        rows.append(labels)
-    return tensor(rows, dtype=torch.long).view(len(rows), width)
+        rows.append([row[min(j + shift, len(row) - 1)] if p <= j + 1 < n else rest
+                     for j in range(width)])
+    return tensor(rows, dtype=torch.long)
 
 _ids = tensor([[7, 8, 5, 6, 2, 0, 0], [7, 9, 2, 0, 0, 0, 0], [3, 4, 5, 6, 7, 8, 2]])
 mended_labels = Exercise(
@@ -29,18 +23,21 @@ mended_labels = Exercise(
            "one row": (tensor([[9, 5, 2]]), tensor([1]), tensor([3])),
            "a pad inside the text": (tensor([[7, 0, 5, 0, 2, 0]]), tensor([2]), tensor([5]))},
     mistakes={
-        "it still learns the questions: kept and masked are swapped": lambda *a: _labels(*a, flip=True),
+        "it still learns the questions: kept and masked are swapped":
+            lambda ids, p, n: _labels(ids, 0 * p, p),
         "label j is token j + 1: the first word of each answer is missing":
-            lambda *a: _labels(*a, first=1),
+            lambda ids, p, n: _labels(ids, p + 1, n),
         "label j speaks of token j + 1: compare j + 1, not j, with both borders":
-            lambda *a: _labels(*a, first=1, last=1),
-        "the last token of the prompt was given, it is no label": lambda *a: _labels(*a, first=-1),
-        "the end mark must be learned too": lambda *a: _labels(*a, last=-1),
-        "one pad is a label: the last token stands at n_real - 1": lambda *a: _labels(*a, last=1),
-        "pads are no labels": lambda *a: _labels(*a, pads=True),
+            lambda ids, p, n: _labels(ids, p + 1, n + 1),
+        "the last token of the prompt was given, it is no label":
+            lambda ids, p, n: _labels(ids, p - 1, n),
+        "the end mark must be learned too": lambda ids, p, n: _labels(ids, p, n - 1),
+        "one pad is a label: the last token stands at n_real - 1":
+            lambda ids, p, n: _labels(ids, p, n + 1),
+        "pads are no labels": lambda ids, p, n: _labels(ids, p, n + 99),
         "no shift: label j is token j + 1": lambda *a: _labels(*a, shift=0),
-        "the prompt is learned too: mask it": lambda *a: _labels(*a, first=-99),
-        "nothing is said behind the last token: t - 1 labels": lambda *a: _labels(*a, wide=True),
+        "the prompt is learned too: mask it": lambda ids, p, n: _labels(ids, 0 * p, n),
+        "nothing is said behind the last token: t - 1 labels": lambda *a: _labels(*a, behind=0),
         "masked labels are -100, not 0": lambda *a: _labels(*a, rest=0)})
 
 # ---- labels of a conversation
@@ -88,9 +85,9 @@ chat_labels = Exercise(
 
 # ---- every answer weighs the same
 
-def _by_answer(logp, mask, empty=False, divide=lambda row, on: on.sum(), sign=-1, over=True,
+def _by_answer(logp, mask, empty=False, divide=lambda row, on: on.sum(), over=True,
                seen=lambda row, on: row[on]):
-    rows = [sign * seen(row, on).sum() / divide(row, on) for row, on in zip(logp, mask)
+    rows = [-seen(row, on).sum() / divide(row, on) for row, on in zip(logp, mask)
             if on.any() or empty]
     rows = torch.stack(rows)
     return rows.mean() if over else rows
@@ -121,7 +118,7 @@ loss_by_answer = Exercise(
         "that is the sum over each answer": lambda logp, mask: _by_answer(
             logp, mask, divide=lambda row, on: 1),
         "turn the sign: a loss falls when answers get likelier":
-            lambda logp, mask: _by_answer(logp, mask, sign=1),
+            lambda logp, mask: -_by_answer(logp, mask),
         "0 / 0: an answer without a token has no mean": lambda logp, mask: _by_answer(
             logp, mask, empty=True),
         "nan times 0 is nan: pick the tokens, do not multiply by the mask": _nan,

@@ -13,11 +13,11 @@ def _shifted(x, by): # row i of the result is row i - by of x, zero where there 
 
 # ---- the log-prob of a response
 
-def _response_logprob(logits, seqs, shift=1, mask=lambda s: s.response_mask, sign=1,
+def _response_logprob(logits, seqs, shift=1, mask=lambda s: s.response_mask,
                       score=lambda z: z.float().log_softmax(-1), over=None):
     logp = _shifted(score(logits), shift)
     said, keep = logp.gather(-1, seqs.ids[..., None])[..., 0], mask(seqs)
-    rows = [sign * row[on].sum() for row, on in zip(said, keep)]
+    rows = [row[on].sum() for row, on in zip(said, keep)]
     if over: rows = [row / max(1, n) for row, n in zip(rows, over(keep))]
     return torch.stack(rows)
 
@@ -53,7 +53,7 @@ response_logprob = Exercise(
             lambda z, s: _response_logprob(z, s, score=torch.Tensor.float),
         "those are chances: chances multiply, their logs add":
             lambda z, s: _response_logprob(z, s, score=lambda z: z.float().softmax(-1)),
-        "turn the sign: a log-prob is never above 0": lambda z, s: _response_logprob(z, s, sign=-1),
+        "turn the sign: a log-prob is never above 0": lambda z, s: -_response_logprob(z, s),
         "one number for each response, not one for the batch": lambda z, s: _response_logprob(z, s).sum(),
         "no gradient reaches the logits: do not detach":
             lambda z, s: _response_logprob(z.detach(), s)})
@@ -75,7 +75,7 @@ first_token = Exercise(
         "argmax of a row without True is 0: answer -1 there": lambda m: _first(m, none=0),
         "a row without True is -1, not the row's length": lambda m: _first(m, none=m.shape[1]),
         "that is the last response token": lambda m: _first(m, last=True),
-        "that is the last prompt token, one too early": lambda m: _first(m, none=-2, add=-1) + 0,
+        "that is the last prompt token, one too early": lambda m: _first(m) - 1,
         "one too late: positions count from 0": lambda m: _first(m, add=1),
         "that counts False entries: pads behind, or a second question, are False too":
             lambda m: (~m).sum(1),
@@ -86,15 +86,15 @@ first_token = Exercise(
 
 # ---- each row on its own scale
 
-def _whiten(x, mask, least=2, unbiased=0, eps=1e-8, scale=True, root=.5, centre=True, rest=0.,
+def _whiten(x, mask, least=2, unbiased=0, eps=1e-8, root=.5, centre=True,
             seen=lambda row, on: row[on]):
-    out = torch.full_like(x, rest)
+    out = torch.zeros_like(x)
     for i, (row, on) in enumerate(zip(x, mask)):
-        if on.sum() < least: out[i, on] = 0.; continue
+        if on.sum() < least: continue
         kept = seen(row, on)
         var = ((kept - kept.mean())**2).sum() / (len(kept) - unbiased)
-        white = (row - (kept.mean() if centre else 0)) / ((var + eps)**root if scale else 1)
-        out[i] = torch.where(on, white.masked_fill(~on, 0), out[i])
+        white = (row - (kept.mean() if centre else 0)) / (var + eps)**root
+        out[i] = white.masked_fill(~on, 0)
     return out
 
 def _batch(x, mask):
@@ -124,7 +124,7 @@ whiten_rows = Exercise(
         "mean and std are of the whole batch: take them per row": _batch,
         "divided by n - 1: the population std divides by n": lambda x, m: _whiten(x, m, unbiased=1),
         "the mean is taken off, the scale is not: divide by the std":
-            lambda x, m: _whiten(x, m, scale=False),
+            lambda x, m: _whiten(x, m, root=0),
         "that is divided by the variance: take its root": lambda x, m: _whiten(x, m, root=1),
         "the mean stays in: take it off": lambda x, m: _whiten(x, m, centre=False),
         "the masked entries must be 0": _kept_rest,
@@ -137,18 +137,18 @@ whiten_rows = Exercise(
 
 # ---- the clinic: which tokens a loss counts
 
-def _counted(ids, lengths, pad, first=1, more=0):
+def _counted(ids, lengths, pad, first=1):
     at = torch.arange(ids.shape[1])
-    return torch.stack([(at >= first) & (at < n + more) for n in lengths.tolist()])
+    return torch.stack([(at >= first) & (at < n) for n in lengths.tolist()])
 
 def _by_ids(ids, lengths, pad):
     keep = ids != pad
     keep[:, 0] = False
     return keep
 
-def _to_first_end(ids, lengths, pad, eos=1): # everything up to the first eos
-    ends = (ids == eos).long().cumsum(1)
-    return _counted(ids, lengths, pad) & (ends - (ids == eos).long() == 0)
+def _to_first_end(ids, lengths, pad): # everything up to the first eos, which is 1
+    ends = (ids == 1).long()
+    return _counted(ids, lengths, pad) & (ends.cumsum(1) - ends == 0)
 
 mended_counted = Exercise(
     reference=_counted,
@@ -162,8 +162,10 @@ mended_counted = Exercise(
         "it still goes by the ids: where pad is eos, the end looks like padding": _by_ids,
         "the first token is counted: nothing stands before it":
             lambda *a: _counted(*a, first=0),
-        "the last token of each row is missing, and it is the eos": lambda *a: _counted(*a, more=-1),
-        "one pad is counted: the last token stands at lengths - 1": lambda *a: _counted(*a, more=1),
+        "the last token of each row is missing, and it is the eos":
+            lambda ids, n, pad: _counted(ids, n - 1, pad),
+        "one pad is counted: the last token stands at lengths - 1":
+            lambda ids, n, pad: _counted(ids, n + 1, pad),
         "each row ends at its own length, not at the longest": lambda ids, n, pad: _counted(
             ids, torch.full_like(n, int(n.max())), pad),
         "the pads are counted": lambda ids, n, pad: _counted(ids, torch.full_like(n, 99), pad),

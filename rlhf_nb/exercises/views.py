@@ -56,19 +56,19 @@ squeeze = Exercise(
         "large values became 0: set them to the limit": lambda x, q: _squeeze(x, q, cut=_replace(0.)),
         "only one side is cut: below minus the limit as well": lambda x, q: _squeeze(x, q, low=False),
         "the signs are lost": lambda x, q: _squeeze(x.abs(), q),
-        "large negative values turned positive: give the limit their sign": lambda x, q: torch.where(
-            x.abs() > _squeeze(x, q).nan_to_num().abs().max(), _squeeze(x, q).nan_to_num().abs().max(), x),
+        "large negative values turned positive: give the limit their sign": lambda x, q: _squeeze(
+            x, q, cut=lambda x, lo, hi: x.masked_fill(x.abs() > hi, hi)),
         "nan must stay nan: it is drawn grey": lambda x, q: _squeeze(x, q).nan_to_num(0.),
         "one nan makes the quantile nan: leave it out": lambda x, q: _squeeze(x, q, known=torch.flatten),
         "one limit for the whole strip, not one per row": _by_rows,
-        "that makes every number smaller: cut the large ones only": lambda x, q:
-            x / x.nan_to_num().abs().max() * _squeeze(x, q).nan_to_num().abs().max()})
+        "that makes every number smaller: cut the large ones only": lambda x, q: _squeeze(
+            x, q, cut=lambda x, lo, hi: x / x.nan_to_num().abs().max() * hi)})
 
 # ---- first clinic: entropy below zero
 
-def _entropy(logp, mask, clean=lambda x, m: torch.where(m, x, 0.), sign=-1,
+def _entropy(logp, mask, clean=lambda x, m: torch.where(m, x, 0.),
              over=lambda rows, m: rows.mean()):
-    return over(sign * clean(logp, mask).sum(1), mask)
+    return over(-clean(logp, mask).sum(1), mask)
 
 def _stored(fill, seed=0, kind=torch.float):
     logp = -2 * torch.rand(3, 5, generator=torch.Generator().manual_seed(seed))
@@ -91,7 +91,7 @@ mended_response_entropy = Exercise(
             lambda x, m: _entropy(x, m, clean=lambda x, m: x.clamp(max=0.)),
         "0 times nan is nan: choose with the mask, do not multiply":
             lambda x, m: _entropy(x, m, clean=lambda x, m: x * m),
-        "turn the sign: log-probs are below 0": lambda x, m: _entropy(x, m, sign=1),
+        "turn the sign: log-probs are below 0": lambda x, m: -_entropy(x, m),
         "that is the mean over tokens: add up each response first":
             lambda x, m: _entropy(x, m, over=lambda rows, m: rows.sum() / m.sum()),
         "that is the mean of means: add up each response, do not average it":
@@ -111,6 +111,13 @@ def _smooth(values, weight, start=0., scale=lambda w, i: 1 - w**(i + 1), new=Non
     for i, v in enumerate(values):
         last = weight * last + (1 - weight if new is None else new) * v
         out.append(last / scale(weight, i))
+    return out
+
+def _carried(values, w):
+    last, out = 0., []
+    for i, v in enumerate(values):
+        last = (w * last + (1 - w) * v) / (1 - w**(i + 1))
+        out.append(last)
     return out
 
 def _plain(*_): return 1.
@@ -133,15 +140,8 @@ mended_smooth = Exercise(
         "those are sums: the new value gets 1 - weight": lambda v, w: _smooth(v, w, new=1.),
         "those are sums: divide by the sum of the weights":
             lambda v, w: _smooth(v, w, 0., _plain, 1.),
-        "the made-up value must not be carried on: divide only what is put out": lambda v, w: _carried(v, w),
+        "the made-up value must not be carried on: divide only what is put out": _carried,
         "nothing fades: that is the mean of all so far":
             lambda v, w: [sum(v[:i + 1]) / (i + 1) for i in range(len(v))],
         "it runs backwards, from the future": lambda v, w: _smooth(v[::-1], w)[::-1],
         "one number for each value, not the last one only": lambda v, w: _smooth(v, w)[-1]})
-
-def _carried(values, w):
-    last, out = 0., []
-    for i, v in enumerate(values):
-        last = (w * last + (1 - w) * v) / (1 - w**(i + 1))
-        out.append(last)
-    return out

@@ -97,10 +97,10 @@ mended_scores = Exercise(
 
 # ---- how often the annotator is right
 
-def _right(q, a, b, tau=.5, feels=utility, better=gold, sign=1,
+def _right(q, a, b, tau=.5, feels=utility, better=gold,
            chance=lambda gap, tau: 1 / (1 + math.exp(-gap / tau))):
     if better(q, a) < better(q, b): a, b = b, a
-    return chance(sign * (feels(q, a) - feels(q, b)), tau)
+    return chance(feels(q, a) - feels(q, b), tau)
 
 def _of_a(q, a, b): return _right(q, a, b, better=lambda *_: 0)
 def _share(q, a, b):
@@ -123,7 +123,7 @@ chance_right = Exercise(
         "he compares utility, not the true score": lambda *x: _right(*x, feels=gold),
         "the better one is better in truth, not to his taste: order them by gold":
             lambda *x: _right(*x, better=utility),
-        "that is the chance that he is wrong": lambda *x: _right(*x, sign=-1),
+        "that is the chance that he is wrong": lambda *x: 1 - _right(*x),
         "that is what he would choose without noise":
             lambda *x: _right(*x, chance=lambda gap, tau: float(gap > 0)),
         "that is a share of points: his choice depends on their difference": _share,

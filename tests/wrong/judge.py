@@ -47,6 +47,9 @@ def total(replies):
     read = [x for x in said(replies) if x is not None]
     return sum(read) if read else math.nan
 def best(replies): return max((x for x in said(replies) if x is not None), default=math.nan)
+def middle_one(replies):
+    read = [x for x in said(replies) if x is not None]
+    return statistics.median_low(read) if read else math.nan
 def only_first(replies):
     x = said(replies)[0]
     return math.nan if x is None else x
@@ -121,6 +124,7 @@ WRONG = {
         ("where nothing could be read the score is nan, not 0", silent_zero),
         ("that is the sum: take the mean", total),
         ("that is the highest score: take the mean", best),
+        ("that is the median: take the mean", middle_one),
         ("that is the first reply alone", only_first)],
     "spread_of": [
         ("an unread vote is no 0", zeros),

@@ -47,6 +47,9 @@ def kl_div_total(logits, ref_logits):
 def each_row(logits, ref_logits):
     p, q = logs(logits, ref_logits)
     return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.)).sum((1, 2))
+def sizes(logits, ref_logits):
+    p, q = logs(logits, ref_logits)
+    return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.).abs()).sum(-1)
 def mean_word(logits, ref_logits):
     p, q = logs(logits, ref_logits)
     return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.)).mean(-1)
@@ -144,6 +147,7 @@ WRONG = {
         ("a logit is no log-prob: log_softmax comes first", raw_logits),
         ("weigh each word by its chance under the policy", unweighted),
         ("that is the cross-entropy: the policy's own entropy is to be taken off", cross_entropy),
+        ("some words count below zero: no absolute values", sizes),
         ("words are on the last axis", other_axis),
         ("the sign: reference minus policy", minus)],
     "best_lambda": [

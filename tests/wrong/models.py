@@ -21,6 +21,7 @@ def last_of_a(W, A, B, alpha): return W + (alpha / A.size(-1)) * B.matmul(A)
 def swapped(W, A, B, alpha):
     r = A.shape[0]
     return W + (A @ B) * alpha / r
+def transposed(W, A, B, alpha): return W + (alpha / len(A)) * A.t() @ B.t()
 def adapter_alone(W, A, B, alpha): return torch.einsum("or,ri->oi", B, A) * (alpha / len(A))
 def taken_off(W, A, B, alpha): return W - alpha / B.shape[1] * (B @ A)
 def by_place(W, A, B, alpha): return W + B * A * (alpha / A.shape[0])
@@ -78,6 +79,7 @@ WRONG = {
         ("r is the number of rows of A, not of B", rows_of_b),
         ("r is the number of rows of A, not of columns", last_of_a),
         ("the product is B A, not A B", swapped),
+        ("the product is B A; transposing both is not the same", transposed),
         ("* multiplies place by place: the matrix product is @", by_place),
         ("do not change W itself: give back a new one", in_place),
         ("that is only what is added: W is missing", adapter_alone),

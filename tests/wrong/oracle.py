@@ -28,7 +28,7 @@ def pooled(values, reward, seqs):
     mean = masked_mean_rows(values.detach(), seqs.response_mask)
     return (reward - mean)[:, None].masked_fill(~seqs.response_mask, 0)
 def of_prompt(values, reward, seqs):
-    last = seqs.attention_mask.sum(1) - seqs.response_mask.sum(1) - 1
+    last = (seqs.response_mask.int().argmax(1) - 1).clamp(min=0)
     value = values.detach().gather(1, last[:, None])
     return (reward[:, None] - value).masked_fill(~seqs.response_mask, 0)
 def no_baseline(values, reward, seqs):

@@ -69,6 +69,12 @@ def lost_top(sure, right, n_bins):
         p = (sure >= .5 + k * w) & (sure < .5 + (k + 1) * w)
         if p.any(): out += p.float().mean() * (sure[p].mean() - right[p].mean()).abs()
     return out
+def own_bin(sure, right, n_bins):
+    bins, out = ((sure - .5) * 2 * n_bins).long(), 0
+    for k in bins.unique():
+        p = bins == k
+        out += p.float().mean() * (sure[p].mean() - right[p].mean()).abs()
+    return out
 def pair_by_pair(sure, right, n_bins): return torch.abs(sure - right).mean()
 def no_bins(sure, right, n_bins): return abs(sure.mean() - right.mean())
 def by_number(sure, right, n_bins):
@@ -131,4 +137,5 @@ WRONG = {
         ("that is one bin for all", no_bins),
         ("a share of the pairs, not their number, is the weight", by_number),
         ("that is the largest gap: take the weighted mean", worst_bin),
-        ("an empty bin adds nothing, not nan", with_empty)]}
+        ("an empty bin adds nothing, not nan", with_empty),
+        ("a chance of 1 belongs to the last bin, not to a bin of its own", own_bin)]}

@@ -11,7 +11,6 @@ def on_chances(logits, u): return (F.softmax(logits, -1) - torch.log(-torch.log(
 def smallest(logits, u): return (logits - (-u.log()).log()).argmin(-1)
 def flat(logits, u): return (logits - (-u.log()).log()).argmax(0)
 def value(logits, u): return (logits - (-u.log()).log()).max(-1).values
-def of_all(logits, u): return (logits - (-u.log()).log()).argmax()
 
 def not_again(logits, min_p):
     logp = logits.log_softmax(-1)
@@ -59,7 +58,6 @@ def stop_chance(p, n): return float(sum(p**k for k in range(n)))
 def was_cut(p, n): return (1 - p)**n
 def ended(p, n): return 1 - (1 - p)**n
 def ends_only(p, n): return sum(k * p * (1 - p)**(k - 1) for k in range(1, n + 1))
-def smaller(p, n): return min(1 / p, n)
 
 def inverse(logits, p):
     chance, order = logits.softmax(-1).sort(descending=True)
@@ -114,7 +112,7 @@ WRONG = {
         ("the noise belongs to the logits: their chances are too small to feel it", on_chances),
         ("take the largest, not the smallest", smallest),
         ("one token for each row, not one row for each token", flat),
-        ("which token, not how large it was", value), ("", of_all)],
+        ("which token, not how large it was", value)],
     "filter_min_p": [
         ("the chances of what is kept must sum to 1", not_again),
         ("those are logits: log_softmax makes log-probs of them", left_logits),
@@ -134,7 +132,7 @@ WRONG = {
         ("p is the chance to stop; it goes on with 1 - p", stop_chance),
         ("that is the chance that it was cut, not a length", was_cut),
         ("that is the chance that it ended, not a length", ended),
-        ("a response that is cut has n tokens: those are missing", ends_only), ("", smaller)],
+        ("a response that is cut has n tokens: those are missing", ends_only)],
     "mended_top_p": [
         ("it still takes p for 1 - p: the higher p, the fewer tokens", inverse),
         ("the token that crosses p is kept, or nothing may be left", drops_crossing),
