@@ -122,7 +122,7 @@ def entries(outputs:list)->list[Entry]:
     for o in outputs:
         text = "".join(o.get("data", {}).get("text/markdown", ""))
         hit = re.match(r"(?:---\s*)?(?:\[source\]\(([^)]+)\)\{[^}]*\}\s*)?#+ (\S+)\s*(.*)\Z", text, re.S)
-        if hit: found.append(Entry(hit[2].replace("\\", ""), hit[1] or "", hit[3].strip()))
+        if hit: found.append(Entry(hit[2], hit[1] or "", hit[3].strip()))
     return found
 
 def shown(nb)->list[Entry]: return [e for c in nb["cells"] if "show_doc(" in "".join(c["source"])

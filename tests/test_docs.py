@@ -135,7 +135,7 @@ def test_a_chapter():
 @pytest.mark.parametrize("source, want", [
     ('x = 1\nlines(x, {"ours": y, **more}, "step", "mean loss", log_x=True)', "Figure: Two: ours, step, mean loss"),
     ('curves(rows, ["loss", "lr"], x="step");', "Figure: Two: loss, lr, step"),
-    ('bars(x, {"": y}, f"of {n}")', "Figure: Two"), ("fig", "Figure: Two"), ("%matplotlib inline", "Figure: Two")])
+    ('bars(x, {"": y}, "nats")', "Figure: Two: nats"), ('bars(x, y, f"of {n}")', "Figure: Two"), ("fig", "Figure: Two"), ("%matplotlib inline", "Figure: Two")])
 def test_a_figure_is_named_by_its_section_and_its_axes(source, want): assert adapter.alt("Two", source) == want
 
 def test_a_figure_before_any_heading(): assert adapter.alt("", "fig") == "Figure"
@@ -216,6 +216,7 @@ def test_formulas_get_the_spaces_of_tex():
     assert f"<mi>&#x003B2;</mi>{THIN}{log}{THIN}<mi>Z</mi>" in mathml(r"\beta\log Z")
     assert f"<mrow>{log}<mo" in mathml(r"\log(x)") and mathml(r"\log\,x").count("<mspace") == 1
     assert f"<mo>&#x02212;</mo>{log}{THIN}<mi>y" in mathml(r"x-\log y") and "223C" in mathml(r"y\sim\pi")
+    assert mathml(r"\log").count("<mspace") == 0 and 'stretchy="true">&#x23DF;' in mathml(r"\underbrace{x}_{y}")
     assert 'display="block"' in mathml("x", "block")
 
 # ---- audit
@@ -285,8 +286,7 @@ def test_a_site_with_faults_does_not_replace_the_one_before(tmp_path, monkeypatc
     for step in ("stage", "process", "write_pages"): monkeypatch.setattr(make_site, step, lambda *_: SITE)
     def sphinx(_, out): out.mkdir(); (out/"index.html").write_text(page)
     monkeypatch.setattr(make_site, "sphinx", sphinx)
-    page = "whole"
-    assert make_site.build(ROOT, tmp_path/"site")["pages"] == 1
+    for page in ("old", "whole"): assert make_site.build(ROOT, tmp_path/"site")["pages"] == 1
     page = body
     with pytest.raises(Fault, match=re.escape(said)): make_site.build(ROOT, tmp_path/"site")
     assert (tmp_path/"site/index.html").read_text() == "whole"
