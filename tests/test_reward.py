@@ -352,9 +352,11 @@ def test_train_reward_learns_to_prefer_a_word():
     pairs = Pairs(make_seqs(prompts, [s + [30, EOS] for s in said[0]], PAD),
                   make_seqs(prompts, [s + [31, EOS] for s in said[1]], PAD))
     model = scalar()
+    untrained = bradley_terry(*score_pairs(model, pairs[96:])).mean().item()
     learner = train_reward(model, pairs[:96], Recipe(n_steps=20, batch_size=32), gen(),
                            pairs[96:])
     assert accuracy(*score_pairs(model, pairs[96:])) > .95
     first, last = learner.log.rows[0], learner.log.rows[-1]
-    assert first["step"] == 0 and "held_out_accuracy" in first
+    assert first["step"] == 0 and first["held_out"] == pytest.approx(untrained)    # a mean
+    assert "held_out_accuracy" in first
     assert last["loss"] < .2 and {"accuracy", "score"} <= last.keys()
