@@ -70,7 +70,7 @@ def reading_page(
     marks:dict[str,bool], # criterion -> met; {} where nobody knows
 )->str:                   # HTML
     "Every prefix with its score; the one that counts is framed and named."
-    most = max((abs(s) for s in x.scores if s == s), default=0.)
+    most = max((abs(s) for s in x.scores if math.isfinite(s)), default=0.)
     boxes = ""
     for i, (token, score) in enumerate(zip(x.tokens, x.scores)):
         here = i == x.pooled
@@ -367,7 +367,7 @@ def next_page(
     rows = [[words[i], raw[i].item(), drawn[i].item()] for i in top.indices.tolist()]
     bars = "".join(next_bar(row, 20 * j + 24, 380 / wide) for j, row in enumerate(rows))
     kept, rest = int((drawn > 0).sum()), 1 - sum(row[2] for row in rows)
-    nats = -(drawn * drawn.clamp(min=1e-30).log()).sum().item()
+    nats = torch.special.entr(drawn).sum().item()
     line = (f"{kept} of {len(raw)} tokens can be drawn; {max(rest, 0):.1%} on those "
             f"not shown; entropy {nats:.2f} nats")
     return (f'<svg role="img" aria-label="next token: {line}" width="680" '

@@ -9,7 +9,7 @@ from matplotlib import pyplot as plt
 from rlhf_nb.ppo import PPO, Experience, experience, gae, shaped_rewards
 from rlhf_nb.tokens import Rollout, make_seqs, masked_whiten
 from rlhf_nb.widgets import (Board, Desk, Ledger, Stopped, Trials, attempt, board_page, board_table,
-    clip_state, curves_of, desk_page, gpu_memory, label, ledger_page, pace, panel, ppo_ledger, rewards_seen,
+    clip_state, curves_of, desk_page, label, ledger_page, pace, panel, ppo_ledger, rewards_seen,
     run_behind, safe, show_board, show_desk, show_ledger, show_trials, sides, table, thinned, tint,
     trials_page, undo, watch_on)
 
@@ -77,6 +77,11 @@ def test_ledger_numbers_and_colours():
     left = plain(page)                                       # GitHub: tokens, sums and table stay
     assert "<td>-1</td>" in left and "good: +1.0000" in left and "position" not in left
 
+
+def test_a_long_name_and_an_infinite_value_hide_no_number():
+    page = show_ledger(Ledger(["a", "b"], {"log-prob of the policy": [-.1234, 2.], "r": [math.inf, 1.]}, {})).data
+    assert "log-prob of the policy -0.1234" in page and "+inf" in page and "nan" not in page
+    assert f"--c1:{tint(1., 1.)}" in page                    # the finite ones keep their colour
 
 def test_two_ledgers_share_one_scale():
     small, large = (Ledger(["a"], {"r": [x]}, {}) for x in (1., 4.))
@@ -148,6 +153,14 @@ def test_labels_survive_and_sides_are_fair(tmp_path):
     first = [sides(Desk(PAIRS, path, seed=s), i)[0] == PAIRS[i][1] for s in range(9) for i in range(30)]
     assert .4 < sum(first) / len(first) < .6                 # 270 fair coins: .5 +- .03
     with pytest.raises(ValueError, match="same pairs"): Desk(PAIRS[::-1], path)
+
+
+def test_a_desk_writes_over_no_file_but_its_own(tmp_path):
+    path = tmp_path/"pairs.jsonl"
+    path.write_text("somebody's work")
+    with pytest.raises(ValueError, match="no pairs.desk beside"): Desk(PAIRS, path)
+    assert path.read_text() == "somebody's work"
+    with pytest.raises(ValueError, match="got ties.desk"): Desk(PAIRS, tmp_path/"ties.desk")
 
 
 def test_strange_text_survives_the_file(tmp_path):
@@ -282,9 +295,27 @@ def test_board_pauses_saves_and_stops():
     thread.join(10)
     assert not thread.is_alive() and board.state == "stopped"
     assert "&lt;[1, 2]&gt;" in board.page.value and "stopped" in board.page.value
-    thread = toy_run(board, n=3)                             # the same board, another run
+    other = Board(["x"])
+    toy_run(other, n=3).join(10)
+    assert other.state == "finished" and "finished, 3 iterations" in other.page.value
+
+def test_a_board_is_of_one_run():
+    board = Board(["x"])
+    thread = toy_run(board)
+    with pytest.raises(ValueError, match="is running: give it a new Board"): toy_run(board)
+    board.stop = True
     thread.join(10)
-    assert board.state == "finished"
+    with pytest.raises(ValueError, match="is stopped"): toy_run(board)
+
+def test_what_is_pressed_before_the_run_begins_holds():
+    board = Board(["x"])
+    show_board(board).children[1].children[0].click()        # Pause
+    thread = toy_run(board)
+    until(lambda: board.state == "paused")
+    assert len(board.rows) == 1
+    for button in show_board(board).children[1].children[1::-1]: button.click()   # Stop, Go on
+    thread.join(10)
+    assert board.state == "stopped"
 
 def test_a_board_shown_again_is_the_same_board():
     board = Board(["x"], every=0.)
@@ -323,9 +354,10 @@ def test_errors_of_a_run_are_shown_and_not_swallowed():
     try: toy_run(board, fail_at=2).join(10)
     finally: threading.excepthook = old
     assert seen == [KeyError] and board.state == "failed" and "&lt;b&gt;lost" in board.page.value
+    other = Board(["x"])
     def stopped(): raise Stopped("enough")
-    run_behind(stopped, board).join(5)
-    assert len(seen) == 1 and board.state == "stopped"
+    run_behind(stopped, other).join(5)
+    assert len(seen) == 1 and other.state == "stopped"
 
 def test_a_board_draws_no_more_than_it_is_asked():
     board, drawn = Board(["x"], every=60.), []
@@ -341,7 +373,6 @@ def test_rows_are_not_changed_and_pace_is_measured():
     watch(row, toy_roll())                                   # 3 tokens in two seconds
     assert row == dict(iteration=0, x=1.)
     assert board.rows[0]["tokens per second"] == pytest.approx(1.5, rel=.1)
-    assert board.rows[0]["GPU memory, MB"] is None or torch.cuda.is_initialized()
     assert pace(board, 10)["tokens per second"] > 100        # the clock began anew
 
 def test_pause_does_not_count_as_time():
@@ -359,12 +390,10 @@ def test_pause_does_not_count_as_time():
     thread.join(10)
     assert board.rows[held]["tokens per second"] > 10        # 3 tokens; with the pause it were 3
 
-def test_gpu_memory(monkeypatch):
-    cuda = SimpleNamespace(is_initialized=lambda: True, max_memory_allocated=lambda: 3 * 2**20)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    assert gpu_memory() == 3.
-    monkeypatch.delitem(sys.modules, "torch")
-    assert gpu_memory() is None
+def test_memory_of_a_gpu_and_of_none(monkeypatch):
+    assert pace(Board([]), 1)["GPU memory, MB"] == 0 or torch.cuda.is_initialized()
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 2**20)
+    assert pace(Board([]), 1)["GPU memory, MB"] == 3.
 
 def test_panel_keeps_its_size_and_shows_what_broke():
     one = panel("a", {"": ([0], [math.nan])})
@@ -391,7 +420,7 @@ def test_thinned_keeps_spikes():
     for n in (1, 199, 200, 201, 1000, 4999):
         ys = torch.randn(n, generator=gen).tolist()
         points = list(enumerate(ys))
-        kept = thinned(points, 200)
+        kept = thinned(points)
         assert set(kept) <= set(points) and kept == sorted(kept) and len(kept) <= 204
         assert {min(ys), max(ys)} <= {y for _, y in kept} and {points[0], points[-1]} <= set(kept)
 
@@ -416,9 +445,9 @@ def test_a_long_run_costs_no_more_and_loses_no_spike():
     assert curves_of(once) == curves_of(board)
 
 def test_a_saved_board_has_its_numbers_in_text():
-    board = Board(["x"], rows=[dict(x=1.25), dict(y=2.)])
+    board = Board(["x"], rows=[dict(x=1.25), dict(y=2.), dict(x=None)])
     left = plain(board_page(board) + board_table(board))
-    assert "<td>1.25</td>" in left and "<td>–</td>" in left and "2 iterations" in left
+    assert "<td>1.25</td>" in left and left.count("<td>–</td>") == 2 and "3 iterations" in left
 
 
 # ---- sliders that run it again
@@ -434,6 +463,19 @@ def test_trials_overlay_and_come_back():
     page = trials_page(made)
     assert page.count("<polyline") == 2 and "▬ beta 1" in page and "① beta 2" in page
     assert "<td>2</td>" in plain(page) and "<td>4</td>" in plain(page)
+
+def test_a_trial_that_failed_is_no_result():
+    fails = [True]
+    def run(settings, watch):
+        watch(dict(x=None), None)
+        if fails.pop(): raise OSError("full")
+        watch(dict(x=2.), None)
+    made, shown = Trials(run, ["x"]), []
+    with pytest.raises(OSError): attempt(made, dict(beta=1.), lambda: shown.append(trials_page(made)))
+    assert not made.done and "beta 1" not in shown[-1] and "<td>–</td>" in plain(shown[0])
+    fails.append(False)
+    attempt(made, dict(beta=1.))
+    assert made.done == {"beta 1": [dict(x=None), dict(x=2.)]}
 
 def test_a_slider_runs_the_newest_wish():
     seen, hold = [], threading.Event()
