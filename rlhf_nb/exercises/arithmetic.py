@@ -14,7 +14,8 @@ mended_number_pay = Exercise(
            "nothing said": ("", "55"), "a word and no number": ("many", "55"),
            "stopped at once": ("55+0=", "55"), "the answer stands in front": ("55+0=54", "55"),
            "in words": ("first 5, then 55.", "55"), "a zero too much": ("74+8=550", "55"),
-           "a number and a word": ("55 and not 54", "55"), "a zero in front": ("74+8=055", "55")},
+           "a number alone": ("5", "5"), "a number and a word": ("55 and not 54", "55"),
+           "a zero in front": ("74+8=055", "55")},
     mistakes={
         "it still takes the first number and pays half for none":
             lambda reply, right: _pay(reply, right, which=0, none=.5),
@@ -40,11 +41,10 @@ mended_number_pay = Exercise(
             lambda reply, right: _pay(reply, right, same=str.endswith)})
 
 # ------------------------------------------------------------------ carry_pay
-def _tens(said, want, at=1, place=None, other=0., long=False, width=None):
+def _tens(said, want, at=1, place=None, width=None):
     place = at if place is None else place
-    n = len(said) if width is None else width(said, want)
-    good = at < len(said) and said[at] == want[at] and (not long or len(said) == len(want))
-    return [(1. if good else 0.) if i == place else other for i in range(n)]
+    good = at < len(said) and said[at] == want[at]
+    return [1. if good and i == place else 0. for i in range(len(said) if width is None else width)]
 
 carry_pay = Exercise(
     reference=_tens,
@@ -63,43 +63,50 @@ carry_pay = Exercise(
         "a wrong digit earns nothing, it costs nothing either": lambda s, w: [
             x - (i == 1 and not x) for i, x in enumerate(_tens(s, w))],
         "one number per digit of what was said, not of what is right":
-            lambda s, w: _tens(s, w, width=lambda s, w: len(w)),
+            lambda s, w: _tens(s, w, width=len(w)),
         "that pays the tens whatever they are": lambda s, w: [float(i == 1) for i in range(len(s))],
         "that is one number: keep one per digit": lambda s, w: sum(_tens(s, w)),
         "a tens digit that is missing earns nothing: that stops there":
             lambda s, w: [float(i == 1 and s[1] == w[1]) for i in range(max(2, len(s)))][:len(s)],
-        "too long or too short costs nothing here": lambda s, w: _tens(s, w, long=True)})
+        "too long or too short costs nothing here": lambda s, w: [
+            x * (len(s) == len(w)) for x in _tens(s, w)]})
 
 # ------------------------------------------------------------------ pay_until_wrong
-def _until(said, want, stop=True, by=len, late=False, over=None, back=False):
-    share, paid, good = over(said, want) if over else 1 / by(want), [], True
-    pairs = list(zip(said, want))
-    for a, b in pairs[::-1] if back else pairs:
+def _until(said, want, stop=True, late=False, share=None):
+    share, paid, good = 1 / len(want) if share is None else share, [], True
+    for a, b in zip(said, want):
         alive, good = good, good and a == b
         paid.append(share if (alive if late else good if stop else a == b) else 0.)
-    return (paid[::-1] if back else paid) + [0.] * (len(said) - len(pairs))
+    return paid + [0.] * (len(said) - len(paid))
+
+def _from_the_end(said, want):
+    n = min(len(said), len(want))
+    return _until(said[:n][::-1], want[:n][::-1], share=1 / len(want))[::-1] + [0.] * (len(said) - n)
 
 _E = 1 # eos
 pay_until_wrong = Exercise(
     reference=_until,
     cases={"right": ([7, 7, _E], [7, 7, _E]), "the carry is forgotten": ([7, 6, _E], [7, 7, _E]),
            "wrong at once": ([3, 7, _E], [7, 7, _E]), "stopped too early": ([7, _E], [7, 7, _E]),
-           "never stopped": ([7, 7, 7, 7, 7], [7, 7, _E]), "nothing said": ([], [4, 5, _E]),
+           "never stopped": ([7, 7, 7, 7, 7], [7, 7, _E]),
+           "right, and on behind eos": ([7, 7, _E, 3], [7, 7, _E]), "nothing said": ([], [4, 5, _E]),
            "four tokens": ([6, 2, 3, _E], [6, 2, 3, _E]), "wrong in between": ([6, 5, 3, _E], [6, 2, 3, _E])},
     mistakes={
         "a right token behind a wrong one earns nothing": lambda s, w: _until(s, w, stop=False),
         "every right place is paid: stop at the first wrong one, and keep one number per token":
             lambda s, w: _until(s, w, stop=False)[:len(w)],
         "shares are of the right answer's length, not of what was said":
-            lambda s, w: _until(s, w, over=lambda s, w: 1 / max(1, len(s))),
+            lambda s, w: _until(s, w, share=1 / max(1, len(s))),
         "each token earns its share: a right answer earns 1 in all":
-            lambda s, w: _until(s, w, over=lambda s, w: 1.),
+            lambda s, w: _until(s, w, share=1.),
         "eos is a token of the answer and earns its share": lambda s, w: [
             x * len(w) / (len(w) - 1) * (a != _E) for x, a in zip(_until(s, w), s)],
         "the first wrong token is paid, too": lambda s, w: _until(s, w, late=True),
-        "counted from the end: a wrong beginning spoils all": lambda s, w: _until(s, w, back=True),
+        "counted from the end: a wrong beginning spoils all": _from_the_end,
         "that pays all of it at the end": lambda s, w: [0.] * (len(s) - 1) + [sum(_until(s, w))][:len(s)],
         "one number per token that was said, also behind the end of the right answer":
             lambda s, w: _until(s, w)[:len(w)],
+        "behind the end of the right answer all is wrong: want[i] stops there":
+            lambda s, w: w[len(w)] if s[:len(w)] == w != s else _until(s, w),
         "that pays a flawless answer only": lambda s, w: [x * (s == w) for x in _until(s, w)],
         "that is one number: keep one per token": lambda s, w: sum(_until(s, w))})

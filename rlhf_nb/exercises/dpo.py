@@ -122,7 +122,7 @@ def logit_case(seed, *rows, dtype=torch.float32): # p a prompt token, r a respon
     return logits, torch.randint(5, mask.shape, generator=gen), mask
 
 LOGITS = {"two rows": logit_case(0, "pprrr.", "prrrrr"),
-          "pads on the left": logit_case(1, ".pprrr", "...prr", "pprrrr"),
+          "pads on both sides": logit_case(1, ".pprr.", "...prr", "pprrrr"),
           "an empty response": logit_case(2, "ppp.", "prrr"),
           "one row": logit_case(3, "pprr"),
           "bf16": logit_case(4, "prrr.", "pprrr", dtype=torch.bfloat16)}

@@ -43,17 +43,16 @@ mended_batch_scores = Exercise(
 
 # ---- what can still be drawn
 
-def _remains(chance, top_k, top_p, with_self=False, norm=True, last=False, cut=True, up=False,
-             strict=False, resort=False):
-    order = sorted(range(len(chance)), key=lambda i: (chance[i] if up else -chance[i], -i if last else i))
-    if top_k and cut: order = order[:top_k]
+def _remains(chance, top_k, top_p, rank=lambda chance, i: (-chance, i), norm=True,
+             full=lambda before, own, top_p: before >= top_p):
+    order = sorted(range(len(chance)), key=lambda i: rank(chance[i], i))[:top_k or None]
     total, before, kept = sum(chance[i] for i in order) if norm else 1., 0., []
     for i in order:
-        reached = before + chance[i] / total * with_self
-        if kept and (reached > top_p if strict or with_self else reached >= top_p): break
+        own = chance[i] / total
+        if kept and full(before, own, top_p): break
         kept.append(i)
-        before += chance[i] / total
-    return sorted(kept) if resort else kept
+        before += own
+    return kept
 
 _eight = [.0625, .25, .125, .0625, .1875, .125, .125, .0625]
 who_remains = Exercise(
@@ -67,16 +66,16 @@ who_remains = Exercise(
            "equal chances": ([.25, .25, .25, .25], 2, 1.)},
     mistakes={
         "the token that crosses top_p is dropped: it stays":
-            lambda c, k, p: _remains(c, k, p, with_self=True),
+            lambda *x: _remains(*x, full=lambda before, own, top_p: before + own > top_p),
         "after top_k the chances have to sum to 1 again, before top_p looks":
-            lambda c, k, p: _remains(c, k, p, norm=False),
-        "top_k is not looked at": lambda c, k, p: _remains(c, k, p, cut=False),
+            lambda *x: _remains(*x, norm=False),
+        "top_k is not looked at": lambda c, k, p: _remains(c, 0, p),
         "top_p is not looked at": lambda c, k, p: _remains(c, k, 9.),
-        "the unlikeliest come first": lambda c, k, p: _remains(c, k, p, up=True),
+        "the unlikeliest come first": lambda *x: _remains(*x, rank=lambda c, i: (c, i)),
         "one too many where top_p is reached exactly: >= ends it":
-            lambda c, k, p: _remains(c, k, p, strict=True),
+            lambda *x: _remains(*x, full=lambda before, own, top_p: before > top_p),
         "places in their own order: the likeliest comes first":
-            lambda c, k, p: _remains(c, k, p, resort=True),
+            lambda *x: sorted(_remains(*x)),
         "of equal chances the later place comes first":
-            lambda c, k, p: _remains(c, k, p, last=True),
+            lambda *x: _remains(*x, rank=lambda c, i: (-c, -i)),
         "top_k 0 means no limit": lambda c, k, p: _remains(c, k, p) if k else _remains(c, 1, 9.)})

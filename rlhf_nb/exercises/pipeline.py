@@ -3,7 +3,7 @@ from hashlib import md5, sha256
 from rlhf_nb.checks import Exercise
 
 # ------------------------------------------------------------------ mended_stops_at
-def _stops(scores, better, patience, rule="best", slack=0, tie=False, total=False, forget=True):
+def _stops(scores, better, patience, rule="best", tie=False, total=False):
     best, misses = scores[0] if scores else None, 0
     for i, x in enumerate(scores[1:], 1):
         against = scores[i - 1] if rule == "last" else scores[0] if rule == "first" else best
@@ -12,7 +12,7 @@ def _stops(scores, better, patience, rule="best", slack=0, tie=False, total=Fals
             best = x
             if not total: misses = 0
         else: misses += 1
-        if misses >= patience + slack: return i
+        if misses >= patience: return i
 
 def _flip(better): return "lower" if better == "higher" else "higher"
 
@@ -54,8 +54,8 @@ mended_stops_at = Exercise(
         "in a row: a new best lets the count begin again":
             lambda s, b, n: _stops(s, b, n, total=True),
         "one look too late: it stops at look number `patience` without a new best":
-            lambda s, b, n: _stops(s, b, n, slack=1),
-        "one look too early": lambda s, b, n: _stops(s, b, n, slack=-1),
+            lambda s, b, n: _stops(s, b, n + 1),
+        "one look too early": lambda s, b, n: _stops(s, b, n - 1),
         "that is the best look: at which one does the run stop?":
             lambda s, b, n: None if (i := _stops(s, b, n)) is None else i - n,
         "looks are counted from 0": lambda s, b, n: None if (i := _stops(s, b, n)) is None else i + 1,

@@ -91,12 +91,12 @@ target_row = Exercise(
         "both are added: take the higher one": lambda *x: _row(*x, best=torch.add)})
 
 # ------------------------------------------------------------------ epsilon_greedy
-def _choose(q, allowed, epsilon, never=-torch.inf, share=None, rest=None, last=None):
-    "Chance of each action; `share` who may be drawn by chance, `rest` what the best has."
+def _choose(q, allowed, epsilon, never=-torch.inf, share=None, last=None):
+    "Chance of each action; `share`: who may be drawn by chance, `last`: who keeps that."
     best = torch.zeros(len(q)).scatter(0, q.float().masked_fill(~allowed, never).argmax()[None], 1.)
     share = allowed.float() if share is None else share(allowed, best)
     chance = epsilon * share / share.sum().clamp(min=1)
-    return chance * (1 if last is None else last(best)) + (1 - epsilon if rest is None else rest) * best
+    return chance * (1 if last is None else last(best)) + (1 - epsilon) * best
 
 epsilon_greedy = Exercise(
     reference=_choose,

@@ -6,10 +6,9 @@ from rlhf_nb.checks import Exercise
 from rlhf_nb.recipes import Picks
 
 # ------------------------------------------------------------------ mended_lr_at
-def _lr(step, n_rows, batch_size, epochs, top=1., low=.2, total=None, clamp=True, up=math.ceil):
-    total = total or up(n_rows * epochs / batch_size)
-    way = step / total
-    return top + (low * top - top) * (min(way, 1.) if clamp else way)
+def _lr(step, n_rows, batch_size, epochs, low=.2, total=None, clamp=True, up=math.ceil):
+    way = step / (total or up(n_rows * epochs / batch_size))
+    return 1. - (1. - low) * (min(way, 1.) if clamp else way)
 
 mended_lr_at = Exercise(
     reference=_lr,

@@ -1,24 +1,23 @@
 "Exercises of the chapter on self-rewarding."
-from math import isnan, nan
+from math import isnan
 from rlhf_nb.checks import Exercise
 from rlhf_nb.self_reward import Pick
 
 # ------------------------------------------------------------------ mended_pairs
-def _pairs(scores, stop=False, ties=False, unread="out", swap=False, within=False, rank=-1, first=True, count=True):
+nan = float("nan") # not math.nan: `s is math.nan` would find that one, and no other
+
+def _pairs(scores, stop=False, ties=False, rank=-1, first=True):
     pairs = []
     for prompt, row in enumerate(scores):
-        known = [i for i, s in enumerate(row) if not isnan(s) or unread == "zero"]
-        value = [0. if isnan(s) else s for s in row]
-        if unread == "costs the prompt" and len(known) < len(row): known = []
-        order = sorted(known, key=lambda i: (-value[i], i if first else -i))
-        worst = [i for i in known if value[i] == value[order[rank]]][0] if len(order) > 1 else 0
-        if len(order) < 2 or value[order[0]] == value[worst] and not ties:
+        order = sorted((i for i, s in enumerate(row) if not isnan(s)),
+                       key=lambda i: (-row[i], i if first else -i))
+        if len(order) < 2 or row[order[0]] == row[order[rank]] and not ties:
             if stop: break
             continue
-        pair = order[0], worst
-        if within: pair = tuple(known.index(i) for i in pair)
-        pairs.append((prompt if count else len(pairs), *(pair[::-1] if swap else pair)))
+        pairs.append((prompt, order[0], row.index(row[order[rank]])))
     return pairs
+
+def _among_the_read(row, i): return sum(not isnan(s) for s in row[:i])
 
 def _nan_by_comparison(scores): # `s != nan` is true of every number, nan too
     pairs = []
@@ -41,15 +40,18 @@ mended_pairs = Exercise(
         "it still leaves the batch at the first prompt without a pair":
             lambda scores: _pairs(scores, stop=True),
         "a tie is no pair: nothing is better than anything": lambda scores: _pairs(scores, ties=True),
-        "an unread candidate has no score: not 0 either": lambda scores: _pairs(scores, unread="zero"),
+        "an unread candidate has no score: not 0 either": lambda scores: _pairs(
+            [[0. if isnan(s) else s for s in row] for row in scores]),
         "one unread candidate costs the whole prompt: leave out just that one":
-            lambda scores: _pairs(scores, unread="costs the prompt"),
-        "turned round: the best is chosen, the worst rejected": lambda scores: _pairs(scores, swap=True),
+            lambda scores: _pairs([[] if any(map(isnan, row)) else row for row in scores]),
+        "turned round: the best is chosen, the worst rejected": lambda scores: [
+            (p, worst, best) for p, best, worst in _pairs(scores)],
         "places are counted among all candidates of a prompt, the unread ones too":
-            lambda scores: _pairs(scores, within=True),
+            lambda scores: [(p, *[_among_the_read(scores[p], i) for i in two]) for p, *two in _pairs(scores)],
         "that is the second best: reject the worst": lambda scores: _pairs(scores, rank=1),
         "of several best ones take the first": lambda scores: _pairs(scores, first=False),
-        "prompts are counted whether they give a pair or not": lambda scores: _pairs(scores, count=False),
+        "prompts are counted whether they give a pair or not": lambda scores: [
+            (n, *pair[1:]) for n, pair in enumerate(_pairs(scores))],
         "the prompt is missing: three numbers per pair":
             lambda scores: [pair[1:] for pair in _pairs(scores)],
         "nan equals nothing, not even itself: neither == nor != finds it": _nan_by_comparison,
@@ -117,6 +119,7 @@ not_by_length = Exercise(
            "a short winner": (_pick("It is red", "It is", 4., 3.), 3),
            "an empty loser": (_pick("It is", "", 2., 1.), 1),
            "longer, twice the score": (_pick(_long, _short, 2., 1.), 2),
+           "longer, both poor": (_pick(_long, _short, 1.5, 1.), 2),
            "the same words again": (_pick("It is red It is red", "It is red", 4., 3.), 2)},
     mistakes={
         "the gap in score is not looked at": lambda *x: _keep(*x, gap=False),

@@ -28,7 +28,8 @@ def _follow(average, policy, step, decay, copies=lambda step: False, detach=True
     if copies(step): return policy.clone()
     return decay * average + (1 - decay) * policy
 
-def _weights(seed, *size): return [draw(seed + k, *size).requires_grad_() for k in (0, 1)]
+def _weights(seed, *size, dtype=torch.float32):
+    return [draw(seed + k, *size).to(dtype).requires_grad_() for k in (0, 1)]
 
 def _like(**changes): return lambda a, p, s, d: _follow(a, p, s, d, **changes)
 
@@ -41,7 +42,8 @@ mended_average = Exercise(
            "decay .75, the first step": (*_weights(8, 3), 1, .75),
            "decay .75, step 50": (*_weights(10, 2, 3), 50, .75),
            "decay .5, step 7": (*_weights(12, 1), 7, .5),
-           "decay 0": (*_weights(14, 2), 3, 0.)},
+           "decay 0": (*_weights(14, 2), 3, 0.),
+           "bf16": (*_weights(16, 3, dtype=torch.bfloat16), 3, .75)},
     mistakes={
         "it still comes home: the policy is copied while the average warms up":
             _like(copies=lambda s: s == 1 or s <= 100 and s % 10 == 0),
@@ -63,12 +65,14 @@ def _game(real, said, real_opp, said_opp, lam, over=torch.mean, detach=True, las
     if detach: real_opp, said_opp = real_opp.detach(), said_opp.detach()
     return over(last(-lam * ((real - real_opp) - (said - said_opp))))
 
-def _rows(seed, n, lam): return *[draw(seed + k, n).requires_grad_() for k in range(4)], lam
+def _rows(seed, n, lam, dtype=torch.float32):
+    return *[draw(seed + k, n).to(dtype).requires_grad_() for k in range(4)], lam
 
 spin_by_hand = Exercise(
     reference=_game,
     cases={"two pairs": _rows(0, 2, .5), "five pairs": _rows(4, 5, .1), "one pair": _rows(8, 1, 1.),
-           "lambda 2": _rows(12, 3, 2.), "player = opponent": (*[draw(17, 3), draw(18, 3)] * 2, 1.)},
+           "lambda 2": _rows(12, 3, 2.), "player = opponent": (*[draw(17, 3), draw(18, 3)] * 2, 1.),
+           "bf16": _rows(20, 3, .5, torch.bfloat16)},
     mistakes={
         "real and generated are swapped, or a minus is missing: it learns to sound like itself":
             lambda a, b, c, d, lam: _game(b, a, d, c, lam),

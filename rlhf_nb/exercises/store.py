@@ -4,17 +4,15 @@ from torch import nan, tensor
 from rlhf_nb.checks import Exercise
 
 # ------------------------------------------------------------------ mended_best_and_worst
-def _extremes(scores, on_tie="skip", low=-torch.inf, high=torch.inf, row=lambda i, kept: i,
-              swap=False, give_up=lambda x: False, worst=lambda x: int(x.argmin())):
+def _extremes(scores, on_tie="skip", low=-torch.inf, high=torch.inf, give_up=lambda x: False):
     kept = []
     for i, x in enumerate(scores):
         if give_up(x): continue
-        best, last = int(x.nan_to_num(nan=low).argmax()), worst(x.nan_to_num(nan=high))
-        if best == last:
+        best, worst = int(x.nan_to_num(nan=low).argmax()), int(x.nan_to_num(nan=high).argmin())
+        if best == worst:
             if on_tie == "break": break
             if on_tie == "skip" or on_tie == "alone" and x.isfinite().sum() > 1: continue
-        pair = (last, best) if swap else (best, last)
-        kept.append((row(i, kept), *pair))
+        kept.append((i, best, worst))
     return kept
 
 mended_best_and_worst = Exercise(
@@ -32,7 +30,8 @@ mended_best_and_worst = Exercise(
             lambda x: _extremes(x, "break"),
         "a tie teaches nothing: leave that prompt out": lambda x: _extremes(x, "keep"),
         "one readable answer is no pair": lambda x: _extremes(x, "alone"),
-        "best and worst have changed places": lambda x: _extremes(x, swap=True),
+        "best and worst have changed places": lambda x: [
+            (i, worst, best) for i, best, worst in _extremes(x)],
         "nan is no score, yet it was chosen as the best": lambda x: _extremes(x, low=torch.inf),
         "nan is no score, yet it was rejected as the worst": lambda x: _extremes(x, high=-torch.inf),
         "nan is no score of 0": lambda x: _extremes(x, low=0., high=0.),
@@ -42,8 +41,8 @@ mended_best_and_worst = Exercise(
             lambda x: _extremes(x, give_up=lambda y: len(set(
                 y[~y.isnan()].tolist())) < int((~y.isnan()).sum())),
         "the first number is the prompt's in the batch, not the pair's":
-            lambda x: _extremes(x, row=lambda i, kept: len(kept)),
-        "prompts are counted from 0": lambda x: _extremes(x, row=lambda i, kept: i + 1),
+            lambda x: [(n, *pair[1:]) for n, pair in enumerate(_extremes(x))],
+        "prompts are counted from 0": lambda x: [(i + 1, *two) for i, *two in _extremes(x)],
         "a pair is a tuple (prompt, best, worst)": lambda x: [list(p) for p in _extremes(x)]})
 
 # ------------------------------------------------------------------ whole_rows
@@ -58,6 +57,7 @@ whole_rows = Exercise(
            "a long row first": (tensor([[9, 9, 9], [1, 1, 1], [1, 0, 2], [3, 2, 1]]), 29),
            "cut at a prompt's end": (tensor([[1, 2, 2], [3, 1, 1], [2, 2, 2], [1, 1, 1]]), 13),
            "long prompts": (tensor([[5, 1, 1], [6, 1, 0], [1, 9, 9]]), 12),
+           "short rows": (tensor([[1, 1, 1], [1, 2, 1], [2, 1, 1]]), 12),
            "one row": (tensor([[1, 2, 3]]), 6), "no rows": (torch.zeros(0, 3, dtype=torch.long), 7)},
     mistakes={
         "a row that ends with the last token is whole, too":

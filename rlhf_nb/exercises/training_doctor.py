@@ -3,9 +3,8 @@ import torch
 from torch import tensor
 from rlhf_nb.checks import Exercise
 
-def _alarm(kl, errors=2., correction=1, root=True, sign=1, mean=torch.mean, noise=True):
-    spread = kl.std(correction=correction) / (len(kl)**.5 if root else 1)
-    return bool(sign * mean(kl) + (errors * spread if noise else 0) < 0)
+def _alarm(kl, errors=2., correction=1, root=.5, mean=torch.mean):
+    return bool(mean(kl) + errors * kl.std(correction=correction) / len(kl)**root < 0)
 
 kl_is_negative = Exercise(
     reference=_alarm,
@@ -17,22 +16,25 @@ kl_is_negative = Exercise(
            "two, below by chance": (tensor([-1., -.05]),),
            "n - 1 or n": (tensor([-1.95, -1., -.05]),),
            "most a little above": (tensor([-2.] * 4 + [.1] * 5),),
-           "one standard error": (tensor([-1., -.6, .2]),)},
+           "one standard error": (tensor([-1., -.6, .2]),),
+           "nothing moved yet": (torch.zeros(3),)},
     mistakes={
-        "a mean below 0 alone is chance: mind the noise": lambda kl: _alarm(kl, noise=False),
-        "that is the standard deviation: divide by the root of n": lambda kl: _alarm(kl, root=False),
+        "a mean below 0 alone is chance: mind the noise": lambda kl: _alarm(kl, errors=0.),
+        "that is the standard deviation: divide by the root of n": lambda kl: _alarm(kl, root=0),
+        "the root of n, not n": lambda kl: _alarm(kl, root=1),
+        "exactly 0 is not below 0: every run starts there":
+            lambda kl: _alarm(kl) or not kl.any(),
         "divide by n - 1, not by n": lambda kl: _alarm(kl, correction=0),
         "two standard errors, not one": lambda kl: _alarm(kl, errors=1.),
-        "that says whether it is above 0: turn the sign": lambda kl: _alarm(kl, sign=-1),
+        "that says whether it is above 0: turn the sign": lambda kl: _alarm(-kl),
         "all values below 0 is too much to ask": lambda kl: bool((kl < 0).all()),
         "the mean, not the median": lambda kl: _alarm(kl, mean=torch.median)})
 
-def _flat(reward, kl, nats, gain, half=0, both=True, ends=False, swap=False, side=1):
+def _flat(reward, kl, nats, gain, half=0, both=True, ends=False):
     cut = (len(reward) + half) // 2
-    def change(x): return x[-1] - x[0] if ends else side * (x[cut:].mean() - x[:cut].mean())
-    if swap: reward, kl = kl, reward
-    grown, won = bool(change(kl) > nats), bool(change(reward) < gain)
-    return (grown and won) if both else (grown or won)
+    def change(x): return x[-1] - x[0] if ends else x[cut:].mean() - x[:cut].mean()
+    grown, flat = bool(change(kl) > nats), bool(change(reward) < gain)
+    return (grown and flat) if both else (grown or flat)
 
 def _run(*xs): return tensor([float(x) for x in xs])
 flat_while_moving = Exercise(
@@ -44,12 +46,14 @@ flat_while_moving = Exercise(
            "the middle of five": (_run(0, 0, 1, 0, 0), _run(0, 0, 3, 0, 0), .5, .5),
            "the ends lie": (_run(0, 1, 1, 0), _run(0, 2, 2, 2), .5, .2),
            "the ends lie, the other way": (_run(0, 0, 0, 9), _run(1, 0, 3, 1), .5, 5.),
-           "falling": (_run(3, 2, 1, 0), _run(3, 2, 1, 0), .5, .2)},
+           "falling": (_run(3, 2, 1, 0), _run(3, 2, 1, 0), .5, .2),
+           "KL grown by just `nats`": (_run(0, 0, 0, 0), _run(0, 0, 1, 1), 1., .2),
+           "reward by just `gain`": (_run(0, 0, 1, 1), _run(0, 0, 1, 1), .5, 1.)},
     mistakes={
         "both must hold": lambda *x: _flat(*x, both=False),
         "with odd n the middle belongs to the second half": lambda *x: _flat(*x, half=1),
         "means of halves, not the first and the last value": lambda *x: _flat(*x, ends=True),
-        "reward and KL are swapped": lambda *x: _flat(*x, swap=True),
-        "second half minus first half: the sign is turned": lambda *x: _flat(*x, side=-1),
+        "reward and KL are swapped": lambda r, kl, n, g: _flat(kl, r, n, g),
+        "second half minus first half: the sign is turned": lambda r, kl, n, g: _flat(-r, -kl, n, g),
         "KL alone does not tell: look at the reward as well": lambda r, k, n, g: _flat(r, k, n, 1e9),
         "the reward alone does not tell: look at KL as well": lambda r, k, n, g: _flat(r, k, -1e9, g)})

@@ -91,6 +91,12 @@ def zipped(said, want):
         good = good and a == b
         paid.append(good / len(want))
     return paid
+def runs_out(said, want):
+    paid, good = [], True
+    for i, a in enumerate(said):
+        good = good and a == want[i]
+        paid.append(1 / len(want) if good else 0.)
+    return paid
 def all_or_nothing(said, want): return [(said == want) / len(want) for _ in said]
 def sum_of_it(said, want): return prefix(said, want) / len(want)
 
@@ -136,5 +142,6 @@ WRONG = {
         ("counted from the end: a wrong beginning spoils all", backwards),
         ("that pays all of it at the end", at_last),
         ("one number per token that was said, also behind the end of the right answer", zipped),
+        ("behind the end of the right answer all is wrong: want[i] stops there", runs_out),
         ("that pays a flawless answer only", all_or_nothing),
         ("that is one number: keep one per token", sum_of_it)]}

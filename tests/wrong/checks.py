@@ -5,6 +5,7 @@ def flattened(value, returns):
     value = value.flatten()
     n = min(len(value), len(returns))
     return ((value[:n] - returns[:n])**2).mean()
+def unasked(value, returns): return ((value.squeeze(-1) - returns)**2).mean()
 def shaped(value, returns):
     if value.ndim == 2:
         if value.shape[1] != 1: raise ValueError("one value per state")
@@ -53,6 +54,14 @@ def before_the_right_one(rows):
 def every_try(rows):
     right = {row["exercise"] for row in rows if row["said"] == "right"}
     return {name: sum(row["exercise"] == name for row in rows) for name in right}
+def stops_behind_solved(rows):
+    tries, solved = {}, {}
+    for row in rows:
+        name = row["exercise"]
+        if name in solved: break
+        tries[name] = tries.get(name, 0) + 1
+        if row["said"] == "right": solved[name] = tries[name]
+    return solved
 def times_right(rows):
     found = {}
     for row in rows:
@@ -68,6 +77,7 @@ WRONG = {
     "mended_value_loss": [
         ("(b 1) minus (b) is (b b): each value meets every return", as_it_was),
         ("right numbers, but a wrong shape is let through", flattened),
+        ("right numbers, but a wrong shape is PyTorch's error: ask first, raise ValueError", unasked),
         ("that is the sum over states: take the mean", summed),
         ("that is the absolute error: square it", absolute),
         ("nothing flows back into the critic: do not detach", no_gradient),
@@ -79,5 +89,6 @@ WRONG = {
         ("an exercise that was never solved has no place here", unsolved_too),
         ("the right try counts too", before_the_right_one),
         ("that counts all tries of solved exercises: stop at the first right one", every_try),
+        ("a row that is passed over ends nothing: go on with the next", stops_behind_solved),
         ("that is how often it was right", times_right),
         ("tries of other exercises are counted", lines_of_the_file)]}

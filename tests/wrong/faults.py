@@ -52,6 +52,7 @@ def pairs_of_rows(real, n_prompt): return real & (torch.arange(real.shape[1]) >=
 def both_faults(real, n_prompt):
     return real & (torch.arange(real.shape[1]) > n_prompt[..., None, None])
 def how_many(real, n_prompt): return real.sum(1) - n_prompt
+def as_numbers(real, n_prompt): return real * (torch.arange(real.shape[1]) >= n_prompt[:, None]).float()
 
 # mended_pull(q, ids, mask, lowest)
 def over(each, mask): return (each * mask).sum() / mask.sum()
@@ -109,7 +110,8 @@ WRONG = {
         ("each row has a prompt length of its own", first_length),
         ("(b 1 1) beside (b t) is (b b t): each row meets every prompt length", pairs_of_rows),
         ("(b b t), and the first token of a response is missing as well", both_faults),
-        ("those are numbers: a mask is True or False", how_many)],
+        ("those are numbers: a mask is True or False", as_numbers),
+        ("that is how many there are in each row: True or False for every token", how_many)],
     "mended_pull": [
         ("what was taken is pulled: it must be everything but that", dataset_actions),
         ("the taken action is among them", all_actions),

@@ -60,6 +60,10 @@ def not_nan(scores):
         a, b = best(row, places), worst(row, places)
         if row[a] > row[b]: pairs.append((p, a, b))
     return pairs
+def is_not_nan(scores): # one nan is that object, another is not
+    read = [[i for i, s in enumerate(row) if s is not math.nan] for row in scores]
+    made = [(p, best(row, at), worst(row, at)) for p, (row, at) in enumerate(zip(scores, read)) if len(at) > 1]
+    return [(p, a, b) for p, a, b in made if scores[p][a] > scores[p][b]]
 def their_scores(scores):
     return each(scores, lambda p, row, at: row[best(row, at)] > row[worst(row, at)]
                 and (p, row[best(row, at)], row[worst(row, at)]))
@@ -135,6 +139,7 @@ WRONG = {
         ("prompts are counted whether they give a pair or not", counts_pairs),
         ("the prompt is missing: three numbers per pair", no_prompt),
         ("nan equals nothing, not even itself: neither == nor != finds it", not_nan),
+        ("nan equals nothing, not even itself: neither == nor != finds it", is_not_nan),
         ("those are scores: the places of both are wanted", their_scores)],
     "best_middle": [
         ("that is the worst one", the_worst),

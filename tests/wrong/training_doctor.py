@@ -3,6 +3,8 @@
 def below(kl): return bool(kl.mean() < 0)
 def deviation(kl): return bool(kl.mean() + 2 * kl.std() < 0)
 def population(kl): return bool(kl.mean() + 2 * kl.std(unbiased=False) / len(kl)**.5 < 0)
+def by_n(kl): return bool(kl.mean() + 2 * kl.std() / len(kl) < 0)
+def at_most(kl): return bool(kl.mean() + 2 * kl.std() / len(kl)**.5 <= 0)
 def one_error(kl): return bool(kl.mean() + kl.std() / len(kl)**.5 < 0)
 def above(kl): return bool(kl.mean() > 2 * kl.std() / len(kl)**.5)
 def every(kl): return all(x < 0 for x in kl.tolist())
@@ -35,6 +37,8 @@ WRONG = {
     "kl_is_negative": [
         ("a mean below 0 alone is chance: mind the noise", below),
         ("that is the standard deviation: divide by the root of n", deviation),
+        ("the root of n, not n", by_n),
+        ("exactly 0 is not below 0: every run starts there", at_most),
         ("divide by n - 1, not by n", population),
         ("two standard errors, not one", one_error),
         ("that says whether it is above 0: turn the sign", above),

@@ -23,6 +23,12 @@ def same_comes_late(ours, yours, copied):
     if copied == ours: return "yours"
     if yours == ours: return "same"
     return "updated" if yours == copied else "kept"
+def unknown_comes_first(ours, yours, copied):
+    if yours is None: return "new"
+    if copied is None: return "kept"
+    if yours == ours: return "same"
+    if yours == copied: return "updated"
+    return "yours" if copied == ours else "kept"
 def new_comes_late(ours, yours, copied):
     if copied == ours and yours != ours: return "yours"
     if yours is None: return "new"
@@ -75,6 +81,7 @@ WRONG = {
         ("where nobody knows what was copied, it is \"kept\"", yours_if_unknown),
         ("a file that nobody touched gets the correction: \"updated\"", never_updated),
         ("look first whether the two are the same", same_comes_late),
+        ("two equal files are the \"same\", even if nobody knows what was copied", unknown_comes_first),
         ("a file that is not there is \"new\", whatever was copied", new_comes_late),
         ("\"yours\" and \"kept\" are swapped", swapped)],
     "slowest": [
