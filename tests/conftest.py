@@ -1,5 +1,5 @@
-"What the tests of the site and of the site in a browser share: one build of it."
-import os, subprocess, sys
+"What tests share: one build of the site, and a real browser."
+import os, shutil, subprocess, sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,3 +18,20 @@ def built(tmp_path_factory):
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-5000:]
     return out, done.stdout
+
+@pytest.fixture(scope="session")
+def chromium():
+    "Where the browser is; no browser, no test, and nothing is built or started for it."
+    pytest.importorskip("playwright.sync_api", reason="needs playwright: make browser installs it")
+    return os.environ.get("CHROMIUM") or shutil.which("chromium") or pytest.skip(
+        "needs Debian's chromium (apt install chromium), or its path in $CHROMIUM")
+
+@pytest.fixture(scope="module")    # not longer: while it is open, no notebook can be run
+def browser(chromium):
+    from playwright.sync_api import sync_playwright
+    with sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=chromium, args=[
+            "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+            "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()

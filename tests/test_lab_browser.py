@@ -2,7 +2,7 @@
 
 Needs Debian's `chromium` (or $CHROMIUM) and the package playwright; skipped without them.
 Screenshots are left in runs/screenshots."""
-import json, os, secrets, shutil, socket, subprocess, sys, time, urllib.request
+import json, os, secrets, socket, subprocess, sys, time, urllib.request
 from pathlib import Path
 
 import nbformat, pytest
@@ -10,14 +10,8 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from rlhf_nb.workbook import copy_chapters, sign
 
-ROOT = Path(__file__).resolve().parents[1]
-SHOTS = ROOT/"runs/screenshots"
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install -e '.[browser]'")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(
-    not CHROMIUM, reason="needs Debian's chromium (apt install chromium), or its path in $CHROMIUM")]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"]
+SHOTS = Path(__file__).resolve().parents[1]/"runs/screenshots"
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chromium")]
 PATIENCE = 120_000    # ms; a busy machine with two cores starts a kernel slowly
 
 LIVE = [    # what the chapters do, on one short page
@@ -64,50 +58,46 @@ def lab(folder, tmp_path_factory):
     own, token, port = tmp_path_factory.mktemp("jupyter"), secrets.token_hex(16), free_port()
     names = dict(JUPYTER_CONFIG_DIR="config", JUPYTER_DATA_DIR="data", JUPYTER_RUNTIME_DIR="run",
                  JUPYTERLAB_SETTINGS_DIR="settings", JUPYTERLAB_WORKSPACES_DIR="spaces", IPYTHONDIR="ipython")
-    env = {**os.environ, **{k: str(own/v) for k, v in names.items()}, "OMP_NUM_THREADS": "1"}
-    env.pop("RLHF_NB_STRICT", None)                    # a learner's stubs must not raise
     quiet = own/"settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
     quiet.parent.mkdir(parents=True)
     quiet.write_text('{"fetchNews": "false", "checkForUpdates": false}')
-    saved = {k: os.environ.get(k) for k in env if k.startswith("JUPYTER")}
-    os.environ.update({k: env[k] for k in names})      # signatures go to that Lab's own store
-    sign(sorted(folder.glob("*.ipynb")))
-    for k, v in saved.items(): os.environ.pop(k) if v is None else os.environ.update({k: v})
-    os.environ.pop("IPYTHONDIR", None)
-    with open(own/"lab.log", "w") as log:
+    with pytest.MonkeyPatch.context() as env, open(own/"lab.log", "w") as log:
+        for k, v in names.items(): env.setenv(k, str(own/v))
+        env.setenv("OMP_NUM_THREADS", "1")
+        env.delenv("RLHF_NB_STRICT", raising=False)    # a learner's stubs must not raise
+        sign(sorted(folder.glob("*.ipynb")))           # in that Lab's own store
         server = subprocess.Popen([sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
             "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0",
             f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}",
             "--LabApp.extension_manager=readonly", "--LabApp.expose_app_in_browser=True"],
-            env=env, stdout=log, stderr=subprocess.STDOUT)
+            stdout=log, stderr=subprocess.STDOUT)
     start = time.time()
-    while True:
-        try: urllib.request.urlopen(f"http://127.0.0.1:{port}/api?token={token}", timeout=2)
-        except OSError:
-            assert server.poll() is None and time.time() - start < 120, (own/"lab.log").read_text()
-            time.sleep(.3)
-        else: break
-    yield f"http://127.0.0.1:{port}", token
-    server.terminate()
-    server.wait(30)
+    try:
+        while True:
+            try: urllib.request.urlopen(f"http://127.0.0.1:{port}/api?token={token}", timeout=2)
+            except OSError:
+                assert server.poll() is None and time.time() - start < 120, (own/"lab.log").read_text()
+                time.sleep(.3)
+            else: break
+        yield f"http://127.0.0.1:{port}", token
+    finally:
+        server.terminate()
+        server.wait(30)
 
 @pytest.fixture
-def page(lab):
+def page(browser):
     "A browser page that writes down foreign requests and JavaScript errors; none may come."
-    with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(viewport=dict(width=1280, height=1000))
-        page.set_default_timeout(PATIENCE)
-        foreign, errors = [], []
-        here = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:")
-        page.on("request", lambda r: r.url.startswith(here) or foreign.append(r.url))
-        page.on("pageerror", lambda e: errors.append(str(e)))
-        page.on("dialog", lambda d: d.accept())
-        SHOTS.mkdir(parents=True, exist_ok=True)
-        try: yield page
-        finally:
-            page.screenshot(path=SHOTS/"lab-last.png")
-            browser.close()
+    page = browser.new_page(viewport=dict(width=1280, height=1000))
+    page.set_default_timeout(PATIENCE)
+    foreign, errors = [], []
+    here = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:")
+    page.on("request", lambda r: r.url.startswith(here) or foreign.append(r.url))
+    page.on("pageerror", lambda e: errors.append(str(e)))
+    page.on("dialog", lambda d: d.accept())
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    yield page
+    page.screenshot(path=SHOTS/"lab-last.png")
+    page.close()
     assert not foreign, f"requests outside the machine: {foreign[:5]}"
     assert not errors, f"JavaScript errors: {errors[:5]}"
 

@@ -2,18 +2,13 @@
 
 Needs Debian's `chromium` (or $CHROMIUM) and the package playwright; skipped without them.
 Screenshots are left in runs/screenshots."""
-import functools, http.server, os, re, shutil, threading
+import functools, http.server, re, threading
 from pathlib import Path
 
 import pytest
 
 SHOTS = Path(__file__).resolve().parents[1]/"runs/screenshots"
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: make browser installs it")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(
-    not CHROMIUM, reason="needs Debian's chromium (apt install chromium), or its path in $CHROMIUM")]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chromium")]
 PAGES = {"index": "index.html", "chapter": "kl.html", "widgets": "widgets.html", "glossary": "glossary.html",
          "reference": "api/ppo.html"}
 
@@ -27,13 +22,6 @@ def address(built):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 @pytest.fixture(params=["light", "dark"])
 def page(request, browser, address):
