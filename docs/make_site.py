@@ -120,11 +120,10 @@ def build(root:Path, out:Path)->dict:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=HERE.parent, help="the project")
     parser.add_argument("--out", type=Path, default=HERE.parent/"_docs")
     a = parser.parse_args()
     os.environ |= dict(MPLBACKEND="agg", HF_HUB_OFFLINE="1", PYTHONWARNINGS="ignore")
-    try: made = build(a.root.resolve(), a.out.resolve())
+    try: made = build(HERE.parent, a.out.resolve())
     except Fault as e: sys.exit(f"The site was not built:\n{e}")
     print("{chapters} chapters, {names} names, {pages} pages, {megabytes} MB, requests to other machines: "
           "{outside}, {seconds} s".format(**made) + f"\n{a.out/'index.html'}")
