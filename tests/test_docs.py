@@ -370,7 +370,7 @@ def test_the_built_site(built):
         assert page.count("<summary>Solution</summary>") >= solutions, name
         assert (site/"api"/f"{name}.html").is_file()
     kl = (site/"kl.html").read_text("utf-8")
-    assert kl.count("<math") > 20 and "MathJax" not in kl and "jsdelivr" not in kl
+    assert kl.count("<math") > 20 and 'display="block"' in kl and "MathJax" not in kl and "jsdelivr" not in kl
     reference = (site/"api/kl.html").read_text("utf-8")
     assert 'id="api-kl-kl-k1"' in reference and re.search(r"blob/main/rlhf_nb/kl\.py#L\d+", reference)
     assert 'aria-label="token ledger"' in (site/"widgets.html").read_text("utf-8")
