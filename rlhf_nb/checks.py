@@ -99,10 +99,12 @@ def observe(
 )->Seen:
     "Call, and write everything down."
     given, kept = tuple(map(fresh, args)), _readable(tuple(map(fresh, args)))
-    try: out = fn(*given)
-    except Exception as e: return Seen(None, [], False, type(e).__name__, str(e))
-    spoiled = not agree(_readable(given), kept)
-    return Seen(out, _gradients(out, given), spoiled, "", "")
+    try:
+        out = fn(*given)
+        spoiled = not agree(_readable(given), kept)
+        return Seen(out, _gradients(out, given), spoiled, "", "")
+    except (Exception, SystemExit) as e:
+        return Seen(None, [], False, type(e).__name__, str(e))
 
 # %% ../nbs/19c_checks.ipynb #Exercise
 @dataclass(frozen=True)
@@ -129,17 +131,21 @@ def named(
         if set(wrong) <= set(alike) and len(alike) > most: best, most = name, len(alike)
     return best
 
-# %% ../nbs/19c_checks.ipynb #_short
-def _short(x)->str: # at most two lines
-    text = str(x.tolist() if hasattr(x, "tolist") and x.numel() < 50 else x)
+# %% ../nbs/19c_checks.ipynb #_line
+def _line(text:str)->str: # one, and not too long
+    text = re.sub(r"\s*\n\s*", " ", text)
+    return text if len(text) < 150 else text[:150] + " ..."
+
+def _short(x)->str:
+    text = repr(x.tolist() if hasattr(x, "tolist") and x.numel() < 50 else x)
     shape = f" of shape {tuple(x.shape)}" if hasattr(x, "shape") else ""
-    return (text if len(text) < 150 else text[:150] + " ...") + shape
+    return _line(text) + shape
 
 def _difference(case:str, got:Seen, want:Seen)->str:
     "Two values side by side, for want of a better name."
     stopped = f"{case}: stopped with {got.error}"
     if got.error and want.error: return f"{stopped}, should raise {want.error}"
-    if got.error: return f"{stopped}: {got.message}".rstrip(": ")
+    if got.error: return f"{stopped}: {_line(got.message)}".rstrip(": ")
     if want.error: return f"{case}: should raise {want.error}, got {_short(got.out)}"
     if not agree(got.out, want.out):
         return f"{case}: got {_short(got.out)}, want {_short(want.out)}"
@@ -156,8 +162,9 @@ def verdict(
             for case, args in exercise.cases.items()}
     if all(s.error == "NotImplementedError" for s in seen.values()):
         return "not done yet"
-    if all(s.out is None and not s.error and want[case].out is not None
-           for case, s in seen.items()): return "nothing comes back: is there a return?"
+    due = [s for case, s in seen.items() if want[case].out is not None]
+    if due and all(s.out is None and not s.error for s in due):
+        return "nothing comes back: is there a return?"
     wrong = [case for case in seen if not _same(seen[case], want[case])]
     spoils = any(s.spoiled and not want[case].spoiled for case, s in seen.items())
     if not wrong: return (
@@ -267,33 +274,59 @@ def instructors_copy(
 
 # %% ../nbs/19c_checks.ipynb #needed
 def needed(
-    nb,      # a notebook as nbformat reads it
-)->list[str]: # sources of cells, in order
-    "Hidden and exported cells, and whatever only imports and defines."
+    nb,              # a notebook as nbformat reads it
+    names:list[str], # of its exercises
+)->list[str]:        # sources of cells, in order
+    "Answers, hidden and exported cells, and whatever only imports and defines."
     light = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef
     def runs(source):
+        if set(re.findall(r"^def (\w+)", source, re.M)) & set(names): return True
         if re.match(r"#\|\s*(default_exp|export|exporti|hide)\b", source): return True
-        try: body = ast.parse(source).body
-        except SyntaxError: return "def " in source    # an answer: its error is told
-        return all(isinstance(node, light) for node in body)
+        try: return all(isinstance(node, light) for node in ast.parse(source).body)
+        except SyntaxError: return False
     sources = [c.source for c in nb.cells if c.cell_type == "code"]
     return [source for source in sources if source.strip() and runs(source)]
 
 # %% ../nbs/19c_checks.ipynb #judge_cells
 def judge_cells():
-    "Read cells and names from stdin, run them, write what there is to say to stdout."
+    "Read cells and names from stdin, run them, write a line for each name to stdout."
     task, space, broken = json.load(sys.stdin), {"__name__": "__main__"}, {}
-    out, sys.stdout = sys.stdout, sys.stderr        # what cells print is not an answer
+    out, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
+    os.dup2(2, 1)               # what cells print, or programs they call, is no verdict
     for source in task["cells"]:
         try: exec(compile(source, "a cell", "exec"), space)
-        except Exception as e:
+        except (Exception, SystemExit) as e:
             for name in re.findall(r"def (\w+)", source) or [""]:
                 broken[name] = f"its cell stopped with {type(e).__name__}: {e}"
     def say(name):
-        if name in broken: return broken[name]
-        if name not in space: return broken.get("", "no cell defines it")
-        return verdict(space[name], getattr(space["exercises"], name))
-    json.dump({name: say(name) for name in task["names"]}, out)
+        if {name, "exercises"} <= space.keys():
+            return verdict(space[name], getattr(space["exercises"], name))
+        return broken.get(name) or broken.get("", "no cell defines it")
+    for name in task["names"]:
+        print(json.dumps([name, say(name)]), file=out, flush=True)
+
+# %% ../nbs/19c_checks.ipynb #_judged
+def _judged(
+    cells:list[str], # sources
+    names:list[str], # of exercises
+    folder:Path,     # where they run
+    timeout:int,     # seconds
+)->dict[str,str]:    # exercise -> verdict, up to the first that ends the process
+    "Judge in a process of its own."
+    run = [sys.executable, "-c",
+           "from rlhf_nb.checks import judge_cells; judge_cells()"]
+    task = json.dumps(dict(cells=cells, names=names)).encode()
+    try:
+        done = subprocess.run(
+            run, input=task, capture_output=True, timeout=timeout, cwd=folder,
+            env=os.environ | dict(MPLBACKEND="agg"))
+        last = done.stderr.decode(errors="replace").strip().split("\n")[-1]
+        end = f"Python stopped: {last or f'exit status {done.returncode}'}"
+    except subprocess.TimeoutExpired as e:
+        done, end = e, f"no end after {timeout} s: an endless loop?"
+    said = dict(map(json.loads, (done.stdout or b"").splitlines()))
+    stuck = [name for name in names if name not in said][:1]
+    return said | dict.fromkeys(stuck, end)
 
 # %% ../nbs/19c_checks.ipynb #check_notebook
 def check_notebook(
@@ -304,17 +337,7 @@ def check_notebook(
     import nbformat
     try: nb = nbformat.read(file, 4)
     except Exception as e: raise ValueError(f"{file} is no notebook: {e!r}") from None
-    names = [name for c in nb.cells for name in CHECK.findall(c.source)]
-    if not names: return {}
-    task = json.dumps(dict(cells=needed(nb), names=names))
-    run = [sys.executable, "-c",
-           "from rlhf_nb.checks import judge_cells; judge_cells()"]
-    try: done = subprocess.run(
-        run, input=task, capture_output=True, encoding="utf-8", timeout=timeout,
-        cwd=file.parent, env=os.environ | dict(MPLBACKEND="agg"))
-    except subprocess.TimeoutExpired:
-        return dict.fromkeys(
-            names, f"no end after {timeout} s: an endless loop in one of these?")
-    if done.returncode: return dict.fromkeys(
-        names, f"Python stopped: {(done.stderr.strip() or '?').splitlines()[-1]}")
-    return json.loads(done.stdout)
+    names, said = [name for c in nb.cells for name in CHECK.findall(c.source)], {}
+    while left := [name for name in names if name not in said]:
+        said |= _judged(needed(nb, names), left, file.parent, timeout)
+    return said

@@ -367,8 +367,10 @@ def progress(
 )->dict[str,tuple[int,str]]: # exercise -> tries, when it was right first or ""
     "What the folder remembers of earlier tries."
     file, seen = folder/PROGRESS, {}
-    rows = file.read_text("utf-8").splitlines() if file.is_file() else []
-    for row in map(json.loads, rows):
+    lines = file.read_text("utf-8").splitlines() if file.is_file() else []
+    for line in lines:
+        try: row = json.loads(line)
+        except ValueError: continue              # cut short, when the disk was full
         if row["said"] == "not done yet": continue
         tries, solved = seen.get(row["exercise"], (0, ""))
         if solved: continue

@@ -1,14 +1,13 @@
 "What `check` sees and says, and the copies that are made of a notebook."
-import json, os, subprocess, sys
+import copy, json
 from dataclasses import dataclass
-from pathlib import Path
 
 import nbformat, pytest, torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from rlhf_nb.checks import (
-    agree, check, check_notebook, emptied, Exercise, fresh, instructors_copy, learners_copy, observe,
-    remember, settled, verdict)
+    CHECK, agree, check, check_notebook, emptied, Exercise, fresh, instructors_copy, learners_copy, needed,
+    observe, settled, verdict)
 
 @dataclass
 class Point:
@@ -30,6 +29,7 @@ class Point:
     (torch.tensor([0., 1.]), torch.tensor([False, True]), False), (torch.tensor(True), True, True),
     (Point(1., torch.ones(2)), Point(1., torch.ones(2)), True),
     (Point(1., torch.ones(2)), Point(1., torch.zeros(2)), False),
+    ({"x": 1., "y": torch.ones(2)}, Point(1., torch.ones(2)), False), ("a", torch.ones(1), False),
     ((torch.ones(2), "a"), (torch.ones(2), "b"), False)])
 def test_agree(got, want, same):
     assert agree(got, want) is same
@@ -68,6 +68,23 @@ def test_a_mistake_must_explain_every_wrong_case():
     "On `plain` the answer is right by luck, on `skew` it is not what either slip gives."
     assert verdict(lambda x: x.max() - 1, AVERAGE).startswith("right on 1 of 2 cases; skew: got 8")
 
+def test_the_mistake_that_explains_most_is_named_and_of_twins_the_first():
+    slips = {"the opposite": lambda x: -x, "no sign": abs, "no sign either": abs}
+    assert verdict(abs, Exercise(lambda x: x, {"below": (-1.,), "above": (2.,)}, slips)) == "no sign"
+
+def test_one_case_left_out_is_not_the_whole():
+    ask = Exercise(lambda x: x, {"below": (-1.,), "above": (2.,)}, {})
+    def half_done(x):
+        if x < 0: raise NotImplementedError
+        return x
+    def half_said(x):
+        if x > 0: return x
+    assert verdict(half_done, ask) == "right on 1 of 2 cases; below: stopped with NotImplementedError"
+    assert verdict(half_said, ask) == "right on 1 of 2 cases; below: got None, want -1.0"
+
+def test_what_the_reference_changes_an_answer_may_change():
+    assert verdict(lambda xs: xs.sort(), Exercise(list.sort, {"two": ([2, 1],)}, {})) == "right"
+
 def test_gradients_are_compared():
     x = torch.tensor([1., 2., 4.], requires_grad=True)
     ask = Exercise(lambda x: (x**2).mean(), {"leaf": (x,)}, {"do not detach": detached})
@@ -93,6 +110,40 @@ def test_gradients_of_modules_and_inside_dataclasses():
     assert verdict(stops, ask) == "right" and policy.weight.grad is None
     point = Point(1., torch.ones(2, requires_grad=True))
     assert observe(lambda p: p.y * 2, (point,)).gradients[0].tolist() == [2., 4.]
+    assert [g.tolist() for g in observe(lambda p, q: p.y * 2, (point, point)).gradients] == [[2., 4.], [0., 0.]]
+    assert observe(lambda p: 7, (point,)).gradients[0].tolist() == [0., 0.]
+
+def test_a_changed_argument_is_seen_in_lists_dicts_and_dataclasses():
+    def grows(xs):
+        xs.append(xs[0] * 2)
+        return xs[0] * 1
+    def moves(p):
+        p.x += 1
+        return p.y * 1
+    def forgets(d): return d.pop("a") * 1
+    x = torch.ones(2, requires_grad=True)
+    for answer, right, arg in ((grows, lambda xs: xs[0] * 1, [x]), (moves, lambda p: p.y * 1, Point(1., x)),
+                               (forgets, lambda d: d["a"] * 1, {"a": 2.})):
+        assert verdict(answer, Exercise(right, {"one": (arg,)}, {})).startswith("right, but it changes")
+
+def test_what_an_answer_leaves_behind_never_stops_a_check():
+    x = torch.tensor([1., 2.], requires_grad=True)
+    ask = Exercise(lambda x: (x**2).sum(), {"leaf": (x,)}, {})
+    def steps_itself(x):
+        (loss := (x**2).sum()).backward()
+        return loss
+    assert verdict(steps_itself, ask).startswith("leaf: stopped with RuntimeError: Trying to backward")
+    assert verdict(lambda x: exit(), ask) == "leaf: stopped with SystemExit: None"
+    def stopped(x): raise KeyboardInterrupt                       # the learner's own hand
+    with pytest.raises(KeyboardInterrupt): verdict(stopped, ask)
+
+def test_a_verdict_is_one_line_and_not_a_page():
+    ask = Exercise(lambda x: {"x": x}, {"big": (torch.zeros(9, 9),)}, {})
+    def explains(x): raise ValueError("\n".join("a long story" for _ in range(50)))
+    for answer in (lambda x: {"x": x + 1}, explains):
+        assert "\n" not in verdict(answer, ask) and 60 < len(verdict(answer, ask)) < 400
+    assert verdict(lambda x: "a\nb", Exercise(lambda x: "a b", {"text": (1,)}, {})) == (
+        r"text: got 'a\nb', want 'a b'")
 
 def test_swapped_outputs_have_other_gradients():
     x = torch.tensor([1., 1.], requires_grad=True)
@@ -108,6 +159,18 @@ def test_an_error_can_be_the_right_answer():
     assert verdict(careful, ask) == "right"
     assert verdict(lambda x: x * 1, ask) == "refuse what is below zero"
     assert verdict(lambda x: abs(x), ask).endswith("should raise ValueError, got 1.0")
+
+def test_a_missing_return_is_named_where_other_cases_must_be_refused():
+    def root(x):
+        if x < 0: raise ValueError("no")
+        return x**.5
+    def forgot(x):
+        if x < 0: raise ValueError("no")
+        x**.5
+    ask = Exercise(root, {"four": (4.,), "below zero": (-1.,)}, {})
+    assert verdict(forgot, ask) == "nothing comes back: is there a return?"
+    quiet = Exercise(lambda x: None, {"one": (1,)}, {})           # nothing is what should come
+    assert verdict(lambda x: None, quiet) == "right" and "got 1" in verdict(lambda x: 1, quiet)
 
 def test_another_error_is_another_answer():
     def careful(x): raise ValueError("no")
@@ -181,7 +244,10 @@ def page(answer=ANSWER):
 
 def test_a_learners_copy_has_stubs_and_a_folded_solution():
     nb = page()
+    nb.cells[3]["id"] = "x" * 64                                     # as long as an id may be
+    before = copy.deepcopy(nb)
     theirs = learners_copy(nb)
+    assert nb == before
     nbformat.validate(theirs)
     kinds = [c.source.split("\n")[0] for c in theirs.cells]
     assert kinds[3:] == ["def double(x):", "check(double, exercises.double)",
@@ -190,8 +256,11 @@ def test_a_learners_copy_has_stubs_and_a_folded_solution():
     assert theirs.cells[3].source.endswith("    raise NotImplementedError   # your turn")
     assert "return x + x" in theirs.cells[6].source and "SOLUTION" not in theirs.cells[6].source
     assert not theirs.cells[3].outputs and not theirs.cells[4].outputs and theirs.cells[2].outputs
-    assert nb == page() or [c.source for c in nb.cells] == [c.source for c in page().cells]
     assert len({c.id for c in theirs.cells}) == len(theirs.cells)
+
+def test_a_page_that_speaks_of_the_marks_is_no_answer():
+    nb = new_notebook(cells=[new_markdown_cell("It stands behind `### BEGIN SOLUTION`."), new_code_cell("1")])
+    assert learners_copy(nb) == nb == instructors_copy(nb)
 
 @pytest.mark.parametrize("bad", [ANSWER.replace("END", "STOP"), ANSWER.replace("BEGIN", "START"),
                                  ANSWER + "\n    ### END SOLUTION"])
@@ -205,20 +274,56 @@ def test_two_solutions_in_one_function_keep_their_depth():
                             "        raise NotImplementedError   # your turn\n    return y")
 
 def test_nbgrader_metadata():
-    marked = instructors_copy(page()).cells
+    before = copy.deepcopy(nb := page())
+    marked = instructors_copy(nb).cells
+    assert nb == before
     answer, test = marked[3].metadata["nbgrader"], marked[4].metadata["nbgrader"]
     assert answer["solution"] and not answer["grade"] and not answer["locked"]
     assert test["grade"] and test["locked"] and test["points"] == 1 and not test["solution"]
     assert answer["grade_id"] == "double" and test["grade_id"] == "check_double"
+    assert answer["schema_version"] == 3 and "points" not in answer
+    strict, asked = marked[4].source.split("\n")
+    assert strict.endswith('os.environ["RLHF_NB_STRICT"] = "1"') and asked == page().cells[4].source
+    assert CHECK.findall(marked[4].source) == ["double"]
     assert "nbgrader" not in marked[1].metadata and "BEGIN SOLUTION" in marked[3].source
+
+def test_needed_are_answers_and_whatever_is_marked_or_only_defines():
+    run = ["#| hide\nthree = 3", "#| export\nfour = 4", "def f(x): return x\nprint(f(1))",
+           "def g(): pass", "import os", "def f(x) return"]
+    not_run = ["import os\nprint(1)", "x = 1", "%time def g(): pass", "", "def ff(x): return x\nff(1)"]
+    cells = [new_code_cell(source) for source in run + not_run] + [new_markdown_cell("def f")]
+    assert needed(new_notebook(cells=cells), ["f"]) == run
 
 @pytest.mark.parametrize("answer, said", [
     (ANSWER, "right"), ("def double(x): raise NotImplementedError", "not done yet"),
     ("def double(x): return x * x", "that is the square"), ("def double(x) return x", "its cell stopped with SyntaxError"),
     ("def half(x): return x", "no cell defines it"), ("def double(x):\n    while True: pass", "no end after"),
-    ("def double(x):\n    import os\n    os._exit(3)", "Python stopped"),
+    ("def double(x):\n    import os\n    os._exit(3)", "Python stopped: exit status 3"),
+    ("def double(x):\n    import sys\n    sys.exit(0)", "three: stopped with SystemExit"),
+    ("def double(x):\n    import os\n    os.system('echo noise')\n    os.write(1, b'\\xff')\n    return 2 * x", "right"),
+    ("two = 2\ndef double(x): return two * x\nprint(double(of_a_slow_cell))", "right"),
+    ("def double(x): return 2 * x\nexit()", "right"),
+    ("import os\ndef double(x): return os.path.isfile('twice.ipynb') * 2 * x", "right"),
+    ("import os\ndef double(x): return (os.environ['MPLBACKEND'] == 'agg') * 2 * x", "right"),
     ("def double(x):\n    print('noise')\n    return 2 * x", "right")])
 def test_check_notebook_runs_only_what_it_needs(tmp_path, answer, said):
     nbformat.write(page(answer), tmp_path/"twice.ipynb")
     [(name, verdict)] = check_notebook(tmp_path/"twice.ipynb", timeout=4).items()
     assert name == "double" and verdict.startswith(said), verdict
+
+def test_an_answer_without_an_end_costs_no_other_its_verdict(tmp_path):
+    cells = [new_code_cell("""from rlhf_nb.checks import Exercise, check
+class exercises: a = b = c = d = Exercise(lambda x: 2 * x, {"three": (3,)}, {})""")]
+    for name, body in dict(a="return x + x", b="while True: pass", c="print('noise'); raise KeyboardInterrupt",
+                           d="raise NotImplementedError").items():
+        cells += [new_code_cell(f"def {name}(x):\n    {body}"), new_code_cell(f"check({name}, exercises.{name})")]
+    nbformat.write(new_notebook(cells=cells), tmp_path/"four.ipynb")
+    assert list(check_notebook(tmp_path/"four.ipynb", timeout=4).items()) == [
+        ("a", "right"), ("b", "no end after 4 s: an endless loop?"),
+        ("c", "Python stopped: KeyboardInterrupt"), ("d", "not done yet")]
+
+def test_a_notebook_whose_exercises_cannot_be_read_says_why(tmp_path):
+    nb = page()
+    nb.cells[1].source = "from rlhf_nb.exercises import no_such_room as exercises"
+    nbformat.write(nb, tmp_path/"twice.ipynb")
+    assert "ImportError: cannot import name 'no_such_room'" in check_notebook(tmp_path/"twice.ipynb")["double"]

@@ -78,9 +78,20 @@ def test_copy_never_touches_what_a_learner_changed(shipped, tmp_path):
     assert (mine/"00_a.ipynb").read_text() == "my answer"
     assert (mine/"01_b.ipynb").read_text() == "second 01_b.ipynb"
     assert copy_chapters(mine)["kept"] == ["00_a.ipynb"]     # not forgotten the next time
+    (mine/"00_a.ipynb").write_text("first 00_a.ipynb")       # as it was copied
+    assert copy_chapters(mine)["updated"] == ["00_a.ipynb"]
+    (mine/"00_a.ipynb").write_text("my answer")
     assert (mine/"notes.txt").read_text() == "my notes"
     assert sorted(f.name for f in mine.iterdir()) == [
         ".rlhf-nb.json", "00_a.ipynb", "01_b.ipynb", "02_c.ipynb", "images", "notes.txt"]
+
+def test_a_copy_that_fails_leaves_the_file_as_it_was(shipped, tmp_path, monkeypatch):
+    copy_chapters(mine := tmp_path/"mine")
+    (shipped/"00_a.ipynb").write_text("second")
+    def full(*_): raise OSError("no space left")
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError): copy_chapters(mine)
+    assert (mine/"00_a.ipynb").read_text() == "first 00_a.ipynb"
 
 def test_a_file_that_was_there_before_is_the_learners(shipped, tmp_path):
     mine = tmp_path/"mine"
@@ -171,6 +182,8 @@ def test_check_command_tells_how_far_one_is(shipped, tmp_path, capsys, monkeypat
     assert said[1][1][-2].endswith("double: that is the square  (try 1)")
     assert "x double: right  (try 2, 20" in said[2][1][-2] and said[2][1] == said[3][1]
     assert progress(mine)["double"][0] == 2
+    with open(mine/".rlhf-nb-progress.jsonl", "a") as f: f.write('{"exercise": "double", "sa')
+    assert progress(mine)["double"][0] == 2                  # half a line spoils nothing
     assert "double: that is the square  (was right at try 2, 20" in progress_table(
         {"00_a": {"double": "that is the square"}}, progress(mine))
     monkeypatch.chdir(mine)                     # inside the copy no --dir is needed
@@ -182,10 +195,18 @@ def test_check_command_tells_how_far_one_is(shipped, tmp_path, capsys, monkeypat
         assert "00_a.ipynb is no notebook" in capsys.readouterr().err
 
 def test_check_writes_nothing_into_other_folders(shipped, tmp_path):
-    nbformat.write(new_notebook(cells=ASKED), tmp_path/"00_a.ipynb")
-    assert check_chapters([tmp_path/"00_a.ipynb"]) == {"00_a": {"double": "right"}}
-    assert "1 of 1 exercises" in progress_table({"00_a": {"double": "right"}}, {})
-    assert {f.name for f in tmp_path.iterdir()} == {"00_a.ipynb", "shipped"}
+    for name in ("00_a", "01_b"): nbformat.write(new_notebook(cells=ASKED), tmp_path/f"{name}.ipynb")
+    solve(tmp_path/"01_b.ipynb", "return x * x")
+    assert check_chapters([tmp_path/"00_a.ipynb", tmp_path/"01_b.ipynb"]) == {
+        "00_a": {"double": "right"}, "01_b": {"double": "that is the square"}}
+    assert {f.name for f in tmp_path.iterdir()} == {"00_a.ipynb", "01_b.ipynb", "shipped"}
+    assert progress(tmp_path) == {}
+
+def test_the_table_has_a_line_for_each_exercise_and_a_bar_for_each_chapter():
+    said = {"00_a": {"f": "right", "g": "wrong sign", "h": "not done yet"}, "01_b": {"k": "right"}}
+    assert progress_table(said, {"g": (2, "")}).splitlines() == [
+        "00_a                #..   1 of 3", "  x f: right", "    g: wrong sign  (try 2)", "    h: not done yet",
+        "01_b                #     1 of 1", "  x k: right", "2 of 4 exercises are right"]
 
 @pytest.mark.parametrize("inside", [".", "sub", "images"])
 def test_no_copy_into_the_source(shipped, inside):
@@ -365,12 +386,12 @@ def test_lab_serves_a_copy_at_the_index(tmp_path):
 
 # ---- the command line
 
-@pytest.mark.parametrize("words", [[], ["lab"], ["copy"], ["run"], ["where"], ["doctor"]])
+@pytest.mark.parametrize("words", [[], ["lab"], ["copy"], ["check"], ["run"], ["where"], ["doctor"]])
 def test_help_helps(words, capsys):
     with pytest.raises(SystemExit) as stop: main([*words, "--help"])
     said = capsys.readouterr().out
     assert stop.value.code == 0 and "usage: rlhf-nb" in said
-    for name in ("lab", "copy", "run", "train", "pipeline", "where", "doctor") if not words else ("examples:",):
+    for name in ("lab", "copy", "check", "run", "train", "pipeline", "where", "doctor") if not words else ("examples:",):
         assert name in said
 
 def test_help_is_fast_for_nothing_heavy_is_imported():
