@@ -280,3 +280,13 @@ def test_sample_table_prints_every_few(capsys):
     said = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in said if line.startswith("rollout")] == ["rollout 1", "rollout 3"]
     assert len(said) == 4
+
+
+def test_sample_table_by_hand(capsys):
+    seqs = make_seqs([[4], [4, 1]], [[2, 0, TOK.eos_token_id], [1]], TOK.pad_token_id)
+    zeros, mask = torch.zeros(seqs.ids.shape), seqs.response_mask
+    roll = Rollout(seqs, torch.arange(2), zeros, (-.25 * mask).masked_fill(~mask, 9.), torch.tensor([1.5, -2.]))
+    sample_table(TOK)({"iteration": 7, "objective/scores": -.25, "objective/kl": .5}, roll)
+    assert capsys.readouterr().out.splitlines() == [           # log-ratio .25 for each word said
+        "rollout 7: reward -0.25, KL 0.50",
+        "  +1.50  +0.75  rude very", "  -2.00  +0.25  kind"]

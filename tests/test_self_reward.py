@@ -252,8 +252,22 @@ def test_replay_loss_by_hand(world, task):
         by_hand = -torch.nn.functional.logsigmoid(.1 * (margin[0] - margin[1])).sum() + .7 * price
         assert_close(loss, by_hand, rtol=1e-4, atol=1e-4)
         assert n == 4 and more["replay"] == pytest.approx(price.item(), rel=1e-4)
-        parts = [replay_loss(.1, .7, 13.)(other, Replayed(data, old)[rows].trim())[0] for rows in ([0, 1, 2], [3])]
+        batches = [Replayed(data, old)[rows].trim() for rows in ([0, 1, 2], [3])]
+        parts = [replay_loss(.1, .7, 13.)(other, batch)[0] for batch in batches]
     assert_close(sum(parts), loss, rtol=1e-4, atol=1e-4)
+    pairs = batches[1].compared.pairs                      # no column of pads is computed
+    for seqs in (pairs.chosen, pairs.rejected, batches[1].old): assert seqs.attention_mask.all()
+
+
+def test_an_old_example_costs_its_words_over_the_mean_length(world, task):
+    model, tokenizer = world
+    pairs = one_round(model, task, TINY, by_function(true_score), CHANCE("round 0")).pairs[:4]
+    replay = task.replay[:3]
+    learner = train_on_pairs(policy(), pairs, TINY, CHANCE("train"), replay)     # one step
+    drawn = torch.randint(3, (4,), generator=CHANCE("train"))
+    with torch.no_grad(): words = -logprobs(model, replay[drawn]).sum().item()
+    each = replay.response_mask.sum().item() / 3
+    assert learner.log.rows[0]["replay"] == pytest.approx(words / each / 4, rel=1e-3)
 
 
 def test_training_prefers_the_chosen_and_resumes_bit_for_bit(world, task, tmp_path):
