@@ -11,6 +11,7 @@ from rlhf_nb.kl import exact_kl
 from rlhf_nb.models import ScalarModel, load_checkpoint
 from rlhf_nb.reward import pooled
 from rlhf_nb.sampling import Sampling, filter_logits
+from rlhf_nb.widgets import tint
 from test_widgets import BAD, check_page, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore:cov")      # of one answer
@@ -44,6 +45,9 @@ def test_the_score_is_where_pooled_reads_it(arch):
         assert page.count("◀ read") == 1 and "gold 1 of 2" in page and "✗ Clean: no" in page
         assert f"score {want[side]:+.3f}" in page
     assert max(want.values()) - min(want.values()) < 1e-4
+    page = reading_page(Reading(["a", "b"], [1., -2.], 0, -2.), {})
+    assert re.findall(r">(\w)<small[^>]*>([^<]*)<", page) == [("a", "+1.00 ◀ read"), ("b", "-2.00")]
+    assert tint(1., 2.) in page and "last column says -2.000" in page
     right = read_reward(rm, tokenizer, padded(ids, 4, "right", 0))
     assert right.pooled == 6 and len(right.tokens) == 10 and right.last_column != right.scores[6]
 
@@ -60,13 +64,14 @@ def test_the_reward_widget_follows_text_and_pads():
     assert "&lt;b&gt;" in page.value
 
 def test_calibration_and_length_stand_where_they_should():
-    page = calibration_panel([.5, 1.], [.5, 0.], [3, 1])
+    page = calibration_panel([.5, 1.], [.5, 0.], [6, 2])
     dots = re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', page)
     assert [d[:2] for d in dots] == [("45.0", "130.0"), ("240.0", "220.0")]   # honest: on the line
     assert float(dots[0][2]) > float(dots[1][2]) and "distance 0.250" in page
     check_page(page)
     page = length_panel([10., -5.], [2., -1.], .5)
     assert re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', page) == [("240.0", "25.0"), ("90.0", "167.5")]
+    assert "correlation +0.50 over 2 pairs" in page
     for empty in (calibration_panel([], [], []), length_panel([], [], 0.), length_panel([0.], [0.], 0.)):
         check_page(empty)
 
@@ -106,8 +111,15 @@ def test_kl_page_of_every_setting():
     for true in (-5., 9.):                                   # far from every estimate
         far = kl_page({"k1": [1., 2.], "true": [true]}, {"k1": (0., 0.), "true": (1., 0.)})
         assert 90 <= float(re.search(r'<path d="M([\d.]+) [\d.]+V', far)[1]) <= 390
+        assert ">1.500<" in far and ">± 0.500<" in far and "<td>k1</td><td>1.5</td>" in far
+        assert max(map(float, re.findall(r' height="([\d.]+)"/>', far))) == 48
     assert heights == {"0 0 680 250"} and "<td>true</td>" in plain(page)
     assert histogram([0., 1., .5], 0., 1., 4) == [1, 0, 1, 1]
+
+def test_arrows_point_where_the_slopes_do():
+    page = arrow_plot({"true": (2., 0.), "k1": (0., -1.), "k2": (0., 0.)})
+    assert re.findall(r'd="M545 130L([\d. ]+)"', page) == ["635.0 130.0", "545.0 175.0"]
+    assert page.count('fill="none"') == 1                    # the ring of k2
 
 def test_kl_knobs():
     box, page = show_kl(tensor([1., 0., -1.]), tensor([0., 1., 2.])).children
@@ -135,6 +147,7 @@ def test_judge_page_counts():
     replies = [["Score: 2", "Score: 4", "hm"], ["Score: 5", None, "Score: 5"]]
     page = judge_page(TWO, ["first", "second"], replies, tensor([3., 4.]))
     assert "parse rate 67%" in page and "exact 50%" in page and "pairs in the right order 100%" in page
+    assert "<td>+3.00</td><td>3</td>" in page and "<td>+5.00</td><td>4</td>" in page
     assert "spread 0.71" in page and "+3.00" in page and page.count("<mark") == 4
     check_page(judge_page(TWO, ["x"], [["mute"]], tensor([1.])))         # nothing parsed at all
 
@@ -179,7 +192,12 @@ def test_next_page_says_what_is_drawn(how):
         assert f"{logits.float().softmax(-1)[i]:.1%} {want}" in page
     nats = -(drawn[drawn > 0] * drawn[drawn > 0].log()).sum()
     assert f"entropy {abs(nats):.2f}" in page                # never -0.00
-    assert all(float(x) <= 380.1 for x in re.findall(r'width="([\d.]+)" fill', page))
+    raw = logits.float().softmax(-1)
+    for height, chance in ((16, raw), (8, drawn)):
+        want = chance[order] * 380 / max(raw.max(), drawn.max())
+        got = re.findall(rf'height="{height}" width="([\d.]+)"', page)
+        assert [float(x) for x in got] == pytest.approx(want.tolist(), abs=.06)
+    assert f"{(1 - drawn[order].sum()).clamp(min=0):.1%} on those not shown" in page
     assert "<td>w" in plain(page)
 
 def test_next_knobs():

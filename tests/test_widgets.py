@@ -67,7 +67,8 @@ def test_ledger_numbers_and_colours():
     assert styles[0].startswith("--c0:" + tint(2., 2.)) and styles[1].startswith("--c0:" + tint(-1., 2.))
     assert "128,128,128" in styles[2] and tint(2., 2.) != tint(-2., 2.)
     assert page.count("DO NOT AGREE") == 1 and "good" in page.split("agree")[0]
-    assert page.count('type="radio"') == 2 and page.count(" checked>") == 1
+    assert page.count('type="radio"') == 2 and page.count(" checked>") == page.count('-0" checked>') == 1
+    assert "background:var(--c1)" in page and "attr(data-1)" in page and page.count("&#10;") == 3
     assert re.findall(r'data-0="([^"]*)"', page) == ["+2.00", "-1.00", "–"]     # not colour alone
     assert "+2.0000" in page and "-1.0000" in page
     other = show_ledger(Ledger(["a", "b", "x"], {"r": [2., -1., 0.], "v": [0., 0., 0.]}, {})).data
@@ -118,6 +119,12 @@ def test_rewards_read_back_are_those_of_ppo(how, ended):
         raw, back = gae(slots, x.value, x.slots, how.gamma, how.lam)
         torch.testing.assert_close(torch.tensor(book.channels["advantage"]), raw[i][x.slots[i]])
         torch.testing.assert_close(torch.tensor(book.channels["Q"]), back[i][x.slots[i]])
+        for name, there in {"log-prob": roll.logp, "reference": roll.ref_logp, "KL": roll.logp - roll.ref_logp,
+                            "value": x.value, "whitened": x.advantage, "ratio": (now - roll.logp).exp()}.items():
+            torch.testing.assert_close(torch.tensor(book.channels[name]), there[i][x.slots[i]])
+        assert book.channels["clip"] == [clip_state(r, a, how.clip) for r, a in zip(
+            book.channels["ratio"], book.channels["whitened"])]
+        assert book.tokens == [f"<{t}>" for t in roll.seqs.ids[i][x.slots[i]].tolist()]
         broken = replace(x, returns=x.returns + .1 * x.slots)
         book = ppo_ledger(tokenizer, roll[row], broken[row], now[row], how)
         assert "DO NOT AGREE" in show_ledger(book).data
@@ -152,6 +159,8 @@ def test_labels_survive_and_sides_are_fair(tmp_path):
     assert "Done" in desk_page(again)
     first = [sides(Desk(PAIRS, path, seed=s), i)[0] == PAIRS[i][1] for s in range(9) for i in range(30)]
     assert .4 < sum(first) / len(first) < .6                 # 270 fair coins: .5 +- .03
+    assert all(5 < sum(first[k:k + 30]) < 25 for k in range(0, 270, 30))  # on every desk
+    with pytest.raises(ValueError, match="30 labels for 2 pairs"): Desk(PAIRS[:2], path)
     with pytest.raises(ValueError, match="same pairs"): Desk(PAIRS[::-1], path)
 
 
@@ -242,6 +251,12 @@ def test_buttons_and_arrows_of_the_desk(tmp_path):
     arrows.value = 1                                         # one more than there is
     assert desk.said[1]["chosen"] == sides(desk, 1)[1] and len(desk.said) == 2
 
+
+def test_the_page_shows_the_sides_that_are_labelled():
+    for seed in range(8):
+        desk = Desk(PAIRS, "unused.jsonl", seed)
+        for side, answer in zip(("Left", "Right"), sides(desk, 0)):
+            assert f"<b>{side}</b><br>{answer}<" in desk_page(desk)
 
 def test_the_desk_keeps_its_height():
     pages = [desk_page(Desk(pairs, "unused.jsonl"), t) for pairs in (PAIRS, []) for t in ("", "full")]
@@ -403,6 +418,7 @@ def test_panel_keeps_its_size_and_shows_what_broke():
         assert 'width="270" height="130"' in svg and "nan" not in svg and "inf" not in svg
         check_page(svg)
     assert many.count(",") < 700 and "4999" in many          # thinned, the last one kept
+    assert one.count(">✕<") == 1 and many.count(">✕<") == 20               # the newest of them
     assert "not finite" in one and "✕ 715" in many and "not finite" not in many
     assert "no data yet" in panel("a", {"": ([0, 1], [None, None])}) and "✕" not in gone
 
@@ -412,6 +428,9 @@ def test_panel_draws_where_the_numbers_are():
     assert lines == ["50.0,108.0 152.0,24.0", "50.0,24.0 152.0,66.0 254.0,108.0"]
     dashed, thick = re.findall(r"<polyline[^>]*>", svg)
     assert "dasharray" in dashed and "dasharray" not in thick and 'stroke-width="2"' in thick
+    assert "①" in svg and "②" not in svg and ">a  0</text>" in svg         # the newest ends at 0
+    assert re.findall(r'x="2.0" y="([\d.]+)"[^>]*>(\d)<', svg) == [("28.0", "4"), ("108.0", "0")]
+    assert ">9</text>" in panel("a", {"": ([0, 9], [1., math.inf])})      # as far as it went
     flat = panel("a", {"": ([1, 2], [3., 3.])})
     assert re.findall(r'points="([^"]*)"', flat) == ["50.0,108.0 254.0,108.0"]
 
@@ -447,7 +466,7 @@ def test_a_long_run_costs_no_more_and_loses_no_spike():
 def test_a_saved_board_has_its_numbers_in_text():
     board = Board(["x"], rows=[dict(x=1.25), dict(y=2.), dict(x=None)])
     left = plain(board_page(board) + board_table(board))
-    assert "<td>1.25</td>" in left and left.count("<td>–</td>") == 2 and "3 iterations" in left
+    assert "<td>1</td><td>1.25</td>" in left and left.count("<td>–</td>") == 2 and "3 iterations" in left
 
 
 # ---- sliders that run it again
