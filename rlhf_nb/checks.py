@@ -291,7 +291,7 @@ def needed(
 def judge_cells():
     "Read cells and names from stdin, run them, write a line for each name to stdout."
     task, space, broken = json.load(sys.stdin), {"__name__": "__main__"}, {}
-    out, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
+    out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)               # what cells print, or programs they call, is no verdict
     for source in task["cells"]:
         try: exec(compile(source, "a cell", "exec"), space)

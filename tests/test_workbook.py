@@ -172,7 +172,11 @@ def test_check_command_tells_how_far_one_is(shipped, tmp_path, capsys, monkeypat
     assert main(["check"]) == 2 and "rlhf-nb copy --exercises" in capsys.readouterr().err
     assert main(["copy", "--exercises"]) == 0
     assert "rlhf-nb check --dir rlhf-workbook" in capsys.readouterr().out
+    monkeypatch.setattr("jupyterlab.labapp.LabApp.launch_instance", lambda words: None)
+    for again in (["copy"], ["lab"], ["lab", "other", "--exercises"]):     # said once, and not to who is there
+        assert main(again) == 0 and "rlhf-nb check" not in capsys.readouterr().out
     mine, said = tmp_path/"rlhf-workbook", []
+    assert read_memory(mine)["form"] == "exercises"          # as it was made
     for body in ("raise NotImplementedError", "return x * x", "return 2 * x", "return 2 * x"):
         solve(mine/"00_a.ipynb", body)
         status = main(["check"])
@@ -189,10 +193,16 @@ def test_check_command_tells_how_far_one_is(shipped, tmp_path, capsys, monkeypat
     monkeypatch.chdir(mine)                     # inside the copy no --dir is needed
     assert main(["check", "a"]) == 0 and "1 of 1" in capsys.readouterr().out
     assert main(["check", "b"]) == 2 and "no exercises in 01_b" in capsys.readouterr().err
+    (mine/"01_b.ipynb").unlink()                # one chapter less stops nothing
+    assert main(["check"]) == 0 and "1 of 1" in capsys.readouterr().out
+    assert main(["check", "b"]) == 2 and "has no 01_b.ipynb" in capsys.readouterr().err
     for broken in ("half a fi", "{}"):
         (mine/"00_a.ipynb").write_text(broken)
         assert main(["check", "A"]) == 2
         assert "00_a.ipynb is no notebook" in capsys.readouterr().err
+    half = {"00_a": {"double": "right", "halve": "not done yet"}}
+    monkeypatch.setattr(workbook, "check_chapters", lambda files: half)
+    assert main(["check"]) == 1                 # for scripts: 0 only when all is right
 
 def test_check_writes_nothing_into_other_folders(shipped, tmp_path):
     for name in ("00_a", "01_b"): nbformat.write(new_notebook(cells=ASKED), tmp_path/f"{name}.ipynb")
@@ -428,10 +438,11 @@ def test_doctor_finds_what_is_missing_and_says_how_to_get_it(capsys, monkeypatch
     said = capsys.readouterr().out
     assert "nothing is missing" in said and len(re.findall(r"^ok  torch ", said, re.M)) == 1
     monkeypatch.setattr(workbook, "requirements", lambda: [("peft", ">=0.14", None, False)])
-    monkeypatch.setattr(workbook, "_room", lambda: [("memory", .5, 2.)])
+    monkeypatch.setattr(workbook, "_room", lambda: [("memory", .5, 2.), ("disk", .1, .5)])
     assert main(["doctor"]) == 1
     said = capsys.readouterr().out
-    assert "pip install 'peft>=0.14'" in said and "memory: a run needs about 2" in said
+    assert "pip install 'peft>=0.14'" in said and "memory: a run needs about 2.0 GB: close programs" in said
+    assert "disk: a run needs about 0.5 GB: point TMPDIR elsewhere" in said
 
 def test_versions_are_compared_not_just_looked_for(monkeypatch):
     monkeypatch.setattr(workbook.metadata, "requires", lambda _: [
