@@ -11,7 +11,7 @@ from rlhf_nb.judge import RewardPrompt
 from rlhf_nb.learning import Recipe, Watch
 from rlhf_nb.models import load_lm, tiny_lm, weight_hash
 from rlhf_nb.pipeline import (ExternalRewardDPO, Joined, Look, Means, Pipeline, RewardPPO, SelfPlay,
-    SelfRewardDPO, SFT, clean, from_toml, manifest, problems, run_pipeline, to_toml)
+    SelfRewardDPO, SFT, clean, first_model, from_toml, manifest, problems, run_pipeline, to_toml)
 from rlhf_nb.sampling import Sampling
 from rlhf_nb.store import create_store, open_store
 from rlhf_nb.tokens import Pairs, Seqs, make_seqs
@@ -145,6 +145,12 @@ def test_death_at_chosen_calls_to_the_disk(tmp_path, begin):
         deaths += 1
         work.add(tuple(sorted(p.name for p in (tmp_path/"o").glob("*"))))
     assert weights(tmp_path/"o") == weights(tmp_path/"whole") and deaths >= 5 and len(work) >= 2
+
+def test_m1_is_the_model_before_the_first_stage_that_is_no_sft():
+    def m1(*stages): return [first_model(Pipeline("sft", stages), Path("o"), i) for i in range(len(stages))]
+    sft, play = FIVE[:2]
+    assert m1(sft, play, sft) == ["", str(Path("o/01-SFT")), str(Path("o/01-SFT"))]
+    assert m1(play, sft) == ["sft", "sft"] and m1(sft, sft) == ["", ""]
 
 def test_any_order_and_again_is_free(tmp_path, begin):
     pipeline = Pipeline(begin, (FIVE[5], FIVE[0], FIVE[3]))
