@@ -226,6 +226,7 @@ def test_legends_hide_nothing():
 
 def test_bars_stand_top_down_with_their_numbers():
     fig = bars(["first", "second"], {"x": [1., -2.], "y": [NAN, 12345.]})
+    assert fig.axes[0].get_xlim()[0] < -.2 * 12345                # room for the number left of a bar
     ax = fig.axes[0]
     assert written(fig) == ["1", "-2", "nan", "1.23e+04"]
     assert ax.yaxis_inverted() and [t.get_text() for t in ax.get_yticklabels()] == ["first", "second"]

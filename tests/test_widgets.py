@@ -70,7 +70,7 @@ def test_ledger_numbers_and_colours():
     assert page.count('type="radio"') == 2 and page.count(" checked>") == page.count('-0" checked>') == 1
     assert "background:var(--c1)" in page and "attr(data-1)" in page and page.count("&#10;") == 3
     assert re.findall(r'data-0="([^"]*)"', page) == ["+2.00", "-1.00", "–"]     # not colour alone
-    assert "+2.0000" in page and "-1.0000" in page
+    assert re.search(r"r +\+2\.0000 +v +\+0\.0000", page) and "-1.0000" in page
     other = show_ledger(Ledger(["a", "b", "x"], {"r": [2., -1., 0.], "v": [0., 0., 0.]}, {})).data
     ids = [set(re.findall(r' id="([\w-]+)"', p)) for p in (page, other)]
     assert not ids[0] & ids[1]                               # two on a page do not meddle
@@ -451,6 +451,7 @@ def test_pages_are_of_one_height():
         assert page.count("<svg") == 2 and page.count("white-space:nowrap") == 3
     few, many = (trials(["x"], {f"s{i}": [dict(x=1.)] for i in range(n)}) for n in (0, 9))
     assert trials_page(few).count("<tr>") == trials_page(many).count("<tr>") == 5
+    assert "① s5" in trials_page(many) and "▬ s8" in trials_page(many)     # the newest four
 
 def test_a_long_run_costs_no_more_and_loses_no_spike():
     board = Board(["x"])
