@@ -85,6 +85,7 @@ def test_a_long_name_and_an_infinite_value_hide_no_number():
     assert f"--c1:{tint(1., 1.)}" in page                    # the finite ones keep their colour
 
 def test_two_ledgers_share_one_scale():
+    with pytest.raises(ValueError, match="at least one channel"): Ledger(["a"], {}, {})
     small, large = (Ledger(["a"], {"r": [x]}, {}) for x in (1., 4.))
     page = ledger_page({"before": small, "after": large})
     assert f"--c0:{tint(1., 4.)}" in page and f"--c0:{tint(4., 4.)}" in page
