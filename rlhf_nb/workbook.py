@@ -185,6 +185,7 @@ def _execute(
         nb, km=_kernel_manager(str(work/"k")), timeout=timeout,
         on_cell_executed=lambda **_: on_cell(), shutdown_kernel="immediate",
         resources={"metadata": {"path": str(work/"cells")}})
+    client.comm_open_handlers = {}
     try: client.execute(cleanup_kc=True)
     except CellExecutionError as e: return f"{e.ename}: {e.evalue}"
     except Exception as e: return f"{type(e).__name__}: {e}"

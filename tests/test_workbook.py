@@ -130,12 +130,14 @@ def test_to_open_a_notebook_is_not_to_change_it(shipped, tmp_path):
     assert opened_and_saved(kind) and opened_and_saved(less)
 
 def test_a_run_leaves_no_dead_widgets(tmp_path):
+    "And answers none: an answer can swallow the reply that a run waits for, now and then."
     nbformat.write(new_notebook(cells=[new_code_cell(
         "from ipywidgets import interact\ninteract(lambda x: print('x is', x), x=3);"),
         new_code_cell("1 + 1")]), tmp_path/"w.ipynb")
     done = run_chapter(tmp_path/"w.ipynb")
     assert done.error == "" and "widget" not in json.dumps(done.notebook.cells[0].outputs)
     assert done.notebook.cells[1].outputs and "widgets" not in done.notebook.metadata
+    assert "".join(o.text for o in done.notebook.cells[0].outputs) == "x is 3\n"   # what it shows at first
 
 # ---- the three forms of a copy, and how far one has come
 
