@@ -21,8 +21,9 @@ from .judge import RewardPrompt, agreement, read_votes, score_pattern
 from .kl import exact_kl, kl_k1, kl_k2, kl_k3
 from .sampling import Sampling, filter_logits
 from .tokens import Seqs, last_token
-from .widgets import (
-    BLUE, GREY, ORANGE, brief, knob, safe, signed, svg_text, table, tint)
+from rlhf_nb.widgets import (
+    BLUE, GREY, ORANGE, brief, knob, safe, signed, svg_text, table, tint,
+    with_sliders)
 
 # %% ../nbs/19b_inspectors.ipynb #Reading
 @dataclass(frozen=True)
@@ -284,7 +285,7 @@ def show_kl(
                              kl_arrows(logits, liking, mu, temperature))
     for control in knobs: control.observe(draw, "value")
     draw(None)
-    return VBox([HBox(knobs, layout=Layout(flex_flow="row wrap")), page])
+    return VBox([with_sliders(knobs), page])
 
 # %% ../nbs/19b_inspectors.ipynb #lit
 def lit(
@@ -351,7 +352,7 @@ def show_judge(
     button.on_click(lambda _: act(True))
     pattern.observe(lambda _: act(False), "value")
     act(False)
-    return VBox([template, HBox([pattern, n, button]), trouble, page])
+    return VBox([template, HBox([pattern, with_sliders([n]), button]), trouble, page])
 
 # %% ../nbs/19b_inspectors.ipynb #next_page
 def next_page(
@@ -407,4 +408,4 @@ def show_next(
             temperature=t, top_k=k, top_p=p))
     for control in (so_far, *knobs): control.observe(draw, "value")
     draw(None)
-    return VBox([so_far, HBox(knobs, layout=Layout(flex_flow="row wrap")), page])
+    return VBox([so_far, with_sliders(knobs), page])

@@ -10,7 +10,7 @@ __all__ = ['ORANGE', 'BLUE', 'GREY', 'STYLE', 'MARKS', 'safe', 'tint', 'signed',
            'Desk', 'sides', 'write_labels', 'label', 'undo', 'desk_page', 'show_desk', 'thinned', 'scale', 'svg_text',
            'brief', 'curve', 'panel', 'panel_words', 'Board', 'shortened', 'curves_of', 'board_page', 'board_table',
            'draw', 'pace', 'Stopped', 'obey', 'watch_on', 'run_behind', 'show_board', 'Trials', 'attempt',
-           'trials_page', 'knob', 'show_trials']
+           'trials_page', 'knob', 'with_sliders', 'show_trials']
 
 # %% ../nbs/19_widgets.ipynb #widgets_look_while_it_happen
 import hashlib
@@ -25,8 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 import torch
 from IPython.display import HTML
-from ipywidgets import Button, FloatSlider, HBox, IntSlider, Layout, VBox
+from ipywidgets import (
+    BoundedFloatText, BoundedIntText, Button, FloatSlider, HBox, IntSlider, Layout, VBox)
 from ipywidgets import HTML as Page
+from traitlets import link
 
 # %% ../nbs/19_widgets.ipynb #safe
 def safe(
@@ -654,14 +656,27 @@ def trials_page(
 # %% ../nbs/19_widgets.ipynb #knob
 def knob(
     name:str,
-    span:tuple,     # where it begins, lowest, highest, step; whole numbers stay whole
-    live:bool=True, # also on the way, not only where it comes to rest
+    span:tuple, # where it begins, lowest, highest, step; whole numbers stay whole
 ):
-    "A slider whose whole name can be read; arrow keys move it by a step."
+    "A number with its name, to type; arrow keys move it by a step."
     at, low, high, step = span
-    return (IntSlider if isinstance(step, int) else FloatSlider)(
-        value=at, min=low, max=high, step=step, description=name, tooltip=name,
-        continuous_update=live, style=dict(description_width="initial"))
+    return (BoundedIntText if isinstance(step, int) else BoundedFloatText)(
+        value=at, min=low, max=high, step=step, description=name,
+        style=dict(description_width="initial"), layout=Layout(width="auto"))
+
+# %% ../nbs/19_widgets.ipynb #with_sliders
+def with_sliders(
+    knobs:list,
+    live:bool=True, # heard on the way too, not only where a slider comes to rest
+)->HBox:
+    "The same numbers, also to be pulled; a slider alone has no name for a screen reader."
+    def pair(field):
+        kind = IntSlider if isinstance(field, BoundedIntText) else FloatSlider
+        slider = kind(value=field.value, min=field.min, max=field.max, step=field.step,
+                      readout=False, continuous_update=live, layout=Layout(width="9em"))
+        link((field, "value"), (slider, "value"))
+        return HBox([field, slider])
+    return HBox([*map(pair, knobs)], layout=Layout(flex_flow="row wrap"))
 
 # %% ../nbs/19_widgets.ipynb #show_trials
 def show_trials(
@@ -670,10 +685,10 @@ def show_trials(
 )->VBox:
     "Move a slider: the experiment runs in the background and is laid over the others."
     page, busy = Page(trials_page(trials)), threading.Lock()
-    controls = {k: knob(k, span, live=False) for k, span in sliders.items()}
+    controls = {k: knob(k, span) for k, span in sliders.items()}
     def show(): page.value = trials_page(trials)
     def work():
         with busy: attempt(trials, {k: c.value for k, c in controls.items()}, show)
     def moved(_): threading.Thread(target=work, daemon=True).start()
     for control in controls.values(): control.observe(moved, "value")
-    return VBox([HBox([*controls.values()], layout=Layout(flex_flow="row wrap")), page])
+    return VBox([with_sliders(controls.values(), live=False), page])

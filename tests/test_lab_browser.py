@@ -201,6 +201,14 @@ def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
     views = page.locator(".jupyter-widgets")
     assert views.count() > 4 and page.locator("text=Loading widget").count() == 0
     assert page.locator("text=Error displaying widget").count() == 0
+    assert page.evaluate(NAMELESS) == []                   # a screen reader can say what each is
+    name = {"19_widgets": "clip", "19b_inspectors": "top-k"}[chapter]
+    field = page.get_by_role("spinbutton", name=name, exact=True).last
+    slider = page.locator(".widget-hbox", has=field).last.locator(".noUi-origin")
+    at, place = field.input_value(), slider.get_attribute("style")
+    field.press("ArrowUp")                                 # the slider follows
+    page.wait_for_function("([field, slider, at, place]) => field.value != at && slider.getAttribute('style') != place",
+                           arg=[field.element_handle(), slider.element_handle(), at, place])
     page.evaluate("() => { window.jupyterapp.commands.execute('apputils:change-theme',"
                   " {theme: 'JupyterLab Dark'}); return true }")
     page.wait_for_timeout(1500)
@@ -209,6 +217,9 @@ def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
     stop = page.get_by_role("button", name="Stop", exact=True)
     if stop.count(): stop.last.press("Enter")              # the run behind the chapter's board
 
+NAMELESS = ("() => [...document.querySelectorAll('.jupyter-widgets :is(input, textarea, select, button)')]"
+            ".filter(e => !e.labels?.length && !(e.textContent + (e.getAttribute('aria-label') || '')).trim())"
+            ".map(e => e.closest('.jupyter-widgets').className)")
 LAST = "Number([...document.querySelectorAll('svg[role=img]')].pop()?.querySelector('text:last-of-type')?.textContent)"
 def last_iteration(page): return page.evaluate(f"() => {LAST}")
 def button(page, name): return page.get_by_role("button", name=name, exact=True).last

@@ -506,8 +506,8 @@ def test_a_slider_runs_the_newest_wish():
         watch(dict(x=settings["beta"]), None)
     made = Trials(run, ["x"])
     box, page = show_trials(made, {"beta": (.1, 0., 1., .1), "clip": (.2, 0., 1., .1)}).children
-    slider = box.children[0]
-    assert slider.description == "beta" and not slider.continuous_update
+    number, slider = box.children[0].children
+    assert number.description == "beta" and not slider.continuous_update
     slider.value = .2
     until(lambda: seen)
     for x in (.3, .4, .5): slider.value = x                  # faster than the runs are done
