@@ -104,7 +104,7 @@ def test_killed_at_20_random_moments_it_ends_in_the_same_weights(tmp_path, begin
     assert server.stdout.readline() == "0\n"
     lasts, wanted = time.perf_counter() - before, weights(whole)
     assert len(wanted) == 6 and len(set(wanted.values())) == 6
-    for k in range(9):
+    for k in range(30):
         out, status = tmp_path/f"killed{k}", "-1"
         while status != "0":
             pid = begin_in(out)
@@ -118,6 +118,7 @@ def test_killed_at_20_random_moments_it_ends_in_the_same_weights(tmp_path, begin
         assert weights(out) == wanted, k
         assert not (out/"work").exists() and len(manifest(out)["stages"]) == 6
         if kills >= 20 and k >= 1: break
+        if kills < 3 * (k + 1): lasts *= .7        # the first run was slower than these
     server.stdin.close()
     server.wait()
     assert kills >= 20 and len(places) > 6, (kills, places)
