@@ -26,9 +26,9 @@ from pathlib import Path
 import torch
 from IPython.display import HTML
 from ipywidgets import (
-    BoundedFloatText, BoundedIntText, Button, FloatSlider, HBox, IntSlider, Layout, VBox)
+    BoundedFloatText, BoundedIntText, Button, FloatSlider, HBox, IntSlider, Layout,
+    VBox, link)
 from ipywidgets import HTML as Page
-from traitlets import link
 
 # %% ../nbs/19_widgets.ipynb #safe
 def safe(
@@ -669,7 +669,7 @@ def with_sliders(
     knobs:list,
     live:bool=True, # heard on the way too, not only where a slider comes to rest
 )->HBox:
-    "The same numbers, also to be pulled; a slider alone has no name for a screen reader."
+    "The same numbers, also to be pulled: a slider alone has no name to be read aloud."
     def pair(field):
         kind = IntSlider if isinstance(field, BoundedIntText) else FloatSlider
         slider = kind(value=field.value, min=field.min, max=field.max, step=field.step,
