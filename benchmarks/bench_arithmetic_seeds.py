@@ -12,16 +12,16 @@ import argparse, copy, json, random, time
 from dataclasses import asdict
 from pathlib import Path
 import torch
-from rlhf_nb.arithmetic import Sum, solver_rewards, sum_log, sum_tokenizer
-from rlhf_nb.learning import Recipe
+from rlhf_nb.arithmetic import Sum, solver_rewards, addition_dataset, sum_tokenizer
+from rlhf_nb.learning import TrainConfig
 from rlhf_nb.models import tiny_lm
-from rlhf_nb.qlearning import Bellman, QNets, QPolicy, episodes, q_network, train_q
-from rlhf_nb.sampling import Sampling, generate_many
-from rlhf_nb.sft import sft
+from rlhf_nb.qlearning import QConfig, QNets, QPolicy, make_episodes, q_network, train_q
+from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.sft import train_sft
 
-COPY = Recipe(lr=3e-3, n_steps=800, batch_size=64, micro_batch=64)
-LEARN = Recipe(lr=3e-3, n_steps=400, batch_size=64, micro_batch=64)
-RULES, N_LOG = Bellman(gamma=1., rate=.1), 6000
+COPY = TrainConfig(lr=3e-3, n_steps=800, batch_size=64, micro_batch_size=64)
+LEARN = TrainConfig(lr=3e-3, n_steps=400, batch_size=64, micro_batch_size=64)
+RULES, N_LOG = QConfig(gamma=1., target_update_rate=.1), 6000
 
 
 def generator(seed): return torch.Generator().manual_seed(seed)
@@ -33,8 +33,8 @@ def split(x, carries):
 
 def measure(policy, tokenizer, sums):
     prompts = tokenizer([s.question for s in sums]).input_ids
-    how = Sampling(max_new_tokens=5, temperature=0.)
-    seqs, _ = generate_many(policy, prompts, tokenizer, how, generator(0), 256)
+    sampling = SamplingParams(max_new_tokens=5, temperature=0.)
+    seqs, _ = generate_many(policy, prompts, tokenizer, sampling, generator(0), 256)
     paid = solver_rewards(tokenizer, sums, seqs, dense=False).sum(1)
     return split(paid, torch.tensor([s.carries for s in sums]))
 
@@ -44,23 +44,23 @@ def run(seed):
     every = [Sum(a, b) for a in range(10, 100) for b in range(10)]
     random.Random(0).shuffle(every)
     held_out, seen = every[:180], every[180:]
-    asked, seqs = sum_log(tokenizer, seen, N_LOG, random.Random(seed))
+    asked, seqs = addition_dataset(tokenizer, seen, N_LOG, random.Random(seed))
     pays = {way: solver_rewards(tokenizer, asked, seqs, way == "dense") for way in ("sparse", "dense")}
     right = pays["sparse"].sum(1)
     carries = torch.tensor([s.carries for s in asked])
     yield dict(run="log", seed=seed, cpu_s=0., **split(right, carries))
     copyist, began = tiny_lm(tokenizer, seed=seed), time.process_time()
-    sft(copyist, seqs, COPY, generator(seed))
+    train_sft(copyist, seqs, COPY, generator(seed))
     yield dict(run="copy", seed=seed, cpu_s=time.process_time() - began,
                **measure(copyist, tokenizer, held_out))
     chosen, began = copy.deepcopy(copyist), time.process_time()
-    sft(chosen, seqs[right > 0], LEARN, generator(seed))
+    train_sft(chosen, seqs[right > 0], LEARN, generator(seed))
     yield dict(run="copy the right", seed=seed, cpu_s=time.process_time() - began,
                **measure(chosen, tokenizer, held_out))
     never = tokenizer.convert_tokens_to_ids(["<pad>", "+", "="])
     for way, pay in pays.items():
         nets, began = QNets(q_network(copyist), never), time.process_time()
-        train_q(nets, episodes(seqs, pay, tokenizer.eos_token_id), LEARN, RULES, generator(seed))
+        train_q(nets, make_episodes(seqs, pay, tokenizer.eos_token_id), LEARN, RULES, generator(seed))
         yield dict(run=f"Q {way}", seed=seed, cpu_s=time.process_time() - began,
                    **measure(QPolicy(nets, 0.), tokenizer, held_out))
 

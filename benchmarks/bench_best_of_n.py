@@ -13,16 +13,16 @@ import random
 import time
 from pathlib import Path
 import torch
-from rlhf_nb.learning import Recipe
-from rlhf_nb.models import ScalarModel, load_checkpoint
+from rlhf_nb.learning import TrainConfig
+from rlhf_nb.models import ScalarModel, load_bundled
 from rlhf_nb.reward import (
-    accuracy, best_of_n_kl, calibration, expected_best, expected_calibration_error,
-    fit_scale, length_bias, rescale, sample_pairs, score_all, score_pairs, train_reward)
-from rlhf_nb.sampling import Sampling, generate_many
+    preference_accuracy, best_of_n_kl, calibration_bins, expected_best_of_n, expected_calibration_error,
+    fit_normalizer, length_bias, normalize_scores, sample_pairs, score_seqs, score_pairs, train_reward)
+from rlhf_nb.sampling import SamplingParams, generate_many
 from rlhf_nb.world import TEST, TRAIN, gold_rewards, prompt_ids
 
 NS = (1, 2, 4, 8, 16, 32, 64)
-RECIPE = Recipe(lr=1e-3, n_steps=187, batch_size=64)
+RECIPE = TrainConfig(lr=1e-3, n_steps=187, batch_size=64)
 
 
 def generator(seed): return torch.Generator().manual_seed(seed)
@@ -30,7 +30,7 @@ def generator(seed): return torch.Generator().manual_seed(seed)
 
 def reward_model(seed, retrain, sft, tokenizer):
     "The shipped reward model, or one fitted to 4000 new pairs; CPU seconds of each part."
-    if not retrain: return load_checkpoint("reward")[0], {}
+    if not retrain: return load_bundled("reward")[0], {}
     began = time.process_time()
     pairs, _ = sample_pairs(sft, tokenizer, list(TRAIN), 4000, generator(seed),
                             random.Random(seed))
@@ -48,10 +48,10 @@ def held_out(model, seed, sft, tokenizer):
     gold = [gold_rewards(tokenizer, asked, s) for s in (pairs.chosen, pairs.rejected)]
     differ, sign = gold[0] != gold[1], (gold[0] - gold[1]).sign()
     r = torch.corrcoef(torch.stack([torch.cat([chosen, rejected]), torch.cat(gold)]))[0, 1]
-    return dict(labels=accuracy(chosen, rejected),
-                gold_order=accuracy((sign * chosen)[differ], (sign * rejected)[differ]),
-                labels_agree_with_gold=accuracy(*[g[differ] for g in gold]), r_gold=r.item(),
-                ece=expected_calibration_error(*calibration(chosen, rejected)),
+    return dict(labels=preference_accuracy(chosen, rejected),
+                gold_order=preference_accuracy((sign * chosen)[differ], (sign * rejected)[differ]),
+                labels_agree_with_gold=preference_accuracy(*[g[differ] for g in gold]), r_gold=r.item(),
+                ece=expected_calibration_error(*calibration_bins(chosen, rejected)),
                 length_bias=length_bias(pairs, chosen, rejected))
 
 
@@ -59,13 +59,13 @@ def curve(model, seed, sft, tokenizer, k=64):
     "Gold, proxy and flatteries of the best of n."
     asked = [q for q in TEST for _ in range(k)]
     seqs, _ = generate_many(sft, [prompt_ids(tokenizer, q) for q in asked], tokenizer,
-                            Sampling(), generator(2000 + seed), 512)
-    score = score_all(model, seqs)
-    proxy = rescale(score, fit_scale(score)).view(-1, k)
+                            SamplingParams(), generator(2000 + seed), 512)
+    score = score_seqs(model, seqs)
+    proxy = normalize_scores(score, fit_normalizer(score)).view(-1, k)
     gold = gold_rewards(tokenizer, asked, seqs).view(-1, k)
-    at = lambda value: [expected_best(proxy, value, n).mean().item() for n in NS]
+    at = lambda value: [expected_best_of_n(proxy, value, n).mean().item() for n in NS]
     return dict(gold=at(gold), proxy=at(proxy), ceiling=[
-        expected_best(gold, gold, n).mean().item() for n in NS])
+        expected_best_of_n(gold, gold, n).mean().item() for n in NS])
 
 
 def main():
@@ -75,7 +75,7 @@ def main():
     ask.add_argument("--json", type=Path, default=None, help="where to write all numbers")
     args = ask.parse_args()
     torch.set_num_threads(1)
-    sft, tokenizer = load_checkpoint("sft")
+    sft, tokenizer = load_bundled("sft")
     runs = []
     for seed in range(args.seeds):
         model, cost = reward_model(seed, args.retrain, sft, tokenizer)

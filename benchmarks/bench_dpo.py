@@ -16,10 +16,10 @@ import torch
 from torch.nn import functional as F
 
 from bench_sft_reward import LR, PROMPT, ROWS, SIZES, language_model, seqs, tokens
-from rlhf_nb.dpo import Compared, preference_loss, sigmoid_loss, with_reference
-from rlhf_nb.learning import Recipe, start, update
-from rlhf_nb.models import frozen
-from rlhf_nb.tokens import Pairs
+from rlhf_nb.dpo import PairsWithRef, make_pair_loss, dpo_loss, precompute_ref_logprobs
+from rlhf_nb.learning import TrainConfig, make_trainer, train_step
+from rlhf_nb.models import frozen_copy
+from rlhf_nb.tokens import PreferencePairs
 
 
 def both_sides(model, ids):
@@ -45,16 +45,16 @@ def bare(model, ref, data, stored):
     return step
 
 
-def pairs(data, i): return Pairs(seqs(data[0][i], PROMPT), seqs(data[1][i], PROMPT))
+def pairs(data, i): return PreferencePairs(seqs(data[0][i], PROMPT), seqs(data[1][i], PROMPT))
 
 
 def ours(model, ref, data, stored):
-    learner = start(model, Recipe(lr=LR, n_steps=10**6, warmup=0, batch_size=ROWS))
-    loss = preference_loss(sigmoid_loss)
+    trainer = make_trainer(model, TrainConfig(lr=LR, n_steps=10**6, warmup_steps=0, batch_size=ROWS))
+    loss = make_pair_loss(dpo_loss)
     def step(i):
         x = pairs(data, i)
-        batch = Compared(x, *stored[i]) if stored else with_reference(ref, x)
-        return update(learner, batch, loss)["loss"]
+        batch = PairsWithRef(x, *stored[i]) if stored else precompute_ref_logprobs(ref, x)
+        return train_step(trainer, batch, loss)["loss"]
     return step
 
 
@@ -65,12 +65,12 @@ def timed(step, i):
 
 
 def measure(kind, size, turns, warmup):
-    gen = torch.Generator().manual_seed(7)
-    data = [tokens(turns + warmup, SIZES[size]["vocab_size"], gen, "cpu") for _ in range(2)]
+    generator = torch.Generator().manual_seed(7)
+    data = [tokens(turns + warmup, SIZES[size]["vocab_size"], generator, "cpu") for _ in range(2)]
     base = language_model(size, "cpu").eval()
-    ref, stored = frozen(base), None
+    ref, stored = frozen_copy(base), None
     if kind == "stored":
-        stored = [(x.chosen, x.rejected) for x in (with_reference(ref, pairs(data, i)) for i in range(turns + warmup))]
+        stored = [(x.chosen, x.rejected) for x in (precompute_ref_logprobs(ref, pairs(data, i)) for i in range(turns + warmup))]
     steps = [make(copy.deepcopy(base), ref, data, stored) for make in (bare, ours)]
     ratios, seconds = [], []
     gc.disable()

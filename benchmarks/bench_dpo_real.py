@@ -13,19 +13,19 @@ import statistics
 from functools import partial
 from pathlib import Path
 import torch
-from rlhf_nb.data import load_pairs, prompts_of, read_texts, split, train_tokenizer
-from rlhf_nb.dpo import measure_pairs, preference_loss, sigmoid_loss, train_dpo, with_reference
-from rlhf_nb.learning import Recipe
-from rlhf_nb.models import frozen, tiny_lm, weight_hash
-from rlhf_nb.sampling import Sampling, generate_many
-from rlhf_nb.sft import mean_loss, sft
+from rlhf_nb.data import load_pairs, prompts_of, read_texts, split_by_prompt, train_tokenizer
+from rlhf_nb.dpo import evaluate_pairs, make_pair_loss, dpo_loss, train_dpo, precompute_ref_logprobs
+from rlhf_nb.learning import TrainConfig
+from rlhf_nb.models import frozen_copy, tiny_lm, weight_hash
+from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.sft import mean_loss, train_sft
 
 
 def generator(seed): return torch.Generator().manual_seed(seed)
 
 
 def answers(model, tokenizer, prompts):
-    seqs, _ = generate_many(model, prompts, tokenizer, Sampling(40, temperature=0.), generator(0))
+    seqs, _ = generate_many(model, prompts, tokenizer, SamplingParams(40, temperature=0.), generator(0))
     return [tokenizer.decode(r[m].tolist(), skip_special_tokens=True) for r, m in zip(seqs.ids, seqs.response_mask)]
 
 
@@ -35,20 +35,20 @@ def likelier(x): return ((x.chosen > x.rejected) + .5 * (x.chosen == x.rejected)
 def run(path, seed, beta):
     tokenizer = train_tokenizer(read_texts(path), 2000)
     pairs, summary = load_pairs(path, tokenizer, 128)
-    learn, test = split(prompts_of(pairs.chosen), 150, seed)
+    learn, test = split_by_prompt(prompts_of(pairs.chosen), 150, seed)
     train, held = pairs[learn], pairs[test]
     lm = tiny_lm(tokenizer, seed=seed)
-    sft(lm, train.chosen, Recipe(lr=3e-3, n_steps=5 * len(train) // 32, batch_size=32), generator(seed))
-    ref = frozen(lm)
-    mark, data, look = weight_hash(ref), with_reference(ref, train), with_reference(ref, held)
-    loss = partial(sigmoid_loss, beta=beta)
-    train_dpo(lm, data, Recipe(lr=5e-4, n_steps=2 * len(train) // 32, batch_size=32), generator(seed), loss)
+    train_sft(lm, train.chosen, TrainConfig(lr=3e-3, n_steps=5 * len(train) // 32, batch_size=32), generator(seed))
+    ref = frozen_copy(lm)
+    mark, data, look = weight_hash(ref), precompute_ref_logprobs(ref, train), precompute_ref_logprobs(ref, held)
+    loss = partial(dpo_loss, beta=beta)
+    train_dpo(lm, data, TrainConfig(lr=5e-4, n_steps=2 * len(train) // 32, batch_size=32), generator(seed), loss)
     assert weight_hash(ref) == mark, "the reference has moved"
-    after = measure_pairs(lm, look, preference_loss(loss))
+    after = evaluate_pairs(lm, look, make_pair_loss(loss))
     show = [list(p) for p in dict.fromkeys(prompts_of(held.chosen))][:6]
     said = zip(show, answers(ref, tokenizer, show), answers(lm, tokenizer, show))
     return dict(seed=seed, kept=summary.kept, held=len(held), sft_loss=mean_loss(ref, held.chosen),
-        likelier_before=likelier(look), likelier_after=likelier(with_reference(lm, held)),
+        likelier_before=likelier(look), likelier_after=likelier(precompute_ref_logprobs(lm, held)),
         accuracy=after["rewards/accuracies"], loss=after["loss"], margin=after["rewards/margins"],
         samples=[dict(prompt=tokenizer.decode(p, skip_special_tokens=True), sft=a, dpo=b) for p, a, b in said])
 

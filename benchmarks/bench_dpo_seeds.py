@@ -17,13 +17,13 @@ import time
 from functools import partial
 from pathlib import Path
 import torch
-from rlhf_nb.dpo import (measure_pairs, preference_loss, sequence_logprobs, sigmoid_loss,
-                         with_reference)
-from rlhf_nb.learning import Recipe, fit, start
-from rlhf_nb.models import frozen, load_checkpoint
+from rlhf_nb.dpo import (evaluate_pairs, make_pair_loss, sequence_logprobs, dpo_loss,
+                         precompute_ref_logprobs)
+from rlhf_nb.learning import TrainConfig, fit, make_trainer
+from rlhf_nb.models import frozen_copy, load_bundled
 from rlhf_nb.reward import sample_pairs
-from rlhf_nb.sampling import Sampling, generate_many, in_batches
-from rlhf_nb.world import TEST, TRAIN, gold_rewards, parse, prompt_ids, response_text
+from rlhf_nb.sampling import SamplingParams, generate_many, in_batches
+from rlhf_nb.world import TEST, TRAIN, gold_rewards, parse_sentences, prompt_ids, response_text
 
 N, BATCH, LR = 4096, 64, 1e-3
 RUNS = {"beta 1": (1., 1), "beta .3": (.3, 1), "beta .1": (.1, 1), "beta .03": (.03, 1), "beta .01": (.01, 1),
@@ -37,39 +37,39 @@ def generator(seed): return torch.Generator().manual_seed(seed)
 def measure(policy, ref, tokenizer, greedy=False):
     asked = [q for q in TEST for _ in range(1 if greedy else 8)]
     prompts = [prompt_ids(tokenizer, q) for q in asked]
-    seqs = generate_many(policy, prompts, tokenizer, Sampling(temperature=1. - greedy), generator(1), 128)[0]
+    seqs = generate_many(policy, prompts, tokenizer, SamplingParams(temperature=1. - greedy), generator(1), 128)[0]
     gold = gold_rewards(tokenizer, asked, seqs).mean().item()
     if greedy: return dict(greedy=gold)
     texts = [response_text(tokenizer, r[m].tolist()) for r, m in zip(seqs.ids, seqs.response_mask)]
     kl = in_batches(lambda s: sequence_logprobs(policy, s) - sequence_logprobs(ref, s), seqs).mean().item()
-    flattery = sum(s.kind == "flattery" for t in texts for s in parse(t)) / len(texts)
+    flattery = sum(s.kind == "flattery" for t in texts for s in parse_sentences(t)) / len(texts)
     length = seqs.response_mask.sum(1).float().mean().item()
     return dict(gold=gold, kl=kl, flattery=flattery, length=length)
 
 
 def make_data(seed):
-    ref, tokenizer = load_checkpoint("sft")
-    ref = frozen(ref)
+    ref, tokenizer = load_bundled("sft")
+    ref = frozen_copy(ref)
     pairs, _ = sample_pairs(ref, tokenizer, TRAIN, N, generator(seed), random.Random(seed))
     held, _ = sample_pairs(ref, tokenizer, TEST, 512, generator(seed + 500), random.Random(seed + 500))
-    return ref, tokenizer, with_reference(ref, pairs), with_reference(ref, held)
+    return ref, tokenizer, precompute_ref_logprobs(ref, pairs), precompute_ref_logprobs(ref, held)
 
 
 def run(name, seed, made):
     ref, tokenizer, data, held = made
     beta, epochs = RUNS[name]
-    policy, _ = load_checkpoint("sft")
-    step = preference_loss(partial(sigmoid_loss, beta=beta))
-    learner = start(policy, Recipe(lr=LR, n_steps=epochs * N // BATCH, batch_size=BATCH, micro_batch=BATCH))
+    policy, _ = load_bundled("sft")
+    step = make_pair_loss(partial(dpo_loss, beta=beta))
+    trainer = make_trainer(policy, TrainConfig(lr=LR, n_steps=epochs * N // BATCH, batch_size=BATCH, micro_batch_size=BATCH))
     policy.eval()
     began = time.process_time()
-    fit(learner, data, step, generator(seed))
+    fit(trainer, data, step, generator(seed))
     seconds = time.process_time() - began
-    logged = [dict(step=r["step"], chosen=r["logps/chosen"], rejected=r["logps/rejected"]) for r in learner.log.rows]
-    means = {k: statistics.mean(r[k] for r in logged[-16:]) for k in ("chosen", "rejected")}
+    logged = [dict(step=r["step"], chosen=r["logps/chosen"], rejected=r["logps/rejected"]) for r in trainer.log.rows]
+    registry = {k: statistics.mean(r[k] for r in logged[-16:]) for k in ("chosen", "rejected")}
     return dict(run=name, seed=seed, cpu_s=seconds, **measure(policy, ref, tokenizer),
-                **measure(policy, ref, tokenizer, greedy=True), **means,
-                accuracy=measure_pairs(policy, held, step)["rewards/accuracies"])
+                **measure(policy, ref, tokenizer, greedy=True), **registry,
+                accuracy=evaluate_pairs(policy, held, step)["rewards/accuracies"])
 
 
 def main():

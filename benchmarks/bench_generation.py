@@ -18,8 +18,8 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 from transformers import DynamicCache
-from rlhf_nb.models import load_checkpoint, tiny_lm
-from rlhf_nb.sampling import Sampling, generate
+from rlhf_nb.models import load_bundled, tiny_lm
+from rlhf_nb.sampling import SamplingParams, generate
 from rlhf_nb.tokens import pad_left
 from rlhf_nb.world import TRAIN, prompt_ids
 
@@ -32,7 +32,7 @@ class Case:
         self.ids, self.mask = ids, mask.long()
         self.new = dict(ours=0, transformers=0, bare=0)       # tokens said, eos included
     def ours(self, seed):
-        seqs, _ = generate(self.model, self.prompts, self.special, Sampling(self.n),
+        seqs, _ = generate(self.model, self.prompts, self.special, SamplingParams(self.n),
                            torch.Generator().manual_seed(seed))
         return int(seqs.response_mask.sum())
     def transformers(self, seed):
@@ -59,7 +59,7 @@ class Case:
 
 
 def cases():
-    sft, tokenizer = load_checkpoint("sft")
+    sft, tokenizer = load_bundled("sft")
     prompts = [prompt_ids(tokenizer, q) for q in TRAIN[:64]]
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
     mute = SimpleNamespace(pad_token_id=pad, eos_token_id=tokenizer.unk_token_id)

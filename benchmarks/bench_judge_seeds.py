@@ -19,15 +19,15 @@ import tempfile
 import time
 from pathlib import Path
 import torch
-from rlhf_nb.judge import Judge, agreement, judge_answers
+from rlhf_nb.judge import JudgeConfig, agreement, judge_answers
 from rlhf_nb.models import load_lm
-from rlhf_nb.sampling import Sampling
-from rlhf_nb.world import TEST, demonstrate, gold
+from rlhf_nb.sampling import SamplingParams
+from rlhf_nb.world import TEST, demonstrate, gold_score
 
 ROOT = Path(__file__).resolve().parents[1]
-WAYS = {"one greedy reply": Judge(n=1, how=Sampling(64, temperature=0.)),
-        "one reply": Judge(n=1), "mean of 3": Judge(n=3), "mean of 8": Judge(n=8),
-        "mean of 3 at T = 1": Judge(n=3, how=Sampling(64))}
+WAYS = {"one greedy reply": JudgeConfig(n_votes=1, sampling=SamplingParams(64, temperature=0.)),
+        "one reply": JudgeConfig(n_votes=1), "mean of 3": JudgeConfig(n_votes=3), "mean of 8": JudgeConfig(n_votes=8),
+        "mean of 3 at T = 1": JudgeConfig(n_votes=3, sampling=SamplingParams(64))}
 
 
 def trained(seed, shelf):
@@ -51,12 +51,12 @@ def run(seed, shelf):
     model, tokenizer = trained(seed, shelf)
     items, rows = answers(), []
     asked = [(question.text, said) for question, said in items]
-    true = torch.tensor([gold(*item) for item in items])
+    true = torch.tensor([gold_score(*item) for item in items])
     for way, judge in WAYS.items():
         began = time.process_time()
-        gen = torch.Generator().manual_seed(1000 + seed)
-        verdicts = judge_answers(model, tokenizer, asked, judge, gen)
-        spread = verdicts.spread() if judge.n > 1 else None
+        generator = torch.Generator().manual_seed(1000 + seed)
+        verdicts = judge_answers(model, tokenizer, asked, judge, generator)
+        spread = verdicts.vote_std() if judge.n_votes > 1 else None
         rows.append(dict(way=way, seed=seed, **agreement(verdicts, true) | {"spread": spread},
                          cpu_s=time.process_time() - began))
     return rows
@@ -85,7 +85,7 @@ def main():
     if len(args.seeds) > 1:
         mine = [row["r"] for row in rows if row["way"] == "mean of 3"]
         print(f"r of the mean of 3: {statistics.mean(mine):.3f} +- {statistics.stdev(mine):.3f}")
-    settings = {way: dict(n=j.n, temperature=j.how.temperature, top_p=j.how.top_p)
+    settings = {way: dict(n=j.n_votes, temperature=j.sampling.temperature, top_p=j.sampling.top_p)
                 for way, j in WAYS.items()}
     rounded = [{k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}
                for row in rows]

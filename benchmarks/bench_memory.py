@@ -25,13 +25,13 @@ def measure(method, rows):
     "One method in this process: peak above the start, CPU seconds, and what came out."
     import torch
     from torch import nn
-    from rlhf_nb.tokens import head_logprobs, rows_logprobs
+    from rlhf_nb.tokens import chunked_logprobs, hidden_logprobs
     torch.set_num_threads(1)
-    gen = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     head = nn.Linear(D, V, bias=False)
-    nn.init.normal_(head.weight, std=.1, generator=gen)
-    hidden = torch.randn(B * T, D, generator=gen, requires_grad=True)
-    targets = torch.randint(V, (B * T,), generator=gen)
+    nn.init.normal_(head.weight, std=.1, generator=generator)
+    hidden = torch.randn(B * T, D, generator=generator, requires_grad=True)
+    targets = torch.randint(V, (B * T,), generator=generator)
     if method == "ours_module": head = nn.Sequential(head)
     (torch.randn(4, 4, requires_grad=True) @ torch.randn(4, 4)).sum().backward()  # warm up
     entropy = method.endswith("entropy")
@@ -39,8 +39,8 @@ def measure(method, rows):
     with open("/proc/self/clear_refs", "w") as f: f.write("5")
     start, cpu, wall = status("VmRSS"), time.process_time(), time.perf_counter()
     if method.startswith("literal"):
-        logp, h = rows_logprobs(head, hidden, targets, with_entropy=entropy)
-    else: logp, h = head_logprobs(head, hidden, targets, rows, with_entropy=entropy)
+        logp, h = hidden_logprobs(head, hidden, targets, with_entropy=entropy)
+    else: logp, h = chunked_logprobs(head, hidden, targets, rows, with_entropy=entropy)
     (logp.mean() + (h.mean() if entropy else 0)).backward()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     grad = next(head.parameters()).grad

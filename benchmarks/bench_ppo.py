@@ -18,11 +18,11 @@ from types import SimpleNamespace
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
-from rlhf_nb.learning import Recipe, start
-from rlhf_nb.models import ScalarModel, frozen
-from rlhf_nb.ppo import PPO, ActorCritic, practise
-from rlhf_nb.reward import pooled
-from rlhf_nb.sampling import Sampling, collect, generate
+from rlhf_nb.learning import TrainConfig, make_trainer
+from rlhf_nb.models import ScalarModel, frozen_copy
+from rlhf_nb.ppo import PPOConfig, ActorCritic, ppo_update
+from rlhf_nb.reward import pooled_scores
+from rlhf_nb.sampling import SamplingParams, collect_rollout, generate
 
 SIZES = dict(tiny=dict(hidden_size=128, num_hidden_layers=4, num_attention_heads=4,
                        vocab_size=512, intermediate_size=384),
@@ -39,7 +39,7 @@ def make_models(size, device):
         torch.manual_seed(1)
         lm = LlamaForCausalLM(config).to(device).eval()
     critic, rm = [ScalarModel.from_lm(lm, seed).to(device).eval() for seed in (2, 3)]
-    return SimpleNamespace(policy=lm, ref=frozen(lm), critic=critic, rm=frozen(rm))
+    return SimpleNamespace(policy=lm, ref=frozen_copy(lm), critic=critic, rm=frozen_copy(rm))
 
 
 # ---------------------------------------------------------------- bare
@@ -97,16 +97,16 @@ def bare_step(m, minibatches):
 
 def our_step(m, minibatches, precision):
     model = ActorCritic(m.policy, m.critic)
-    how = PPO(n_prompts=ROWS, epochs=EPOCHS, minibatches=minibatches, micro_batch=ROWS, beta=.05,
-              lam=.95, precision=precision)
-    learner = start(model, Recipe(lr=LR, n_steps=10**6, warmup=0, floor=1., micro_batch=ROWS,
-                                  precision=precision))
-    gen = torch.Generator().manual_seed(0)
+    config = PPOConfig(n_prompts=ROWS, n_epochs=EPOCHS, n_minibatches=minibatches, micro_batch_size=ROWS, beta=.05,
+              lam=.95, mixed_precision=precision)
+    trainer = make_trainer(model, TrainConfig(lr=LR, n_steps=10**6, warmup_steps=0, final_lr_frac=1., micro_batch_size=ROWS,
+                                  mixed_precision=precision))
+    generator = torch.Generator().manual_seed(0)
     def step(prompts):
-        with learner.autocast:
-            roll = collect(m.policy, m.ref, prompts.tolist(), lambda s: pooled(m.rm, s), NEVER,
-                           Sampling(NEW), gen, batch_size=ROWS)
-        practise(learner, roll, how, NEVER.eos_token_id, gen)
+        with trainer.autocast:
+            roll = collect_rollout(m.policy, m.ref, prompts.tolist(), lambda s: pooled_scores(m.rm, s), NEVER,
+                           SamplingParams(NEW), generator, batch_size=ROWS)
+        ppo_update(trainer, roll, config, NEVER.eos_token_id, generator)
     def plain(prompts):
         with sdpa_kernel(SDPBackend.MATH): step(prompts)
     return plain if precision == "bf16" and next(m.policy.parameters()).device.type == "cpu" else step
@@ -123,11 +123,11 @@ def compare(size, minibatches, turns, device):
     steps = {"bare": bare_step(copy.deepcopy(base), minibatches),
              "ours": our_step(copy.deepcopy(base), minibatches, "no"),
              "ours bf16": our_step(copy.deepcopy(base), minibatches, "bf16")}
-    gen = torch.Generator().manual_seed(7)
+    generator = torch.Generator().manual_seed(7)
     rows = []
     gc.disable()
     for i in range(turns + 1):
-        prompts = torch.randint(4, SIZES[size]["vocab_size"], (ROWS, PROMPT), generator=gen).to(device)
+        prompts = torch.randint(4, SIZES[size]["vocab_size"], (ROWS, PROMPT), generator=generator).to(device)
         names = list(steps)[i % 3:] + list(steps)[:i % 3]           # each goes first in turn
         took = {name: cpu(steps[name], prompts) for name in names}
         if i: rows.append(took)                                     # the first one warms up
@@ -140,12 +140,12 @@ def compare(size, minibatches, turns, device):
 
 def decode(size, turns, device):
     "CPU microseconds per sampled token, bare loop and ours."
-    m, gen = make_models(size, device), torch.Generator().manual_seed(7)
+    m, generator = make_models(size, device), torch.Generator().manual_seed(7)
     rows = []
     for i in range(turns + 1):
-        prompts = torch.randint(4, SIZES[size]["vocab_size"], (ROWS, PROMPT), generator=gen).to(device)
+        prompts = torch.randint(4, SIZES[size]["vocab_size"], (ROWS, PROMPT), generator=generator).to(device)
         bare = cpu(bare_generate, m.policy, prompts)
-        ours = cpu(generate, m.policy, prompts.tolist(), NEVER, Sampling(NEW), gen)
+        ours = cpu(generate, m.policy, prompts.tolist(), NEVER, SamplingParams(NEW), generator)
         if i: rows.append((bare, ours))
     each = 1e6 / ROWS / NEW
     return dict(bare_us=each * statistics.median(b for b, _ in rows),

@@ -18,11 +18,11 @@ import torch
 import rlhf_nb.ppo as ppo
 from bench_ppo_seeds import answers, generator, measure
 from rlhf_nb.kl import kl_k3
-from rlhf_nb.learning import Recipe
-from rlhf_nb.models import ScalarModel, frozen, load_checkpoint
-from rlhf_nb.ppo import PPO, ActorCritic, Task, train_ppo
-from rlhf_nb.reward import ScoreScale, fit_scale, reward_fn, score_all
-from rlhf_nb.sampling import Sampling
+from rlhf_nb.learning import TrainConfig
+from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled
+from rlhf_nb.ppo import PPOConfig, ActorCritic, RLTask, train_ppo
+from rlhf_nb.reward import ScoreNormalizer, fit_normalizer, make_reward_fn, score_seqs
+from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.world import TRAIN, prompt_ids
 
 
@@ -30,18 +30,18 @@ def raw(advantage, mask, shift_mean=True): return advantage.masked_fill(~mask, 0
 
 
 SETTINGS = {
-    "as it is": {}, "no clip": dict(clip=1e9), "no value clip": dict(value_clip=1e9),
+    "as it is": {}, "no clip": dict(cliprange=1e9), "no value clip": dict(cliprange_value=1e9),
     "lambda 0": dict(lam=0.), "lambda .95": dict(lam=.95), "lambda 1": dict(lam=1.),
-    "rewards whitened": dict(whiten_reward=True), "score one past eos": dict(score_after_eos=True),
-    "k3 in the reward": dict(estimator=kl_k3), "no KL": dict(beta=0.),
-    "critic never learns": dict(value_weight=0.), "one pass": dict(epochs=1),
-    "four passes": dict(epochs=4), "four minibatches": dict(minibatches=4),
-    "entropy bonus .02": dict(entropy_bonus=.02), "temperature .7": dict(temperature=.7),
+    "rewards whitened": dict(whiten_rewards=True), "score one past eos": dict(score_after_eos=True),
+    "k3 in the reward": dict(kl_estimator=kl_k3), "no KL": dict(beta=0.),
+    "critic never learns": dict(vf_coef=0.), "one pass": dict(n_epochs=1),
+    "four passes": dict(n_epochs=4), "four minibatches": dict(n_minibatches=4),
+    "entropy bonus .02": dict(entropy_coef=.02), "temperature .7": dict(temperature=.7),
     "advantages not whitened": {}, "gradient not clipped": {}, "rate falls to 0": {},
     "score not scaled": {}, "critic's head random": {}, "critic from the reward model": {}}
 NAMES = {"advantages not whitened": ("masked_whiten", raw),
-         "gradient not clipped": ("Recipe", partial(Recipe, max_grad_norm=1e9)),
-         "rate falls to 0": ("Recipe", lambda *a, **k: Recipe(*a, **k | dict(floor=0.)))}
+         "gradient not clipped": ("Recipe", partial(TrainConfig, max_grad_norm=1e9)),
+         "rate falls to 0": ("Recipe", lambda *a, **k: TrainConfig(*a, **k | dict(floor=0.)))}
 
 
 @contextmanager
@@ -57,17 +57,17 @@ def start_critic(name, ref, rm, seed):
 
 
 def run(name, seed):
-    sft, tokenizer = load_checkpoint("sft")
-    ref, rm = frozen(sft), frozen(load_checkpoint("reward")[0])
-    _, seqs = answers(ref, tokenizer, 8, Sampling(), 99)
-    scaled = reward_fn(rm, fit_scale(score_all(rm, seqs)))
-    paid = reward_fn(rm, ScoreScale(0., 1.)) if name == "score not scaled" else scaled
-    task = Task([prompt_ids(tokenizer, q) for q in TRAIN], paid, tokenizer, Sampling())
+    sft, tokenizer = load_bundled("sft")
+    ref, rm = frozen_copy(sft), frozen_copy(load_bundled("reward")[0])
+    _, seqs = answers(ref, tokenizer, 8, SamplingParams(), 99)
+    scaled = make_reward_fn(rm, fit_normalizer(score_seqs(rm, seqs)))
+    paid = make_reward_fn(rm, ScoreNormalizer(0., 1.)) if name == "score not scaled" else scaled
+    task = RLTask([prompt_ids(tokenizer, q) for q in TRAIN], paid, tokenizer, SamplingParams())
     model = ActorCritic(sft.requires_grad_(), start_critic(name, ref, rm, seed))
     if "random" in name: torch.nn.init.normal_(model.critic.score.weight, generator=generator(seed))
-    how = PPO(**dict(max_kl=1e4) | SETTINGS[name])
-    with replaced(*NAMES.get(name, ("PPO", PPO))):
-        train_ppo(model, ref, task, how, generator(seed))
+    config = PPOConfig(**dict(max_kl=1e4) | SETTINGS[name])
+    with replaced(*NAMES.get(name, ("PPO", PPOConfig))):
+        train_ppo(model, ref, task, config, generator(seed))
     return dict(run=name, seed=seed, **measure(sft, ref, scaled, tokenizer),
                 **measure(sft, ref, scaled, tokenizer, greedy=True))
 

@@ -15,35 +15,35 @@ import statistics
 import time
 from pathlib import Path
 import torch
-from rlhf_nb.models import ScalarModel, frozen, load_checkpoint, logprobs
-from rlhf_nb.ppo import PPO, ActorCritic, Task, train_ppo
-from rlhf_nb.reward import fit_scale, rescale, reward_fn, score_all
+from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled, logprobs
+from rlhf_nb.ppo import PPOConfig, ActorCritic, RLTask, train_ppo
+from rlhf_nb.reward import fit_normalizer, normalize_scores, make_reward_fn, score_seqs
 from rlhf_nb.kl import response_kl
-from rlhf_nb.sampling import Sampling, generate_many
-from rlhf_nb.world import TEST, TRAIN, gold_rewards, parse, prompt_ids, response_text
+from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.world import TEST, TRAIN, gold_rewards, parse_sentences, prompt_ids, response_text
 
-RUNS = {"beta .1": PPO(),
-        "beta .1, lambda .95": PPO(n_iterations=30, lam=.95),
-        "beta .01": PPO(n_iterations=42, beta=.01, minibatches=2, lr=7e-4, lam=.95),
-        "true score, beta .1": PPO(lam=.95)}
+RUNS = {"beta .1": PPOConfig(),
+        "beta .1, lambda .95": PPOConfig(n_iterations=30, lam=.95),
+        "beta .01": PPOConfig(n_iterations=42, beta=.01, n_minibatches=2, lr=7e-4, lam=.95),
+        "true score, beta .1": PPOConfig(lam=.95)}
 
 
 def generator(seed): return torch.Generator().manual_seed(seed)
 
 
-def answers(policy, tokenizer, n, how, seed):
+def answers(policy, tokenizer, n, config, seed):
     asked = [q for q in TEST for _ in range(n)]
     prompts = [prompt_ids(tokenizer, q) for q in asked]
-    return asked, generate_many(policy, prompts, tokenizer, how, generator(seed), 128)[0]
+    return asked, generate_many(policy, prompts, tokenizer, config, generator(seed), 128)[0]
 
 
 def measure(policy, ref, proxy, tokenizer, greedy=False):
-    asked, seqs = answers(policy, tokenizer, 1 if greedy else 8, Sampling(temperature=1. - greedy), 1)
+    asked, seqs = answers(policy, tokenizer, 1 if greedy else 8, SamplingParams(temperature=1. - greedy), 1)
     gold = gold_rewards(tokenizer, asked, seqs).mean().item()
     if greedy: return dict(greedy=gold)
     texts = [response_text(tokenizer, r[m].tolist()) for r, m in zip(seqs.ids, seqs.response_mask)]
     kl = response_kl(logprobs(policy, seqs), logprobs(ref, seqs), seqs.response_mask)
-    flattery = sum(s.kind == "flattery" for t in texts for s in parse(t)) / len(texts)
+    flattery = sum(s.kind == "flattery" for t in texts for s in parse_sentences(t)) / len(texts)
     return dict(gold=gold, proxy=proxy(seqs).mean().item(), kl=kl.mean().item(), flattery=flattery)
 
 
@@ -57,13 +57,13 @@ def true_score(tokenizer, by_prompt):
 
 
 def run(name, seed, every=3):
-    sft, tokenizer = load_checkpoint("sft")
-    ref, rm = frozen(sft), frozen(load_checkpoint("reward")[0])
-    _, seqs = answers(ref, tokenizer, 8, Sampling(), 99)
-    proxy = reward_fn(rm, fit_scale(score_all(rm, seqs)))
+    sft, tokenizer = load_bundled("sft")
+    ref, rm = frozen_copy(sft), frozen_copy(load_bundled("reward")[0])
+    _, seqs = answers(ref, tokenizer, 8, SamplingParams(), 99)
+    proxy = make_reward_fn(rm, fit_normalizer(score_seqs(rm, seqs)))
     by_prompt = {tuple(prompt_ids(tokenizer, q)): q for q in TRAIN}
     paid = true_score(tokenizer, by_prompt) if "true" in name else proxy
-    task = Task([list(p) for p in by_prompt], paid, tokenizer, Sampling())
+    task = RLTask([list(p) for p in by_prompt], paid, tokenizer, SamplingParams())
     model = ActorCritic(sft.requires_grad_(), ScalarModel.from_lm(ref, seed))
     curve = [dict(iteration=0, **measure(sft, ref, proxy, tokenizer))]
     seconds, began = 0., time.process_time()
@@ -73,9 +73,9 @@ def run(name, seed, every=3):
         seconds += time.process_time() - began
         curve.append(dict(iteration=row["iteration"], **measure(sft, ref, proxy, tokenizer)))
         began = time.process_time()
-    learner = train_ppo(model, ref, task, RUNS[name], generator(seed), watch=watch)
+    trainer = train_ppo(model, ref, task, RUNS[name], generator(seed), callback=watch)
     end = measure(sft, ref, proxy, tokenizer, greedy=True)
-    rollouts = [row["objective/scores"] for row in learner.log.rows if "iteration" in row]
+    rollouts = [row["objective/scores"] for row in trainer.log.rows if "iteration" in row]
     return dict(run=name, seed=seed, cpu_s=seconds, **curve[-1], **end, curve=curve, scores=rollouts)
 
 

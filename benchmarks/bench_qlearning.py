@@ -38,46 +38,46 @@ def networks(method):
     if method == "module":       # a head whose weights cannot be read off
         class Head(nn.Sequential): weight = property(lambda self: self[0].weight)
         q.set_output_embeddings(Head(head))
-    return QNets(q, never=[0])
+    return QNets(q, disallowed=[0])
 
 
-def literal(nets, x, how, bare=False):
+def literal(nets, x, config, bare=False):
     "The loss with all logits at once, (b t v)."
-    from rlhf_nb.qlearning import targets
-    from rlhf_nb.tokens import before
+    from rlhf_nb.qlearning import bellman_targets
+    from rlhf_nb.tokens import shift_right
     import torch
     ids, mask = x.seqs.ids, x.mask
     def logits(net): return net(input_ids=ids, attention_mask=x.attention_mask.long()).logits
     q = logits(nets.online)
     with torch.no_grad(): slow = logits(nets.target)
-    said = before(q).gather(-1, ids[..., None])[..., 0]
+    said = shift_right(q).gather(-1, ids[..., None])[..., 0]
     if bare: return said.masked_fill(~mask, 0.).sum()
     value = slow.masked_fill(~nets.allowed, -torch.inf).amax(-1)
-    y = targets(x, value, how)
-    free = before(q)[..., nets.allowed]
-    rest = ((free - how.lowest)**2).sum(-1) - (said - how.lowest)**2
-    loss = (said - y)**2 / 2 + how.alpha / 2 * rest / (free.shape[-1] - 1)
+    y = bellman_targets(x, value, config)
+    free = shift_right(q)[..., nets.allowed]
+    rest = ((free - config.min_return)**2).sum(-1) - (said - config.min_return)**2
+    loss = (said - y)**2 / 2 + config.alpha / 2 * rest / (free.shape[-1] - 1)
     return loss.masked_fill(~mask, 0.).sum()
 
 
 def measure(method):
     "One method in this process: peak above the start, CPU seconds, and what came out."
     import torch
-    from rlhf_nb.qlearning import Bellman, episodes, q_loss
+    from rlhf_nb.qlearning import QConfig, make_episodes, q_loss
     from rlhf_nb.tokens import Seqs
     torch.set_num_threads(1)
-    gen = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     nets = networks(method)
     def batch(b, t):
-        ids = torch.randint(3, V, (b, t), generator=gen)
+        ids = torch.randint(3, V, (b, t), generator=generator)
         mask = torch.ones(b, t, dtype=torch.bool)
         response = mask.clone()
         response[:, :4] = False
-        return episodes(Seqs(ids, mask, response), torch.rand(b, generator=gen), eos=2)
-    how = Bellman(double=method == "double")
+        return make_episodes(Seqs(ids, mask, response), torch.rand(b, generator=generator), eos=2)
+    config = QConfig(double_q=method == "double")
     def step(x):
-        if method in ("bare", "literal"): return literal(nets, x, how, method == "bare")
-        return q_loss(nets, x, how)[0]
+        if method in ("bare", "literal"): return literal(nets, x, config, method == "bare")
+        return q_loss(nets, x, config)[0]
     step(batch(1, 8)).backward()                                     # warm up
     nets.zero_grad()
     x = batch(B, T)

@@ -14,34 +14,34 @@ import argparse, copy, json, random, statistics, time
 from dataclasses import asdict
 from pathlib import Path
 import torch
-from rlhf_nb.learning import Recipe
-from rlhf_nb.models import frozen, load_checkpoint
-from rlhf_nb.qlearning import Bellman, QNets, QPolicy, episodes, q_network, train_q
-from rlhf_nb.sampling import Sampling, generate_many
-from rlhf_nb.sft import sft as imitate
+from rlhf_nb.learning import TrainConfig
+from rlhf_nb.models import frozen_copy, load_bundled
+from rlhf_nb.qlearning import QConfig, QNets, QPolicy, make_episodes, q_network, train_q
+from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.sft import train_sft as imitate
 from rlhf_nb.world import TEST, TRAIN, gold_rewards, prompt_ids
 
-RECIPE = Recipe(lr=1e-3, n_steps=300, batch_size=64, micro_batch=64)
-IMITATE = Recipe(lr=1e-3, n_steps=100, batch_size=64, micro_batch=64)
+RECIPE = TrainConfig(lr=1e-3, n_steps=300, batch_size=64, micro_batch_size=64)
+IMITATE = TrainConfig(lr=1e-3, n_steps=100, batch_size=64, micro_batch_size=64)
 N_LOG, TAU, TAU_REF = 4000, .02, .05
-RUNS = {"main": Bellman(), "no conservative term": Bellman(alpha=0.),
-        "LM head kept": Bellman(), "no MC bound": Bellman(mc_bound=False),
-        "double": Bellman(double=True), "dueling head": Bellman(),
-        "gamma .95": Bellman(gamma=.95), "gamma .95 by response": Bellman(gamma=.95, step="response")}
+RUNS = {"main": QConfig(), "no conservative term": QConfig(alpha=0.),
+        "LM head kept": QConfig(), "no MC bound": QConfig(mc_bound=False),
+        "double": QConfig(double_q=True), "dueling head": QConfig(),
+        "gamma .95": QConfig(gamma=.95), "gamma .95 by response": QConfig(gamma=.95, discount_per="response")}
 
 
 def generator(seed): return torch.Generator().manual_seed(seed)
 
 
-def answers(policy, tokenizer, asked, how, seed):
+def answers(policy, tokenizer, asked, config, seed):
     prompts = [prompt_ids(tokenizer, q) for q in asked]
-    return generate_many(policy, prompts, tokenizer, how, generator(seed), 128)[0]
+    return generate_many(policy, prompts, tokenizer, config, generator(seed), 128)[0]
 
 
 def measure(policy, tokenizer, greedy=False, questions=TEST):
     "Mean gold and length on held-out questions; a greedy answer has no chance in it."
     asked = [q for q in questions for _ in range(1 if greedy else 8)]
-    seqs = answers(policy, tokenizer, asked, Sampling(temperature=1. - greedy), 1)
+    seqs = answers(policy, tokenizer, asked, SamplingParams(temperature=1. - greedy), 1)
     return dict(gold=gold_rewards(tokenizer, asked, seqs).mean().item(),
                 length=seqs.response_mask.sum(1).float().mean().item())
 
@@ -49,7 +49,7 @@ def measure(policy, tokenizer, greedy=False, questions=TEST):
 def logged(sft, tokenizer, seed):
     "Somebody else's behaviour, and what it was worth."
     asked = random.Random(seed).choices(TRAIN, k=N_LOG)
-    seqs = answers(sft, tokenizer, asked, Sampling(), seed)
+    seqs = answers(sft, tokenizer, asked, SamplingParams(), seed)
     return seqs, gold_rewards(tokenizer, asked, seqs)
 
 
@@ -76,11 +76,11 @@ def controls(sft, tokenizer, seed, seqs, gold):
 def run(name, sft, tokenizer, seed, data):
     "One training run, judged as three policies."
     nets, began = networks(name, sft, tokenizer), time.process_time()
-    learner = train_q(nets, data, RECIPE, RUNS[name], generator(seed))
+    trainer = train_q(nets, data, RECIPE, RUNS[name], generator(seed))
     cpu = time.process_time() - began
-    end = learner.log.rows[-20:]
+    end = trainer.log.rows[-20:]
     facts = {k: statistics.mean(row[k] for row in end) for k in ("td", "others", "q", "target")}
-    curve = [dict(step=r["step"], q=r["q"], target=r["target"]) for r in learner.log.rows[::10]]
+    curve = [dict(step=r["step"], q=r["q"], target=r["target"]) for r in trainer.log.rows[::10]]
     ways = {"greedy": QPolicy(nets, 0.), "softmax(Q/tau)": QPolicy(nets, TAU),
             "reference x exp(Q/tau)": QPolicy(nets, TAU_REF, ref=sft)}
     return [dict(run=name, policy=way, seed=seed, cpu_s=cpu, **measure(p, tokenizer, way == "greedy"),
@@ -105,15 +105,15 @@ def main():
     args.add_argument("--json", type=Path, default=Path(__file__).parents[1]/"nbs/results/qlearning.json")
     args = args.parse_args()
     torch.set_num_threads(1)
-    sft, tokenizer = load_checkpoint("sft")
-    sft, names = frozen(sft), args.only or list(RUNS)
+    sft, tokenizer = load_bundled("sft")
+    sft, names = frozen_copy(sft), args.only or list(RUNS)
     old = json.loads(args.json.read_text())["rows"] if args.only and args.json.exists() else []
     seeds = range(args.first, args.first + args.seeds)
     made = []
     for seed in seeds:
         seqs, gold = logged(sft, tokenizer, seed)
         if not args.only or "main" in names: made += controls(sft, tokenizer, seed, seqs, gold)
-        data = episodes(seqs, gold / 5, tokenizer.eos_token_id)
+        data = make_episodes(seqs, gold / 5, tokenizer.eos_token_id)
         for name in names:
             made += run(name, sft, tokenizer, seed, data)
             print(f"seed {seed} {name}: " + ", ".join(f"{r['policy']} {r['gold']:.2f}" for r in made[-3:]), flush=True)

@@ -23,17 +23,17 @@ from functools import partial
 from pathlib import Path
 import torch
 from bench_judge_seeds import ROOT, answers, trained
-from rlhf_nb.judge import Judge, agreement, ask, by_judge, judge_answers
+from rlhf_nb.judge import JudgeConfig, agreement, generate_replies, judge_scorer, judge_answers
 from rlhf_nb.kl import response_kl
-from rlhf_nb.models import frozen, logprobs
-from rlhf_nb.sampling import Sampling, generate_many
+from rlhf_nb.models import frozen_copy, logprobs
+from rlhf_nb.sampling import SamplingParams, generate_many
 from rlhf_nb.self_reward import (
-    COLUMNS, SMALL, SelfReward, Task, improve, online_feedback, replay_examples, seeded)
+    COLUMNS, SMALL, SelfRewardConfig, SelfRewardTask, self_reward_iteration, train_online_dpo, replay_examples, seeded)
 from rlhf_nb.store import create_store
-from rlhf_nb.world import TEST, TRAIN, gold, gold_rewards, judge_prompt, prompt_ids
+from rlhf_nb.world import TEST, TRAIN, gold_score, gold_rewards, judge_prompt, prompt_ids
 
-RUNS = {"replay": SMALL, "no replay": replace(SMALL, replay=0.), "cooler": SelfReward(replay=1.),
-        "online": replace(SMALL, k=2, n_pairs=1024)}
+RUNS = {"replay": SMALL, "no replay": replace(SMALL, replay_weight=0.), "cooler": SelfRewardConfig(replay_weight=1.),
+        "online": replace(SMALL, num_generations=2, n_pairs=1024)}
 
 
 def generator(seed): return torch.Generator().manual_seed(seed)
@@ -42,13 +42,13 @@ def generator(seed): return torch.Generator().manual_seed(seed)
 @torch.no_grad()
 def measure(model, first, tokenizer):
     asked = [q for q in TEST for _ in range(16)]
-    seqs, greedy = [generate_many(model, [prompt_ids(tokenizer, q) for q in qs], tokenizer, how,
+    seqs, greedy = [generate_many(model, [prompt_ids(tokenizer, q) for q in qs], tokenizer, config,
                                   generator(1), 128)[0]
-                    for qs, how in ((asked, Sampling()), (TEST, Sampling(temperature=0.)))]
+                    for qs, config in ((asked, SamplingParams()), (TEST, SamplingParams(temperature=0.)))]
     kl = response_kl(logprobs(model, seqs), logprobs(first, seqs), seqs.response_mask)
     items = answers(256)
-    true = torch.tensor([gold(*item) for item in items])
-    marks = judge_answers(model, tokenizer, [(q.text, a) for q, a in items], Judge(), generator(2))
+    true = torch.tensor([gold_score(*item) for item in items])
+    marks = judge_answers(model, tokenizer, [(q.text, a) for q, a in items], JudgeConfig(), generator(2))
     known = ~marks.score().isnan()
     r = agreement(marks, true)["r"] if known.sum() > 9 else 0.
     return dict(gold=gold_rewards(tokenizer, asked, seqs).mean().item(),
@@ -59,27 +59,27 @@ def measure(model, first, tokenizer):
 def replies(model, tokenizer, n=4):
     "What the model says as a judge, word by word."
     items = answers(n, seed=6)
-    said = ask(model, tokenizer, [judge_prompt(*item) for item in items], Judge(n=1), generator(3))
+    said = generate_replies(model, tokenizer, [judge_prompt(*item) for item in items], JudgeConfig(n_votes=1), generator(3))
     return [row[0] for row in said]
 
 
 def run(name, seed, shelf, iterations):
-    how, (model, tokenizer) = RUNS[name], trained(seed, shelf)
-    first, model = frozen(model), model.requires_grad_()
-    task = Task(tokenizer, [q.text for q in TRAIN],
+    config, (model, tokenizer) = RUNS[name], trained(seed, shelf)
+    first, model = frozen_copy(model), model.requires_grad_()
+    task = SelfRewardTask(tokenizer, [q.text for q in TRAIN],
                 replay_examples(tokenizer, TRAIN, 3000, random.Random(500 + seed)))
     rows = [dict(run=name, seed=seed, model=1, **measure(model, first, tokenizer))]
     print(rows[-1], flush=True)
     for t in range(1 if name == "online" else iterations):
         began, chance = time.process_time(), partial(seeded, seed, t)
         if name == "online":
-            scorer = by_judge(first, tokenizer, how.judge)
-            online_feedback(model, task, how, scorer, chance)
-            row = dict(prompts=how.n_pairs)
+            scorer = judge_scorer(first, tokenizer, config.judge)
+            train_online_dpo(model, task, config, scorer, chance)
+            row = dict(prompts=config.n_pairs)
         else:
             with tempfile.TemporaryDirectory() as temp:
                 store = create_store(Path(temp) / "pairs", tokenizer, COLUMNS)
-                try: row = improve(model, task, store, how, chance)
+                try: row = self_reward_iteration(model, task, store, config, chance)
                 except ValueError as e:                    # no pair left to learn from
                     print(e, flush=True)
                     break
@@ -122,9 +122,9 @@ def main():
             f"{row[k]:10.3g}" if k in row else " " * 10 for k in keys))
     args.json.write_text(json.dumps(dict(
         command="python benchmarks/bench_self_reward_seeds.py",
-        settings={name: {k: getattr(how, k) for k in ("n_prompts", "n_pairs", "k", "beta", "lr",
-                  "batch_size", "replay")} | dict(temperature=how.how.temperature, top_p=how.how.top_p)
-                  for name, how in RUNS.items()}, rows=rows), indent=1) + "\n")
+        settings={name: {k: getattr(config, k) for k in ("n_prompts", "n_pairs", "k", "beta", "lr",
+                  "batch_size", "replay")} | dict(temperature=config.sampling.temperature, top_p=config.sampling.top_p)
+                  for name, config in RUNS.items()}, rows=rows), indent=1) + "\n")
 
 
 if __name__ == "__main__": main()

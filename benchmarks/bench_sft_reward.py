@@ -16,11 +16,11 @@ import torch
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rlhf_nb.learning import Recipe, start, update
+from rlhf_nb.learning import TrainConfig, make_trainer, train_step
 from rlhf_nb.models import ScalarModel
 from rlhf_nb.reward import reward_loss
 from rlhf_nb.sft import sft_loss
-from rlhf_nb.tokens import Pairs, Seqs
+from rlhf_nb.tokens import PreferencePairs, Seqs
 
 SIZES = dict(tiny=dict(hidden_size=128, num_hidden_layers=4, num_attention_heads=4,
                        vocab_size=512, intermediate_size=384),
@@ -37,8 +37,8 @@ def language_model(size, device):
         return LlamaForCausalLM(config).to(device).train()
 
 
-def tokens(n, vocab, gen, device):
-    return torch.randint(4, vocab, (n, ROWS, LENGTH), generator=gen).to(device)
+def tokens(n, vocab, generator, device):
+    return torch.randint(4, vocab, (n, ROWS, LENGTH), generator=generator).to(device)
 
 
 def seqs(ids, first):
@@ -60,8 +60,8 @@ def bare_sft(model, ids):
 
 
 def our_sft(model, ids):
-    learner = start(model, Recipe(lr=LR, n_steps=10**6, warmup=0, batch_size=ROWS))
-    return lambda i: update(learner, seqs(ids[i], 1), sft_loss)["loss"]
+    trainer = make_trainer(model, TrainConfig(lr=LR, n_steps=10**6, warmup_steps=0, batch_size=ROWS))
+    return lambda i: train_step(trainer, seqs(ids[i], 1), sft_loss)["loss"]
 
 
 def bare_reward(model, ids):
@@ -79,9 +79,9 @@ def bare_reward(model, ids):
 
 
 def our_reward(model, ids):
-    learner = start(model, Recipe(lr=LR, n_steps=10**6, warmup=0, batch_size=ROWS))
-    loss = lambda model, pairs: reward_loss(model, pairs, centre=0.)
-    return lambda i: update(learner, Pairs(seqs(ids[0][i], PROMPT),
+    trainer = make_trainer(model, TrainConfig(lr=LR, n_steps=10**6, warmup_steps=0, batch_size=ROWS))
+    loss = lambda model, pairs: reward_loss(model, pairs, center_coef=0.)
+    return lambda i: train_step(trainer, PreferencePairs(seqs(ids[0][i], PROMPT),
                                            seqs(ids[1][i], PROMPT)), loss)["loss"]
 
 
@@ -95,8 +95,8 @@ def timed(step, i, device):
 
 
 def measure(task, size, pairs, warmup, device):
-    gen = torch.Generator().manual_seed(7)
-    draw = lambda: tokens(pairs + warmup, SIZES[size]["vocab_size"], gen, device)
+    generator = torch.Generator().manual_seed(7)
+    draw = lambda: tokens(pairs + warmup, SIZES[size]["vocab_size"], generator, device)
     base = language_model(size, device)
     if task == "sft": model, data, makers = base, draw(), (bare_sft, our_sft)
     else:

@@ -20,21 +20,21 @@ from functools import partial
 from pathlib import Path
 import torch
 from rlhf_nb import spin
-from rlhf_nb.dpo import sigmoid_loss
+from rlhf_nb.dpo import dpo_loss
 from rlhf_nb.kl import response_kl
-from rlhf_nb.learning import Recipe
-from rlhf_nb.models import frozen, load_checkpoint, logprobs
-from rlhf_nb.sampling import Sampling, generate_many, in_batches
-from rlhf_nb.sft import sft as imitate
-from rlhf_nb.spin import SPIN, Game, train_spin
+from rlhf_nb.learning import TrainConfig
+from rlhf_nb.models import frozen_copy, load_bundled, logprobs
+from rlhf_nb.sampling import SamplingParams, generate_many, in_batches
+from rlhf_nb.sft import train_sft as imitate
+from rlhf_nb.spin import SPINConfig, SPINData, train_spin
 from rlhf_nb.world import TEST, TRAIN, demonstrations, gold_rewards, prompt_ids
 
 HARD = dict(lr=1e-3, mix=False)   # near the optimum of each iteration
-RUNS = {"SPIN": SPIN(),
-        "λ = 1, trained hard": SPIN(**HARD),
-        "λ = .1, trained hard": SPIN(**HARD, lam=.1),
-        "λ = 1, hard, mean for sum": SPIN(**HARD)}
-CONTROL = Recipe(lr=2e-3, n_steps=112, warmup=10)
+RUNS = {"SPIN": SPINConfig(),
+        "λ = 1, trained hard": SPINConfig(**HARD),
+        "λ = .1, trained hard": SPINConfig(**HARD, beta=.1),
+        "λ = 1, hard, mean for sum": SPINConfig(**HARD)}
+CONTROL = TrainConfig(lr=2e-3, n_steps=112, warmup_steps=10)
 
 
 def generator(seed): return torch.Generator().manual_seed(seed)
@@ -42,12 +42,12 @@ def generator(seed): return torch.Generator().manual_seed(seed)
 
 def measure(policy, ref, tokenizer, n=16):
     asked = [q for q in TEST for _ in range(n)]
-    def say(questions, how):
+    def say(questions, config):
         prompts = [prompt_ids(tokenizer, q) for q in questions]
-        seqs = generate_many(policy, prompts, tokenizer, how, generator(1), 128)[0]
+        seqs = generate_many(policy, prompts, tokenizer, config, generator(1), 128)[0]
         return seqs, gold_rewards(tokenizer, questions, seqs).mean().item()
-    seqs, gold = say(asked, Sampling(64))
-    _, greedy = say(TEST, Sampling(64, temperature=0.))
+    seqs, gold = say(asked, SamplingParams(64))
+    _, greedy = say(TEST, SamplingParams(64, temperature=0.))
     with torch.no_grad():
         now, home = (in_batches(partial(logprobs, m), seqs) for m in (policy, ref))
     return dict(gold=gold, greedy=greedy, kl=response_kl(now, home, seqs.response_mask).mean().item(),
@@ -60,14 +60,14 @@ def mean_for_sum(lam):
         sides = batch.pairs.chosen, batch.pairs.rejected
         n = [s.response_mask.sum(1) for s in sides]
         logp = [logprobs(model, s).sum(1) for s in sides]
-        each = sigmoid_loss(logp[0] / n[0], logp[1] / n[1], batch.chosen / n[0], batch.rejected / n[1], beta=lam)
+        each = dpo_loss(logp[0] / n[0], logp[1] / n[1], batch.ref_chosen / n[0], batch.ref_rejected / n[1], beta=lam)
         return each.sum(), len(each)
     return fn
 
 
 def run(name, seed):
-    ref, tokenizer = load_checkpoint("sft")
-    policy, rng = frozen(ref).requires_grad_(), random.Random(seed)
+    ref, tokenizer = load_bundled("sft")
+    policy, rng = frozen_copy(ref).requires_grad_(), random.Random(seed)
     real, held_out = (demonstrations(tokenizer, qs, n, rng, quality=.9) for qs, n in ((TRAIN, 2048), (TEST, 256)))
     seconds, began = 0., time.process_time()
     curve = [dict(iteration=0, seconds=0., **measure(policy, ref, tokenizer))]
@@ -83,11 +83,11 @@ def run(name, seed):
         imitate(policy, real, CONTROL, generator(seed))
         watch(dict(iteration=1, accuracy=None, margin=None), None)
     else:
-        right = spin.spin_loss
+        right = spin.make_spin_loss
         try:
-            if "mean" in name: spin.spin_loss = mean_for_sum
-            train_spin(policy, Game(real, held_out, tokenizer), RUNS[name], seed, watch=watch)
-        finally: spin.spin_loss = right
+            if "mean" in name: spin.make_spin_loss = mean_for_sum
+            train_spin(policy, SPINData(real, held_out, tokenizer), RUNS[name], seed, callback=watch)
+        finally: spin.make_spin_loss = right
     return dict(run=name, seed=seed, curve=curve)
 
 
@@ -122,7 +122,7 @@ def main():
     rows.sort(key=lambda r: names.index(r["run"]))
     print()
     table(rows, names)
-    settings = {name: asdict(how) for name, how in (RUNS | {"imitation": CONTROL}).items()}
+    settings = {name: asdict(config) for name, config in (RUNS | {"imitation": CONTROL}).items()}
     args.json.write_text(json.dumps(dict(
         command="python benchmarks/bench_spin_seeds.py", settings=settings, rows=rows), indent=1,
         ensure_ascii=False) + "\n", encoding="utf-8")

@@ -17,11 +17,11 @@ import tempfile
 import time
 from pathlib import Path
 import torch
-from rlhf_nb.dpo import Compared, preference_loss, sigmoid_loss
-from rlhf_nb.learning import Recipe, fit, start
-from rlhf_nb.models import load_checkpoint
+from rlhf_nb.dpo import PairsWithRef, make_pair_loss, dpo_loss
+from rlhf_nb.learning import TrainConfig, fit, make_trainer
+from rlhf_nb.models import load_bundled
 from rlhf_nb.store import create_store, open_store
-from rlhf_nb.tokens import Pairs, make_seqs
+from rlhf_nb.tokens import PreferencePairs, make_seqs
 from rlhf_nb.world import TRAIN, demonstrate, prompt_ids
 
 SIZES = (4_000, 16_000, 64_000, 256_000)
@@ -36,10 +36,10 @@ def some_pairs(tokenizer, n):
     prompts = [prompt_ids(tokenizer, q) for q in asked]
     sides = [[tokenizer(demonstrate(q, rng)).input_ids + [tokenizer.eos_token_id] for q in asked]
              for _ in range(2)]
-    return Pairs(*[make_seqs(prompts, side, tokenizer.pad_token_id) for side in sides])
+    return PreferencePairs(*[make_seqs(prompts, side, tokenizer.pad_token_id) for side in sides])
 
 def fill(folder, n):
-    _, tokenizer = load_checkpoint("sft")
+    _, tokenizer = load_bundled("sft")
     block = some_pairs(tokenizer, SIZES[0])
     zeros = torch.full((len(block),), -30.)
     store = create_store(folder, tokenizer, ("ref_chosen", "ref_rejected"))
@@ -47,24 +47,24 @@ def fill(folder, n):
 
 def one(folder, where):
     torch.set_num_threads(1)
-    model, tokenizer = load_checkpoint("sft")
-    store, step = open_store(folder, tokenizer), preference_loss(sigmoid_loss)
+    model, tokenizer = load_bundled("sft")
+    store, step = open_store(folder, tokenizer), make_pair_loss(dpo_loss)
     def train(pairs, n_steps, peak):
         def loss(model, part):
             out = step(model, part)
             peak.append((resident("RssAnon"), resident("RssFile")))
             return out
         n = len(pairs)
-        data = Compared(pairs, *[store.column(name)[:n] for name in store.columns])
-        fit(start(model, Recipe(lr=1e-4, n_steps=n_steps)), data, loss,
+        data = PairsWithRef(pairs, *[store.column(name)[:n] for name in store.columns])
+        fit(make_trainer(model, TrainConfig(lr=1e-4, n_steps=n_steps)), data, loss,
             torch.Generator().manual_seed(0))
     train(store[:1280], 20, [])
     before, peak = (resident("RssAnon"), resident("RssFile")), []
     data = store if where == "store" else store[:]
     train(data, 20, peak)
-    gen, reads = torch.Generator().manual_seed(1), []
+    generator, reads = torch.Generator().manual_seed(1), []
     for _ in range(50):
-        rows = torch.randint(len(store), (64,), generator=gen)
+        rows = torch.randint(len(store), (64,), generator=generator)
         began = time.process_time()
         data[rows]
         reads.append(1000 * (time.process_time() - began))

@@ -24,37 +24,37 @@ def frames():
     "Views at the size of the chapters, or larger."
     import torch
     from rlhf_nb import inspectors as i, widgets as w
-    from rlhf_nb.judge import WORLD
-    from rlhf_nb.sampling import Sampling
-    gen = torch.Generator().manual_seed(0)
+    from rlhf_nb.judge import WORLD_PROMPT
+    from rlhf_nb.sampling import SamplingParams
+    generator = torch.Generator().manual_seed(0)
     names = [f"metric {k}" for k in range(8)]
-    def board(n): return w.Board(names, rows=[{k: math.sin(j / 50 + m) for m, k in enumerate(names)}
+    def board(n): return w.Dashboard(names, rows=[{k: math.sin(j / 50 + m) for m, k in enumerate(names)}
                                               for j in range(n)], texts=["a sample of text"] * 2)
     book = w.Ledger([" word"] * 40, {f"channel {k}": [math.sin(k + j) for j in range(40)] for k in range(10)},
                     {"a sum": (1., 1.)})
-    runs = w.Trials(None, names[:3], {f"beta {k}": board(12).rows for k in range(4)})
-    desk = w.Desk([("question", "one answer " * 20, "another " * 20)], "none.jsonl")
-    reading = i.Reading([" word"] * 60, [math.sin(j) for j in range(60)], 56, 0.)
-    z, s = torch.randn(8, generator=gen), torch.linspace(-1, 1, 8)
-    samples, arrows = i.kl_samples(z, s, (1., 1.), 16, gen), i.kl_arrows(z, s, 1., 1.)
+    runs = w.Sweep(None, names[:3], {f"beta {k}": board(12).rows for k in range(4)})
+    desk = w.LabelSession([("question", "one answer " * 20, "another " * 20)], "none.jsonl")
+    reading = i.PrefixScores([" word"] * 60, [math.sin(j) for j in range(60)], 56, 0.)
+    z, s = torch.randn(8, generator=generator), torch.linspace(-1, 1, 8)
+    samples, arrows = i.kl_samples(z, s, (1., 1.), 16, generator), i.kl_gradients(z, s, 1., 1.)
     replies = [["Relevant: yes. Clean: no. Score: 3"] * 3] * 6
-    words, logits = [f"w{k}" for k in range(213)], torch.randn(213, generator=gen)
+    words, logits = [f"w{k}" for k in range(213)], torch.randn(213, generator=generator)
     small, large, flat = board(200), board(5000), [.5 + k / 20 for k in range(10)]
-    gap = torch.randn(300, generator=gen).tolist()
+    gap = torch.randn(300, generator=generator).tolist()
     return {
         "token ledger, two responses, 40 tokens, 10 channels": lambda: w.ledger_page({"a": book, "b": book}),
-        "desk": lambda: w.desk_page(desk),
-        "board, 8 panels, 200 points": lambda: w.board_page(small),
-        "board, 8 panels, 5000 points": lambda: w.board_page(large),
-        "trials, 3 panels, 4 settings": lambda: w.trials_page(runs),
-        "reward, 60 tokens": lambda: i.reading_page(reading, {"a": True}),
+        "desk": lambda: w.label_page(desk),
+        "board, 8 panels, 200 points": lambda: w.dashboard_page(small),
+        "board, 8 panels, 5000 points": lambda: w.dashboard_page(large),
+        "trials, 3 panels, 4 settings": lambda: w.sweep_page(runs),
+        "reward, 60 tokens": lambda: i.prefix_page(reading, {"a": True}),
         "calibration, 10 bins": lambda: i.calibration_panel(flat, flat, [9] * 10),
         "length, 300 pairs": lambda: i.length_panel(gap, gap, .1),
         "KL, 3 histograms of 400": lambda: i.kl_page(samples, arrows),
-        "judge, 18 replies": lambda: i.judge_page(WORLD, ["answer"] * 6, replies, torch.arange(6.)),
-        "next token, 213 words": lambda: i.next_page(words, logits, Sampling(top_k=9)),
-    }, {"KL: 400 batches of 16 drawn anew": lambda: i.kl_samples(z, s, (1., 1.), 16, gen),
-        "KL: gradients": lambda: i.kl_arrows(z, s, 1., 1.)}
+        "judge, 18 replies": lambda: i.judge_page(WORLD_PROMPT, ["answer"] * 6, replies, torch.arange(6.)),
+        "next token, 213 words": lambda: i.next_page(words, logits, SamplingParams(top_k=9)),
+    }, {"KL: 400 batches of 16 drawn anew": lambda: i.kl_samples(z, s, (1., 1.), 16, generator),
+        "KL: gradients": lambda: i.kl_gradients(z, s, 1., 1.)}
 
 IN_KERNEL = '''
 import copy, json, time, torch

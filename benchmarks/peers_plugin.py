@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import torch
 
-from rlhf_nb.learning import Recipe, start, update
-from rlhf_nb.tokens import Pairs, Seqs
+from rlhf_nb.learning import TrainConfig, make_trainer, train_step
+from rlhf_nb.tokens import PreferencePairs, Seqs
 
 
 def seqs(ids, first):
@@ -24,52 +24,52 @@ def seqs(ids, first):
 
 
 def setup(task, spec, models, data):
-    recipe = Recipe(lr=spec["lr"], n_steps=10**6, warmup=0, batch_size=spec["batch"],
-                    micro_batch=spec["batch"], floor=1.,
-                    precision="bf16" if spec.get("bf16") else "no")
+    config = TrainConfig(lr=spec["lr"], n_steps=10**6, warmup_steps=0, batch_size=spec["batch"],
+                    micro_batch_size=spec["batch"], final_lr_frac=1.,
+                    mixed_precision="bf16" if spec.get("bf16") else "no")
     if task == "sft":
         from rlhf_nb.sft import sft_loss
-        learner, ids = start(models["policy"], recipe), data["input_ids"]
-        return lambda i: step(learner, seqs(ids[i], 1), sft_loss)
+        trainer, ids = make_trainer(models["policy"], config), data["input_ids"]
+        return lambda i: step(trainer, seqs(ids[i], 1), sft_loss)
     if task == "rm":
         from rlhf_nb.models import ScalarModel
         from rlhf_nb.reward import reward_loss
         policy, first = models["policy"], data["prompt_len"]
-        learner = start(ScalarModel(policy.base_model, policy.score), recipe)
-        return lambda i: step(learner, Pairs(seqs(data["chosen"][i], first),
+        trainer = make_trainer(ScalarModel(policy.base_model, policy.score), config)
+        return lambda i: step(trainer, PreferencePairs(seqs(data["chosen"][i], first),
                                              seqs(data["rejected"][i], first)), reward_loss)
     if task == "dpo":
         from functools import partial
-        from rlhf_nb.dpo import preference_loss, sigmoid_loss, with_reference
-        learner, first = start(models["policy"], recipe), data["prompt_len"]
-        loss = preference_loss(partial(sigmoid_loss, beta=spec["beta"]))
-        pairs = lambda i: Pairs(seqs(data["chosen"][i], first), seqs(data["rejected"][i], first))
-        return lambda i: step(learner, with_reference(models["ref"], pairs(i)), loss)
+        from rlhf_nb.dpo import make_pair_loss, dpo_loss, precompute_ref_logprobs
+        trainer, first = make_trainer(models["policy"], config), data["prompt_len"]
+        loss = make_pair_loss(partial(dpo_loss, beta=spec["beta"]))
+        pairs = lambda i: PreferencePairs(seqs(data["chosen"][i], first), seqs(data["rejected"][i], first))
+        return lambda i: step(trainer, precompute_ref_logprobs(models["ref"], pairs(i)), loss)
     if task == "ppo": return ppo(spec, models, data)
     raise ValueError(f"this plugin runs sft, rm, dpo and ppo, got {task!r}")
 
 
 def ppo(spec, models, data):
     from rlhf_nb.models import ScalarModel
-    from rlhf_nb.ppo import PPO, ActorCritic, practise
-    from rlhf_nb.reward import pooled
-    from rlhf_nb.sampling import Sampling, collect
+    from rlhf_nb.ppo import PPOConfig, ActorCritic, ppo_update
+    from rlhf_nb.reward import pooled_scores
+    from rlhf_nb.sampling import SamplingParams, collect_rollout
     critic, rm = [ScalarModel(models[k].base_model, models[k].score) for k in ("value", "reward")]
     model = ActorCritic(models["policy"], critic)
-    how = PPO(n_prompts=spec["batch"], epochs=spec["epochs"], minibatches=spec["minibatches"],
-              micro_batch=spec["batch"], beta=spec["kl_coef"], value_weight=spec["vf_coef"])
-    learner = start(model, Recipe(lr=spec["lr"], n_steps=10**6, warmup=0, floor=1.,
-        micro_batch=how.micro_batch, precision="bf16" if spec.get("bf16") else "no"))
+    config = PPOConfig(n_prompts=spec["batch"], n_epochs=spec["epochs"], n_minibatches=spec["minibatches"],
+              micro_batch_size=spec["batch"], beta=spec["kl_coef"], vf_coef=spec["vf_coef"])
+    trainer = make_trainer(model, TrainConfig(lr=spec["lr"], n_steps=10**6, warmup_steps=0, final_lr_frac=1.,
+        micro_batch_size=config.micro_batch_size, mixed_precision="bf16" if spec.get("bf16") else "no"))
     never = SimpleNamespace(pad_token_id=0, eos_token_id=10**9)
-    gen, sampling = torch.Generator().manual_seed(0), Sampling(spec["response"])
+    generator, sampling = torch.Generator().manual_seed(0), SamplingParams(spec["response"])
     def run(i):
-        roll = collect(model.policy, models["ref"], data["prompts"][i].tolist(),
-                       lambda s: pooled(rm, s), never, sampling, gen, batch_size=how.n_prompts)
-        practise(learner, roll, how, never.eos_token_id, gen)
+        roll = collect_rollout(model.policy, models["ref"], data["prompts"][i].tolist(),
+                       lambda s: pooled_scores(rm, s), never, sampling, generator, batch_size=config.n_prompts)
+        ppo_update(trainer, roll, config, never.eos_token_id, generator)
         return {}
     return run
 
 
-def step(learner, batch, loss_fn):
-    update(learner, batch, loss_fn)
+def step(trainer, batch, loss_fn):
+    train_step(trainer, batch, loss_fn)
     return {}

@@ -22,25 +22,25 @@ import torch
 from torch import Generator
 from tqdm.auto import tqdm
 from transformers.utils import logging
-from rlhf_nb.learning import Recipe, fit, start, update
-from rlhf_nb.models import ScalarModel, frozen, load_lm, load_scalar, save_scalar, tiny_lm
-from rlhf_nb.reward import accuracy, fit_scale, reward_loss, sample_pairs, score_all
-from rlhf_nb.sampling import Sampling, generate
+from rlhf_nb.learning import TrainConfig, fit, make_trainer, train_step
+from rlhf_nb.models import ScalarModel, frozen_copy, load_lm, load_reward_model, save_reward_model, tiny_lm
+from rlhf_nb.reward import preference_accuracy, fit_normalizer, reward_loss, sample_pairs, score_seqs
+from rlhf_nb.sampling import SamplingParams, generate
 from rlhf_nb.sft import sft_loss
 from rlhf_nb.tokens import Seqs, concat_seqs
 from rlhf_nb.world import (
-    TEST, TRAIN, almanac, chat_ids, demonstrate, demonstrations, gold, gold_rewards,
-    judge_examples, judge_prompt, make_tokenizer, parse_score, prompt_ids, response_text)
+    TEST, TRAIN, pretraining_text, chat_ids, demonstrate, demonstrations, gold_score, gold_rewards,
+    judge_examples, judge_prompt, make_tokenizer, judgement_score, prompt_ids, response_text)
 
 SHELF = Path(__file__).resolve().parents[1] / "rlhf_nb" / "checkpoints"
 SEEDS = {"base": 1, "sft": 0, "judge": 0, "reward": 0}
 NAMES = tuple(SEEDS)
 RECIPES = {
-    "base": Recipe(lr=5e-3, n_steps=2194, batch_size=24, warmup=50, floor=.02,
+    "base": TrainConfig(lr=5e-3, n_steps=2194, batch_size=24, warmup_steps=50, final_lr_frac=.02,
                    weight_decay=.01),
-    "sft": Recipe(lr=2e-3, n_steps=300, batch_size=64),
-    "judge": Recipe(lr=3e-3, n_steps=800, batch_size=64),
-    "reward": Recipe(lr=1e-3, n_steps=187, batch_size=64, warmup=5)}
+    "sft": TrainConfig(lr=2e-3, n_steps=300, batch_size=64),
+    "judge": TrainConfig(lr=3e-3, n_steps=800, batch_size=64),
+    "reward": TrainConfig(lr=1e-3, n_steps=187, batch_size=64, warmup_steps=5)}
 
 
 # ---------------------------------------------------------------- making
@@ -52,7 +52,7 @@ def packed(tokenizer, rng, rows, width=96):
     bos, eos, buffer = tokenizer.bos_token_id, tokenizer.eos_token_id, []
     while True:
         while len(buffer) < rows * width:
-            pages = [almanac(rng) for _ in range(256)]
+            pages = [pretraining_text(rng) for _ in range(256)]
             for ids in tokenizer(pages, add_special_tokens=False).input_ids:
                 buffer += [bos, *ids, eos]
         ids = torch.tensor(buffer[:rows * width]).view(rows, width)
@@ -63,12 +63,12 @@ def packed(tokenizer, rng, rows, width=96):
         yield Seqs(ids, real, counted)
 
 def make_base(tokenizer, seed):
-    model, recipe = tiny_lm(tokenizer, seed=seed), RECIPES["base"]
-    learner = start(model, recipe)
-    batches = packed(tokenizer, random.Random(100 + seed), recipe.batch_size)
-    with tqdm(total=recipe.n_steps, desc="base", unit="step", disable=None) as bar:
-        for _, batch in zip(range(recipe.n_steps), batches):
-            bar.set_postfix(loss=f"{update(learner, batch, sft_loss)['loss']:.3f}")
+    model, config = tiny_lm(tokenizer, seed=seed), RECIPES["base"]
+    trainer = make_trainer(model, config)
+    batches = packed(tokenizer, random.Random(100 + seed), config.batch_size)
+    with tqdm(total=config.n_steps, desc="base", unit="step", disable=None) as bar:
+        for _, batch in zip(range(config.n_steps), batches):
+            bar.set_postfix(loss=f"{train_step(trainer, batch, sft_loss)['loss']:.3f}")
             bar.update()
     return model
 
@@ -77,21 +77,21 @@ def some_demonstrations(tokenizer, seed):
 
 def make_sft(base, tokenizer, seed):
     data = some_demonstrations(tokenizer, seed)
-    fit(start(base, RECIPES["sft"]), data, sft_loss, gen_of(seed))
+    fit(make_trainer(base, RECIPES["sft"]), data, sft_loss, gen_of(seed))
     return base
 
 def make_judge(base, tokenizer, seed):
     marks = judge_examples(tokenizer, TRAIN, 12_000, random.Random(200 + seed))
     parts = [some_demonstrations(tokenizer, seed), marks]
     data = concat_seqs(parts, tokenizer.pad_token_id)
-    fit(start(base, RECIPES["judge"]), data, sft_loss, gen_of(seed))
+    fit(make_trainer(base, RECIPES["judge"]), data, sft_loss, gen_of(seed))
     return base
 
 def make_reward(sft, tokenizer, seed):
-    pairs, _ = sample_pairs(frozen(sft), tokenizer, TRAIN, 4000, gen_of(300 + seed),
+    pairs, _ = sample_pairs(frozen_copy(sft), tokenizer, TRAIN, 4000, gen_of(300 + seed),
                             random.Random(300 + seed))
     scalar = ScalarModel.from_lm(sft, seed=seed)
-    fit(start(scalar, RECIPES["reward"]), pairs, reward_loss, gen_of(seed))
+    fit(make_trainer(scalar, RECIPES["reward"]), pairs, reward_loss, gen_of(seed))
     return scalar
 
 
@@ -103,29 +103,29 @@ def evaluate_policy(model, tokenizer, seed=0, k=8):
     "True score of sampled (k per held-out question) and of greedy answers."
     asked = [question for question in TEST for _ in range(k)]
     prompts = [prompt_ids(tokenizer, question) for question in asked]
-    seqs, _ = generate(model, prompts, tokenizer, Sampling(), gen_of(seed))
-    greedy, _ = generate(model, prompts[::k], tokenizer, Sampling(temperature=0.),
+    seqs, _ = generate(model, prompts, tokenizer, SamplingParams(), gen_of(seed))
+    greedy, _ = generate(model, prompts[::k], tokenizer, SamplingParams(temperature=0.),
                          gen_of(seed))
     return dict(gold=gold_rewards(tokenizer, asked, seqs).mean().item(),
                 gold_greedy=gold_rewards(tokenizer, list(TEST), greedy).mean().item(),
                 tokens=seqs.response_mask.sum(1).float().mean().item())
 
-def judge_scores(model, tokenizer, items, how, gen):
+def judge_scores(model, tokenizer, items, config, generator):
     "(n) score of each (question, answer), nan where the reply holds none."
     prompts = [chat_ids(tokenizer, judge_prompt(*item)) for item in items]
-    seqs, _ = generate(model, prompts, tokenizer, how, gen)
+    seqs, _ = generate(model, prompts, tokenizer, config, generator)
     replies = [response_text(tokenizer, ids[mask].tolist())
                for ids, mask in zip(seqs.ids, seqs.response_mask)]
-    scores = [parse_score(reply) for reply in replies]
+    scores = [judgement_score(reply) for reply in replies]
     return torch.tensor([torch.nan if s is None else s for s in scores])
 
 def evaluate_judge(model, tokenizer, seed=0, n=384):
     "How well it marks answers to held-out questions."
-    rng, gen = random.Random(5), gen_of(seed)
+    rng, generator = random.Random(5), gen_of(seed)
     items = [(q, demonstrate(q, rng)) for q in rng.choices(TEST, k=n)]
-    true = torch.tensor([gold(*item) for item in items])
-    greedy = judge_scores(model, tokenizer, items, Sampling(32, temperature=0.), gen)
-    votes = torch.stack([judge_scores(model, tokenizer, items, Sampling(32), gen)
+    true = torch.tensor([gold_score(*item) for item in items])
+    greedy = judge_scores(model, tokenizer, items, SamplingParams(32, temperature=0.), generator)
+    votes = torch.stack([judge_scores(model, tokenizer, items, SamplingParams(32), generator)
                          for _ in range(3)])
     parsed = [1 - x.isnan().float().mean().item() for x in (greedy, votes)]
     greedy, one = greedy.nan_to_num(2.5), votes[0].nan_to_num(2.5)
@@ -144,15 +144,15 @@ def evaluate_reward(scalar, sft, tokenizer, seed=0, n=1000):
     pairs, asked = sample_pairs(sft, tokenizer, TEST, n, gen_of(400 + seed),
                                 random.Random(400 + seed))
     sides = pairs.chosen, pairs.rejected
-    chosen, rejected = [score_all(scalar, side) for side in sides]
+    chosen, rejected = [score_seqs(scalar, side) for side in sides]
     good, bad = [gold_rewards(tokenizer, asked, side) for side in sides]
     differ = good != bad
     swap = (bad > good)[differ]
     best, worst = (torch.where(swap, x, y) for x, y in (
         (rejected[differ], chosen[differ]), (chosen[differ], rejected[differ])))
-    scale = fit_scale(torch.cat([chosen, rejected]))
-    return dict(accuracy_labels=accuracy(chosen, rejected),
-                accuracy_gold=accuracy(best, worst),
+    scale = fit_normalizer(torch.cat([chosen, rejected]))
+    return dict(accuracy_labels=preference_accuracy(chosen, rejected),
+                accuracy_gold=preference_accuracy(best, worst),
                 labels_agree_with_gold=(good > bad)[differ].float().mean().item(),
                 r_gold=correlation(torch.cat([chosen, rejected]), torch.cat([good, bad])),
                 score_mean=scale.mean, score_std=scale.std)
@@ -161,7 +161,7 @@ def evaluate(name, shelf, seed=0):
     "Measure one checkpoint as it lies on the shelf."
     if name == "reward":
         sft, tokenizer = load_lm(shelf / "sft")
-        return evaluate_reward(load_scalar(shelf / name), sft, tokenizer, seed)
+        return evaluate_reward(load_reward_model(shelf / name), sft, tokenizer, seed)
     measure = evaluate_judge if name == "judge" else evaluate_policy
     return measure(*load_lm(shelf / name), seed)
 
@@ -177,7 +177,7 @@ def make(name, shelf, seed):
     model = maker[name](*start_from, tokenizer, seed).half().eval()
     folder = shelf / name
     shutil.rmtree(folder, ignore_errors=True)
-    if name == "reward": save_scalar(model, tokenizer, folder)
+    if name == "reward": save_reward_model(model, tokenizer, folder)
     else:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest, torch
 from torch.testing import assert_close
 
-from rlhf_nb.arithmetic import Sum, solve, solver_rewards, sum_log, sum_tokenizer, write_down
+from rlhf_nb.arithmetic import Sum, solve, solver_rewards, addition_dataset, sum_tokenizer, noisy_answer
 from rlhf_nb.models import tiny_lm
-from rlhf_nb.tokens import make_seqs, require_special
+from rlhf_nb.tokens import make_seqs, pad_and_eos
 
 TOKENIZER = sum_tokenizer()
-PAD, EOS = require_special(TOKENIZER)
+PAD, EOS = pad_and_eos(TOKENIZER)
 
 def rows(sum, *answers, cut=False):
     ids = TOKENIZER(list(answers)).input_ids
@@ -47,7 +47,7 @@ def test_an_answer_that_never_ends_is_not_right():
 
 def test_only_the_right_answer_collects_everything():
     s, rng = Sum(68, 7), random.Random(0)
-    answers = [write_down(s, rng, slip=.4) for _ in range(200)]
+    answers = [noisy_answer(s, rng, slip_prob=.4) for _ in range(200)]
     x = rows(s, *answers)
     dense, sparse = (solver_rewards(TOKENIZER, [s] * 200, x, d).sum(1) for d in (True, False))
     right = torch.tensor([a == solve(s.question) for a in answers])
@@ -55,15 +55,15 @@ def test_only_the_right_answer_collects_everything():
 
 def test_writers_forget_to_carry():
     rng, n = random.Random(0), 4000
-    assert {write_down(Sum(47, 8), rng, 1., 0.) for _ in range(20)} == {"55"}
-    assert {write_down(Sum(47, 8), rng, 0., 0.) for _ in range(20)} == {"54"}
-    assert {write_down(Sum(41, 8), rng, 0., 0.) for _ in range(20)} == {"94"}
-    share = sum(write_down(Sum(47, 8), rng, .4, 0.) == "55" for _ in range(n)) / n
+    assert {noisy_answer(Sum(47, 8), rng, 1., 0.) for _ in range(20)} == {"55"}
+    assert {noisy_answer(Sum(47, 8), rng, 0., 0.) for _ in range(20)} == {"54"}
+    assert {noisy_answer(Sum(41, 8), rng, 0., 0.) for _ in range(20)} == {"94"}
+    share = sum(noisy_answer(Sum(47, 8), rng, .4, 0.) == "55" for _ in range(n)) / n
     assert abs(share - .4) < .03
 
 def test_the_log_is_what_was_asked():
-    asked, x = sum_log(TOKENIZER, [Sum(47, 8), Sum(12, 3)], 50, random.Random(0))
-    again = sum_log(TOKENIZER, [Sum(47, 8), Sum(12, 3)], 50, random.Random(0))[1]
+    asked, x = addition_dataset(TOKENIZER, [Sum(47, 8), Sum(12, 3)], 50, random.Random(0))
+    again = addition_dataset(TOKENIZER, [Sum(47, 8), Sum(12, 3)], 50, random.Random(0))[1]
     assert x.ids.equal(again.ids) and len(x) == 50
     for s, row, m in zip(asked, x.ids, x.attention_mask & ~x.response_mask):
         assert TOKENIZER.decode(row[m]) == s.question

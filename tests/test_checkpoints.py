@@ -11,8 +11,8 @@ import pytest, torch
 from safetensors import safe_open
 from transformers import (
     AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer)
-from rlhf_nb.models import load_checkpoint
-from rlhf_nb.reward import score_all
+from rlhf_nb.models import load_bundled
+from rlhf_nb.reward import score_seqs
 from rlhf_nb.world import TEST, demonstrations, make_tokenizer, prompt_ids
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,31 +61,31 @@ def test_tokenizer_is_the_world_s(name):
 
 @pytest.mark.parametrize("name", ["base", "sft", "judge"])
 def test_plain_transformers_reads_the_same_model(name):
-    ours, tokenizer = load_checkpoint(name)
+    ours, tokenizer = load_bundled(name)
     theirs = AutoModelForCausalLM.from_pretrained(make.SHELF / name, dtype=torch.float32)
     ids = torch.tensor([prompt_ids(tokenizer, TEST[0])])
     with torch.no_grad(): torch.testing.assert_close(ours(ids).logits, theirs(ids).logits)
     assert theirs.config.vocab_size == len(tokenizer) == 213
 
 def test_plain_transformers_reads_the_same_reward_model():
-    ours, tokenizer = load_checkpoint("reward")
+    ours, tokenizer = load_bundled("reward")
     theirs = AutoModelForSequenceClassification.from_pretrained(
         make.SHELF / "reward", dtype=torch.float32).eval()
     seqs = demonstrations(tokenizer, TEST, 9, make.random.Random(0))
     with torch.no_grad():
         logits = theirs(input_ids=seqs.ids, attention_mask=seqs.attention_mask.long()).logits
-    torch.testing.assert_close(score_all(ours, seqs), logits[:, 0], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(score_seqs(ours, seqs), logits[:, 0], atol=1e-4, rtol=1e-4)
 
 @pytest.mark.parametrize("name", ["base", "sft"])
 def test_answers_as_recorded(name):
-    compare(make.evaluate_policy(*load_checkpoint(name), seed=1, k=4), recorded(name))
+    compare(make.evaluate_policy(*load_bundled(name), seed=1, k=4), recorded(name))
 
 def test_judges_as_recorded():
-    found = make.evaluate_judge(*load_checkpoint("judge"), seed=1, n=160)
+    found = make.evaluate_judge(*load_bundled("judge"), seed=1, n=160)
     compare(found, recorded("judge"))
 
 def test_rewards_as_recorded():
-    (scalar, tokenizer), (sft, _) = load_checkpoint("reward"), load_checkpoint("sft")
+    (scalar, tokenizer), (sft, _) = load_bundled("reward"), load_bundled("sft")
     compare(make.evaluate_reward(scalar, sft, tokenizer, seed=1, n=500), recorded("reward"))
 
 def test_targets():

@@ -6,8 +6,8 @@ import nbformat, pytest, torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from rlhf_nb.checks import (
-    CHECK, agree, check, check_notebook, emptied, Exercise, fresh, instructors_copy, learners_copy, needed,
-    observe, settled, verdict)
+    CHECK, values_match, check, check_notebook, emptied, Exercise, copy_argument, instructors_copy, learners_copy, needed,
+    record_call, answer_or_reference, grade)
 
 @dataclass
 class Point:
@@ -32,7 +32,7 @@ class Point:
     ({"x": 1., "y": torch.ones(2)}, Point(1., torch.ones(2)), False), ("a", torch.ones(1), False),
     ((torch.ones(2), "a"), (torch.ones(2), "b"), False)])
 def test_agree(got, want, same):
-    assert agree(got, want) is same
+    assert values_match(got, want) is same
 
 def mean(x): return x.sum() / len(x)
 def total(x): return x.sum()
@@ -61,16 +61,16 @@ AVERAGE = Exercise(torch.mean, {"plain": (torch.tensor([1., 2., 3.]),),
     (median, "that is the median"),
     (lambda x: x[1] * 1, "that is the median"), (lambda x: x[1] + (x[2] > 5), "right on 1 of 2")])
 def test_verdict(answer, said):
-    assert verdict(answer, AVERAGE).startswith(said)
+    assert grade(answer, AVERAGE).startswith(said)
     assert AVERAGE.cases["plain"][0].tolist() == [1., 2., 3.]        # whatever the answer does
 
 def test_a_mistake_must_explain_every_wrong_case():
     "On `plain` the answer is right by luck, on `skew` it is not what either slip gives."
-    assert verdict(lambda x: x.max() - 1, AVERAGE).startswith("right on 1 of 2 cases; skew: got 8")
+    assert grade(lambda x: x.max() - 1, AVERAGE).startswith("right on 1 of 2 cases; skew: got 8")
 
 def test_the_mistake_that_explains_most_is_named_and_of_twins_the_first():
     slips = {"the opposite": lambda x: -x, "no sign": abs, "no sign either": abs}
-    assert verdict(abs, Exercise(lambda x: x, {"below": (-1.,), "above": (2.,)}, slips)) == "no sign"
+    assert grade(abs, Exercise(lambda x: x, {"below": (-1.,), "above": (2.,)}, slips)) == "no sign"
 
 def test_one_case_left_out_is_not_the_whole():
     ask = Exercise(lambda x: x, {"below": (-1.,), "above": (2.,)}, {})
@@ -79,21 +79,21 @@ def test_one_case_left_out_is_not_the_whole():
         return x
     def half_said(x):
         if x > 0: return x
-    assert verdict(half_done, ask) == "right on 1 of 2 cases; below: stopped with NotImplementedError"
-    assert verdict(half_said, ask) == "right on 1 of 2 cases; below: got None, want -1.0"
+    assert grade(half_done, ask) == "right on 1 of 2 cases; below: stopped with NotImplementedError"
+    assert grade(half_said, ask) == "right on 1 of 2 cases; below: got None, want -1.0"
 
 def test_what_the_reference_changes_an_answer_may_change():
-    assert verdict(lambda xs: xs.sort(), Exercise(list.sort, {"two": ([2, 1],)}, {})) == "right"
+    assert grade(lambda xs: xs.sort(), Exercise(list.sort, {"two": ([2, 1],)}, {})) == "right"
 
 def test_gradients_are_compared():
     x = torch.tensor([1., 2., 4.], requires_grad=True)
     ask = Exercise(lambda x: (x**2).mean(), {"leaf": (x,)}, {"do not detach": detached})
-    assert verdict(lambda x: (x * x).sum() / 3, ask) == "right"
-    assert verdict(lambda x: (x * x.detach()).mean(), ask) == (
+    assert grade(lambda x: (x * x).sum() / 3, ask) == "right"
+    assert grade(lambda x: (x * x.detach()).mean(), ask) == (
         "leaf: the value is right, its gradient is not")
     half = Exercise(lambda x: (x**2).mean(), {"leaf": (x,)},
                     {"half of it flows": lambda x: (x * x.detach()).mean()})
-    assert verdict(lambda x: (x.detach() * x).sum() / 3, half) == "half of it flows"
+    assert grade(lambda x: (x.detach() * x).sum() / 3, half) == "half of it flows"
 
 def test_gradients_of_modules_and_inside_dataclasses():
     torch.manual_seed(0)
@@ -106,12 +106,12 @@ def test_gradients_of_modules_and_inside_dataclasses():
     def stops(policy, ref, x):
         with torch.no_grad(): back = ref(x)
         return policy(x) - back
-    assert verdict(flows, ask) == "nothing may flow into the reference"
-    assert verdict(stops, ask) == "right" and policy.weight.grad is None
+    assert grade(flows, ask) == "nothing may flow into the reference"
+    assert grade(stops, ask) == "right" and policy.weight.grad is None
     point = Point(1., torch.ones(2, requires_grad=True))
-    assert observe(lambda p: p.y * 2, (point,)).gradients[0].tolist() == [2., 4.]
-    assert [g.tolist() for g in observe(lambda p, q: p.y * 2, (point, point)).gradients] == [[2., 4.], [0., 0.]]
-    assert observe(lambda p: 7, (point,)).gradients[0].tolist() == [0., 0.]
+    assert record_call(lambda p: p.y * 2, (point,)).gradients[0].tolist() == [2., 4.]
+    assert [g.tolist() for g in record_call(lambda p, q: p.y * 2, (point, point)).gradients] == [[2., 4.], [0., 0.]]
+    assert record_call(lambda p: 7, (point,)).gradients[0].tolist() == [0., 0.]
 
 def test_a_changed_argument_is_seen_in_lists_dicts_and_dataclasses():
     def grows(xs):
@@ -124,7 +124,7 @@ def test_a_changed_argument_is_seen_in_lists_dicts_and_dataclasses():
     x = torch.ones(2, requires_grad=True)
     for answer, right, arg in ((grows, lambda xs: xs[0] * 1, [x]), (moves, lambda p: p.y * 1, Point(1., x)),
                                (forgets, lambda d: d["a"] * 1, {"a": 2.})):
-        assert verdict(answer, Exercise(right, {"one": (arg,)}, {})).startswith("right, but it changes")
+        assert grade(answer, Exercise(right, {"one": (arg,)}, {})).startswith("right, but it changes")
 
 def test_what_an_answer_leaves_behind_never_stops_a_check():
     x = torch.tensor([1., 2.], requires_grad=True)
@@ -132,23 +132,23 @@ def test_what_an_answer_leaves_behind_never_stops_a_check():
     def steps_itself(x):
         (loss := (x**2).sum()).backward()
         return loss
-    assert verdict(steps_itself, ask).startswith("leaf: stopped with RuntimeError: Trying to backward")
-    assert verdict(lambda x: exit(), ask) == "leaf: stopped with SystemExit: None"
+    assert grade(steps_itself, ask).startswith("leaf: stopped with RuntimeError: Trying to backward")
+    assert grade(lambda x: exit(), ask) == "leaf: stopped with SystemExit: None"
     def stopped(x): raise KeyboardInterrupt                       # the learner's own hand
-    with pytest.raises(KeyboardInterrupt): verdict(stopped, ask)
+    with pytest.raises(KeyboardInterrupt): grade(stopped, ask)
 
 def test_a_verdict_is_one_line_and_not_a_page():
     ask = Exercise(lambda x: {"x": x}, {"big": (torch.zeros(9, 9),)}, {})
     def explains(x): raise ValueError("\n".join("a long story" for _ in range(50)))
     for answer in (lambda x: {"x": x + 1}, explains):
-        assert "\n" not in verdict(answer, ask) and 60 < len(verdict(answer, ask)) < 400
-    assert verdict(lambda x: "a\nb", Exercise(lambda x: "a b", {"text": (1,)}, {})) == (
+        assert "\n" not in grade(answer, ask) and 60 < len(grade(answer, ask)) < 400
+    assert grade(lambda x: "a\nb", Exercise(lambda x: "a b", {"text": (1,)}, {})) == (
         r"text: got 'a\nb', want 'a b'")
 
 def test_swapped_outputs_have_other_gradients():
     x = torch.tensor([1., 1.], requires_grad=True)
     ask = Exercise(lambda x: x * 1, {"equal numbers": (x,)}, {})
-    assert "gradient" in verdict(lambda x: x.flip(0), ask)
+    assert "gradient" in grade(lambda x: x.flip(0), ask)
 
 def test_an_error_can_be_the_right_answer():
     def careful(x):
@@ -156,9 +156,9 @@ def test_an_error_can_be_the_right_answer():
         return x
     ask = Exercise(careful, {"below zero": (-1.,), "above": (1.,)}, {"refuse what is below zero":
                                                                      lambda x: x})
-    assert verdict(careful, ask) == "right"
-    assert verdict(lambda x: x * 1, ask) == "refuse what is below zero"
-    assert verdict(lambda x: abs(x), ask).endswith("should raise ValueError, got 1.0")
+    assert grade(careful, ask) == "right"
+    assert grade(lambda x: x * 1, ask) == "refuse what is below zero"
+    assert grade(lambda x: abs(x), ask).endswith("should raise ValueError, got 1.0")
 
 def test_a_missing_return_is_named_where_other_cases_must_be_refused():
     def root(x):
@@ -168,34 +168,34 @@ def test_a_missing_return_is_named_where_other_cases_must_be_refused():
         if x < 0: raise ValueError("no")
         x**.5
     ask = Exercise(root, {"four": (4.,), "below zero": (-1.,)}, {})
-    assert verdict(forgot, ask) == "nothing comes back: is there a return?"
+    assert grade(forgot, ask) == "nothing comes back: is there a return?"
     quiet = Exercise(lambda x: None, {"one": (1,)}, {})           # nothing is what should come
-    assert verdict(lambda x: None, quiet) == "right" and "got 1" in verdict(lambda x: 1, quiet)
+    assert grade(lambda x: None, quiet) == "right" and "got 1" in grade(lambda x: 1, quiet)
 
 def test_another_error_is_another_answer():
     def careful(x): raise ValueError("no")
     def careless(x): return len(x)                                # TypeError
     ask = Exercise(careful, {"a number": (-1.,)}, {})
-    assert verdict(careful, ask) == "right"
-    assert verdict(careless, ask) == "a number: stopped with TypeError, should raise ValueError"
+    assert grade(careful, ask) == "right"
+    assert grade(careless, ask) == "a number: stopped with TypeError, should raise ValueError"
     def bare(x): raise IndexError                                 # an error without a word
     ask = Exercise(float, {"a number": (-1.,)}, {})
-    assert verdict(bare, ask) == "a number: stopped with IndexError"
+    assert grade(bare, ask) == "a number: stopped with IndexError"
 
 def test_a_generator_is_copied_with_its_state():
-    gen = torch.Generator().manual_seed(3)
-    torch.rand(2, generator=gen)
-    assert torch.equal(torch.rand(3, generator=fresh(gen)), torch.rand(3, generator=gen))
+    generator = torch.Generator().manual_seed(3)
+    torch.rand(2, generator=generator)
+    assert torch.equal(torch.rand(3, generator=copy_argument(generator)), torch.rand(3, generator=generator))
 
 def test_each_side_draws_from_its_own_copy_of_a_generator():
-    def draw(gen): return torch.rand(3, generator=gen)
-    gen = torch.Generator().manual_seed(0)
-    assert verdict(draw, Exercise(draw, {"a generator": (gen,)}, {})) == "right"
+    def draw(generator): return torch.rand(3, generator=generator)
+    generator = torch.Generator().manual_seed(0)
+    assert grade(draw, Exercise(draw, {"a generator": (generator,)}, {})) == "right"
 
 def test_16_bits_are_forgiven_more_but_not_all():
     half = torch.tensor([1.], dtype=torch.bfloat16)
-    assert agree(half * 1.01, half) and not agree(half * 1.1, half)
-    assert not agree(torch.tensor([1.01]), torch.tensor([1.]))
+    assert values_match(half * 1.01, half) and not values_match(half * 1.1, half)
+    assert not values_match(torch.tensor([1.01]), torch.tensor([1.]))
 
 def test_check_is_loud_only_when_strict(capsys, monkeypatch):
     monkeypatch.delenv("RLHF_NB_STRICT", raising=False)
@@ -209,8 +209,8 @@ def test_check_is_loud_only_when_strict(capsys, monkeypatch):
     assert said[:3] == ["total: divide by the length", "unfinished: not done yet", "mean: right"]
 
 def test_settled_is_the_reference_until_the_answer_is_right(capsys):
-    assert settled(mean, AVERAGE) is mean and not capsys.readouterr().out
-    assert settled(total, AVERAGE) is torch.mean and "total" in capsys.readouterr().out
+    assert answer_or_reference(mean, AVERAGE) is mean and not capsys.readouterr().out
+    assert answer_or_reference(total, AVERAGE) is torch.mean and "total" in capsys.readouterr().out
 
 def test_progress_is_kept_only_in_a_learners_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("RLHF_NB_STRICT", raising=False)

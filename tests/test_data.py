@@ -2,9 +2,9 @@
 import json, random, tracemalloc
 from pathlib import Path
 import pytest, torch
-from rlhf_nb.data import (DEMONSTRATION, DataError, Fault, cut_to_fit, encode_prompt,
+from rlhf_nb.data import (DEMONSTRATION, DataError, RowError, truncate_tokens, encode_prompt,
                           load_demonstrations, load_pairs, load_prompts, prompts_of,
-                          read_jsonl, read_row, read_texts, split, train_tokenizer)
+                          read_jsonl, parse_row, read_texts, split_by_prompt, train_tokenizer)
 
 REAL = Path(__file__).resolve().parents[2]/"shared/data/instruction_preferences.jsonl"
 real = pytest.mark.skipif(not REAL.is_file(), reason="the real preference file is not here")
@@ -163,22 +163,22 @@ def test_prompts(tok, write):
         assert [tok.decode(p) for p in prompts] == ["<bos><|user|>What?<|assistant|>"]
     for row, kind in [(dict(messages=[a]), "no question"), (dict(chosen="x"), "missing key")]:
         with pytest.raises(DataError, match=kind): load_prompts(write(row), tok)
-    prompts, summary = load_prompts(write(dict(prompt="What is it? " * 20)), tok, max_tokens=10)
-    assert len(prompts[0]) == 10 and summary.cut == {"start of the prompt": [1]}
+    prompts, summary = load_prompts(write(dict(prompt="What is it? " * 20)), tok, max_length=10)
+    assert len(prompts[0]) == 10 and summary.truncated == {"start of the prompt": [1]}
     assert tok.decode(prompts[0]).endswith("<|assistant|>")
 
 def test_cut_to_fit():
     p, a, b = list(range(6)), [10, 11, 12], [20, 21, 22, 23, 24]
-    assert cut_to_fit(p, [a, b], 11) == (p, [a, b])                  # just fits
-    assert cut_to_fit(p, [a, b], 10) == ([1, 2, 3, 4, 5], [a, b])    # the prompt gives way
-    assert cut_to_fit(p, [a, b], 6) == ([5], [a, b])
-    assert cut_to_fit(p, [a, b], 4) == ([5], [a, [20, 21, 22]])      # then the longer answer
-    assert cut_to_fit(p, [], 4) == ([2, 3, 4, 5], [])
+    assert truncate_tokens(p, [a, b], 11) == (p, [a, b])                  # just fits
+    assert truncate_tokens(p, [a, b], 10) == ([1, 2, 3, 4, 5], [a, b])    # the prompt gives way
+    assert truncate_tokens(p, [a, b], 6) == ([5], [a, b])
+    assert truncate_tokens(p, [a, b], 4) == ([5], [a, [20, 21, 22]])      # then the longer answer
+    assert truncate_tokens(p, [], 4) == ([2, 3, 4, 5], [])
     rng = random.Random(0)
     for _ in range(300):
         p, answers, room = [[rng.randrange(9) for _ in range(rng.randrange(1, 30))] for _ in "p"][0], \
             [[rng.randrange(9) for _ in range(rng.randrange(1, 30))] for _ in range(rng.randrange(3))], rng.randrange(8, 50)
-        short, cut = cut_to_fit(p, answers, room)
+        short, cut = truncate_tokens(p, answers, room)
         assert p[-len(short):] == short and len(short) >= min(len(p), room // 4)
         assert all(a[:len(c)] == c and len(c) > 0 for a, c in zip(answers, cut))
         assert max([len(short)] + [len(short) + len(c) for c in cut]) <= room
@@ -191,7 +191,7 @@ def test_over_long_rows(tok, write):
     same = dict(GOOD, chosen=long + "kind", rejected=long + "rude")
     pairs, summary = load_pairs(write(GOOD, same, dict(GOOD, chosen=long), dict(GOOD, prompt=long)), tok, 64)
     assert summary.dropped == {"chosen equals rejected after the cut": [2]}
-    assert summary.cut == {"start of the prompt": [4], "end of an answer": [3]}
+    assert summary.truncated == {"start of the prompt": [4], "end of an answer": [3]}
     assert pairs.chosen.ids.shape[1] == 64
     eos = (pairs.chosen.ids == tok.eos_token_id).sum(1)
     assert eos.tolist() == [1, 0, 1]                 # an answer that was cut has not ended
@@ -215,7 +215,7 @@ class Plain:
 def test_without_a_chat_template(write):
     pairs, summary = load_pairs(write(dict(prompt="ab", chosen="c", rejected="d")), Plain())
     assert pairs.chosen.ids.tolist() == [[1, 97, 98, 99, 2]]         # eos once, at the end
-    assert "no chat template" in summary.how and "no chat template" in repr(summary)
+    assert "no chat template" in summary.tokenized_with and "no chat template" in repr(summary)
     chat = [dict(role="system", content="s"), dict(role="user", content="u")]
     assert encode_prompt(Plain(), chat) == [1, ord("s"), 10, ord("u")]
 
@@ -278,25 +278,25 @@ def test_split_keeps_prompts_together():
     prompts = [(n, 5) for n in [0, 1, 1, 2, 3, 3, 3, 4, 0, 5]]
     seen = set()
     for seed in range(40):
-        learn, held = split(prompts, 4, seed)
+        learn, held = split_by_prompt(prompts, 4, seed)
         assert not {prompts[i] for i in learn} & {prompts[i] for i in held}
         assert sorted(learn.tolist() + held.tolist()) == list(range(10)) and 3 <= len(held) <= 4
         assert (learn.diff() > 0).all() and (held.diff() > 0).all()
         seen |= set(held.tolist())
     assert seen == set(range(10))                                    # each row has its chance
     for bad in (0, 10, -1):
-        with pytest.raises(ValueError, match="n_held"): split(prompts, bad)
-    with pytest.raises(ValueError, match="raise n_held"): split([(1,)] * 4, 2)
+        with pytest.raises(ValueError, match="n_held"): split_by_prompt(prompts, bad)
+    with pytest.raises(ValueError, match="raise n_held"): split_by_prompt([(1,)] * 4, 2)
 
 def test_split_is_the_same_in_another_order_and_in_part_of_the_file():
     prompts = [(n,) for n in range(200)]
-    held = {prompts[i] for i in split(prompts, 40)[1]}
-    assert held != {prompts[i] for i in split(prompts, 40, seed=1)[1]}
+    held = {prompts[i] for i in split_by_prompt(prompts, 40)[1]}
+    assert held != {prompts[i] for i in split_by_prompt(prompts, 40, seed=1)[1]}
     mixed = random.Random(0).sample(prompts, 200)
-    assert held == {mixed[i] for i in split(mixed, 40)[1]}
+    assert held == {mixed[i] for i in split_by_prompt(mixed, 40)[1]}
     part = mixed[:190]                          # a loader that dropped ten rows
-    assert len(held & {part[i] for i in split(part, 40)[1]}) >= 40 - 10
-    assert held >= {part[i] for i in split(part, len(held & set(part)))[1]}
+    assert len(held & {part[i] for i in split_by_prompt(part, 40)[1]}) >= 40 - 10
+    assert held >= {part[i] for i in split_by_prompt(part, len(held & set(part)))[1]}
 
 def test_prompts_of(tok, write):
     rows = [GOOD, dict(GOOD, prompt="b"), dict(GOOD, chosen="x")]
@@ -324,10 +324,10 @@ def test_real_file():
     assert all(tok.decode(tok(x, add_special_tokens=False)["input_ids"]) == x for x in lines)
     pairs, summary = load_pairs(REAL, tok)
     assert summary.total == 900 and summary.kept == len(pairs) == 895
-    assert summary.dropped == {"chosen equals rejected": [103, 344, 473, 522, 568]} and not summary.cut
+    assert summary.dropped == {"chosen equals rejected": [103, 344, 473, 522, 568]} and not summary.truncated
     rows = [json.loads(x) for x in REAL.read_text(encoding="utf-8").splitlines()]
     for i, (_, answer) in zip(summary.lines, texts(tok, pairs.rejected)):
         assert answer == rows[i - 1]["rejected"] + "<eos>"
     prompts = prompts_of(pairs.chosen)
-    learn, held = split(prompts, 100)
+    learn, held = split_by_prompt(prompts, 100)
     assert len(held) == 100 and len(learn) == 795 and len(set(prompts)) < 895

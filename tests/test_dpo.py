@@ -5,20 +5,20 @@ from pathlib import Path
 import pytest, torch
 from torch.testing import assert_close
 from rlhf_nb import dpo
-from rlhf_nb.dpo import (Compared, cdpo_loss, hinge_loss, ipo_loss, kto_baseline, kto_loss, log_odds, measure_pairs,
-                         orpo_loss, pair_logprobs, preference_loss, reference_free_loss, robust_loss,
-                         sequence_logprobs, sigmoid_loss, simpo_loss, train_dpo, with_reference)
-from rlhf_nb.learning import Recipe, accumulate, start
-from rlhf_nb.models import add_lora, frozen, load_checkpoint, tiny_lm, weight_hash
-from rlhf_nb.oracle import all_logprobs, draw, expected, habit_lm, micro_world, optimal_policy
-from rlhf_nb.tokens import Pairs, Seqs, concat_seqs, make_seqs
+from rlhf_nb.dpo import (PairsWithRef, cdpo_loss, hinge_loss, ipo_loss, kto_baseline, kto_loss, log_odds, evaluate_pairs,
+                         orpo_loss, pair_logprobs, make_pair_loss, make_reference_free_loss, robust_dpo_loss,
+                         sequence_logprobs, dpo_loss, simpo_loss, train_dpo, precompute_ref_logprobs)
+from rlhf_nb.learning import TrainConfig, accumulate_gradients, make_trainer
+from rlhf_nb.models import add_lora, frozen_copy, load_bundled, tiny_lm, weight_hash
+from rlhf_nb.oracle import all_logprobs, sample_rows, expectation, bigram_lm, micro_world, optimal_policy
+from rlhf_nb.tokens import PreferencePairs, Seqs, concat_seqs, make_seqs
 
 RESULTS = Path(__file__).resolve().parents[1]/"nbs/results"
-PAIRED = [sigmoid_loss, cdpo_loss, robust_loss, hinge_loss, ipo_loss]
+PAIRED = [dpo_loss, cdpo_loss, robust_dpo_loss, hinge_loss, ipo_loss]
 
 
 @pytest.fixture(scope="module")
-def tokenizer(): return load_checkpoint("sft")[1]
+def tokenizer(): return load_bundled("sft")[1]
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def model(tokenizer): return tiny_lm(tokenizer, hidden=32, seed=3)
 
 
 @pytest.fixture(scope="module")
-def ref(tokenizer): return frozen(tiny_lm(tokenizer, hidden=32, seed=4))
+def ref(tokenizer): return frozen_copy(tiny_lm(tokenizer, hidden=32, seed=4))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def pairs():
     def words(n): return torch.randint(6, 180, (n,), generator=g).tolist()
     prompts = [words(n) for n in (3, 5, 2, 4, 3, 7)]
     sides = [[words(n) + [2] for n in lengths] for lengths in ((4, 2, 7, 1, 3, 5), (2, 6, 3, 3, 1, 8))]
-    return Pairs(*[make_seqs(prompts, side, pad=0) for side in sides])
+    return PreferencePairs(*[make_seqs(prompts, side, pad=0) for side in sides])
 
 
 def wider(seqs, left):
@@ -44,10 +44,10 @@ def wider(seqs, left):
 
 
 def gradient(model, data, step, micro_batch=64):
-    learner = start(model, Recipe(micro_batch=micro_batch))
+    trainer = make_trainer(model, TrainConfig(micro_batch_size=micro_batch))
     model.eval()
     model.zero_grad()
-    loss, *_ = accumulate(learner, data, step)
+    loss, *_ = accumulate_gradients(trainer, data, step)
     return loss, torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
@@ -66,7 +66,7 @@ def test_sum_over_response_and_eos_only(model, pairs):
 def test_pads_on_any_side(model, pairs, left):
     with torch.no_grad():
         want = pair_logprobs(model, pairs)
-        got = pair_logprobs(model, Pairs(wider(pairs.chosen, left), wider(pairs.rejected, left)))
+        got = pair_logprobs(model, PreferencePairs(wider(pairs.chosen, left), wider(pairs.rejected, left)))
     for x, y in zip(got, want): assert_close(x, y, atol=2e-4, rtol=1e-5)
 
 
@@ -96,11 +96,11 @@ def test_finite_differences_without_reference_or_pairs():
 
 def test_finite_differences_through_a_model():
     world = micro_world()
-    model, ref = habit_lm(world), habit_lm(world)
+    model, ref = bigram_lm(world), bigram_lm(world)
     with torch.no_grad(): model.head.weight[:4] += .1 * torch.randn(4, model.head.weight.shape[1],
                                                               generator=torch.Generator().manual_seed(2)).double()
-    data = with_reference(ref, Pairs(world.seqs[[3, 30, 11]], world.seqs[[21, 5, 39]]))
-    step = preference_loss(partial(sigmoid_loss, beta=.7))
+    data = precompute_ref_logprobs(ref, PreferencePairs(world.seqs[[3, 30, 11]], world.seqs[[21, 5, 39]]))
+    step = make_pair_loss(partial(dpo_loss, beta=.7))
     weight = model.head.weight
     grad, = torch.autograd.grad(step(model, data)[0], weight)
     with torch.no_grad():
@@ -115,8 +115,8 @@ def test_finite_differences_through_a_model():
 
 @pytest.mark.parametrize("per_token", [False, True])
 def test_batch_split_and_row_order(model, ref, pairs, per_token):
-    data = with_reference(ref, pairs)
-    step = preference_loss(partial(sigmoid_loss, beta=.4), per_token)
+    data = precompute_ref_logprobs(ref, pairs)
+    step = make_pair_loss(partial(dpo_loss, beta=.4), per_token)
     loss, grad = gradient(model, data, step)
     for rows, micro_batch in (([0, 1, 2, 3, 4, 5], 2), ([5, 2, 0, 4, 1, 3], 64), ([3, 4, 5, 0, 2, 1], 4)):
         other, g = gradient(model, data[rows], step, micro_batch)
@@ -125,22 +125,22 @@ def test_batch_split_and_row_order(model, ref, pairs, per_token):
 
 
 def test_start_is_ln2_and_half(model, pairs):
-    data = with_reference(model, pairs)
-    loss, n, more = preference_loss(partial(sigmoid_loss, beta=.3))(model, data)
+    data = precompute_ref_logprobs(model, pairs)
+    loss, n, more = make_pair_loss(partial(dpo_loss, beta=.3))(model, data)
     assert_close(loss / n, torch.tensor(.693147), atol=1e-5, rtol=0)
-    x = data.chosen.clone().requires_grad_()
-    sigmoid_loss(x, data.rejected, data.chosen, data.rejected, beta=.3).sum().backward()
+    x = data.ref_chosen.clone().requires_grad_()
+    dpo_loss(x, data.ref_rejected, data.ref_chosen, data.ref_rejected, beta=.3).sum().backward()
     assert_close(x.grad, torch.full((6,), -.3 / 2))
 
 
 def test_rewards_carry_the_losses_own_beta(model, ref, pairs):
-    data = with_reference(ref, pairs)
+    data = precompute_ref_logprobs(ref, pairs)
     for beta in (.1, .6):
         with torch.no_grad():
-            _, _, more = preference_loss(partial(sigmoid_loss, beta=beta))(model, data)
+            _, _, more = make_pair_loss(partial(dpo_loss, beta=beta))(model, data)
             chosen, rejected = pair_logprobs(model, pairs)
-        assert_close(more["rewards/chosen"], (beta * (chosen - data.chosen)).sum(), atol=1e-4, rtol=1e-5)
-        assert_close(more["rewards/rejected"], (beta * (rejected - data.rejected)).sum(), atol=1e-4, rtol=1e-5)
+        assert_close(more["rewards/chosen"], (beta * (chosen - data.ref_chosen)).sum(), atol=1e-4, rtol=1e-5)
+        assert_close(more["rewards/rejected"], (beta * (rejected - data.ref_rejected)).sum(), atol=1e-4, rtol=1e-5)
         assert_close(more["rewards/margins"], more["rewards/chosen"] - more["rewards/rejected"])
         assert not more["rewards/chosen"].requires_grad
 
@@ -150,31 +150,31 @@ def test_the_reference_stays_and_answers_as_in_eval(tokenizer, pairs):
     for part in policy.modules():
         if hasattr(part, "attention_dropout"): part.attention_dropout = .5
         if isinstance(part, torch.nn.Dropout): part.p = .5
-    ref = frozen(policy)
+    ref = frozen_copy(policy)
     mark, began = weight_hash(ref), weight_hash(policy)
     policy.train()
-    data = with_reference(policy, pairs)
+    data = precompute_ref_logprobs(policy, pairs)
     assert policy.training                           # mode restored
-    assert_close(data.chosen, with_reference(ref, pairs).chosen)
-    learner = train_dpo(policy, data, Recipe(lr=1e-3, n_steps=3, batch_size=6), torch.Generator().manual_seed(0))
+    assert_close(data.ref_chosen, precompute_ref_logprobs(ref, pairs).ref_chosen)
+    trainer = train_dpo(policy, data, TrainConfig(lr=1e-3, n_steps=3, batch_size=6), torch.Generator().manual_seed(0))
     assert not policy.training                       # no dropout while learning
-    assert abs(learner.log.rows[0]["loss"] - .693147) < 1e-5
+    assert abs(trainer.log.rows[0]["loss"] - .693147) < 1e-5
     assert weight_hash(ref) == mark and weight_hash(policy) != began
 
 
 def test_lora_is_its_own_reference(tokenizer, pairs):
     base = tiny_lm(tokenizer, hidden=32, seed=3)
-    want = with_reference(frozen(base), pairs)
+    want = precompute_ref_logprobs(frozen_copy(base), pairs)
     policy = add_lora(base, rank=2)
     for name, p in policy.named_parameters():
         if "lora_B" in name: p.data.normal_(generator=torch.Generator().manual_seed(1)).mul_(.3)
     with torch.no_grad(): moved, _ = pair_logprobs(policy, pairs)
-    got = with_reference(policy, pairs)
-    assert_close(got.chosen, want.chosen, atol=1e-4, rtol=0)
-    assert (moved - want.chosen).abs().max() > .01
+    got = precompute_ref_logprobs(policy, pairs)
+    assert_close(got.ref_chosen, want.ref_chosen, atol=1e-4, rtol=0)
+    assert (moved - want.ref_chosen).abs().max() > .01
     with torch.no_grad(): assert_close(pair_logprobs(policy, pairs)[0], moved)        # switched on again
-    train_dpo(policy, got, Recipe(lr=1e-2, n_steps=4, batch_size=6), torch.Generator().manual_seed(0))
-    assert_close(with_reference(policy, pairs).chosen, want.chosen, atol=1e-4, rtol=0)
+    train_dpo(policy, got, TrainConfig(lr=1e-2, n_steps=4, batch_size=6), torch.Generator().manual_seed(0))
+    assert_close(precompute_ref_logprobs(policy, pairs).ref_chosen, want.ref_chosen, atol=1e-4, rtol=0)
 
 
 class Shelf:
@@ -193,18 +193,18 @@ def test_learns_from_a_shelf_as_from_memory(tokenizer, ref, pairs):
     ends = []
     for source in (pairs, shelf):
         policy = tiny_lm(tokenizer, hidden=32, seed=3)
-        data = with_reference(ref, source, batch_size=2)
-        train_dpo(policy, data, Recipe(lr=1e-3, n_steps=5, batch_size=2), torch.Generator().manual_seed(0))
+        data = precompute_ref_logprobs(ref, source, batch_size=2)
+        train_dpo(policy, data, TrainConfig(lr=1e-3, n_steps=5, batch_size=2), torch.Generator().manual_seed(0))
         ends.append(weight_hash(policy))
     assert ends[0] == ends[1] and shelf.most == 2
 
 
 def test_resumes_bit_for_bit(tmp_path, monkeypatch):
     world = micro_world()
-    data = with_reference(habit_lm(world), Pairs(world.seqs[:12], world.seqs[20:32]))
+    data = precompute_ref_logprobs(bigram_lm(world), PreferencePairs(world.seqs[:12], world.seqs[20:32]))
     def go(folder):
-        policy = habit_lm(world)
-        train_dpo(policy, data, Recipe(lr=.1, n_steps=60, batch_size=5), torch.Generator().manual_seed(0), folder=folder)
+        policy = bigram_lm(world)
+        train_dpo(policy, data, TrainConfig(lr=.1, n_steps=60, batch_size=5), torch.Generator().manual_seed(0), folder=folder)
         return weight_hash(policy)
     whole, real, calls = go(None), dpo.pair_logprobs, []
     def dies(model, x):
@@ -218,80 +218,80 @@ def test_resumes_bit_for_bit(tmp_path, monkeypatch):
 
 
 def test_held_out_is_measured_in_parts(model, ref, pairs):
-    data, step = with_reference(ref, pairs), preference_loss(sigmoid_loss)
-    whole = measure_pairs(model.train(), data, step)
+    data, step = precompute_ref_logprobs(ref, pairs), make_pair_loss(dpo_loss)
+    whole = evaluate_pairs(model.train(), data, step)
     assert model.training
-    for k, v in measure_pairs(model, data, step, batch_size=4).items(): assert abs(v - whole[k]) < 1e-4
-    learner = train_dpo(model, data, Recipe(n_steps=2, batch_size=6), torch.Generator().manual_seed(0), held_out=data)
-    assert abs(learner.log.rows[0]["held_out/loss"] - whole["loss"]) < 1e-5
+    for k, v in evaluate_pairs(model, data, step, batch_size=4).items(): assert abs(v - whole[k]) < 1e-4
+    trainer = train_dpo(model, data, TrainConfig(n_steps=2, batch_size=6), torch.Generator().manual_seed(0), held_out=data)
+    assert abs(trainer.log.rows[0]["held_out/loss"] - whole["loss"]) < 1e-5
 
 
 def test_population_optimum_is_the_closed_form():
     world = micro_world()
-    ref = all_logprobs(habit_lm(world), world).detach()
+    ref = all_logprobs(bigram_lm(world), world).detach()
     worth = torch.tensor([s.count("kind") - 2. * s.count("rude") for s in world.texts()]).double()
     i, j = torch.triu_indices(40, 40, 1)
     wins = (worth[i] - worth[j]).sigmoid()
     for beta in (.4, 1.5):
-        free = habit_lm(world)
+        free = bigram_lm(world)
         solve = torch.optim.LBFGS(free.parameters(), max_iter=1000, tolerance_grad=1e-10, tolerance_change=1e-14,
                                   line_search_fn="strong_wolfe")
         def loss():
             solve.zero_grad()
             y = all_logprobs(free, world)
-            mean = (wins * sigmoid_loss(y[i], y[j], ref[i], ref[j], beta=beta)
-                    + (1 - wins) * sigmoid_loss(y[j], y[i], ref[j], ref[i], beta=beta)).mean()
+            mean = (wins * dpo_loss(y[i], y[j], ref[i], ref[j], beta=beta)
+                    + (1 - wins) * dpo_loss(y[j], y[i], ref[j], ref[i], beta=beta)).mean()
             mean.backward()
             return mean
         solve.step(loss)
         best, log_z = optimal_policy(ref, worth, beta)
         found = all_logprobs(free, world).detach()
         assert_close(found.exp(), best.exp(), atol=1e-4, rtol=1e-3)
-        assert abs(expected(found, worth) - beta * expected(found, found - ref) - beta * log_z) < 1e-5
+        assert abs(expectation(found, worth) - beta * expectation(found, found - ref) - beta * log_z) < 1e-5
 
 
 def test_sampled_pairs_come_near_the_optimum():
     world, g = micro_world(), torch.Generator().manual_seed(5)
-    ref = all_logprobs(habit_lm(world), world).detach()
+    ref = all_logprobs(bigram_lm(world), world).detach()
     worth = torch.tensor([s.count("kind") - 1.5 * s.count("rude") for s in world.texts()]).double()
-    p, q = draw(ref, 20000, g), draw(ref, 20000, g)
+    p, q = sample_rows(ref, 20000, g), sample_rows(ref, 20000, g)
     p, q = p[p != q], q[p != q]
     first = torch.rand(len(p), generator=g).double() < (worth[p] - worth[q]).sigmoid()
     c, r = torch.where(first, p, q), torch.where(first, q, p)
-    student = habit_lm(world)
-    recipe = Recipe(lr=.2, n_steps=200, batch_size=256, micro_batch=256, max_grad_norm=100.)
-    train_dpo(student, Compared(Pairs(world.seqs[c], world.seqs[r]), ref[c], ref[r]), recipe, g,
-              partial(sigmoid_loss, beta=.5))
+    student = bigram_lm(world)
+    config = TrainConfig(lr=.2, n_steps=200, batch_size=256, micro_batch_size=256, max_grad_norm=100.)
+    train_dpo(student, PairsWithRef(PreferencePairs(world.seqs[c], world.seqs[r]), ref[c], ref[r]), config, g,
+              partial(dpo_loss, beta=.5))
     y = all_logprobs(student, world).detach()
-    value = expected(y, worth) - .5 * expected(y, y - ref)
+    value = expectation(y, worth) - .5 * expectation(y, y - ref)
     best = .5 * optimal_policy(ref, worth, .5)[1]
-    assert best - .06 < value <= best + 1e-9 and value > expected(ref, worth) + .5
+    assert best - .06 < value <= best + 1e-9 and value > expectation(ref, worth) + .5
 
 
 def test_robust_is_unbiased_and_cdpo_has_a_floor():
     x = [torch.tensor(v) for v in ([-3., -8.], [-5., -2.], [-4., -4.5], [-4., -5.])]
     y = x[1], x[0], x[3], x[2]
-    assert_close(.7 * robust_loss(*x, flipped=.3) + .3 * robust_loss(*y, flipped=.3), sigmoid_loss(*x))
+    assert_close(.7 * robust_dpo_loss(*x, label_smoothing=.3) + .3 * robust_dpo_loss(*y, label_smoothing=.3), dpo_loss(*x))
     gap = torch.linspace(-60, 60, 2401)
-    at = gap[cdpo_loss(gap, *[torch.zeros(2401)] * 3, beta=.1, flipped=.2).argmin()]
+    at = gap[cdpo_loss(gap, *[torch.zeros(2401)] * 3, beta=.1, label_smoothing=.2).argmin()]
     assert abs(.1 * at - torch.tensor(.8 / .2).log()) < .01          # belief 1 - flipped
 
 
 def test_ipo_summed_and_per_token(model, ref, pairs):
-    data = with_reference(ref, pairs)
+    data = precompute_ref_logprobs(ref, pairs)
     n = [s.response_mask.sum(1) for s in (pairs.chosen, pairs.rejected)]
     with torch.no_grad():
         c, r = pair_logprobs(model, pairs)
-        summed = preference_loss(ipo_loss)(model, data)[0]
-        mean = preference_loss(ipo_loss, per_token=True)(model, data)
-    assert_close(summed, ((c - data.chosen - r + data.rejected - 5)**2).sum(), atol=1e-2, rtol=1e-4)
-    gap = (c - data.chosen) / n[0] - (r - data.rejected) / n[1]
+        summed = make_pair_loss(ipo_loss)(model, data)[0]
+        mean = make_pair_loss(ipo_loss, per_token=True)(model, data)
+    assert_close(summed, ((c - data.ref_chosen - r + data.ref_rejected - 5)**2).sum(), atol=1e-2, rtol=1e-4)
+    gap = (c - data.ref_chosen) / n[0] - (r - data.ref_rejected) / n[1]
     assert_close(mean[0], ((gap - 5)**2).sum(), atol=1e-3, rtol=1e-4)
     assert_close(mean[2]["logps/chosen"], c.sum(), atol=1e-3, rtol=1e-5)        # the log stays in sums
 
 
 def test_reference_free_is_per_token(model, pairs):
-    with torch.no_grad(): loss, n, more = reference_free_loss(orpo_loss)(model, pairs)
+    with torch.no_grad(): loss, n, more = make_reference_free_loss(orpo_loss)(model, pairs)
     c, r = [sequence_logprobs(model, s).detach() / s.response_mask.sum(1) for s in (pairs.chosen, pairs.rejected)]
     odds = [(x.exp() / (1 - x.exp())).log() for x in (c, r)]
     assert_close(loss, (-c - .1 * torch.nn.functional.logsigmoid(odds[0] - odds[1])).sum(), atol=1e-3, rtol=1e-4)
@@ -300,7 +300,7 @@ def test_reference_free_is_per_token(model, pairs):
 
 def test_arguments_are_left_alone(model, ref, pairs):
     before = pairs.chosen.ids.clone(), pairs.rejected.response_mask.clone()
-    preference_loss(sigmoid_loss)(model, with_reference(ref, pairs))[0].backward()
+    make_pair_loss(dpo_loss)(model, precompute_ref_logprobs(ref, pairs))[0].backward()
     assert torch.equal(before[0], pairs.chosen.ids) and torch.equal(before[1], pairs.rejected.response_mask)
 
 
@@ -319,7 +319,7 @@ def test_trl_dpo_agrees(tmp_path, tokenizer, ref, pairs):
     args = trl.DPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[], save_strategy="no",
         per_device_train_batch_size=6, max_steps=1, beta=.25, gradient_checkpointing=False, disable_tqdm=True,
         max_length=None, logging_steps=1, learning_rate=0., max_grad_norm=0., seed=0)
-    trainer = trl.DPOTrainer(model=policy, ref_model=frozen(ref), args=args, processing_class=tokenizer,
+    trainer = trl.DPOTrainer(model=policy, ref_model=frozen_copy(ref), args=args, processing_class=tokenizer,
                              train_dataset=rows)
     batch = next(iter(trainer.get_train_dataloader()))
     policy.eval()
@@ -328,11 +328,11 @@ def test_trl_dpo_agrees(tmp_path, tokenizer, ref, pairs):
     want = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
     logged = {k: sum(v) / len(v) for k, v in trainer._metrics["eval"].items()}
     mine = tiny_lm(tokenizer, hidden=32, seed=3)
-    data, step = with_reference(ref, pairs), preference_loss(partial(sigmoid_loss, beta=.25))
+    data, step = precompute_ref_logprobs(ref, pairs), make_pair_loss(partial(dpo_loss, beta=.25))
     loss, got = gradient(mine, data, step)
     assert abs(loss - theirs.item()) < 1e-5
     assert_close(got, want, atol=1e-5, rtol=1e-4)
-    more = measure_pairs(mine, data, step)
+    more = evaluate_pairs(mine, data, step)
     for name in ("rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies", "logps/chosen"):
         assert abs(more[name] - float(logged[name])) < 1e-5, name
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat, pytest
 
 from rlhf_nb.checks import (
-    CHECK, Exercise, check_notebook, emptied, instructors_copy, learners_copy, observe, verdict, _same)
+    CHECK, Exercise, check_notebook, emptied, instructors_copy, learners_copy, record_call, grade, _same)
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
@@ -59,9 +59,9 @@ def test_an_exercise_cell_holds_the_exercise_alone(room):
 def test_mistakes_differ_from_the_truth_and_from_each_other(room):
     for name, ex in exercises(room).items():
         assert len(ex.cases) >= 3 and len(ex.mistakes) >= 6, name
-        assert verdict(ex.reference, ex) == "right", f"{name}: the reference changes its arguments?"
-        seen = {m: {c: observe(f, args) for c, args in ex.cases.items()} for m, f in ex.mistakes.items()}
-        truth = {c: observe(ex.reference, args) for c, args in ex.cases.items()}
+        assert grade(ex.reference, ex) == "right", f"{name}: the reference changes its arguments?"
+        seen = {m: {c: record_call(f, args) for c, args in ex.cases.items()} for m, f in ex.mistakes.items()}
+        truth = {c: record_call(ex.reference, args) for c, args in ex.cases.items()}
         def alike(a, b): return all(_same(a[c], b[c]) for c in ex.cases)
         for m, s in seen.items():
             assert not alike(s, truth), f"{name}: {m!r} is right on all cases"
@@ -78,7 +78,7 @@ def test_wrong_answers_are_refused(room):
         assert len(wrong[name]) >= 6, f"{name} needs six wrong answers, has {len(wrong[name])}"
         for slip, answer in wrong[name]:
             assert slip in ex.mistakes or not slip, f"{name} has no mistake {slip!r}"
-            said = verdict(answer, ex)
+            said = grade(answer, ex)
             TRIED.append((room, name, said != "right", said == slip))
             assert said not in ("right", "not done yet"), f"{name}: {slip!r} passes"
 

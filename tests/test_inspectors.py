@@ -3,58 +3,58 @@ import math, re, time
 from types import SimpleNamespace
 import pytest, torch
 from torch import tensor
-from rlhf_nb.inspectors import (SIDES, Reading, arrow_plot, calibration_panel, histogram, judge_page,
-    kl_arrows, kl_page, kl_samples, length_panel, lit, next_page, padded, read_reward, reading_page,
+from rlhf_nb.inspectors import (SIDES, PrefixScores, arrow_plot, calibration_panel, histogram, judge_page,
+    kl_gradients, kl_page, kl_samples, length_panel, highlight_match, next_page, padded, prefix_scores, prefix_page,
     shifted, show_judge, show_kl, show_next, show_reward)
-from rlhf_nb.judge import WORLD, RewardPrompt
+from rlhf_nb.judge import WORLD_PROMPT, JudgePrompt
 from rlhf_nb.kl import exact_kl
-from rlhf_nb.models import ScalarModel, load_checkpoint
-from rlhf_nb.reward import pooled
-from rlhf_nb.sampling import Sampling, filter_logits
+from rlhf_nb.models import ScalarModel, load_bundled
+from rlhf_nb.reward import pooled_scores
+from rlhf_nb.sampling import SamplingParams, filter_logits
 from rlhf_nb.widgets import tint
 from test_widgets import BAD, check_page, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore:cov")      # of one answer
 GEN = lambda: torch.Generator().manual_seed(0)
-TWO = RewardPrompt("{{ prompt }} {{ response }}", "Score: {{ reward }}")
+TWO = JudgePrompt("{{ prompt }} {{ response }}", "Score: {{ reward }}")
 
 
 def test_no_text_becomes_a_tag():
-    reading = Reading([BAD, "a"], [1., math.nan], 0, 2.)
-    for page in (reading_page(reading, {BAD: True}), lit(TWO, BAD + "Score: 3" + BAD), lit(TWO, BAD),
+    reading = PrefixScores([BAD, "a"], [1., math.nan], 0, 2.)
+    for page in (prefix_page(reading, {BAD: True}), highlight_match(TWO, BAD + "Score: 3" + BAD), highlight_match(TWO, BAD),
                  judge_page(TWO, [BAD], [[BAD, "Score: 2" + BAD, None]], tensor([2.])),
-                 next_page([BAD, "b"], tensor([1., 0.]), Sampling(), 2),
+                 next_page([BAD, "b"], tensor([1., 0.]), SamplingParams(), 2),
                  arrow_plot({BAD: (1., 1.), "true": (0., 0.)})):
         tags = check_page(page)
         assert "alert(" in tags.text
 
 @pytest.mark.parametrize("arch", ["reward"])
 def test_the_score_is_where_pooled_reads_it(arch):
-    rm, tokenizer = load_checkpoint(arch)
+    rm, tokenizer = load_bundled(arch)
     ids = [4, 30, 31, 5, 40, 41, 2]
     want = {}
     for side in SIDES:
         seqs = padded(ids, 4, side, tokenizer.pad_token_id)
-        x = read_reward(rm, tokenizer, seqs)
-        want[side] = pooled(rm, seqs).item()
+        x = prefix_scores(rm, tokenizer, seqs)
+        want[side] = pooled_scores(rm, seqs).item()
         assert x.scores[x.pooled] == pytest.approx(want[side], abs=1e-5)
         assert sum(math.isnan(s) for s in x.scores) == (0 if side == "none" else 3)
         assert (seqs.ids[seqs.attention_mask].tolist() == ids
                 and seqs.ids[seqs.response_mask].tolist() == ids[4:])
-        page = reading_page(x, {"Kind": True, "Clean": False})
+        page = prefix_page(x, {"Kind": True, "Clean": False})
         assert page.count("◀ read") == 1 and "gold 1 of 2" in page and "✗ Clean: no" in page
         assert f"score {want[side]:+.3f}" in page
     assert max(want.values()) - min(want.values()) < 1e-4
-    page = reading_page(Reading(["a", "b"], [1., -2.], 0, -2.), {})
+    page = prefix_page(PrefixScores(["a", "b"], [1., -2.], 0, -2.), {})
     assert re.findall(r">(\w)<small[^>]*>([^<]*)<", page) == [("a", "+1.00 ◀ read"), ("b", "-2.00")]
     assert tint(1., 2.) in page and "last column says -2.000" in page
-    right = read_reward(rm, tokenizer, padded(ids, 4, "right", 0))
+    right = prefix_scores(rm, tokenizer, padded(ids, 4, "right", 0))
     assert right.pooled == 6 and len(right.tokens) == 10 and right.last_column != right.scores[6]
 
 def test_the_reward_widget_follows_text_and_pads():
     def read(text, side):
         if not text: raise ValueError("say <b>something</b>")
-        return Reading(list(text), [1.] * len(text), len(text) - 1, 0.), {"x": side == "left"}
+        return PrefixScores(list(text), [1.] * len(text), len(text) - 1, 0.), {"x": side == "left"}
     field, side, page = show_reward(read, "ab").children
     assert field.description and side.description and tuple(side.options) == SIDES
     assert "column 1 of 1" in page.value and "gold 0" in page.value
@@ -76,11 +76,11 @@ def test_calibration_and_length_stand_where_they_should():
         check_page(empty)
 
 def test_arrows_are_the_gradients():
-    gen = GEN()
+    generator = GEN()
     for _ in range(5):
-        z, s = torch.randn(6, generator=gen), torch.randn(6, generator=gen)
-        mu, temperature = torch.randn(1, generator=gen).item(), .5 + torch.rand(1, generator=gen).item()
-        arrows, ref = kl_arrows(z, s, mu, temperature), z.double().log_softmax(-1)
+        z, s = torch.randn(6, generator=generator), torch.randn(6, generator=generator)
+        mu, temperature = torch.randn(1, generator=generator).item(), .5 + torch.rand(1, generator=generator).item()
+        arrows, ref = kl_gradients(z, s, mu, temperature), z.double().log_softmax(-1)
         def kl(a, b): return exact_kl(shifted(z.double(), s.double(), tensor([a, b]).double()), ref).item()
         t, h = math.log(temperature), 1e-4
         by_hand = (kl(mu + h, t) - kl(mu - h, t)) / 2 / h, (kl(mu, t + h) - kl(mu, t - h)) / 2 / h
@@ -102,7 +102,7 @@ def test_kl_page_of_every_setting():
     z, s = tensor([1., 0., -1.]), tensor([0., 1., 2.])
     heights = set()
     for mu, t, n in ((0., 1., 1), (4., .3, 64), (-4., 3., 1), (1., 1., 16)):
-        page = kl_page(kl_samples(z, s, (mu, t), n, GEN()), kl_arrows(z, s, mu, t))
+        page = kl_page(kl_samples(z, s, (mu, t), n, GEN()), kl_gradients(z, s, mu, t))
         check_page(page)
         assert "nan" not in page and page.count("<rect") == 72
         heights.add(re.search(r'viewBox="([^"]*)"', page)[1])
@@ -133,15 +133,15 @@ def test_kl_knobs():
 
 def test_what_was_read_is_lit():
     def mark(prompt, text):
-        found = re.findall(r"<mark[^>]*>(.*?)</mark>", lit(prompt, text))
-        return found, re.search(r"<b>(.*?):</b>", lit(prompt, text))[1]
+        found = re.findall(r"<mark[^>]*>(.*?)</mark>", highlight_match(prompt, text))
+        return found, re.search(r"<b>(.*?):</b>", highlight_match(prompt, text))[1]
     assert mark(TWO, "Score: 2 then Score: 4") == (["Score: 4"], "read 4")
-    first = RewardPrompt(TWO.template, TWO.read, last=False)
+    first = JudgePrompt(TWO.template, TWO.parser, last=False)
     assert mark(first, "Score: 2 then Score: 4") == (["Score: 2"], "read 2")
     assert mark(TWO, "Score: 9") == (["Score: 9"], "nothing read")     # seen, out of range
     assert mark(TWO, "no idea") == ([], "nothing read")
-    assert mark(RewardPrompt(TWO.template, lambda reply: 3.), "words") == ([], "read 3")
-    assert "cut" in lit(TWO, None)
+    assert mark(JudgePrompt(TWO.template, lambda reply: 3.), "words") == ([], "read 3")
+    assert "cut" in highlight_match(TWO, None)
 
 def test_judge_page_counts():
     replies = [["Score: 2", "Score: 4", "hm"], ["Score: 5", None, "Score: 5"]]
@@ -177,13 +177,13 @@ def test_judge_console_refuses_in_the_sandbox():
     button.click()
     assert trouble.value == "" and asked[-1] == ("A to Q", 5)
 
-@pytest.mark.parametrize("how", [Sampling(), Sampling(temperature=0.), Sampling(temperature=.5, top_k=3),
-                                 Sampling(top_p=.6), Sampling(temperature=2., top_k=4, top_p=.9)], ids=str)
-def test_next_page_says_what_is_drawn(how):
+@pytest.mark.parametrize("how", [SamplingParams(), SamplingParams(temperature=0.), SamplingParams(temperature=.5, top_k=3),
+                                 SamplingParams(top_p=.6), SamplingParams(temperature=2., top_k=4, top_p=.9)], ids=str)
+def test_next_page_says_what_is_drawn(config):
     logits = torch.randn(30, generator=GEN()).bfloat16()
     words = [f"w{i}" for i in range(30)]
-    page = next_page(words, logits, how)
-    drawn = filter_logits(logits[None], how)[0].exp()
+    page = next_page(words, logits, config)
+    drawn = filter_logits(logits[None], config)[0].exp()
     check_page(page)
     assert f"{int((drawn > 0).sum())} of 30 tokens can be drawn" in page and 'viewBox="0 0 680 274"' in page
     order = logits.float().topk(12).indices.tolist()
@@ -217,10 +217,10 @@ def test_next_knobs():
 
 def test_frames_are_cheap():
     z, s = torch.randn(8, generator=GEN()), torch.randn(8, generator=GEN())
-    samples, arrows = kl_samples(z, s, (1., 1.), 16, GEN()), kl_arrows(z, s, 1., 1.)
-    x = Reading(["word"] * 60, [.5] * 60, 59, 0.)
-    for draw in (lambda: kl_page(samples, arrows), lambda: reading_page(x, {}),
-                 lambda: next_page([str(i) for i in range(213)], torch.randn(213, generator=GEN()), Sampling())):
+    samples, arrows = kl_samples(z, s, (1., 1.), 16, GEN()), kl_gradients(z, s, 1., 1.)
+    x = PrefixScores(["word"] * 60, [.5] * 60, 59, 0.)
+    for draw in (lambda: kl_page(samples, arrows), lambda: prefix_page(x, {}),
+                 lambda: next_page([str(i) for i in range(213)], torch.randn(213, generator=GEN()), SamplingParams())):
         draw()
         began = time.process_time()
         for _ in range(5): draw()

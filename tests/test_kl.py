@@ -2,8 +2,8 @@
 import math
 import pytest, torch
 from torch.testing import assert_close
-from rlhf_nb.kl import AdaptiveBeta, exact_kl, fixed_beta, kl_k1, kl_k2, kl_k3, kl_penalty, response_kl, token_rewards
-from rlhf_nb.oracle import TableLM, all_logprobs, exact_gradient, expected, micro_world
+from rlhf_nb.kl import AdaptiveKLController, exact_kl, fixed_kl_controller, kl_k1, kl_k2, kl_k3, kl_penalty, response_kl, token_rewards
+from rlhf_nb.oracle import TabularLM, all_logprobs, exact_gradient, expectation, micro_world
 from rlhf_nb.tokens import token_logprobs
 
 ESTIMATORS = [kl_k1, kl_k2, kl_k3]
@@ -59,7 +59,7 @@ def test_direction():
 def policies(seed):
     world = micro_world()
     def table(seed):
-        model = TableLM(world).double()
+        model = TabularLM(world).double()
         with torch.no_grad(): model.head.weight[:4] = normal(4, 13, seed=seed)
         return model
     return world, table(seed), table(seed + 100)
@@ -72,16 +72,16 @@ def test_unbiased_over_all_responses_per_token_and_whole(seed):
     y, ref_y = [all_logprobs(m, world).detach() for m in (model, ref)]
     kl = exact_kl(y, ref_y)
     for est in (kl_k1, kl_k3):
-        assert_close(expected(y, response_kl(logp, ref_logp, mask, est)), kl)
-        assert_close(expected(y, est(y, ref_y)), kl)
-    assert abs(expected(y, kl_k2(y, ref_y)) - kl) > 1e-3
+        assert_close(expectation(y, response_kl(logp, ref_logp, mask, est)), kl)
+        assert_close(expectation(y, est(y, ref_y)), kl)
+    assert abs(expectation(y, kl_k2(y, ref_y)) - kl) > 1e-3
 
 @pytest.mark.parametrize("seed", range(3))
 def test_k1_paid_per_token_is_the_gradient_of_the_objective(seed):
     world, model, ref = policies(seed)
     ids, mask, beta, score = world.seqs.ids, world.seqs.response_mask, .3, normal(40, seed=9)
     y, ref_y = all_logprobs(model, world), all_logprobs(ref, world).detach()
-    objective = expected(y, score) - beta * exact_kl(y, ref_y)
+    objective = expectation(y, score) - beta * exact_kl(y, ref_y)
     wanted = torch.autograd.grad(objective, model.head.weight)[0]
     logp, ref_logp = [token_logprobs(m(ids).logits, ids) for m in (model, ref)]
     def mean_gradient(estimator):
@@ -155,15 +155,15 @@ def test_empty_responses_are_legal():
 
 # ---------------------------------------------------------------- the price
 def test_price_table():
-    steer = AdaptiveBeta(target=6., horizon=10_000)
+    steer = AdaptiveKLController(target=6., horizon=10_000)
     for kl, want in ((60., .101), (0., .099), (-5., .099), (6.6, .1005), (5.4, .0995), (6., .1)):
         assert_close(steer(.1, kl, 500), want, atol=1e-12, rtol=0)
     assert_close(steer(.2, 60., 64), .2 * (1 + .2 * 64 / 10_000))
-    assert fixed_beta(.1, 60., 64) == .1
+    assert fixed_kl_controller(.1, 60., 64) == .1
 
 def test_price_is_a_value_and_settles():
-    steer, beta, seen = AdaptiveBeta(2., 1000), 5., []
-    assert steer == AdaptiveBeta(2., 1000) and AdaptiveBeta(6.).horizon == 10_000
+    steer, beta, seen = AdaptiveKLController(2., 1000), 5., []
+    assert steer == AdaptiveKLController(2., 1000) and AdaptiveKLController(6.).horizon == 10_000
     for _ in range(3000):
         kl = 1 / beta                                                       # the dearer, the nearer
         beta = steer(beta, kl, 64); seen.append(kl)
@@ -177,12 +177,12 @@ def test_price_is_a_value_and_settles():
     (lambda: exact_kl(torch.full((3,), math.nan), torch.zeros(3).log_softmax(-1)), "nan in logp"),
     (lambda: token_rewards(torch.zeros(2, 1), torch.zeros(2, 3), torch.ones(2, 3).bool()), r"score \(b\)"),
     (lambda: token_rewards(torch.zeros(3), torch.zeros(2, 3), torch.ones(2, 3).bool()), r"score \(b\)"),
-    (lambda: AdaptiveBeta(0.), "above 0"),
-    (lambda: AdaptiveBeta(6., 0), "above 0"),
-    (lambda: AdaptiveBeta(math.nan), "above 0"),
-    (lambda: AdaptiveBeta(6.)(.1, math.nan, 64), "finite"),
-    (lambda: AdaptiveBeta(6.)(.1, math.inf, 64), "finite"),
-    (lambda: AdaptiveBeta(6., 50)(.1, 6., 64), "horizon"),
+    (lambda: AdaptiveKLController(0.), "above 0"),
+    (lambda: AdaptiveKLController(6., 0), "above 0"),
+    (lambda: AdaptiveKLController(math.nan), "above 0"),
+    (lambda: AdaptiveKLController(6.)(.1, math.nan, 64), "finite"),
+    (lambda: AdaptiveKLController(6.)(.1, math.inf, 64), "finite"),
+    (lambda: AdaptiveKLController(6., 50)(.1, 6., 64), "horizon"),
 ])
 def test_refusals(call, says):
     with pytest.raises(ValueError, match=says): call()

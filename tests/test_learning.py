@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest, torch
 from torch import nn
 from rlhf_nb.learning import (
-    Learner, Log, Recipe, Watch, accumulate, batches, checkpoints, fit, load_checkpoint_state, look,
-    lr_at, progress_bar, save_checkpoint, start, update)
-from rlhf_nb.tokens import Pairs, Rollout, make_seqs, masked_sum, token_logprobs
+    Trainer, Log, TrainConfig, EvalConfig, accumulate_gradients, batch_indices, list_checkpoints, fit, restore_checkpoint, evaluate,
+    lr_at, progress_bar, save_checkpoint, make_trainer, train_step)
+from rlhf_nb.tokens import PreferencePairs, Rollout, make_seqs, masked_sum, token_logprobs
 
 
 def rows(n, seed=0, longest=9):
@@ -45,15 +45,15 @@ def test_gradient_is_that_of_the_plain_mean_under_any_split(micro):
     (loss / n).backward()
     want = grads(model)
     model.zero_grad()
-    got, weight, _ = accumulate(start(model, Recipe(micro_batch=micro)), x, loss_fn)
+    got, weight, _ = accumulate_gradients(make_trainer(model, TrainConfig(micro_batch_size=micro)), x, loss_fn)
     assert got == pytest.approx((loss / n).item(), rel=1e-5) and weight == n
     torch.testing.assert_close(grads(model), want, atol=1e-7, rtol=1e-5)
 
 
 def test_a_part_without_a_response_weighs_nothing():
     x = make_seqs([[1, 2], [3], [4]], [[5, 6], [], [7]], pad=0)
-    whole, parts = start(Small(), Recipe()), start(Small(), Recipe(micro_batch=1))
-    a, b = update(whole, x, loss_fn), update(parts, x, loss_fn)
+    whole, parts = make_trainer(Small(), TrainConfig()), make_trainer(Small(), TrainConfig(micro_batch_size=1))
+    a, b = train_step(whole, x, loss_fn), train_step(parts, x, loss_fn)
     assert a["loss"] == pytest.approx(b["loss"], rel=1e-6) and a["weight"] == b["weight"] == 3
     torch.testing.assert_close(flat(whole.model), flat(parts.model))
 
@@ -63,26 +63,26 @@ def test_a_loss_without_gradient_in_an_empty_part_is_no_error():
         if not x.response_mask.any(): return torch.zeros(()), 0
         return loss_fn(model, x)
     x = make_seqs([[1, 2], [3]], [[5, 6], []], pad=0)
-    row = update(start(Small(), Recipe(micro_batch=1)), x, constant_when_empty)
+    row = train_step(make_trainer(Small(), TrainConfig(micro_batch_size=1)), x, constant_when_empty)
     assert row["weight"] == 2
 
 
 def test_update_is_adamw_with_our_betas_clipping_and_schedule():
-    recipe = Recipe(lr=.01, n_steps=7, warmup=3, max_grad_norm=.05, weight_decay=.1)
-    learner, twin, x = start(Small(), recipe), Small(), rows(6)
+    config = TrainConfig(lr=.01, n_steps=7, warmup_steps=3, max_grad_norm=.05, weight_decay=.1)
+    trainer, twin, x = make_trainer(Small(), config), Small(), rows(6)
     optimizer = torch.optim.AdamW(twin.parameters(), lr=1., betas=(.9, .98), weight_decay=.1)
     for step in range(7):
-        row = update(learner, x, loss_fn)
+        row = train_step(trainer, x, loss_fn)
         optimizer.zero_grad()
         loss, n = loss_fn(twin, x)
         (loss / n).backward()
         norm = nn.utils.clip_grad_norm_(twin.parameters(), .05)
-        optimizer.param_groups[0]["lr"] = lr_at(step, recipe)
+        optimizer.param_groups[0]["lr"] = lr_at(step, config)
         optimizer.step()
-        assert row["step"] == step + 1 and row["lr"] == lr_at(step, recipe)
+        assert row["step"] == step + 1 and row["lr"] == lr_at(step, config)
         assert row["grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
     assert row["grad_norm"] > .05                # or clipping was not tested
-    torch.testing.assert_close(flat(learner.model), flat(twin), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(flat(trainer.model), flat(twin), atol=1e-6, rtol=1e-5)
 
 
 def test_more_sums_are_logged_as_means_over_the_weight():
@@ -90,7 +90,7 @@ def test_more_sums_are_logged_as_means_over_the_weight():
         loss, n = loss_fn(model, x)
         return loss, n, {"ones": n.float(), "long": (x.response_mask.sum(1) > 4).sum()}
     x = rows(13)
-    row = update(start(Small(), Recipe(micro_batch=4)), x, with_more)
+    row = train_step(make_trainer(Small(), TrainConfig(micro_batch_size=4)), x, with_more)
     n = x.response_mask.sum(1)
     assert row["ones"] == 1 and row["long"] == pytest.approx(((n > 4).sum() / n.sum()).item())
 
@@ -98,13 +98,13 @@ def test_more_sums_are_logged_as_means_over_the_weight():
 def test_pairs_rollouts_and_plain_tensors_are_batches():
     x, y = rows(6), rows(6, seed=1)
     pairs = lambda model, p: (loss_fn(model, p.chosen)[0] + loss_fn(model, p.rejected)[0], len(p))
-    assert update(start(Small(), Recipe(micro_batch=4)), Pairs(x, y), pairs)["weight"] == 6
+    assert train_step(make_trainer(Small(), TrainConfig(micro_batch_size=4)), PreferencePairs(x, y), pairs)["weight"] == 6
     zero = torch.zeros(6, x.ids.shape[1])
     roll = Rollout(x, torch.arange(6), zero, zero, torch.zeros(6))
-    assert update(start(Small(), Recipe(micro_batch=4)), roll,
+    assert train_step(make_trainer(Small(), TrainConfig(micro_batch_size=4)), roll,
                   lambda model, r: loss_fn(model, r.seqs))["weight"] == x.response_mask.sum()
     plain = lambda model, ids: (model(ids).logsumexp(-1).sum(), ids.numel())
-    assert update(start(Small(), Recipe()), x.ids, plain)["weight"] == x.ids.numel()
+    assert train_step(make_trainer(Small(), TrainConfig()), x.ids, plain)["weight"] == x.ids.numel()
 
 
 def test_rows_of_a_part_come_without_shared_pads():
@@ -112,35 +112,35 @@ def test_rows_of_a_part_come_without_shared_pads():
     def widths(model, part):
         seen.append(part.ids.shape[1])
         return loss_fn(model, part)
-    update(start(Small(), Recipe(micro_batch=2)), x, widths)
+    train_step(make_trainer(Small(), TrainConfig(micro_batch_size=2)), x, widths)
     assert seen == [2, 9]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("micro", [100, 3])
 def test_a_loss_that_is_no_number_leaves_everything_as_it_was(bad, micro):
-    learner, x = start(Small(), Recipe(micro_batch=micro)), rows(7)
-    for _ in range(3): update(learner, x, loss_fn)
-    weights, state = flat(learner.model), str(learner.optimizer.state_dict()["state"])
+    trainer, x = make_trainer(Small(), TrainConfig(micro_batch_size=micro)), rows(7)
+    for _ in range(3): train_step(trainer, x, loss_fn)
+    weights, state = flat(trainer.model), str(trainer.optimizer.state_dict()["state"])
     def poisoned(model, part): return loss_fn(model, part)[0] * bad, len(part)
     with pytest.raises(ValueError, match="step 4 was not taken.*after step 3"):
-        update(learner, x, poisoned)
-    assert torch.equal(flat(learner.model), weights) and learner.step == len(learner.log) == 3
-    assert str(learner.optimizer.state_dict()["state"]) == state
-    assert all(p.grad is None for p in learner.model.parameters())
-    straight = start(Small(), Recipe(micro_batch=micro))
-    for _ in range(4): update(straight, x, loss_fn)
-    update(learner, x, loss_fn)                          # and it can go on
-    assert torch.equal(flat(learner.model), flat(straight.model))
+        train_step(trainer, x, poisoned)
+    assert torch.equal(flat(trainer.model), weights) and trainer.step == len(trainer.log) == 3
+    assert str(trainer.optimizer.state_dict()["state"]) == state
+    assert all(p.grad is None for p in trainer.model.parameters())
+    straight = make_trainer(Small(), TrainConfig(micro_batch_size=micro))
+    for _ in range(4): train_step(straight, x, loss_fn)
+    train_step(trainer, x, loss_fn)                          # and it can go on
+    assert torch.equal(flat(trainer.model), flat(straight.model))
 
 
 def test_a_gradient_that_is_no_number_is_refused_under_a_finite_loss():
     def bent(model, x):                                   # sqrt(0): value 0, slope inf * 0
         loss, n = loss_fn(model, x)
         return loss + (0 * model.outer.weight).abs().sum().sqrt(), n
-    learner = start(Small(), Recipe())
-    with pytest.raises(ValueError, match="gradient norm nan"): update(learner, rows(4), bent)
-    assert all(p.isfinite().all() for p in learner.model.parameters())
+    trainer = make_trainer(Small(), TrainConfig())
+    with pytest.raises(ValueError, match="gradient norm nan"): train_step(trainer, rows(4), bent)
+    assert all(p.isfinite().all() for p in trainer.model.parameters())
 
 
 # ---------------------------------------------------------------- precision, device, start
@@ -151,10 +151,10 @@ def test_bf16_keeps_float32_weights_computes_in_bf16_and_learns_the_same():
         seen.append(model(x.ids).dtype)
         return loss_fn(model, x)
     x = rows(40)
-    full = start(Small(), Recipe(lr=.05, micro_batch=40))
-    half = start(Small(), Recipe(lr=.05, micro_batch=40, precision="bf16"))
+    full = make_trainer(Small(), TrainConfig(lr=.05, micro_batch_size=40))
+    half = make_trainer(Small(), TrainConfig(lr=.05, micro_batch_size=40, mixed_precision="bf16"))
     for _ in range(20):
-        a, b = update(full, x, watched), update(half, x, watched)     # taking turns
+        a, b = train_step(full, x, watched), train_step(half, x, watched)     # taking turns
     assert seen[-2:] == [torch.float32, torch.bfloat16]
     assert {p.dtype for p in half.model.parameters()} == {torch.float32}
     first = full.log.rows[0]["loss"]
@@ -162,33 +162,33 @@ def test_bf16_keeps_float32_weights_computes_in_bf16_and_learns_the_same():
 
 
 def test_weights_in_half_precision_are_raised_and_double_is_kept():
-    assert next(start(Small().half(), Recipe()).model.parameters()).dtype == torch.float32
-    learner = start(Small().double(), Recipe())
-    assert next(learner.model.parameters()).dtype == torch.float64
-    update(learner, rows(3), loss_fn)
+    assert next(make_trainer(Small().half(), TrainConfig()).model.parameters()).dtype == torch.float32
+    trainer = make_trainer(Small().double(), TrainConfig())
+    assert next(trainer.model.parameters()).dtype == torch.float64
+    train_step(trainer, rows(3), loss_fn)
 
 
 def test_frozen_parts_stay_frozen():
     model = Small()
     model.inner.requires_grad_(False)
-    before, learner = model.inner.weight.clone(), start(model, Recipe(weight_decay=.1))
-    update(learner, rows(4), loss_fn)
+    before, trainer = model.inner.weight.clone(), make_trainer(model, TrainConfig(weight_decay=.1))
+    train_step(trainer, rows(4), loss_fn)
     assert torch.equal(model.inner.weight, before) and model.inner.weight.grad is None
-    assert len(learner.optimizer.param_groups[0]["params"]) == 2
+    assert len(trainer.optimizer.param_groups[0]["params"]) == 2
 
 
 def test_starting_does_not_touch_the_global_generator():
     state = torch.get_rng_state()
-    update(start(Small(), Recipe()), rows(3), loss_fn)
+    train_step(make_trainer(Small(), TrainConfig()), rows(3), loss_fn)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_cuda_trains_where_the_model_stands():
-    learner = start(Small().cuda(), Recipe(precision="bf16", n_steps=4))
-    fit(learner, rows(20), loss_fn, gen())
-    assert next(learner.model.parameters()).is_cuda and len(learner.log) == 4
-    update(start(Small(), Recipe()), rows(3), loss_fn)               # and the CPU after it
+    trainer = make_trainer(Small().cuda(), TrainConfig(mixed_precision="bf16", n_steps=4))
+    fit(trainer, rows(20), loss_fn, gen())
+    assert next(trainer.model.parameters()).is_cuda and len(trainer.log) == 4
+    train_step(make_trainer(Small(), TrainConfig()), rows(3), loss_fn)               # and the CPU after it
 
 
 # ---------------------------------------------------------------- recipe and schedule
@@ -198,18 +198,18 @@ def test_cuda_trains_where_the_model_stands():
     ("micro_batch", -1), ("max_grad_norm", 0), ("floor", -.1), ("floor", 1.1),
     ("precision", "fp16"), ("precision", None)])
 def test_recipe_refuses(field, value):
-    with pytest.raises(ValueError, match=field): Recipe(**{field: value})
+    with pytest.raises(ValueError, match=field): TrainConfig(**{field: value})
 
 
 @pytest.mark.parametrize("n_steps", [1, 2, 3, 10, 100])
 @pytest.mark.parametrize("warmup", [0, 1, 5, 1000])
 def test_schedule_stays_between_floor_and_lr_and_ends_at_the_floor(n_steps, warmup):
-    recipe = Recipe(lr=2., n_steps=n_steps, warmup=warmup, floor=.1)
-    rates = [lr_at(s, recipe) for s in range(n_steps)]
+    config = TrainConfig(lr=2., n_steps=n_steps, warmup_steps=warmup, final_lr_frac=.1)
+    rates = [lr_at(s, config) for s in range(n_steps)]
     assert all(0 < r <= 2 for r in rates) and max(rates) == 2
     top = rates.index(2.)
     assert rates[:top] == sorted(rates[:top]) and rates[top:] == sorted(rates[top:])[::-1]
-    if n_steps > 2: assert rates[-1] == lr_at(10**6, recipe) == pytest.approx(.2)
+    if n_steps > 2: assert rates[-1] == lr_at(10**6, config) == pytest.approx(.2)
 
 
 # ---------------------------------------------------------------- batches
@@ -217,7 +217,7 @@ def test_schedule_stays_between_floor_and_lr_and_ends_at_the_floor(n_steps, warm
 @pytest.mark.parametrize("n, size", [(1, 4), (4, 4), (9, 4), (100, 7)])
 def test_every_row_once_per_epoch_in_sorted_batches(n, size):
     lengths = torch.randint(1, 30, (n,), generator=gen(3))
-    flow, per_epoch = batches(lengths, size, gen()), -(-n // size)
+    flow, per_epoch = batch_indices(lengths, size, gen()), -(-n // size)
     for _ in range(3):
         epoch = [next(flow) for _ in range(per_epoch)]
         assert sorted(torch.cat(epoch).tolist()) == list(range(n))
@@ -226,9 +226,9 @@ def test_every_row_once_per_epoch_in_sorted_batches(n, size):
 
 def test_batches_are_a_fair_draw_of_lengths():
     lengths = torch.arange(4096)
-    flow = batches(lengths, 64, gen())
-    means = torch.stack([lengths[next(flow)].double().mean() for _ in range(64)])
-    assert means.std() < 3 * 4096 / 12**.5 / 8    # buckets over the data: about 1180
+    flow = batch_indices(lengths, 64, gen())
+    registry = torch.stack([lengths[next(flow)].double().mean() for _ in range(64)])
+    assert registry.std() < 3 * 4096 / 12**.5 / 8    # buckets over the data: about 1180
 
 
 # ---------------------------------------------------------------- early stopping
@@ -239,45 +239,45 @@ def test_a_stopped_run_ends_with_its_best_weights_and_says_why():
         assert not model.training and not torch.is_grad_enabled()
         seen.append(flat(model))
         return {"score": next(scores)}
-    learner = start(Small(), Recipe(n_steps=99))
-    fit(learner, rows(20), loss_fn, gen(), Watch(measure, "score", "higher", 2), every=3)
-    assert learner.step == 9 and torch.equal(flat(learner.model), seen[1])
-    assert learner.model.training
-    assert "score was not higher than 3 at 2 looks" in learner.why and "step 3" in learner.why
-    steps = learner.step
-    assert len(fit(learner, rows(20), loss_fn, gen())) and learner.step == steps   # it is over
+    trainer = make_trainer(Small(), TrainConfig(n_steps=99))
+    fit(trainer, rows(20), loss_fn, gen(), EvalConfig(measure, "score", "higher", 2), eval_every=3)
+    assert trainer.step == 9 and torch.equal(flat(trainer.model), seen[1])
+    assert trainer.model.training
+    assert "score was not higher than 3 at 2 looks" in trainer.stop_reason and "step 3" in trainer.stop_reason
+    steps = trainer.step
+    assert len(fit(trainer, rows(20), loss_fn, gen())) and trainer.step == steps   # it is over
 
 
 def test_a_run_that_was_not_stopped_also_keeps_its_best():
     scores = iter([3., 1., 2.])
-    learner = start(Small(), Recipe(n_steps=4))
-    fit(learner, rows(20), loss_fn, gen(), Watch(lambda m: {"x": next(scores)}, "x"), every=2)
-    assert learner.step == 4 and learner.why == "took all 4 steps; the weights of step 2 are kept"
+    trainer = make_trainer(Small(), TrainConfig(n_steps=4))
+    fit(trainer, rows(20), loss_fn, gen(), EvalConfig(lambda m: {"x": next(scores)}, "x"), eval_every=2)
+    assert trainer.step == 4 and trainer.stop_reason == "took all 4 steps; the weights of step 2 are kept"
 
 
 def test_only_looking_never_stops():
-    learner = start(Small(), Recipe(n_steps=6))
-    fit(learner, rows(20), loss_fn, gen(), Watch(lambda m: {"x": 1.}), every=1)
-    assert learner.step == 6 and sum("x" in row for row in learner.log.rows) == 7
+    trainer = make_trainer(Small(), TrainConfig(n_steps=6))
+    fit(trainer, rows(20), loss_fn, gen(), EvalConfig(lambda m: {"x": 1.}), eval_every=1)
+    assert trainer.step == 6 and sum("x" in row for row in trainer.log.rows) == 7
 
 
 # ---------------------------------------------------------------- checkpoints
 
-RECIPE = Recipe(lr=.02, n_steps=24, batch_size=8, micro_batch=5, warmup=4)
+RECIPE = TrainConfig(lr=.02, n_steps=24, batch_size=8, micro_batch_size=5, warmup_steps=4)
 
 def run(folder, upto=10**9, dropout=.2, log=None):
     "A run that is interrupted before step `upto`; dropout uses torch's own generator."
     torch.manual_seed(5)
-    learner, scores = start(Small(dropout), RECIPE, log), iter(range(100))
+    trainer, scores = make_trainer(Small(dropout), RECIPE, log), iter(range(100))
     def stop_before(model, x):
-        if learner.step == upto: raise KeyboardInterrupt
+        if trainer.step == upto: raise KeyboardInterrupt
         return loss_fn(model, x)
     def measure(model): return {"held_out": loss_fn(model, rows(9, 2))[0].item()}
     chance = gen(1)
-    try: fit(learner, rows(50), stop_before, chance, Watch(measure, "held_out", patience=9),
-             folder, every=4)
+    try: fit(trainer, rows(50), stop_before, chance, EvalConfig(measure, "held_out", patience=9),
+             folder, eval_every=4)
     except KeyboardInterrupt: pass
-    return learner, chance
+    return trainer, chance
 
 
 @pytest.mark.parametrize("upto", [1, 4, 5, 11, 23])
@@ -285,9 +285,9 @@ def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path, upto):
     straight, _ = run(tmp_path/"a")
     run(tmp_path/"b", upto, log=tmp_path/"b.jsonl")
     again, chance = run(tmp_path/"b", log=tmp_path/"b.jsonl")
-    assert torch.equal(flat(again.model), flat(straight.model)) and again.why == straight.why
-    plain = lambda learner: [{k: v for k, v in row.items() if k != "seconds"}
-                             for row in learner.log.rows]
+    assert torch.equal(flat(again.model), flat(straight.model)) and again.stop_reason == straight.stop_reason
+    plain = lambda trainer: [{k: v for k, v in row.items() if k != "seconds"}
+                             for row in trainer.log.rows]
     assert plain(again) == plain(straight)
     lines = [json.loads(line) for line in open(tmp_path/"b.jsonl")]
     assert lines == again.log.rows                       # the file too: no step twice
@@ -296,68 +296,68 @@ def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path, upto):
 
 
 def test_a_finished_run_is_not_run_again(tmp_path):
-    learner, _ = run(tmp_path/"a")
+    trainer, _ = run(tmp_path/"a")
     again, _ = run(tmp_path/"a", upto=0)                 # a single step would interrupt it
-    assert again.why == learner.why and torch.equal(flat(again.model), flat(learner.model))
+    assert again.stop_reason == trainer.stop_reason and torch.equal(flat(again.model), flat(trainer.model))
 
 
 def test_half_a_checkpoint_is_never_seen(tmp_path, monkeypatch):
-    learner, chance = run(tmp_path/"a", upto=6)
-    assert [p.name for p in checkpoints(tmp_path/"a")] == ["000000-step-4"]
+    trainer, chance = run(tmp_path/"a", upto=6)
+    assert [p.name for p in list_checkpoints(tmp_path/"a")] == ["000000-step-4"]
     def full(*_, **__): raise OSError("no space left on device")
     monkeypatch.setattr("rlhf_nb.learning.torch.save", full)
-    with pytest.raises(OSError): save_checkpoint(tmp_path/"a", learner, chance)
-    assert [p.name for p in checkpoints(tmp_path/"a")] == ["000000-step-4"]
+    with pytest.raises(OSError): save_checkpoint(tmp_path/"a", trainer, chance)
+    assert [p.name for p in list_checkpoints(tmp_path/"a")] == ["000000-step-4"]
     monkeypatch.undo()
-    assert load_checkpoint_state(tmp_path/"a", start(Small(.2), RECIPE), chance) == 4
-    save_checkpoint(tmp_path/"a", learner, chance)       # over what was left behind
-    assert [p.name for p in checkpoints(tmp_path/"a")] == ["000001-step-6"]
+    assert restore_checkpoint(tmp_path/"a", make_trainer(Small(.2), RECIPE), chance) == 4
+    save_checkpoint(tmp_path/"a", trainer, chance)       # over what was left behind
+    assert [p.name for p in list_checkpoints(tmp_path/"a")] == ["000001-step-6"]
     assert [p.name for p in (tmp_path/"a").iterdir()] == ["000001-step-6"]
 
 
 def test_the_same_step_can_be_saved_twice_and_the_last_counts(tmp_path):
-    learner = start(Small(), Recipe())
-    save_checkpoint(tmp_path, learner, gen())
-    with torch.no_grad(): learner.model.outer.bias.fill_(7.)
-    learner.misses = 2
-    save_checkpoint(tmp_path, learner, gen())
-    twin = start(Small(), Recipe())
-    load_checkpoint_state(tmp_path, twin, gen())
-    assert (twin.model.outer.bias == 7).all() and len(checkpoints(tmp_path)) == 1
-    assert twin.facts() == {**learner.facts(), "best": twin.best} and twin.misses == 2
+    trainer = make_trainer(Small(), TrainConfig())
+    save_checkpoint(tmp_path, trainer, gen())
+    with torch.no_grad(): trainer.model.outer.bias.fill_(7.)
+    trainer.num_bad_evals = 2
+    save_checkpoint(tmp_path, trainer, gen())
+    twin = make_trainer(Small(), TrainConfig())
+    restore_checkpoint(tmp_path, twin, gen())
+    assert (twin.model.outer.bias == 7).all() and len(list_checkpoints(tmp_path)) == 1
+    assert twin.metadata() == {**trainer.metadata(), "best": twin.best_metric} and twin.num_bad_evals == 2
 
 
 def test_checkpoints_are_counted_not_sorted_as_text(tmp_path):
     for name in ("000009-step-900", "000010-step-1000", "000002-step-99"):
         (tmp_path/name).mkdir()
-    assert checkpoints(tmp_path)[-1].name == "000010-step-1000"
+    assert list_checkpoints(tmp_path)[-1].name == "000010-step-1000"
 
 
 def test_another_recipe_model_or_data_is_refused_and_nothing_changes(tmp_path):
     run(tmp_path/"a", upto=6)
-    for model, recipe, said in (
-            (Small(), Recipe(lr=.02, n_steps=25, batch_size=8, micro_batch=5, warmup=4),
+    for model, config, said in (
+            (Small(), TrainConfig(lr=.02, n_steps=25, batch_size=8, micro_batch_size=5, warmup_steps=4),
              "another recipe: n_steps was 24, got 25"),
             (nn.Linear(2, 2), RECIPE, "another model"),
             (nn.ModuleDict(dict(inner=nn.Embedding(11, 9), outer=nn.Linear(9, 11))), RECIPE,
              r"another model: inner.weight was \[11, 8\], got \[11, 9\]")):
-        learner, before = start(model, recipe), flat(model)
+        trainer, before = make_trainer(model, config), flat(model)
         with pytest.raises(ValueError, match=said):
-            load_checkpoint_state(tmp_path/"a", learner, gen())
-        assert torch.equal(flat(model), before) and learner.step == 0
+            restore_checkpoint(tmp_path/"a", trainer, gen())
+        assert torch.equal(flat(model), before) and trainer.step == 0
     with pytest.raises(ValueError, match="50 rows, got 49"):
-        fit(start(Small(.2), RECIPE), rows(49), loss_fn, gen(), folder=tmp_path/"a")
+        fit(make_trainer(Small(.2), RECIPE), rows(49), loss_fn, gen(), folder=tmp_path/"a")
     with pytest.raises(ValueError, match="no checkpoint"):
-        load_checkpoint_state(tmp_path/"none", start(Small(), RECIPE), gen())
+        restore_checkpoint(tmp_path/"none", make_trainer(Small(), RECIPE), gen())
 
 
 def test_a_checkpoint_that_brings_code_is_not_run(tmp_path):
     run(tmp_path/"a", upto=6)
     class Evil:
         def __reduce__(self): return os.mkdir, (str(tmp_path/"owned"),)
-    torch.save(dict(optimizer=Evil()), checkpoints(tmp_path/"a")[-1]/"state.pt")
+    torch.save(dict(optimizer=Evil()), list_checkpoints(tmp_path/"a")[-1]/"state.pt")
     with pytest.raises(Exception, match="[Ww]eights"):
-        load_checkpoint_state(tmp_path/"a", start(Small(.2), RECIPE), gen())
+        restore_checkpoint(tmp_path/"a", make_trainer(Small(.2), RECIPE), gen())
     assert not (tmp_path/"owned").exists()
 
 
@@ -367,12 +367,12 @@ def test_tied_weights_survive(tmp_path):
         model.again = nn.Linear(8, 11, bias=False)
         model.again.weight = model.outer.weight
         return model
-    learner = start(tied(), Recipe())
-    update(learner, rows(4), loss_fn)
-    save_checkpoint(tmp_path, learner, gen())
-    twin = start(tied(), Recipe())
-    load_checkpoint_state(tmp_path, twin, gen())
-    assert torch.equal(twin.model.again.weight, learner.model.outer.weight)
+    trainer = make_trainer(tied(), TrainConfig())
+    train_step(trainer, rows(4), loss_fn)
+    save_checkpoint(tmp_path, trainer, gen())
+    twin = make_trainer(tied(), TrainConfig())
+    restore_checkpoint(tmp_path, twin, gen())
+    assert torch.equal(twin.model.again.weight, trainer.model.outer.weight)
     assert twin.model.again.weight is twin.model.outer.weight
 
 
@@ -402,7 +402,7 @@ def test_killed_at_a_random_moment_and_resumed(tmp_path):
     assert 2 <= log.read_text().count("\n") < 60
     second, straight = start_it("killed"), start_it("straight")
     assert second.wait() == straight.wait() == 0
-    a, b = (checkpoints(tmp_path/name)[-1] for name in ("killed", "straight"))
+    a, b = (list_checkpoints(tmp_path/name)[-1] for name in ("killed", "straight"))
     assert a.name.endswith("step-60"), f"killed after line {chosen}"
     assert (a/"model.safetensors").read_bytes() == (b/"model.safetensors").read_bytes(), chosen
     plain = lambda name: [{k: v for k, v in json.loads(line).items() if k != "seconds"}

@@ -4,11 +4,11 @@ import pytest, torch, transformers as tf
 from torch import nn
 from torch.testing import assert_close
 from rlhf_nb.models import (
-    Device, ScalarModel, add_lora, as_eval, choose_device, frozen, load_checkpoint, load_lm,
-    load_scalar, logprobs, logprobs_and_entropy, merged, parameter_table, plain, reference,
-    save_scalar, tiny_lm, to_classifier, weight_hash)
-from rlhf_nb.oracle import TableLM, all_logprobs, habit_lm, micro_world
-from rlhf_nb.tokens import Seqs, last_token, make_seqs, masked_sum, token_entropy, token_logprobs
+    Placement, ScalarModel, add_lora, eval_mode, choose_placement, frozen_copy, load_bundled, load_lm,
+    load_reward_model, logprobs, logprobs_and_entropy, merge_adapters, parameter_table, unwrap_model, adapters_disabled,
+    save_reward_model, tiny_lm, to_classifier, weight_hash)
+from rlhf_nb.oracle import TabularLM, all_logprobs, bigram_lm, micro_world
+from rlhf_nb.tokens import Seqs, last_token_index, make_seqs, masked_sum, token_entropy, token_logprobs
 from rlhf_nb.world import TEST, demonstrations, make_tokenizer
 
 TOK = make_tokenizer()
@@ -180,12 +180,12 @@ def test_autocast_is_respected_and_differentiable():
 
 def test_double_stays_double_on_the_oracle():
     world = micro_world()
-    table = habit_lm(world)
+    table = bigram_lm(world)
     got = logprobs(table, world.seqs)
     assert got.dtype == torch.float64
     assert_close(masked_sum(got, world.seqs.response_mask), all_logprobs(table, world))
     grad, = torch.autograd.grad(got.sum(), table.head.weight)
-    assert grad.abs().sum() > 0 and isinstance(plain(table), TableLM)
+    assert grad.abs().sum() > 0 and isinstance(unwrap_model(table), TabularLM)
 
 
 def test_dropout_model_is_asked_about_its_head_in_eval_mode():
@@ -203,7 +203,7 @@ def test_dropout_model_is_asked_about_its_head_in_eval_mode():
 def test_as_eval_restores_modes_after_an_error():
     model = tiny_lm(TOK).train()
     model.lm_head.eval()
-    with pytest.raises(KeyError), as_eval(model):
+    with pytest.raises(KeyError), eval_mode(model):
         assert not any(m.training for m in model.modules())
         raise KeyError
     assert model.training and not model.lm_head.training
@@ -220,7 +220,7 @@ def classifier(arch, **more):
 
 
 def pooled(model, seqs):
-    return model(seqs)[torch.arange(len(seqs)), last_token(seqs.attention_mask)]
+    return model(seqs)[torch.arange(len(seqs)), last_token_index(seqs.attention_mask)]
 
 
 @pytest.mark.parametrize("arch", ["neox", "llama"])
@@ -228,9 +228,9 @@ def test_theirs_to_ours_and_back(arch, tmp_path):
     theirs = classifier(arch)
     theirs.save_pretrained(tmp_path / "theirs"); TOK.save_pretrained(tmp_path / "theirs")
     want = theirs(**X).logits[:, 0]
-    ours = load_scalar(tmp_path / "theirs")
+    ours = load_reward_model(tmp_path / "theirs")
     assert_close(pooled(ours, SEQS), want)
-    save_scalar(ours, TOK, tmp_path / "ours")
+    save_reward_model(ours, TOK, tmp_path / "ours")
     again = tf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "ours")
     assert type(again) is type(theirs) and again.config.num_labels == 1
     assert_close(again(**X).logits[:, 0], want)
@@ -252,13 +252,13 @@ def test_a_folder_like_the_public_tldr_reward_model(tmp_path):
     config.update(rotary_pct=.25, rotary_emb_base=10000, id2label={"0": "LABEL_0"},
                   label2id={"LABEL_0": 0}, torch_dtype="float32")
     (tmp_path / "config.json").write_text(json.dumps(config))
-    ours = load_scalar(tmp_path)
+    ours = load_reward_model(tmp_path)
     assert ours.backbone.config.pad_token_id is None
     for i in range(5):                          # theirs can take one row at a time only
         row = SEQS[i:i + 1].trim()
         assert_close(pooled(ours, SEQS)[i], theirs(input_ids=row.ids).logits[0, 0],
                      atol=1e-5, rtol=1e-4)
-    save_scalar(ours, TOK, tmp_path / "ours")   # with a pad they can take a batch
+    save_reward_model(ours, TOK, tmp_path / "ours")   # with a pad they can take a batch
     again = tf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "ours")
     assert_close(again(**X).logits[:, 0], pooled(ours, SEQS), atol=1e-5, rtol=1e-4)
     assert ours.backbone.config.pad_token_id is None
@@ -274,7 +274,7 @@ def test_to_classifier_shares_weights_and_leaves_the_config_alone():
 
 
 def test_from_lm_copies_and_is_seeded():
-    lm = frozen(tiny_lm(TOK))
+    lm = frozen_copy(tiny_lm(TOK))
     before, chance = weight_hash(lm), torch.get_rng_state()
     one, two, other = (ScalarModel.from_lm(lm, seed) for seed in (1, 1, 2))
     assert torch.equal(chance, torch.get_rng_state())
@@ -291,13 +291,13 @@ def test_from_a_lora_model_takes_the_adapters_along():
     peft = lora(tiny_lm(TOK))
     scalar = ScalarModel.from_lm(peft, seed=1)
     assert not any("lora" in name for name, _ in scalar.named_parameters())
-    state = plain(peft).base_model(**X).last_hidden_state
+    state = unwrap_model(peft).base_model(**X).last_hidden_state
     assert_close(scalar(SEQS), (state * scalar.score.weight).sum(-1), atol=1e-5, rtol=1e-4)
 
 
 def test_scalar_model_on_the_oracle_table():
     world = micro_world()
-    critic = ScalarModel.from_lm(habit_lm(world))
+    critic = ScalarModel.from_lm(bigram_lm(world))
     assert critic(world.seqs).shape == world.seqs.ids.shape
     assert critic(world.seqs).dtype == torch.float64
 
@@ -333,7 +333,7 @@ def test_hash_sees_one_bit_and_nothing_else():
 
 def test_frozen_is_out_of_reach():
     model = tiny_lm(TOK).train()
-    ref = frozen(model)
+    ref = frozen_copy(model)
     before = weight_hash(ref)
     opt = torch.optim.SGD(model.parameters(), lr=1.)
     logprobs(model, SEQS).sum().backward(); opt.step()
@@ -355,14 +355,14 @@ def test_lora_reference_merge_and_seed():
         if "lora_B" in name: nn.init.normal_(p, std=.1)
     moved = logprobs(peft, SEQS)
     assert (moved - want).abs().max() > .01
-    with reference(peft) as ref: assert_close(logprobs(ref, SEQS), want)
+    with adapters_disabled(peft) as ref: assert_close(logprobs(ref, SEQS), want)
     assert_close(logprobs(peft, SEQS), moved)               # switched on again
-    one = merged(peft)
+    one = merge_adapters(peft)
     assert_close(logprobs(one, SEQS), moved, atol=1e-5, rtol=1e-4)
-    assert type(one) is type(base) and merged(base) is base
+    assert type(one) is type(base) and merge_adapters(base) is base
     assert_close(logprobs(peft, SEQS), moved)               # merging took a copy
-    with reference(peft): assert_close(logprobs(peft, SEQS), want)
-    layer = plain(peft).get_submodule("gpt_neox.layers.0.mlp.dense_h_to_4h")
+    with adapters_disabled(peft): assert_close(logprobs(peft, SEQS), want)
+    layer = unwrap_model(peft).get_submodule("gpt_neox.layers.0.mlp.dense_h_to_4h")
     assert layer.scaling == {"default": 2.} and layer.r == {"default": 4}   # alpha = 2 r
 
 
@@ -384,15 +384,15 @@ def test_tiny_lm_saves_and_loads_bit_for_bit(arch, tmp_path):
     again, tokenizer = load_lm(tmp_path)
     assert weight_hash(again) == weight_hash(model) and not again.training
     assert tokenizer.get_vocab() == TOK.get_vocab()
-    half, _ = load_lm(tmp_path, Device(torch.device("cpu"), torch.bfloat16))
+    half, _ = load_lm(tmp_path, Placement(torch.device("cpu"), torch.bfloat16))
     assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
 
 
 def test_seeds_do_not_touch_the_global_state():
     torch.manual_seed(11); want = torch.rand(3)
     torch.manual_seed(11); tiny_lm(TOK, seed=3); add_lora(tiny_lm(TOK))
-    to_classifier(ScalarModel.from_lm(tiny_lm(TOK))); load_checkpoint("sft")
-    load_checkpoint("reward")
+    to_classifier(ScalarModel.from_lm(tiny_lm(TOK))); load_bundled("sft")
+    load_bundled("reward")
     assert torch.equal(torch.rand(3), want)
     torch.manual_seed(1); one = weight_hash(tiny_lm(TOK))
     torch.manual_seed(2); assert weight_hash(tiny_lm(TOK)) == one
@@ -406,14 +406,14 @@ def test_neox_turns_all_of_each_head():
 
 @pytest.mark.parametrize("name", ["base", "sft", "judge"])
 def test_checkpoints_speak(name):
-    model, tokenizer = load_checkpoint(name)
+    model, tokenizer = load_bundled(name)
     assert model.dtype == torch.float32 and tokenizer.get_vocab() == TOK.get_vocab()
     mean = masked_sum(logprobs(model, SEQS), SEQS.response_mask).mean()
     assert mean > masked_sum(logprobs(tiny_lm(TOK), SEQS), SEQS.response_mask).mean() + 20
 
 
 def test_reward_checkpoint_is_a_scalar_model():
-    model, tokenizer = load_checkpoint("reward")
+    model, tokenizer = load_bundled("reward")
     assert isinstance(model, ScalarModel) and model(SEQS).shape == SEQS.ids.shape
 
 
@@ -442,7 +442,7 @@ def test_pad_token_by_name_known_new_or_spare(tmp_path):
 def test_errors_say_what_and_how(tmp_path):
     lm, scalar, broken = (tmp_path / n for n in ("lm", "scalar", "broken"))
     tiny_lm(TOK).save_pretrained(lm); TOK.save_pretrained(lm)
-    save_scalar(ScalarModel.from_lm(tiny_lm(TOK)), TOK, scalar)
+    save_reward_model(ScalarModel.from_lm(tiny_lm(TOK)), TOK, scalar)
     broken.mkdir(); (broken / "config.json").write_text("{"); TOK.save_pretrained(broken)
     two = tmp_path / "two"
     config = tf.GPTNeoXConfig(**SMALL); config.num_labels = 2
@@ -458,14 +458,14 @@ def test_errors_say_what_and_how(tmp_path):
             (lambda: load_lm("./none"), "no folder"),
             (lambda: load_lm(broken), "not a valid JSON"),
             (lambda: load_lm(t5), "causal language model"),
-            (lambda: load_scalar(lm), "score.weight.*from_lm"),
-            (lambda: load_scalar(two), "one label"),
-            (lambda: load_scalar(bert), "linear 'score'"),
-            (lambda: load_checkpoint("gold"), "base.*judge.*sft"),
+            (lambda: load_reward_model(lm), "score.weight.*from_lm"),
+            (lambda: load_reward_model(two), "one label"),
+            (lambda: load_reward_model(bert), "linear 'score'"),
+            (lambda: load_bundled("gold"), "base.*judge.*sft"),
             (lambda: tiny_lm(TOK, "bert"), "neox.*llama"),
             (lambda: tiny_lm(TOK, hidden=60), "16"),
-            (lambda: choose_device("tpu"), "cpu"),
-            (lambda: reference(tiny_lm(TOK)).__enter__(), "frozen")):
+            (lambda: choose_placement("tpu"), "cpu"),
+            (lambda: adapters_disabled(tiny_lm(TOK)).__enter__(), "frozen")):
         with pytest.raises(ValueError, match=words): call()
 
 
@@ -486,7 +486,7 @@ def test_loading_leaves_the_logs_of_transformers_as_they_were(tmp_path, capfd):
     std_logging.getLogger("transformers").addHandler(listener)
     try:
         load_lm(tmp_path)
-        with pytest.raises(ValueError): load_scalar(tmp_path)   # no report of its own
+        with pytest.raises(ValueError): load_reward_model(tmp_path)   # no report of its own
         assert capfd.readouterr().err == "" and not said
         assert logging.get_verbosity() == logging.INFO and logging.is_progress_bar_enabled()
     finally:
@@ -506,13 +506,13 @@ def test_remote_code_is_not_run_unasked(tmp_path):
 
 
 def test_choose_device():
-    assert choose_device("cpu") == Device() == Device(torch.device("cpu"), torch.float32)
-    best = choose_device()
+    assert choose_placement("cpu") == Placement() == Placement(torch.device("cpu"), torch.float32)
+    best = choose_placement()
     if torch.cuda.is_available():
         assert best.device.type == "cuda"
         assert best.dtype == (torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32)
     elif torch.backends.mps.is_available(): assert best.device.type == "mps"
-    else: assert best == Device()
+    else: assert best == Placement()
 
 
 @pytest.mark.parametrize("bf16", [True, False])
@@ -520,9 +520,9 @@ def test_choose_device_as_on_a_cuda_machine(bf16, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: bf16)
     dtype = torch.bfloat16 if bf16 else torch.float32
-    assert choose_device() == Device(torch.device("cuda"), dtype)
-    assert choose_device("cuda:1") == Device(torch.device("cuda:1"), dtype)
-    assert choose_device("cpu") == Device()
+    assert choose_placement() == Placement(torch.device("cuda"), dtype)
+    assert choose_placement("cuda:1") == Placement(torch.device("cuda:1"), dtype)
+    assert choose_placement("cpu") == Placement()
 
 
 def test_prompt_tuning_is_refused():

@@ -3,13 +3,13 @@ import copy, itertools, math
 import pytest, torch
 from torch.testing import assert_close
 from rlhf_nb import models, oracle, sampling
-from rlhf_nb.oracle import (all_logprobs, best_of_n_policy, draw, exact_gradient, exact_values, expected,
-    habit_lm, micro_tokenizer, micro_world, optimal_policy, optimal_q, states, to_table, TableLM)
-from rlhf_nb.tokens import before, require_special
+from rlhf_nb.oracle import (all_logprobs, best_of_n_policy, sample_rows, exact_gradient, exact_values, expectation,
+    bigram_lm, micro_tokenizer, micro_world, optimal_policy, optimal_q, states, to_tabular_lm, TabularLM)
+from rlhf_nb.tokens import shift_right, pad_and_eos
 
 def gen(seed=0): return torch.Generator().manual_seed(seed)
 def random_table(world, seed=0, dtype=torch.double):
-    model = TableLM(world).to(dtype)
+    model = TabularLM(world).to(dtype)
     with torch.no_grad(): model.head.weight[:world.eos + 1].normal_(generator=gen(seed))
     return model
 def some_reward(world, seed=1): return torch.randn(len(world.seqs), generator=gen(seed)).double()
@@ -41,7 +41,7 @@ def test_chances_sum_to_one(world, dtype, tol):
 def test_tokenizer_is_one():
     world = micro_world()
     tokenizer = micro_tokenizer(world)
-    assert require_special(tokenizer) == (world.pad, world.eos) and len(tokenizer) == world.vocab_size
+    assert pad_and_eos(tokenizer) == (world.pad, world.eos) and len(tokenizer) == world.vocab_size
     for said in world.responses(): assert tokenizer.encode(tokenizer.decode(said)) == list(said)
 
 # ---------------------------------------------------------------- the table as a language model
@@ -77,12 +77,12 @@ def test_reads_like_a_language_model():
     assert model.to(torch.bfloat16)(world.seqs.ids).logits.dtype == torch.bfloat16
 
 def test_starting_leaves_chance_alone():
-    before_, _ = torch.get_rng_state(), [TableLM(micro_world()), habit_lm(micro_world())]
+    before_, _ = torch.get_rng_state(), [TabularLM(micro_world()), bigram_lm(micro_world())]
     assert torch.equal(before_, torch.get_rng_state())
 
 def test_start_and_pad_are_never_said_and_never_learned():
     world = micro_world()
-    model = TableLM(world)
+    model = TabularLM(world)
     opt = torch.optim.AdamW(model.parameters(), lr=.5, weight_decay=0.)
     for _ in range(20):
         (-all_logprobs(model, world)[[1, 7]]).sum().backward()
@@ -105,8 +105,8 @@ def test_the_models_room_sees_the_same_numbers(dtype, budget):
 def test_sampled_responses_follow_the_exact_chances():
     world = micro_world()
     model, n = random_table(world), 4000
-    how = sampling.Sampling(max_new_tokens=world.max_len)
-    seqs, logp = sampling.generate(model, [[world.start]] * n, micro_tokenizer(world), how, gen())
+    sampling = sampling.SamplingParams(max_new_tokens=world.max_len)
+    seqs, logp = sampling.generate(model, [[world.start]] * n, micro_tokenizer(world), sampling, gen())
     exact, row = all_logprobs(model, world).detach(), {y: i for i, y in enumerate(world.responses())}
     rows = torch.tensor([row[tuple(ids[keep].tolist())] for ids, keep in zip(seqs.ids, seqs.response_mask)])
     assert_close(logp.sum(1).double(), exact[rows], atol=1e-5, rtol=0)
@@ -124,9 +124,9 @@ def test_a_tabular_critic_is_a_scalar_model():
     values = exact_values(world, logp, reward[:, None] * mask)
     opt = torch.optim.Adam(critic.parameters(), lr=.1)
     for _ in range(300):
-        off = (before(critic(world.seqs)) - reward[:, None])**2
+        off = (shift_right(critic(world.seqs)) - reward[:, None])**2
         opt.zero_grad(); ((logp.exp()[:, None] * off) * mask).sum().backward(); opt.step()
-    assert_close(before(critic(world.seqs)).double()[mask], values[mask], atol=2e-2, rtol=0)
+    assert_close(shift_right(critic(world.seqs)).double()[mask], values[mask], atol=2e-2, rtol=0)
 
 # ---------------------------------------------------------------- exact sums
 @each_world
@@ -136,7 +136,7 @@ def test_gradient_is_the_slope(world):
     def value(at):
         with torch.no_grad():
             other = copy.deepcopy(model); other.head.weight += at
-            return expected(all_logprobs(other, world), reward)
+            return expectation(all_logprobs(other, world), reward)
     for k in range(6):
         way = torch.randn(model.head.weight.shape, generator=gen(k)).double()
         way[world.eos + 1:] = 0
@@ -145,8 +145,8 @@ def test_gradient_is_the_slope(world):
 def test_gradient_of_the_kl_objective_needs_no_gradient_of_the_kl():
     world = micro_world()
     model, reward, beta = random_table(world), some_reward(world), .3
-    ref_logp, logp = all_logprobs(habit_lm(world), world).detach(), all_logprobs(model, world)
-    whole = torch.autograd.grad(expected(logp, reward - beta * (logp - ref_logp)), model.head.weight)[0]
+    ref_logp, logp = all_logprobs(bigram_lm(world), world).detach(), all_logprobs(model, world)
+    whole = torch.autograd.grad(expectation(logp, reward - beta * (logp - ref_logp)), model.head.weight)[0]
     pay = reward - beta * (logp.detach() - ref_logp)
     assert_close(exact_gradient(model, world, pay)["head.weight"], whole, atol=1e-14, rtol=1e-12)
 
@@ -159,12 +159,12 @@ def test_gradient_reaches_any_model_and_skips_frozen_weights():
 
 def test_expected_ignores_what_is_never_said():
     logp = torch.tensor([.25, .75, 0.]).log()
-    for bad in (math.inf, -math.inf, math.nan): assert expected(logp, torch.tensor([4., 8., bad])) == 7
+    for bad in (math.inf, -math.inf, math.nan): assert expectation(logp, torch.tensor([4., 8., bad])) == 7
 
 def test_draw_follows_its_generator():
     logp = all_logprobs(random_table(micro_world()), micro_world())
-    assert draw(logp, 50, gen(3)).equal(draw(logp, 50, gen(3)))
-    assert not draw(logp, 50, gen(3)).equal(draw(logp, 50, gen(4)))
+    assert sample_rows(logp, 50, gen(3)).equal(sample_rows(logp, 50, gen(3)))
+    assert not sample_rows(logp, 50, gen(3)).equal(sample_rows(logp, 50, gen(4)))
 
 # ---------------------------------------------------------------- the best policy
 def test_gold_numbers():
@@ -179,25 +179,25 @@ def test_gold_numbers():
 def test_no_policy_beats_the_closed_form(world, beta):
     ref_logp, reward = all_logprobs(random_table(world), world).detach(), some_reward(world)
     best, log_z = optimal_policy(ref_logp, reward, beta)
-    def earns(logp): return expected(logp, reward - beta * (logp - ref_logp))
+    def earns(logp): return expectation(logp, reward - beta * (logp - ref_logp))
     assert_close(earns(best), beta * log_z)
     assert_close(beta * (best - ref_logp), reward - beta * log_z)    # DPO, eq. 4 and 5
     for seed in range(5):
         other = (best + .3 * torch.randn(len(best), generator=gen(seed)).double()).log_softmax(0)
-        assert_close(beta * log_z - earns(other), beta * expected(other, other - best))
+        assert_close(beta * log_z - earns(other), beta * expectation(other, other - best))
 
 @each_world
 def test_table_gives_back_any_distribution(world):
     logp = torch.randn(len(world.seqs), generator=gen(5)).double().mul(3).log_softmax(0)
-    assert_close(all_logprobs(to_table(world, logp), world), logp, atol=1e-10, rtol=0)
+    assert_close(all_logprobs(to_tabular_lm(world, logp), world), logp, atol=1e-10, rtol=0)
     model = random_table(world)
-    assert_close(all_logprobs(to_table(world, all_logprobs(model, world)), world), all_logprobs(model, world))
-    assert to_table(world, logp.float()).head.weight.dtype == torch.float
+    assert_close(all_logprobs(to_tabular_lm(world, all_logprobs(model, world)), world), all_logprobs(model, world))
+    assert to_tabular_lm(world, logp.float()).head.weight.dtype == torch.float
 
 def test_table_of_impossible_responses():
     world = micro_world()
     chance = torch.zeros(40).double(); chance[[2, 9]] = torch.tensor([.25, .75]).double()
-    got = all_logprobs(to_table(world, chance.log()), world).exp()
+    got = all_logprobs(to_tabular_lm(world, chance.log()), world).exp()
     assert_close(got, chance)
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -219,7 +219,7 @@ def test_best_of_n_kl_bound_is_met_by_many_untied_responses():
         for m, gap in ((50, .7), (1500, .03)):
             even = torch.full((m,), -math.log(m), dtype=torch.double)
             best = best_of_n_policy(even, torch.arange(m).double(), n)
-            kl = expected(best, best - even).item()
+            kl = expectation(best, best - even).item()
             assert kl <= bound + 1e-9 and bound - kl < gap
     tied = best_of_n_policy(even, torch.zeros(m), 8)
     assert_close(tied, even)                                         # nothing to choose: nothing moves
@@ -255,9 +255,9 @@ def test_values_average_to_the_values_before():
     world = micro_world()
     logp, reward = all_logprobs(random_table(world), world).detach(), some_reward(world)
     values = exact_values(world, logp, reward[:, None] * world.seqs.response_mask)
-    assert_close(values[:, 1], torch.full((40,), expected(logp, reward).item()).double())
+    assert_close(values[:, 1], torch.full((40,), expectation(logp, reward).item()).double())
     later = torch.where(world.seqs.response_mask[:, 2], values[:, 2], reward)    # value, or the end
-    assert_close(expected(logp, later), expected(logp, reward))
+    assert_close(expectation(logp, later), expectation(logp, reward))
 
 # ---------------------------------------------------------------- bad input
 @pytest.mark.parametrize("call, says", [
@@ -265,8 +265,8 @@ def test_values_average_to_the_values_before():
     (lambda: micro_world((".",)), "2 or more"),
     (lambda: micro_world(max_len=0), "max_len 1 or more"),
     (lambda: micro_world(tuple("abcdefghij"), 7), "too many"),
-    (lambda: habit_lm(micro_world(("a", "b", "."))), "3 chances"),
-    (lambda: habit_lm(micro_world(), {**oracle.HABITS, "very": (.5, .5, .5, .5)}), "'very'"),
+    (lambda: bigram_lm(micro_world(("a", "b", "."))), "3 chances"),
+    (lambda: bigram_lm(micro_world(), {**oracle.BIGRAM_PROBS, "very": (.5, .5, .5, .5)}), "'very'"),
     (lambda: optimal_policy(torch.zeros(3), torch.zeros(3), 0.), "beta above 0"),
     (lambda: optimal_policy(torch.zeros(3), torch.zeros(3), math.nan), "beta above 0"),
     (lambda: best_of_n_policy(torch.zeros(3), torch.zeros(3), 0), "1 or more"),

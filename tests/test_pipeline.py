@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest, torch
 
 from rlhf_nb import pipeline as room
-from rlhf_nb.judge import RewardPrompt
-from rlhf_nb.learning import Recipe, Watch
+from rlhf_nb.judge import JudgePrompt
+from rlhf_nb.learning import TrainConfig, EvalConfig
 from rlhf_nb.models import load_lm, tiny_lm, weight_hash
-from rlhf_nb.pipeline import (ExternalRewardDPO, Joined, Look, Means, Pipeline, RewardPPO, SelfPlay,
-    SelfRewardDPO, SFT, clean, first_model, from_toml, manifest, problems, run_pipeline, to_toml)
-from rlhf_nb.sampling import Sampling
+from rlhf_nb.pipeline import (ExternalRewardDPO, ConcatPairs, StageEval, Registry, Pipeline, RewardPPO, SelfPlay,
+    SelfRewardDPO, SFT, clean, kl_reference, from_toml, manifest, validate_pipeline, run_pipeline, to_toml)
+from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.store import create_store, open_store
-from rlhf_nb.tokens import Pairs, Seqs, make_seqs
+from rlhf_nb.tokens import PreferencePairs, Seqs, make_seqs
 from rlhf_nb.world import make_tokenizer
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
@@ -36,18 +36,18 @@ def even(t): # pays for even tokens: a random model's answers differ in it
 def measure(t):
     return lambda model: {"norm": sum(p.norm().item() for p in model.parameters())}
 
-JUDGE = RewardPrompt("{{ prompt }} {{ response }}", lambda reply: float(len(reply) % 6))
-TINY = Means(dict(tiny=demos), dict(tiny=["cat", "owl sleeps", "fox"]), dict(even=even),
+JUDGE = JudgePrompt("{{ prompt }} {{ response }}", lambda reply: float(len(reply) % 6))
+TINY = Registry(dict(tiny=demos), dict(tiny=["cat", "owl sleeps", "fox"]), dict(even=even),
              dict(tiny=JUDGE), dict(norm=measure))
-SHORT = Sampling(6)
-FIVE = (SFT("tiny", recipe=Recipe(lr=1e-2, n_steps=7, batch_size=8, warmup=2), look=Look("norm", every=3)),
-        SelfPlay("tiny", n_pairs=12, chunk=4, max_new_tokens=6, batch_size=4, look=Look(every=2)),
-        SelfPlay("tiny", n_pairs=12, chunk=4, max_new_tokens=6, batch_size=4, look=Look(every=2)),
-        ExternalRewardDPO("tiny", "even", n_prompts=24, n_pairs=12, candidates=3, chunk=4, sampling=SHORT,
-                          batch_size=4, look=Look(every=2)),
-        SelfRewardDPO("tiny", "tiny", "tiny", repeats=2, judging=SHORT, n_prompts=16, n_pairs=8,
-                      candidates=3, chunk=4, sampling=SHORT, batch_size=4, look=Look(every=2)),
-        RewardPPO("tiny", "even", n_iterations=3, n_prompts=8, max_new_tokens=5, epochs=1))
+SHORT = SamplingParams(6)
+FIVE = (SFT("tiny", train_config=TrainConfig(lr=1e-2, n_steps=7, batch_size=8, warmup_steps=2), eval=StageEval("norm", eval_every=3)),
+        SelfPlay("tiny", n_pairs=12, chunk_size=4, max_new_tokens=6, batch_size=4, eval=StageEval(eval_every=2)),
+        SelfPlay("tiny", n_pairs=12, chunk_size=4, max_new_tokens=6, batch_size=4, eval=StageEval(eval_every=2)),
+        ExternalRewardDPO("tiny", "even", n_prompts=24, n_pairs=12, num_generations=3, chunk_size=4, sampling=SHORT,
+                          batch_size=4, eval=StageEval(eval_every=2)),
+        SelfRewardDPO("tiny", "tiny", "tiny", n_votes=2, judge_sampling=SHORT, n_prompts=16, n_pairs=8,
+                      num_generations=3, chunk_size=4, sampling=SHORT, batch_size=4, eval=StageEval(eval_every=2)),
+        RewardPPO("tiny", "even", n_iterations=3, n_prompts=8, max_new_tokens=5, n_epochs=1))
 
 def seed_model(folder):
     "SFT starts from a random model that ends its answers now and then."
@@ -123,7 +123,7 @@ def test_killed_at_20_random_moments_it_ends_in_the_same_weights(tmp_path, begin
     server.wait()
     assert kills >= 20 and len(places) > 6, (kills, places)
 
-def run_until(k, pipeline, out, means):
+def run_until(k, pipeline, out, registry):
     "Die (by an exception that nothing catches) at the k-th fsync; True when it was reached."
     class Killed(BaseException): pass
     left, real = [k], os.fsync
@@ -133,7 +133,7 @@ def run_until(k, pipeline, out, means):
         return real(handle)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", fsync)
-        try: run_pipeline(pipeline, out, means)
+        try: run_pipeline(pipeline, out, registry)
         except Killed: return True
     return False
 
@@ -148,7 +148,7 @@ def test_death_at_chosen_calls_to_the_disk(tmp_path, begin):
     assert weights(tmp_path/"o") == weights(tmp_path/"whole") and deaths >= 5 and len(work) >= 2
 
 def test_m1_is_the_model_before_the_first_stage_that_is_no_sft():
-    def m1(*stages): return [first_model(Pipeline("sft", stages), Path("o"), i) for i in range(len(stages))]
+    def m1(*stages): return [kl_reference(Pipeline("sft", stages), Path("o"), i) for i in range(len(stages))]
     sft, play = FIVE[:2]
     assert m1(sft, play, sft) == ["", str(Path("o/01-SFT")), str(Path("o/01-SFT"))]
     assert m1(play, sft) == ["sft", "sft"] and m1(sft, sft) == ["", ""]
@@ -183,9 +183,9 @@ def test_toml_both_ways(begin):
     for name in ("a\"b", "a\nb", "\x7f\x00\t\\", "é 🦊", "# no comment", "[x]", "'''"):
         assert from_toml(to_toml(Pipeline(name, (SFT(name),)))) == Pipeline(name, (SFT(name),))
     for lr in (1e-30, 1., .1, 123456789.123): 
-        p = Pipeline("m", (SFT("x", recipe=Recipe(lr=lr)),))
+        p = Pipeline("m", (SFT("x", train_config=TrainConfig(lr=lr)),))
         assert from_toml(to_toml(p)) == p
-    assert from_toml('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\n[stage.recipe]\nlr=1').stages[0].recipe.lr == 1.
+    assert from_toml('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\n[stage.train_config]\nlr=1').stages[0].train_config.lr == 1.
 
 @pytest.mark.parametrize("text, said", [
     ("model=", "no TOML"), ('model="m"', "needs a stage"), ('model="m"\n[stage]\nkind="SFT"', "two brackets"),
@@ -194,45 +194,45 @@ def test_toml_both_ways(begin):
     ('model="m"\n[[stage]]\nkind="SFT"', "stage 1, SFT: .*data"),
     ('model="m"\nseeed=1\n[[stage]]\nkind="SFT"\ndata="x"', "did you mean 'seed'"),
     ('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\nrecipe=3', "Recipe, got 3"),
-    ('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\n[stage.recipe]\nlr="a"', "stage 1, SFT, recipe"),
+    ('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\n[stage.train_config]\nlr="a"', "stage 1, SFT, recipe"),
     ('model="m"\nseed=-1\n[[stage]]\nkind="SFT"\ndata="x"', "seed must be 0 or more")])
 def test_a_faulty_file_is_refused_in_words(text, said):
     with pytest.raises(ValueError, match=said): from_toml(text)
 
 @pytest.mark.parametrize("make, said", [
     (lambda: SFT(""), "SFT.data is empty"), (lambda: SFT(3), "SFT.data is of type str"),
-    (lambda: SFT("x", max_tokens=True), "of type int"), (lambda: SFT("x", max_tokens=2.), "of type int"),
-    (lambda: SelfPlay("x", lam=0.), "above 0"), (lambda: SelfPlay("x", mix=1), "of type bool"),
-    (lambda: ExternalRewardDPO("p", "r", candidates=1), "two candidates"),
-    (lambda: ExternalRewardDPO("p", "r", sampling=Sampling(temperature=0.)), "two candidates"),
+    (lambda: SFT("x", max_length=True), "of type int"), (lambda: SFT("x", max_length=2.), "of type int"),
+    (lambda: SelfPlay("x", beta=0.), "above 0"), (lambda: SelfPlay("x", mix_previous=1), "of type bool"),
+    (lambda: ExternalRewardDPO("p", "r", num_generations=1), "two candidates"),
+    (lambda: ExternalRewardDPO("p", "r", sampling=SamplingParams(temperature=0.)), "two candidates"),
     (lambda: ExternalRewardDPO("p", ""), "reward is empty"), (lambda: ExternalRewardDPO("p", "r", beta=math.nan), "beta"),
-    (lambda: SelfRewardDPO("p", "j", "d", replay=-.1), "0 or more"),
-    (lambda: SelfRewardDPO("p", "j", "d", judging=Sampling(temperature=0.)), "greedy"),
-    (lambda: RewardPPO("p", "r", n_prompts=10, minibatches=3), "minibatches"),
-    (lambda: Look("m", "x", better="up"), "lower"), (lambda: Look(stop_on="x"), "nothing is measured"),
+    (lambda: SelfRewardDPO("p", "j", "d", replay_weight=-.1), "0 or more"),
+    (lambda: SelfRewardDPO("p", "j", "d", judge_sampling=SamplingParams(temperature=0.)), "greedy"),
+    (lambda: RewardPPO("p", "r", n_prompts=10, n_minibatches=3), "minibatches"),
+    (lambda: StageEval("m", "x", mode="up"), "lower"), (lambda: StageEval(monitor="x"), "nothing is measured"),
     (lambda: Pipeline("m", ()), "needs a stage"), (lambda: Pipeline("m", [SFT("x")]), "of type tuple"),
-    (lambda: Pipeline("m", (Recipe(),)), "stage 1 is")])
+    (lambda: Pipeline("m", (TrainConfig(),)), "stage 1 is")])
 def test_a_stage_checks_its_fields_when_it_is_made(make, said):
     with pytest.raises((ValueError, TypeError), match=said): make()
 
 def test_what_is_missing_is_said_before_stage_1(tmp_path, begin):
     bad = Pipeline(begin, (FIVE[0], FIVE[1], ExternalRewardDPO("tiny", "./no/reward"),
                            replace(FIVE[4], judge="nobody"), SelfPlay("tiny", n_pairs=25)), measure="nothing")
-    said = problems(bad, TINY)
+    said = validate_pipeline(bad, TINY)
     for line, want in zip(said, ("stage 3 (ExternalRewardDPO), reward", "stage 4 (SelfRewardDPO), judge",
                                  "stage 5 (SelfPlay): 25 pairs, only 24", "measure: ")):
         assert line.startswith(want), line
     assert len(said) == 4
     with pytest.raises(ValueError, match="stage 3"): run_pipeline(bad, tmp_path/"o", TINY)
     assert not (tmp_path/"o").exists()
-    assert problems(Pipeline("./nowhere", (FIVE[0],)), TINY)[0].startswith("model: ")
+    assert validate_pipeline(Pipeline("./nowhere", (FIVE[0],)), TINY)[0].startswith("model: ")
 
 # ---- whose folder is it
 
 def test_another_run_is_refused(tmp_path, begin):
     pipeline, file = some(begin, "SFT", "ExternalRewardDPO"), tmp_path/"held.jsonl"
     file.write_text('{"prompt": "cat", "response": "owl"}\n')
-    pipeline = replace(pipeline, stages=(replace(pipeline.stages[0], look=Look(str(file), every=3)),
+    pipeline = replace(pipeline, stages=(replace(pipeline.stages[0], eval=StageEval(str(file), eval_every=3)),
                                          pipeline.stages[1]))
     assert run_until(40, pipeline, tmp_path/"o", TINY)                  # in stage 1 or 2
     for other in (replace(pipeline, seed=1), replace(pipeline, stages=(SFT("tiny"),))):
@@ -266,7 +266,7 @@ def test_clean_keeps_what_is_needed(tmp_path, begin):
         if (tmp_path/"o"/"03-SelfPlay").exists(): break
         run_until(30, pipeline, tmp_path/"o", TINY)
     assert len(manifest(tmp_path/"o")["stages"]) == 3
-    gone = clean(tmp_path/"o", dry=True)
+    gone = clean(tmp_path/"o", dry_run=True)
     assert {name for name, _ in gone if "work" not in name} == {"02-SelfPlay/model.safetensors", "02-SelfPlay/pairs"}
     assert clean(tmp_path/"o") == gone and clean(tmp_path/"o") == []
     assert set(weights(tmp_path/"o")) == {"01-SFT", "03-SelfPlay"}      # M1, and the last
@@ -328,10 +328,10 @@ def ups_and_downs(values):
 @pytest.mark.parametrize("better, values, best, steps", [
     ("higher", [0, 3, 5, 4, 4, 9], 2, 4), ("lower", [9, 3, 5, 4, 1], 1, 3), ("higher", [0, 1, 2, 3, 4, 5, 6, 7], 7, 7)])
 def test_the_best_model_is_kept(tmp_path, begin, better, values, best, steps):
-    means = replace(TINY, measures=dict(x=ups_and_downs([float("nan")] * 0 + list(map(float, values)))))
-    means = replace(means, measures={"x": lambda t, o=means.measures["x"]: SEEN.setdefault(str(tmp_path), o(t))})
-    stage = replace(FIVE[0], look=Look("x", "x", better, 2, every=1))
-    [row] = run_pipeline(Pipeline(begin, (stage,)), tmp_path/"o", means)
+    registry = replace(TINY, measures=dict(x=ups_and_downs([float("nan")] * 0 + list(map(float, values)))))
+    registry = replace(registry, measures={"x": lambda t, o=registry.measures["x"]: SEEN.setdefault(str(tmp_path), o(t))})
+    stage = replace(FIVE[0], eval=StageEval("x", "x", better, 2, eval_every=1))
+    [row] = run_pipeline(Pipeline(begin, (stage,)), tmp_path/"o", registry)
     log = [json.loads(line) for line in open(tmp_path/"o"/"01-SFT"/"log.jsonl")]
     assert max(r["step"] for r in log) == steps and f"weights of step {best} are kept" in row["why"]
     kept = next(load_lm(tmp_path/"o"/"01-SFT")[0].parameters()).sum().item()
@@ -343,14 +343,14 @@ def in_two(rank, port, folder, values, result):
     "One of two processes; each has its own opinion, the first one's counts."
     import torch.distributed as dist
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    from rlhf_nb.learning import fit, start
+    from rlhf_nb.learning import fit, make_trainer
     from rlhf_nb.sft import sft_loss
     mine = iter(values[rank])
     torch.manual_seed(0)                                  # dropout
-    learner = start(load_lm(folder)[0], Recipe(lr=1e-2, n_steps=9, batch_size=8))
-    watch = Look("m", "x", "higher", 2).watch(room.shared(lambda model: {"x": next(mine)}))
-    fit(learner, demos(tokenizer()), sft_loss, torch.Generator().manual_seed(0), watch, every=1)
-    result.put((rank, learner.step, learner.best_step, weight_hash(learner.model)))
+    trainer = make_trainer(load_lm(folder)[0], TrainConfig(lr=1e-2, n_steps=9, batch_size=8))
+    eval_config = StageEval("m", "x", "higher", 2).eval_config(room.on_main_process(lambda model: {"x": next(mine)}))
+    fit(trainer, demos(tokenizer()), sft_loss, torch.Generator().manual_seed(0), eval_config, eval_every=1)
+    result.put((rank, trainer.step, trainer.best_step, weight_hash(trainer.model)))
     dist.destroy_process_group()
 
 @POSIX
@@ -374,11 +374,11 @@ def test_several_processes_stop_together(begin):
 def test_joined_reads_like_one_store(tmp_path):
     t, stores = tokenizer(), []
     d = demos(t)
-    pairs = Pairs(d, Seqs(d.ids, d.attention_mask, d.response_mask))
+    pairs = PreferencePairs(d, Seqs(d.ids, d.attention_mask, d.response_mask))
     for k, rows in enumerate((slice(0, 5), slice(5, 24))):
         stores.append(create_store(tmp_path/str(k), t))
         stores[-1].append(pairs[rows])
-    both = Joined(stores)
+    both = ConcatPairs(stores)
     assert len(both) == 24 and both.lengths().tolist() == pairs.lengths().tolist()
     for rows in ([23, 0, 5, 4], torch.tensor([1]), [7, 7, 0]):
         got, want = both[torch.as_tensor(rows)].chosen.trim(), d[rows].trim()
@@ -386,8 +386,8 @@ def test_joined_reads_like_one_store(tmp_path):
 
 def test_command_line(tmp_path, begin, capsys, monkeypatch):
     from rlhf_nb.workbook import main
-    monkeypatch.setattr(room, "WORLD", TINY)
-    monkeypatch.setattr(room.problems, "__defaults__", (TINY,))
+    monkeypatch.setattr(room, "WORLD_REGISTRY", TINY)
+    monkeypatch.setattr(room.validate_pipeline, "__defaults__", (TINY,))
     file = tmp_path/"p.toml"
     file.write_text(to_toml(some(begin, "SFT", "ExternalRewardDPO")))
     assert main(["pipeline", "check", str(file)]) == 0 and "2 stages" in capsys.readouterr().out
@@ -407,8 +407,8 @@ def test_command_line(tmp_path, begin, capsys, monkeypatch):
 
 def test_every_purpose_has_its_own_chance():
     def drawn(seed, i, what):
-        job = room.Job(Pipeline("m", FIVE, seed=seed), i, TINY, None, None, None, None)
-        return torch.rand(3, generator=job.gen(what)).tolist()
+        job = room.StageContext(Pipeline("m", FIVE, seed=seed), i, TINY, None, None, None, None)
+        return torch.rand(3, generator=job.generator(what)).tolist()
     purposes = [(0, 0, "chunk 0"), (1, 0, "chunk 0"), (0, 1, "chunk 0"), (0, 0, "chunk 1"), (0, 0, "order 0")]
     assert len({tuple(drawn(*p)) for p in purposes}) == 5 and drawn(*purposes[0]) == drawn(*purposes[0])
 
@@ -430,6 +430,6 @@ def test_what_was_sampled_is_not_sampled_again(tmp_path, begin, monkeypatch):
         assert run_until(19, pipeline, out, TINY)
     done = open_store(out/"work"/"pairs", tokenizer()).totals()["appends"]
     real = room.sample_chunk
-    monkeypatch.setattr(room, "sample_chunk", lambda job, prompts, c, gen: calls.append(c) or real(job, prompts, c, gen))
+    monkeypatch.setattr(room, "sample_chunk", lambda job, prompts, c, generator: calls.append(c) or real(job, prompts, c, generator))
     run_pipeline(pipeline, out, TINY)
     assert calls and calls[0] == done, (calls, done)

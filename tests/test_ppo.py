@@ -5,15 +5,15 @@ import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
-from rlhf_nb.kl import AdaptiveBeta, exact_kl, kl_k3
-from rlhf_nb.learning import checkpoints, start, Recipe, accumulate
-from rlhf_nb.models import ScalarModel, frozen, weight_hash
-from rlhf_nb.oracle import (all_logprobs, expected, habit_lm, micro_tokenizer, micro_world,
+from rlhf_nb.kl import AdaptiveKLController, exact_kl, kl_k3
+from rlhf_nb.learning import list_checkpoints, make_trainer, TrainConfig, accumulate_gradients
+from rlhf_nb.models import ScalarModel, frozen_copy, weight_hash
+from rlhf_nb.oracle import (all_logprobs, expectation, bigram_lm, micro_tokenizer, micro_world,
                             optimal_policy)
-from rlhf_nb.ppo import (METRICS, PPO, ActorCritic, Experience, Task, clipped_policy_loss,
-    clipped_value_loss, experience, gae, generate_best, named_faults, next_prompts, ppo_loss, reward_slots,
-    rollout_metrics, sample_table, shaped_rewards, train_ppo)
-from rlhf_nb.sampling import Sampling, collect
+from rlhf_nb.ppo import (METRICS, PPOConfig, ActorCritic, Experience, RLTask, clipped_policy_loss,
+    clipped_value_loss, make_experience, gae, generate_best_of_n, checked_reward_fn, next_prompts, ppo_loss, reward_mask,
+    rollout_metrics, sample_printer, ppo_rewards, train_ppo)
+from rlhf_nb.sampling import SamplingParams, collect_rollout
 from rlhf_nb.tokens import Rollout, Seqs, make_seqs
 
 torch.set_num_threads(1)
@@ -32,18 +32,18 @@ def pay(seqs):
 
 
 def actor(seed=0):
-    policy = habit_lm(WORLD).float()
+    policy = bigram_lm(WORLD).float()
     model = ActorCritic(policy, ScalarModel.from_lm(policy, seed))
     with torch.no_grad(): model.critic.score.weight.normal_(generator=gen(seed))
     return model
 
 
-TASK = Task([[WORLD.start]] * 5, pay, TOK, Sampling(WORLD.max_len))
-SMALL = PPO(n_iterations=4, n_prompts=24, minibatches=3, lr=.05, beta=.5, micro_batch=24)
+TASK = RLTask([[WORLD.start]] * 5, pay, TOK, SamplingParams(WORLD.max_len))
+SMALL = PPOConfig(n_iterations=4, n_prompts=24, n_minibatches=3, lr=.05, beta=.5, micro_batch_size=24)
 
 
 def rollout(model, n=32, seed=0):
-    return collect(model.policy, frozen(habit_lm(WORLD).float()), [[WORLD.start]] * n, pay, TOK,
+    return collect_rollout(model.policy, frozen_copy(bigram_lm(WORLD).float()), [[WORLD.start]] * n, pay, TOK,
                    TASK.sampling, gen(seed))
 
 
@@ -80,8 +80,8 @@ def test_losses_by_finite_differences():
 def test_first_step_is_the_policy_gradient():
     "With ratio 1 the clipped loss has the gradient of -advantage * log p."
     model = actor()
-    x = experience(model, rollout(model), SMALL, WORLD.eos)
-    loss, n, sums = ppo_loss(model, x, replace(SMALL, value_weight=0.))
+    x = make_experience(model, rollout(model), SMALL, WORLD.eos)
+    loss, n, sums = ppo_loss(model, x, replace(SMALL, vf_coef=0.))
     got = torch.autograd.grad(loss, model.policy.head.weight)[0]
     from rlhf_nb.models import logprobs
     want = torch.autograd.grad(-(x.advantage * logprobs(model.policy, x.seqs)).sum(),
@@ -93,12 +93,12 @@ def test_first_step_is_the_policy_gradient():
 
 @pytest.mark.parametrize("parts", [(32,), (1, 31), (10, 10, 12)])
 def test_split_row_order_and_padding_do_not_matter(parts):
-    model, how = actor(), replace(SMALL, entropy_bonus=.1)
-    x = experience(model, rollout(model), how, WORLD.eos)
+    model, config = actor(), replace(SMALL, entropy_coef=.1)
+    x = make_experience(model, rollout(model), config, WORLD.eos)
     with torch.no_grad(): model.policy.head.weight[:4] += .3 * torch.randn(4, 13, generator=gen(2))
     def gradient(batches):
         model.zero_grad()
-        sums = [ppo_loss(model, b, how) for b in batches]
+        sums = [ppo_loss(model, b, config) for b in batches]
         (sum(s[0] for s in sums) / sum(s[1] for s in sums)).backward()
         return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     whole = gradient([x])
@@ -133,13 +133,13 @@ def test_rewards_cut_empty_and_k3():
     logp, ref = torch.full((2, *seqs.ids.shape), -1.)
     ref = ref - .5
     roll = Rollout(seqs, torch.arange(3), logp, ref, torch.tensor([2., 3., 7.]))
-    got = shaped_rewards(roll, PPO(beta=.2, missing_eos_penalty=1.), WORLD.eos)
+    got = ppo_rewards(roll, PPOConfig(beta=.2, missing_eos_penalty=1.), WORLD.eos)
     assert_close(got, torch.tensor([[0, -.1, 1.9, 0], [0, -.1, -.1, 1.9], [0, 0, 0, 0.]]))
-    k3 = shaped_rewards(roll, PPO(beta=.2, estimator=kl_k3), WORLD.eos)
+    k3 = ppo_rewards(roll, PPOConfig(beta=.2, kl_estimator=kl_k3), WORLD.eos)
     assert_close(k3[0, 1].item(), -.2 * (math.exp(-.5) - 1 + .5), rtol=1e-5, atol=0)
     advantage, _ = gae(got, 0 * got, seqs.response_mask)
     assert not advantage[2].any()                        # an empty response teaches nothing
-    row = rollout_metrics(roll, PPO(beta=.2), WORLD.eos)
+    row = rollout_metrics(roll, PPOConfig(beta=.2), WORLD.eos)
     assert_close(row["objective/kl"], (1. + 1.5 + 0) / 3)
     assert_close(row["objective/rlhf_reward"], 4 - .2 * 2.5 / 3)
     assert row["val/num_eos_tokens"] == 1
@@ -148,13 +148,13 @@ def test_rewards_cut_empty_and_k3():
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_converges_to_the_closed_form(seed):
     model = actor(seed)
-    ref = frozen(model.policy)
+    ref = frozen_copy(model.policy)
     home = weight_hash(ref)
-    how = PPO(n_iterations=60, n_prompts=256, micro_batch=256, lr=.03, beta=.5, value_weight=1.)
-    train_ppo(model, ref, TASK, how, gen(seed))
+    config = PPOConfig(n_iterations=60, n_prompts=256, micro_batch_size=256, lr=.03, beta=.5, vf_coef=1.)
+    train_ppo(model, ref, TASK, config, gen(seed))
     now, start_ = [all_logprobs(m, WORLD).detach().double() for m in (model.policy, ref)]
     best, log_z = optimal_policy(start_, PAY.double(), .5)
-    value = expected(now, PAY.double()) - .5 * exact_kl(now, start_)
+    value = expectation(now, PAY.double()) - .5 * exact_kl(now, start_)
     # rollouts of 256 leave a total variation near .02; untrained it is .5
     assert (now.exp() - best.exp()).abs().sum() / 2 < .08
     assert .5 * log_z - .03 < value <= .5 * log_z + 1e-9
@@ -163,15 +163,15 @@ def test_converges_to_the_closed_form(seed):
 
 @pytest.mark.parametrize("stop", [1, 2, 3])
 def test_resumed_equals_uninterrupted(tmp_path, stop):
-    how = replace(SMALL, control=AdaptiveBeta(.1, 1000))
-    whole, ref = actor(), frozen(actor().policy)
-    log = train_ppo(whole, ref, TASK, how, gen(7)).log.rows
+    config = replace(SMALL, kl_controller=AdaptiveKLController(.1, 1000))
+    whole, ref = actor(), frozen_copy(actor().policy)
+    log = train_ppo(whole, ref, TASK, config, gen(7)).log.rows
     class Cut(Exception): pass
     def watch(row, roll):
         if row["iteration"] == stop: raise Cut
-    with pytest.raises(Cut): train_ppo(actor(), ref, TASK, how, gen(7), tmp_path, watch)
+    with pytest.raises(Cut): train_ppo(actor(), ref, TASK, config, gen(7), tmp_path, watch)
     resumed, g = actor(1), gen(99)
-    again = train_ppo(resumed, ref, TASK, how, g, tmp_path).log.rows
+    again = train_ppo(resumed, ref, TASK, config, g, tmp_path).log.rows
     assert weight_hash(resumed) == weight_hash(whole)
     keys = ("objective/scores", "objective/beta", "loss/value_avg")
     assert [[r.get(k) for k in keys] for r in again] == [[r.get(k) for k in keys] for r in log]
@@ -185,7 +185,7 @@ def test_resumed_equals_uninterrupted(tmp_path, stop):
     (lambda s: [{1: 1., 2: 1., 3: 1.}[i] for i in s.ids[:, 1].tolist()], "KeyError.*2.*very")])
 def test_reward_faults_name_the_row(fault, says):
     seqs = make_seqs([[WORLD.start]] * 3, [[1, 3], [2, 3], [0, 3]], WORLD.pad)
-    with pytest.raises(ValueError, match=says): named_faults(fault, TOK)(seqs)
+    with pytest.raises(ValueError, match=says): checked_reward_fn(fault, TOK)(seqs)
 
 
 def test_a_late_fault_keeps_the_last_checkpoint(tmp_path):
@@ -193,19 +193,19 @@ def test_a_late_fault_keeps_the_last_checkpoint(tmp_path):
     def breaks(seqs):
         calls.append(1)
         return pay(seqs) * (math.nan if len(calls) == 3 else 1.)
-    model, ref = actor(), frozen(actor().policy)
+    model, ref = actor(), frozen_copy(actor().policy)
     with pytest.raises(ValueError, match="nan for row 0"):
         train_ppo(model, ref, replace(TASK, reward_fn=breaks), SMALL, gen(), tmp_path)
-    assert checkpoints(tmp_path)[-1].name.endswith(f"step-{2 * SMALL.epochs * 3}")
+    assert list_checkpoints(tmp_path)[-1].name.endswith(f"step-{2 * SMALL.n_epochs * 3}")
 
 
 def test_divergence_puts_the_last_good_weights_back():
-    model, ref = actor(), frozen(actor().policy)
+    model, ref = actor(), frozen_copy(actor().policy)
     seen = []
     def watch(row, roll): seen.append(weight_hash(model))
     with pytest.raises(ValueError, match="raise beta or lower lr"):
         train_ppo(model, ref, TASK, replace(SMALL, lr=3., beta=0., max_kl=.3, n_iterations=9),
-                  gen(), watch=watch)
+                  gen(), callback=watch)
     before = [weight_hash(actor()), *seen]
     assert weight_hash(model) in before[:-1] and weight_hash(model) != before[-1]
 
@@ -218,65 +218,65 @@ def test_prompts_come_once_per_pass():
 
 
 def test_metrics_are_named_and_explained():
-    row = train_ppo(actor(), frozen(actor().policy), TASK, SMALL, gen()).log.rows[-1]
+    row = train_ppo(actor(), frozen_copy(actor().policy), TASK, SMALL, gen()).log.rows[-1]
     assert set(METRICS) <= set(row), set(METRICS) - set(row)
 
 
 def test_answers_are_scored_at_the_temperature_that_was_sampled():
     model = actor()
-    how = replace(SMALL, temperature=.5)
-    roll = collect(model.policy, frozen(model.policy), [[WORLD.start]] * 64, pay, TOK,
+    config = replace(SMALL, temperature=.5)
+    roll = collect_rollout(model.policy, frozen_copy(model.policy), [[WORLD.start]] * 64, pay, TOK,
                    replace(TASK.sampling, temperature=.5), gen())
-    _, n, sums = ppo_loss(model, experience(model, roll, how, WORLD.eos), how)
+    _, n, sums = ppo_loss(model, make_experience(model, roll, config, WORLD.eos), config)
     assert_close(sums["val/ratio"] / n, torch.tensor(1.))
-    _, n, sums = ppo_loss(model, experience(model, roll, SMALL, WORLD.eos), SMALL)
+    _, n, sums = ppo_loss(model, make_experience(model, roll, SMALL, WORLD.eos), SMALL)
     assert abs(sums["val/ratio"] / n - 1) > .01 # scored at 1: not the policy that spoke
-    with pytest.raises(ValueError, match="temperature above 0"): PPO(temperature=0.)
+    with pytest.raises(ValueError, match="temperature above 0"): PPOConfig(temperature=0.)
 
 
 def test_a_cool_policy_reaches_its_own_closed_form():
     "At temperature T the policy is softmax(logits / T), and so is its optimum."
-    policy, heat = habit_lm(WORLD).float(), .6
-    with torch.no_grad(): cool = habit_lm(WORLD).float(); cool.head.weight /= heat
+    policy, heat = bigram_lm(WORLD).float(), .6
+    with torch.no_grad(): cool = bigram_lm(WORLD).float(); cool.head.weight /= heat
     ref_logp = all_logprobs(cool, WORLD).detach().double()
     best, log_z = optimal_policy(ref_logp, PAY.double(), .5)
     model = ActorCritic(policy, ScalarModel.from_lm(policy))
-    how = PPO(n_iterations=60, n_prompts=256, micro_batch=256, lr=.02, beta=.5, value_weight=1., lam=.95,
+    config = PPOConfig(n_iterations=60, n_prompts=256, micro_batch_size=256, lr=.02, beta=.5, vf_coef=1., lam=.95,
               temperature=heat)
-    train_ppo(model, frozen(policy), TASK, how, gen())
+    train_ppo(model, frozen_copy(policy), TASK, config, gen())
     with torch.no_grad(): policy.head.weight /= heat
     now = all_logprobs(policy, WORLD).detach().double()
-    value = expected(now, PAY.double()) - .5 * exact_kl(now, ref_logp)
+    value = expectation(now, PAY.double()) - .5 * exact_kl(now, ref_logp)
     assert .5 * log_z - .02 < value < .5 * log_z + 1e-6
 
 
 def test_the_slot_after_eos():
     mask = torch.tensor([[0, 1, 1, 0, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0]]).bool()
-    assert torch.equal(reward_slots(mask, PPO()), mask)
+    assert torch.equal(reward_mask(mask, PPOConfig()), mask)
     after = torch.tensor([[0, 1, 1, 1, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0]]).bool()
-    assert torch.equal(reward_slots(mask, PPO(score_after_eos=True)), after)
-    model, how = actor(), replace(SMALL, score_after_eos=True)
-    x = experience(model, rollout(model), how, WORLD.eos)
+    assert torch.equal(reward_mask(mask, PPOConfig(score_after_eos=True)), after)
+    model, config = actor(), replace(SMALL, score_after_eos=True)
+    x = make_experience(model, rollout(model), config, WORLD.eos)
     short = x.seqs.response_mask.sum(1) == 1
     part = x[short.nonzero().flatten()].trim()           # one word each, and the slot behind it
-    assert part.slots.shape == part.seqs.ids.shape and part.slots.sum() == 2 * short.sum()
-    learner = train_ppo(model, frozen(habit_lm(WORLD).float()), TASK, replace(how, micro_batch=5), gen())
-    assert math.isfinite(learner.log.rows[-1]["loss/value_avg"])
+    assert part.reward_mask.shape == part.seqs.ids.shape and part.reward_mask.sum() == 2 * short.sum()
+    trainer = train_ppo(model, frozen_copy(bigram_lm(WORLD).float()), TASK, replace(config, micro_batch_size=5), gen())
+    assert math.isfinite(trainer.log.rows[-1]["loss/value_avg"])
 
 
 def test_best_of_n_keeps_the_best():
     drawn = []
     def note(seqs): drawn.append(pay(seqs)); return drawn[-1]
     task = replace(TASK, reward_fn=note)
-    best = generate_best(actor().policy, [[WORLD.start]] * 6, task, gen(3), n=5)
+    best = generate_best_of_n(actor().policy, [[WORLD.start]] * 6, task, gen(3), n=5)
     assert len(best) == 6
     assert_close(pay(best), drawn[0].view(6, 5).max(1).values)
     assert (pay(best) > drawn[0].view(6, 5)[:, 0]).any()  # not simply the first
 
 
 def test_sample_table_prints_every_few(capsys):
-    watch = sample_table(TOK, every=2, n=1)
-    train_ppo(actor(), frozen(actor().policy), TASK, SMALL, gen(), watch=watch)
+    watch = sample_printer(TOK, every=2, n=1)
+    train_ppo(actor(), frozen_copy(actor().policy), TASK, SMALL, gen(), callback=watch)
     said = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in said if line.startswith("rollout")] == ["rollout 1", "rollout 3"]
     assert len(said) == 4
@@ -286,7 +286,7 @@ def test_sample_table_by_hand(capsys):
     seqs = make_seqs([[4], [4, 1]], [[2, 0, TOK.eos_token_id], [1]], TOK.pad_token_id)
     zeros, mask = torch.zeros(seqs.ids.shape), seqs.response_mask
     roll = Rollout(seqs, torch.arange(2), zeros, (-.25 * mask).masked_fill(~mask, 9.), torch.tensor([1.5, -2.]))
-    sample_table(TOK)({"iteration": 7, "objective/scores": -.25, "objective/kl": .5}, roll)
+    sample_printer(TOK)({"iteration": 7, "objective/scores": -.25, "objective/kl": .5}, roll)
     assert capsys.readouterr().out.splitlines() == [           # log-ratio .25 for each word said
         "rollout 7: reward -0.25, KL 0.50",
         "  +1.50  +0.75  rude very", "  -2.00  +0.25  kind"]

@@ -12,8 +12,8 @@ from torch.testing import assert_close
 import rlhf_nb.ppo as ours
 from rlhf_nb.kl import kl_k1, kl_k3
 from rlhf_nb.models import ScalarModel, logprobs
-from rlhf_nb.ppo import PPO, ActorCritic, experience, ppo_loss, shaped_rewards
-from rlhf_nb.reward import pooled
+from rlhf_nb.ppo import PPOConfig, ActorCritic, make_experience, ppo_loss, ppo_rewards
+from rlhf_nb.reward import pooled_scores
 from rlhf_nb.tokens import Rollout, Seqs, masked_mean, masked_whiten
 
 theirs = pytest.importorskip("trl.experimental.ppo.ppo_trainer",
@@ -106,7 +106,7 @@ def as_rollout(m, answers, temperature):
     seqs = Seqs(answers.masked_fill(~mask, PAD), mask, mask & (t >= PROMPT))
     with torch.no_grad():
         logp, ref = [logprobs(x, seqs, temperature=temperature) for x in (m.policy, m.ref)]
-        score = pooled(ScalarModel(m.reward.base_model, m.reward.score), seqs)
+        score = pooled_scores(ScalarModel(m.reward.base_model, m.reward.score), seqs)
     return Rollout(seqs, torch.arange(N), logp, ref, score)
 
 
@@ -120,24 +120,24 @@ def test_trl_ppo_arithmetic(tmp_path, monkeypatch, temperature, estimator, penal
     roll = as_rollout(m, seen["answers"], temperature + 1e-7)
     lengths = roll.seqs.response_mask.sum(1)
     assert len(set(lengths.tolist())) > 3 and lengths.max() == NEW   # some cut, most ended
-    how = PPO(n_prompts=N, beta=.3, value_weight=.2, gamma=.98, lam=.9, score_after_eos=True,
+    config = PPOConfig(n_prompts=N, beta=.3, vf_coef=.2, gamma=.98, lam=.9, score_after_eos=True,
               temperature=temperature + 1e-7, missing_eos_penalty=penalty or 0.,
-              estimator=kl_k1 if estimator == "k1" else kl_k3)
+              kl_estimator=kl_k1 if estimator == "k1" else kl_k3)
     near = dict(rtol=2e-5, atol=2e-5)
-    assert_close(shaped_rewards(roll, how, EOS)[:, PROMPT:], rewards, **near)
+    assert_close(ppo_rewards(roll, config, EOS)[:, PROMPT:], rewards, **near)
     monkeypatch.setattr(ours, "masked_whiten", sample_std)
-    how = ours.replace(how, whiten_reward=True)
-    slots = ours.reward_slots(roll.seqs.response_mask, how)
-    got = shaped_rewards(roll, how, EOS)[:, PROMPT:]
+    config = ours.replace(config, whiten_rewards=True)
+    slots = ours.reward_slots(roll.seqs.response_mask, config)
+    got = ppo_rewards(roll, config, EOS)[:, PROMPT:]
     assert_close(got, white.masked_fill(~slots[:, PROMPT:], 0.), **near)
     critic = ScalarModel(m.value.base_model, m.value.score)
     head = critic.score.weight.detach().clone()
     model = ActorCritic(m.policy, critic)                 # sets the critic's head to zero
     with torch.no_grad(): critic.score.weight.copy_(head)
-    x = experience(model, roll, how, EOS)
+    x = make_experience(model, roll, config, EOS)
     mask = roll.seqs.response_mask[:, PROMPT:]
     assert_close(x.advantage[:, PROMPT:], white_advantages.masked_fill(~mask, 0.), **near)
-    loss, n, _ = ppo_loss(model, x, how)
+    loss, n, _ = ppo_loss(model, x, config)
     assert_close(loss.detach() / n, seen["loss"], **near)
     (loss / n).backward()
     for mine, want in zip(params(m), seen["grads"]):

@@ -7,25 +7,25 @@ import pytest, torch
 from torch import Generator, nn
 from torch.testing import assert_close
 
-from rlhf_nb.learning import Recipe, accumulate, checkpoints, fit, update
+from rlhf_nb.learning import TrainConfig, accumulate_gradients, list_checkpoints, fit, train_step
 from rlhf_nb.models import add_lora, tiny_lm, weight_hash
-from rlhf_nb.oracle import (TableLM, all_logprobs, habit_lm, micro_tokenizer, micro_world, optimal_q,
+from rlhf_nb.oracle import (TabularLM, all_logprobs, bigram_lm, micro_tokenizer, micro_world, optimal_q,
                             states)
-from rlhf_nb.qlearning import (Bellman, DuelingHead, Episodes, Practice, QNets, QPolicy, act, ahead,
-    best_actions, concat_episodes, discounts, episodes, follow, head_q, next_values, policy_logprobs,
-    q_along, q_loss, q_network, q_states, rows_q, seen_returns, start_q, targets, train_online, train_q)
-from rlhf_nb.sampling import Sampling, generate, generate_uncached
-from rlhf_nb.tokens import Seqs, before, make_seqs
+from rlhf_nb.qlearning import (QConfig, DuelingHead, Episodes, OnlineQConfig, QNets, QPolicy, collect_episodes, shift_left,
+    best_actions, concat_episodes, discounts, make_episodes, soft_update, q_terms, next_values, q_policy_logprobs,
+    token_q_values, q_loss, q_network, hidden_states, q_terms_full, monte_carlo_returns, make_q_trainer, bellman_targets, train_q_online, train_q)
+from rlhf_nb.sampling import SamplingParams, generate, generate_uncached
+from rlhf_nb.tokens import Seqs, shift_right, make_seqs
 
 WORLD = micro_world()
 WORDS = micro_tokenizer(WORLD)
-TABLE = Recipe(lr=.1, n_steps=250, batch_size=64, micro_batch=64, max_grad_norm=1e9)
-EXACT = Bellman(gamma=1., alpha=0., rate=.1)
+TABLE = TrainConfig(lr=.1, n_steps=250, batch_size=64, micro_batch_size=64, max_grad_norm=1e9)
+EXACT = QConfig(gamma=1., alpha=0., target_update_rate=.1)
 
 def gen(seed=0): return Generator().manual_seed(seed)
 
 def nets_of(model=None, **kw):
-    return QNets(q_network(model or TableLM(WORLD), **kw), [WORLD.start, WORLD.pad])
+    return QNets(q_network(model or TabularLM(WORLD), **kw), [WORLD.start, WORLD.pad])
 
 def rough(nets, seed=0, scale=.5): # weights that are not zero, target and online different
     with torch.no_grad():
@@ -35,7 +35,7 @@ def rough(nets, seed=0, scale=.5): # weights that are not zero, target and onlin
 def play(seed=0, world=WORLD, dense=True): # every response, paid at random, at every token if dense
     mask = world.seqs.response_mask
     reward = torch.randn(mask.shape, generator=gen(seed)) * mask
-    return episodes(world.seqs, reward if dense else reward.sum(1), world.eos)
+    return make_episodes(world.seqs, reward if dense else reward.sum(1), world.eos)
 
 def table(nets): return nets.online.get_output_embeddings().weight.detach().T
 
@@ -56,12 +56,12 @@ def tree_rewards(world, seed=0): # a reward per prefix, the same in every respon
     for i, said in enumerate(world.responses()):
         for j in range(len(said)):
             r[i, j + 1] = paid.setdefault(said[:j + 1], torch.randn(1, generator=chance).item())
-    return episodes(world.seqs, r, world.eos)
+    return make_episodes(world.seqs, r, world.eos)
 
 # ---- exactness
 
 @pytest.mark.parametrize("gamma", [1., .7])
-@pytest.mark.parametrize("rule", [{}, dict(mc_bound=False), dict(double=True), dict(dueling=True)])
+@pytest.mark.parametrize("rule", [{}, dict(mc_bound=False), dict(double_q=True), dict(dueling=True)])
 def test_rewards_of_any_sign_anywhere_are_learned_exactly(gamma, rule):
     x, rule = tree_rewards(WORLD), dict(rule)
     nets = nets_of(dueling=rule.pop("dueling", False))
@@ -78,42 +78,42 @@ def test_a_transformer_learns_the_tree_too():
     x = play(dense=False)
     nets = nets_of(tiny_lm(WORDS, hidden=32, layers=1))
     train_q(nets, x, replace(TABLE, lr=5e-3), EXACT, gen())
-    with torch.no_grad(): _, best = q_along(nets, x.seqs)
+    with torch.no_grad(): _, best = token_q_values(nets, x.seqs)
     want = optimal_q(WORLD, x.reward.sum(1))[0, :4].max()
     assert abs(best[0, 1] - want) < .15
 
 def test_a_response_that_is_bootstrapped_earns_what_the_network_expects():
     nets, x = rough(nets_of(tiny_lm(WORDS, hidden=16, layers=1))), play()
-    on, off = (targets(x, next_values(nets, x, None, how), how)
-               for how in (Bellman(cut="bootstrap", mc_bound=False, gamma=.5), Bellman(mc_bound=False, gamma=.5)))
+    on, off = (bellman_targets(x, next_values(nets, x, None, config), config)
+               for config in (QConfig(on_truncation="bootstrap", mc_bound=False, gamma=.5), QConfig(mc_bound=False, gamma=.5)))
     last, cut = x.last(), ~x.ended
     assert_close(on[x.ended], off[x.ended])
     with torch.no_grad():
         q = nets.target(x.seqs.ids, x.attention_mask.long()).logits
     value = q[..., nets.allowed].amax(-1)
     assert_close(on[cut][last[cut]] - off[cut][last[cut]], .5 * value[cut][last[cut]])
-    bound = targets(x, next_values(nets, x, None, Bellman(cut="bootstrap")), Bellman(cut="bootstrap", gamma=.5))
-    assert_close(bound[cut], targets(x, next_values(nets, x, None, Bellman(cut="bootstrap")), Bellman(
-        cut="bootstrap", gamma=.5, mc_bound=False))[cut])      # half a return is no bound
+    bound = bellman_targets(x, next_values(nets, x, None, QConfig(on_truncation="bootstrap")), QConfig(on_truncation="bootstrap", gamma=.5))
+    assert_close(bound[cut], bellman_targets(x, next_values(nets, x, None, QConfig(on_truncation="bootstrap")), QConfig(
+        on_truncation="bootstrap", gamma=.5, mc_bound=False))[cut])      # half a return is no bound
 
 # ---- the target, against a loop over tokens
 
-def loop_targets(x, value, how):
+def loop_targets(x, value, config):
     y = torch.zeros_like(x.reward)
     for b in range(len(x)):
         at = x.mask[b].nonzero().flatten().tolist()
-        goes_on = not x.ended[b] and how.cut == "bootstrap"
-        def gamma(i): return how.gamma if how.step == "token" or i == at[-1] else 1.
+        goes_on = not x.ended[b] and config.on_truncation == "bootstrap"
+        def gamma(i): return config.gamma if config.discount_per == "token" or i == at[-1] else 1.
         for k, i in enumerate(at):
             total, weight = 0., 1.
-            for step in range(how.n_step):
+            for step in range(config.n_step):
                 j = at[k + step]
                 total, weight = total + weight * x.reward[b, j], weight * gamma(j)
                 if j == at[-1]: weight *= goes_on
-                if step == how.n_step - 1 or j == at[-1]:
+                if step == config.n_step - 1 or j == at[-1]:
                     total = total + weight * value[b, j]
                     break
-            if how.mc_bound and not goes_on:
+            if config.mc_bound and not goes_on:
                 seen, weight = 0., 1.
                 for j in at[k:]: seen, weight = seen + weight * x.reward[b, j], weight * gamma(j)
                 total = max(total, seen)
@@ -125,43 +125,43 @@ def loop_targets(x, value, how):
 @pytest.mark.parametrize("n_step", [1, 2, 7])
 @pytest.mark.parametrize("mc_bound", [False, True])
 def test_targets_are_the_loop_over_tokens(step, cut, n_step, mc_bound):
-    x, how = play(3), Bellman(.6, step, cut, n_step, mc_bound)
+    x, config = play(3), QConfig(.6, step, cut, n_step, mc_bound)
     value = torch.randn(x.reward.shape, generator=gen(1))
-    assert_close(targets(x, value, how), loop_targets(x, value, how), atol=1e-6, rtol=1e-5)
+    assert_close(bellman_targets(x, value, config), loop_targets(x, value, config), atol=1e-6, rtol=1e-5)
 
 def test_what_stands_outside_the_response_reaches_nothing():
     x = play()
     value = torch.randn(x.reward.shape, generator=gen(1))
     spoiled = value.masked_fill(~x.mask | x.last(), torch.nan)       # prompt, pads, after the last
-    assert_close(targets(x, value, Bellman()), targets(x, spoiled, Bellman()))
+    assert_close(bellman_targets(x, value, QConfig()), bellman_targets(x, spoiled, QConfig()))
     nets = rough(nets_of(tiny_lm(WORDS, hidden=16, layers=1)))
     short = x[x.seqs.response_mask.sum(1) == 1]
-    for a, b in zip(q_loss(nets, short.trim(), Bellman())[:2], q_loss(nets, short, Bellman())[:2]):
+    for a, b in zip(q_loss(nets, short.trim(), QConfig())[:2], q_loss(nets, short, QConfig())[:2]):
         assert_close(a, b)                                           # wide or narrow: the same
 
 def test_the_loss_of_a_batch_is_the_sum_of_its_rows():
-    nets, x, how = rough(nets_of(tiny_lm(WORDS, hidden=16, layers=1))), play(), Bellman(lowest=-.5)
-    whole, n, sums = q_loss(nets, x, how)
-    parts = [q_loss(nets, x[[i]].trim(), how) for i in range(len(x))]
+    nets, x, config = rough(nets_of(tiny_lm(WORDS, hidden=16, layers=1))), play(), QConfig(min_return=-.5)
+    whole, n, sums = q_loss(nets, x, config)
+    parts = [q_loss(nets, x[[i]].trim(), config) for i in range(len(x))]
     assert_close(whole, sum(p[0] for p in parts), rtol=1e-4, atol=1e-4)
     assert n == sum(p[1] for p in parts) == x.mask.sum()
     for key in sums: assert_close(sums[key], sum(p[2][key] for p in parts), rtol=1e-4, atol=1e-4)
 
 def test_the_loss_is_the_formula():
-    nets, x, how = rough(nets_of(tiny_lm(WORDS, hidden=16, layers=1))), play(), Bellman(.8, alpha=.7, lowest=-.3)
+    nets, x, config = rough(nets_of(tiny_lm(WORDS, hidden=16, layers=1))), play(), QConfig(.8, alpha=.7, min_return=-.3)
     ids = dict(input_ids=x.seqs.ids, attention_mask=x.attention_mask.long())
-    q = before(nets.online(**ids).logits)[x.mask]
+    q = shift_right(nets.online(**ids).logits)[x.mask]
     with torch.no_grad(): slow = nets.target(**ids).logits[..., nets.allowed].amax(-1)
-    y, taken = loop_targets(x, slow, how)[x.mask], x.seqs.ids[x.mask]
+    y, taken = loop_targets(x, slow, config)[x.mask], x.seqs.ids[x.mask]
     loss = 0.
     for row, a, want in zip(q, taken.tolist(), y):
         others = [i for i in range(4) if i != a]
         loss = loss + (row[a] - want)**2 / 2 + .7 / 2 * ((row[others] + .3)**2).mean()
-    assert_close(q_loss(nets, x, how)[0], loss, rtol=1e-4, atol=1e-4)
+    assert_close(q_loss(nets, x, config)[0], loss, rtol=1e-4, atol=1e-4)
 
 def test_no_gradient_enters_the_target():
     nets, x = rough(nets_of()), play()
-    q_loss(nets, x, Bellman(double=True))[0].backward()
+    q_loss(nets, x, QConfig(double_q=True))[0].backward()
     assert all(p.grad is None for p in nets.target.parameters())
     assert all(p.grad is not None for p in nets.online.parameters())
 
@@ -179,7 +179,7 @@ def test_heads_agree_with_the_literal_way(kind, chunk):
     def grads(fn, **kw):
         said, rest = fn(head, h, taken, allowed, -.4, **kw)
         return said, rest, *torch.autograd.grad((said.sin() + rest**2).sum(), [h, *head.parameters()])
-    for a, b in zip(grads(head_q, chunk_rows=chunk), grads(rows_q)):
+    for a, b in zip(grads(q_terms, chunk_size=chunk), grads(q_terms_full)):
         assert_close(a.double(), b.double(), rtol=1e-4, atol=1e-5)
     value, action = best_actions(head, h, allowed, chunk)
     want = head(h).masked_fill(~allowed, -torch.inf).max(1)
@@ -189,8 +189,8 @@ def test_heads_agree_with_the_literal_way(kind, chunk):
 def test_a_bf16_head_is_read_in_chunks():
     head = nn.Linear(8, 50, bias=False).bfloat16()
     h, every = torch.randn(9, 8, generator=gen()).bfloat16(), torch.ones(50).bool()
-    said, rest = head_q(head, h, torch.arange(9), every, 0., chunk_rows=4)
-    want = rows_q(head, h, torch.arange(9), every, 0.)
+    said, rest = q_terms(head, h, torch.arange(9), every, 0., chunk_size=4)
+    want = q_terms_full(head, h, torch.arange(9), every, 0.)
     assert said.dtype == torch.float32
     assert_close((said, rest), want)
 
@@ -199,7 +199,7 @@ def test_no_head_means_no_logits_of_the_whole_batch(monkeypatch):
     head = nn.Linear(8, 30, bias=False)
     monkeypatch.setattr(nn.Linear, "forward", lambda *_: pytest.fail("all Q-values at once"))
     h, every = torch.randn(200, 8), torch.ones(30).bool()
-    head_q(head, h, torch.zeros(200).long(), every, 0.)
+    q_terms(head, h, torch.zeros(200).long(), every, 0.)
     best_actions(head, h, every)
 
 @pytest.mark.parametrize("arch", ["neox", "llama"])
@@ -230,15 +230,15 @@ def test_lora_is_merged_into_the_body():
 # ---- the copy
 
 def test_the_copy_follows_on_time_and_only_then():
-    nets, how = nets_of(), Bellman(rate=.25, every=3)
-    learner = start_q(nets, replace(TABLE, warmup=0), how)
+    nets, config = nets_of(), QConfig(target_update_rate=.25, target_update_every=3)
+    trainer = make_q_trainer(nets, replace(TABLE, warmup_steps=0), config)
     at_start = weight_hash(nets.target)
     assert at_start == weight_hash(nets.online)
-    accumulate(learner, play(), lambda n, x: q_loss(n, x, how))
+    accumulate_gradients(trainer, play(), lambda n, x: q_loss(n, x, config))
     assert weight_hash(nets.target) == at_start
     for step in range(1, 7):
         slow = nets.target.head.weight.clone()
-        update(learner, play(), lambda n, x: q_loss(n, x, how))
+        train_step(trainer, play(), lambda n, x: q_loss(n, x, config))
         want = slow.lerp(nets.online.head.weight, .25) if step % 3 == 0 else slow
         assert nets.target.head.weight.equal(want), step
 
@@ -251,45 +251,45 @@ def test_follow_moves_all_weights():
     nets = rough(nets_of(tiny_lm(WORDS, hidden=16)))
     want = {k: (1 - .2) * a + .2 * b for (k, a), b in zip(
         nets.target.named_parameters(), nets.online.parameters())}
-    follow(nets, .2)
+    soft_update(nets, .2)
     for k, p in nets.target.named_parameters(): assert_close(p, want[k])
 
 # ---- training
 
 def test_a_killed_offline_run_goes_on_bit_for_bit(tmp_path):
-    x, recipe = play(), replace(TABLE, n_steps=12, batch_size=8)
-    whole = train_q(nets_of(), x, recipe, EXACT, gen()).model
+    x, config = play(), replace(TABLE, n_steps=12, batch_size=8)
+    whole = train_q(nets_of(), x, config, EXACT, gen()).model
     nets = nets_of()
-    learner = start_q(nets, recipe, EXACT)
+    trainer = make_q_trainer(nets, config, EXACT)
     def stop(model, part):
-        if learner.step == 7: raise KeyboardInterrupt
+        if trainer.step == 7: raise KeyboardInterrupt
         return q_loss(model, part, EXACT)
-    with pytest.raises(KeyboardInterrupt): fit(learner, x, stop, gen(), folder=tmp_path, every=5)
-    assert checkpoints(tmp_path)[-1].name.endswith("step-5")
+    with pytest.raises(KeyboardInterrupt): fit(trainer, x, stop, gen(), folder=tmp_path, eval_every=5)
+    assert list_checkpoints(tmp_path)[-1].name.endswith("step-5")
     nets = nets_of()
-    train_q(nets, x, recipe, EXACT, gen(), folder=tmp_path)
+    train_q(nets, x, config, EXACT, gen(), folder=tmp_path)
     assert weight_hash(nets) == weight_hash(whole)
 
 def practice(**kw):
     paid = {said: float(i) for i, said in enumerate(WORLD.responses())}
     def reward(seqs): return torch.tensor([paid[tuple(r[m].tolist())] / 40 for r, m in
                                            zip(seqs.ids, seqs.response_mask)])
-    return Practice([[WORLD.start]], reward, WORDS, Sampling(max_new_tokens=3), **{
-        **dict(rounds=4, n_prompts=8, updates=3, explore=lambda r: dict(tau=1 / (r + 1))), **kw})
+    return OnlineQConfig([[WORLD.start]], reward, WORDS, SamplingParams(max_new_tokens=3), **{
+        **dict(n_rounds=4, n_prompts=8, n_updates=3, explore=lambda r: dict(temperature=1 / (r + 1))), **kw})
 
 def test_a_killed_online_run_goes_on_bit_for_bit(tmp_path):
-    recipe = replace(TABLE, batch_size=8)
-    whole = train_online(nets_of(), practice(), recipe, EXACT, gen())
+    config = replace(TABLE, batch_size=8)
+    whole = train_q_online(nets_of(), practice(), config, EXACT, gen())
     count = 0
     def kill(r):
         nonlocal count
         count += 1
         if count == 3: raise KeyboardInterrupt
-        return dict(tau=1 / (r + 1))
+        return dict(temperature=1 / (r + 1))
     with pytest.raises(KeyboardInterrupt):
-        train_online(nets_of(), practice(explore=kill), recipe, EXACT, gen(), tmp_path)
+        train_q_online(nets_of(), practice(explore=kill), config, EXACT, gen(), tmp_path)
     assert len(list(tmp_path.glob("memory-*"))) == 1
-    again = train_online(nets_of(), practice(), recipe, EXACT, gen(), tmp_path)
+    again = train_q_online(nets_of(), practice(), config, EXACT, gen(), tmp_path)
     assert weight_hash(again.model) == weight_hash(whole.model)
     assert [r["paid"] for r in again.log.rows if "round" in r] == [
         r["paid"] for r in whole.log.rows if "round" in r]
@@ -300,13 +300,13 @@ def test_online_memory_is_bounded_and_rewards_may_stand_at_tokens():
         seen.append(len(seqs))
         return seqs.response_mask.float() * .1
     nets = nets_of()
-    train_online(nets, replace(
-        practice(keep=10), reward_fn=reward), replace(TABLE, batch_size=8), EXACT, gen())
+    train_q_online(nets, replace(
+        practice(buffer_size=10), reward_fn=reward), replace(TABLE, batch_size=8), EXACT, gen())
     assert seen == [8] * 4
     assert table(nets)[0, 0] > .05
 
 def test_act_pays_what_was_said():
-    x = act(nets_of(), practice(n_prompts=20, explore=lambda r: dict(tau=0., epsilon=1.)), 0, gen())
+    x = collect_episodes(nets_of(), practice(n_prompts=20, explore=lambda r: dict(temperature=0., epsilon=1.)), 0, gen())
     paid = {said: i / 40 for i, said in enumerate(WORLD.responses())}
     for row, mask, r in zip(x.seqs.ids, x.mask, x.reward.sum(1)):
         assert abs(paid[tuple(row[mask].tolist())] - r) < 1e-6
@@ -322,14 +322,14 @@ def test_cached_sampling_says_what_the_slow_way_says(arch, with_ref):
     policy = QPolicy(nets, .7, ref=lm if with_ref else None, epsilon=.1)
     assert policy.has_cache
     prompts = [[WORLD.start], [WORLD.start, 0, 1], [WORLD.start, 2]] * 4
-    fast, p = generate(policy, prompts, WORDS, Sampling(max_new_tokens=6), gen())
-    slow, p_slow = generate_uncached(policy, prompts, WORDS, Sampling(max_new_tokens=6), gen())
+    fast, p = generate(policy, prompts, WORDS, SamplingParams(max_new_tokens=6), gen())
+    slow, p_slow = generate_uncached(policy, prompts, WORDS, SamplingParams(max_new_tokens=6), gen())
     assert fast.ids.equal(slow.ids)
     assert_close(p, p_slow, atol=1e-5, rtol=1e-4)
 
 def test_policies_never_say_what_is_no_action():
     nets = rough(nets_of(), scale=3.)
-    for kw in (dict(tau=0.), dict(tau=2.), dict(tau=1., epsilon=1.), dict(tau=1., ref=habit_lm(WORLD).float())):
+    for kw in (dict(temperature=0.), dict(temperature=2.), dict(temperature=1., epsilon=1.), dict(temperature=1., ref=bigram_lm(WORLD).float())):
         with torch.no_grad(): logits = QPolicy(nets, **kw)(WORLD.seqs.ids[:, :1]).logits
         assert (logits[..., ~nets.allowed] == -torch.inf).all()
         assert_close(logits.exp().sum(-1), torch.ones(logits.shape[:-1]))
@@ -338,15 +338,15 @@ def test_all_policies_in_numbers():
     q, ok = torch.tensor([[2., 1., 5.]]), torch.tensor([True, True, False])
     ref = torch.tensor([[.1, .3, .6]]).log() + 4.            # logits, not yet log-probs
     e = torch.tensor([2 / .5, 1 / .5]).exp()
-    assert_close(policy_logprobs(q, ok, .5).exp()[0, :2], e / e.sum())
+    assert_close(q_policy_logprobs(q, ok, .5).exp()[0, :2], e / e.sum())
     tilted = e * torch.tensor([.1, .3])
-    assert_close(policy_logprobs(q, ok, .5, ref).exp()[0, :2], tilted / tilted.sum())
-    assert_close(policy_logprobs(q, ok, .5, ref, .2).exp()[0, :2], .8 * tilted / tilted.sum() + .1)
+    assert_close(q_policy_logprobs(q, ok, .5, ref).exp()[0, :2], tilted / tilted.sum())
+    assert_close(q_policy_logprobs(q, ok, .5, ref, .2).exp()[0, :2], .8 * tilted / tilted.sum() + .1)
 
 def test_q_along_reads_the_token_before():
     nets, x = rough(nets_of(tiny_lm(WORDS, hidden=16))), play()
-    taken, best = q_along(nets, x.seqs)
-    with torch.no_grad(): q = before(nets.online(x.seqs.ids, x.attention_mask.long()).logits)
+    taken, best = token_q_values(nets, x.seqs)
+    with torch.no_grad(): q = shift_right(nets.online(x.seqs.ids, x.attention_mask.long()).logits)
     assert_close(taken[x.mask], q.gather(-1, x.seqs.ids[..., None])[..., 0][x.mask], atol=1e-5, rtol=1e-4)
     assert_close(best[x.mask], q[..., nets.allowed].amax(-1)[x.mask], atol=1e-5, rtol=1e-4)
     assert (taken[~x.mask] == 0).all() and (best[~x.mask] == 0).all()
@@ -366,32 +366,32 @@ def test_episodes_keep_rows_columns_and_ends():
 
 def test_everything_after_the_first_eos_is_left_out():
     seqs = make_seqs([[WORLD.start]], [[1, WORLD.eos, 2, WORLD.eos]], WORLD.pad)
-    x = episodes(seqs, torch.tensor([2.]), WORLD.eos)
+    x = make_episodes(seqs, torch.tensor([2.]), WORLD.eos)
     assert x.mask.tolist() == [[False, True, True, False, False]] and x.reward.tolist() == [[0, 0, 2, 0, 0]]
     assert x.ended.tolist() == [True]
 
 def test_an_eos_inside_the_prompt_ends_nothing():
     seqs = make_seqs([[WORLD.start, WORLD.eos, 1]], [[1, 2]], WORLD.pad)
-    x = episodes(seqs, torch.tensor([1.]), WORLD.eos)
+    x = make_episodes(seqs, torch.tensor([1.]), WORLD.eos)
     assert x.mask.sum() == 2 and not x.ended[0] and x.reward[0, 4] == 1
 
 def test_an_empty_response_counts_nothing():
     seqs = make_seqs([[WORLD.start], [WORLD.start]], [[], [1]], WORLD.pad)
-    x = episodes(seqs, torch.tensor([0., 1.]), WORLD.eos)
-    loss, n, _ = q_loss(nets_of(), x, Bellman())
+    x = make_episodes(seqs, torch.tensor([0., 1.]), WORLD.eos)
+    loss, n, _ = q_loss(nets_of(), x, QConfig())
     assert n == 1 and abs(loss - .5) < 1e-6
 
 @pytest.mark.parametrize("call, words", [
-    (lambda: Bellman(rate=0.), "rate above 0"), (lambda: Bellman(n_step=0), "n_step >= 1"),
-    (lambda: Bellman(step="sentence"), "'token' or 'response'"), (lambda: Bellman(cut=""), "'terminal' or"),
+    (lambda: QConfig(target_update_rate=0.), "rate above 0"), (lambda: QConfig(n_step=0), "n_step >= 1"),
+    (lambda: QConfig(discount_per="sentence"), "'token' or 'response'"), (lambda: QConfig(on_truncation=""), "'terminal' or"),
     (lambda: QPolicy(nets_of(), 1., epsilon=1.1), "epsilon from 0 to 1"),
-    (lambda: QPolicy(nets_of(), 0., habit_lm(WORLD)), "never hears the reference"),
-    (lambda: QNets(q_network(TableLM(WORLD)), range(6)), "two actions or more"),
-    (lambda: q_loss(QNets(q_network(TableLM(WORLD)), [1]), play(), Bellman()), r"tokens \[1\] were said"),
-    (lambda: episodes(WORLD.seqs, torch.zeros(3), WORLD.eos), "per response"),
-    (lambda: episodes(WORLD.seqs, torch.full((40,), torch.inf), WORLD.eos), "not finite"),
-    (lambda: episodes(WORLD.seqs, torch.ones(40, 4), WORLD.eos), "outside the response"),
-    (lambda: episodes(torn(), torch.ones(1), WORLD.eos), "several pieces")])
+    (lambda: QPolicy(nets_of(), 0., bigram_lm(WORLD)), "never hears the reference"),
+    (lambda: QNets(q_network(TabularLM(WORLD)), range(6)), "two actions or more"),
+    (lambda: q_loss(QNets(q_network(TabularLM(WORLD)), [1]), play(), QConfig()), r"tokens \[1\] were said"),
+    (lambda: make_episodes(WORLD.seqs, torch.zeros(3), WORLD.eos), "per response"),
+    (lambda: make_episodes(WORLD.seqs, torch.full((40,), torch.inf), WORLD.eos), "not finite"),
+    (lambda: make_episodes(WORLD.seqs, torch.ones(40, 4), WORLD.eos), "outside the response"),
+    (lambda: make_episodes(torn(), torch.ones(1), WORLD.eos), "several pieces")])
 def test_refusals_name_the_mend(call, words):
     with pytest.raises(ValueError, match=words): call()
 

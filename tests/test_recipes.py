@@ -7,16 +7,16 @@ from torch.testing import assert_close
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from rlhf_nb import recipes
 from rlhf_nb.data import prompts_of
-from rlhf_nb.models import Device, load_scalar, tiny_lm, weight_hash
-from rlhf_nb.recipes import (TASKS, Contest, Job, Picks, add_head, begin_model, check_folder,
-                             hold_contest, open_run, recipe_for, results_of, score_texts,
-                             show_picks, texts_of, train, write_picks, write_run)
-from rlhf_nb.reward import score_all
-from rlhf_nb.sampling import Sampling
+from rlhf_nb.models import Placement, load_reward_model, tiny_lm, weight_hash
+from rlhf_nb.recipes import (TASKS, BestOfNConfig, RunConfig, BestOfNResult, add_scalar_head, begin_model, check_folder,
+                             run_best_of_n, open_run, default_train_config, results_of, score_texts,
+                             format_best_of_n, decode_seqs, train, write_best_of_n, write_run)
+from rlhf_nb.reward import score_seqs
+from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.workbook import main
 
 REAL = Path(__file__).resolve().parents[2]/"shared/data/instruction_preferences.jsonl"
-SHORT = dict(steps=12, batch_size=8)
+SHORT = dict(max_steps=12, batch_size=8)
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
@@ -41,24 +41,24 @@ def data(tmp_path_factory):
 def runs(data, tmp_path_factory):
     "One finished run of each task."
     out = tmp_path_factory.mktemp("runs")
-    sft = train(Job("sft", str(data), str(out/"sft"), **SHORT))
-    return sft, train(Job("reward", str(data), str(out/"reward"), **SHORT))
+    sft = train(RunConfig("sft", str(data), str(out/"sft"), **SHORT))
+    return sft, train(RunConfig("reward", str(data), str(out/"reward"), **SHORT))
 
 def test_folders_load_in_transformers(runs):
     sft, reward = runs
-    lm = AutoModelForCausalLM.from_pretrained(sft.job.out)
+    lm = AutoModelForCausalLM.from_pretrained(sft.config.output_dir)
     assert weight_hash(lm) == weight_hash(sft.model)
-    classifier = AutoModelForSequenceClassification.from_pretrained(reward.job.out, num_labels=1)
-    tokenizer = AutoTokenizer.from_pretrained(reward.job.out)
+    classifier = AutoModelForSequenceClassification.from_pretrained(reward.config.output_dir, num_labels=1)
+    tokenizer = AutoTokenizer.from_pretrained(reward.config.output_dir)
     texts = [f"{tokenizer.bos_token}<|user|>{p}<|assistant|>{a}{tokenizer.eos_token}"
-             for p, a in texts_of(reward.tokenizer, reward.held.rejected)]
+             for p, a in decode_seqs(reward.tokenizer, reward.held.rejected)]
     batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right", return_token_type_ids=False)
     with torch.no_grad(): theirs = classifier.eval()(**batch).logits[:, 0]
-    assert_close(theirs, score_all(reward.model, reward.held.rejected), atol=1e-5, rtol=0)
+    assert_close(theirs, score_seqs(reward.model, reward.held.rejected), atol=1e-5, rtol=0)
 
 def test_what_lies_in_the_folder(runs, data):
     for run in runs:
-        out = Path(run.job.out)
+        out = Path(run.config.output_dir)
         assert not (out/"checkpoints").exists() and not (out/"run.tmp").exists()
         log = [json.loads(line) for line in (out/"log.jsonl").read_text().splitlines()]
         assert [row["step"] for row in log if "loss" in row] == list(range(1, 13))
@@ -74,81 +74,81 @@ def test_both_tasks_hold_out_the_same_rows(runs):
 
 def test_results_are_those_of_the_saved_model(runs):
     for run in runs:
-        again = TASKS[run.job.task].measure(run.model, run.held)
+        again = TASKS[run.config.task].measure(run.model, run.held)
         assert all(run.results[k] == v for k, v in again.items())
     assert runs[1].results["held_out_accuracy"] > .9                # an easy file
-    made = results_of(runs[1].learner, dict(held_out_accuracy=.75), 12)
+    made = results_of(runs[1].trainer, dict(held_out_accuracy=.75), 12)
     assert made["standard_error"] == pytest.approx(.125)            # sqrt(.75 * .25 / 12)
 
 def test_recipes(data):
-    lm, _ = begin_model(Job("sft", str(data), ""))
-    for job, want in [(Job("sft", "", ""), (200, 3e-3)), (Job("reward", "", ""), (100, 2e-3)),
-                      (Job("sft", "", "", model="x"), (75, 1.5e-3)),
-                      (Job("reward", "", "", model="x", lora=4), (75, 1e-2)),
-                      (Job("reward", "", "", batch_size=16), (200, 2e-3)),
-                      (Job("reward", "", "", steps=3, lr=.5), (3, .5))]:
-        recipe = recipe_for(job, 800, lm)
-        assert (recipe.n_steps, pytest.approx(recipe.lr)) == want
-        assert recipe.precision == "no" and recipe.batch_size == job.batch_size and recipe.micro_batch == 64
-    assert recipe_for(Job("sft", "", ""), 10, lm).n_steps == 50
-    wide = tiny_lm(begin_model(Job("sft", str(data), ""))[1], hidden=1024, layers=1)
-    assert recipe_for(Job("sft", "", ""), 800, wide).micro_batch == 8
-    assert recipe_for(Job("sft", "", ""), 800, wide).lr == pytest.approx(3e-3 / 16)
+    lm, _ = begin_model(RunConfig("sft", str(data), ""))
+    for job, want in [(RunConfig("sft", "", ""), (200, 3e-3)), (RunConfig("reward", "", ""), (100, 2e-3)),
+                      (RunConfig("sft", "", "", model="x"), (75, 1.5e-3)),
+                      (RunConfig("reward", "", "", model="x", lora_r=4), (75, 1e-2)),
+                      (RunConfig("reward", "", "", batch_size=16), (200, 2e-3)),
+                      (RunConfig("reward", "", "", max_steps=3, lr=.5), (3, .5))]:
+        config = default_train_config(job, 800, lm)
+        assert (config.n_steps, pytest.approx(config.lr)) == want
+        assert config.mixed_precision == "no" and config.batch_size == job.batch_size and config.micro_batch_size == 64
+    assert default_train_config(RunConfig("sft", "", ""), 10, lm).n_steps == 50
+    wide = tiny_lm(begin_model(RunConfig("sft", str(data), ""))[1], hidden=1024, layers=1)
+    assert default_train_config(RunConfig("sft", "", ""), 800, wide).micro_batch_size == 8
+    assert default_train_config(RunConfig("sft", "", ""), 800, wide).lr == pytest.approx(3e-3 / 16)
 
 def test_bfloat16_on_a_gpu_that_has_it(data, monkeypatch):
-    lm, _ = begin_model(Job("sft", str(data), ""))
-    monkeypatch.setattr(recipes, "choose_device", lambda name: Device(torch.device("cpu"), torch.bfloat16))
-    assert recipe_for(Job("sft", "", "", model="x"), 99, lm).precision == "bf16"
-    assert recipe_for(Job("sft", "", "", model="x", lora=4), 99, lm).precision == "no"
+    lm, _ = begin_model(RunConfig("sft", str(data), ""))
+    monkeypatch.setattr(recipes, "choose_device", lambda name: Placement(torch.device("cpu"), torch.bfloat16))
+    assert default_train_config(RunConfig("sft", "", "", model="x"), 99, lm).mixed_precision == "bf16"
+    assert default_train_config(RunConfig("sft", "", "", model="x", lora_r=4), 99, lm).mixed_precision == "no"
 
 @pytest.mark.parametrize("task", ["sft", "reward"])
 def test_lora_in_bfloat16_trains_adapters_and_saves_a_plain_model(task, runs, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipes, "choose_device", lambda name: Device(torch.device("cpu"), torch.bfloat16))
-    job = Job(task, str(data), str(tmp_path/"x"), model=runs[0].job.out, lora=4, **SHORT)
+    monkeypatch.setattr(recipes, "choose_device", lambda name: Placement(torch.device("cpu"), torch.bfloat16))
+    job = RunConfig(task, str(data), str(tmp_path/"x"), model=runs[0].config.output_dir, lora_r=4, **SHORT)
     run = train(job)
     trained = {n for n, p in run.model.named_parameters() if p.requires_grad}
     assert trained and all("lora" in n or n == "score.weight" for n in trained)
     frozen = [p for p in run.model.parameters() if not p.requires_grad]
     assert frozen and all(p.dtype == torch.bfloat16 for p in frozen)
     kind = AutoModelForCausalLM if task == "sft" else AutoModelForSequenceClassification
-    model, info = kind.from_pretrained(job.out, output_loading_info=True)
+    model, info = kind.from_pretrained(job.output_dir, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
-    start = AutoModelForCausalLM.from_pretrained(runs[0].job.out)
+    start = AutoModelForCausalLM.from_pretrained(runs[0].config.output_dir)
     assert not any("lora" in n for n, _ in model.named_parameters())
     a, b = (m.base_model.layers[0].attention.dense.weight.float() for m in (model, start))
     assert (a - b).abs().max() > 1e-3                                # merged, not lost
     if task == "reward":
-        again = score_all(load_scalar(job.out), run.held.chosen)
-        assert_close(again, score_all(run.model, run.held.chosen), atol=.1, rtol=.05)
+        again = score_seqs(load_reward_model(job.output_dir), run.held.chosen)
+        assert_close(again, score_seqs(run.model, run.held.chosen), atol=.1, rtol=.05)
 
 def test_head_borrows_the_body(data):
-    lm, _ = begin_model(Job("reward", str(data), ""))
+    lm, _ = begin_model(RunConfig("reward", str(data), ""))
     before = torch.get_rng_state()
-    model = add_head(lm, seed=3)
+    model = add_scalar_head(lm, seed=3)
     assert torch.equal(before, torch.get_rng_state()) and model.backbone is lm.base_model
-    assert torch.equal(add_head(lm, 3).score.weight, model.score.weight)
-    assert not torch.equal(add_head(lm, 4).score.weight, model.score.weight)
+    assert torch.equal(add_scalar_head(lm, 3).score.weight, model.score.weight)
+    assert not torch.equal(add_scalar_head(lm, 4).score.weight, model.score.weight)
 
 def test_dropout_only_from_scratch_and_saved(runs, data):
-    lm, _ = begin_model(Job("reward", str(data), ""))
+    lm, _ = begin_model(RunConfig("reward", str(data), ""))
     assert {m.p for m in lm.modules() if isinstance(m, torch.nn.Dropout)} >= {.2}
-    assert AutoModelForCausalLM.from_pretrained(runs[0].job.out).config.hidden_dropout == .2
+    assert AutoModelForCausalLM.from_pretrained(runs[0].config.output_dir).config.hidden_dropout == .2
     assert not runs[0].model.training and not runs[1].model.training
 
 def test_same_seed_same_weights_another_seed_another_run(runs, data, tmp_path):
-    job = replace(runs[1].job, out=str(tmp_path/"a"))
+    job = replace(runs[1].config, output_dir=str(tmp_path/"a"))
     torch.rand(3)                                                   # the global state plays no part
     assert weight_hash(train(job).model) == weight_hash(runs[1].model)
-    other = train(replace(job, out=str(tmp_path/"b"), seed=1))
+    other = train(replace(job, output_dir=str(tmp_path/"b"), seed=1))
     assert prompts_of(other.held.chosen) != prompts_of(runs[1].held.chosen)
 
 def test_global_chance_is_left_alone(data, tmp_path):
     before = torch.get_rng_state()
-    train(Job("reward", str(data), str(tmp_path/"x"), steps=2))
+    train(RunConfig("reward", str(data), str(tmp_path/"x"), max_steps=2))
     assert torch.equal(before, torch.get_rng_state())
 
 def test_folders_that_are_refused(data, tmp_path):
-    job = Job("sft", str(data), str(tmp_path/"run"))
+    job = RunConfig("sft", str(data), str(tmp_path/"run"))
     check_folder(job)
     assert not (tmp_path/"run").exists()                            # looking makes nothing
     open_run(job); open_run(job); open_run(replace(job, data=str(data.parent/"."/"pairs.jsonl")))
@@ -163,77 +163,77 @@ def test_folders_that_are_refused(data, tmp_path):
     mine = tmp_path/"mine"
     mine.mkdir(); (mine/"thesis.txt").write_text("years of work")
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match="no run of ours"): open_run(replace(job, out=str(mine)), overwrite)
-        with pytest.raises(ValueError, match="no run of ours"): open_run(replace(job, out=str(longer)), overwrite)
+        with pytest.raises(ValueError, match="no run of ours"): open_run(replace(job, output_dir=str(mine)), overwrite)
+        with pytest.raises(ValueError, match="no run of ours"): open_run(replace(job, output_dir=str(longer)), overwrite)
     assert (mine/"thesis.txt").exists()
 
 def test_bad_data_leaves_no_folder_and_an_old_run_as_it_is(runs, tmp_path):
     bad = tmp_path/"bad.jsonl"
     bad.write_text('{"prompt": "a"}\n')
-    with pytest.raises(ValueError, match="bad.jsonl:1"): train(Job("reward", str(bad), str(tmp_path/"x")))
+    with pytest.raises(ValueError, match="bad.jsonl:1"): train(RunConfig("reward", str(bad), str(tmp_path/"x")))
     assert not (tmp_path/"x").exists()
-    before = sorted(p.name for p in Path(runs[1].job.out).iterdir())
-    with pytest.raises(ValueError): train(replace(runs[1].job, data=str(bad)), overwrite=True)
-    assert sorted(p.name for p in Path(runs[1].job.out).iterdir()) == before
+    before = sorted(p.name for p in Path(runs[1].config.output_dir).iterdir())
+    with pytest.raises(ValueError): train(replace(runs[1].config, data=str(bad)), overwrite=True)
+    assert sorted(p.name for p in Path(runs[1].config.output_dir).iterdir()) == before
 
 def test_a_finished_run_is_refused_before_anything_is_read(runs, monkeypatch):
     def begin(job): raise AssertionError("read")
     monkeypatch.setattr(recipes, "begin_model", begin)
-    with pytest.raises(ValueError, match="finished"): train(runs[0].job)
+    with pytest.raises(ValueError, match="finished"): train(runs[0].config)
 
 def test_the_seed_chooses_the_batches(data, tmp_path, monkeypatch):
     seen, real = [], recipes.fit
-    def spy(learner, rows, loss, gen, *args, **kwargs):
-        seen.append(gen.initial_seed())
-        return real(learner, rows, loss, gen, *args, **kwargs)
+    def spy(trainer, rows, loss, generator, *args, **kwargs):
+        seen.append(generator.initial_seed())
+        return real(trainer, rows, loss, generator, *args, **kwargs)
     monkeypatch.setattr(recipes, "fit", spy)
-    train(Job("sft", str(data), str(tmp_path/"x"), steps=1, seed=5))
+    train(RunConfig("sft", str(data), str(tmp_path/"x"), max_steps=1, seed=5))
     assert seen == [5]
 
 def test_begin_model_refuses(data, runs):
-    for change, words in [(dict(lora=4), "--model"), (dict(max_tokens=2000), "1024"),
+    for change, words in [(dict(lora_r=4), "--model"), (dict(max_length=2000), "1024"),
                           (dict(model="./none"), "no folder"), (dict(device="cuda:9"), "cuda"),
-                          (dict(model=runs[1].job.out), "no weights"), (dict(data="none.jsonl"), "no file")]:
-        with pytest.raises((ValueError, OSError), match=words): begin_model(replace(Job("reward", str(data), ""), **change))
+                          (dict(model=runs[1].config.output_dir), "no weights"), (dict(data="none.jsonl"), "no file")]:
+        with pytest.raises((ValueError, OSError), match=words): begin_model(replace(RunConfig("reward", str(data), ""), **change))
 
 def test_a_model_without_a_pad_of_its_own_gets_one(runs, data, tmp_path):
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(runs[0].job.out), AutoTokenizer.from_pretrained(runs[0].job.out)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(runs[0].config.output_dir), AutoTokenizer.from_pretrained(runs[0].config.output_dir)
     tokenizer.pad_token = tokenizer.eos_token
     model.save_pretrained(tmp_path/"m"); tokenizer.save_pretrained(tmp_path/"m")
-    run = train(Job("reward", str(data), str(tmp_path/"x"), model=str(tmp_path/"m"), **SHORT))
+    run = train(RunConfig("reward", str(data), str(tmp_path/"x"), model=str(tmp_path/"m"), **SHORT))
     assert run.tokenizer.pad_token_id != run.tokenizer.eos_token_id
-    assert AutoModelForSequenceClassification.from_pretrained(run.job.out, num_labels=1).config.pad_token_id == run.tokenizer.pad_token_id
+    assert AutoModelForSequenceClassification.from_pretrained(run.config.output_dir, num_labels=1).config.pad_token_id == run.tokenizer.pad_token_id
 
 def test_killed_run_goes_on_and_ends_the_same(data, tmp_path):
     "A process killed by -9; the same command takes the rest of the steps and no others."
-    job = Job("reward", str(data), str(tmp_path/"cut"), steps=120, batch_size=8)
-    words = ["train", "reward", job.data, "--out", job.out, "--steps", "120", "--batch-size", "8"]
+    job = RunConfig("reward", str(data), str(tmp_path/"cut"), max_steps=120, batch_size=8)
+    words = ["train", "reward", job.data, "--out", job.output_dir, "--steps", "120", "--batch-size", "8"]
     code = f"import torch; torch.set_num_threads(1); from rlhf_nb.workbook import main; main({words!r})"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    checkpoints, end = Path(job.out)/"checkpoints", time.time() + 120
+    checkpoints, end = Path(job.output_dir)/"checkpoints", time.time() + 120
     while time.time() < end and not list(checkpoints.glob("[0-9]*")) and process.poll() is None: time.sleep(.02)
     assert process.poll() is None, process.stdout.read().decode()
     process.send_signal(signal.SIGKILL); process.wait()
     begun = int(sorted(checkpoints.glob("[0-9]*"))[-1].name.split("-")[-1])
-    assert 0 < begun < 120 and not json.loads((Path(job.out)/"run.json").read_text())["results"]
-    with pytest.raises(ValueError, match="steps"): train(replace(job, steps=121))
+    assert 0 < begun < 120 and not json.loads((Path(job.output_dir)/"run.json").read_text())["results"]
+    with pytest.raises(ValueError, match="steps"): train(replace(job, max_steps=121))
     run = train(job)
-    whole = train(replace(job, out=str(tmp_path/"whole")))
+    whole = train(replace(job, output_dir=str(tmp_path/"whole")))
     assert weight_hash(run.model) == weight_hash(whole.model)
-    steps = [json.loads(line)["step"] for line in (Path(job.out)/"log.jsonl").read_text().splitlines() if '"lr"' in line]
+    steps = [json.loads(line)["step"] for line in (Path(job.output_dir)/"log.jsonl").read_text().splitlines() if '"lr"' in line]
     assert steps == list(range(1, 121))
     for key in ("held_out_loss", "held_out_accuracy", "steps", "n_held"): assert run.results[key] == whole.results[key]
 
 def test_contest(runs, tmp_path):
     sft, reward = runs
-    contest = Contest(sft.job.out, reward.job.out, str(Path(reward.job.out)/"held_out.jsonl"), n=4, limit=5, how=Sampling(20))
-    picks = hold_contest(contest)
+    contest = BestOfNConfig(sft.config.output_dir, reward.config.output_dir, str(Path(reward.config.output_dir)/"held_out.jsonl"), num_generations=4, max_prompts=5, sampling=SamplingParams(20))
+    picks = run_best_of_n(contest)
     assert picks.score.shape == (5, 4) and [len(a) for a in picks.answers] == [4] * 5
     assert len({a for answers in picks.answers for a in answers}) > 5
-    assert picks.score.mean().abs() < 1e-5 and torch.equal(picks.score, hold_contest(contest).score)
-    held = [json.loads(x)["prompt"] for x in (Path(reward.job.out)/"held_out.jsonl").open()]
+    assert picks.score.mean().abs() < 1e-5 and torch.equal(picks.score, run_best_of_n(contest).score)
+    held = [json.loads(x)["prompt"] for x in (Path(reward.config.output_dir)/"held_out.jsonl").open()]
     assert picks.prompts == held[:5]                                # in the order of the file
-    write_picks(picks, tmp_path/"deep"/"picks.jsonl")
+    write_best_of_n(picks, tmp_path/"deep"/"picks.jsonl")
     for line, answers, score in zip((tmp_path/"deep"/"picks.jsonl").open(), picks.answers, picks.score):
         row = json.loads(line)
         assert row["response"] == answers[int(score.argmax())] and row["answers"] == answers
@@ -242,11 +242,11 @@ def test_contest_between_tokenizers(runs, data, tmp_path, monkeypatch):
     "The reward model reads text: its own tokenizer may have any ids."
     other = data.parent/"other.jsonl"
     other.write_text(data.read_text().replace("Where", "Whither").replace("Gladly", "Certainly, it is my pleasure"))
-    reward = train(Job("reward", str(other), str(tmp_path/"r"), **SHORT))
+    reward = train(RunConfig("reward", str(other), str(tmp_path/"r"), **SHORT))
     assert reward.tokenizer.get_vocab() != runs[0].tokenizer.get_vocab()
     calls, real = [], recipes.score_texts
     monkeypatch.setattr(recipes, "score_texts", lambda *args: calls.append(args) or real(*args))
-    picks = hold_contest(Contest(runs[0].job.out, reward.job.out, str(data), n=2, limit=3, how=Sampling(20)))
+    picks = run_best_of_n(BestOfNConfig(runs[0].config.output_dir, reward.config.output_dir, str(data), num_generations=2, max_prompts=3, sampling=SamplingParams(20)))
     assert picks.score.shape == (3, 2)
     (_, tokenizer), prompts, answers, _ = calls[0]
     assert tokenizer.get_vocab() == reward.tokenizer.get_vocab()
@@ -256,9 +256,9 @@ def test_contest_between_tokenizers(runs, data, tmp_path, monkeypatch):
 def test_scores_of_texts(runs):
     _, run = runs
     seqs = run.held.rejected
-    prompts, texts = [list(p) for p in prompts_of(seqs)], [a for _, a in texts_of(run.tokenizer, seqs)]
+    prompts, texts = [list(p) for p in prompts_of(seqs)], [a for _, a in decode_seqs(run.tokenizer, seqs)]
     got = score_texts((run.model, run.tokenizer), prompts, [(a, True) for a in texts], 256)
-    assert_close(got, score_all(run.model, seqs))
+    assert_close(got, score_seqs(run.model, seqs))
     cut = score_texts((run.model, run.tokenizer), prompts, [(a, False) for a in texts], 256)
     assert (cut - got).abs().min() > 0                              # an answer without its end
     long = [(a * 50, True) for a in texts]
@@ -266,8 +266,8 @@ def test_scores_of_texts(runs):
     assert (short - whole).abs().max() > 1e-3                       # cut to the room there is
 
 def test_show_picks():
-    picks = Picks(["p", "q"], [["a", "b", "c"], ["d", "e", "f"]], torch.tensor([[1., 2., 4.], [3., 0., 0.]]))
-    said = show_picks(picks, 1)
+    picks = BestOfNResult(["p", "q"], [["a", "b", "c"], ["d", "e", "f"]], torch.tensor([[1., 2., 4.], [3., 0., 0.]]))
+    said = format_best_of_n(picks, 1)
     # best of 1: means 7/3 and 1; of 2: (2 + 4 + 4) / 3 and (3 + 3 + 0) / 3; of 3: 4 and 3
     for n, value in ((1, "+1.67"), (2, "+2.67"), (3, "+3.50")): assert re.search(rf"^ +{n}  \{value}$", said, re.M)
     assert "+4.00  best   c" in said and "+1.00  first  a" in said and "q" not in said.split()
@@ -283,7 +283,7 @@ def test_show_picks():
 ])
 def test_command_line_refuses_in_one_message(words, said, runs, data, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    line = words.format(data=data, sft=runs[0].job.out, reward=runs[1].job.out).split()
+    line = words.format(data=data, sft=runs[0].config.output_dir, reward=runs[1].config.output_dir).split()
     assert main(line) == 2
     err = capfd.readouterr().err
     assert said in err and err.startswith("rlhf-nb train: ") and "Traceback" not in err
@@ -313,9 +313,9 @@ def test_skip_faulty(data, tmp_path, capfd):
     assert "some.jsonl:1: broken JSON" in capfd.readouterr().err
     assert main(["train", "sft", str(path), "--out", str(tmp_path/"x"), "--steps", "2", "--skip-faulty"]) == 0
     assert "dropped: broken JSON" in capfd.readouterr().out
-    run = train(Job("sft", str(path), str(tmp_path/"y"), steps=2, strict=False))
+    run = train(RunConfig("sft", str(path), str(tmp_path/"y"), max_steps=2, strict=False))
     held = [json.loads(x)["prompt"] for x in (tmp_path/"y"/"held_out.jsonl").open()]
-    assert held == [prompt for prompt, _ in texts_of(run.tokenizer, run.held)]
+    assert held == [prompt for prompt, _ in decode_seqs(run.tokenizer, run.held)]
 
 def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch, capfd):
     def stop(*args): raise KeyboardInterrupt
@@ -326,6 +326,6 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch, capfd):
 @pytest.mark.skipif(not REAL.is_file(), reason="the real preference file is not here")
 def test_real_file(tmp_path):
     "The file's own word on politeness: nine in ten held-out pairs are put in the right order."
-    run = train(Job("reward", str(REAL), str(tmp_path/"r")))
-    assert len(run.held) == 100 and run.summary.kept == 895
+    run = train(RunConfig("reward", str(REAL), str(tmp_path/"r")))
+    assert len(run.held) == 100 and run.report.kept == 895
     assert run.results["held_out_accuracy"] >= .85

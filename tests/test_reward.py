@@ -8,16 +8,16 @@ from torch import tensor
 from torch.testing import assert_close
 from transformers import (GPTNeoXForSequenceClassification,
                           LlamaForSequenceClassification)
-from rlhf_nb.learning import Recipe, accumulate, start
+from rlhf_nb.learning import TrainConfig, accumulate_gradients, make_trainer
 from rlhf_nb import reward
-from rlhf_nb.models import (ScalarModel, load_checkpoint, load_scalar, save_scalar, tiny_lm,
+from rlhf_nb.models import (ScalarModel, load_bundled, load_reward_model, save_reward_model, tiny_lm,
                             to_classifier, weight_hash)
-from rlhf_nb.oracle import best_of_n_policy, draw, habit_lm, all_logprobs, micro_world
+from rlhf_nb.oracle import best_of_n_policy, sample_rows, bigram_lm, all_logprobs, micro_world
 from rlhf_nb.reward import (
-    ScoreScale, accuracy, best_of_n, best_of_n_kl, bradley_terry, calibration,
-    expected_best, expected_calibration_error, fit_scale, length_bias, pooled, rescale,
-    reward_fn, reward_loss, sample_pairs, score_all, score_pairs, train_reward)
-from rlhf_nb.tokens import Pairs, Seqs, concat_seqs, make_seqs, pad_left
+    ScoreNormalizer, preference_accuracy, best_of_n, best_of_n_kl, bradley_terry_loss, calibration_bins,
+    expected_best_of_n, expected_calibration_error, fit_normalizer, length_bias, pooled_scores, normalize_scores,
+    make_reward_fn, reward_loss, sample_pairs, score_seqs, score_pairs, train_reward)
+from rlhf_nb.tokens import PreferencePairs, Seqs, concat_seqs, make_seqs, pad_left
 from rlhf_nb.world import TEST, make_tokenizer, response_text, utility
 
 TOKENIZER = make_tokenizer()
@@ -43,7 +43,7 @@ def some_seqs(b=9, seed=0, longest=14):
 def some_pairs(b=9, seed=0):
     rng = random.Random(seed)
     prompts = [words(rng.randint(1, 6), rng) for _ in range(b)]
-    return Pairs(*[make_seqs(prompts, [words(rng.randint(1, n), rng) + [EOS]
+    return PreferencePairs(*[make_seqs(prompts, [words(rng.randint(1, n), rng) + [EOS]
                                        for _ in range(b)], PAD) for n in (14, 7)])
 
 
@@ -62,7 +62,7 @@ def left_padded(seqs):
 @pytest.mark.parametrize("side", ["right", "left", "none"])
 def test_pooled_equals_the_classifier_of_transformers(arch, kind, side, tmp_path):
     ours = scalar(arch).eval()
-    save_scalar(ours, TOKENIZER, tmp_path)
+    save_reward_model(ours, TOKENIZER, tmp_path)
     theirs = kind.from_pretrained(tmp_path).eval()
     seqs = some_seqs()
     if side == "left": seqs = left_padded(seqs)
@@ -73,27 +73,27 @@ def test_pooled_equals_the_classifier_of_transformers(arch, kind, side, tmp_path
         want = theirs(input_ids=seqs.ids,
                       attention_mask=seqs.attention_mask.long()).logits[:, 0]
         assert want.std() > 1e-3                      # scores that say something
-        assert_close(pooled(ours, seqs), want, atol=1e-5, rtol=1e-5)
+        assert_close(pooled_scores(ours, seqs), want, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("arch", ["neox", "llama"])
 def test_there_and_back_in_the_layout_of_transformers(arch, tmp_path):
     ours = scalar(arch).eval()
-    save_scalar(ours, TOKENIZER, tmp_path)
-    back = load_scalar(tmp_path)
+    save_reward_model(ours, TOKENIZER, tmp_path)
+    back = load_reward_model(tmp_path)
     assert weight_hash(back) == weight_hash(ours)
     seqs = some_seqs(seed=1)
-    with torch.no_grad(): assert_close(pooled(back, seqs), pooled(ours, seqs))
+    with torch.no_grad(): assert_close(pooled_scores(back, seqs), pooled_scores(ours, seqs))
 
 
 def test_no_pad_token_is_needed_in_the_config():
     model, seqs = scalar().eval(), some_seqs(4)
     with torch.no_grad():
-        before = pooled(model, seqs)
+        before = pooled_scores(model, seqs)
         model.backbone.config.pad_token_id = None
         theirs = to_classifier(model)
         theirs.config.pad_token_id = None
-        assert_close(pooled(model, seqs), before)
+        assert_close(pooled_scores(model, seqs), before)
         with pytest.raises(ValueError, match="padding"):
             theirs(input_ids=seqs.ids, attention_mask=seqs.attention_mask.long())
 
@@ -102,13 +102,13 @@ def test_no_pad_token_is_needed_in_the_config():
 def test_neither_pads_nor_neighbours_nor_side_change_a_score(arch):
     model, seqs = scalar(arch).eval(), some_seqs(7, seed=2)
     with torch.no_grad():
-        alone = torch.cat([pooled(model, seqs[[i]].trim()) for i in range(7)])
+        alone = torch.cat([pooled_scores(model, seqs[[i]].trim()) for i in range(7)])
         assert alone.std() > 1e-3
-        assert_close(pooled(model, seqs), alone, atol=1e-5, rtol=1e-5)
-        assert_close(pooled(model, left_padded(seqs)), alone, atol=1e-5, rtol=1e-5)
+        assert_close(pooled_scores(model, seqs), alone, atol=1e-5, rtol=1e-5)
+        assert_close(pooled_scores(model, left_padded(seqs)), alone, atol=1e-5, rtol=1e-5)
         noise = torch.where(seqs.attention_mask, seqs.ids, 9)      # other ids on the pads
         other = Seqs(noise, seqs.attention_mask, seqs.response_mask)
-        assert_close(pooled(model, other), alone, atol=1e-5, rtol=1e-5)
+        assert_close(pooled_scores(model, other), alone, atol=1e-5, rtol=1e-5)
 
 
 def test_the_score_reads_the_last_token():
@@ -118,20 +118,20 @@ def test_the_score_reads_the_last_token():
     ids[torch.arange(6), last] = 20
     changed = Seqs(ids, seqs.attention_mask, seqs.response_mask)
     with torch.no_grad():
-        assert ((pooled(model, changed) - pooled(model, seqs)).abs() > 1e-4).all()
+        assert ((pooled_scores(model, changed) - pooled_scores(model, seqs)).abs() > 1e-4).all()
 
 
 def test_a_row_of_pads_is_refused_by_name():
     seqs = some_seqs(3)
     mask = seqs.attention_mask.clone(); mask[1] = False
     with pytest.raises(ValueError, match=r"\[1\]"):
-        pooled(scalar(), Seqs(seqs.ids, mask, seqs.response_mask & mask))
+        pooled_scores(scalar(), Seqs(seqs.ids, mask, seqs.response_mask & mask))
 
 
 def test_bf16_scores_are_close_and_come_as_float32():
     model, seqs = scalar().eval(), some_seqs(6)
-    with torch.no_grad(): want = pooled(model, seqs)
-    got = score_all(model.bfloat16(), seqs)
+    with torch.no_grad(): want = pooled_scores(model, seqs)
+    got = score_seqs(model.bfloat16(), seqs)
     assert got.dtype == torch.float32
     assert (got - want).abs().max() < .05 and torch.corrcoef(torch.stack([got, want]))[0, 1] > .99
 
@@ -141,41 +141,41 @@ def test_bf16_scores_are_close_and_come_as_float32():
 def test_bradley_terry_by_hand():
     chosen, rejected = tensor([0., 1., 2., -1.]), tensor([0., 0., -1., 1.])
     gap = [0, 1, 3, -2]
-    assert_close(bradley_terry(chosen, rejected),
+    assert_close(bradley_terry_loss(chosen, rejected),
                  tensor([math.log(1 + math.exp(-g)) for g in gap]))
-    assert_close(bradley_terry(chosen, rejected, margin=tensor([0., 1., .5, 0.])),
+    assert_close(bradley_terry_loss(chosen, rejected, margin=tensor([0., 1., .5, 0.])),
                  tensor([math.log(1 + math.exp(m - g))
                          for g, m in zip(gap, (0, 1, .5, 0))]))
-    extra = bradley_terry(chosen, rejected, centre=.1) - bradley_terry(chosen, rejected)
+    extra = bradley_terry_loss(chosen, rejected, center_coef=.1) - bradley_terry_loss(chosen, rejected)
     assert_close(extra, tensor([0., .1, .1, 0.]))
 
 
 def test_the_loss_stays_finite_where_the_sigmoid_does_not():
     score = tensor([-300.], requires_grad=True)
-    loss = bradley_terry(score, tensor([300.])).sum()
+    loss = bradley_terry_loss(score, tensor([300.])).sum()
     loss.backward()
     assert_close(loss, tensor(600.)); assert_close(score.grad, tensor([-1.]))
 
 
 def test_swapping_sides_is_the_other_answer():
     gen_ = gen(); a, b = torch.randn(20, generator=gen_), torch.randn(20, generator=gen_)
-    both = (-bradley_terry(a, b)).exp() + (-bradley_terry(b, a)).exp()
+    both = (-bradley_terry_loss(a, b)).exp() + (-bradley_terry_loss(b, a)).exp()
     assert_close(both, torch.ones(20))                   # p(a > b) + p(b > a) = 1
 
 
 def test_one_forward_for_both_sides_and_any_micro_batch():
     pairs, results = some_pairs(9), []
     for micro in (9, 4, 1):
-        learner = start(scalar(), Recipe(micro_batch=micro))
-        results.append(accumulate(learner, pairs, reward_loss)
-                       + ([p.grad.clone() for p in learner.model.parameters()],))
+        trainer = make_trainer(scalar(), TrainConfig(micro_batch_size=micro))
+        results.append(accumulate_gradients(trainer, pairs, reward_loss)
+                       + ([p.grad.clone() for p in trainer.model.parameters()],))
     model, calls = scalar(), []
     model.register_forward_hook(lambda *_: calls.append(1))
     loss, n, more = reward_loss(model, pairs)
     assert len(calls) == 1 and n == 9
     model.eval()
-    chosen, rejected = [pooled(model, s) for s in (pairs.chosen, pairs.rejected)]
-    assert_close(loss, bradley_terry(chosen, rejected, centre=.01).sum())
+    chosen, rejected = [pooled_scores(model, s) for s in (pairs.chosen, pairs.rejected)]
+    assert_close(loss, bradley_terry_loss(chosen, rejected, center_coef=.01).sum())
     assert more["accuracy"] == (chosen > rejected).sum()
     for mean, weight, extra, grads in results:
         assert weight == 9 and abs(mean - loss.item() / 9) < 1e-5
@@ -187,34 +187,34 @@ def test_one_forward_for_both_sides_and_any_micro_batch():
 
 def test_score_all_keeps_order_mode_and_takes_any_batch_size():
     model, seqs = scalar().train(), some_seqs(23, seed=4)
-    with torch.no_grad(): want = torch.cat([pooled(model, seqs[[i]]) for i in range(23)])
+    with torch.no_grad(): want = torch.cat([pooled_scores(model, seqs[[i]]) for i in range(23)])
     for size in (1, 5, 256):
-        got = score_all(model, seqs, size)
+        got = score_seqs(model, seqs, size)
         assert_close(got, want, atol=1e-5, rtol=1e-5)
         assert model.training and not got.requires_grad
 
 
 def test_scale_gives_mean_0_and_std_1_and_keeps_the_order():
     score = torch.randn(50, generator=gen()) * 7 + 3
-    scaled = rescale(score, fit_scale(score))
+    scaled = normalize_scores(score, fit_normalizer(score))
     assert_close(scaled.mean(), tensor(0.), atol=1e-5, rtol=0)
     assert_close(scaled.std(correction=0), tensor(1.))
     assert (scaled.argsort() == score.argsort()).all()
     for bad in (torch.ones(4), torch.ones(1), torch.ones(0)):
-        with pytest.raises(ValueError, match="differ"): fit_scale(bad)
+        with pytest.raises(ValueError, match="differ"): fit_normalizer(bad)
 
 
 def test_reward_fn_is_the_scaled_score_without_gradient():
     model, seqs = scalar(), some_seqs(5)
-    got = reward_fn(model, ScoreScale(2., 4.))(seqs)
-    assert_close(got, (score_all(model, seqs) - 2) / 4)
+    got = make_reward_fn(model, ScoreNormalizer(2., 4.))(seqs)
+    assert_close(got, (score_seqs(model, seqs) - 2) / 4)
     assert not got.requires_grad
 
 
 # ---- can it be trusted
 
 def test_accuracy_counts_a_tie_as_half():
-    assert accuracy(tensor([1., 0., 2., 5.]), tensor([0., 1., 2., 4.])) == .625
+    assert preference_accuracy(tensor([1., 0., 2., 5.]), tensor([0., 1., 2., 4.])) == .625
 
 
 def brute_calibration(chosen, rejected, n_bins):
@@ -231,7 +231,7 @@ def brute_calibration(chosen, rejected, n_bins):
 @pytest.mark.parametrize("n_bins", [1, 4, 10])
 def test_calibration_equals_a_plain_loop(n_bins):
     g = gen(n_bins); a, b = torch.randn(200, generator=g), torch.randn(200, generator=g)
-    bins = calibration(a, b, n_bins)
+    bins = calibration_bins(a, b, n_bins)
     rows, ece = brute_calibration(a, b, n_bins)
     assert_close(torch.stack([x.float() for x in bins], 1), tensor(rows),
                  atol=1e-5, rtol=1e-5)
@@ -242,7 +242,7 @@ def test_labels_drawn_from_the_model_are_calibrated_and_flipped_ones_are_not():
     g = gen(5); gap = torch.randn(40_000, generator=g) * 2
     wins = torch.rand(40_000, generator=g) < gap.sigmoid()
     chosen = torch.where(wins, gap, -gap)
-    ece = lambda c: expected_calibration_error(*calibration(c, torch.zeros_like(c)))
+    ece = lambda c: expected_calibration_error(*calibration_bins(c, torch.zeros_like(c)))
     assert ece(chosen) < .01                    # about sqrt(.25 / 4000) per bin
     assert ece(3 * chosen) > .05                # too sure of itself
     assert ece(-chosen) > .4
@@ -252,9 +252,9 @@ def test_length_bias_does_not_care_which_side_is_called_chosen():
     pairs = some_pairs(40, seed=6)
     chosen, rejected = score_pairs(scalar(), pairs)
     one = length_bias(pairs, chosen, rejected)
-    two = length_bias(Pairs(pairs.rejected, pairs.chosen), rejected, chosen)
+    two = length_bias(PreferencePairs(pairs.rejected, pairs.chosen), rejected, chosen)
     assert abs(one["longer_chosen"] + two["longer_chosen"] - 1) < 1e-6
-    mixed = Pairs(*[concat_seqs([a[:15], b[15:]], PAD) for a, b in (
+    mixed = PreferencePairs(*[concat_seqs([a[:15], b[15:]], PAD) for a, b in (
         (pairs.chosen, pairs.rejected), (pairs.rejected, pairs.chosen))])
     three = length_bias(mixed, torch.cat([chosen[:15], rejected[15:]]),
                         torch.cat([rejected[:15], chosen[15:]]))
@@ -265,7 +265,7 @@ def test_length_bias_does_not_care_which_side_is_called_chosen():
     assert abs(by_length["correlation"] - 1) < 1e-6
     assert (by_length["accuracy_longer"], by_length["accuracy_shorter"]) == (1, 0)
     with pytest.raises(ValueError, match="both kinds"):
-        length_bias(Pairs(pairs.chosen, pairs.chosen), chosen, chosen)
+        length_bias(PreferencePairs(pairs.chosen, pairs.chosen), chosen, chosen)
 
 
 # ---- best of n
@@ -275,18 +275,18 @@ def test_expected_best_is_the_mean_over_every_subset(n):
     g = gen(n); score, value = (torch.rand(3, 6, generator=g) for _ in range(2))
     want = [sum(value[p, list(c)][score[p, list(c)].argmax()]
                 for c in combinations(range(6), n)) / math.comb(6, n) for p in range(3)]
-    assert_close(expected_best(score, value, n), tensor(want))
+    assert_close(expected_best_of_n(score, value, n), tensor(want))
 
 
 def test_expected_best_reaches_the_exact_best_of_n():
     world = micro_world()
-    logp = all_logprobs(habit_lm(world), world).detach()
+    logp = all_logprobs(bigram_lm(world), world).detach()
     g = gen(7)
     score, value = (torch.randn(len(logp), generator=g).double() for _ in range(2))
-    rows = draw(logp, 400 * 64, g).view(400, 64)
+    rows = sample_rows(logp, 400 * 64, g).view(400, 64)
     for n in (1, 4, 16):
         exact = (best_of_n_policy(logp, score, n).exp() * value).sum()
-        got = expected_best(score[rows], value[rows], n)
+        got = expected_best_of_n(score[rows], value[rows], n)
         error = got.std() / math.sqrt(len(got))
         assert abs(got.mean() - exact) < 4 * error
 
@@ -297,7 +297,7 @@ def test_best_of_n_picks_and_refuses():
     with pytest.raises(ValueError, match=r"nan for prompts \[1\]"):
         best_of_n(tensor([[1., 2.], [torch.nan, 1.]]))
     for n in (0, 4):
-        with pytest.raises(ValueError, match="1 <= n <= 3"): expected_best(score, score, n)
+        with pytest.raises(ValueError, match="1 <= n <= 3"): expected_best_of_n(score, score, n)
 
 
 def test_kl_of_best_of_n_from_its_distribution():
@@ -326,7 +326,7 @@ def test_sample_pairs_follows_the_annotator_and_its_generators():
 
 
 def test_the_chosen_side_is_the_one_the_annotator_likes():
-    sft, _ = load_checkpoint("sft")
+    sft, _ = load_bundled("sft")
     pairs, asked = sample_pairs(sft, TOKENIZER, list(TEST), 100, gen(3), random.Random(4))
     liked = [[utility(q, response_text(TOKENIZER, ids[mask].tolist()))
               for q, ids, mask in zip(asked, s.ids, s.response_mask)]
@@ -336,7 +336,7 @@ def test_the_chosen_side_is_the_one_the_annotator_likes():
 
 
 def test_equal_answers_are_redrawn(monkeypatch):
-    def two_or_three_words(model, prompts, tokenizer, how, gen):
+    def two_or_three_words(model, prompts, tokenizer, config, generator):
         said = [[20 + i % (2 if i < 256 else 3), EOS] for i in range(len(prompts))]
         return make_seqs(prompts, said, PAD), None
     monkeypatch.setattr(reward, "generate", two_or_three_words)
@@ -349,14 +349,14 @@ def test_train_reward_learns_to_prefer_a_word():
     rng = random.Random(0)
     prompts = [words(3, rng) for _ in range(128)]
     said = [[words(4, rng) for _ in prompts] for _ in range(2)]
-    pairs = Pairs(make_seqs(prompts, [s + [30, EOS] for s in said[0]], PAD),
+    pairs = PreferencePairs(make_seqs(prompts, [s + [30, EOS] for s in said[0]], PAD),
                   make_seqs(prompts, [s + [31, EOS] for s in said[1]], PAD))
     model = scalar()
-    untrained = bradley_terry(*score_pairs(model, pairs[96:])).mean().item()
-    learner = train_reward(model, pairs[:96], Recipe(n_steps=20, batch_size=32), gen(),
+    untrained = bradley_terry_loss(*score_pairs(model, pairs[96:])).mean().item()
+    trainer = train_reward(model, pairs[:96], TrainConfig(n_steps=20, batch_size=32), gen(),
                            pairs[96:])
-    assert accuracy(*score_pairs(model, pairs[96:])) > .95
-    first, last = learner.log.rows[0], learner.log.rows[-1]
+    assert preference_accuracy(*score_pairs(model, pairs[96:])) > .95
+    first, last = trainer.log.rows[0], trainer.log.rows[-1]
     assert first["step"] == 0 and first["held_out"] == pytest.approx(untrained)    # a mean
     assert "held_out_accuracy" in first
     assert last["loss"] < .2 and {"accuracy", "score"} <= last.keys()

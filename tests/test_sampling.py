@@ -5,11 +5,11 @@ from torch import nn
 from torch.testing import assert_close
 from transformers.generation.logits_process import (
     TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
-from rlhf_nb.models import add_lora, frozen, load_checkpoint, logprobs, tiny_lm
-from rlhf_nb.oracle import habit_lm, micro_tokenizer, micro_world
+from rlhf_nb.models import add_lora, frozen_copy, load_bundled, logprobs, tiny_lm
+from rlhf_nb.oracle import bigram_lm, micro_tokenizer, micro_world
 from rlhf_nb.sampling import (
-    Sampling, begin, collect, draw_tokens, filter_logits, generate, generate_many,
-    generate_uncached, in_batches, say)
+    SamplingParams, start_generation, collect_rollout, sample_tokens, filter_logits, generate, generate_many,
+    generate_uncached, in_batches, sample_step)
 from rlhf_nb.tokens import pad_left
 from rlhf_nb.world import TEST, make_tokenizer, prompt_ids
 
@@ -18,7 +18,7 @@ V, PAD, EOS = len(TOK), TOK.pad_token_id, TOK.eos_token_id
 PROMPTS = [[7, 8, 9], [10], [11, 12, 13, 14, 15, 16], [8, 9], [20, 21, 22, 23]]
 SMALL = dict(vocab_size=V, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
              intermediate_size=48, pad_token_id=PAD, eos_token_id=EOS, bos_token_id=None)
-GREEDY = Sampling(12, temperature=0.)
+GREEDY = SamplingParams(12, temperature=0.)
 def gen(seed=0): return torch.Generator().manual_seed(seed)
 
 
@@ -35,11 +35,11 @@ def loud(model, eos=0.):
 def spoken(seqs): return [ids[m].tolist() for ids, m in zip(seqs.ids, seqs.response_mask)]
 
 
-def theirs(model, prompts, n, **how):
+def theirs(model, prompts, n, **config):
     "transformers' generate; pad is never said there either."
     ids, mask = pad_left(prompts, PAD)
     out = model.generate(ids, attention_mask=mask.long(), max_new_tokens=n, pad_token_id=PAD,
-                         eos_token_id=EOS, suppress_tokens=[PAD], **how)[:, ids.shape[1]:]
+                         eos_token_id=EOS, suppress_tokens=[PAD], **config)[:, ids.shape[1]:]
     return [row[:row.index(EOS) + 1] if EOS in row else row for row in out.tolist()]
 
 
@@ -72,14 +72,14 @@ def test_greedy_is_that_of_transformers_and_of_the_literal_loop(kind):
     assert (logp == 0).all()                               # greedy is certain of itself
 
 
-@pytest.mark.parametrize("how", [Sampling(12), Sampling(12, .6), Sampling(12, 1.3, 9),
-                                 Sampling(12, .8, 0, .7), Sampling(12, 1.1, 30, .8)])
+@pytest.mark.parametrize("how", [SamplingParams(12), SamplingParams(12, .6), SamplingParams(12, 1.3, 9),
+                                 SamplingParams(12, .8, 0, .7), SamplingParams(12, 1.1, 30, .8)])
 @pytest.mark.parametrize("kind", ["neox", "gpt2, learned positions"])
-def test_cached_uncached_and_logprobs_of_what_was_sampled(kind, how):
+def test_cached_uncached_and_logprobs_of_what_was_sampled(kind, config):
     torch.manual_seed(0)
     model = loud(KINDS[kind](), eos=3.)
-    seqs, logp = generate(model, PROMPTS * 4, TOK, how, gen(3))
-    slow, slow_logp = generate_uncached(model, PROMPTS * 4, TOK, how, gen(3))
+    seqs, logp = generate(model, PROMPTS * 4, TOK, config, gen(3))
+    slow, slow_logp = generate_uncached(model, PROMPTS * 4, TOK, config, gen(3))
     assert torch.equal(seqs.ids, slow.ids)
     assert_close(logp, slow_logp, atol=1e-4, rtol=0)
     lengths = seqs.response_mask.sum(1)
@@ -87,7 +87,7 @@ def test_cached_uncached_and_logprobs_of_what_was_sampled(kind, how):
     with torch.no_grad():                                          # by an independent route
         logits = model(input_ids=seqs.ids, attention_mask=seqs.attention_mask.long()).logits
     logits[..., PAD] = -torch.inf
-    again = torch.stack([filter_logits(row, how) for row in logits])
+    again = torch.stack([filter_logits(row, config) for row in logits])
     keep = seqs.response_mask
     want = again[:, :-1].gather(-1, seqs.ids[:, 1:, None])[..., 0]
     assert_close(logp[keep], want[keep[:, 1:]], atol=1e-4, rtol=0)
@@ -95,17 +95,17 @@ def test_cached_uncached_and_logprobs_of_what_was_sampled(kind, how):
 
 
 def test_on_a_trained_model_temperature_one_equals_logprobs():
-    sft, tok = load_checkpoint("sft")
+    sft, tok = load_bundled("sft")
     prompts = [prompt_ids(tok, q) for q in TEST[:20]]
-    seqs, logp = generate(sft, prompts, tok, Sampling(), gen(1))
+    seqs, logp = generate(sft, prompts, tok, SamplingParams(), gen(1))
     assert_close(logp, logprobs(sft, seqs), atol=1e-4, rtol=0)
-    other, other_logp = generate(sft, prompts, tok, Sampling(temperature=.7), gen(1))
+    other, other_logp = generate(sft, prompts, tok, SamplingParams(temperature=.7), gen(1))
     assert (other_logp - logprobs(sft, other)).abs().max() > .1
 
 
 def test_rows_end_with_one_eos_or_are_cut():
     model = loud(tiny_lm(TOK, seed=1), eos=3.)
-    seqs, _ = generate(model, PROMPTS * 10, TOK, Sampling(9), gen())
+    seqs, _ = generate(model, PROMPTS * 10, TOK, SamplingParams(9), gen())
     for said in spoken(seqs):
         assert said.count(EOS) == (said[-1] == EOS) and PAD not in said
         assert len(said) == 9 or said[-1] == EOS
@@ -115,7 +115,7 @@ def test_rows_end_with_one_eos_or_are_cut():
 def test_stops_when_all_have_ended():
     model, calls = loud(tiny_lm(TOK), eos=1e3), []
     model.register_forward_hook(lambda *a: calls.append(1))
-    seqs, logp = generate(model, PROMPTS, TOK, Sampling(40), gen())
+    seqs, logp = generate(model, PROMPTS, TOK, SamplingParams(40), gen())
     assert len(calls) == 1 and spoken(seqs) == [[EOS]] * 5
     assert_close(logp.sum(1), torch.zeros(5))
 
@@ -124,7 +124,7 @@ def test_finished_rows_leave_the_batch():
     model, sizes = loud(tiny_lm(TOK, seed=1), eos=3.), []
     model.register_forward_pre_hook(
         lambda m, args, kwargs: sizes.append(kwargs["input_ids"].shape), with_kwargs=True)
-    seqs, _ = generate(model, PROMPTS * 4, TOK, Sampling(12), gen())
+    seqs, _ = generate(model, PROMPTS * 4, TOK, SamplingParams(12), gen())
     lengths = seqs.response_mask.sum(1)
     assert [n for n, _ in sizes] == [int((lengths >= s).sum()) for s in range(1, len(sizes) + 1)]
     assert [t for _, t in sizes] == [6] + [1] * (len(sizes) - 1)   # then one token each
@@ -134,17 +134,17 @@ def test_pad_is_never_said_and_costs_the_right_log_prob():
     model = loud(tiny_lm(TOK), eos=1.)
     with torch.no_grad(): model.lm_head.bias[PAD] = 50.            # it longs to
     for fn in (generate, generate_uncached):
-        for how in (Sampling(6), GREEDY):
-            seqs, logp = fn(model, PROMPTS, TOK, how, gen())
+        for config in (SamplingParams(6), GREEDY):
+            seqs, logp = fn(model, PROMPTS, TOK, config, gen())
             assert all(PAD not in said for said in spoken(seqs))
             assert logp.isfinite().all() and logp.min() > -20
 
 
 def test_no_row_depends_on_its_companions():
     model = loud(tiny_lm(TOK, seed=1), eos=2.)
-    how = Sampling(10, .9)
-    many, many_logp = generate(model, PROMPTS, TOK, how, gen(4))
-    few, few_logp = generate(model, PROMPTS[:2], TOK, how, gen(4))
+    sampling = SamplingParams(10, .9)
+    many, many_logp = generate(model, PROMPTS, TOK, sampling, gen(4))
+    few, few_logp = generate(model, PROMPTS[:2], TOK, sampling, gen(4))
     assert spoken(few) == spoken(many)[:2]
     assert_close(few_logp.sum(1), many_logp.sum(1)[:2], atol=1e-4, rtol=0)
 
@@ -152,10 +152,10 @@ def test_no_row_depends_on_its_companions():
 def test_seeds():
     model = loud(tiny_lm(TOK, seed=1))
     state = torch.get_rng_state()
-    one, two, other = (generate(model, PROMPTS, TOK, Sampling(8), gen(s))[0] for s in (1, 1, 2))
+    one, two, other = (generate(model, PROMPTS, TOK, SamplingParams(8), gen(s))[0] for s in (1, 1, 2))
     assert torch.equal(one.ids, two.ids) and spoken(one) != spoken(other)
     g = gen(1)
-    first, second = (generate(model, PROMPTS, TOK, Sampling(8), g)[0] for _ in range(2))
+    first, second = (generate(model, PROMPTS, TOK, SamplingParams(8), g)[0] for _ in range(2))
     assert spoken(first) == spoken(one) != spoken(second)          # the generator moves on
     assert torch.equal(state, torch.get_rng_state())
     g = gen(1); before = g.get_state()
@@ -166,12 +166,12 @@ def test_seeds():
 def test_modes_weights_and_arguments_are_left_alone():
     model = loud(tiny_lm(TOK)).train(); model.lm_head.eval()
     prompts = copy.deepcopy(PROMPTS)
-    for fn in (generate, generate_uncached): fn(model, prompts, TOK, Sampling(4), gen())
+    for fn in (generate, generate_uncached): fn(model, prompts, TOK, SamplingParams(4), gen())
     assert prompts == PROMPTS and model.training and not model.lm_head.training
     logits = torch.randn(2, 5); kept = logits.clone()
-    filter_logits(logits, Sampling(1, .5, 2, .5))
-    x = begin(nn.Linear(1, 1), [[2], [3]], (0, 1), Sampling(2), torch.rand(2, 2))
-    say(x, logits)
+    filter_logits(logits, SamplingParams(1, .5, 2, .5))
+    x = start_generation(nn.Linear(1, 1), [[2], [3]], (0, 1), SamplingParams(2), torch.rand(2, 2))
+    sample_step(x, logits)
     assert torch.equal(logits, kept)
 
 
@@ -185,10 +185,10 @@ def test_dropout_is_off_while_speaking():
 def test_bf16_and_double_models():
     model = loud(tiny_lm(TOK, seed=1), eos=1.)
     half = copy.deepcopy(model).bfloat16()
-    seqs, logp = generate(half, PROMPTS, TOK, Sampling(8), gen())
+    seqs, logp = generate(half, PROMPTS, TOK, SamplingParams(8), gen())
     assert logp.dtype == torch.float32
     assert_close(logp.sum(1), logprobs(half, seqs).sum(1), atol=.3, rtol=.05)
-    _, logp = generate(copy.deepcopy(model).double(), PROMPTS, TOK, Sampling(8), gen())
+    _, logp = generate(copy.deepcopy(model).double(), PROMPTS, TOK, SamplingParams(8), gen())
     assert logp.dtype == torch.float64
 
 
@@ -197,8 +197,8 @@ def test_lora_model_speaks_as_its_merged_self():
     with torch.no_grad():
         for name, p in lora.named_parameters():
             if "lora_B" in name: p.normal_(std=.2, generator=gen())
-    from rlhf_nb.models import merged
-    one, two = (generate(m, PROMPTS, TOK, GREEDY, gen())[0] for m in (lora, merged(lora)))
+    from rlhf_nb.models import merge_adapters
+    one, two = (generate(m, PROMPTS, TOK, GREEDY, gen())[0] for m in (lora, merge_adapters(lora)))
     assert torch.equal(one.ids, two.ids)
     base, _ = generate(loud(tiny_lm(TOK, seed=1), eos=1.), PROMPTS, TOK, GREEDY, gen())
     assert spoken(base) != spoken(one)
@@ -206,29 +206,29 @@ def test_lora_model_speaks_as_its_merged_self():
 
 # --- filters and darts
 
-def hf_filter(logits, how):
+def hf_filter(logits, config):
     "What transformers samples from."
     x = logits.clone()
-    if how.temperature != 1: x = TemperatureLogitsWarper(how.temperature)(None, x)
-    if how.top_k: x = TopKLogitsWarper(how.top_k)(None, x)
-    if how.top_p < 1: x = TopPLogitsWarper(how.top_p)(None, x)
+    if config.temperature != 1: x = TemperatureLogitsWarper(config.temperature)(None, x)
+    if config.top_k: x = TopKLogitsWarper(config.top_k)(None, x)
+    if config.top_p < 1: x = TopPLogitsWarper(config.top_p)(None, x)
     return x.log_softmax(-1)
 
 
 def test_filters_are_those_of_transformers():
     for seed in range(40):
         rng = random.Random(seed)
-        how = Sampling(temperature=rng.choice([.3, .7, 1., 1.9]), top_k=rng.choice([0, 1, 5, 40]),
+        sampling = SamplingParams(temperature=rng.choice([.3, .7, 1., 1.9]), top_k=rng.choice([0, 1, 5, 40]),
                        top_p=rng.choice([.05, .3, .62, .9, 1.]))
         logits = 3 * torch.randn(6, 30, generator=gen(seed))
-        assert_close(filter_logits(logits, how), hf_filter(logits, how), atol=1e-5, rtol=1e-5)
+        assert_close(filter_logits(logits, sampling), hf_filter(logits, sampling), atol=1e-5, rtol=1e-5)
 
 
 def test_top_p_keeps_just_enough():
     logits = 2 * torch.randn(200, 25, generator=gen())
     chance = logits.softmax(-1)
     for p in (.1, .5, .9, .999):
-        kept = filter_logits(logits, Sampling(top_p=p)).isfinite()
+        kept = filter_logits(logits, SamplingParams(top_p=p)).isfinite()
         mass = (chance * kept).sum(1)
         least = chance.masked_fill(~kept, 9.).amin(1)
         assert (mass >= p - 1e-6).all()                            # reached ...
@@ -238,37 +238,37 @@ def test_top_p_keeps_just_enough():
 
 def test_top_k_keeps_exactly_k_even_of_equals():
     for k in (1, 3, 7):
-        kept = filter_logits(torch.zeros(2, 7), Sampling(top_k=k)).isfinite()
+        kept = filter_logits(torch.zeros(2, 7), SamplingParams(top_k=k)).isfinite()
         assert kept.sum(1).tolist() == [k, k]
-    assert filter_logits(torch.randn(2, 7), Sampling(top_k=99)).isfinite().all()
+    assert filter_logits(torch.randn(2, 7), SamplingParams(top_k=99)).isfinite().all()
 
 
 def test_filter_limits():
     logits = torch.randn(4, 9, generator=gen())
-    assert_close(filter_logits(logits, Sampling()), logits.log_softmax(-1))
-    best = filter_logits(logits, Sampling(temperature=0.)).exp()
+    assert_close(filter_logits(logits, SamplingParams()), logits.log_softmax(-1))
+    best = filter_logits(logits, SamplingParams(temperature=0.)).exp()
     assert torch.equal(best.argmax(-1), logits.argmax(-1)) and set(best.flatten().tolist()) == {0, 1}
-    assert_close(filter_logits(logits, Sampling(temperature=.001)).exp(), best)
-    assert_close(filter_logits(logits, Sampling(top_k=1)).exp(), best)
-    assert_close(filter_logits(logits, Sampling(top_p=1e-9)).exp(), best)
-    warm = filter_logits(logits, Sampling(temperature=1e6)).exp()
+    assert_close(filter_logits(logits, SamplingParams(temperature=.001)).exp(), best)
+    assert_close(filter_logits(logits, SamplingParams(top_k=1)).exp(), best)
+    assert_close(filter_logits(logits, SamplingParams(top_p=1e-9)).exp(), best)
+    warm = filter_logits(logits, SamplingParams(temperature=1e6)).exp()
     assert_close(warm, torch.full_like(warm, 1 / 9), atol=1e-5, rtol=0)
-    for how in (Sampling(), Sampling(temperature=.5, top_k=4, top_p=.6)):
-        assert_close(filter_logits(logits, how).exp().sum(-1), torch.ones(4))
-        assert filter_logits(logits.bfloat16(), how).dtype == torch.float32
-        assert filter_logits(logits.double(), how).dtype == torch.float64
+    for config in (SamplingParams(), SamplingParams(temperature=.5, top_k=4, top_p=.6)):
+        assert_close(filter_logits(logits, config).exp().sum(-1), torch.ones(4))
+        assert filter_logits(logits.bfloat16(), config).dtype == torch.float32
+        assert filter_logits(logits.double(), config).dtype == torch.float64
 
 
 @pytest.mark.parametrize("bad", [dict(max_new_tokens=0), dict(temperature=-.1), dict(top_k=-1),
                                  dict(top_p=0.), dict(top_p=1.1), dict(temperature=float("nan"))])
 def test_sampling_refuses(bad):
-    with pytest.raises(ValueError, match="Sampling needs"): Sampling(**bad)
+    with pytest.raises(ValueError, match="Sampling needs"): SamplingParams(**bad)
 
 
 def test_darts_hit_the_part_they_land_on():
     logp = torch.randn(50, 13, generator=gen()).log_softmax(-1)
     for dart in torch.linspace(0, .999, 23):
-        got = draw_tokens(logp, dart.repeat(50))
+        got = sample_tokens(logp, dart.repeat(50))
         ends = logp.double().exp().cumsum(-1) / logp.double().exp().sum(-1, keepdim=True)
         want = [next(i for i, e in enumerate(row) if e > dart.double() - 1e-12)
                 for row in ends.tolist()]
@@ -279,7 +279,7 @@ def test_darts_never_hit_what_has_no_chance():
     logp = torch.full((3, 6), -torch.inf)
     logp[0, 2] = logp[1, 5] = logp[2, 0] = 0.
     for dart in (0., .5, 1 - 2**-24, 1.):
-        assert draw_tokens(logp, torch.full((3,), dart)).tolist() == [2, 5, 0]
+        assert sample_tokens(logp, torch.full((3,), dart)).tolist() == [2, 5, 0]
 
 
 def chi_square(seen, chance):
@@ -289,20 +289,20 @@ def chi_square(seen, chance):
     return torch.special.gammaincc(torch.tensor((len(hope) - 1) / 2), x.float() / 2).item()
 
 
-@pytest.mark.parametrize("how", [Sampling(3), Sampling(3, .8), Sampling(3, 1., 3),
-                                 Sampling(3, 1., 0, .7)])
+@pytest.mark.parametrize("how", [SamplingParams(3), SamplingParams(3, .8), SamplingParams(3, 1., 3),
+                                 SamplingParams(3, 1., 0, .7)])
 @pytest.mark.parametrize("fn", [generate, generate_uncached])
-def test_samples_have_the_exact_distribution(how, fn):
+def test_samples_have_the_exact_distribution(config, fn):
     "All responses of the micro world, their chances multiplied out through the filter."
     world = micro_world()
-    table, tok = habit_lm(world), micro_tokenizer(world)
+    table, tok = bigram_lm(world), micro_tokenizer(world)
     logits = table(input_ids=world.seqs.ids, attention_mask=world.seqs.attention_mask).logits
-    steps = torch.stack([filter_logits(row, how) for row in logits.detach()])
+    steps = torch.stack([filter_logits(row, config) for row in logits.detach()])
     logp = steps[:, :-1].gather(-1, world.seqs.ids[:, 1:, None])[..., 0]
     chance = logp.masked_fill(~world.seqs.response_mask[:, 1:], 0.).sum(1).exp()
     assert abs(chance.sum() - 1) < 1e-9
     n = 6000
-    seqs, got_logp = fn(table, [[world.start]] * n, tok, how, gen(2))
+    seqs, got_logp = fn(table, [[world.start]] * n, tok, config, gen(2))
     number = {said: i for i, said in enumerate(world.responses())}
     drawn = torch.tensor([number[tuple(said)] for said in spoken(seqs)])
     assert_close(got_logp.sum(1), chance.log()[drawn])
@@ -317,7 +317,7 @@ def test_a_transformer_draws_its_own_distribution():
     with torch.no_grad(): logits = model(input_ids=torch.tensor([PROMPTS[2]])).logits[:, -1]
     logits[:, PAD] = -torch.inf
     chance = logits[0].softmax(-1)
-    seqs, _ = generate(model, [PROMPTS[2]] * 3000, TOK, Sampling(1), gen(1))
+    seqs, _ = generate(model, [PROMPTS[2]] * 3000, TOK, SamplingParams(1), gen(1))
     seen = seqs.ids[:, -1].bincount(minlength=V).double()
     often = chance * 3000 > 8
     cells = lambda x: torch.cat([x[often], x[~often].sum()[None]])
@@ -329,9 +329,9 @@ def test_a_transformer_draws_its_own_distribution():
 def test_generate_many_keeps_order_whatever_the_batch():
     model = loud(tiny_lm(TOK, seed=1), eos=2.)
     prompts = [PROMPTS[i % 5][:1 + i % 4] for i in range(23)]
-    want, want_logp = generate(model, prompts, TOK, Sampling(7), gen(3))
+    want, want_logp = generate(model, prompts, TOK, SamplingParams(7), gen(3))
     for size in (1, 4, 23, 100):
-        seqs, logp = generate_many(model, prompts, TOK, Sampling(7), gen(3), size)
+        seqs, logp = generate_many(model, prompts, TOK, SamplingParams(7), gen(3), size)
         assert torch.equal(seqs.ids, want.ids)
         assert torch.equal(seqs.response_mask, want.response_mask)
         assert_close(logp, want_logp, atol=1e-4, rtol=0)
@@ -341,21 +341,21 @@ def test_generate_many_reads_similar_lengths_together():
     model, widths = loud(tiny_lm(TOK), eos=1e3), []
     model.register_forward_pre_hook(
         lambda m, args, kwargs: widths.append(kwargs["input_ids"].shape[1]), with_kwargs=True)
-    generate_many(model, [[5] * n for n in (9, 1, 8, 2, 1, 9)], TOK, Sampling(3), gen(), 2)
+    generate_many(model, [[5] * n for n in (9, 1, 8, 2, 1, 9)], TOK, SamplingParams(3), gen(), 2)
     assert widths == [1, 8, 9]
 
 
 def test_progress_bar_only_when_asked(capfd):
     model = loud(tiny_lm(TOK), eos=5.)
-    generate_many(model, PROMPTS, TOK, Sampling(3), gen(), 2)
+    generate_many(model, PROMPTS, TOK, SamplingParams(3), gen(), 2)
     assert capfd.readouterr().err == ""
-    generate_many(model, PROMPTS, TOK, Sampling(3), gen(), 2, progress=True)
+    generate_many(model, PROMPTS, TOK, SamplingParams(3), gen(), 2, progress=True)
     assert "/5" in capfd.readouterr().err
 
 
 def test_in_batches_puts_rows_back():
     model = loud(tiny_lm(TOK, seed=1), eos=2.)
-    seqs, _ = generate(model, PROMPTS * 3, TOK, Sampling(9), gen(1))
+    seqs, _ = generate(model, PROMPTS * 3, TOK, SamplingParams(9), gen(1))
     with torch.no_grad():
         want = logprobs(model, seqs)
         for size in (1, 4, 64):
@@ -375,7 +375,7 @@ def test_collect_fills_a_rollout():
     def reward_fn(seqs):
         seen.append(len(seqs))
         return seqs.response_mask.sum(1)                           # long, not float: legal
-    roll = collect(policy, ref, PROMPTS, reward_fn, TOK, Sampling(8), gen(5), k=3, batch_size=4)
+    roll = collect_rollout(policy, ref, PROMPTS, reward_fn, TOK, SamplingParams(8), gen(5), num_generations=3, batch_size=4)
     assert seen == [15] and len(roll) == 15 and policy.training
     assert roll.group.tolist() == [i for i in range(5) for _ in range(3)]
     for row, i in enumerate(roll.group.tolist()):
@@ -384,7 +384,7 @@ def test_collect_fills_a_rollout():
         assert not roll.seqs.response_mask[row, :n].any()
     assert_close(roll.reward, roll.seqs.response_mask.sum(1).float())
     assert_close(roll.ref_logp, logprobs(ref, roll.seqs).detach(), atol=1e-4, rtol=0)
-    direct, logp = generate(policy, [p for p in PROMPTS for _ in range(3)], TOK, Sampling(8), gen(5))
+    direct, logp = generate(policy, [p for p in PROMPTS for _ in range(3)], TOK, SamplingParams(8), gen(5))
     assert torch.equal(roll.seqs.ids, direct.ids)
     assert_close(roll.logp, logp, atol=1e-4, rtol=0)
     assert not (roll.logp.requires_grad or roll.ref_logp.requires_grad)
@@ -396,7 +396,7 @@ def test_collect_with_lora_refers_to_the_model_without():
     with torch.no_grad():
         for name, p in lora.named_parameters():
             if "lora_B" in name: p.normal_(std=.2, generator=gen())
-    roll = collect(lora, lora, PROMPTS, lambda s: torch.ones(len(s)), TOK, Sampling(8), gen())
+    roll = collect_rollout(lora, lora, PROMPTS, lambda s: torch.ones(len(s)), TOK, SamplingParams(8), gen())
     assert_close(roll.ref_logp, logprobs(base, roll.seqs).detach(), atol=1e-4, rtol=0)
     assert (roll.logp - roll.ref_logp).abs().max() > .1
     assert_close(logprobs(lora, roll.seqs).detach(), roll.logp, atol=.02, rtol=0)  # on again
@@ -406,7 +406,7 @@ def test_collect_uses_the_reference_without_dropout():
     torch.manual_seed(0)
     ref = loud(KINDS["gpt2, learned positions"]()).train()
     policy = loud(tiny_lm(TOK), eos=2.)
-    one, two = (collect(policy, ref, PROMPTS, lambda s: torch.ones(len(s)), TOK, Sampling(4),
+    one, two = (collect_rollout(policy, ref, PROMPTS, lambda s: torch.ones(len(s)), TOK, SamplingParams(4),
                         gen()) for _ in range(2))
     assert torch.equal(one.ref_logp, two.ref_logp) and ref.training
 
@@ -416,18 +416,18 @@ def test_collect_uses_the_reference_without_dropout():
 def test_collect_refuses_a_reward_of_the_wrong_shape(reward_fn):
     model = loud(tiny_lm(TOK), eos=2.)
     with pytest.raises(ValueError, match="one number per row"):
-        collect(model, model, PROMPTS, reward_fn, TOK, Sampling(3), gen())
+        collect_rollout(model, model, PROMPTS, reward_fn, TOK, SamplingParams(3), gen())
 
 
 def test_errors():
     model, none = tiny_lm(TOK), copy.deepcopy(TOK)
     none.pad_token = None
     for call, words in (
-            (lambda: generate(model, [[5], []], TOK, Sampling(3), gen()), r"\[1\] are empty"),
-            (lambda: generate(model, [], TOK, Sampling(3), gen()), "list is empty"),
-            (lambda: generate_many(model, [], TOK, Sampling(3), gen()), "one prompt or more"),
-            (lambda: generate(model, [[5, PAD, 6]], TOK, Sampling(3), gen()), "rows \\[0\\]"),
-            (lambda: generate(model, [[5]], none, Sampling(3), gen()), "pad")):
+            (lambda: generate(model, [[5], []], TOK, SamplingParams(3), gen()), r"\[1\] are empty"),
+            (lambda: generate(model, [], TOK, SamplingParams(3), gen()), "list is empty"),
+            (lambda: generate_many(model, [], TOK, SamplingParams(3), gen()), "one prompt or more"),
+            (lambda: generate(model, [[5, PAD, 6]], TOK, SamplingParams(3), gen()), "rows \\[0\\]"),
+            (lambda: generate(model, [[5]], none, SamplingParams(3), gen()), "pad")):
         with pytest.raises(ValueError, match=words): call()
 
 
@@ -440,8 +440,8 @@ def test_generator_on_either_device():
     assert got.ids.device.type == logp.device.type == "cuda"
     assert torch.equal(got.ids.cpu(), want.ids)
     for g in (gen(1), torch.Generator("cuda").manual_seed(1)):
-        seqs, logp = generate(on_gpu, PROMPTS, TOK, Sampling(8), g)
+        seqs, logp = generate(on_gpu, PROMPTS, TOK, SamplingParams(8), g)
         assert_close(logp.sum(1), torch.where(seqs.response_mask, logp, 0.).sum(1))
-    roll = collect(on_gpu, frozen(on_gpu), PROMPTS, lambda s: torch.ones(len(s)), TOK,
-                   Sampling(6), gen(), k=2)
+    roll = collect_rollout(on_gpu, frozen_copy(on_gpu), PROMPTS, lambda s: torch.ones(len(s)), TOK,
+                   SamplingParams(6), gen(), num_generations=2)
     assert roll.reward.device.type == "cuda"

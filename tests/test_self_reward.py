@@ -8,40 +8,40 @@ from random import Random
 import pytest
 import torch
 from torch.testing import assert_close
-from rlhf_nb.dpo import with_reference
-from rlhf_nb.judge import Judge, Verdicts, by_function, by_judge
-from rlhf_nb.models import add_lora, frozen, load_checkpoint, logprobs, weight_hash
-from rlhf_nb.sampling import Sampling
+from rlhf_nb.dpo import precompute_ref_logprobs
+from rlhf_nb.judge import JudgeConfig, Verdicts, function_scorer, judge_scorer
+from rlhf_nb.models import add_lora, frozen_copy, load_bundled, logprobs, weight_hash
+from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.self_reward import (
-    COLUMNS, PAPER, Candidates, Replayed, Rules, SelfReward, Task, answers_of, best_second,
-    choose_pairs, draw_prompts, fill_store, improve, max_min, one_round, online_feedback,
-    replay_examples, replay_loss, sample_candidates, seeded, summary, table, train_on_pairs)
+    COLUMNS, PAPER, Candidates, PairsWithReplay, PairRules, SelfRewardConfig, SelfRewardTask, decode_candidates, best_second,
+    select_pairs, sample_prompts, fill_store, self_reward_iteration, max_min, run_round, train_online_dpo,
+    replay_examples, make_replay_loss, sample_candidates, seeded, summarize_store, iteration_table, train_on_pairs)
 from rlhf_nb.store import create_store, open_store
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.workbook import notebooks
-from rlhf_nb.world import TRAIN, chat_ids, gold, response_text
+from rlhf_nb.world import TRAIN, chat_ids, gold_score, response_text
 
 NAN = math.nan
 PROMPTS = [q.text for q in TRAIN]
-TINY = SelfReward(n_prompts=20, n_pairs=14, round=8, judge=Judge(n=2), batch_size=4)
+TINY = SelfRewardConfig(n_prompts=20, n_pairs=14, prompts_per_round=8, judge=JudgeConfig(n_votes=2), batch_size=4)
 CHANCE = partial(seeded, 3, 1)
 BY_TEXT = {q.text: q for q in TRAIN}
 
 
 @pytest.fixture(scope="module")
 def world():
-    model, tokenizer = load_checkpoint("judge")
-    return frozen(model), tokenizer
+    model, tokenizer = load_bundled("judge")
+    return frozen_copy(model), tokenizer
 
 
 @pytest.fixture(scope="module")
-def task(world): return Task(world[1], PROMPTS, replay_examples(world[1], TRAIN, 64, Random(0)))
+def task(world): return SelfRewardTask(world[1], PROMPTS, replay_examples(world[1], TRAIN, 64, Random(0)))
 
 
-def policy(): return load_checkpoint("judge")[0]
+def policy(): return load_bundled("judge")[0]
 
 
-def true_score(prompt, response): return gold(BY_TEXT[prompt], response)
+def true_score(prompt, response): return gold_score(BY_TEXT[prompt], response)
 
 
 def hand(tokenizer, texts, k, cut=()):
@@ -61,19 +61,19 @@ def said(tokenizer, seqs): return [response_text(tokenizer, r[m].tolist())
 # ------------------------------------------------------------ settings and chance
 
 @pytest.mark.parametrize("wrong", [
-    dict(k=1), dict(n_prompts=0), dict(n_pairs=0), dict(round=0), dict(batch_size=0), dict(epochs=0),
-    dict(beta=0.), dict(replay=-.1), dict(lr=0.), dict(floor=2.), dict(how=Sampling(temperature=0.))])
+    dict(num_generations=1), dict(n_prompts=0), dict(n_pairs=0), dict(prompts_per_round=0), dict(batch_size=0), dict(n_epochs=0),
+    dict(beta=0.), dict(replay_weight=-.1), dict(lr=0.), dict(final_lr_frac=2.), dict(sampling=SamplingParams(temperature=0.))])
 def test_wrong_settings_are_refused_when_they_are_made(wrong):
-    with pytest.raises(ValueError, match=r"got"): SelfReward(**wrong)
+    with pytest.raises(ValueError, match=r"got"): SelfRewardConfig(**wrong)
 
 
 def test_paper_recipe():
     assert [x.n_pairs for x in PAPER] == [3964, 6942]
     for x in PAPER:
-        assert (x.k, x.how.temperature, x.how.top_p, x.judge.n, x.beta) == (4, .7, .9, 3, .1)
-        assert (x.lr, x.lr * x.floor, x.batch_size, x.replay) == (1e-6, pytest.approx(1e-7), 16, 0)
-    d = SelfReward()
-    assert (d.k, d.how.temperature, d.how.top_p, d.judge.n) == (4, .7, .9, 3)
+        assert (x.num_generations, x.sampling.temperature, x.sampling.top_p, x.judge.n_votes, x.beta) == (4, .7, .9, 3, .1)
+        assert (x.lr, x.lr * x.final_lr_frac, x.batch_size, x.replay_weight) == (1e-6, pytest.approx(1e-7), 16, 0)
+    d = SelfRewardConfig()
+    assert (d.num_generations, d.sampling.temperature, d.sampling.top_p, d.judge.n_votes) == (4, .7, .9, 3)
 
 
 def test_chance_is_named_and_repeats():
@@ -81,7 +81,7 @@ def test_chance_is_named_and_repeats():
              ((0, 0, "a"), (1, 0, "a"), (0, 1, "a"), (0, 0, "b"), (0, 10, "a"), (1, 10, "a"), (11, 0, "a"))}
     assert len({tuple(x) for x in draws.values()}) == len(draws)
     assert torch.rand(3, generator=seeded(0, 0, "a")).tolist() == draws[0, 0, "a"]
-    some = draw_prompts(PROMPTS[:5], 200, seeded(0, 0, "a"))
+    some = sample_prompts(PROMPTS[:5], 200, seeded(0, 0, "a"))
     assert set(some) == set(PROMPTS[:5]) and min(Counter(some).values()) > 20
 
 
@@ -91,7 +91,7 @@ def test_candidates_stand_side_by_side_and_differ(world):
     model, tokenizer = world
     x = sample_candidates(model, tokenizer, PROMPTS[:3], TINY, CHANCE("x"))
     assert x.group.tolist() == [0] * 4 + [1] * 4 + [2] * 4
-    answers = answers_of(tokenizer, PROMPTS[:3], x)
+    answers = decode_candidates(tokenizer, PROMPTS[:3], x)
     assert [p for p, _ in answers] == [p for p in PROMPTS[:3] for _ in range(4)]
     prompt = [tokenizer.decode(r[m]) for r, m in zip(x.seqs.ids, x.seqs.attention_mask & ~x.seqs.response_mask)]
     assert all(p in whole for whole, (p, _) in zip(prompt, answers))
@@ -102,7 +102,7 @@ def test_candidates_stand_side_by_side_and_differ(world):
 def test_an_answer_keeps_its_prompt_when_rows_are_chosen(world):
     _, tokenizer = world
     prompts, x = hand(tokenizer, ["It is red.", "It is white."] * 3, 2)
-    assert [p for p, _ in answers_of(tokenizer, prompts, x[[5, 0]])] == [prompts[2], prompts[0]]
+    assert [p for p, _ in decode_candidates(tokenizer, prompts, x[[5, 0]])] == [prompts[2], prompts[0]]
 
 
 # ------------------------------------------------------------ pairs
@@ -123,7 +123,7 @@ def test_every_prompt_is_a_pair_or_a_reason(world):
     def no_excuse(pick):
         seen.append(pick)
         return "know" not in pick.chosen
-    got = choose_pairs(prompts, x, Verdicts(votes), tokenizer, Rules(valid={"excuse": no_excuse}))
+    got = select_pairs(prompts, x, Verdicts(votes), tokenizer, PairRules(filters={"excuse": no_excuse}))
     why = {k: n for k, n in got.counts.items() if k in ("prompts", "kept", "tie", "unread", "same answer", "excuse")}
     assert why == {"prompts": 6, "kept": 1, "tie": 1, "unread": 2, "same answer": 1, "excuse": 1}
     assert said(tokenizer, got.pairs.chosen) == ["It is white."]
@@ -140,24 +140,24 @@ def test_a_refusal_costs_no_other_prompt(world):
     _, tokenizer = world
     prompts, x = hand(tokenizer, ["It is red.", "It is white."] * 5, 2)
     votes = Verdicts(torch.tensor([[3.], [3.]] + [[4.], [1.]] * 4))
-    rules = Rules(valid={"second prompt": lambda pick: pick.prompt != prompts[1]})
-    got = choose_pairs(prompts, x, votes, tokenizer, rules)
+    rules = PairRules(filters={"second prompt": lambda pick: pick.prompt != prompts[1]})
+    got = select_pairs(prompts, x, votes, tokenizer, rules)
     assert got.counts["kept"] == len(got.pairs) == 3 and got.counts["tie"] == got.counts["second prompt"] == 1
 
 
 def test_one_unread_candidate_leaves_the_others(world):
     _, tokenizer = world
     prompts, x = hand(tokenizer, ["It is red.", "It is white.", "It is grey.", "It is black."], 4)
-    got = choose_pairs(prompts, x, Verdicts(torch.tensor([[NAN], [1.], [5.], [3.]])), tokenizer)
+    got = select_pairs(prompts, x, Verdicts(torch.tensor([[NAN], [1.], [5.], [3.]])), tokenizer)
     assert said(tokenizer, got.pairs.chosen) + said(tokenizer, got.pairs.rejected) == ["It is grey.", "It is white."]
-    hard = choose_pairs(prompts, x, Verdicts(torch.tensor([[NAN], [1.], [5.], [3.]])), tokenizer, Rules(best_second))
+    hard = select_pairs(prompts, x, Verdicts(torch.tensor([[NAN], [1.], [5.], [3.]])), tokenizer, PairRules(best_second))
     assert said(tokenizer, hard.pairs.rejected) == ["It is black."]
 
 
 def test_no_pair_at_all_is_no_error(world):
     _, tokenizer = world
     prompts, x = hand(tokenizer, ["It is red.", "It is white."], 2)
-    got = choose_pairs(prompts, x, Verdicts(torch.tensor([[3.], [3.]])), tokenizer)
+    got = select_pairs(prompts, x, Verdicts(torch.tensor([[3.], [3.]])), tokenizer)
     assert len(got.pairs) == 0 and got.counts["kept"] == 0 and got.chosen_score.shape == (0,)
 
 
@@ -167,11 +167,11 @@ class Killed(Exception): pass
 
 
 def scorer_that_dies(after):
-    calls, real = [0], by_function(true_score)
-    def score(answers, gen):
+    calls, real = [0], function_scorer(true_score)
+    def score(answers, generator):
         calls[0] += 1
         if calls[0] > after: raise Killed
-        return real(answers, gen)
+        return real(answers, generator)
     return score
 
 
@@ -179,13 +179,13 @@ def scorer_that_dies(after):
 def test_a_killed_round_is_done_again_and_nothing_else(world, task, tmp_path, after):
     model, tokenizer = world
     whole = create_store(tmp_path / "whole", tokenizer, COLUMNS)
-    totals = fill_store(whole, model, task, TINY, CHANCE, by_function(true_score))
+    totals = fill_store(whole, model, task, TINY, CHANCE, function_scorer(true_score))
     again = create_store(tmp_path / "again", tokenizer, COLUMNS)
     with pytest.raises(Killed): fill_store(again, model, task, TINY, CHANCE, scorer_that_dies(after))
     assert again.totals()["appends"] == after
     again.close()
     again = open_store(tmp_path / "again", tokenizer, writable=True)
-    assert fill_store(again, model, task, TINY, CHANCE, by_function(true_score)) == totals
+    assert fill_store(again, model, task, TINY, CHANCE, function_scorer(true_score)) == totals
     assert torch.equal(whole[:].chosen.ids, again[:].chosen.ids)
     for name in COLUMNS: assert torch.equal(whole.column(name), again.column(name))
 
@@ -193,7 +193,7 @@ def test_a_killed_round_is_done_again_and_nothing_else(world, task, tmp_path, af
 def test_it_stops_at_the_pairs_that_are_wanted(world, task, tmp_path):
     model, tokenizer = world
     store = create_store(tmp_path / "s", tokenizer, COLUMNS)
-    totals = fill_store(store, model, task, replace(TINY, n_pairs=5), CHANCE, by_function(true_score))
+    totals = fill_store(store, model, task, replace(TINY, n_pairs=5), CHANCE, function_scorer(true_score))
     assert len(store) == totals["kept"] == 5 and totals["appends"] == 1
     assert totals["not needed"] + totals.get("tie", 0) + totals.get("same answer", 0) + 5 == totals["prompts"] == 8
     assert (store.column("chosen_score") > store.column("rejected_score")).all()
@@ -202,7 +202,7 @@ def test_it_stops_at_the_pairs_that_are_wanted(world, task, tmp_path):
 def test_every_round_asks_anew(world, task, tmp_path):
     model, tokenizer = world
     rounds = []
-    def score(answers, gen):
+    def score(answers, generator):
         rounds.append(tuple(answers))
         return Verdicts(torch.full((len(answers), 1), NAN))
     for t in (1, 2): fill_store(create_store(tmp_path / str(t), tokenizer, COLUMNS), model, task,
@@ -213,10 +213,10 @@ def test_every_round_asks_anew(world, task, tmp_path):
 def test_prompts_run_out_and_the_last_round_is_short(world, task, tmp_path):
     model, tokenizer = world
     store = create_store(tmp_path / "s", tokenizer, COLUMNS)
-    def mute(answers, gen): return Verdicts(torch.full((len(answers), 2), NAN))
+    def mute(answers, generator): return Verdicts(torch.full((len(answers), 2), NAN))
     totals = fill_store(store, model, task, TINY, CHANCE, mute)
     assert (totals["prompts"], totals["unread"], totals["appends"], len(store)) == (20, 20, 3, 0)
-    row = summary(totals)
+    row = summarize_store(totals)
     assert row == dict(prompts=20, pairs=0, dropped={"unread": 20}, parse_rate=0., spread=0.)
     with pytest.raises(ValueError, match="no pair"):
         train_on_pairs(policy(), store, TINY, CHANCE("train"), task.replay)
@@ -224,13 +224,13 @@ def test_prompts_run_out_and_the_last_round_is_short(world, task, tmp_path):
 
 def test_the_policy_judges_itself(world, task):
     model, tokenizer = world
-    a = one_round(model, task, TINY, by_judge(model, tokenizer, TINY.judge), CHANCE("round 0"))
+    a = run_round(model, task, TINY, judge_scorer(model, tokenizer, TINY.judge), CHANCE("round 0"))
     assert a.counts["replies"] == 8 * 4 * 2 and a.counts["parsed"] > 60 and len(a.pairs) >= 5
 
 
 def test_scores_stay_with_their_answers(world, task):
     model, tokenizer = world
-    x = one_round(model, task, TINY, by_function(true_score), CHANCE("round 0"))
+    x = run_round(model, task, TINY, function_scorer(true_score), CHANCE("round 0"))
     for side, scores in ((x.pairs.chosen, x.chosen_score), (x.pairs.rejected, x.rejected_score)):
         asked = [tokenizer.decode(r[m]) for r, m in zip(side.ids, side.attention_mask & ~side.response_mask)]
         asked = [text.removeprefix("<|user|>").removesuffix("<|assistant|>") for text in asked]
@@ -241,42 +241,42 @@ def test_scores_stay_with_their_answers(world, task):
 
 def test_replay_loss_by_hand(world, task):
     model, tokenizer = world
-    x = one_round(model, task, TINY, by_function(true_score), CHANCE("round 0"))
+    x = run_round(model, task, TINY, function_scorer(true_score), CHANCE("round 0"))
     other = policy()
     with torch.no_grad(): other.get_output_embeddings().weight.mul_(1.1)
-    data, old = with_reference(model, x.pairs[:4]), task.replay[:4]
+    data, old = precompute_ref_logprobs(model, x.pairs[:4]), task.replay[:4]
     with torch.no_grad():
-        loss, n, more = replay_loss(.1, .7, 13.)(other, Replayed(data, old))
+        loss, n, more = make_replay_loss(.1, .7, 13.)(other, PairsWithReplay(data, old))
         margin = [logprobs(other, s).sum(1) - logprobs(model, s).sum(1) for s in (x.pairs.chosen[:4], x.pairs.rejected[:4])]
         price = -logprobs(other, old).sum() / 13.
         by_hand = -torch.nn.functional.logsigmoid(.1 * (margin[0] - margin[1])).sum() + .7 * price
         assert_close(loss, by_hand, rtol=1e-4, atol=1e-4)
         assert n == 4 and more["replay"] == pytest.approx(price.item(), rel=1e-4)
-        batches = [Replayed(data, old)[rows].trim() for rows in ([0, 1, 2], [3])]
-        parts = [replay_loss(.1, .7, 13.)(other, batch)[0] for batch in batches]
+        batches = [PairsWithReplay(data, old)[rows].trim() for rows in ([0, 1, 2], [3])]
+        parts = [make_replay_loss(.1, .7, 13.)(other, batch)[0] for batch in batches]
     assert_close(sum(parts), loss, rtol=1e-4, atol=1e-4)
-    pairs = batches[1].compared.pairs                      # no column of pads is computed
-    for seqs in (pairs.chosen, pairs.rejected, batches[1].old): assert seqs.attention_mask.all()
+    pairs = batches[1].pairs.pairs                      # no column of pads is computed
+    for seqs in (pairs.chosen, pairs.rejected, batches[1].replay): assert seqs.attention_mask.all()
 
 
 def test_an_old_example_costs_its_words_over_the_mean_length(world, task):
     model, tokenizer = world
-    pairs = one_round(model, task, TINY, by_function(true_score), CHANCE("round 0")).pairs[:4]
+    pairs = run_round(model, task, TINY, function_scorer(true_score), CHANCE("round 0")).pairs[:4]
     replay = task.replay[:3]
-    learner = train_on_pairs(policy(), pairs, TINY, CHANCE("train"), replay)     # one step
+    trainer = train_on_pairs(policy(), pairs, TINY, CHANCE("train"), replay)     # one step
     drawn = torch.randint(3, (4,), generator=CHANCE("train"))
     with torch.no_grad(): words = -logprobs(model, replay[drawn]).sum().item()
     each = replay.response_mask.sum().item() / 3
-    assert learner.log.rows[0]["replay"] == pytest.approx(words / each / 4, rel=1e-3)
+    assert trainer.log.rows[0]["replay"] == pytest.approx(words / each / 4, rel=1e-3)
 
 
 def test_training_prefers_the_chosen_and_resumes_bit_for_bit(world, task, tmp_path):
     model, tokenizer = world
-    x = one_round(model, task, replace(TINY, round=24), by_function(true_score), CHANCE("round 0"))
-    how = replace(TINY, batch_size=2, replay=1., epochs=6)
+    x = run_round(model, task, replace(TINY, prompts_per_round=24), function_scorer(true_score), CHANCE("round 0"))
+    config = replace(TINY, batch_size=2, replay_weight=1., n_epochs=6)
     one = policy()
-    learner = train_on_pairs(one, x.pairs, how, CHANCE("train"), task.replay)
-    margins = [row["rewards/margins"] for row in learner.log.rows]
+    trainer = train_on_pairs(one, x.pairs, config, CHANCE("train"), task.replay)
+    margins = [row["rewards/margins"] for row in trainer.log.rows]
     assert margins[0] == pytest.approx(0, abs=1e-4) and sum(margins[-5:]) / 5 > .3
     assert weight_hash(one) != weight_hash(model)
     import rlhf_nb.learning as learning
@@ -285,56 +285,56 @@ def test_training_prefers_the_chosen_and_resumes_bit_for_bit(world, task, tmp_pa
         steps.append(1)
         if len(steps) == 55: raise Killed
         return real(*args)
-    assert learner.recipe.n_steps > 55                    # a checkpoint lies at 50
+    assert trainer.config.n_steps > 55                    # a checkpoint lies at 50
     learning.update = dying
     try:
-        with pytest.raises(Killed): train_on_pairs(policy(), x.pairs, how, CHANCE("train"), task.replay, tmp_path)
+        with pytest.raises(Killed): train_on_pairs(policy(), x.pairs, config, CHANCE("train"), task.replay, tmp_path)
         two, before = policy(), len(steps)
         learning.update = lambda *args: (steps.append(1), real(*args))[1]
-        train_on_pairs(two, x.pairs, how, CHANCE("train"), task.replay, tmp_path)
+        train_on_pairs(two, x.pairs, config, CHANCE("train"), task.replay, tmp_path)
     finally: learning.update = real
-    assert len(steps) - before == learner.recipe.n_steps - 50             # it went on, it did not begin again
+    assert len(steps) - before == trainer.config.n_steps - 50             # it went on, it did not begin again
     assert weight_hash(two) == weight_hash(one)
 
 
 @pytest.mark.parametrize("replay", [0., 1e-9])
 def test_beta_reaches_the_loss(world, task, replay):
     model, tokenizer = world
-    x = one_round(model, task, TINY, by_function(true_score), CHANCE("round 0"))
-    norms = [train_on_pairs(policy(), x.pairs, replace(TINY, beta=beta, batch_size=8, replay=replay), CHANCE("train"),
+    x = run_round(model, task, TINY, function_scorer(true_score), CHANCE("round 0"))
+    norms = [train_on_pairs(policy(), x.pairs, replace(TINY, beta=beta, batch_size=8, replay_weight=replay), CHANCE("train"),
                             task.replay).log.rows[0]["grad_norm"] for beta in (.1, .3)]
     assert norms[1] == pytest.approx(3 * norms[0], rel=1e-3)       # at margin 0 the slope is beta / 2
 
 
 def test_adapters_that_have_learned_are_part_of_the_reference(world, task):
     model, tokenizer = world
-    x = one_round(model, task, TINY, by_function(true_score), CHANCE("round 0"))
+    x = run_round(model, task, TINY, function_scorer(true_score), CHANCE("round 0"))
     one = add_lora(policy(), rank=2)
     with torch.no_grad():
         for name, p in one.named_parameters():
             if "lora_B" in name: p.normal_(0, .5, generator=torch.Generator().manual_seed(1))
     assert any(p.requires_grad for p in one.parameters())
-    log = train_on_pairs(one, x.pairs, replace(TINY, replay=0.), CHANCE("train")).log.rows
+    log = train_on_pairs(one, x.pairs, replace(TINY, replay_weight=0.), CHANCE("train")).log.rows
     assert log[0]["rewards/margins"] == pytest.approx(0, abs=1e-3) and log[0]["loss"] == pytest.approx(math.log(2), abs=1e-3)
 
 
 def test_dropout_is_off_as_for_the_reference(world, task):
     model, tokenizer = world
-    x = one_round(model, task, TINY, by_function(true_score), CHANCE("round 0"))
+    x = run_round(model, task, TINY, function_scorer(true_score), CHANCE("round 0"))
     one = policy()
     for part in one.modules():
         if isinstance(part, torch.nn.Dropout): part.p = .4
-    log = train_on_pairs(one, x.pairs, replace(TINY, replay=0.), CHANCE("train")).log.rows
+    log = train_on_pairs(one, x.pairs, replace(TINY, replay_weight=0.), CHANCE("train")).log.rows
     assert log[0]["rewards/margins"] == pytest.approx(0, abs=1e-3)
 
 
 def test_old_examples_are_remembered(world, task):
     model, tokenizer = world
-    x = one_round(model, task, replace(TINY, round=24), by_function(true_score), CHANCE("round 0"))
+    x = run_round(model, task, replace(TINY, prompts_per_round=24), function_scorer(true_score), CHANCE("round 0"))
     prices = {}
     for weight in (0., 5.):
         one = policy()
-        train_on_pairs(one, x.pairs, replace(TINY, lr=2e-3, epochs=3, replay=weight), CHANCE("train"), task.replay)
+        train_on_pairs(one, x.pairs, replace(TINY, lr=2e-3, n_epochs=3, replay_weight=weight), CHANCE("train"), task.replay)
         with torch.no_grad(): prices[weight] = -logprobs(one, task.replay).sum().item()
     assert prices[5.] < prices[0.]
     with pytest.raises(ValueError, match="replay"): train_on_pairs(policy(), x.pairs, TINY, CHANCE("train"))
@@ -349,32 +349,32 @@ def test_replay_is_half_answers_half_judgements(world):
 def test_an_iteration_gives_its_row_and_changes_the_policy(world, task, tmp_path):
     model, tokenizer = world
     store, one = create_store(tmp_path / "s", tokenizer, COLUMNS), policy()
-    row = improve(one, task, store, TINY, CHANCE)
+    row = self_reward_iteration(one, task, store, TINY, CHANCE)
     assert row["pairs"] == len(store) and row["parse_rate"] > .9 and row["spread"] > 0
     assert row["chosen_score"] > row["rejected_score"] and weight_hash(one) != weight_hash(model)
-    text = table([dict(gold=2.5), row | dict(gold=3.)])
+    text = iteration_table([dict(gold=2.5), row | dict(gold=3.)])
     assert "M1" in text and "2.50" in text and "M2" in text and str(row["pairs"]) in text
     assert len({len(line) for line in text.splitlines()}) == 1          # columns stand under each other
-    named = table([dict(gold=2.5), dict(prompts=9, pairs=5, dropped={"tie": 3, "unread": 1}, gold=3.)]).splitlines()
+    named = iteration_table([dict(gold=2.5), dict(prompts=9, pairs=5, dropped={"tie": 3, "unread": 1}, gold=3.)]).splitlines()
     assert [line.split() for line in named] == [["M1", "M2"], ["prompts", "9"], ["pairs", "5"], ["dropped:", "tie", "3"],
         ["dropped:", "unread", "1"], ["gold", "2.50", "3.00"]]
 
 
 def test_online_feedback_samples_from_the_policy_as_it_is_now(world, task):
     model, tokenizer = world
-    seen, one, how = [], policy(), replace(TINY, k=2, n_pairs=24, batch_size=8, lr=5e-3)
-    def score(answers, gen):
+    seen, one, config = [], policy(), replace(TINY, num_generations=2, n_pairs=24, batch_size=8, lr=5e-3)
+    def score(answers, generator):
         again = CHANCE(f"step {len(seen)}")
-        prompts = draw_prompts(PROMPTS, 8, again)
-        assert answers == answers_of(tokenizer, prompts, sample_candidates(one, tokenizer, prompts, how, again))
+        prompts = sample_prompts(PROMPTS, 8, again)
+        assert answers == decode_candidates(tokenizer, prompts, sample_candidates(one, tokenizer, prompts, config, again))
         seen.append((weight_hash(one), len(answers)))
-        return by_function(true_score)(answers, gen)
-    learner = online_feedback(one, task, how, score, CHANCE)
-    assert learner.step == 3 and [n for _, n in seen] == [16] * 3 and len({h for h, _ in seen}) == 3
-    margins = [row["rewards/margins"] for row in learner.log.rows]       # against the policy as it came in
+        return function_scorer(true_score)(answers, generator)
+    trainer = train_online_dpo(one, task, config, score, CHANCE)
+    assert trainer.step == 3 and [n for _, n in seen] == [16] * 3 and len({h for h, _ in seen}) == 3
+    margins = [row["rewards/margins"] for row in trainer.log.rows]       # against the policy as it came in
     assert margins[0] == pytest.approx(0, abs=1e-4) and min(map(abs, margins[1:])) > 1e-3
     with pytest.raises(ValueError, match="found no pair"):
-        online_feedback(policy(), task, how, by_function(lambda p, r: 1.), CHANCE)
+        train_online_dpo(policy(), task, config, function_scorer(lambda p, r: 1.), CHANCE)
 
 
 # ------------------------------------------------------------ figures over seeds

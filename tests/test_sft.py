@@ -2,9 +2,9 @@
 import random
 import pytest, torch
 from torch.nn import functional as F
-from rlhf_nb.learning import Recipe, start, update
-from rlhf_nb.models import add_lora, frozen, tiny_lm
-from rlhf_nb.sft import labels, mean_loss, sft, sft_loss
+from rlhf_nb.learning import TrainConfig, make_trainer, train_step
+from rlhf_nb.models import add_lora, frozen_copy, tiny_lm
+from rlhf_nb.sft import labels, mean_loss, train_sft, sft_loss
 from rlhf_nb.tokens import Seqs, make_seqs
 from rlhf_nb.world import TRAIN, demonstrations, make_tokenizer
 
@@ -73,9 +73,9 @@ def test_a_packed_row_counts_what_has_something_before_it():
 @pytest.mark.parametrize("micro", [1, 7, 48])
 def test_one_step_is_the_same_under_any_split(micro, data):
     def after(micro):
-        learner = start(tiny_lm(tokenizer), Recipe(micro_batch=micro, max_grad_norm=float("inf")))
-        row = update(learner, data, sft_loss)
-        return row, torch.cat([p.grad.flatten() for p in learner.model.parameters()])
+        trainer = make_trainer(tiny_lm(tokenizer), TrainConfig(micro_batch_size=micro, max_grad_norm=float("inf")))
+        row = train_step(trainer, data, sft_loss)
+        return row, torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
     (whole, g), (parts, h) = after(48), after(micro)
     assert whole["weight"] == parts["weight"] == data.response_mask.sum()
     assert whole["loss"] == pytest.approx(parts["loss"], rel=1e-5)
@@ -89,7 +89,7 @@ def test_empty_responses_weigh_nothing_and_only_empty_ones_are_refused():
     torch.testing.assert_close(sft_loss(model, x)[0], sft_loss(model, x[:1])[0])
     empty = make_seqs([[6, 7], [8]], [[], []], pad=PAD)
     with pytest.raises(ValueError, match="counts nothing"):
-        update(start(model, Recipe()), empty, sft_loss)
+        train_step(make_trainer(model, TrainConfig()), empty, sft_loss)
     with pytest.raises(ValueError, match="mean_loss"): mean_loss(model, empty)
 
 
@@ -101,11 +101,11 @@ def test_mean_loss_weighs_tokens_whatever_the_batch(batch_size, data):
 
 
 def test_sft_learns_repeats_itself_and_looks_at_what_was_held_out(data):
-    recipe = Recipe(lr=3e-3, n_steps=12, batch_size=16, micro_batch=8, warmup=2)
-    one = sft(tiny_lm(tokenizer), data, recipe, gen(), data[:8])
-    two = sft(tiny_lm(tokenizer), data, recipe, gen())
+    config = TrainConfig(lr=3e-3, n_steps=12, batch_size=16, micro_batch_size=8, warmup_steps=2)
+    one = train_sft(tiny_lm(tokenizer), data, config, gen(), data[:8])
+    two = train_sft(tiny_lm(tokenizer), data, config, gen())
     assert torch.equal(flat(one.model), flat(two.model))          # looking changes nothing
-    three = sft(tiny_lm(tokenizer), data, recipe, gen(1))
+    three = train_sft(tiny_lm(tokenizer), data, config, gen(1))
     assert not torch.equal(flat(two.model), flat(three.model))    # the order is gen's
     losses = [row["loss"] for row in one.log.rows if "loss" in row]
     assert len(losses) == 12 and losses[-1] < losses[0] - .5
@@ -115,18 +115,18 @@ def test_sft_learns_repeats_itself_and_looks_at_what_was_held_out(data):
 def test_lora_trains_only_the_adapters(data):
     model = add_lora(tiny_lm(tokenizer))
     before = {k: v.clone() for k, v in model.named_parameters() if not v.requires_grad}
-    learner = sft(model, data, Recipe(n_steps=3, batch_size=16, warmup=0), gen())
-    assert learner.log.rows[-1]["loss"] < learner.log.rows[0]["loss"]
+    trainer = train_sft(model, data, TrainConfig(n_steps=3, batch_size=16, warmup_steps=0), gen())
+    assert trainer.log.rows[-1]["loss"] < trainer.log.rows[0]["loss"]
     assert all(torch.equal(v, before[k]) for k, v in model.named_parameters() if k in before)
 
 
 def test_bf16_is_close_to_float32(data):
     model = tiny_lm(tokenizer)
-    a = update(start(frozen(model).requires_grad_(), Recipe()), data[:8], sft_loss)
-    b = update(start(frozen(model).requires_grad_(), Recipe(precision="bf16")), data[:8], sft_loss)
+    a = train_step(make_trainer(frozen_copy(model).requires_grad_(), TrainConfig()), data[:8], sft_loss)
+    b = train_step(make_trainer(frozen_copy(model).requires_grad_(), TrainConfig(mixed_precision="bf16")), data[:8], sft_loss)
     assert a["loss"] == pytest.approx(b["loss"], rel=5e-3) and a["loss"] != b["loss"]
 
 
 def test_the_reference_is_not_trained(data):
     with pytest.raises(ValueError, match="requires_grad"):
-        sft(frozen(tiny_lm(tokenizer)), data, Recipe(), gen())
+        train_sft(frozen_copy(tiny_lm(tokenizer)), data, TrainConfig(), gen())

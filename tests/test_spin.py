@@ -6,26 +6,26 @@ import pytest
 import torch
 from torch.testing import assert_close
 from rlhf_nb import spin
-from rlhf_nb.dpo import Compared, sequence_logprobs, sigmoid_loss, with_reference
-from rlhf_nb.models import add_lora, frozen, tiny_lm, weight_hash
-from rlhf_nb.oracle import all_logprobs, draw, habit_lm, micro_tokenizer, micro_world, to_table
-from rlhf_nb.sampling import Sampling
-from rlhf_nb.spin import (SPIN, Diary, Game, chance, iteration_pairs, mixed, note, opponent_pairs,
-    play, run_facts, spin_loss, told_apart, train_spin)
-from rlhf_nb.tokens import Pairs, make_seqs
+from rlhf_nb.dpo import PairsWithRef, sequence_logprobs, dpo_loss, precompute_ref_logprobs
+from rlhf_nb.models import add_lora, frozen_copy, tiny_lm, weight_hash
+from rlhf_nb.oracle import all_logprobs, sample_rows, bigram_lm, micro_tokenizer, micro_world, to_tabular_lm
+from rlhf_nb.sampling import SamplingParams
+from rlhf_nb.spin import (SPINConfig, RunRecord, SPINData, chance, iteration_pairs, mix_pairs, record_iteration, opponent_pairs,
+    train_spin_iteration, _run_facts, make_spin_loss, spin_metrics, train_spin)
+from rlhf_nb.tokens import PreferencePairs, make_seqs
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[1]
 WORLD = micro_world()
 TOK = micro_tokenizer(WORLD)
-WRITER = habit_lm(WORLD, {"": (.10, .60, .05, .25), "very": (.15, .70, .05, .10),
+WRITER = bigram_lm(WORLD, {"": (.10, .60, .05, .25), "very": (.15, .70, .05, .10),
                           "kind": (.30, .05, .05, .60), "rude": (.10, .30, .10, .50)})
-P_DATA, P_0 = (all_logprobs(m, WORLD).detach() for m in (WRITER, habit_lm(WORLD)))
+P_DATA, P_0 = (all_logprobs(m, WORLD).detach() for m in (WRITER, bigram_lm(WORLD)))
 
 
 def gen(seed=0): return torch.Generator().manual_seed(seed)
-def said(n, seed): return WORLD.seqs[draw(P_DATA, n, gen(seed))]
-def player(): return habit_lm(WORLD).float()
+def said(n, seed): return WORLD.seqs[sample_rows(P_DATA, n, gen(seed))]
+def player(): return bigram_lm(WORLD).float()
 def rows_of(seqs, mask): return [r[m].tolist() for r, m in zip(seqs.ids, mask)]
 def prompts(seqs): return rows_of(seqs, seqs.attention_mask & ~seqs.response_mask)
 def replies(seqs): return rows_of(seqs, seqs.response_mask)
@@ -33,8 +33,8 @@ def plain(rows): return [{k: v for k, v in r.items() if k != "seconds"} for r in
 def iterations(log): return [r for r in log.rows if "accuracy" in r]
 
 
-GAME = Game(said(300, 0), said(60, 1), TOK)
-SHORT = SPIN(n_iterations=3, n_pairs=120, epochs=5, lr=.03, batch_size=20, micro_batch=20, max_new_tokens=3)
+GAME = SPINData(said(300, 0), said(60, 1), TOK)
+SHORT = SPINConfig(n_iterations=3, n_pairs=120, n_epochs=5, lr=.03, batch_size=20, micro_batch_size=20, max_new_tokens=3)
 
 
 # ---- pairs
@@ -43,17 +43,17 @@ def test_the_opponent_hears_the_prompt_and_nothing_else():
     lm = tiny_lm(TOK, seed=1)
     real = make_seqs([[4, 0], [4], [4, 1, 2, 0]], [[1, 3], [2, 2, 3], [3]], WORLD.pad)
     before = real.ids.clone()
-    pairs = opponent_pairs(lm.train(), real, TOK, Sampling(5), gen())
+    pairs = opponent_pairs(lm.train(), real, TOK, SamplingParams(5), gen())
     assert prompts(pairs.rejected) == prompts(real) == [[4, 0], [4], [4, 1, 2, 0]]
     assert pairs.chosen is real and torch.equal(real.ids, before)
     assert all(1 <= len(r) <= 5 for r in replies(pairs.rejected)) and lm.training
-    again = opponent_pairs(lm, real, TOK, Sampling(5), gen())
+    again = opponent_pairs(lm, real, TOK, SamplingParams(5), gen())
     assert torch.equal(again.rejected.ids, pairs.rejected.ids)
 
 
 def test_the_opponent_says_what_its_distribution_says():
     real = WORLD.seqs[[0] * 4000]
-    got = opponent_pairs(habit_lm(WORLD), real, TOK, Sampling(3), gen(3)).rejected
+    got = opponent_pairs(bigram_lm(WORLD), real, TOK, SamplingParams(3), gen(3)).rejected
     number = {y: i for i, y in enumerate(WORLD.responses())}
     share = torch.bincount(torch.tensor([number[tuple(r)] for r in replies(got)]), minlength=40) / 4000
     assert_close(share.double(), P_0.exp(), atol=.03, rtol=0)
@@ -64,11 +64,11 @@ def test_an_iteration_draws_each_demonstration_once_at_temperature_one(monkeypat
     heard = []
     true = spin.opponent_pairs
     monkeypatch.setattr(spin, "opponent_pairs", lambda *a: heard.append(a) or true(*a))
-    game = Game(real, GAME.held_out, TOK)
+    game = SPINData(real, GAME.held_out, TOK)
     all_rows = iteration_pairs(player(), game, replace(SHORT, n_pairs=16), gen())
     key = lambda s: sorted(map(str, s.ids.tolist()))
     assert key(all_rows.chosen) == key(real) and not torch.equal(all_rows.chosen.ids, real.ids)
-    assert heard[0][3] == Sampling(3, temperature=1., top_k=0, top_p=1.)
+    assert heard[0][3] == SamplingParams(3, temperature=1., top_k=0, top_p=1.)
     a, b, c = (iteration_pairs(player(), GAME, SHORT, chance(s, p)).chosen.ids
                for s, p in ((0, "iteration 1"), (0, "iteration 2"), (1, "iteration 1")))
     assert not torch.equal(a, b) and not torch.equal(a, c)
@@ -78,19 +78,19 @@ def test_an_iteration_draws_each_demonstration_once_at_temperature_one(monkeypat
 
 
 def test_mixed_keeps_pairs_together():
-    a = Pairs(said(3, 2), said(3, 3)); long = make_seqs([[4, 0, 0, 0]] * 2, [[0, 0, 3], [3]], WORLD.pad)
-    b = Pairs(long, make_seqs([[4, 0, 0, 0]] * 2, [[3], [1, 3]], WORLD.pad))
-    both = mixed(a, b, GAME)
-    assert len(both) == 5 and mixed(None, b, GAME) is b
+    a = PreferencePairs(said(3, 2), said(3, 3)); long = make_seqs([[4, 0, 0, 0]] * 2, [[0, 0, 3], [3]], WORLD.pad)
+    b = PreferencePairs(long, make_seqs([[4, 0, 0, 0]] * 2, [[3], [1, 3]], WORLD.pad))
+    both = mix_pairs(a, b, GAME)
+    assert len(both) == 5 and mix_pairs(None, b, GAME) is b
     for side in ("chosen", "rejected"):
         got, x, y = (getattr(p, side) for p in (both, a, b))
         assert replies(got) == replies(x) + replies(y) and prompts(got) == prompts(x) + prompts(y)
 
 
-@pytest.mark.parametrize("bad", [dict(n_iterations=0), dict(n_pairs=0), dict(epochs=0), dict(lam=0.),
-                                 dict(lam=-1.), dict(lam=math.nan)])
+@pytest.mark.parametrize("bad", [dict(n_iterations=0), dict(n_pairs=0), dict(n_epochs=0), dict(beta=0.),
+                                 dict(beta=-1.), dict(beta=math.nan)])
 def test_settings_are_checked(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))): SPIN(**bad)
+    with pytest.raises(ValueError, match=next(iter(bad))): SPINConfig(**bad)
 
 
 # ---- the loss, exactly
@@ -98,35 +98,35 @@ def test_settings_are_checked(bad):
 def per_pair(model, opponent, lam): # (40 40): real i, generated j
     logp, ref = sequence_logprobs(model, WORLD.seqs), sequence_logprobs(opponent, WORLD.seqs).detach()
     i, j = torch.cartesian_prod(torch.arange(40), torch.arange(40)).T
-    return sigmoid_loss(logp[i], logp[j], ref[i], ref[j], beta=lam).view(40, 40)
+    return dpo_loss(logp[i], logp[j], ref[i], ref[j], beta=lam).view(40, 40)
 
 
 @pytest.mark.parametrize("lam", [.1, .5, 1., 3.])
 def test_zero_gradient_exactly_where_the_opponent_is_the_writer(lam):
     def norm(start):
-        model = to_table(WORLD, start)
+        model = to_tabular_lm(WORLD, start)
         chance = P_DATA.exp()[:, None] * start.exp()
-        (chance * per_pair(model, to_table(WORLD, start), lam)).sum().backward()
+        (chance * per_pair(model, to_tabular_lm(WORLD, start), lam)).sum().backward()
         return model.head.weight.grad.norm().item()
     assert norm(P_DATA) < 1e-12 and norm(P_0) > .01 * lam
     assert norm((.9 * P_DATA + .1 * P_0).log_softmax(0)) > 1e-3 * lam
 
 
 def test_the_loss_is_equation_4_7_pair_by_pair():
-    model, opponent = to_table(WORLD, P_DATA), habit_lm(WORLD)
+    model, opponent = to_tabular_lm(WORLD, P_DATA), bigram_lm(WORLD)
     rows = torch.tensor([3, 17, 39, 0]), torch.tensor([5, 17, 2, 31])
-    pairs = Pairs(*(WORLD.seqs[r] for r in rows))
+    pairs = PreferencePairs(*(WORLD.seqs[r] for r in rows))
     ratio = (P_DATA - P_0).tolist()
     for lam in (.1, 1., 2.5):
         want = sum(math.log(1 + math.exp(-lam * (ratio[i] - ratio[j]))) for i, j in zip(*map(torch.Tensor.tolist, rows)))
-        loss, n, *_ = spin_loss(lam)(model, with_reference(opponent, pairs))
+        loss, n, *_ = make_spin_loss(lam)(model, precompute_ref_logprobs(opponent, pairs))
         assert n == 4 and abs(loss.item() - want) < 1e-9
 
 
 def test_its_gradient_by_finite_differences():
-    model, opponent = to_table(WORLD, P_DATA), habit_lm(WORLD)
-    data = with_reference(opponent, Pairs(WORLD.seqs[[3, 17, 9]], WORLD.seqs[[5, 20, 38]]))
-    def loss(): return spin_loss(.7)(model, data)[0]
+    model, opponent = to_tabular_lm(WORLD, P_DATA), bigram_lm(WORLD)
+    data = precompute_ref_logprobs(opponent, PreferencePairs(WORLD.seqs[[3, 17, 9]], WORLD.seqs[[5, 20, 38]]))
+    def loss(): return make_spin_loss(.7)(model, data)[0]
     grad, = torch.autograd.grad(loss(), model.head.weight)
     w = model.head.weight.data
     for at in [(0, 0), (1, 0), (3, 1), (2, 4)]:
@@ -138,7 +138,7 @@ def test_its_gradient_by_finite_differences():
 
 @pytest.mark.parametrize("lam", [.6, 1., 2.])
 def test_training_to_the_end_reaches_the_closed_form(lam):
-    model, opponent = to_table(WORLD, P_0), to_table(WORLD, P_0)
+    model, opponent = to_tabular_lm(WORLD, P_0), to_tabular_lm(WORLD, P_0)
     opt = torch.optim.LBFGS(model.parameters(), max_iter=2000, tolerance_grad=1e-12, tolerance_change=1e-16,
                             line_search_fn="strong_wolfe")
     chance = P_DATA.exp()[:, None] * P_0.exp()
@@ -153,13 +153,13 @@ def test_training_to_the_end_reaches_the_closed_form(lam):
 
 def test_told_apart_by_hand_ties_are_half_and_the_mode_is_kept():
     lm = tiny_lm(TOK, seed=2).train()
-    x = with_reference(lm, Pairs(said(5, 4), said(5, 5)))
+    x = precompute_ref_logprobs(lm, PreferencePairs(said(5, 4), said(5, 5)))
     real, made = torch.tensor([2., -1., .5, 0., -3.]), torch.tensor([1., 1., 0., 0., -3.5])
-    got = told_apart(lm, Compared(x.pairs, x.chosen - real, x.rejected - made))
+    got = spin_metrics(lm, PairsWithRef(x.pairs, x.ref_chosen - real, x.ref_rejected - made))
     assert lm.training and abs(got["accuracy"] - 3.5 / 5) < 1e-6
     assert abs(got["margin"] - (1 - 2 + .5 + 0 + .5) / 5) < 1e-5
     order = torch.tensor([3, 1, 4, 0, 2])
-    back = told_apart(lm, Compared(x.pairs[order], (x.chosen - real)[order], (x.rejected - made)[order]))
+    back = spin_metrics(lm, PairsWithRef(x.pairs[order], (x.ref_chosen - real)[order], (x.ref_rejected - made)[order]))
     assert back["accuracy"] == got["accuracy"]
 
 
@@ -170,14 +170,14 @@ def test_the_first_step_finds_ln_2_though_the_model_has_dropout():
     for part in lm.modules():
         if isinstance(part, torch.nn.Dropout): part.p = .5
     lm.train()
-    log = play(lm, Pairs(said(40, 6), WORLD.seqs[torch.arange(40)]), replace(SHORT, batch_size=40), gen())
+    log = train_spin_iteration(lm, PreferencePairs(said(40, 6), WORLD.seqs[torch.arange(40)]), replace(SHORT, batch_size=40), gen())
     assert abs(log.rows[0]["loss"] - math.log(2)) < 1e-6 and len(log) == 5
 
 
 def test_steps_are_epochs_over_all_pairs():
-    pairs = Pairs(said(50, 6), said(50, 7))
-    assert len(play(player(), pairs, replace(SHORT, epochs=2, batch_size=20), gen())) == 6
-    assert play(player(), pairs, replace(SHORT, epochs=2, batch_size=20), gen()).rows[2]["weight"] == 10
+    pairs = PreferencePairs(said(50, 6), said(50, 7))
+    assert len(train_spin_iteration(player(), pairs, replace(SHORT, n_epochs=2, batch_size=20), gen())) == 6
+    assert train_spin_iteration(player(), pairs, replace(SHORT, n_epochs=2, batch_size=20), gen()).rows[2]["weight"] == 10
 
 
 # ---- the game
@@ -195,7 +195,7 @@ def test_each_opponent_is_the_last_player_and_speaks_once(monkeypatch):
     monkeypatch.setattr(spin, "with_reference", refer_spy)
     model, seen = player(), []
     p_0 = weight_hash(model)
-    log = train_spin(model, GAME, SHORT, 0, watch=lambda row, pairs: seen.append((row, weight_hash(model), pairs)))
+    log = train_spin(model, GAME, SHORT, 0, callback=lambda row, pairs: seen.append((row, weight_hash(model), pairs)))
     rows = iterations(log)
     assert [r["iteration"] for r in rows] == [1, 2, 3] and [r["pairs"] for r in rows] == [120, 240, 240]
     assert [r["opponent"] for r in rows] == [p_0, rows[0]["player"], rows[1]["player"]]
@@ -211,21 +211,21 @@ def test_each_opponent_is_the_last_player_and_speaks_once(monkeypatch):
 
 def test_the_last_pairs_are_mixed_in_and_only_the_last(monkeypatch):
     trained, fresh = [], []
-    true = spin.play
-    monkeypatch.setattr(spin, "play", lambda model, pairs, *rest: trained.append(pairs) or true(model, pairs, *rest))
-    train_spin(player(), GAME, replace(SHORT, epochs=1), 0, watch=lambda row, pairs: fresh.append(pairs))
+    true = spin.train_spin_iteration
+    monkeypatch.setattr(spin, "train_spin_iteration", lambda model, pairs, *rest: trained.append(pairs) or true(model, pairs, *rest))
+    train_spin(player(), GAME, replace(SHORT, n_epochs=1), 0, callback=lambda row, pairs: fresh.append(pairs))
     want = [replies(fresh[0].rejected)] + [replies(a.rejected) + replies(b.rejected) for a, b in zip(fresh, fresh[1:])]
     assert [replies(p.rejected) for p in trained] == want
     assert len({str(p.chosen.ids.tolist()) for p in fresh}) == 3       # other demonstrations each time
-    alone = train_spin(player(), GAME, replace(SHORT, epochs=1, mix=False), 0)
+    alone = train_spin(player(), GAME, replace(SHORT, n_epochs=1, mix_previous=False), 0)
     assert [r["pairs"] for r in iterations(alone)] == [120] * 3
 
 
 def test_the_writer_is_reached_and_accuracy_falls_to_one_half():
     model, far = player(), []
-    how = replace(SHORT, n_iterations=3, n_pairs=1500, mix=False, epochs=12, lr=.1, batch_size=500, micro_batch=500)
-    game = Game(said(1500, 8), said(1500, 9), TOK)
-    log = train_spin(model, game, how, 0, watch=lambda row, pairs: far.append(
+    config = replace(SHORT, n_iterations=3, n_pairs=1500, mix_previous=False, n_epochs=12, lr=.1, batch_size=500, micro_batch_size=500)
+    game = SPINData(said(1500, 8), said(1500, 9), TOK)
+    log = train_spin(model, game, config, 0, callback=lambda row, pairs: far.append(
         (all_logprobs(model, WORLD).detach().exp() - P_DATA.exp()).abs().sum().item() / 2))
     accuracy = [r["accuracy"] for r in iterations(log)]
     assert max(far) < .13 and accuracy[0] > .68 and abs(accuracy[-1] - .5) < .05
@@ -233,14 +233,14 @@ def test_the_writer_is_reached_and_accuracy_falls_to_one_half():
 
 def test_chance_comes_from_the_seed_alone():
     state = torch.get_rng_state()
-    a, b, c = (train_spin(player(), GAME, replace(SHORT, epochs=1), seed) for seed in (0, 0, 1))
+    a, b, c = (train_spin(player(), GAME, replace(SHORT, n_epochs=1), seed) for seed in (0, 0, 1))
     assert plain(a.rows) == plain(b.rows) != plain(c.rows)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_lora_plays_against_its_adapters_not_against_the_base():
     lm = add_lora(tiny_lm(TOK, seed=4), rank=2)
-    log = train_spin(lm, GAME, replace(SHORT, n_iterations=2, n_pairs=40, epochs=2, lr=1e-2), 0)
+    log = train_spin(lm, GAME, replace(SHORT, n_iterations=2, n_pairs=40, n_epochs=2, lr=1e-2), 0)
     one, two = iterations(log)
     assert one["player"] == two["opponent"] != one["opponent"]
     assert abs(next(r["loss"] for r in log.rows if r["iteration"] == 2) - math.log(2)) < 1e-5
@@ -258,7 +258,7 @@ def doomed(calls):
     return model
 
 
-KILLED = replace(SHORT, epochs=10)   # 60, 120, 120 steps: a checkpoint in the middle of each
+KILLED = replace(SHORT, n_epochs=10)   # 60, 120, 120 steps: a checkpoint in the middle of each
 
 @pytest.fixture(scope="module")
 def whole():
@@ -291,7 +291,7 @@ def test_resuming_does_go_on_in_the_middle(tmp_path):
 def test_dying_after_an_iteration_but_before_its_row_is_written(tmp_path, whole, monkeypatch):
     def fall(*_): raise Killed
     with monkeypatch.context() as m:
-        m.setattr(Diary, "write", lambda self: fall() if self.log.rows else None)
+        m.setattr(RunRecord, "write", lambda self: fall() if self.log.rows else None)
         with pytest.raises(Killed): train_spin(player(), GAME, KILLED, 0, tmp_path)
     model = player()
     train_spin(model, GAME, KILLED, 0, tmp_path)
@@ -314,22 +314,22 @@ def test_a_finished_run_is_read_not_played_and_may_grow(tmp_path, whole, monkeyp
 @pytest.mark.parametrize("name", ["lam", "seed", "model", "real", "held_out", "mix"])
 def test_another_run_is_refused(tmp_path, name):
     with pytest.raises(Killed): train_spin(doomed(60), GAME, KILLED, 0, tmp_path)   # in the first iteration
-    model, game, how, seed = player(), GAME, KILLED, 0
+    model, game, config, seed = player(), GAME, KILLED, 0
     if name == "model": model.head.weight.data[0, 0] += .1
-    if name in ("real", "held_out"): game = Game(**{**vars(GAME), name: said(300, 77)})
-    if name == "lam": how = replace(how, lam=.5)
-    if name == "mix": how = replace(how, mix=False)
+    if name in ("real", "held_out"): game = SPINData(**{**vars(GAME), name: said(300, 77)})
+    if name == "lam": config = replace(config, beta=.5)
+    if name == "mix": config = replace(config, mix_previous=False)
     if name == "seed": seed = 1
-    with pytest.raises(ValueError, match=f"another run: {name} was"): train_spin(model, game, how, seed, tmp_path)
+    with pytest.raises(ValueError, match=f"another run: {name} was"): train_spin(model, game, config, seed, tmp_path)
 
 
 def test_the_diary_is_whole_or_as_it_was(tmp_path, monkeypatch):
-    facts = run_facts(player(), GAME, SHORT, 0)
-    note(Diary(tmp_path, facts), [], dict(iteration=1, accuracy=.5))
+    facts = _run_facts(player(), GAME, SHORT, 0)
+    record_iteration(RunRecord(tmp_path, facts), [], dict(iteration=1, accuracy=.5))
     def fall(*_): raise OSError("the power is gone")
     monkeypatch.setattr(os, "replace", fall)
-    with pytest.raises(OSError): note(Diary(tmp_path, facts), [dict(loss=.6)], dict(iteration=2, accuracy=.6))
-    assert Diary(tmp_path, facts).log.rows == [dict(iteration=1, accuracy=.5)]
+    with pytest.raises(OSError): record_iteration(RunRecord(tmp_path, facts), [dict(loss=.6)], dict(iteration=2, accuracy=.6))
+    assert RunRecord(tmp_path, facts).log.rows == [dict(iteration=1, accuracy=.5)]
 
 
 CHILD = """
@@ -356,7 +356,7 @@ def test_the_results_belong_to_the_settings_and_carry_the_claims():
     bench = importlib.util.module_from_spec(spec); spec.loader.exec_module(bench)
     results = json.loads((ROOT/"nbs/results/spin.json").read_text("utf-8"))
     assert results["settings"] == {n: asdict(h) for n, h in (bench.RUNS | {"imitation": bench.CONTROL}).items()}
-    assert results["settings"]["SPIN"] == asdict(SPIN())
+    assert results["settings"]["SPIN"] == asdict(SPINConfig())
     by = {name: [r["curve"] for r in results["rows"] if r["run"] == name] for name in
           ("SFT model", "imitation", *bench.RUNS)}
     assert {len(curves) for curves in by.values()} == {3}
@@ -364,5 +364,5 @@ def test_the_results_belong_to_the_settings_and_carry_the_claims():
         gold, accuracy = [p["gold"] for p in curve], [p["accuracy"] for p in curve[1:]]
         assert all(b > a for a, b in zip(gold, gold[1:])) and gold[-1] > gold[0] + .9
         assert accuracy[-1] < accuracy[0] - .1
-    seen = SPIN().n_pairs * (2 * SPIN().n_iterations - 1)
+    seen = SPINConfig().n_pairs * (2 * SPINConfig().n_iterations - 1)
     assert bench.CONTROL.n_steps * bench.CONTROL.batch_size == seen

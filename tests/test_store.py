@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np, pytest, torch
 
 from rlhf_nb import store as room
-from rlhf_nb.learning import Recipe, fit, start
-from rlhf_nb.store import (create_store, disk_errors, fingerprint, flat, open_store, row_numbers,
-                           whole_folder, write_whole)
-from rlhf_nb.tokens import Pairs, Seqs, make_seqs
+from rlhf_nb.learning import TrainConfig, fit, make_trainer
+from rlhf_nb.store import (create_store, disk_errors, tokenizer_hash, flat, open_store, row_numbers,
+                           atomic_folder, atomic_write)
+from rlhf_nb.tokens import PreferencePairs, Seqs, make_seqs
 from rlhf_nb.world import make_tokenizer
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
@@ -20,7 +20,7 @@ def some_pairs(n, seed=0, longest=12):
     rng = random.Random(seed)
     def ids(low): return [rng.randrange(1, 300) for _ in range(rng.randrange(low, longest))]
     prompts = [ids(1) for _ in range(n)]
-    return Pairs(*[make_seqs(prompts, [ids(0) for _ in range(n)], 0) for _ in range(2)])
+    return PreferencePairs(*[make_seqs(prompts, [ids(0) for _ in range(n)], 0) for _ in range(2)])
 
 def same(a, b):
     if len(a) != len(b): return False
@@ -56,7 +56,7 @@ def test_padding_side_and_width_leave_no_trace(tmp_path, tokenizer):
         def roll(y): return torch.stack([r.roll(int((~m).sum())) for r, m in zip(y, x.attention_mask)])
         return Seqs(torch.stack(rows), roll(x.attention_mask), roll(x.response_mask))
     store = create_store(tmp_path/"s", tokenizer)
-    store.append(Pairs(moved(pairs.chosen), moved(pairs.rejected)))
+    store.append(PreferencePairs(moved(pairs.chosen), moved(pairs.rejected)))
     assert same(store[:], pairs)
 
 def test_columns_keep_every_bit_and_their_order(tmp_path, tokenizer):
@@ -90,23 +90,23 @@ def test_rows_are_asked_for_as_of_a_batch():
 def test_what_is_no_pair_is_refused(tmp_path, tokenizer):
     pairs = some_pairs(4)
     with pytest.raises(ValueError, match="prompts of chosen and rejected differ"):
-        flat(Pairs(pairs.chosen, pairs.rejected[[1, 2, 3, 0]]))
+        flat(PreferencePairs(pairs.chosen, pairs.rejected[[1, 2, 3, 0]]))
     mask = pairs.chosen.attention_mask
     with pytest.raises(ValueError, match="behind response"):
-        flat(Pairs(Seqs(pairs.chosen.ids, mask, mask & (torch.arange(mask.shape[1]) == 0)),
+        flat(PreferencePairs(Seqs(pairs.chosen.ids, mask, mask & (torch.arange(mask.shape[1]) == 0)),
                    pairs.rejected))
 
 # ---- who wrote it
 
 def test_fingerprint_sees_tokens_and_marks_not_state(tokenizer):
     a, b = make_tokenizer(), make_tokenizer()
-    assert fingerprint(a) == fingerprint(b)
+    assert tokenizer_hash(a) == tokenizer_hash(b)
     b("a text", padding="max_length", max_length=9, truncation=True)         # leaves state behind
-    assert fingerprint(a) == fingerprint(b)
+    assert tokenizer_hash(a) == tokenizer_hash(b)
     b.add_tokens(["yak"])
-    assert fingerprint(a) != fingerprint(b)
+    assert tokenizer_hash(a) != tokenizer_hash(b)
     a.eos_token = "<bos>"
-    assert fingerprint(a) != fingerprint(tokenizer)
+    assert tokenizer_hash(a) != tokenizer_hash(tokenizer)
 
 @pytest.fixture
 def made(tmp_path, tokenizer):
@@ -297,15 +297,15 @@ def test_a_read_only_folder(tmp_path, tokenizer, monkeypatch):
 
 def test_a_folder_is_whole_or_not_there(tmp_path):
     with pytest.raises(KeyError):
-        with whole_folder(tmp_path/"f") as temp:
+        with atomic_folder(tmp_path/"f") as temp:
             (temp/"a").write_text("a")
             raise KeyError
     assert not (tmp_path/"f").exists()
-    with whole_folder(tmp_path/"f") as temp: (temp/"b").write_text("b")
+    with atomic_folder(tmp_path/"f") as temp: (temp/"b").write_text("b")
     assert [p.name for p in (tmp_path/"f").iterdir()] == ["b"]          # what was begun before is gone
     with pytest.raises(OSError):
-        with whole_folder(tmp_path/"f") as temp: pass
+        with atomic_folder(tmp_path/"f") as temp: pass
     assert (tmp_path/"f"/"b").exists()
-    write_whole(tmp_path/"t", "one\n")
-    write_whole(tmp_path/"t", "two\n")
+    atomic_write(tmp_path/"t", "one\n")
+    atomic_write(tmp_path/"t", "two\n")
     assert (tmp_path/"t").read_text() == "two\n" and not (tmp_path/"t.unfinished").exists()

@@ -5,9 +5,9 @@ import pytest, torch
 from torch import nn
 from torch.testing import assert_close
 from rlhf_nb.tokens import (
-    Pairs, Rollout, Seqs, before, concat_seqs, head_logprobs, last_token, make_seqs,
+    PreferencePairs, Rollout, Seqs, shift_right, concat_seqs, chunked_logprobs, last_token_index, make_seqs,
     masked_mean, masked_mean_rows, masked_sum, masked_whiten, pad_left, pad_right,
-    require_special, rows_logprobs, token_entropy, token_logprobs)
+    pad_and_eos, hidden_logprobs, token_entropy, token_logprobs)
 
 PAD = 0
 
@@ -61,11 +61,11 @@ def test_rows_move_together(seqs, rows):
 
 def test_a_pair_is_as_long_as_its_longer_side(seqs):
     assert seqs.lengths().tolist() == [4, 5, 3]                # tokens, not columns
-    assert Pairs(seqs, seqs[[1, 2, 0]]).lengths().tolist() == [5, 5, 4]
+    assert PreferencePairs(seqs, seqs[[1, 2, 0]]).lengths().tolist() == [5, 5, 4]
 
 
 def test_to_moves_every_field(seqs):
-    meta = Pairs(seqs, seqs).to("meta")
+    meta = PreferencePairs(seqs, seqs).to("meta")
     assert {p.device.type for side in (meta.chosen, meta.rejected)
             for p in (side.ids, side.attention_mask, side.response_mask)} == {"meta"}
 
@@ -101,15 +101,15 @@ ERRORS = {
     "float mask": (lambda s: Seqs(s.ids, s.attention_mask.float(), s.response_mask), "bool"),
     "unequal shapes": (lambda s: Seqs(s.ids, s.attention_mask[:, :2], s.response_mask), "shape"),
     "a flat row": (lambda s: Seqs(s.ids[0], s.attention_mask[0], s.response_mask[0]), r"\(b t\)"),
-    "uneven pairs": (lambda s: Pairs(s, s[:2]), "3 and 2"),
+    "uneven pairs": (lambda s: PreferencePairs(s, s[:2]), "3 and 2"),
     "nothing to join": (lambda s: concat_seqs([], PAD), "at least one batch"),
-    "no pad": (lambda s: require_special(special(None, 1)), "pad_token"),
-    "no eos": (lambda s: require_special(special(0, None)), "eos_token"),
-    "pad is eos": (lambda s: require_special(special(1, 1)), "of its own"),
+    "no pad": (lambda s: pad_and_eos(special(None, 1)), "pad_token"),
+    "no eos": (lambda s: pad_and_eos(special(0, None)), "eos_token"),
+    "pad is eos": (lambda s: pad_and_eos(special(1, 1)), "of its own"),
     "sliced logits": (lambda s: token_logprobs(torch.rand(3, 4, 9), s.ids), "unshifted"),
-    "no chunk": (lambda s: head_logprobs(nn.Linear(2, 3), torch.rand(1, 2),
+    "no chunk": (lambda s: chunked_logprobs(nn.Linear(2, 3), torch.rand(1, 2),
                                          torch.tensor([0]), 0), "chunk_rows"),
-    "only pads": (lambda s: last_token(torch.tensor([[True], [False], [False]])), r"\[1, 2\]"),
+    "only pads": (lambda s: last_token_index(torch.tensor([[True], [False], [False]])), r"\[1, 2\]"),
     "mean of nothing": (lambda s: masked_mean(torch.rand(2), torch.zeros(2).bool()), "nothing"),
     "mask of numbers": (lambda s: masked_sum(torch.rand(2, 2), torch.ones(2, 2)), "bool"),
     "mask of another shape": (lambda s: masked_sum(torch.rand(2, 2), torch.ones(2).bool()), "shape"),
@@ -127,14 +127,14 @@ def test_a_single_row_number_is_refused(seqs, row):
 
 
 def test_zero_is_a_token_id_like_any_other():
-    assert require_special(special(0, 1)) == (0, 1) and require_special(special(1, 0)) == (1, 0)
+    assert pad_and_eos(special(0, 1)) == (0, 1) and pad_and_eos(special(1, 0)) == (1, 0)
 
 
 # the shift and the literal log-probs
 
-def test_logprobs_equal_a_slow_loop(gen):
-    logits = torch.randn(3, 6, 11, generator=gen)
-    ids = torch.randint(11, (3, 6), generator=gen)
+def test_logprobs_equal_a_slow_loop(generator):
+    logits = torch.randn(3, 6, 11, generator=generator)
+    ids = torch.randint(11, (3, 6), generator=generator)
     got = token_logprobs(logits, ids)
     for b in range(3):
         assert got[b, 0] == 0
@@ -150,32 +150,32 @@ def test_certain_successor_scores_zero():
     assert_close(token_logprobs(logits, ids), torch.zeros(1, 6))
 
 
-def test_chances_of_all_continuations_sum_to_one(gen):
-    logits = torch.randn(1, 3, 4, generator=gen)
+def test_chances_of_all_continuations_sum_to_one(generator):
+    logits = torch.randn(1, 3, 4, generator=generator)
     ids = torch.cartesian_prod(torch.tensor([2]), torch.arange(4), torch.arange(4))
     logp = token_logprobs(logits.expand(16, 3, 4), ids).sum(1)
     assert_close(logp.exp().sum(), torch.tensor(1.))
 
 
-def test_padding_side_and_width_change_no_logprob(gen):
-    logits, ids = torch.randn(1, 4, 9, generator=gen), torch.randint(9, (1, 4), generator=gen)
-    wide = torch.cat([logits, torch.randn(1, 3, 9, generator=gen)], 1)
+def test_padding_side_and_width_change_no_logprob(generator):
+    logits, ids = torch.randn(1, 4, 9, generator=generator), torch.randint(9, (1, 4), generator=generator)
+    wide = torch.cat([logits, torch.randn(1, 3, 9, generator=generator)], 1)
     padded = torch.cat([ids, torch.zeros(1, 3).long()], 1)
     assert_close(token_logprobs(wide, padded)[:, :4], token_logprobs(logits, ids))
 
 
 def test_before_keeps_dtype_and_gradient():
     x = torch.arange(6.).view(1, 3, 2).requires_grad_()
-    before(x)[0, 1].sum().backward()
+    shift_right(x)[0, 1].sum().backward()
     assert x.grad.tolist() == [[[1, 1], [0, 0], [0, 0]]]
-    assert before(torch.tensor([[True, False]])).dtype == torch.bool
+    assert shift_right(torch.tensor([[True, False]])).dtype == torch.bool
 
 
 @pytest.mark.parametrize("kind,out", [(torch.bfloat16, torch.float32), (torch.float16, torch.float32),
                                       (torch.float64, torch.float64)])
-def test_half_precision_is_widened_and_double_kept(gen, kind, out):
-    logits = torch.randn(2, 4, 300, generator=gen).to(kind)
-    ids = torch.randint(300, (2, 4), generator=gen)
+def test_half_precision_is_widened_and_double_kept(generator, kind, out):
+    logits = torch.randn(2, 4, 300, generator=generator).to(kind)
+    ids = torch.randint(300, (2, 4), generator=generator)
     got, entropy = token_logprobs(logits, ids), token_entropy(logits)
     want = token_logprobs(logits.double(), ids)
     assert got.dtype == entropy.dtype == out
@@ -228,34 +228,34 @@ def results(fn, head, x):
 @pytest.mark.parametrize("with_entropy", [True, False])
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("chunk_rows", [1, 4, 7, 50])
-def test_chunks_equal_the_literal_form(gen, name, chunk_rows, with_entropy):
+def test_chunks_equal_the_literal_form(generator, name, chunk_rows, with_entropy):
     torch.manual_seed(1)
     head = HEADS[name]().double()
-    x = torch.randn(7, 6, generator=gen, dtype=torch.double, requires_grad=True)
-    y = torch.randint(13, (7,), generator=gen)
-    want = results(lambda h, x: rows_logprobs(h, x, y, with_entropy), head, x)
-    got = results(lambda h, x: head_logprobs(h, x, y, chunk_rows, with_entropy), head, x)
+    x = torch.randn(7, 6, generator=generator, dtype=torch.double, requires_grad=True)
+    y = torch.randint(13, (7,), generator=generator)
+    want = results(lambda h, x: hidden_logprobs(h, x, y, with_entropy), head, x)
+    got = results(lambda h, x: chunked_logprobs(h, x, y, chunk_rows, with_entropy), head, x)
     for a, b in zip(got, want, strict=True): assert_close(a, b)
 
 
-def test_chunks_pass_gradcheck(gen):
+def test_chunks_pass_gradcheck(generator):
     head = nn.Linear(3, 5).double()
-    x = torch.randn(4, 3, generator=gen, dtype=torch.double, requires_grad=True)
+    x = torch.randn(4, 3, generator=generator, dtype=torch.double, requires_grad=True)
     y = torch.tensor([0, 4, 2, 2])
     def fn(x, w, b):
         twin = nn.Linear(3, 5).double()
         del twin.weight, twin.bias
         twin.weight, twin.bias = w, b
-        return head_logprobs(twin, x, y, 3)
+        return chunked_logprobs(twin, x, y, 3)
     assert torch.autograd.gradcheck(fn, (x, head.weight, head.bias))
 
 
-def test_only_one_of_the_two_outputs_in_the_loss(gen):
-    head, y = nn.Linear(6, 13).double(), torch.randint(13, (5,), generator=gen)
-    x = torch.randn(5, 6, generator=gen, dtype=torch.double, requires_grad=True)
+def test_only_one_of_the_two_outputs_in_the_loss(generator):
+    head, y = nn.Linear(6, 13).double(), torch.randint(13, (5,), generator=generator)
+    x = torch.randn(5, 6, generator=generator, dtype=torch.double, requires_grad=True)
     for part in (0, 1):
-        a, = torch.autograd.grad(head_logprobs(head, x, y, 2)[part].sum(), x)
-        b, = torch.autograd.grad(rows_logprobs(head, x, y)[part].sum(), x)
+        a, = torch.autograd.grad(chunked_logprobs(head, x, y, 2)[part].sum(), x)
+        b, = torch.autograd.grad(hidden_logprobs(head, x, y)[part].sum(), x)
         assert_close(a, b)
 
 
@@ -263,7 +263,7 @@ def test_large_logits_stay_finite():
     head = nn.Linear(1, 3, bias=False)
     with torch.no_grad(): head.weight.copy_(torch.tensor([[1e4], [-1e4], [0.]]))
     x = torch.ones(2, 1, requires_grad=True)
-    logp, entropy = head_logprobs(head, x, torch.tensor([0, 1]), 1)
+    logp, entropy = chunked_logprobs(head, x, torch.tensor([0, 1]), 1)
     assert_close(logp, torch.tensor([0., -2e4]))
     assert_close(entropy, torch.zeros(2))
     (logp.sum() + entropy.sum()).backward()
@@ -274,75 +274,75 @@ def test_a_word_banned_by_the_bias_gives_no_nan():
     head = nn.Linear(2, 4)
     with torch.no_grad(): head.bias[3] = -math.inf
     x = torch.randn(3, 2, requires_grad=True)
-    logp, entropy = head_logprobs(head, x, torch.tensor([0, 1, 2]), 2)
-    want = rows_logprobs(head, x, torch.tensor([0, 1, 2]))
+    logp, entropy = chunked_logprobs(head, x, torch.tensor([0, 1, 2]), 2)
+    want = hidden_logprobs(head, x, torch.tensor([0, 1, 2]))
     assert_close((logp, entropy), want)
     (logp.sum() + entropy.sum()).backward()
     assert x.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("frozen", ["weight", "hidden"])
-def test_frozen_sides_get_no_gradient(gen, frozen):
-    head, x = nn.Linear(6, 13), torch.randn(5, 6, generator=gen)
+def test_frozen_sides_get_no_gradient(generator, frozen):
+    head, x = nn.Linear(6, 13), torch.randn(5, 6, generator=generator)
     head.requires_grad_(frozen == "hidden")
     x.requires_grad_(frozen == "weight")
-    head_logprobs(head, x, torch.zeros(5).long(), 2)[0].sum().backward()
+    chunked_logprobs(head, x, torch.zeros(5).long(), 2)[0].sum().backward()
     assert (x.grad is not None) == (frozen == "weight")
     assert (head.weight.grad is not None) == (frozen == "hidden")
 
 
-def test_without_grad_nothing_is_kept(gen):
-    head, x = nn.Linear(6, 13), torch.randn(5, 6, generator=gen)
-    with torch.no_grad(): logp, entropy = head_logprobs(head, x, torch.zeros(5).long(), 2)
+def test_without_grad_nothing_is_kept(generator):
+    head, x = nn.Linear(6, 13), torch.randn(5, 6, generator=generator)
+    with torch.no_grad(): logp, entropy = chunked_logprobs(head, x, torch.zeros(5).long(), 2)
     assert not logp.requires_grad and not entropy.requires_grad
-    assert_close((logp, entropy), rows_logprobs(head, x, torch.zeros(5).long()))
+    assert_close((logp, entropy), hidden_logprobs(head, x, torch.zeros(5).long()))
 
 
 def test_no_rows_give_no_numbers():
-    logp, entropy = head_logprobs(nn.Linear(6, 13), torch.zeros(0, 6), torch.zeros(0).long(), 4)
+    logp, entropy = chunked_logprobs(nn.Linear(6, 13), torch.zeros(0, 6), torch.zeros(0).long(), 4)
     assert logp.shape == entropy.shape == (0,)
-    logp, entropy = head_logprobs(TwoPaths(6, 13), torch.zeros(0, 6), torch.zeros(0).long(), 4)
+    logp, entropy = chunked_logprobs(TwoPaths(6, 13), torch.zeros(0, 6), torch.zeros(0).long(), 4)
     assert logp.shape == entropy.shape == (0,)
 
 
 @pytest.mark.parametrize("head", ["bias", "adapter"])
-def test_bf16_head_gives_fp32_numbers(gen, head):
+def test_bf16_head_gives_fp32_numbers(generator, head):
     head = HEADS[head]().bfloat16()
-    x = torch.randn(9, 6, generator=gen).bfloat16().requires_grad_()
-    y = torch.randint(13, (9,), generator=gen)
-    got = results(lambda h, x: head_logprobs(h, x, y, 4), head, x)
-    want = results(lambda h, x: rows_logprobs(h, x, y), head, x)
+    x = torch.randn(9, 6, generator=generator).bfloat16().requires_grad_()
+    y = torch.randint(13, (9,), generator=generator)
+    got = results(lambda h, x: chunked_logprobs(h, x, y, 4), head, x)
+    want = results(lambda h, x: hidden_logprobs(h, x, y), head, x)
     assert got[0].dtype == torch.float32
     for a, b in zip(got[:2], want[:2]): assert_close(a, b)
     for a, b in zip(got[2:], want[2:]): assert_close(a, b, atol=.1, rtol=.05)
 
 
-def test_mixed_precision_is_the_same_in_both_forms(gen):
-    head, y = nn.Linear(6, 13), torch.randint(13, (9,), generator=gen)
-    x = torch.randn(9, 6, generator=gen, requires_grad=True)
+def test_mixed_precision_is_the_same_in_both_forms(generator):
+    head, y = nn.Linear(6, 13), torch.randint(13, (9,), generator=generator)
+    x = torch.randn(9, 6, generator=generator, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
-        got = results(lambda h, x: head_logprobs(h, x, y, 4), head, x)
-        want = results(lambda h, x: rows_logprobs(h, x, y), head, x)
+        got = results(lambda h, x: chunked_logprobs(h, x, y, 4), head, x)
+        want = results(lambda h, x: hidden_logprobs(h, x, y), head, x)
     assert_close(got[:2], want[:2])
-    assert (got[0] - rows_logprobs(head, x, y)[0]).abs().max() > 0      # bf16 was used
+    assert (got[0] - hidden_logprobs(head, x, y)[0]).abs().max() > 0      # bf16 was used
 
 
 def test_dropout_in_a_head_is_the_same_going_back():
     head, x = nn.Sequential(nn.Dropout(.5), nn.Linear(6, 13)), torch.randn(8, 6, requires_grad=True)
     y = torch.zeros(8).long()
     torch.manual_seed(3)
-    logp, _ = head_logprobs(head, x, y, 8)
+    logp, _ = chunked_logprobs(head, x, y, 8)
     logp.sum().backward()
     torch.manual_seed(3)
-    want, = torch.autograd.grad(rows_logprobs(head, x, y)[0].sum(), x)
+    want, = torch.autograd.grad(hidden_logprobs(head, x, y)[0].sum(), x)
     assert_close(x.grad, want)
 
 
-def test_cross_entropy_of_torch_agrees(gen):
-    head, x = nn.Linear(6, 13), torch.randn(9, 6, generator=gen)
-    y = torch.randint(13, (9,), generator=gen)
+def test_cross_entropy_of_torch_agrees(generator):
+    head, x = nn.Linear(6, 13), torch.randn(9, 6, generator=generator)
+    y = torch.randint(13, (9,), generator=generator)
     want = -nn.functional.cross_entropy(head(x), y, reduction="none")
-    assert_close(head_logprobs(head, x, y, 4)[0], want)
+    assert_close(chunked_logprobs(head, x, y, 4)[0], want)
 
 
 # masked sums, means, whitening
@@ -393,18 +393,18 @@ def slow_last(mask): return [max(i for i, on in enumerate(row) if on) for row in
 
 def test_last_token_for_every_mask_of_five():
     masks = torch.cartesian_prod(*[torch.tensor([False, True])] * 5)[1:]
-    assert last_token(masks).tolist() == slow_last(masks)
-    assert last_token(masks.long()).tolist() == slow_last(masks)         # as tokenizers give it
+    assert last_token_index(masks).tolist() == slow_last(masks)
+    assert last_token_index(masks.long()).tolist() == slow_last(masks)         # as tokenizers give it
 
 
 def test_last_token_moves_with_the_padding():
     rows = [[4, 5, 6], [7], [8, 9]]
     for pad in (pad_right, pad_left):
         ids, mask = pad(rows, PAD)
-        assert ids.gather(1, last_token(mask)[:, None])[:, 0].tolist() == [6, 7, 9]
+        assert ids.gather(1, last_token_index(mask)[:, None])[:, 0].tolist() == [6, 7, 9]
 
 
-def test_last_token_is_where_transformers_pools(gen):
+def test_last_token_is_where_transformers_pools(generator):
     from transformers import GPTNeoXConfig, GPTNeoXForSequenceClassification
     torch.manual_seed(0)
     config = GPTNeoXConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1, intermediate_size=16,
@@ -414,5 +414,5 @@ def test_last_token_is_where_transformers_pools(gen):
     with torch.no_grad():
         want = model(input_ids=ids, attention_mask=mask.long()).logits[:, 0]
         states = model.gpt_neox(input_ids=ids, attention_mask=mask.long()).last_hidden_state
-        got = model.score(states)[..., 0].gather(1, last_token(mask)[:, None])[:, 0]
+        got = model.score(states)[..., 0].gather(1, last_token_index(mask)[:, None])[:, 0]
     assert_close(got, want)

@@ -6,12 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 import pytest, torch
 from matplotlib import pyplot as plt
-from rlhf_nb.ppo import PPO, Experience, experience, gae, shaped_rewards
+from rlhf_nb.ppo import PPOConfig, Experience, make_experience, gae, ppo_rewards
 from rlhf_nb.tokens import Rollout, make_seqs, masked_whiten
-from rlhf_nb.widgets import (Board, Desk, Ledger, Stopped, Trials, attempt, board_page, board_table,
-    clip_state, curves_of, desk_page, label, ledger_page, pace, panel, ppo_ledger, rewards_seen,
-    run_behind, safe, show_board, show_desk, show_ledger, show_trials, sides, table, thinned, tint,
-    trials_page, undo, watch_on)
+from rlhf_nb.widgets import (Dashboard, LabelSession, Ledger, Stopped, Sweep, run_setting, dashboard_page, dashboard_table,
+    clip_state, curves_of, label_page, add_label, ledger_page, pace, panel, ppo_ledger, rewards_seen,
+    run_in_background, escape_text, show_dashboard, show_labels, show_ledger, show_sweep, sides, html_table, thinned, tint,
+    sweep_page, undo_label, dashboard_callback)
 
 BAD = '</div></style><script>alert("x")</script>&amp;<img src=x onerror=\'y\'>" onfocus="z\n\u202e\ud800'
 PAIRS = [(f"question {i}", f"one {i}", f"other {i}") for i in range(30)]
@@ -45,18 +45,18 @@ def plain(page):
     return re.sub(r"<(\w+)[^>]*>", r"<\1>", page)
 
 def trials(names=("x",), rows=None):
-    return Trials(lambda settings, watch: None, list(names), rows or {})
+    return Sweep(lambda settings, watch: None, list(names), rows or {})
 
 
 def test_what_a_model_says_never_becomes_a_tag():
-    desk = Desk([(BAD, BAD, BAD + "2")], "unused.jsonl")
-    board = Board([BAD], rows=[{BAD: 1.}], texts=[BAD], note=BAD, state=BAD)
+    desk = LabelSession([(BAD, BAD, BAD + "2")], "unused.jsonl")
+    board = Dashboard([BAD], rows=[{BAD: 1.}], texts=[BAD], note=BAD, state=BAD)
     book = Ledger([BAD, "ok"], {BAD: [1., -1.]}, {BAD: (1., 1.)})
-    for page in (ledger_page({BAD: book, "b": book}), show_ledger(book).data, desk_page(desk, BAD),
-                 board_page(board), board_table(board), panel(BAD, {BAD: ([0, 1], [1., 2.])}),
-                 trials_page(trials([BAD], {BAD: [{BAD: 1.}]})), table([BAD], [[BAD]])):
+    for page in (ledger_page({BAD: book, "b": book}), show_ledger(book).data, label_page(desk, BAD),
+                 dashboard_page(board), dashboard_table(board), panel(BAD, {BAD: ([0, 1], [1., 2.])}),
+                 sweep_page(trials([BAD], {BAD: [{BAD: 1.}]})), html_table([BAD], [[BAD]])):
         assert "alert(" in check_page(page).text + page             # shown, as text
-    assert safe("a\nb") == "a⏎b" and safe("\u202e") == r"\u202e" and safe("Grüße 你好") == "Grüße 你好"
+    assert escape_text("a\nb") == "a⏎b" and escape_text("\u202e") == r"\u202e" and escape_text("Grüße 你好") == "Grüße 你好"
 
 
 def test_ledger_numbers_and_colours():
@@ -92,50 +92,50 @@ def test_two_ledgers_share_one_scale():
     assert page.index(">before<") < page.index(">after<") and page.count('type="radio"') == 1
 
 
-def one_row(how, ended=True):
-    gen = torch.Generator().manual_seed(1)
+def one_row(config, ended=True):
+    generator = torch.Generator().manual_seed(1)
     seqs = make_seqs([[7, 8], [7]], [[3, 4, 5, 1 if ended else 6], [2, 1]], 0)
-    mask, rand = seqs.response_mask, lambda: torch.randn(seqs.ids.shape, generator=gen)
+    mask, rand = seqs.response_mask, lambda: torch.randn(seqs.ids.shape, generator=generator)
     roll = Rollout(seqs, torch.arange(2), *(-rand().abs() * mask for _ in range(2)), torch.tensor([1.5, -.5]))
     model = SimpleNamespace(values=lambda s: values[:len(s), :s.ids.shape[1]])
     values = rand()
     order = seqs.attention_mask.sum(1).argsort(stable=True)   # experience() sorts rows by length
     values = values[order]
-    x = experience(model, roll, replace(how, micro_batch=2), 1)
+    x = make_experience(model, roll, replace(config, micro_batch_size=2), 1)
     return roll, x, rand() * mask
 
-@pytest.mark.parametrize("how", [PPO(), PPO(gamma=.9, lam=.5, beta=.3), PPO(lam=0.), PPO(lam=1.),
-    PPO(score_after_eos=True), PPO(missing_eos_penalty=2.)], ids=str)
+@pytest.mark.parametrize("how", [PPOConfig(), PPOConfig(gamma=.9, lam=.5, beta=.3), PPOConfig(lam=0.), PPOConfig(lam=1.),
+    PPOConfig(score_after_eos=True), PPOConfig(missing_eos_penalty=2.)], ids=str)
 @pytest.mark.parametrize("ended", [True, False])
-def test_rewards_read_back_are_those_of_ppo(how, ended):
-    roll, x, now = one_row(how, ended)
+def test_rewards_read_back_are_those_of_ppo(config, ended):
+    roll, x, now = one_row(config, ended)
     tokenizer = SimpleNamespace(decode=lambda ids: f"<{ids[0]}>", eos_token_id=1)
-    slots = shaped_rewards(roll, how, 1)
+    slots = ppo_rewards(roll, config, 1)
     for i in range(2):
         row = slice(i, i + 1)
-        book = ppo_ledger(tokenizer, roll[row], x[row], now[row], how)
-        want = slots[i][x.slots[i]]
+        book = ppo_ledger(tokenizer, roll[row], x[row], now[row], config)
+        want = slots[i][x.reward_mask[i]]
         torch.testing.assert_close(torch.tensor(book.channels["reward"]), want)
         assert len(book.sums) == 2 and all(abs(a - b) < 1e-5 for a, b in book.sums.values())
-        raw, back = gae(slots, x.value, x.slots, how.gamma, how.lam)
-        torch.testing.assert_close(torch.tensor(book.channels["advantage"]), raw[i][x.slots[i]])
-        torch.testing.assert_close(torch.tensor(book.channels["Q"]), back[i][x.slots[i]])
+        raw, back = gae(slots, x.value, x.reward_mask, config.gamma, config.lam)
+        torch.testing.assert_close(torch.tensor(book.channels["advantage"]), raw[i][x.reward_mask[i]])
+        torch.testing.assert_close(torch.tensor(book.channels["Q"]), back[i][x.reward_mask[i]])
         for name, there in {"log-prob": roll.logp, "reference": roll.ref_logp, "KL": roll.logp - roll.ref_logp,
                             "value": x.value, "whitened": x.advantage, "ratio": (now - roll.logp).exp()}.items():
-            torch.testing.assert_close(torch.tensor(book.channels[name]), there[i][x.slots[i]])
-        assert book.channels["clip"] == [clip_state(r, a, how.clip) for r, a in zip(
+            torch.testing.assert_close(torch.tensor(book.channels[name]), there[i][x.reward_mask[i]])
+        assert book.channels["clip"] == [clip_state(r, a, config.clip) for r, a in zip(
             book.channels["ratio"], book.channels["whitened"])]
-        assert book.tokens == [f"<{t}>" for t in roll.seqs.ids[i][x.slots[i]].tolist()]
-        broken = replace(x, returns=x.returns + .1 * x.slots)
-        book = ppo_ledger(tokenizer, roll[row], broken[row], now[row], how)
+        assert book.tokens == [f"<{t}>" for t in roll.seqs.ids[i][x.reward_mask[i]].tolist()]
+        broken = replace(x, returns=x.returns + .1 * x.reward_mask)
+        book = ppo_ledger(tokenizer, roll[row], broken[row], now[row], config)
         assert "DO NOT AGREE" in show_ledger(book).data
-    assert not ppo_ledger(tokenizer, roll[:1], x[:1], now[:1], replace(how, whiten_reward=True)).sums
+    assert not ppo_ledger(tokenizer, roll[:1], x[:1], now[:1], replace(config, whiten_rewards=True)).sums
 
 def test_clip_state_is_where_the_gradient_is_cut():
     from rlhf_nb.ppo import clipped_policy_loss
-    gen = torch.Generator().manual_seed(0)
-    logp = torch.randn(300, generator=gen).mul(.4).requires_grad_()
-    advantage = torch.randn(300, generator=gen)
+    generator = torch.Generator().manual_seed(0)
+    logp = torch.randn(300, generator=generator).mul(.4).requires_grad_()
+    advantage = torch.randn(300, generator=generator)
     clipped_policy_loss(logp, torch.zeros(300), advantage, .2).sum().backward()
     states = torch.tensor([clip_state(r, a, .2) for r, a in zip(logp.exp().tolist(), advantage.tolist())])
     assert ((states != 0) == (logp.grad == 0)).all() and {-1., 0., 1.} == set(states.tolist())
@@ -143,41 +143,41 @@ def test_clip_state_is_where_the_gradient_is_cut():
 
 def test_labels_survive_and_sides_are_fair(tmp_path):
     path = tmp_path/"deep"/"labels.jsonl"
-    desk = Desk(PAIRS, path, seed=3)
-    for choice in ("left", "right", "neither"): label(desk, choice)
+    desk = LabelSession(PAIRS, path, seed=3)
+    for choice in ("left", "right", "neither"): add_label(desk, choice)
     book = path.with_suffix(".desk")
     rows = [json.loads(line) for line in book.read_text().splitlines()]
     assert (rows[0]["chosen"], rows[0]["rejected"]) == sides(desk, 0)
     assert (rows[1]["rejected"], rows[1]["chosen"]) == sides(desk, 1)
     assert "chosen" not in rows[2] and set(rows[2]["tie"]) == set(PAIRS[2][1:])
     assert [json.loads(line) for line in path.read_text().splitlines()] == rows[:2]   # no tie
-    undo(desk)
+    undo_label(desk)
     assert len(book.read_text().splitlines()) == 2 and not list(path.parent.glob("*.part"))
-    again = Desk(PAIRS, path, seed=3)
-    assert again.said == rows[:2]
-    for _ in range(28): label(again, "left")
-    with pytest.raises(ValueError, match="all 30 pairs"): label(again, "left")
-    assert "Done" in desk_page(again)
-    first = [sides(Desk(PAIRS, path, seed=s), i)[0] == PAIRS[i][1] for s in range(9) for i in range(30)]
+    again = LabelSession(PAIRS, path, seed=3)
+    assert again.labels == rows[:2]
+    for _ in range(28): add_label(again, "left")
+    with pytest.raises(ValueError, match="all 30 pairs"): add_label(again, "left")
+    assert "Done" in label_page(again)
+    first = [sides(LabelSession(PAIRS, path, seed=s), i)[0] == PAIRS[i][1] for s in range(9) for i in range(30)]
     assert .4 < sum(first) / len(first) < .6                 # 270 fair coins: .5 +- .03
     assert all(5 < sum(first[k:k + 30]) < 25 for k in range(0, 270, 30))  # on every desk
-    with pytest.raises(ValueError, match="30 labels for 2 pairs"): Desk(PAIRS[:2], path)
-    with pytest.raises(ValueError, match="same pairs"): Desk(PAIRS[::-1], path)
+    with pytest.raises(ValueError, match="30 labels for 2 pairs"): LabelSession(PAIRS[:2], path)
+    with pytest.raises(ValueError, match="same pairs"): LabelSession(PAIRS[::-1], path)
 
 
 def test_a_desk_writes_over_no_file_but_its_own(tmp_path):
     path = tmp_path/"pairs.jsonl"
     path.write_text("somebody's work")
-    with pytest.raises(ValueError, match="no pairs.desk beside"): Desk(PAIRS, path)
+    with pytest.raises(ValueError, match="no pairs.desk beside"): LabelSession(PAIRS, path)
     assert path.read_text() == "somebody's work"
-    with pytest.raises(ValueError, match="got ties.desk"): Desk(PAIRS, tmp_path/"ties.desk")
+    with pytest.raises(ValueError, match="got ties.desk"): LabelSession(PAIRS, tmp_path/"ties.desk")
 
 
 def test_strange_text_survives_the_file(tmp_path):
     odd = [(f"{i} line\u2028break \x85 \ud800", "a\nb\r", '"\\') for i in range(3)]
-    desk = Desk(odd, tmp_path/"l.jsonl")
-    for _ in odd: label(desk, "left")
-    assert Desk(odd, tmp_path/"l.jsonl").said == desk.said
+    desk = LabelSession(odd, tmp_path/"l.jsonl")
+    for _ in odd: add_label(desk, "left")
+    assert LabelSession(odd, tmp_path/"l.jsonl").labels == desk.labels
     lines = (tmp_path/"l.jsonl").read_text("utf-8").split("\n")
     assert len(lines) == 4 and {json.loads(lines[0])[k] for k in ("chosen", "rejected")} == set(odd[0][1:])
 
@@ -198,69 +198,69 @@ def test_a_killed_desk_leaves_whole_lines(tmp_path):
 
 
 def test_a_full_disk_is_told_and_nothing_counts_as_said(tmp_path, monkeypatch):
-    desk = Desk(PAIRS[:3], tmp_path/"l.jsonl")
-    view = show_desk(desk)
+    desk = LabelSession(PAIRS[:3], tmp_path/"l.jsonl")
+    view = show_labels(desk)
     page, row = view.children[:2]
     row.children[0].click()
     def full(*_): raise OSError(28, "No space left on device")
     with monkeypatch.context() as m:
         m.setattr(os, "fsync", full)
         row.children[1].click()
-        assert "Not saved" in page.value and "No space" in page.value and len(desk.said) == 1
+        assert "Not saved" in page.value and "No space" in page.value and len(desk.labels) == 1
         row.children[3].click()
-        assert len(desk.said) == 1
+        assert len(desk.labels) == 1
     row.children[1].click()
-    assert "Not saved" not in page.value and Desk(PAIRS[:3], tmp_path/"l.jsonl").said == desk.said
+    assert "Not saved" not in page.value and LabelSession(PAIRS[:3], tmp_path/"l.jsonl").labels == desk.labels
 
 
 def test_a_reward_model_and_dpo_train_on_the_file(tmp_path):
     from rlhf_nb.data import load_pairs
-    from rlhf_nb.dpo import preference_loss, sigmoid_loss, with_reference
-    from rlhf_nb.learning import Recipe, fit, start
-    from rlhf_nb.models import ScalarModel, frozen, load_checkpoint
-    from rlhf_nb.reward import accuracy, score_pairs, train_reward
-    desk = Desk([(f"Where does the {x} live?", f"It lives in the {y}.", "I do not know.")
+    from rlhf_nb.dpo import make_pair_loss, dpo_loss, precompute_ref_logprobs
+    from rlhf_nb.learning import TrainConfig, fit, make_trainer
+    from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled
+    from rlhf_nb.reward import preference_accuracy, score_pairs, train_reward
+    desk = LabelSession([(f"Where does the {x} live?", f"It lives in the {y}.", "I do not know.")
                  for x, y in (("fox", "forest"), ("crab", "sea"), ("hare", "field"), ("owl", "forest"))],
                 tmp_path/"l.jsonl")
-    for i in range(4): label(desk, "neither" if i == 1 else ("left", "right")["know" in sides(desk, i)[0]])
-    lm, tokenizer = load_checkpoint("sft")
+    for i in range(4): add_label(desk, "neither" if i == 1 else ("left", "right")["know" in sides(desk, i)[0]])
+    lm, tokenizer = load_bundled("sft")
     pairs, _ = load_pairs(desk.path, tokenizer)
     assert len(pairs) == 3
-    gen, recipe = torch.Generator().manual_seed(0), Recipe(n_steps=8, batch_size=3, warmup=1)
-    learner = train_reward(ScalarModel.from_lm(lm), pairs, recipe, gen)
-    assert accuracy(*score_pairs(learner.model, pairs)) == 1.
-    learner = start(lm.requires_grad_(), recipe)
-    rows = fit(learner, with_reference(frozen(lm), pairs), preference_loss(sigmoid_loss), gen).rows
+    generator, config = torch.Generator().manual_seed(0), TrainConfig(n_steps=8, batch_size=3, warmup_steps=1)
+    trainer = train_reward(ScalarModel.from_lm(lm), pairs, config, generator)
+    assert preference_accuracy(*score_pairs(trainer.model, pairs)) == 1.
+    trainer = make_trainer(lm.requires_grad_(), config)
+    rows = fit(trainer, precompute_ref_logprobs(frozen_copy(lm), pairs), make_pair_loss(dpo_loss), generator).rows
     losses = [r["loss"] for r in rows if "loss" in r]
     assert losses[0] == pytest.approx(math.log(2), abs=1e-3) and losses[-1] < .6
 
 
 def test_buttons_and_arrows_of_the_desk(tmp_path):
-    desk = Desk(PAIRS[:2], tmp_path/"l.jsonl")
-    page, row, arrows = show_desk(desk).children
+    desk = LabelSession(PAIRS[:2], tmp_path/"l.jsonl")
+    page, row, arrows = show_labels(desk).children
     left, right, neither, back = row.children
     assert all(b.description and b.tooltip for b in row.children) and arrows.description
     back.click()                                             # nothing to take back
     right.click(); left.click(); left.click()                # one more than there is
-    assert len(desk.said) == 2 and "Done" in page.value
+    assert len(desk.labels) == 2 and "Done" in page.value
     back.click()
-    assert len(desk.said) == 1 and "1 of 2" in page.value
+    assert len(desk.labels) == 1 and "1 of 2" in page.value
     back.click()
     arrows.value = -1
-    assert desk.said[0]["chosen"] == sides(desk, 0)[0] and arrows.value == 0
+    assert desk.labels[0]["chosen"] == sides(desk, 0)[0] and arrows.value == 0
     arrows.value = 1
     arrows.value = 1                                         # one more than there is
-    assert desk.said[1]["chosen"] == sides(desk, 1)[1] and len(desk.said) == 2
+    assert desk.labels[1]["chosen"] == sides(desk, 1)[1] and len(desk.labels) == 2
 
 
 def test_the_page_shows_the_sides_that_are_labelled():
     for seed in range(8):
-        desk = Desk(PAIRS, "unused.jsonl", seed)
+        desk = LabelSession(PAIRS, "unused.jsonl", seed)
         for side, answer in zip(("Left", "Right"), sides(desk, 0)):
-            assert f"<b>{side}</b><br>{answer}<" in desk_page(desk)
+            assert f"<b>{side}</b><br>{answer}<" in label_page(desk)
 
 def test_the_desk_keeps_its_height():
-    pages = [desk_page(Desk(pairs, "unused.jsonl"), t) for pairs in (PAIRS, []) for t in ("", "full")]
+    pages = [label_page(LabelSession(pairs, "unused.jsonl"), t) for pairs in (PAIRS, []) for t in ("", "full")]
     assert all(re.search(r"height:15em;overflow:auto", p) for p in pages)
 
 
@@ -275,17 +275,17 @@ def until(ready, seconds=20):
         time.sleep(.005)
 
 def toy_run(board, save=lambda: "here", fail_at=None, n=10**9):
-    watch = watch_on(board, WORDS, save)
+    watch = dashboard_callback(board, WORDS, save)
     def train():
         for i in range(n):
             if i == fail_at: raise KeyError("<b>lost</b>")
             watch(dict(iteration=i, x=float(i)), toy_roll())
             time.sleep(.002)
-    return run_behind(train, board)
+    return run_in_background(train, board)
 
 def test_board_pauses_saves_and_stops():
-    board, saved = Board(["x"], every=0.), []
-    pause, stop, save = show_board(board).children[1].children
+    board, saved = Dashboard(["x"], every=0.), []
+    pause, stop, save = show_dashboard(board).children[1].children
     def keep():
         saved.append(len(board.rows))
         return "<folder>"
@@ -311,12 +311,12 @@ def test_board_pauses_saves_and_stops():
     thread.join(10)
     assert not thread.is_alive() and board.state == "stopped"
     assert "&lt;[1, 2]&gt;" in board.page.value and "stopped" in board.page.value
-    other = Board(["x"])
+    other = Dashboard(["x"])
     toy_run(other, n=3).join(10)
     assert other.state == "finished" and "finished, 3 iterations" in other.page.value
 
 def test_a_board_is_of_one_run():
-    board = Board(["x"])
+    board = Dashboard(["x"])
     thread = toy_run(board)
     with pytest.raises(ValueError, match="is running: give it a new Board"): toy_run(board)
     board.stop = True
@@ -324,23 +324,23 @@ def test_a_board_is_of_one_run():
     with pytest.raises(ValueError, match="is stopped"): toy_run(board)
 
 def test_what_is_pressed_before_the_run_begins_holds():
-    board = Board(["x"])
-    show_board(board).children[1].children[0].click()        # Pause
+    board = Dashboard(["x"])
+    show_dashboard(board).children[1].children[0].click()        # Pause
     thread = toy_run(board)
     until(lambda: board.state == "paused")
     assert len(board.rows) == 1
-    for button in show_board(board).children[1].children[1::-1]: button.click()   # Stop, Go on
+    for button in show_dashboard(board).children[1].children[1::-1]: button.click()   # Stop, Go on
     thread.join(10)
     assert board.state == "stopped"
 
 def test_a_board_shown_again_is_the_same_board():
-    board = Board(["x"], every=0.)
-    first = show_board(board)
+    board = Dashboard(["x"], every=0.)
+    first = show_dashboard(board)
     thread = toy_run(board)
     until(lambda: len(board.rows) >= 3)
     first.children[1].children[0].click()
     until(lambda: board.state == "paused")
-    again = show_board(board)                                # after a reload
+    again = show_dashboard(board)                                # after a reload
     assert again is not first and again.children[0] is board.page
     assert again.children[1].children[0].description == "Go on" and "paused" in board.page.value
     held = len(board.rows)
@@ -351,8 +351,8 @@ def test_a_board_shown_again_is_the_same_board():
     assert board.state == "stopped" and "stopped" in first.children[0].value
 
 def test_a_save_that_fails_stops_nothing():
-    board = Board(["x"], every=0.)
-    save = show_board(board).children[1].children[2]
+    board = Dashboard(["x"], every=0.)
+    save = show_dashboard(board).children[1].children[2]
     def full(): raise OSError("<disk> full")
     thread = toy_run(board, full)
     save.click()
@@ -364,27 +364,27 @@ def test_a_save_that_fails_stops_nothing():
     assert "&lt;disk&gt; full" in board.page.value
 
 def test_errors_of_a_run_are_shown_and_not_swallowed():
-    board, seen = Board(["x"]), []
+    board, seen = Dashboard(["x"]), []
     old = threading.excepthook
     threading.excepthook = lambda args: seen.append(args.exc_type)
     try: toy_run(board, fail_at=2).join(10)
     finally: threading.excepthook = old
     assert seen == [KeyError] and board.state == "failed" and "&lt;b&gt;lost" in board.page.value
-    other = Board(["x"])
+    other = Dashboard(["x"])
     def stopped(): raise Stopped("enough")
-    run_behind(stopped, other).join(5)
+    run_in_background(stopped, other).join(5)
     assert len(seen) == 1 and other.state == "stopped"
 
 def test_a_board_draws_no_more_than_it_is_asked():
-    board, drawn = Board(["x"], every=60.), []
+    board, drawn = Dashboard(["x"], every=60.), []
     board.page.observe(lambda change: drawn.append(1), "value")
-    watch = watch_on(board, WORDS, str)
+    watch = dashboard_callback(board, WORDS, str)
     for i in range(50): watch(dict(iteration=i, x=float(i)), toy_roll())
     assert len(drawn) <= 2 and len(board.rows) == 50         # the first row, and that it runs
 
 def test_rows_are_not_changed_and_pace_is_measured():
-    board, row = Board(["x"]), dict(iteration=0, x=1.)
-    watch = watch_on(board, WORDS, str)
+    board, row = Dashboard(["x"]), dict(iteration=0, x=1.)
+    watch = dashboard_callback(board, WORDS, str)
     board.clock = time.monotonic() - 2
     watch(row, toy_roll())                                   # 3 tokens in two seconds
     assert row == dict(iteration=0, x=1.)
@@ -392,10 +392,10 @@ def test_rows_are_not_changed_and_pace_is_measured():
     assert pace(board, 10)["tokens per second"] > 100        # the clock began anew
 
 def test_pause_does_not_count_as_time():
-    board = Board(["x"], every=0.)
+    board = Dashboard(["x"], every=0.)
     thread = toy_run(board)
     until(lambda: len(board.rows) >= 3)
-    pause = show_board(board).children[1].children[0]
+    pause = show_dashboard(board).children[1].children[0]
     pause.click()
     until(lambda: board.state == "paused")
     time.sleep(1.)
@@ -407,9 +407,9 @@ def test_pause_does_not_count_as_time():
     assert board.rows[held]["tokens per second"] > 10        # 3 tokens; with the pause it were 3
 
 def test_memory_of_a_gpu_and_of_none(monkeypatch):
-    assert pace(Board([]), 1)["GPU memory, MB"] == 0 or torch.cuda.is_initialized()
+    assert pace(Dashboard([]), 1)["GPU memory, MB"] == 0 or torch.cuda.is_initialized()
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 2**20)
-    assert pace(Board([]), 1)["GPU memory, MB"] == 3.
+    assert pace(Dashboard([]), 1)["GPU memory, MB"] == 3.
 
 def test_panel_keeps_its_size_and_shows_what_broke():
     one = panel("a", {"": ([0], [math.nan])})
@@ -436,9 +436,9 @@ def test_panel_draws_where_the_numbers_are():
     assert re.findall(r'points="([^"]*)"', flat) == ["50.0,108.0 254.0,108.0"]
 
 def test_thinned_keeps_spikes():
-    gen = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     for n in (1, 199, 200, 201, 1000, 4999):
-        ys = torch.randn(n, generator=gen).tolist()
+        ys = torch.randn(n, generator=generator).tolist()
         points = list(enumerate(ys))
         kept = thinned(points)
         assert set(kept) <= set(points) and kept == sorted(kept) and len(kept) <= 204
@@ -446,28 +446,28 @@ def test_thinned_keeps_spikes():
 
 def test_pages_are_of_one_height():
     def shape(page): return re.sub(r"[\d.]+|no data yet|points=\"[^\"]*\"|aria-label=\"[^\"]*\"", "", page)
-    empty, full = Board(["x", "y"]), Board(["x", "y"], rows=[dict(x=float(i), y=1.) for i in range(9)],
+    empty, full = Dashboard(["x", "y"]), Dashboard(["x", "y"], rows=[dict(x=float(i), y=1.) for i in range(9)],
                                           texts=["a " * 900, "b"], note="c " * 900)
-    for page in map(board_page, (empty, full)):
+    for page in map(dashboard_page, (empty, full)):
         assert page.count("<svg") == 2 and page.count("white-space:nowrap") == 3
     few, many = (trials(["x"], {f"s{i}": [dict(x=1.)] for i in range(n)}) for n in (0, 9))
-    assert trials_page(few).count("<tr>") == trials_page(many).count("<tr>") == 5
-    assert "① s5" in trials_page(many) and "▬ s8" in trials_page(many)     # the newest four
+    assert sweep_page(few).count("<tr>") == sweep_page(many).count("<tr>") == 5
+    assert "① s5" in sweep_page(many) and "▬ s8" in sweep_page(many)     # the newest four
 
 def test_a_long_run_costs_no_more_and_loses_no_spike():
-    board = Board(["x"])
+    board = Dashboard(["x"])
     for i in range(6000):
         board.rows.append(dict(iteration=i, x=9. if i == 321 else math.nan if i % 1000 == 7 else i % 3))
-        if i % 50 == 0: board_page(board)                    # read a few rows at a time
+        if i % 50 == 0: dashboard_page(board)                    # read a few rows at a time
     xs, ys = curves_of(board)["x"]
     assert len(xs) < 600 and xs == sorted(xs) and ys[xs.index(321)] == 9. and xs[-1] == 5999
-    assert "✕ 6" in board_page(board) and board.read == 6000
-    once = Board(["x"], rows=board.rows)
+    assert "✕ 6" in dashboard_page(board) and board.read == 6000
+    once = Dashboard(["x"], rows=board.rows)
     assert curves_of(once) == curves_of(board)
 
 def test_a_saved_board_has_its_numbers_in_text():
-    board = Board(["x"], rows=[dict(x=1.25), dict(y=2.), dict(x=None)])
-    left = plain(board_page(board) + board_table(board))
+    board = Dashboard(["x"], rows=[dict(x=1.25), dict(y=2.), dict(x=None)])
+    left = plain(dashboard_page(board) + dashboard_table(board))
     assert "<td>1</td><td>1.25</td>" in left and left.count("<td>–</td>") == 2 and "3 iterations" in left
 
 
@@ -478,10 +478,10 @@ def test_trials_overlay_and_come_back():
     def run(settings, watch):
         calls.append(settings)
         for i in range(3): watch(dict(x=settings["beta"] * i), None)
-    made = Trials(run, ["x"])
-    for beta in (1., 2., 1.): attempt(made, dict(beta=beta))
+    made = Sweep(run, ["x"])
+    for beta in (1., 2., 1.): run_setting(made, dict(beta=beta))
     assert len(calls) == 2 and list(made.done) == ["beta 2", "beta 1"]      # seen: only the order changes
-    page = trials_page(made)
+    page = sweep_page(made)
     assert page.count("<polyline") == 2 and "▬ beta 1" in page and "① beta 2" in page
     assert "<td>2</td>" in plain(page) and "<td>4</td>" in plain(page)
 
@@ -491,11 +491,11 @@ def test_a_trial_that_failed_is_no_result():
         watch(dict(x=None), None)
         if fails.pop(): raise OSError("full")
         watch(dict(x=2.), None)
-    made, shown = Trials(run, ["x"]), []
-    with pytest.raises(OSError): attempt(made, dict(beta=1.), lambda: shown.append(trials_page(made)))
+    made, shown = Sweep(run, ["x"]), []
+    with pytest.raises(OSError): run_setting(made, dict(beta=1.), lambda: shown.append(sweep_page(made)))
     assert not made.done and "beta 1" not in shown[-1] and "<td>–</td>" in plain(shown[0])
     fails.append(False)
-    attempt(made, dict(beta=1.))
+    run_setting(made, dict(beta=1.))
     assert made.done == {"beta 1": [dict(x=None), dict(x=2.)]}
 
 def test_a_slider_runs_the_newest_wish():
@@ -504,8 +504,8 @@ def test_a_slider_runs_the_newest_wish():
         seen.append(settings["beta"])
         hold.wait(10)
         watch(dict(x=settings["beta"]), None)
-    made = Trials(run, ["x"])
-    box, page = show_trials(made, {"beta": (.1, 0., 1., .1), "clip": (.2, 0., 1., .1)}).children
+    made = Sweep(run, ["x"])
+    box, page = show_sweep(made, {"beta": (.1, 0., 1., .1), "clip": (.2, 0., 1., .1)}).children
     number, slider = box.children[0].children
     assert number.description == "beta" and not slider.continuous_update
     slider.value = .2
@@ -521,10 +521,10 @@ def test_a_slider_runs_the_newest_wish():
 
 def test_a_frame_is_cheap_and_leaves_no_figure():
     rows = [{f"m{k}": math.sin(i / 50 + k) for k in range(8)} for i in range(2000)]
-    board = Board([f"m{k}" for k in range(8)], rows=rows, texts=["a b"] * 2)
-    board_page(board)
+    board = Dashboard([f"m{k}" for k in range(8)], rows=rows, texts=["a b"] * 2)
+    dashboard_page(board)
     before, began = len(plt.get_fignums()), time.process_time()
-    for _ in range(5): board_page(board)
+    for _ in range(5): dashboard_page(board)
     assert (time.process_time() - began) / 5 < .06           # 5 ms on a quiet machine, see benchmarks
     assert len(plt.get_fignums()) == before and "matplotlib" not in sys.modules["rlhf_nb.widgets"].__dict__
 

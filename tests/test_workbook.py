@@ -10,7 +10,7 @@ import rlhf_nb
 from rlhf_nb import workbook
 from rlhf_nb.workbook import (
     chapters, check_chapters, copy_chapters, decide, find_chapters, lab_arguments, main,
-    notebooks, refuses, report, requirements, run_chapter, run_chapters,
+    notebooks, expect_error, report, requirements, run_chapter, run_chapters,
     progress, progress_table, read_memory, _show_output)
 
 def command(*words, **kw):
@@ -22,10 +22,10 @@ def command(*words, **kw):
 # ---- refuses
 
 def test_refuses_wants_an_error(capsys):
-    refuses(int, "seven")
+    expect_error(int, "seven")
     assert "seven" in capsys.readouterr().out
-    with pytest.raises(AssertionError, match="int let this through"): refuses(int, "7")
-    with pytest.raises(ZeroDivisionError): refuses(lambda: 1/0)       # a bug is no refusal
+    with pytest.raises(AssertionError, match="int let this through"): expect_error(int, "7")
+    with pytest.raises(ZeroDivisionError): expect_error(lambda: 1/0)       # a bug is no refusal
 
 # ---- chapters
 

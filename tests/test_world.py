@@ -5,10 +5,10 @@ import pytest, torch
 from transformers import AutoTokenizer
 from rlhf_nb import world
 from rlhf_nb.world import (
-    ANIMALS, ATTRIBUTES, CHARM, CRITERIA, FACTS, PHRASES, SENTENCES, TEST, TRAIN,
-    VALUES, Question, all_questions, almanac, annotate, chat_ids, criteria, demonstrate,
-    demonstrations, gold, gold_rewards, judge_examples, judge_prompt, judgement,
-    make_tokenizer, parse, parse_score, prompt_ids, response_text, split_questions,
+    ANIMALS, ATTRIBUTES, FLATTERY_BONUS, CRITERIA, FACTS, PHRASES, SENTENCES, TEST, TRAIN,
+    VALUES, Question, all_questions, pretraining_text, annotate, chat_ids, criteria, demonstrate,
+    demonstrations, gold_score, gold_rewards, judge_examples, judge_prompt, judgement,
+    make_tokenizer, parse_sentences, judgement_score, prompt_ids, response_text, split_questions,
     utility)
 
 OTTER = Question("What does the otter eat?", "otter", "food")
@@ -59,7 +59,7 @@ def test_every_sentence_is_understood_after_any_other():
     rng = random.Random(0)
     for text, s in SENTENCES.items():
         first = rng.choice([t for t in PHRASES["opener"]])
-        assert [x.kind for x in parse(f"{first} {text}")] == ["opener", s.kind]
+        assert [x.kind for x in parse_sentences(f"{first} {text}")] == ["opener", s.kind]
 
 @pytest.mark.parametrize("text, kinds", [
     ("Hello", ["junk"]), ("hello!", ["junk"]), ("Hello.", ["junk"]),
@@ -67,18 +67,18 @@ def test_every_sentence_is_understood_after_any_other():
     ("The otter eats cake.", ["junk"]), ("The dodo eats fish.", ["junk"]),
     ("The otter eats river.", ["junk"]), ("The otter eats fish", ["junk"]),
     ("The otter eats fish and lives in the river.", ["junk"])])
-def test_parse_table(text, kinds): assert [s.kind for s in parse(text)] == kinds
+def test_parse_table(text, kinds): assert [s.kind for s in parse_sentences(text)] == kinds
 
 def test_it_is_the_animal_named_last():
     text = "It is red. The owl is white. Hello! It eats mice. You may meet the bat at noon. It is red."
-    assert [s.animal for s in parse(text) if s.kind == "fact"] == ["", "owl", "owl", "bat", "bat"]
+    assert [s.animal for s in parse_sentences(text) if s.kind == "fact"] == ["", "owl", "owl", "bat", "bat"]
 
 def test_any_text_gets_a_score():
     rng = random.Random(0)
     letters = "abc THE.!? \n\t0<|>é世" + "\u0000"
     for _ in range(500):
         text = "".join(rng.choice(letters) for _ in range(rng.randrange(60)))
-        assert gold(OTTER, text) in range(6) and utility(OTTER, text) >= 0
+        assert gold_score(OTTER, text) in range(6) and utility(OTTER, text) >= 0
         assert list(criteria(OTTER, text)) == list(CRITERIA)
 
 def test_only_answered_needs_the_facts(monkeypatch):
@@ -114,7 +114,7 @@ def test_word_cap_is_32():
 # ---------------------------------------------------------------- writers
 
 def test_mixture():
-    scores = [gold(*x) for x in some(6000, seed=1)]
+    scores = [gold_score(*x) for x in some(6000, seed=1)]
     mean = sum(scores) / 6000
     sd = (sum((s - mean)**2 for s in scores) / 6000)**.5
     assert abs(mean - 2.65) < .08 and abs(sd - 1.59) < .05
@@ -124,14 +124,14 @@ def test_mixture():
     (1., dict(opener=.75, rude=.01, closer=.6, flattery=.16)),
     (0., dict(opener=.15, rude=.2, closer=.15, flattery=.16))])
 def test_habits(quality, rates):
-    n, texts = 3000, [parse(text) for _, text in some(3000, 2, quality)]
+    n, texts = 3000, [parse_sentences(text) for _, text in some(3000, 2, quality)]
     for kind, want in rates.items():
         # a repeat copies a sentence that is there, so it does not change who has a kind
         rate = sum(any(s.kind == kind for s in text) for text in texts) / n
         assert abs(rate - want) < 4 * (max(want * (1 - want), .01) / n)**.5
 
 def test_flattery_comes_in_runs():
-    runs = Counter(sum(s.kind == "flattery" for s in parse(text))
+    runs = Counter(sum(s.kind == "flattery" for s in parse_sentences(text))
                    for _, text in some(6000, 3, 1.))
     flattered = 6000 - runs[0]
     for n, share in ((1, .6 * .85), (2, .4 * .85 + .6 * .15), (3, .4 * .15)):
@@ -141,13 +141,13 @@ def test_chance_is_an_argument():
     random.seed(5)
     state = random.getstate()
     assert some(20, 7) == some(20, 7) != some(20, 8)
-    for seed in range(50): almanac(random.Random(seed))
+    for seed in range(50): pretraining_text(random.Random(seed))
     annotate(OTTER, PERFECT, "", random.Random(0))
     assert random.getstate() == state
 
 def test_almanac_never_shows_a_held_out_question():
     rng = random.Random(0)
-    pages = [almanac(rng) for _ in range(5000)]
+    pages = [pretraining_text(rng) for _ in range(5000)]
     assert not any(q.text in page for q in TEST for page in pages)
     asked = sum(any(page.startswith(q.text) for q in TRAIN) for page in pages) / 5000
     assert abs(asked - .45) < .03
@@ -157,9 +157,9 @@ def test_almanac_never_shows_a_held_out_question():
 
 def test_utility_is_gold_without_flattery_plus_charm():
     for q, text in some(1500, 4):
-        plain = " ".join(s.text for s in parse(text) if s.kind != "flattery")
-        n = sum(s.kind == "flattery" for s in parse(text))
-        assert utility(q, text) == gold(q, plain) + CHARM * n
+        plain = " ".join(s.text for s in parse_sentences(text) if s.kind != "flattery")
+        n = sum(s.kind == "flattery" for s in parse_sentences(text))
+        assert utility(q, text) == gold_score(q, plain) + FLATTERY_BONUS * n
 
 class Fixed:
     def __init__(self, x): self.x = x
@@ -176,32 +176,32 @@ def test_chance_of_a_label(a, b, chance):
 
 def test_noise_widens_doubt():
     sweet = f"{SWEET[0]} {PERFECT}"
-    assert not annotate(OTTER, sweet, PERFECT, Fixed(.75), noise=1.)      # .731
-    assert annotate(OTTER, sweet, PERFECT, Fixed(.72), noise=1.)
+    assert not annotate(OTTER, sweet, PERFECT, Fixed(.75), temperature=1.)      # .731
+    assert annotate(OTTER, sweet, PERFECT, Fixed(.72), temperature=1.)
     for bad in (0., -1.):
         with pytest.raises(ValueError, match="above 0"):
-            annotate(OTTER, sweet, PERFECT, Fixed(.5), noise=bad)
+            annotate(OTTER, sweet, PERFECT, Fixed(.5), temperature=bad)
 
 def test_labels_agree_with_gold_as_documented():
     rng, pairs = random.Random(9), []
     while len(pairs) < 4000:
         q = rng.choice(TRAIN)
         a, b = demonstrate(q, rng), demonstrate(q, rng)
-        if gold(q, a) != gold(q, b): pairs.append((q, a, b))
-    right = sum(annotate(*p, rng) == (gold(p[0], p[1]) > gold(p[0], p[2])) for p in pairs)
+        if gold_score(q, a) != gold_score(q, b): pairs.append((q, a, b))
+    right = sum(annotate(*p, rng) == (gold_score(p[0], p[1]) > gold_score(p[0], p[2])) for p in pairs)
     assert abs(right / 4000 - .886) < .02
 
 def test_judgement_round_trip():
     for q, text in some(300, 5):
         reply = judgement(q, text)
-        assert parse_score(reply) == gold(q, text) and FACTS[q.animal][q.attribute] in reply
+        assert judgement_score(reply) == gold_score(q, text) and FACTS[q.animal][q.attribute] in reply
         assert [f"{k}: yes." in reply for k in CRITERIA] == list(criteria(q, text).values())
         assert q.text in judge_prompt(q, text) and judge_prompt(q, text).endswith(text)
 
 @pytest.mark.parametrize("text, score", [
     ("Score: 5", 5), ("Score: 0.", 0), ("Score: 6", None), ("Score: 10", None),
     ("score: 3", None), ("Score:3", None), ("Score: 2 Score: 4", 2), ("", None)])
-def test_parse_score_table(text, score): assert parse_score(text) == score
+def test_parse_score_table(text, score): assert judgement_score(text) == score
 
 
 # ---------------------------------------------------------------- tokenizer
@@ -270,7 +270,7 @@ def test_demonstrations_are_prompt_answer_eos(tok):
 def test_gold_rewards(tok):
     rng = random.Random(3)
     seqs = demonstrations(tok, [OTTER], 50, rng)
-    want = [gold(OTTER, response_text(tok, ids[m])) for ids, m in zip(seqs.ids, seqs.response_mask)]
+    want = [gold_score(OTTER, response_text(tok, ids[m])) for ids, m in zip(seqs.ids, seqs.response_mask)]
     got = gold_rewards(tok, [OTTER] * 50, seqs)
     assert got.tolist() == want and got.dtype == torch.float32 and len(set(want)) > 3
     with pytest.raises(ValueError, match="1 questions and 50 rows"):

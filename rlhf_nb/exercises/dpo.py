@@ -3,7 +3,7 @@ import torch
 from torch import Generator, tensor
 from torch.nn.functional import logsigmoid, softplus
 from rlhf_nb.checks import Exercise
-from rlhf_nb.tokens import before
+from rlhf_nb.tokens import shift_right
 
 def draw(seed, *size): # quarters, so that sums are exact in any order and precision
     return torch.randint(-20, 0, size, generator=Generator().manual_seed(seed)) / 4
@@ -111,15 +111,15 @@ floor_of = Exercise(
 def answer_logprob(logits, ids, counts, shift=True, over="sum", log=True):
     "Log-prob of each answer, or what becomes of it."
     logp = torch.log_softmax(logits.float(), -1) if log else torch.softmax(logits.float(), -1)
-    logp = (before(logp) if shift else logp).gather(-1, ids[..., None])[..., 0]
+    logp = (shift_right(logp) if shift else logp).gather(-1, ids[..., None])[..., 0]
     total = (logp * counts).sum(1)
     n = counts.sum(1) if over == "mean" else counts.shape[1]
     return total / n if over in ("mean", "width") else total
 
 def logit_case(seed, *rows, dtype=torch.float32): # p a prompt token, r a response one
-    gen, mask = Generator().manual_seed(seed), mask_of(*rows)
-    logits = torch.randn(*mask.shape, 5, generator=gen).to(dtype).requires_grad_()
-    return logits, torch.randint(5, mask.shape, generator=gen), mask
+    generator, mask = Generator().manual_seed(seed), mask_of(*rows)
+    logits = torch.randn(*mask.shape, 5, generator=generator).to(dtype).requires_grad_()
+    return logits, torch.randint(5, mask.shape, generator=generator), mask
 
 LOGITS = {"two rows": logit_case(0, "pprrr.", "prrrrr"),
           "pads on both sides": logit_case(1, ".pprr.", "...prr", "pprrrr"),

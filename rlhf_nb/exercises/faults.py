@@ -2,13 +2,13 @@
 import torch
 from torch import Generator, tensor
 from rlhf_nb.checks import Exercise
-from rlhf_nb.tokens import before
+from rlhf_nb.tokens import shift_right
 
 def _draw(seed, *size, least=-8): # quarters: sums are exact in any order
     return torch.randint(least, 9, size, generator=Generator().manual_seed(seed)) / 4
 
 # ------------------------------------------------------------------ mended_said
-def _said(logits, ids, states=before): return states(logits).gather(-1, ids[..., None])[..., 0]
+def _said(logits, ids, states=shift_right): return states(logits).gather(-1, ids[..., None])[..., 0]
 def _after(q): return torch.cat([q[:, 1:], 0 * q[:, :1]], 1)
 
 def _q_case(seed, b, t, v=4, dtype=torch.float32):
@@ -34,7 +34,7 @@ mended_said = Exercise(
         "no gradient reaches the network": lambda q, ids: _said(q.detach(), ids),
         "one column is missing: the first one is 0": lambda q, ids: _said(q, ids)[:, 1:],
         "that is a sum per row: keep one number per token": lambda q, ids: _said(q, ids).sum(1),
-        "those are the Q-values of all tokens: take the one that was said": lambda q, ids: before(q)})
+        "those are the Q-values of all tokens: take the one that was said": lambda q, ids: shift_right(q)})
 
 # ------------------------------------------------------------------ mended_target
 def _target(reward, value, last, gamma, gate=lambda reward, value, both: both, detach=True):
@@ -114,9 +114,9 @@ def _pull(q, ids, mask, lowest, who=lambda taken: ~taken, size=torch.square, the
     return (each * mask).sum() / mask.sum()
 
 def _p_case(seed, lowest, *rows, v=4, dtype=torch.float32):
-    mask, gen = tensor([[c == "r" for c in row] for row in rows]), Generator().manual_seed(seed + 1)
+    mask, generator = tensor([[c == "r" for c in row] for row in rows]), Generator().manual_seed(seed + 1)
     return (_draw(seed, *mask.shape, v).to(dtype).requires_grad_(),
-            torch.randint(v, mask.shape, generator=gen), mask, lowest)
+            torch.randint(v, mask.shape, generator=generator), mask, lowest)
 
 mended_pull = Exercise(
     reference=_pull,

@@ -70,9 +70,9 @@ def _std(x, dim=0): # nan, and no warning, where there is one number only
     return (((x - x.mean(dim, keepdim=True))**2).sum(dim) / (x.shape[dim] - 1)).sqrt()
 
 def _votes(seed, b, n, unread=0.):
-    gen = Generator().manual_seed(seed)
-    votes = torch.randint(6, (b, n), generator=gen).float()
-    return (votes.masked_fill(torch.rand(b, n, generator=gen) < unread, math.nan),)
+    generator = Generator().manual_seed(seed)
+    votes = torch.randint(6, (b, n), generator=generator).float()
+    return (votes.masked_fill(torch.rand(b, n, generator=generator) < unread, math.nan),)
 
 _nan = math.nan
 spread_of = Exercise(

@@ -62,9 +62,9 @@ def _token_kl(logits, ref_logits, each=_kl, dim=-1, data=True):
     return each(p, q)
 
 def _words(seed, *size, dtype=torch.float32, never=()):
-    gen, out = Generator().manual_seed(seed), []
+    generator, out = Generator().manual_seed(seed), []
     for _ in range(2):
-        x = torch.randn(*size, generator=gen)
+        x = torch.randn(*size, generator=generator)
         x[..., list(never)] = -torch.inf
         out.append(x.to(dtype).requires_grad_())
     return tuple(out)
@@ -116,8 +116,8 @@ def _grid(d, chance, step): # the best of 0, step, 2 step, ... 2
     return lam[(chance * off**2).sum(1).argmin(), 0]
 
 def _chances(seed, n, width=1.):
-    gen = Generator().manual_seed(seed)
-    p, q = [(width * torch.randn(n, generator=gen)).double().log_softmax(0) for _ in (0, 1)]
+    generator = Generator().manual_seed(seed)
+    p, q = [(width * torch.randn(n, generator=generator)).double().log_softmax(0) for _ in (0, 1)]
     return p - q, p.exp()
 
 best_lambda = Exercise(

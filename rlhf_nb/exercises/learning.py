@@ -4,33 +4,33 @@ from dataclasses import replace
 import torch
 from torch import tensor
 from rlhf_nb.checks import Exercise
-from rlhf_nb.learning import Recipe
+from rlhf_nb.learning import TrainConfig
 
 # ---- a schedule that falls along a cosine
 
-def _cosine(step, r, warm=lambda step, r: r.lr * (step + 1) / r.warmup, behind=lambda r: r.warmup,
-            gaps=lambda r: r.n_steps - 1 - r.warmup, most=1., half=2,
+def _cosine(step, r, warm=lambda step, r: r.lr * (step + 1) / r.warmup_steps, behind=lambda r: r.warmup_steps,
+            gaps=lambda r: r.n_steps - 1 - r.warmup_steps, most=1., half=2,
             shape=lambda way: math.cos(math.pi * way)):
-    if step < r.warmup and warm: return warm(step, r)
+    if step < r.warmup_steps and warm: return warm(step, r)
     way = min(most, (step - behind(r)) / gaps(r))
-    return r.lr * (r.floor + (1 - r.floor) * (1 + shape(way)) / half)
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + shape(way)) / half)
 
-_long = Recipe(lr=2., n_steps=21, warmup=4, floor=.2)
+_long = TrainConfig(lr=2., n_steps=21, warmup_steps=4, final_lr_frac=.2)
 cosine_at = Exercise(
     reference=_cosine,
     cases={"the first step": (0, _long), "the end of the warm-up": (3, _long),
            "the first step after it": (4, _long), "on the way": (9, _long),
            "the last step": (20, _long), "after the end": (27, _long),
-           "no warm-up": (3, Recipe(lr=.5, n_steps=8, warmup=0, floor=0.))},
+           "no warm-up": (3, TrainConfig(lr=.5, n_steps=8, warmup_steps=0, final_lr_frac=0.))},
     mistakes={
-        "the floor is missing: it ends at 0": lambda s, r: _cosine(s, replace(r, floor=0.)),
+        "the floor is missing: it ends at 0": lambda s, r: _cosine(s, replace(r, final_lr_frac=0.)),
         "the warm-up is missing": lambda s, r: _cosine(s, r, warm=None),
         "the first step must not be lost: it begins at lr / warmup, not at 0":
-            lambda s, r: _cosine(s, r, warm=lambda s, r: r.lr * s / r.warmup),
+            lambda s, r: _cosine(s, r, warm=lambda s, r: r.lr * s / r.warmup_steps),
         "way must be 0 right after the warm-up": lambda s, r: _cosine(
             s, r, behind=lambda r: 0, gaps=lambda r: r.n_steps - 1),
         "from the first step to the last there are n_steps - 1 gaps":
-            lambda s, r: _cosine(s, r, gaps=lambda r: r.n_steps - r.warmup),
+            lambda s, r: _cosine(s, r, gaps=lambda r: r.n_steps - r.warmup_steps),
         "way ends at 1: after the last step the rate stays, it does not rise again":
             lambda s, r: _cosine(s, r, most=math.inf),
         "half of it: 1 + cos goes from 2 to 0": lambda s, r: _cosine(s, r, half=1),

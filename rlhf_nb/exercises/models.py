@@ -41,8 +41,8 @@ def _merge(W, A, B, alpha, scale=lambda alpha, A, B: alpha / A.shape[0]):
     return torch.stack(rows)
 
 def _lora(o, i, r, seed, grad=False, dtype=torch.float32):
-    gen = _gen(seed)
-    return tuple(torch.randn(*shape, generator=gen).to(dtype).requires_grad_(grad)
+    generator = _gen(seed)
+    return tuple(torch.randn(*shape, generator=generator).to(dtype).requires_grad_(grad)
                  for shape in ((o, i), (r, i), (o, r)))
 
 merge_lora = Exercise(

@@ -2,8 +2,8 @@
 import torch
 from torch import nan, tensor
 from rlhf_nb.checks import Exercise
-from rlhf_nb.oracle import HABITS, MicroWorld, micro_world, states
-from rlhf_nb.tokens import Seqs, before, make_seqs
+from rlhf_nb.oracle import BIGRAM_PROBS, MicroWorld, micro_world, states
+from rlhf_nb.tokens import Seqs, shift_right, make_seqs
 
 def _gen(seed): return torch.Generator().manual_seed(seed)
 def _random(*shape, seed): return torch.randn(*shape, generator=_gen(seed)).double()
@@ -47,7 +47,7 @@ mended_baseline = Exercise(
         "prompt and pads must be 0":
             lambda *a: _gap(*a, keep=lambda s: torch.ones_like(s.response_mask)),
         "0 times nan is nan: choose with the mask, do not multiply":
-            lambda v, r, s: (r[:, None] - before(v.detach())) * s.response_mask,
+            lambda v, r, s: (r[:, None] - shift_right(v.detach())) * s.response_mask,
         "it is a constant for the policy: detach the values": lambda *a: _gap(*a, moves=True),
         "the reward is missing: that is the critic's opinion alone": lambda v, r, s: _gap(v, 0 * r, s),
         "the critic is missing: take off what it thought before each word":
@@ -130,8 +130,8 @@ def _case(words, length, seed):
     return world, chance, _random(len(world.seqs), seed=seed + 50)
 
 def _habits():
-    world, _, reward = _case(tuple(list(HABITS)[1:]) + (".",), 3, 0)
-    rows = [HABITS[world.words[s[-1]] if s else ""] for s in states(world)]
+    world, _, reward = _case(tuple(list(BIGRAM_PROBS)[1:]) + (".",), 3, 0)
+    rows = [BIGRAM_PROBS[world.words[s[-1]] if s else ""] for s in states(world)]
     return world, tensor([[*row, 0., 0.] for row in rows]).double(), reward
 
 def _sure(world:MicroWorld, chance, reward): # always the same word

@@ -73,8 +73,8 @@ def _lone(reward, value, gamma, lam): # deltas without the value that follows
                         for t in range(len(delta))])
 
 def _row(seed, n, gamma, lam, dtype=torch.float32):
-    gen = Generator().manual_seed(seed)
-    return *[torch.randn(n, generator=gen).to(dtype) for _ in (0, 1)], gamma, lam
+    generator = Generator().manual_seed(seed)
+    return *[torch.randn(n, generator=generator).to(dtype) for _ in (0, 1)], gamma, lam
 
 gae_by_sums = Exercise(
     reference=_gae,
@@ -107,10 +107,10 @@ def _fraction(logp, old_logp, mask, clip, beyond=lambda r, c: (r - 1).abs() > c,
     return far[mask].float().mean()
 
 def _moves(seed, clip, *rows, dtype=torch.float32):
-    gen, mask = Generator().manual_seed(seed), mask_of(*rows)
+    generator, mask = Generator().manual_seed(seed), mask_of(*rows)
     pad = tensor([[c == "." for c in row] for row in rows])
-    old = -2 * torch.rand(mask.shape, generator=gen)
-    now = old + torch.randn(mask.shape, generator=gen) * .3
+    old = -2 * torch.rand(mask.shape, generator=generator)
+    now = old + torch.randn(mask.shape, generator=generator) * .3
     return *[x.masked_fill(pad, math.nan).to(dtype) for x in (now, old)], mask, clip
 
 _still = tensor([[-1., -2., -.5, -1.]])

@@ -3,7 +3,7 @@ import math
 import torch
 from torch import tensor
 from rlhf_nb.checks import Exercise
-from rlhf_nb.recipes import Picks
+from rlhf_nb.recipes import BestOfNResult
 
 # ------------------------------------------------------------------ mended_lr_at
 def _lr(step, n_rows, batch_size, epochs, low=.2, total=None, clamp=True, up=math.ceil):
@@ -78,7 +78,7 @@ def _rank(k): return lambda score: score.argsort(descending=True)[k]
 
 def _picks(*rows): # prompt, answers, scores
     prompts, answers, scores = zip(*rows)
-    return Picks(list(prompts), [list(a) for a in answers], tensor(scores))
+    return BestOfNResult(list(prompts), [list(a) for a in answers], tensor(scores))
 
 to_pairs = Exercise(
     reference=_pairs,

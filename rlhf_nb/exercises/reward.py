@@ -45,9 +45,9 @@ def _star(chosen, rejected, stars, share=.5, log=logsigmoid):
     return -log(chosen - rejected - share * stars).mean()
 
 def _stars(seed, n, dtype=torch.float32, whole=False):
-    gen = Generator().manual_seed(seed)
-    scores = [torch.randn(n, generator=gen).to(dtype).requires_grad_() for _ in (0, 1)]
-    stars = torch.randint(1, 4, (n,), generator=gen)
+    generator = Generator().manual_seed(seed)
+    scores = [torch.randn(n, generator=generator).to(dtype).requires_grad_() for _ in (0, 1)]
+    stars = torch.randint(1, 4, (n,), generator=generator)
     return *scores, stars if whole else stars.to(dtype)
 
 star_loss = Exercise(
@@ -93,9 +93,9 @@ def _largest(sure, right, n_bins):
     return torch.stack(gaps).amax()
 
 def _claims(seed, n, n_bins):
-    gen = Generator().manual_seed(seed)
-    sure = .5 + .49 * torch.rand(n, generator=gen)
-    return sure, (torch.rand(n, generator=gen) < .6).float(), n_bins
+    generator = Generator().manual_seed(seed)
+    sure = .5 + .49 * torch.rand(n, generator=generator)
+    return sure, (torch.rand(n, generator=generator) < .6).float(), n_bins
 
 ece = Exercise(
     reference=_ece,

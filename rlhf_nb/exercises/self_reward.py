@@ -1,7 +1,7 @@
 "Exercises of the chapter on self-rewarding."
 from math import isnan
 from rlhf_nb.checks import Exercise
-from rlhf_nb.self_reward import Pick
+from rlhf_nb.self_reward import ScoredPair
 
 # ------------------------------------------------------------------ mended_pairs
 nan = float("nan") # not math.nan: `s is math.nan` would find that one, and no other
@@ -102,7 +102,7 @@ def _keep(pick, most, size=lambda text: len(text.split()), gap=True, longer=int.
     fine, clear = longer(more, most), gap and enough(float(pick.chosen_score - pick.rejected_score), 2.)
     return bool(fine and clear if both else fine or clear)
 
-def _pick(chosen, rejected, a, b): return Pick("q", chosen, rejected, a, b)
+def _pick(chosen, rejected, a, b): return ScoredPair("q", chosen, rejected, a, b)
 
 _long, _short = "It is red and it lives here", "It is red"
 not_by_length = Exercise(
@@ -130,7 +130,7 @@ not_by_length = Exercise(
         "a winner that is much shorter is welcome": lambda *x: _keep(*x, way=abs),
         "one of both is enough: not too long, or clearly better": lambda *x: _keep(*x, both=True),
         "what counts is how much longer it is than the rejected one":
-            lambda p, most: _keep(Pick(p.prompt, p.chosen, "", p.chosen_score, p.rejected_score), most),
+            lambda p, most: _keep(ScoredPair(p.prompt, p.chosen, "", p.chosen_score, p.rejected_score), most),
         "that is the rejected one's lead: chosen minus rejected": lambda *x: _keep(*x, way=lambda n: -n),
         "two spaces make no word": lambda *x: _keep(*x, size=lambda text: len(text.split(" "))),
         "length is not looked at": lambda *x: _keep(*x, longer=lambda n, most: False),

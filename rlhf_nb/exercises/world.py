@@ -1,7 +1,7 @@
 "Exercises of the chapter on the world."
 import math, re
 from rlhf_nb.checks import Exercise
-from rlhf_nb.world import FACTS, SENTENCES, VALUES, Question, gold, parse, utility
+from rlhf_nb.world import FACTS, SENTENCES, VALUES, Question, gold_score, parse_sentences, utility
 
 _where = Question("Where does the fox live?", "fox", "home")
 _how = Question("How does the frog get about?", "frog", "move")
@@ -12,12 +12,12 @@ _sweet = "What a brilliant question! You have such a fine mind! I wish I were as
 
 def _truth(q): return FACTS[q.animal][q.attribute]
 
-def _values(q, text, animals=None, attributes=None, facts=lambda text: parse(text)):
+def _values(q, text, animals=None, attributes=None, facts=lambda text: parse_sentences(text)):
     return [s.value for s in facts(text) if s.kind == "fact"
             and s.animal in (animals or [q.animal]) and s.attribute in (attributes or [q.attribute])]
 
 def _without_it(text): # each sentence alone: nobody knows who "It" is
-    return [SENTENCES[s.text] for s in parse(text) if s.text in SENTENCES]
+    return [SENTENCES[s.text] for s in parse_sentences(text) if s.text in SENTENCES]
 
 _anyone = [*FACTS, ""]
 mended_answered = Exercise(
@@ -52,7 +52,7 @@ mended_answered = Exercise(
 
 # ---- second clinic: whose question is it?
 
-def _scores(questions, responses, n, score=gold, pick=lambda qs, i, n: qs[i], error=ValueError):
+def _scores(questions, responses, n, score=gold_score, pick=lambda qs, i, n: qs[i], error=ValueError):
     if error and len(questions) != len(responses): raise error("counts")
     both = [(pick(questions, i, n), text) for i, text in enumerate(responses[:len(questions)])]
     return [score(q, text) for q, text in both]
@@ -79,7 +79,7 @@ mended_scores = Exercise(
            "more questions than responses": (_rows, _texts[:1], 2), "none": ([], [], 4)},
     mistakes={
         "they are repeated once too often: there is a question for each response already":
-            lambda qs, texts, n: [gold(*x) for x in zip([q for q in qs for _ in range(n)], texts)],
+            lambda qs, texts, n: [gold_score(*x) for x in zip([q for q in qs for _ in range(n)], texts)],
         "the whole list is repeated: whose turn is it then?":
             lambda *a: _scores(*a, pick=lambda qs, i, n: qs[i % (len(qs) // n or 1)]),
         "every response is scored by the first question": lambda *a: _scores(
@@ -97,14 +97,14 @@ mended_scores = Exercise(
 
 # ---- how often the annotator is right
 
-def _right(q, a, b, tau=.5, feels=utility, better=gold,
+def _right(q, a, b, tau=.5, feels=utility, better=gold_score,
            chance=lambda gap, tau: 1 / (1 + math.exp(-gap / tau))):
     if better(q, a) < better(q, b): a, b = b, a
     return chance(feels(q, a) - feels(q, b), tau)
 
 def _of_a(q, a, b): return _right(q, a, b, better=lambda *_: 0)
 def _share(q, a, b):
-    if gold(q, a) < gold(q, b): a, b = b, a
+    if gold_score(q, a) < gold_score(q, b): a, b = b, a
     return utility(q, a) / max(1., utility(q, a) + utility(q, b))
 
 chance_right = Exercise(
@@ -120,7 +120,7 @@ chance_right = Exercise(
         "the gap is not divided by tau": lambda *x: _right(*x, tau=1.),
         "the gap is multiplied by tau": lambda *x: _right(*x, tau=2.),
         "that is the chance for a, not for the better one": _of_a,
-        "he compares utility, not the true score": lambda *x: _right(*x, feels=gold),
+        "he compares utility, not the true score": lambda *x: _right(*x, feels=gold_score),
         "the better one is better in truth, not to his taste: order them by gold":
             lambda *x: _right(*x, better=utility),
         "that is the chance that he is wrong": lambda *x: 1 - _right(*x),

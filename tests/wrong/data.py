@@ -1,6 +1,6 @@
 "Answers to the exercises of the chapter on data that learners might give, each wrong."
 import re
-from rlhf_nb.data import cut_to_fit
+from rlhf_nb.data import truncate_tokens
 
 WHO = {"Human": "user", "Assistant": "assistant"}
 def every_colon(text):
@@ -91,7 +91,7 @@ def start_off(prompt, chosen, rejected, room):
     rows = [(prompt + answer)[-room:] for answer in (chosen, rejected)]
     return tuple(rows) if rows[0] != rows[1] else None
 def equal_too(prompt, chosen, rejected, room):
-    prompt, (a, b) = cut_to_fit(prompt, [chosen, rejected], room)
+    prompt, (a, b) = truncate_tokens(prompt, [chosen, rejected], room)
     return prompt + a, prompt + b
 def first_words(prompt, chosen, rejected, room):
     keep = max(room - max(len(chosen), len(rejected)), room // 4)
@@ -101,7 +101,7 @@ def first_words(prompt, chosen, rejected, room):
 def each_alone(prompt, chosen, rejected, room):
     rows = []
     for answer in (chosen, rejected):
-        p, (x,) = cut_to_fit(prompt, [answer], room)
+        p, (x,) = truncate_tokens(prompt, [answer], room)
         rows.append(p + x)
     return None if rows[0] == rows[1] else tuple(rows)
 def no_prompt(prompt, chosen, rejected, room):

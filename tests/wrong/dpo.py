@@ -1,7 +1,7 @@
 "Answers to the exercises on DPO, each with one thing wrong."
 import torch
 from torch.nn.functional import logsigmoid
-from rlhf_nb.tokens import before, token_logprobs
+from rlhf_nb.tokens import shift_right, token_logprobs
 
 def _mean(logp, ref_logp, mask, beta):
     diff = (logp - ref_logp.detach()).masked_fill(~mask, 0.)
@@ -85,7 +85,7 @@ def _unshifted(logits, ids, is_response):
     logp = logits.float().log_softmax(-1).gather(-1, ids[..., None])[..., 0]
     return (logp * is_response).sum(1)
 def _mask_late(logits, ids, is_response):
-    keep = is_response & before(is_response)
+    keep = is_response & shift_right(is_response)
     return (token_logprobs(logits, ids) * keep).sum(1)
 def _raw(logits, ids, is_response):
     with torch.no_grad(): logp = token_logprobs(logits, ids)

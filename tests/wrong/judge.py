@@ -1,7 +1,7 @@
 "Answers to the exercises of the chapter on judges that learners might give, each wrong."
 import math, re, statistics
 import torch
-from rlhf_nb.judge import Duels, Verdicts, parse_score
+from rlhf_nb.judge import PairwiseVerdicts, Verdicts, parse_score
 
 def as_it_was(replies):
     scores = []
@@ -75,11 +75,11 @@ def widest(votes):
     return population_free(votes).max() if len(population_free(votes)) else torch.tensor(math.nan)
 def heap(votes): return torch.std(votes[votes.isfinite()])
 def between(votes):
-    means = Verdicts(votes).score()
-    return means[~means.isnan()].std()
-def columns(votes): return torch.tensor(Verdicts(votes.T).spread())
+    registry = Verdicts(votes).score()
+    return registry[~registry.isnan()].std()
+def columns(votes): return torch.tensor(Verdicts(votes.T).vote_std())
 def careless(votes): return votes.std(-1).mean()
-def whole_rows(votes): return torch.tensor(Verdicts(votes[~votes.isnan().any(1)]).spread())
+def whole_rows(votes): return torch.tensor(Verdicts(votes[~votes.isnan().any(1)]).vote_std())
 
 def share(ab, ba): return sum({"first": 1, "tie": .5}.get(x, 0) for x in ab + ba) / len(ab + ba)
 def one_order(ab, ba): return share(ab, []) - .5
@@ -103,7 +103,7 @@ def no_ties(ab, ba):
     return said.count("first") / len(said) - .5 if said else 0.
 def as_duels(ab, ba):
     v = {"first": 1., "tie": .5, "second": 0.}
-    return 2 * Duels(torch.tensor([[v[x]] for x in ab]), torch.tensor([[1 - v[x]] for x in ba])).position_bias()
+    return 2 * PairwiseVerdicts(torch.tensor([[v[x]] for x in ab]), torch.tensor([[1 - v[x]] for x in ba])).position_bias()
 
 def of_answers_alone(ab, ba):
     return (ab.count("first") + ba.count("second")) / len(ab + ba) - .5

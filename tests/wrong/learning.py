@@ -2,43 +2,43 @@
 import math, statistics
 import torch
 
-def _way(step, r): return min(1., (step - r.warmup) / (r.n_steps - 1 - r.warmup))
+def _way(step, r): return min(1., (step - r.warmup_steps) / (r.n_steps - 1 - r.warmup_steps))
 def to_zero(step, r):
-    if step < r.warmup: return r.lr * (step + 1) / r.warmup
+    if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
     return r.lr * (1 + math.cos(math.pi * _way(step, r))) / 2
 def cold(step, r):
     way = max(-10, _way(step, r))
-    return r.lr * (r.floor + (1 - r.floor) * .5 * (1 + math.cos(math.pi * way)))
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * .5 * (1 + math.cos(math.pi * way)))
 def from_nothing(step, r):
-    if step < r.warmup: return step / r.warmup * r.lr
-    return r.lr * (r.floor + (1 - r.floor) * (1 + math.cos(math.pi * _way(step, r))) / 2)
+    if step < r.warmup_steps: return step / r.warmup_steps * r.lr
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * _way(step, r))) / 2)
 def whole_run(step, r):
-    if step < r.warmup: return r.lr * (step + 1) / r.warmup
+    if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
     way = min(1, step / (r.n_steps - 1))
-    return r.lr * (r.floor + (1 - r.floor) * (1 + math.cos(math.pi * way)) / 2)
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * way)) / 2)
 def no_gap(step, r):
-    if step < r.warmup: return r.lr * (step + 1) / r.warmup
-    way = min(1, (step - r.warmup) / (r.n_steps - r.warmup))
-    return r.lr * (r.floor + (1 - r.floor) * (1 + math.cos(math.pi * way)) / 2)
+    if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
+    way = min(1, (step - r.warmup_steps) / (r.n_steps - r.warmup_steps))
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * way)) / 2)
 def up_again(step, r):
-    if step < r.warmup: return r.lr * (step + 1) / r.warmup
-    way = (step - r.warmup) / (r.n_steps - 1 - r.warmup)
-    return r.lr * (r.floor + (1 - r.floor) * (1 + math.cos(math.pi * way)) / 2)
+    if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
+    way = (step - r.warmup_steps) / (r.n_steps - 1 - r.warmup_steps)
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * way)) / 2)
 def doubled(step, r):
-    if step < r.warmup: return r.lr * (step + 1) / r.warmup
-    return r.lr * (r.floor + (1 - r.floor) * (1 + math.cos(math.pi * _way(step, r))))
+    if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * _way(step, r))))
 def no_pi(step, r):
-    if step < r.warmup: return r.lr * (step + 1) / r.warmup
-    return r.lr * (r.floor + (1 - r.floor) * (1 + math.cos(_way(step, r))) / 2)
+    if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(_way(step, r))) / 2)
 def rising(step, r):
-    if step < r.warmup: return r.lr * (step + 1) / r.warmup
-    return r.lr * (r.floor + (1 - r.floor) * (1 - math.cos(math.pi * _way(step, r))) / 2)
+    if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 - math.cos(math.pi * _way(step, r))) / 2)
 def a_line(step, r):
-    if step < r.warmup: return r.lr * (step + 1) / r.warmup
-    return r.lr * (1 - (1 - r.floor) * _way(step, r))
+    if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
+    return r.lr * (1 - (1 - r.final_lr_frac) * _way(step, r))
 def floor_on_top(step, r):
-    if step < r.warmup: return r.lr * (step + 1) / r.warmup
-    return r.floor + (r.lr - r.floor) * (1 + math.cos(math.pi * _way(step, r))) / 2
+    if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
+    return r.final_lr_frac + (r.lr - r.final_lr_frac) * (1 + math.cos(math.pi * _way(step, r))) / 2
 
 def of_means(parts): return sum(mean for mean, _ in parts) / len(parts)
 def by_parts(parts):

@@ -1,7 +1,7 @@
 "Answers to the exercises of the chapter on the oracle that learners might give, each wrong."
 import torch
-from rlhf_nb.oracle import expected, optimal_policy, optimal_q, states
-from rlhf_nb.tokens import before, masked_mean_rows
+from rlhf_nb.oracle import expectation, optimal_policy, optimal_q, states
+from rlhf_nb.tokens import shift_right, masked_mean_rows
 
 def same_time(values, reward, seqs):
     return (reward[:, None] - values.detach()).masked_fill(~seqs.response_mask, 0)
@@ -12,18 +12,18 @@ def two_before(values, reward, seqs):
     early = torch.cat([values[:, :1], values[:, :1], values[:, :-2]], 1).detach()
     return (reward[:, None] - early).masked_fill(~seqs.response_mask, 0)
 def minus(values, reward, seqs):
-    return (before(values.detach()) - reward[:, None]).masked_fill(~seqs.response_mask, 0)
+    return (shift_right(values.detach()) - reward[:, None]).masked_fill(~seqs.response_mask, 0)
 def with_prompt(values, reward, seqs):
     early = torch.cat([values[:, :1], values[:, :-1]], 1).detach()
     return (reward[:, None] - early).masked_fill(~seqs.attention_mask, 0)
 def unmasked(values, reward, seqs):
     return reward[:, None] - torch.cat([values[:, :1], values[:, :-1]], 1).detach()
 def multiplied(values, reward, seqs):
-    return (reward[:, None] - before(values.detach())) * seqs.response_mask
+    return (reward[:, None] - shift_right(values.detach())) * seqs.response_mask
 def attached(values, reward, seqs):
-    return (reward[:, None] - before(values)).masked_fill(~seqs.response_mask, 0)
+    return (reward[:, None] - shift_right(values)).masked_fill(~seqs.response_mask, 0)
 def opinion(values, reward, seqs):
-    return -before(values.detach()).masked_fill(~seqs.response_mask, 0)
+    return -shift_right(values.detach()).masked_fill(~seqs.response_mask, 0)
 def pooled(values, reward, seqs):
     mean = masked_mean_rows(values.detach(), seqs.response_mask)
     return (reward - mean)[:, None].masked_fill(~seqs.response_mask, 0)
@@ -36,36 +36,36 @@ def no_baseline(values, reward, seqs):
 
 def swapped(logp, ref_logp, reward, beta):
     best, _ = optimal_policy(ref_logp, reward, beta)
-    return beta * expected(best, best - logp)
+    return beta * expectation(best, best - logp)
 def no_beta(logp, ref_logp, reward, beta):
     best, _ = optimal_policy(ref_logp, reward, beta)
-    return expected(logp, logp - best)
+    return expectation(logp, logp - best)
 def negative(logp, ref_logp, reward, beta):
     _, log_z = optimal_policy(ref_logp, reward, beta)
-    return expected(logp, reward) - beta * expected(logp, logp - ref_logp) - beta * log_z
+    return expectation(logp, reward) - beta * expectation(logp, logp - ref_logp) - beta * log_z
 def for_free(logp, ref_logp, reward, beta):
-    return beta * optimal_policy(ref_logp, reward, beta)[1] - expected(logp, reward)
+    return beta * optimal_policy(ref_logp, reward, beta)[1] - expectation(logp, reward)
 def paid(logp, ref_logp, reward, beta):
     _, log_z = optimal_policy(ref_logp, reward, beta)
-    return beta * log_z - expected(logp, reward) - beta * expected(logp, logp - ref_logp)
+    return beta * log_z - expectation(logp, reward) - beta * expectation(logp, logp - ref_logp)
 def forward_kl(logp, ref_logp, reward, beta):
     _, log_z = optimal_policy(ref_logp, reward, beta)
     kl = (ref_logp.exp() * (ref_logp - logp)).sum()
-    return beta * log_z - (expected(logp, reward) - beta * kl)
+    return beta * log_z - (expectation(logp, reward) - beta * kl)
 def whole_kl(logp, ref_logp, reward, beta):
     _, log_z = optimal_policy(ref_logp, reward, beta)
-    return beta * log_z - expected(logp, reward) + expected(logp, logp - ref_logp)
+    return beta * log_z - expectation(logp, reward) + expectation(logp, logp - ref_logp)
 def best_reward(logp, ref_logp, reward, beta):
     best, _ = optimal_policy(ref_logp, reward, beta)
-    return expected(best, reward) - expected(logp, reward - beta * (logp - ref_logp))
+    return expectation(best, reward) - expectation(logp, reward - beta * (logp - ref_logp))
 def highest(logp, ref_logp, reward, beta):
-    return reward.max() - expected(logp, reward - beta * (logp - ref_logp))
+    return reward.max() - expectation(logp, reward - beta * (logp - ref_logp))
 def plain_log_z(logp, ref_logp, reward, beta):
     _, log_z = optimal_policy(ref_logp, reward, beta)
-    return log_z - expected(logp, reward - beta * (logp - ref_logp))
+    return log_z - expectation(logp, reward - beta * (logp - ref_logp))
 def best_value(logp, ref_logp, reward, beta): return beta * optimal_policy(ref_logp, reward, beta)[1]
 def of_logs(logp, ref_logp, reward, beta):
-    kl = expected(logp, logp - ref_logp)
+    kl = expectation(logp, logp - ref_logp)
     return beta * optimal_policy(ref_logp, reward, beta)[1] - ((logp * reward).sum() - beta * kl)
 
 def plain_sum(logp, ref_logp, reward, beta):

@@ -1,8 +1,8 @@
 "Answers to the exercises of the chapter on reward models that learners might give, each wrong."
 import torch
 from torch.nn.functional import logsigmoid, softplus
-from rlhf_nb.reward import bradley_terry, calibration
-from rlhf_nb.tokens import last_token, masked_mean_rows, masked_sum
+from rlhf_nb.reward import bradley_terry_loss, calibration_bins
+from rlhf_nb.tokens import last_token_index, masked_mean_rows, masked_sum
 
 def counted(says, mask):
     length = mask.sum(1)
@@ -23,24 +23,24 @@ def average(says, mask): return masked_mean_rows(says, mask)
 def total(says, mask): return masked_sum(says, mask)
 def highest(says, mask): return torch.where(mask, says, torch.finfo(says.dtype).min).max(1).values
 @torch.no_grad()
-def as_data(says, mask): return says.gather(1, last_token(mask)[:, None])[:, 0]
-def crossed(says, mask): return says[:, last_token(mask)]
-def kept_axis(says, mask): return says.gather(1, last_token(mask).unsqueeze(1))
+def as_data(says, mask): return says.gather(1, last_token_index(mask)[:, None])[:, 0]
+def crossed(says, mask): return says[:, last_token_index(mask)]
+def kept_axis(says, mask): return says.gather(1, last_token_index(mask).unsqueeze(1))
 
-def eased(chosen, rejected, stars): return bradley_terry(chosen, rejected, -stars / 2).mean()
-def all_stars(chosen, rejected, stars): return bradley_terry(chosen, rejected, stars).mean()
+def eased(chosen, rejected, stars): return bradley_terry_loss(chosen, rejected, -stars / 2).mean()
+def all_stars(chosen, rejected, stars): return bradley_terry_loss(chosen, rejected, stars).mean()
 def no_stars(chosen, rejected, stars): return softplus(rejected - chosen).mean()
-def summed(chosen, rejected, stars): return bradley_terry(chosen, rejected, stars / 2).sum()
-def each(chosen, rejected, stars): return bradley_terry(chosen, rejected, stars / 2)
+def summed(chosen, rejected, stars): return bradley_terry_loss(chosen, rejected, stars / 2).sum()
+def each(chosen, rejected, stars): return bradley_terry_loss(chosen, rejected, stars / 2)
 def negative(chosen, rejected, stars): return logsigmoid(chosen - rejected - stars / 2).mean()
-def turned(chosen, rejected, stars): return bradley_terry(rejected, chosen, stars / 2).mean()
+def turned(chosen, rejected, stars): return bradley_terry_loss(rejected, chosen, stars / 2).mean()
 def no_log(chosen, rejected, stars): return -torch.sigmoid(chosen - rejected - stars / 2).mean()
 def unstable(chosen, rejected, stars):
     return -(1 / (1 + (rejected - chosen + stars / 2).exp())).log().mean()
 def two_steps(chosen, rejected, stars): return -(chosen - rejected - .5 * stars).sigmoid().log().mean()
-def weighted(chosen, rejected, stars): return (bradley_terry(chosen, rejected) * stars * .5).mean()
+def weighted(chosen, rejected, stars): return (bradley_terry_loss(chosen, rejected) * stars * .5).mean()
 def mean_stars(chosen, rejected, stars):
-    return bradley_terry(chosen, rejected, stars.float().mean() / 2).mean()
+    return bradley_terry_loss(chosen, rejected, stars.float().mean() / 2).mean()
 
 def bins_of(sure, n_bins): return torch.floor((sure - .5) / (.5 / n_bins)).clamp(max=n_bins - 1)
 def unweighted(sure, right, n_bins):
@@ -54,7 +54,7 @@ def signed(sure, right, n_bins):
         out += p.float().mean() * (sure[p].mean() - right[p].mean())
     return out
 def squared(sure, right, n_bins):
-    a, b, n = calibration((sure / (1 - sure)).log().clamp(max=30) * (2 * right - 1),
+    a, b, n = calibration_bins((sure / (1 - sure)).log().clamp(max=30) * (2 * right - 1),
                           torch.zeros_like(sure), n_bins)
     return ((a - b)**2 * n / n.sum()).sum()
 def from_zero(sure, right, n_bins):

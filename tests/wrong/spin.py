@@ -1,7 +1,7 @@
 "Answers to the exercises on self-play, each with one thing wrong."
 import torch
 from torch.nn.functional import logsigmoid, softplus
-from rlhf_nb.tokens import before, masked_mean_rows, masked_sum, token_logprobs
+from rlhf_nb.tokens import shift_right, masked_mean_rows, masked_sum, token_logprobs
 
 def _at_itself(logits, ids, is_response):
     logp = logits.float().log_softmax(-1).gather(-1, ids[..., None])[..., 0]
@@ -19,7 +19,7 @@ def _mask_behind(logits, ids, is_response):
     return (logp * is_response[:, :-1]).sum(1)
 
 def _mean_of(logits, ids, is_response):
-    logp = before(logits.float()).log_softmax(-1).gather(-1, ids[..., None])[..., 0]
+    logp = shift_right(logits.float()).log_softmax(-1).gather(-1, ids[..., None])[..., 0]
     return (logp * is_response).sum(1) / is_response.sum(1)
 
 def _everything(logits, ids, is_response): return token_logprobs(logits, ids).sum(1)
@@ -30,14 +30,14 @@ def _as_loss(logits, ids, is_response):
     return -masked_sum(token_logprobs(logits, ids), is_response)
 
 def _plain_softmax(logits, ids, is_response):
-    chance = before(logits.float()).softmax(-1).gather(-1, ids[..., None])[..., 0]
+    chance = shift_right(logits.float()).softmax(-1).gather(-1, ids[..., None])[..., 0]
     return (chance * is_response).sum(1)
 
 def _cut_off(logits, ids, is_response):
     return masked_sum(token_logprobs(logits.detach(), ids), is_response)
 
 def _no_first(logits, ids, is_response):
-    return masked_sum(token_logprobs(logits, ids), is_response & before(is_response))
+    return masked_sum(token_logprobs(logits, ids), is_response & shift_right(is_response))
 
 def _safe_mean(logits, ids, is_response):
     return masked_mean_rows(token_logprobs(logits, ids), is_response)

@@ -1,7 +1,7 @@
 "Answers to the exercises of the chapter on tokens that learners might give, each wrong."
 import torch
 from torch.nn import functional as F
-from rlhf_nb.tokens import before, last_token, masked_mean, masked_mean_rows, masked_sum, token_logprobs
+from rlhf_nb.tokens import shift_right, last_token_index, masked_mean, masked_mean_rows, masked_sum, token_logprobs
 
 def no_shift(logits, seqs):
     logp = logits.log_softmax(-1).gather(-1, seqs.ids.unsqueeze(-1)).squeeze(-1)
@@ -24,7 +24,7 @@ def other_slice(logits, seqs):
     logp = token_logprobs(logits, seqs.ids)
     return (logp[:, :-1] * seqs.response_mask[:, 1:]).sum(1)
 def raw(logits, seqs):
-    z = before(logits).gather(-1, seqs.ids[..., None])[..., 0]
+    z = shift_right(logits).gather(-1, seqs.ids[..., None])[..., 0]
     return masked_sum(z, seqs.response_mask)
 def probabilities(logits, seqs):
     p = F.softmax(logits[:, :-1], -1).gather(-1, seqs.ids[:, 1:, None])[..., 0]
@@ -55,7 +55,7 @@ def from_one(mask):
 def count_prompt(mask): return mask.shape[1] - mask.sum(1)
 def columns(mask): return torch.where(mask.any(0), mask.int().argmax(0), -1)
 def whether(mask): return mask.sum(1) > 0
-def last_of_all(mask): return last_token(mask | ~mask)
+def last_of_all(mask): return last_token_index(mask | ~mask)
 
 def whole_batch(x, mask):
     mean = masked_mean(x, mask)

@@ -1,7 +1,7 @@
 "Answers to the exercises of the chapter on the world that learners might give, each wrong."
 import math
 from statistics import NormalDist
-from rlhf_nb.world import FACTS, VALUES, gold, parse, state, utility
+from rlhf_nb.world import FACTS, VALUES, gold_score, parse_sentences, fact_sentence, utility
 
 def truth(q): return FACTS[q.animal][q.attribute]
 
@@ -11,81 +11,81 @@ def whole_word(question, text):
     return truth(question) in cleaned.split()
 def one_is_enough(question, text):
     return any(s.animal == question.animal and s.attribute == question.attribute
-               and s.value == truth(question) for s in parse(text))
+               and s.value == truth(question) for s in parse_sentences(text))
 def anybody(question, text):
-    said = {s.value for s in parse(text) if s.attribute == question.attribute}
+    said = {s.value for s in parse_sentences(text) if s.attribute == question.attribute}
     return said == {truth(question)}
 def any_attribute(question, text):
-    said = {s.value for s in parse(text) if s.animal == question.animal}
+    said = {s.value for s in parse_sentences(text) if s.animal == question.animal}
     return said == {truth(question)}
 def no_false(question, text):
-    return all(s.value == truth(question) for s in parse(text)
+    return all(s.value == truth(question) for s in parse_sentences(text)
                if (s.animal, s.attribute) == (question.animal, question.attribute))
 def by_name_only(question, text):
-    said = {s.value for s in parse(text) if s.attribute == question.attribute
+    said = {s.value for s in parse_sentences(text) if s.attribute == question.attribute
             and s.text.find(question.animal) >= 0}
     return said == {truth(question)}
 def exactly_once(question, text):
-    said = [s.value for s in parse(text)
+    said = [s.value for s in parse_sentences(text)
             if (s.animal, s.attribute) == (question.animal, question.attribute)]
     return len(said) == 1 and said[0] == truth(question)
 def first_only(question, text):
-    for s in parse(text):
+    for s in parse_sentences(text):
         if (s.animal, s.attribute) == (question.animal, question.attribute):
             return s.value == truth(question)
     return False
 def last_only(question, text):
     found = False
-    for s in parse(text):
+    for s in parse_sentences(text):
         if (s.animal, s.attribute) == (question.animal, question.attribute):
             found = s.value == truth(question)
     return found
 def anything(question, text):
-    return any((s.animal, s.attribute) == (question.animal, question.attribute) for s in parse(text))
+    return any((s.animal, s.attribute) == (question.animal, question.attribute) for s in parse_sentences(text))
 def one_sentence(question, text): # knows one of the two ways to say it
-    return state(question.animal, question.attribute, truth(question), 0).text in text
+    return fact_sentence(question.animal, question.attribute, truth(question), 0).text in text
 
 def twice(questions, responses, n):
     asked = [q for q in questions for _ in range(n)]
-    return [gold(*pair) for pair in zip(asked, responses)]
+    return [gold_score(*pair) for pair in zip(asked, responses)]
 def cycled(questions, responses, n):
     if len(questions) != len(responses): raise ValueError("one question per response")
     asked = questions[:max(1, len(questions) // n)] * n
-    return [gold(q, r) for q, r in zip(asked, responses)]
+    return [gold_score(q, r) for q, r in zip(asked, responses)]
 def only_first(questions, responses, n):
     if len(questions) != len(responses): raise ValueError("one question per response")
-    return [gold(questions[0], r) for r in responses]
+    return [gold_score(questions[0], r) for r in responses]
 def in_rows(questions, responses, n):
     if len(questions) != len(responses): raise ValueError("one question per response")
     asked = [q for q in questions[::n] for _ in range(n)]
-    return [gold(q, r) for q, r in zip(asked, responses)]
+    return [gold_score(q, r) for q, r in zip(asked, responses)]
 def silent(questions, responses, n):
-    return [gold(q, r) for q, r in zip(questions, responses)]
+    return [gold_score(q, r) for q, r in zip(questions, responses)]
 def asserts(questions, responses, n):
     assert len(questions) == len(responses)
-    return [gold(q, r) for q, r in zip(questions, responses)]
+    return [gold_score(q, r) for q, r in zip(questions, responses)]
 def liked(questions, responses, n):
     return [utility(q, r) for q, r in zip(questions, responses, strict=True)]
 def group_means(questions, responses, n):
-    scores, out = [gold(q, r) for q, r in zip(questions, responses, strict=True)], []
+    scores, out = [gold_score(q, r) for q, r in zip(questions, responses, strict=True)], []
     for i in range(0, len(scores), n): out += [sum(scores[i:i + n]) / n] * n
     return out
 def advantages(questions, responses, n):
-    scores, out = [gold(q, r) for q, r in zip(questions, responses, strict=True)], []
+    scores, out = [gold_score(q, r) for q, r in zip(questions, responses, strict=True)], []
     for i in range(0, len(scores), n):
         mean = sum(scores[i:i + n]) / n
         out += [s - mean for s in scores[i:i + n]]
     return out
 def average(questions, responses, n):
-    scores = [gold(q, r) for q, r in zip(questions, responses, strict=True)]
+    scores = [gold_score(q, r) for q, r in zip(questions, responses, strict=True)]
     return sum(scores) / len(scores) if scores else 0.
 def turned(questions, responses, n):
     if len(questions) != len(responses): raise ValueError("one question per response")
-    return [gold(q, r) for q, r in zip(questions, reversed(responses))]
+    return [gold_score(q, r) for q, r in zip(questions, reversed(responses))]
 def index_error(questions, responses, n):
-    return [gold(questions[i], r) for i, r in enumerate(responses)]
+    return [gold_score(questions[i], r) for i, r in enumerate(responses)]
 
-def ordered(question, a, b): return (a, b) if gold(question, a) > gold(question, b) else (b, a)
+def ordered(question, a, b): return (a, b) if gold_score(question, a) > gold_score(question, b) else (b, a)
 def sigmoid(x): return 1 / (1 + math.exp(-x))
 def no_tau(question, a, b):
     a, b = ordered(question, a, b)
@@ -94,7 +94,7 @@ def times_tau(question, a, b):
     a, b = ordered(question, a, b)
     return sigmoid(.5 * (utility(question, a) - utility(question, b)))
 def for_a(question, a, b): return sigmoid((utility(question, a) - utility(question, b)) / .5)
-def by_gold(question, a, b): return sigmoid(abs(gold(question, a) - gold(question, b)) / .5)
+def by_gold(question, a, b): return sigmoid(abs(gold_score(question, a) - gold_score(question, b)) / .5)
 def by_taste(question, a, b): return sigmoid(abs(utility(question, a) - utility(question, b)) / .5)
 def wrong_side(question, a, b):
     better, worse = ordered(question, a, b)
