@@ -24,7 +24,7 @@ LEARN = TrainConfig(lr=3e-3, n_steps=400, batch_size=64, micro_batch_size=64)
 RULES, N_LOG = QConfig(gamma=1., target_update_rate=.1), 6000
 
 
-def generator(seed): return torch.Generator().manual_seed(seed)
+def seeded(seed): return torch.Generator().manual_seed(seed)
 
 
 def split(x, carries):
@@ -34,7 +34,7 @@ def split(x, carries):
 def measure(policy, tokenizer, sums):
     prompts = tokenizer([s.question for s in sums]).input_ids
     sampling = SamplingParams(max_new_tokens=5, temperature=0.)
-    seqs, _ = generate_many(policy, prompts, tokenizer, sampling, generator(0), 256)
+    seqs, _ = generate_many(policy, prompts, tokenizer, sampling, seeded(0), 256)
     paid = solver_rewards(tokenizer, sums, seqs, dense=False).sum(1)
     return split(paid, torch.tensor([s.carries for s in sums]))
 
@@ -50,17 +50,17 @@ def run(seed):
     carries = torch.tensor([s.carries for s in asked])
     yield dict(run="log", seed=seed, cpu_s=0., **split(right, carries))
     copyist, began = tiny_lm(tokenizer, seed=seed), time.process_time()
-    train_sft(copyist, seqs, COPY, generator(seed))
+    train_sft(copyist, seqs, COPY, seeded(seed))
     yield dict(run="copy", seed=seed, cpu_s=time.process_time() - began,
                **measure(copyist, tokenizer, held_out))
     chosen, began = copy.deepcopy(copyist), time.process_time()
-    train_sft(chosen, seqs[right > 0], LEARN, generator(seed))
+    train_sft(chosen, seqs[right > 0], LEARN, seeded(seed))
     yield dict(run="copy the right", seed=seed, cpu_s=time.process_time() - began,
                **measure(chosen, tokenizer, held_out))
     never = tokenizer.convert_tokens_to_ids(["<pad>", "+", "="])
     for way, pay in pays.items():
         nets, began = QNets(q_network(copyist), never), time.process_time()
-        train_q(nets, make_episodes(seqs, pay, tokenizer.eos_token_id), LEARN, RULES, generator(seed))
+        train_q(nets, make_episodes(seqs, pay, tokenizer.eos_token_id), LEARN, RULES, seeded(seed))
         yield dict(run=f"Q {way}", seed=seed, cpu_s=time.process_time() - began,
                    **measure(QPolicy(nets, 0.), tokenizer, held_out))
 

@@ -25,24 +25,24 @@ NS = (1, 2, 4, 8, 16, 32, 64)
 RECIPE = TrainConfig(lr=1e-3, n_steps=187, batch_size=64)
 
 
-def generator(seed): return torch.Generator().manual_seed(seed)
+def seeded(seed): return torch.Generator().manual_seed(seed)
 
 
 def reward_model(seed, retrain, sft, tokenizer):
     "The shipped reward model, or one fitted to 4000 new pairs; CPU seconds of each part."
     if not retrain: return load_bundled("reward")[0], {}
     began = time.process_time()
-    pairs, _ = sample_pairs(sft, tokenizer, list(TRAIN), 4000, generator(seed),
+    pairs, _ = sample_pairs(sft, tokenizer, list(TRAIN), 4000, seeded(seed),
                             random.Random(seed))
     sampled = time.process_time()
     model = ScalarModel.from_lm(sft, seed)
-    train_reward(model, pairs, RECIPE, generator(seed))
+    train_reward(model, pairs, RECIPE, seeded(seed))
     return model, dict(pairs_cpu_s=sampled - began, train_cpu_s=time.process_time() - sampled)
 
 
 def held_out(model, seed, sft, tokenizer):
     "How good it is on 1000 labelled pairs of questions it never saw."
-    pairs, asked = sample_pairs(sft, tokenizer, list(TEST), 1000, generator(1000 + seed),
+    pairs, asked = sample_pairs(sft, tokenizer, list(TEST), 1000, seeded(1000 + seed),
                                 random.Random(1000 + seed))
     chosen, rejected = score_pairs(model, pairs)
     gold = [gold_rewards(tokenizer, asked, s) for s in (pairs.chosen, pairs.rejected)]
@@ -59,7 +59,7 @@ def curve(model, seed, sft, tokenizer, k=64):
     "Gold, proxy and flatteries of the best of n."
     asked = [q for q in TEST for _ in range(k)]
     seqs, _ = generate_many(sft, [prompt_ids(tokenizer, q) for q in asked], tokenizer,
-                            SamplingParams(), generator(2000 + seed), 512)
+                            SamplingParams(), seeded(2000 + seed), 512)
     score = score_seqs(model, seqs)
     proxy = normalize_scores(score, fit_normalizer(score)).view(-1, k)
     gold = gold_rewards(tokenizer, asked, seqs).view(-1, k)

@@ -21,11 +21,11 @@ from rlhf_nb.sampling import SamplingParams, generate_many
 from rlhf_nb.sft import mean_loss, train_sft
 
 
-def generator(seed): return torch.Generator().manual_seed(seed)
+def seeded(seed): return torch.Generator().manual_seed(seed)
 
 
 def answers(model, tokenizer, prompts):
-    seqs, _ = generate_many(model, prompts, tokenizer, SamplingParams(40, temperature=0.), generator(0))
+    seqs, _ = generate_many(model, prompts, tokenizer, SamplingParams(40, temperature=0.), seeded(0))
     return [tokenizer.decode(r[m].tolist(), skip_special_tokens=True) for r, m in zip(seqs.ids, seqs.response_mask)]
 
 
@@ -38,11 +38,11 @@ def run(path, seed, beta):
     learn, test = split_by_prompt(prompts_of(pairs.chosen), 150, seed)
     train, held = pairs[learn], pairs[test]
     lm = tiny_lm(tokenizer, seed=seed)
-    train_sft(lm, train.chosen, TrainConfig(lr=3e-3, n_steps=5 * len(train) // 32, batch_size=32), generator(seed))
+    train_sft(lm, train.chosen, TrainConfig(lr=3e-3, n_steps=5 * len(train) // 32, batch_size=32), seeded(seed))
     ref = frozen_copy(lm)
     mark, data, look = weight_hash(ref), precompute_ref_logprobs(ref, train), precompute_ref_logprobs(ref, held)
     loss = partial(dpo_loss, beta=beta)
-    train_dpo(lm, data, TrainConfig(lr=5e-4, n_steps=2 * len(train) // 32, batch_size=32), generator(seed), loss)
+    train_dpo(lm, data, TrainConfig(lr=5e-4, n_steps=2 * len(train) // 32, batch_size=32), seeded(seed), loss)
     assert weight_hash(ref) == mark, "the reference has moved"
     after = evaluate_pairs(lm, look, make_pair_loss(loss))
     show = [list(p) for p in dict.fromkeys(prompts_of(held.chosen))][:6]

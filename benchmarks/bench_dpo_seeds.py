@@ -30,14 +30,14 @@ RUNS = {"beta 1": (1., 1), "beta .3": (.3, 1), "beta .1": (.1, 1), "beta .03": (
         "beta .1, 3 epochs": (.1, 3), "beta .01, 3 epochs": (.01, 3)}
 
 
-def generator(seed): return torch.Generator().manual_seed(seed)
+def seeded(seed): return torch.Generator().manual_seed(seed)
 
 
 @torch.no_grad()
 def measure(policy, ref, tokenizer, greedy=False):
     asked = [q for q in TEST for _ in range(1 if greedy else 8)]
     prompts = [prompt_ids(tokenizer, q) for q in asked]
-    seqs = generate_many(policy, prompts, tokenizer, SamplingParams(temperature=1. - greedy), generator(1), 128)[0]
+    seqs = generate_many(policy, prompts, tokenizer, SamplingParams(temperature=1. - greedy), seeded(1), 128)[0]
     gold = gold_rewards(tokenizer, asked, seqs).mean().item()
     if greedy: return dict(greedy=gold)
     texts = [response_text(tokenizer, r[m].tolist()) for r, m in zip(seqs.ids, seqs.response_mask)]
@@ -50,8 +50,8 @@ def measure(policy, ref, tokenizer, greedy=False):
 def make_data(seed):
     ref, tokenizer = load_bundled("sft")
     ref = frozen_copy(ref)
-    pairs, _ = sample_pairs(ref, tokenizer, TRAIN, N, generator(seed), random.Random(seed))
-    held, _ = sample_pairs(ref, tokenizer, TEST, 512, generator(seed + 500), random.Random(seed + 500))
+    pairs, _ = sample_pairs(ref, tokenizer, TRAIN, N, seeded(seed), random.Random(seed))
+    held, _ = sample_pairs(ref, tokenizer, TEST, 512, seeded(seed + 500), random.Random(seed + 500))
     return ref, tokenizer, precompute_ref_logprobs(ref, pairs), precompute_ref_logprobs(ref, held)
 
 
@@ -63,7 +63,7 @@ def run(name, seed, made):
     trainer = make_trainer(policy, TrainConfig(lr=LR, n_steps=epochs * N // BATCH, batch_size=BATCH, micro_batch_size=BATCH))
     policy.eval()
     began = time.process_time()
-    fit(trainer, data, step, generator(seed))
+    fit(trainer, data, step, seeded(seed))
     seconds = time.process_time() - began
     logged = [dict(step=r["step"], chosen=r["logps/chosen"], rejected=r["logps/rejected"]) for r in trainer.log.rows]
     registry = {k: statistics.mean(r[k] for r in logged[-16:]) for k in ("chosen", "rejected")}

@@ -28,13 +28,13 @@ RUNS = {"beta .1": PPOConfig(),
         "true score, beta .1": PPOConfig(lam=.95)}
 
 
-def generator(seed): return torch.Generator().manual_seed(seed)
+def seeded(seed): return torch.Generator().manual_seed(seed)
 
 
 def answers(policy, tokenizer, n, config, seed):
     asked = [q for q in TEST for _ in range(n)]
     prompts = [prompt_ids(tokenizer, q) for q in asked]
-    return asked, generate_many(policy, prompts, tokenizer, config, generator(seed), 128)[0]
+    return asked, generate_many(policy, prompts, tokenizer, config, seeded(seed), 128)[0]
 
 
 def measure(policy, ref, proxy, tokenizer, greedy=False):
@@ -73,7 +73,7 @@ def run(name, seed, every=3):
         seconds += time.process_time() - began
         curve.append(dict(iteration=row["iteration"], **measure(sft, ref, proxy, tokenizer)))
         began = time.process_time()
-    trainer = train_ppo(model, ref, task, RUNS[name], generator(seed), callback=watch)
+    trainer = train_ppo(model, ref, task, RUNS[name], seeded(seed), callback=watch)
     end = measure(sft, ref, proxy, tokenizer, greedy=True)
     rollouts = [row["objective/scores"] for row in trainer.log.rows if "iteration" in row]
     return dict(run=name, seed=seed, cpu_s=seconds, **curve[-1], **end, curve=curve, scores=rollouts)

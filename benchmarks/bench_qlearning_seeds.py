@@ -30,12 +30,12 @@ RUNS = {"main": QConfig(), "no conservative term": QConfig(alpha=0.),
         "gamma .95": QConfig(gamma=.95), "gamma .95 by response": QConfig(gamma=.95, discount_per="response")}
 
 
-def generator(seed): return torch.Generator().manual_seed(seed)
+def seeded(seed): return torch.Generator().manual_seed(seed)
 
 
 def answers(policy, tokenizer, asked, config, seed):
     prompts = [prompt_ids(tokenizer, q) for q in asked]
-    return generate_many(policy, prompts, tokenizer, config, generator(seed), 128)[0]
+    return generate_many(policy, prompts, tokenizer, config, seeded(seed), 128)[0]
 
 
 def measure(policy, tokenizer, greedy=False, questions=TEST):
@@ -65,7 +65,7 @@ def controls(sft, tokenizer, seed, seqs, gold):
     rows = [dict(run="behaviour", policy="log", seed=seed, gold=gold.mean().item(),
                  length=seqs.response_mask.sum(1).float().mean().item(), cpu_s=0.)]
     best, began = copy.deepcopy(sft).requires_grad_(), time.process_time()
-    imitate(best, seqs[gold.argsort(descending=True)[:N_LOG // 4]], IMITATE, generator(seed))
+    imitate(best, seqs[gold.argsort(descending=True)[:N_LOG // 4]], IMITATE, seeded(seed))
     seconds = time.process_time() - began
     for name, model, cpu in (("SFT", sft, 0.), ("SFT, best quarter", best, seconds)):
         for policy in ("sampled", "greedy"): rows.append(dict(
@@ -76,7 +76,7 @@ def controls(sft, tokenizer, seed, seqs, gold):
 def run(name, sft, tokenizer, seed, data):
     "One training run, judged as three policies."
     nets, began = networks(name, sft, tokenizer), time.process_time()
-    trainer = train_q(nets, data, RECIPE, RUNS[name], generator(seed))
+    trainer = train_q(nets, data, RECIPE, RUNS[name], seeded(seed))
     cpu = time.process_time() - began
     end = trainer.log.rows[-20:]
     facts = {k: statistics.mean(row[k] for row in end) for k in ("td", "others", "q", "target")}

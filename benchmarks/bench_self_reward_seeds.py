@@ -36,19 +36,19 @@ RUNS = {"replay": SMALL, "no replay": replace(SMALL, replay_weight=0.), "cooler"
         "online": replace(SMALL, num_generations=2, n_pairs=1024)}
 
 
-def generator(seed): return torch.Generator().manual_seed(seed)
+def seeded(seed): return torch.Generator().manual_seed(seed)
 
 
 @torch.no_grad()
 def measure(model, first, tokenizer):
     asked = [q for q in TEST for _ in range(16)]
     seqs, greedy = [generate_many(model, [prompt_ids(tokenizer, q) for q in qs], tokenizer, config,
-                                  generator(1), 128)[0]
+                                  seeded(1), 128)[0]
                     for qs, config in ((asked, SamplingParams()), (TEST, SamplingParams(temperature=0.)))]
     kl = response_kl(logprobs(model, seqs), logprobs(first, seqs), seqs.response_mask)
     items = answers(256)
     true = torch.tensor([gold_score(*item) for item in items])
-    marks = judge_answers(model, tokenizer, [(q.text, a) for q, a in items], JudgeConfig(), generator(2))
+    marks = judge_answers(model, tokenizer, [(q.text, a) for q, a in items], JudgeConfig(), seeded(2))
     known = ~marks.score().isnan()
     r = agreement(marks, true)["r"] if known.sum() > 9 else 0.
     return dict(gold=gold_rewards(tokenizer, asked, seqs).mean().item(),
@@ -59,7 +59,7 @@ def measure(model, first, tokenizer):
 def replies(model, tokenizer, n=4):
     "What the model says as a judge, word by word."
     items = answers(n, seed=6)
-    said = generate_replies(model, tokenizer, [judge_prompt(*item) for item in items], JudgeConfig(n_votes=1), generator(3))
+    said = generate_replies(model, tokenizer, [judge_prompt(*item) for item in items], JudgeConfig(n_votes=1), seeded(3))
     return [row[0] for row in said]
 
 

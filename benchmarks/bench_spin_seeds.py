@@ -37,14 +37,14 @@ RUNS = {"SPIN": SPINConfig(),
 CONTROL = TrainConfig(lr=2e-3, n_steps=112, warmup_steps=10)
 
 
-def generator(seed): return torch.Generator().manual_seed(seed)
+def seeded(seed): return torch.Generator().manual_seed(seed)
 
 
 def measure(policy, ref, tokenizer, n=16):
     asked = [q for q in TEST for _ in range(n)]
     def say(questions, config):
         prompts = [prompt_ids(tokenizer, q) for q in questions]
-        seqs = generate_many(policy, prompts, tokenizer, config, generator(1), 128)[0]
+        seqs = generate_many(policy, prompts, tokenizer, config, seeded(1), 128)[0]
         return seqs, gold_rewards(tokenizer, questions, seqs).mean().item()
     seqs, gold = say(asked, SamplingParams(64))
     _, greedy = say(TEST, SamplingParams(64, temperature=0.))
@@ -80,7 +80,7 @@ def run(name, seed):
         began = time.process_time()
     began = time.process_time()
     if name == "imitation":
-        imitate(policy, real, CONTROL, generator(seed))
+        imitate(policy, real, CONTROL, seeded(seed))
         watch(dict(iteration=1, accuracy=None, margin=None), None)
     else:
         right = spin.make_spin_loss

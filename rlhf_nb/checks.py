@@ -314,7 +314,7 @@ def _judged(
 )->dict[str,str]:    # exercise -> verdict, up to the first that ends the process
     "Judge in a process of its own."
     run = [sys.executable, "-c",
-           "from rlhf_nb.checks import judge_cells; judge_cells()"]
+           "from rlhf_nb.checks import _judge_cells; _judge_cells()"]
     task = json.dumps(dict(cells=cells, names=names)).encode()
     try:
         done = subprocess.run(

@@ -101,7 +101,7 @@ class Trainer:
     queue:list[Tensor]=field(default_factory=list) # batches left in this epoch
     def metadata(self)->dict: # what a checkpoint keeps as plain numbers and words
         return {k: getattr(self, k) for k in
-                ("step", "n_rows", "why", "best", "best_step", "misses")}
+                ("step", "n_rows", "stop_reason", "best_metric", "best_step", "num_bad_evals")}
 
 # %% ../nbs/06_learning.ipynb #make_trainer
 def make_trainer(

@@ -231,13 +231,13 @@ def train(
     learn, test = _hold_out(rows, config)
     open_run(config, overwrite)
     _copy_lines(config.data, {summary.lines[i] for i in test.tolist()}, out)
-    config, held = default_train_config(config, len(learn), lm), rows[test]
-    trainer = make_trainer(task.prepare(lm, config.seed), config, out/"log.jsonl")
+    train_config, held = default_train_config(config, len(learn), lm), rows[test]
+    trainer = make_trainer(task.prepare(lm, config.seed), train_config, out/"log.jsonl")
     eval_config = EvalConfig(lambda model: task.measure(model, held))
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)                              # dropout draws from it
         fit(trainer, rows[learn], task.loss, Generator().manual_seed(config.seed), eval_config,
-            out/"checkpoints", eval_every=max(10, config.n_steps // 8))
+            out/"checkpoints", eval_every=max(10, train_config.n_steps // 8))
     model = trainer.model.eval()
     results = results_of(trainer, task.measure(model, held), len(held))
     return _finish(Run(config, model, tokenizer, held, summary, trainer, results), lm)

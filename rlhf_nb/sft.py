@@ -55,7 +55,7 @@ def train_sft(
     held_out:Seqs|None=None, # looked at every 50 steps, if given
 )->Trainer:          # the model and its log
     "Fine-tune a model on demonstrations."
-    trainer, watch = make_trainer(model, config), None
+    trainer, eval_config = make_trainer(model, config), None
     if held_out is not None:
         eval_config = EvalConfig(lambda model: {"held_out": mean_loss(model, held_out)})
     fit(trainer, data, sft_loss, generator, eval_config)

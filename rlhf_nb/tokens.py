@@ -202,10 +202,10 @@ def _linear(x, weight, bias, room): # x W^T + b, written into room
 class _LinearHead(torch.autograd.Function):
     "One chunk of logits at a time, made again in the backward pass."
     @staticmethod
-    def forward(ctx, hidden, weight, bias, targets, chunk_rows, with_entropy):
-        room = hidden.new_empty(2, min(chunk_rows, len(hidden)), len(weight))
+    def forward(ctx, hidden, weight, bias, targets, chunk_size, with_entropy):
+        room = hidden.new_empty(2, min(chunk_size, len(hidden)), len(weight))
         logp, total, entropy = hidden.new_empty(3, len(hidden)).unbind()
-        for s in _chunks(hidden, chunk_rows):
+        for s in _chunks(hidden, chunk_size):
             z = _linear(hidden[s], weight, bias, room[0])                # (r v) logits
             top = z.amax(-1, keepdim=True)
             p = torch.sub(z, top, out=room[1, :len(z)]).exp_()           # not yet / sum
@@ -216,7 +216,7 @@ class _LinearHead(torch.autograd.Function):
                 mean = p.mul_(z.clamp_(min=torch.finfo(z.dtype).min)).sum(-1) / norm
                 entropy[s] = total[s] - mean
         ctx.save_for_backward(hidden, weight, bias, targets, total, entropy)
-        ctx.chunk_rows, ctx.with_entropy = chunk_rows, with_entropy
+        ctx.chunk_size, ctx.with_entropy = chunk_size, with_entropy
         return logp, entropy if with_entropy else None
     @staticmethod
     def backward(ctx, g_logp, g_entropy):
@@ -228,8 +228,8 @@ def _linear_head_backward(ctx, g_logp, g_entropy):
     g_hidden = torch.empty_like(hidden)
     g_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
     g_bias = None if bias is None else torch.zeros_like(bias)
-    room = hidden.new_empty(2, min(ctx.chunk_rows, len(hidden)), len(weight))
-    for s in _chunks(hidden, ctx.chunk_rows):
+    room = hidden.new_empty(2, min(ctx.chunk_size, len(hidden)), len(weight))
+    for s in _chunks(hidden, ctx.chunk_size):
         z = _linear(hidden[s], weight, bias, room[0]).sub_(total[s, None]) # log p
         p = torch.exp(z, out=room[1, :len(z)])
         if ctx.with_entropy:  # d entropy / d logit = -p (log p + entropy)
@@ -251,7 +251,7 @@ def chunked_logprobs(
     with_entropy:bool=True, # False saves the work and gives None
 )->tuple[Tensor,Tensor]: # (n) log-prob of each target, (n) entropy
     "The same as rows_logprobs, without ever holding (n v)."
-    if chunk_size < 1: raise ValueError(f"chunk_rows must be 1 or more: {chunk_size}")
+    if chunk_size < 1: raise ValueError(f"chunk_size must be 1 or more: {chunk_size}")
     if (type(head) is nn.Linear and head.weight.dtype == hidden.dtype
             and hidden.dtype in (torch.float32, torch.float64)
             and not torch.is_autocast_enabled(hidden.device.type)):

@@ -177,7 +177,7 @@ def test_judge_console_refuses_in_the_sandbox():
     button.click()
     assert trouble.value == "" and asked[-1] == ("A to Q", 5)
 
-@pytest.mark.parametrize("how", [SamplingParams(), SamplingParams(temperature=0.), SamplingParams(temperature=.5, top_k=3),
+@pytest.mark.parametrize("config", [SamplingParams(), SamplingParams(temperature=0.), SamplingParams(temperature=.5, top_k=3),
                                  SamplingParams(top_p=.6), SamplingParams(temperature=2., top_k=4, top_p=.9)], ids=str)
 def test_next_page_says_what_is_drawn(config):
     logits = torch.randn(30, generator=GEN()).bfloat16()

@@ -7,8 +7,8 @@ from rlhf_nb.oracle import TabularLM, all_logprobs, exact_gradient, expectation,
 from rlhf_nb.tokens import token_logprobs
 
 ESTIMATORS = [kl_k1, kl_k2, kl_k3]
-def gen(seed=0): return torch.Generator().manual_seed(seed)
-def normal(*shape, seed=0): return torch.randn(*shape, generator=gen(seed)).double()
+def seeded(seed=0): return torch.Generator().manual_seed(seed)
+def normal(*shape, seed=0): return torch.randn(*shape, generator=seeded(seed)).double()
 
 # ---------------------------------------------------------------- Schulman's table: q = N(0, 1), p = N(mu, 1)
 def gaussians(mu):

@@ -31,7 +31,7 @@ def loss_fn(model, x):
     return -masked_sum(logp, x.response_mask).sum(), x.response_mask.sum()
 
 
-def gen(seed=0): return torch.Generator().manual_seed(seed)
+def seeded(seed=0): return torch.Generator().manual_seed(seed)
 def flat(model): return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
 def grads(model): return torch.cat([p.grad.flatten() for p in model.parameters()])
 
@@ -186,7 +186,7 @@ def test_starting_does_not_touch_the_global_generator():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_cuda_trains_where_the_model_stands():
     trainer = make_trainer(Small().cuda(), TrainConfig(mixed_precision="bf16", n_steps=4))
-    fit(trainer, rows(20), loss_fn, gen())
+    fit(trainer, rows(20), loss_fn, seeded())
     assert next(trainer.model.parameters()).is_cuda and len(trainer.log) == 4
     train_step(make_trainer(Small(), TrainConfig()), rows(3), loss_fn)               # and the CPU after it
 
@@ -216,8 +216,8 @@ def test_schedule_stays_between_floor_and_lr_and_ends_at_the_floor(n_steps, warm
 
 @pytest.mark.parametrize("n, size", [(1, 4), (4, 4), (9, 4), (100, 7)])
 def test_every_row_once_per_epoch_in_sorted_batches(n, size):
-    lengths = torch.randint(1, 30, (n,), generator=gen(3))
-    flow, per_epoch = batch_indices(lengths, size, gen()), -(-n // size)
+    lengths = torch.randint(1, 30, (n,), generator=seeded(3))
+    flow, per_epoch = batch_indices(lengths, size, seeded()), -(-n // size)
     for _ in range(3):
         epoch = [next(flow) for _ in range(per_epoch)]
         assert sorted(torch.cat(epoch).tolist()) == list(range(n))
@@ -226,7 +226,7 @@ def test_every_row_once_per_epoch_in_sorted_batches(n, size):
 
 def test_batches_are_a_fair_draw_of_lengths():
     lengths = torch.arange(4096)
-    flow = batch_indices(lengths, 64, gen())
+    flow = batch_indices(lengths, 64, seeded())
     registry = torch.stack([lengths[next(flow)].double().mean() for _ in range(64)])
     assert registry.std() < 3 * 4096 / 12**.5 / 8    # buckets over the data: about 1180
 
@@ -240,24 +240,24 @@ def test_a_stopped_run_ends_with_its_best_weights_and_says_why():
         seen.append(flat(model))
         return {"score": next(scores)}
     trainer = make_trainer(Small(), TrainConfig(n_steps=99))
-    fit(trainer, rows(20), loss_fn, gen(), EvalConfig(measure, "score", "higher", 2), eval_every=3)
+    fit(trainer, rows(20), loss_fn, seeded(), EvalConfig(measure, "score", "higher", 2), eval_every=3)
     assert trainer.step == 9 and torch.equal(flat(trainer.model), seen[1])
     assert trainer.model.training
     assert "score was not higher than 3 at 2 looks" in trainer.stop_reason and "step 3" in trainer.stop_reason
     steps = trainer.step
-    assert len(fit(trainer, rows(20), loss_fn, gen())) and trainer.step == steps   # it is over
+    assert len(fit(trainer, rows(20), loss_fn, seeded())) and trainer.step == steps   # it is over
 
 
 def test_a_run_that_was_not_stopped_also_keeps_its_best():
     scores = iter([3., 1., 2.])
     trainer = make_trainer(Small(), TrainConfig(n_steps=4))
-    fit(trainer, rows(20), loss_fn, gen(), EvalConfig(lambda m: {"x": next(scores)}, "x"), eval_every=2)
+    fit(trainer, rows(20), loss_fn, seeded(), EvalConfig(lambda m: {"x": next(scores)}, "x"), eval_every=2)
     assert trainer.step == 4 and trainer.stop_reason == "took all 4 steps; the weights of step 2 are kept"
 
 
 def test_only_looking_never_stops():
     trainer = make_trainer(Small(), TrainConfig(n_steps=6))
-    fit(trainer, rows(20), loss_fn, gen(), EvalConfig(lambda m: {"x": 1.}), eval_every=1)
+    fit(trainer, rows(20), loss_fn, seeded(), EvalConfig(lambda m: {"x": 1.}), eval_every=1)
     assert trainer.step == 6 and sum("x" in row for row in trainer.log.rows) == 7
 
 
@@ -273,7 +273,7 @@ def run(folder, upto=10**9, dropout=.2, log=None):
         if trainer.step == upto: raise KeyboardInterrupt
         return loss_fn(model, x)
     def measure(model): return {"held_out": loss_fn(model, rows(9, 2))[0].item()}
-    chance = gen(1)
+    chance = seeded(1)
     try: fit(trainer, rows(50), stop_before, chance, EvalConfig(measure, "held_out", patience=9),
              folder, eval_every=4)
     except KeyboardInterrupt: pass
@@ -317,12 +317,12 @@ def test_half_a_checkpoint_is_never_seen(tmp_path, monkeypatch):
 
 def test_the_same_step_can_be_saved_twice_and_the_last_counts(tmp_path):
     trainer = make_trainer(Small(), TrainConfig())
-    save_checkpoint(tmp_path, trainer, gen())
+    save_checkpoint(tmp_path, trainer, seeded())
     with torch.no_grad(): trainer.model.outer.bias.fill_(7.)
     trainer.num_bad_evals = 2
-    save_checkpoint(tmp_path, trainer, gen())
+    save_checkpoint(tmp_path, trainer, seeded())
     twin = make_trainer(Small(), TrainConfig())
-    restore_checkpoint(tmp_path, twin, gen())
+    restore_checkpoint(tmp_path, twin, seeded())
     assert (twin.model.outer.bias == 7).all() and len(list_checkpoints(tmp_path)) == 1
     assert twin.metadata() == {**trainer.metadata(), "best": twin.best_metric} and twin.num_bad_evals == 2
 
@@ -343,12 +343,12 @@ def test_another_recipe_model_or_data_is_refused_and_nothing_changes(tmp_path):
              r"another model: inner.weight was \[11, 8\], got \[11, 9\]")):
         trainer, before = make_trainer(model, config), flat(model)
         with pytest.raises(ValueError, match=said):
-            restore_checkpoint(tmp_path/"a", trainer, gen())
+            restore_checkpoint(tmp_path/"a", trainer, seeded())
         assert torch.equal(flat(model), before) and trainer.step == 0
     with pytest.raises(ValueError, match="50 rows, got 49"):
-        fit(make_trainer(Small(.2), RECIPE), rows(49), loss_fn, gen(), folder=tmp_path/"a")
+        fit(make_trainer(Small(.2), RECIPE), rows(49), loss_fn, seeded(), folder=tmp_path/"a")
     with pytest.raises(ValueError, match="no checkpoint"):
-        restore_checkpoint(tmp_path/"none", make_trainer(Small(), RECIPE), gen())
+        restore_checkpoint(tmp_path/"none", make_trainer(Small(), RECIPE), seeded())
 
 
 def test_a_checkpoint_that_brings_code_is_not_run(tmp_path):
@@ -357,7 +357,7 @@ def test_a_checkpoint_that_brings_code_is_not_run(tmp_path):
         def __reduce__(self): return os.mkdir, (str(tmp_path/"owned"),)
     torch.save(dict(optimizer=Evil()), list_checkpoints(tmp_path/"a")[-1]/"state.pt")
     with pytest.raises(Exception, match="[Ww]eights"):
-        restore_checkpoint(tmp_path/"a", make_trainer(Small(.2), RECIPE), gen())
+        restore_checkpoint(tmp_path/"a", make_trainer(Small(.2), RECIPE), seeded())
     assert not (tmp_path/"owned").exists()
 
 
@@ -369,9 +369,9 @@ def test_tied_weights_survive(tmp_path):
         return model
     trainer = make_trainer(tied(), TrainConfig())
     train_step(trainer, rows(4), loss_fn)
-    save_checkpoint(tmp_path, trainer, gen())
+    save_checkpoint(tmp_path, trainer, seeded())
     twin = make_trainer(tied(), TrainConfig())
-    restore_checkpoint(tmp_path, twin, gen())
+    restore_checkpoint(tmp_path, twin, seeded())
     assert torch.equal(twin.model.again.weight, trainer.model.outer.weight)
     assert twin.model.again.weight is twin.model.outer.weight
 
@@ -384,7 +384,7 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 def slow(model, x): time.sleep(.01); return loss_fn(model, x)
 learner = start(Small(.2), Recipe(lr=.02, n_steps=60, batch_size=16), sys.argv[1] + ".jsonl")
-fit(learner, rows(100), slow, gen(), folder=sys.argv[1], every=3)
+fit(learner, rows(100), slow, seeded(), folder=sys.argv[1], every=3)
 """
 
 def test_killed_at_a_random_moment_and_resumed(tmp_path):

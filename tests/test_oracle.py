@@ -7,12 +7,12 @@ from rlhf_nb.oracle import (all_logprobs, best_of_n_policy, sample_rows, exact_g
     bigram_lm, micro_tokenizer, micro_world, optimal_policy, optimal_q, states, to_tabular_lm, TabularLM)
 from rlhf_nb.tokens import shift_right, pad_and_eos
 
-def gen(seed=0): return torch.Generator().manual_seed(seed)
+def seeded(seed=0): return torch.Generator().manual_seed(seed)
 def random_table(world, seed=0, dtype=torch.double):
     model = TabularLM(world).to(dtype)
-    with torch.no_grad(): model.head.weight[:world.eos + 1].normal_(generator=gen(seed))
+    with torch.no_grad(): model.head.weight[:world.eos + 1].normal_(generator=seeded(seed))
     return model
-def some_reward(world, seed=1): return torch.randn(len(world.seqs), generator=gen(seed)).double()
+def some_reward(world, seed=1): return torch.randn(len(world.seqs), generator=seeded(seed)).double()
 
 WORLDS = [micro_world(), micro_world(("a", "."), 1), micro_world(("a", "b", "."), 4),
           micro_world(tuple("abcdef"), 2)]
@@ -105,8 +105,8 @@ def test_the_models_room_sees_the_same_numbers(dtype, budget):
 def test_sampled_responses_follow_the_exact_chances():
     world = micro_world()
     model, n = random_table(world), 4000
-    sampling = sampling.SamplingParams(max_new_tokens=world.max_len)
-    seqs, logp = sampling.generate(model, [[world.start]] * n, micro_tokenizer(world), sampling, gen())
+    params = sampling.SamplingParams(max_new_tokens=world.max_len)
+    seqs, logp = sampling.generate(model, [[world.start]] * n, micro_tokenizer(world), params, seeded())
     exact, row = all_logprobs(model, world).detach(), {y: i for i, y in enumerate(world.responses())}
     rows = torch.tensor([row[tuple(ids[keep].tolist())] for ids, keep in zip(seqs.ids, seqs.response_mask)])
     assert_close(logp.sum(1).double(), exact[rows], atol=1e-5, rtol=0)
@@ -138,7 +138,7 @@ def test_gradient_is_the_slope(world):
             other = copy.deepcopy(model); other.head.weight += at
             return expectation(all_logprobs(other, world), reward)
     for k in range(6):
-        way = torch.randn(model.head.weight.shape, generator=gen(k)).double()
+        way = torch.randn(model.head.weight.shape, generator=seeded(k)).double()
         way[world.eos + 1:] = 0
         assert_close((value(h * way) - value(-h * way)) / (2 * h), (grad * way).sum(), atol=1e-10, rtol=1e-9)
 
@@ -163,8 +163,8 @@ def test_expected_ignores_what_is_never_said():
 
 def test_draw_follows_its_generator():
     logp = all_logprobs(random_table(micro_world()), micro_world())
-    assert sample_rows(logp, 50, gen(3)).equal(sample_rows(logp, 50, gen(3)))
-    assert not sample_rows(logp, 50, gen(3)).equal(sample_rows(logp, 50, gen(4)))
+    assert sample_rows(logp, 50, seeded(3)).equal(sample_rows(logp, 50, seeded(3)))
+    assert not sample_rows(logp, 50, seeded(3)).equal(sample_rows(logp, 50, seeded(4)))
 
 # ---------------------------------------------------------------- the best policy
 def test_gold_numbers():
@@ -183,12 +183,12 @@ def test_no_policy_beats_the_closed_form(world, beta):
     assert_close(earns(best), beta * log_z)
     assert_close(beta * (best - ref_logp), reward - beta * log_z)    # DPO, eq. 4 and 5
     for seed in range(5):
-        other = (best + .3 * torch.randn(len(best), generator=gen(seed)).double()).log_softmax(0)
+        other = (best + .3 * torch.randn(len(best), generator=seeded(seed)).double()).log_softmax(0)
         assert_close(beta * log_z - earns(other), beta * expectation(other, other - best))
 
 @each_world
 def test_table_gives_back_any_distribution(world):
-    logp = torch.randn(len(world.seqs), generator=gen(5)).double().mul(3).log_softmax(0)
+    logp = torch.randn(len(world.seqs), generator=seeded(5)).double().mul(3).log_softmax(0)
     assert_close(all_logprobs(to_tabular_lm(world, logp), world), logp, atol=1e-10, rtol=0)
     model = random_table(world)
     assert_close(all_logprobs(to_tabular_lm(world, all_logprobs(model, world)), world), all_logprobs(model, world))
@@ -241,7 +241,7 @@ def test_q_is_the_best_completion(world, gamma):
 @each_world
 def test_values_by_brute_force(world):
     logp, t = all_logprobs(random_table(world), world).detach(), world.seqs.ids.shape[1]
-    returns = torch.randn(len(world.seqs), t, generator=gen(8)).double()
+    returns = torch.randn(len(world.seqs), t, generator=seeded(8)).double()
     values, said = exact_values(world, logp, returns), world.responses()
     for row, y in enumerate(said):
         for i in range(len(y)):                                      # token i+1 of the row

@@ -23,7 +23,7 @@ NUMBER = {said: i for i, said in enumerate(WORLD.responses())}
 PAY = torch.tensor([w.count("kind") - w.count("rude") for w in WORLD.texts()]).float()
 
 
-def gen(seed=0): return torch.Generator().manual_seed(seed)
+def seeded(seed=0): return torch.Generator().manual_seed(seed)
 
 
 def pay(seqs):
@@ -34,7 +34,7 @@ def pay(seqs):
 def actor(seed=0):
     policy = bigram_lm(WORLD).float()
     model = ActorCritic(policy, ScalarModel.from_lm(policy, seed))
-    with torch.no_grad(): model.critic.score.weight.normal_(generator=gen(seed))
+    with torch.no_grad(): model.critic.score.weight.normal_(generator=seeded(seed))
     return model
 
 
@@ -44,7 +44,7 @@ SMALL = PPOConfig(n_iterations=4, n_prompts=24, n_minibatches=3, lr=.05, beta=.5
 
 def rollout(model, n=32, seed=0):
     return collect_rollout(model.policy, frozen_copy(bigram_lm(WORLD).float()), [[WORLD.start]] * n, pay, TOK,
-                   TASK.sampling, gen(seed))
+                   TASK.sampling, seeded(seed))
 
 
 def slow_gae(r, v, gamma, lam):
@@ -56,7 +56,7 @@ def slow_gae(r, v, gamma, lam):
 
 @pytest.mark.parametrize("gamma,lam", [(1., .95), (.9, .5), (.7, 1.), (1., 0.)])
 def test_gae_is_its_definition_row_by_row(gamma, lam):
-    g, mask = gen(3), torch.zeros(4, 7, dtype=torch.bool)
+    g, mask = seeded(3), torch.zeros(4, 7, dtype=torch.bool)
     spans = [(1, 7), (2, 4), (3, 3), (6, 7)]                # full, inner, empty, one token
     for i, (a, b) in enumerate(spans): mask[i, a:b] = True
     r, v = torch.randn(2, 4, 7, generator=g).double()
@@ -70,7 +70,7 @@ def test_gae_is_its_definition_row_by_row(gamma, lam):
 
 
 def test_losses_by_finite_differences():
-    g = gen(1)
+    g = seeded(1)
     old, A, ret = torch.randn(3, 2, 5, generator=g).double()
     now = (old + .3 * torch.randn(2, 5, generator=g)).double().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: clipped_policy_loss(x, old, A, .2), now)
@@ -95,7 +95,7 @@ def test_first_step_is_the_policy_gradient():
 def test_split_row_order_and_padding_do_not_matter(parts):
     model, config = actor(), replace(SMALL, entropy_coef=.1)
     x = make_experience(model, rollout(model), config, WORLD.eos)
-    with torch.no_grad(): model.policy.head.weight[:4] += .3 * torch.randn(4, 13, generator=gen(2))
+    with torch.no_grad(): model.policy.head.weight[:4] += .3 * torch.randn(4, 13, generator=seeded(2))
     def gradient(batches):
         model.zero_grad()
         sums = [ppo_loss(model, b, config) for b in batches]
@@ -103,7 +103,7 @@ def test_split_row_order_and_padding_do_not_matter(parts):
         return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     whole = gradient([x])
     assert_close(gradient([b.trim() for b in split(x, parts)]), whole)
-    assert_close(gradient([x[torch.randperm(len(x), generator=gen(5))]]), whole)
+    assert_close(gradient([x[torch.randperm(len(x), generator=seeded(5))]]), whole)
     wide = Experience(*[pad(p) for p in x._parts()])
     assert_close(gradient([wide]), whole)
 
@@ -151,7 +151,7 @@ def test_converges_to_the_closed_form(seed):
     ref = frozen_copy(model.policy)
     home = weight_hash(ref)
     config = PPOConfig(n_iterations=60, n_prompts=256, micro_batch_size=256, lr=.03, beta=.5, vf_coef=1.)
-    train_ppo(model, ref, TASK, config, gen(seed))
+    train_ppo(model, ref, TASK, config, seeded(seed))
     now, start_ = [all_logprobs(m, WORLD).detach().double() for m in (model.policy, ref)]
     best, log_z = optimal_policy(start_, PAY.double(), .5)
     value = expectation(now, PAY.double()) - .5 * exact_kl(now, start_)
@@ -165,12 +165,12 @@ def test_converges_to_the_closed_form(seed):
 def test_resumed_equals_uninterrupted(tmp_path, stop):
     config = replace(SMALL, kl_controller=AdaptiveKLController(.1, 1000))
     whole, ref = actor(), frozen_copy(actor().policy)
-    log = train_ppo(whole, ref, TASK, config, gen(7)).log.rows
+    log = train_ppo(whole, ref, TASK, config, seeded(7)).log.rows
     class Cut(Exception): pass
     def watch(row, roll):
         if row["iteration"] == stop: raise Cut
-    with pytest.raises(Cut): train_ppo(actor(), ref, TASK, config, gen(7), tmp_path, watch)
-    resumed, g = actor(1), gen(99)
+    with pytest.raises(Cut): train_ppo(actor(), ref, TASK, config, seeded(7), tmp_path, watch)
+    resumed, g = actor(1), seeded(99)
     again = train_ppo(resumed, ref, TASK, config, g, tmp_path).log.rows
     assert weight_hash(resumed) == weight_hash(whole)
     keys = ("objective/scores", "objective/beta", "loss/value_avg")
@@ -195,7 +195,7 @@ def test_a_late_fault_keeps_the_last_checkpoint(tmp_path):
         return pay(seqs) * (math.nan if len(calls) == 3 else 1.)
     model, ref = actor(), frozen_copy(actor().policy)
     with pytest.raises(ValueError, match="nan for row 0"):
-        train_ppo(model, ref, replace(TASK, reward_fn=breaks), SMALL, gen(), tmp_path)
+        train_ppo(model, ref, replace(TASK, reward_fn=breaks), SMALL, seeded(), tmp_path)
     assert list_checkpoints(tmp_path)[-1].name.endswith(f"step-{2 * SMALL.n_epochs * 3}")
 
 
@@ -205,20 +205,20 @@ def test_divergence_puts_the_last_good_weights_back():
     def watch(row, roll): seen.append(weight_hash(model))
     with pytest.raises(ValueError, match="raise beta or lower lr"):
         train_ppo(model, ref, TASK, replace(SMALL, lr=3., beta=0., max_kl=.3, n_iterations=9),
-                  gen(), callback=watch)
+                  seeded(), callback=watch)
     before = [weight_hash(actor()), *seen]
     assert weight_hash(model) in before[:-1] and weight_hash(model) != before[-1]
 
 
 def test_prompts_come_once_per_pass():
-    queue, seen = [], []
-    for _ in range(6): seen += next_prompts(5, 10, queue, g := gen(0) if not seen else g)
+    queue, seen, g = [], [], seeded(0)
+    for _ in range(6): seen += next_prompts(5, 10, queue, g)
     assert sorted(seen) == sorted(list(range(10)) * 3)
     assert sorted(seen[:10]) == list(range(10)) and seen[:10] != list(range(10))
 
 
 def test_metrics_are_named_and_explained():
-    row = train_ppo(actor(), frozen_copy(actor().policy), TASK, SMALL, gen()).log.rows[-1]
+    row = train_ppo(actor(), frozen_copy(actor().policy), TASK, SMALL, seeded()).log.rows[-1]
     assert set(METRICS) <= set(row), set(METRICS) - set(row)
 
 
@@ -226,7 +226,7 @@ def test_answers_are_scored_at_the_temperature_that_was_sampled():
     model = actor()
     config = replace(SMALL, temperature=.5)
     roll = collect_rollout(model.policy, frozen_copy(model.policy), [[WORLD.start]] * 64, pay, TOK,
-                   replace(TASK.sampling, temperature=.5), gen())
+                   replace(TASK.sampling, temperature=.5), seeded())
     _, n, sums = ppo_loss(model, make_experience(model, roll, config, WORLD.eos), config)
     assert_close(sums["val/ratio"] / n, torch.tensor(1.))
     _, n, sums = ppo_loss(model, make_experience(model, roll, SMALL, WORLD.eos), SMALL)
@@ -243,7 +243,7 @@ def test_a_cool_policy_reaches_its_own_closed_form():
     model = ActorCritic(policy, ScalarModel.from_lm(policy))
     config = PPOConfig(n_iterations=60, n_prompts=256, micro_batch_size=256, lr=.02, beta=.5, vf_coef=1., lam=.95,
               temperature=heat)
-    train_ppo(model, frozen_copy(policy), TASK, config, gen())
+    train_ppo(model, frozen_copy(policy), TASK, config, seeded())
     with torch.no_grad(): policy.head.weight /= heat
     now = all_logprobs(policy, WORLD).detach().double()
     value = expectation(now, PAY.double()) - .5 * exact_kl(now, ref_logp)
@@ -260,7 +260,7 @@ def test_the_slot_after_eos():
     short = x.seqs.response_mask.sum(1) == 1
     part = x[short.nonzero().flatten()].trim()           # one word each, and the slot behind it
     assert part.reward_mask.shape == part.seqs.ids.shape and part.reward_mask.sum() == 2 * short.sum()
-    trainer = train_ppo(model, frozen_copy(bigram_lm(WORLD).float()), TASK, replace(config, micro_batch_size=5), gen())
+    trainer = train_ppo(model, frozen_copy(bigram_lm(WORLD).float()), TASK, replace(config, micro_batch_size=5), seeded())
     assert math.isfinite(trainer.log.rows[-1]["loss/value_avg"])
 
 
@@ -268,7 +268,7 @@ def test_best_of_n_keeps_the_best():
     drawn = []
     def note(seqs): drawn.append(pay(seqs)); return drawn[-1]
     task = replace(TASK, reward_fn=note)
-    best = generate_best_of_n(actor().policy, [[WORLD.start]] * 6, task, gen(3), n=5)
+    best = generate_best_of_n(actor().policy, [[WORLD.start]] * 6, task, seeded(3), n=5)
     assert len(best) == 6
     assert_close(pay(best), drawn[0].view(6, 5).max(1).values)
     assert (pay(best) > drawn[0].view(6, 5)[:, 0]).any()  # not simply the first
@@ -276,7 +276,7 @@ def test_best_of_n_keeps_the_best():
 
 def test_sample_table_prints_every_few(capsys):
     watch = sample_printer(TOK, every=2, n=1)
-    train_ppo(actor(), frozen_copy(actor().policy), TASK, SMALL, gen(), callback=watch)
+    train_ppo(actor(), frozen_copy(actor().policy), TASK, SMALL, seeded(), callback=watch)
     said = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in said if line.startswith("rollout")] == ["rollout 1", "rollout 3"]
     assert len(said) == 4

@@ -22,19 +22,19 @@ WORDS = micro_tokenizer(WORLD)
 TABLE = TrainConfig(lr=.1, n_steps=250, batch_size=64, micro_batch_size=64, max_grad_norm=1e9)
 EXACT = QConfig(gamma=1., alpha=0., target_update_rate=.1)
 
-def gen(seed=0): return Generator().manual_seed(seed)
+def seeded(seed=0): return Generator().manual_seed(seed)
 
 def nets_of(model=None, **kw):
     return QNets(q_network(model or TabularLM(WORLD), **kw), [WORLD.start, WORLD.pad])
 
 def rough(nets, seed=0, scale=.5): # weights that are not zero, target and online different
     with torch.no_grad():
-        for p in nets.parameters(): p.add_(scale * torch.randn(p.shape, generator=gen(seed)).to(p))
+        for p in nets.parameters(): p.add_(scale * torch.randn(p.shape, generator=seeded(seed)).to(p))
     return nets
 
 def play(seed=0, world=WORLD, dense=True): # every response, paid at random, at every token if dense
     mask = world.seqs.response_mask
-    reward = torch.randn(mask.shape, generator=gen(seed)) * mask
+    reward = torch.randn(mask.shape, generator=seeded(seed)) * mask
     return make_episodes(world.seqs, reward if dense else reward.sum(1), world.eos)
 
 def table(nets): return nets.online.get_output_embeddings().weight.detach().T
@@ -52,7 +52,7 @@ def slow_q(world, x, gamma): # best return after each word, found by trying ever
 
 def tree_rewards(world, seed=0): # a reward per prefix, the same in every response that has it
     paid, r = {}, torch.zeros(world.seqs.ids.shape)
-    chance = gen(seed)
+    chance = seeded(seed)
     for i, said in enumerate(world.responses()):
         for j in range(len(said)):
             r[i, j + 1] = paid.setdefault(said[:j + 1], torch.randn(1, generator=chance).item())
@@ -65,7 +65,7 @@ def tree_rewards(world, seed=0): # a reward per prefix, the same in every respon
 def test_rewards_of_any_sign_anywhere_are_learned_exactly(gamma, rule):
     x, rule = tree_rewards(WORLD), dict(rule)
     nets = nets_of(dueling=rule.pop("dueling", False))
-    train_q(nets, x, TABLE, replace(EXACT, gamma=gamma, **rule), gen())
+    train_q(nets, x, TABLE, replace(EXACT, gamma=gamma, **rule), seeded())
     want = slow_q(WORLD, x, gamma)
     assert (table(nets) - want)[~want.isnan()].abs().max() < 1e-2
 
@@ -77,7 +77,7 @@ def test_the_slow_q_agrees_with_the_oracle():
 def test_a_transformer_learns_the_tree_too():
     x = play(dense=False)
     nets = nets_of(tiny_lm(WORDS, hidden=32, layers=1))
-    train_q(nets, x, replace(TABLE, lr=5e-3), EXACT, gen())
+    train_q(nets, x, replace(TABLE, lr=5e-3), EXACT, seeded())
     with torch.no_grad(): _, best = token_q_values(nets, x.seqs)
     want = optimal_q(WORLD, x.reward.sum(1))[0, :4].max()
     assert abs(best[0, 1] - want) < .15
@@ -126,12 +126,12 @@ def loop_targets(x, value, config):
 @pytest.mark.parametrize("mc_bound", [False, True])
 def test_targets_are_the_loop_over_tokens(step, cut, n_step, mc_bound):
     x, config = play(3), QConfig(.6, step, cut, n_step, mc_bound)
-    value = torch.randn(x.reward.shape, generator=gen(1))
+    value = torch.randn(x.reward.shape, generator=seeded(1))
     assert_close(bellman_targets(x, value, config), loop_targets(x, value, config), atol=1e-6, rtol=1e-5)
 
 def test_what_stands_outside_the_response_reaches_nothing():
     x = play()
-    value = torch.randn(x.reward.shape, generator=gen(1))
+    value = torch.randn(x.reward.shape, generator=seeded(1))
     spoiled = value.masked_fill(~x.mask | x.last(), torch.nan)       # prompt, pads, after the last
     assert_close(bellman_targets(x, value, QConfig()), bellman_targets(x, spoiled, QConfig()))
     nets = rough(nets_of(tiny_lm(WORDS, hidden=16, layers=1)))
@@ -188,7 +188,7 @@ def test_heads_agree_with_the_literal_way(kind, chunk):
 
 def test_a_bf16_head_is_read_in_chunks():
     head = nn.Linear(8, 50, bias=False).bfloat16()
-    h, every = torch.randn(9, 8, generator=gen()).bfloat16(), torch.ones(50).bool()
+    h, every = torch.randn(9, 8, generator=seeded()).bfloat16(), torch.ones(50).bool()
     said, rest = q_terms(head, h, torch.arange(9), every, 0., chunk_size=4)
     want = q_terms_full(head, h, torch.arange(9), every, 0.)
     assert said.dtype == torch.float32
@@ -258,16 +258,16 @@ def test_follow_moves_all_weights():
 
 def test_a_killed_offline_run_goes_on_bit_for_bit(tmp_path):
     x, config = play(), replace(TABLE, n_steps=12, batch_size=8)
-    whole = train_q(nets_of(), x, config, EXACT, gen()).model
+    whole = train_q(nets_of(), x, config, EXACT, seeded()).model
     nets = nets_of()
     trainer = make_q_trainer(nets, config, EXACT)
     def stop(model, part):
         if trainer.step == 7: raise KeyboardInterrupt
         return q_loss(model, part, EXACT)
-    with pytest.raises(KeyboardInterrupt): fit(trainer, x, stop, gen(), folder=tmp_path, eval_every=5)
+    with pytest.raises(KeyboardInterrupt): fit(trainer, x, stop, seeded(), folder=tmp_path, eval_every=5)
     assert list_checkpoints(tmp_path)[-1].name.endswith("step-5")
     nets = nets_of()
-    train_q(nets, x, config, EXACT, gen(), folder=tmp_path)
+    train_q(nets, x, config, EXACT, seeded(), folder=tmp_path)
     assert weight_hash(nets) == weight_hash(whole)
 
 def practice(**kw):
@@ -279,7 +279,7 @@ def practice(**kw):
 
 def test_a_killed_online_run_goes_on_bit_for_bit(tmp_path):
     config = replace(TABLE, batch_size=8)
-    whole = train_q_online(nets_of(), practice(), config, EXACT, gen())
+    whole = train_q_online(nets_of(), practice(), config, EXACT, seeded())
     count = 0
     def kill(r):
         nonlocal count
@@ -287,9 +287,9 @@ def test_a_killed_online_run_goes_on_bit_for_bit(tmp_path):
         if count == 3: raise KeyboardInterrupt
         return dict(temperature=1 / (r + 1))
     with pytest.raises(KeyboardInterrupt):
-        train_q_online(nets_of(), practice(explore=kill), config, EXACT, gen(), tmp_path)
+        train_q_online(nets_of(), practice(explore=kill), config, EXACT, seeded(), tmp_path)
     assert len(list(tmp_path.glob("memory-*"))) == 1
-    again = train_q_online(nets_of(), practice(), config, EXACT, gen(), tmp_path)
+    again = train_q_online(nets_of(), practice(), config, EXACT, seeded(), tmp_path)
     assert weight_hash(again.model) == weight_hash(whole.model)
     assert [r["paid"] for r in again.log.rows if "round" in r] == [
         r["paid"] for r in whole.log.rows if "round" in r]
@@ -301,12 +301,12 @@ def test_online_memory_is_bounded_and_rewards_may_stand_at_tokens():
         return seqs.response_mask.float() * .1
     nets = nets_of()
     train_q_online(nets, replace(
-        practice(buffer_size=10), reward_fn=reward), replace(TABLE, batch_size=8), EXACT, gen())
+        practice(buffer_size=10), reward_fn=reward), replace(TABLE, batch_size=8), EXACT, seeded())
     assert seen == [8] * 4
     assert table(nets)[0, 0] > .05
 
 def test_act_pays_what_was_said():
-    x = collect_episodes(nets_of(), practice(n_prompts=20, explore=lambda r: dict(temperature=0., epsilon=1.)), 0, gen())
+    x = collect_episodes(nets_of(), practice(n_prompts=20, explore=lambda r: dict(temperature=0., epsilon=1.)), 0, seeded())
     paid = {said: i / 40 for i, said in enumerate(WORLD.responses())}
     for row, mask, r in zip(x.seqs.ids, x.mask, x.reward.sum(1)):
         assert abs(paid[tuple(row[mask].tolist())] - r) < 1e-6
@@ -322,8 +322,8 @@ def test_cached_sampling_says_what_the_slow_way_says(arch, with_ref):
     policy = QPolicy(nets, .7, ref=lm if with_ref else None, epsilon=.1)
     assert policy.has_cache
     prompts = [[WORLD.start], [WORLD.start, 0, 1], [WORLD.start, 2]] * 4
-    fast, p = generate(policy, prompts, WORDS, SamplingParams(max_new_tokens=6), gen())
-    slow, p_slow = generate_uncached(policy, prompts, WORDS, SamplingParams(max_new_tokens=6), gen())
+    fast, p = generate(policy, prompts, WORDS, SamplingParams(max_new_tokens=6), seeded())
+    slow, p_slow = generate_uncached(policy, prompts, WORDS, SamplingParams(max_new_tokens=6), seeded())
     assert fast.ids.equal(slow.ids)
     assert_close(p, p_slow, atol=1e-5, rtol=1e-4)
 

@@ -24,7 +24,7 @@ TOKENIZER = make_tokenizer()
 PAD, EOS, V = TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, len(TOKENIZER)
 
 
-def gen(seed=0): return torch.Generator().manual_seed(seed)
+def seeded(seed=0): return torch.Generator().manual_seed(seed)
 
 
 def scalar(arch="neox", seed=0): return ScalarModel.from_lm(tiny_lm(TOKENIZER, arch), seed)
@@ -158,7 +158,7 @@ def test_the_loss_stays_finite_where_the_sigmoid_does_not():
 
 
 def test_swapping_sides_is_the_other_answer():
-    gen_ = gen(); a, b = torch.randn(20, generator=gen_), torch.randn(20, generator=gen_)
+    gen_ = seeded(); a, b = torch.randn(20, generator=gen_), torch.randn(20, generator=gen_)
     both = (-bradley_terry_loss(a, b)).exp() + (-bradley_terry_loss(b, a)).exp()
     assert_close(both, torch.ones(20))                   # p(a > b) + p(b > a) = 1
 
@@ -195,7 +195,7 @@ def test_score_all_keeps_order_mode_and_takes_any_batch_size():
 
 
 def test_scale_gives_mean_0_and_std_1_and_keeps_the_order():
-    score = torch.randn(50, generator=gen()) * 7 + 3
+    score = torch.randn(50, generator=seeded()) * 7 + 3
     scaled = normalize_scores(score, fit_normalizer(score))
     assert_close(scaled.mean(), tensor(0.), atol=1e-5, rtol=0)
     assert_close(scaled.std(correction=0), tensor(1.))
@@ -230,7 +230,7 @@ def brute_calibration(chosen, rejected, n_bins):
 
 @pytest.mark.parametrize("n_bins", [1, 4, 10])
 def test_calibration_equals_a_plain_loop(n_bins):
-    g = gen(n_bins); a, b = torch.randn(200, generator=g), torch.randn(200, generator=g)
+    g = seeded(n_bins); a, b = torch.randn(200, generator=g), torch.randn(200, generator=g)
     bins = calibration_bins(a, b, n_bins)
     rows, ece = brute_calibration(a, b, n_bins)
     assert_close(torch.stack([x.float() for x in bins], 1), tensor(rows),
@@ -239,7 +239,7 @@ def test_calibration_equals_a_plain_loop(n_bins):
 
 
 def test_labels_drawn_from_the_model_are_calibrated_and_flipped_ones_are_not():
-    g = gen(5); gap = torch.randn(40_000, generator=g) * 2
+    g = seeded(5); gap = torch.randn(40_000, generator=g) * 2
     wins = torch.rand(40_000, generator=g) < gap.sigmoid()
     chosen = torch.where(wins, gap, -gap)
     ece = lambda c: expected_calibration_error(*calibration_bins(c, torch.zeros_like(c)))
@@ -272,7 +272,7 @@ def test_length_bias_does_not_care_which_side_is_called_chosen():
 
 @pytest.mark.parametrize("n", range(1, 7))
 def test_expected_best_is_the_mean_over_every_subset(n):
-    g = gen(n); score, value = (torch.rand(3, 6, generator=g) for _ in range(2))
+    g = seeded(n); score, value = (torch.rand(3, 6, generator=g) for _ in range(2))
     want = [sum(value[p, list(c)][score[p, list(c)].argmax()]
                 for c in combinations(range(6), n)) / math.comb(6, n) for p in range(3)]
     assert_close(expected_best_of_n(score, value, n), tensor(want))
@@ -281,7 +281,7 @@ def test_expected_best_is_the_mean_over_every_subset(n):
 def test_expected_best_reaches_the_exact_best_of_n():
     world = micro_world()
     logp = all_logprobs(bigram_lm(world), world).detach()
-    g = gen(7)
+    g = seeded(7)
     score, value = (torch.randn(len(logp), generator=g).double() for _ in range(2))
     rows = sample_rows(logp, 400 * 64, g).view(400, 64)
     for n in (1, 4, 16):
@@ -314,7 +314,7 @@ def test_kl_of_best_of_n_from_its_distribution():
 
 def test_sample_pairs_follows_the_annotator_and_its_generators():
     lm = tiny_lm(TOKENIZER)
-    made = [sample_pairs(lm, TOKENIZER, list(TEST), 12, gen(1), random.Random(2))
+    made = [sample_pairs(lm, TOKENIZER, list(TEST), 12, seeded(1), random.Random(2))
             for _ in range(2)]
     (pairs, asked), (again, _) = made
     assert len(pairs) == len(asked) == 12
@@ -327,7 +327,7 @@ def test_sample_pairs_follows_the_annotator_and_its_generators():
 
 def test_the_chosen_side_is_the_one_the_annotator_likes():
     sft, _ = load_bundled("sft")
-    pairs, asked = sample_pairs(sft, TOKENIZER, list(TEST), 100, gen(3), random.Random(4))
+    pairs, asked = sample_pairs(sft, TOKENIZER, list(TEST), 100, seeded(3), random.Random(4))
     liked = [[utility(q, response_text(TOKENIZER, ids[mask].tolist()))
               for q, ids, mask in zip(asked, s.ids, s.response_mask)]
              for s in (pairs.chosen, pairs.rejected)]
@@ -340,7 +340,7 @@ def test_equal_answers_are_redrawn(monkeypatch):
         said = [[20 + i % (2 if i < 256 else 3), EOS] for i in range(len(prompts))]
         return make_seqs(prompts, said, PAD), None
     monkeypatch.setattr(reward, "generate", two_or_three_words)
-    pairs, asked = sample_pairs(None, TOKENIZER, list(TEST), 300, gen(), random.Random(0))
+    pairs, asked = sample_pairs(None, TOKENIZER, list(TEST), 300, seeded(), random.Random(0))
     assert len(pairs) == len(asked) == 300
     assert all(a != b for a, b in zip(rows_of(pairs.chosen), rows_of(pairs.rejected)))
 
@@ -353,7 +353,7 @@ def test_train_reward_learns_to_prefer_a_word():
                   make_seqs(prompts, [s + [31, EOS] for s in said[1]], PAD))
     model = scalar()
     untrained = bradley_terry_loss(*score_pairs(model, pairs[96:])).mean().item()
-    trainer = train_reward(model, pairs[:96], TrainConfig(n_steps=20, batch_size=32), gen(),
+    trainer = train_reward(model, pairs[:96], TrainConfig(n_steps=20, batch_size=32), seeded(),
                            pairs[96:])
     assert preference_accuracy(*score_pairs(model, pairs[96:])) > .95
     first, last = trainer.log.rows[0], trainer.log.rows[-1]

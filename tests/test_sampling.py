@@ -19,7 +19,7 @@ PROMPTS = [[7, 8, 9], [10], [11, 12, 13, 14, 15, 16], [8, 9], [20, 21, 22, 23]]
 SMALL = dict(vocab_size=V, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
              intermediate_size=48, pad_token_id=PAD, eos_token_id=EOS, bos_token_id=None)
 GREEDY = SamplingParams(12, temperature=0.)
-def gen(seed=0): return torch.Generator().manual_seed(seed)
+def seeded(seed=0): return torch.Generator().manual_seed(seed)
 
 
 def loud(model, eos=0.):
@@ -35,11 +35,11 @@ def loud(model, eos=0.):
 def spoken(seqs): return [ids[m].tolist() for ids, m in zip(seqs.ids, seqs.response_mask)]
 
 
-def theirs(model, prompts, n, **config):
+def theirs(model, prompts, n, **sampling):
     "transformers' generate; pad is never said there either."
     ids, mask = pad_left(prompts, PAD)
     out = model.generate(ids, attention_mask=mask.long(), max_new_tokens=n, pad_token_id=PAD,
-                         eos_token_id=EOS, suppress_tokens=[PAD], **config)[:, ids.shape[1]:]
+                         eos_token_id=EOS, suppress_tokens=[PAD], **sampling)[:, ids.shape[1]:]
     return [row[:row.index(EOS) + 1] if EOS in row else row for row in out.tolist()]
 
 
@@ -65,21 +65,21 @@ KINDS = {
 def test_greedy_is_that_of_transformers_and_of_the_literal_loop(kind):
     torch.manual_seed(0)
     model = loud(KINDS[kind](), eos=1.)
-    seqs, logp = generate(model, PROMPTS, TOK, GREEDY, gen())
+    seqs, logp = generate(model, PROMPTS, TOK, GREEDY, seeded())
     assert spoken(seqs) == theirs(model, PROMPTS, 12, do_sample=False)
-    slow, _ = generate_uncached(model, PROMPTS, TOK, GREEDY, gen())
+    slow, _ = generate_uncached(model, PROMPTS, TOK, GREEDY, seeded())
     assert torch.equal(seqs.ids, slow.ids)
     assert (logp == 0).all()                               # greedy is certain of itself
 
 
-@pytest.mark.parametrize("how", [SamplingParams(12), SamplingParams(12, .6), SamplingParams(12, 1.3, 9),
+@pytest.mark.parametrize("sampling", [SamplingParams(12), SamplingParams(12, .6), SamplingParams(12, 1.3, 9),
                                  SamplingParams(12, .8, 0, .7), SamplingParams(12, 1.1, 30, .8)])
 @pytest.mark.parametrize("kind", ["neox", "gpt2, learned positions"])
-def test_cached_uncached_and_logprobs_of_what_was_sampled(kind, config):
+def test_cached_uncached_and_logprobs_of_what_was_sampled(kind, sampling):
     torch.manual_seed(0)
     model = loud(KINDS[kind](), eos=3.)
-    seqs, logp = generate(model, PROMPTS * 4, TOK, config, gen(3))
-    slow, slow_logp = generate_uncached(model, PROMPTS * 4, TOK, config, gen(3))
+    seqs, logp = generate(model, PROMPTS * 4, TOK, sampling, seeded(3))
+    slow, slow_logp = generate_uncached(model, PROMPTS * 4, TOK, sampling, seeded(3))
     assert torch.equal(seqs.ids, slow.ids)
     assert_close(logp, slow_logp, atol=1e-4, rtol=0)
     lengths = seqs.response_mask.sum(1)
@@ -87,7 +87,7 @@ def test_cached_uncached_and_logprobs_of_what_was_sampled(kind, config):
     with torch.no_grad():                                          # by an independent route
         logits = model(input_ids=seqs.ids, attention_mask=seqs.attention_mask.long()).logits
     logits[..., PAD] = -torch.inf
-    again = torch.stack([filter_logits(row, config) for row in logits])
+    again = torch.stack([filter_logits(row, sampling) for row in logits])
     keep = seqs.response_mask
     want = again[:, :-1].gather(-1, seqs.ids[:, 1:, None])[..., 0]
     assert_close(logp[keep], want[keep[:, 1:]], atol=1e-4, rtol=0)
@@ -97,15 +97,15 @@ def test_cached_uncached_and_logprobs_of_what_was_sampled(kind, config):
 def test_on_a_trained_model_temperature_one_equals_logprobs():
     sft, tok = load_bundled("sft")
     prompts = [prompt_ids(tok, q) for q in TEST[:20]]
-    seqs, logp = generate(sft, prompts, tok, SamplingParams(), gen(1))
+    seqs, logp = generate(sft, prompts, tok, SamplingParams(), seeded(1))
     assert_close(logp, logprobs(sft, seqs), atol=1e-4, rtol=0)
-    other, other_logp = generate(sft, prompts, tok, SamplingParams(temperature=.7), gen(1))
+    other, other_logp = generate(sft, prompts, tok, SamplingParams(temperature=.7), seeded(1))
     assert (other_logp - logprobs(sft, other)).abs().max() > .1
 
 
 def test_rows_end_with_one_eos_or_are_cut():
     model = loud(tiny_lm(TOK, seed=1), eos=3.)
-    seqs, _ = generate(model, PROMPTS * 10, TOK, SamplingParams(9), gen())
+    seqs, _ = generate(model, PROMPTS * 10, TOK, SamplingParams(9), seeded())
     for said in spoken(seqs):
         assert said.count(EOS) == (said[-1] == EOS) and PAD not in said
         assert len(said) == 9 or said[-1] == EOS
@@ -115,7 +115,7 @@ def test_rows_end_with_one_eos_or_are_cut():
 def test_stops_when_all_have_ended():
     model, calls = loud(tiny_lm(TOK), eos=1e3), []
     model.register_forward_hook(lambda *a: calls.append(1))
-    seqs, logp = generate(model, PROMPTS, TOK, SamplingParams(40), gen())
+    seqs, logp = generate(model, PROMPTS, TOK, SamplingParams(40), seeded())
     assert len(calls) == 1 and spoken(seqs) == [[EOS]] * 5
     assert_close(logp.sum(1), torch.zeros(5))
 
@@ -124,7 +124,7 @@ def test_finished_rows_leave_the_batch():
     model, sizes = loud(tiny_lm(TOK, seed=1), eos=3.), []
     model.register_forward_pre_hook(
         lambda m, args, kwargs: sizes.append(kwargs["input_ids"].shape), with_kwargs=True)
-    seqs, _ = generate(model, PROMPTS * 4, TOK, SamplingParams(12), gen())
+    seqs, _ = generate(model, PROMPTS * 4, TOK, SamplingParams(12), seeded())
     lengths = seqs.response_mask.sum(1)
     assert [n for n, _ in sizes] == [int((lengths >= s).sum()) for s in range(1, len(sizes) + 1)]
     assert [t for _, t in sizes] == [6] + [1] * (len(sizes) - 1)   # then one token each
@@ -134,8 +134,8 @@ def test_pad_is_never_said_and_costs_the_right_log_prob():
     model = loud(tiny_lm(TOK), eos=1.)
     with torch.no_grad(): model.lm_head.bias[PAD] = 50.            # it longs to
     for fn in (generate, generate_uncached):
-        for config in (SamplingParams(6), GREEDY):
-            seqs, logp = fn(model, PROMPTS, TOK, config, gen())
+        for sampling in (SamplingParams(6), GREEDY):
+            seqs, logp = fn(model, PROMPTS, TOK, sampling, seeded())
             assert all(PAD not in said for said in spoken(seqs))
             assert logp.isfinite().all() and logp.min() > -20
 
@@ -143,8 +143,8 @@ def test_pad_is_never_said_and_costs_the_right_log_prob():
 def test_no_row_depends_on_its_companions():
     model = loud(tiny_lm(TOK, seed=1), eos=2.)
     sampling = SamplingParams(10, .9)
-    many, many_logp = generate(model, PROMPTS, TOK, sampling, gen(4))
-    few, few_logp = generate(model, PROMPTS[:2], TOK, sampling, gen(4))
+    many, many_logp = generate(model, PROMPTS, TOK, sampling, seeded(4))
+    few, few_logp = generate(model, PROMPTS[:2], TOK, sampling, seeded(4))
     assert spoken(few) == spoken(many)[:2]
     assert_close(few_logp.sum(1), many_logp.sum(1)[:2], atol=1e-4, rtol=0)
 
@@ -152,13 +152,13 @@ def test_no_row_depends_on_its_companions():
 def test_seeds():
     model = loud(tiny_lm(TOK, seed=1))
     state = torch.get_rng_state()
-    one, two, other = (generate(model, PROMPTS, TOK, SamplingParams(8), gen(s))[0] for s in (1, 1, 2))
+    one, two, other = (generate(model, PROMPTS, TOK, SamplingParams(8), seeded(s))[0] for s in (1, 1, 2))
     assert torch.equal(one.ids, two.ids) and spoken(one) != spoken(other)
-    g = gen(1)
+    g = seeded(1)
     first, second = (generate(model, PROMPTS, TOK, SamplingParams(8), g)[0] for _ in range(2))
     assert spoken(first) == spoken(one) != spoken(second)          # the generator moves on
     assert torch.equal(state, torch.get_rng_state())
-    g = gen(1); before = g.get_state()
+    g = seeded(1); before = g.get_state()
     generate(model, PROMPTS, TOK, GREEDY, g)
     assert torch.equal(before, g.get_state())                      # greedy needs no chance
 
@@ -166,7 +166,7 @@ def test_seeds():
 def test_modes_weights_and_arguments_are_left_alone():
     model = loud(tiny_lm(TOK)).train(); model.lm_head.eval()
     prompts = copy.deepcopy(PROMPTS)
-    for fn in (generate, generate_uncached): fn(model, prompts, TOK, SamplingParams(4), gen())
+    for fn in (generate, generate_uncached): fn(model, prompts, TOK, SamplingParams(4), seeded())
     assert prompts == PROMPTS and model.training and not model.lm_head.training
     logits = torch.randn(2, 5); kept = logits.clone()
     filter_logits(logits, SamplingParams(1, .5, 2, .5))
@@ -178,17 +178,17 @@ def test_modes_weights_and_arguments_are_left_alone():
 def test_dropout_is_off_while_speaking():
     torch.manual_seed(0)
     model = loud(KINDS["gpt2, learned positions"]()).train()
-    one, two = (generate(model, PROMPTS, TOK, GREEDY, gen())[0] for _ in range(2))
+    one, two = (generate(model, PROMPTS, TOK, GREEDY, seeded())[0] for _ in range(2))
     assert torch.equal(one.ids, two.ids)
 
 
 def test_bf16_and_double_models():
     model = loud(tiny_lm(TOK, seed=1), eos=1.)
     half = copy.deepcopy(model).bfloat16()
-    seqs, logp = generate(half, PROMPTS, TOK, SamplingParams(8), gen())
+    seqs, logp = generate(half, PROMPTS, TOK, SamplingParams(8), seeded())
     assert logp.dtype == torch.float32
     assert_close(logp.sum(1), logprobs(half, seqs).sum(1), atol=.3, rtol=.05)
-    _, logp = generate(copy.deepcopy(model).double(), PROMPTS, TOK, SamplingParams(8), gen())
+    _, logp = generate(copy.deepcopy(model).double(), PROMPTS, TOK, SamplingParams(8), seeded())
     assert logp.dtype == torch.float64
 
 
@@ -196,22 +196,22 @@ def test_lora_model_speaks_as_its_merged_self():
     lora = add_lora(loud(tiny_lm(TOK, seed=1), eos=1.))
     with torch.no_grad():
         for name, p in lora.named_parameters():
-            if "lora_B" in name: p.normal_(std=.2, generator=gen())
+            if "lora_B" in name: p.normal_(std=.2, generator=seeded())
     from rlhf_nb.models import merge_adapters
-    one, two = (generate(m, PROMPTS, TOK, GREEDY, gen())[0] for m in (lora, merge_adapters(lora)))
+    one, two = (generate(m, PROMPTS, TOK, GREEDY, seeded())[0] for m in (lora, merge_adapters(lora)))
     assert torch.equal(one.ids, two.ids)
-    base, _ = generate(loud(tiny_lm(TOK, seed=1), eos=1.), PROMPTS, TOK, GREEDY, gen())
+    base, _ = generate(loud(tiny_lm(TOK, seed=1), eos=1.), PROMPTS, TOK, GREEDY, seeded())
     assert spoken(base) != spoken(one)
 
 
 # --- filters and darts
 
-def hf_filter(logits, config):
+def hf_filter(logits, sampling):
     "What transformers samples from."
     x = logits.clone()
-    if config.temperature != 1: x = TemperatureLogitsWarper(config.temperature)(None, x)
-    if config.top_k: x = TopKLogitsWarper(config.top_k)(None, x)
-    if config.top_p < 1: x = TopPLogitsWarper(config.top_p)(None, x)
+    if sampling.temperature != 1: x = TemperatureLogitsWarper(sampling.temperature)(None, x)
+    if sampling.top_k: x = TopKLogitsWarper(sampling.top_k)(None, x)
+    if sampling.top_p < 1: x = TopPLogitsWarper(sampling.top_p)(None, x)
     return x.log_softmax(-1)
 
 
@@ -220,12 +220,12 @@ def test_filters_are_those_of_transformers():
         rng = random.Random(seed)
         sampling = SamplingParams(temperature=rng.choice([.3, .7, 1., 1.9]), top_k=rng.choice([0, 1, 5, 40]),
                        top_p=rng.choice([.05, .3, .62, .9, 1.]))
-        logits = 3 * torch.randn(6, 30, generator=gen(seed))
+        logits = 3 * torch.randn(6, 30, generator=seeded(seed))
         assert_close(filter_logits(logits, sampling), hf_filter(logits, sampling), atol=1e-5, rtol=1e-5)
 
 
 def test_top_p_keeps_just_enough():
-    logits = 2 * torch.randn(200, 25, generator=gen())
+    logits = 2 * torch.randn(200, 25, generator=seeded())
     chance = logits.softmax(-1)
     for p in (.1, .5, .9, .999):
         kept = filter_logits(logits, SamplingParams(top_p=p)).isfinite()
@@ -244,7 +244,7 @@ def test_top_k_keeps_exactly_k_even_of_equals():
 
 
 def test_filter_limits():
-    logits = torch.randn(4, 9, generator=gen())
+    logits = torch.randn(4, 9, generator=seeded())
     assert_close(filter_logits(logits, SamplingParams()), logits.log_softmax(-1))
     best = filter_logits(logits, SamplingParams(temperature=0.)).exp()
     assert torch.equal(best.argmax(-1), logits.argmax(-1)) and set(best.flatten().tolist()) == {0, 1}
@@ -253,10 +253,10 @@ def test_filter_limits():
     assert_close(filter_logits(logits, SamplingParams(top_p=1e-9)).exp(), best)
     warm = filter_logits(logits, SamplingParams(temperature=1e6)).exp()
     assert_close(warm, torch.full_like(warm, 1 / 9), atol=1e-5, rtol=0)
-    for config in (SamplingParams(), SamplingParams(temperature=.5, top_k=4, top_p=.6)):
-        assert_close(filter_logits(logits, config).exp().sum(-1), torch.ones(4))
-        assert filter_logits(logits.bfloat16(), config).dtype == torch.float32
-        assert filter_logits(logits.double(), config).dtype == torch.float64
+    for sampling in (SamplingParams(), SamplingParams(temperature=.5, top_k=4, top_p=.6)):
+        assert_close(filter_logits(logits, sampling).exp().sum(-1), torch.ones(4))
+        assert filter_logits(logits.bfloat16(), sampling).dtype == torch.float32
+        assert filter_logits(logits.double(), sampling).dtype == torch.float64
 
 
 @pytest.mark.parametrize("bad", [dict(max_new_tokens=0), dict(temperature=-.1), dict(top_k=-1),
@@ -266,7 +266,7 @@ def test_sampling_refuses(bad):
 
 
 def test_darts_hit_the_part_they_land_on():
-    logp = torch.randn(50, 13, generator=gen()).log_softmax(-1)
+    logp = torch.randn(50, 13, generator=seeded()).log_softmax(-1)
     for dart in torch.linspace(0, .999, 23):
         got = sample_tokens(logp, dart.repeat(50))
         ends = logp.double().exp().cumsum(-1) / logp.double().exp().sum(-1, keepdim=True)
@@ -289,20 +289,20 @@ def chi_square(seen, chance):
     return torch.special.gammaincc(torch.tensor((len(hope) - 1) / 2), x.float() / 2).item()
 
 
-@pytest.mark.parametrize("how", [SamplingParams(3), SamplingParams(3, .8), SamplingParams(3, 1., 3),
+@pytest.mark.parametrize("sampling", [SamplingParams(3), SamplingParams(3, .8), SamplingParams(3, 1., 3),
                                  SamplingParams(3, 1., 0, .7)])
 @pytest.mark.parametrize("fn", [generate, generate_uncached])
-def test_samples_have_the_exact_distribution(config, fn):
+def test_samples_have_the_exact_distribution(sampling, fn):
     "All responses of the micro world, their chances multiplied out through the filter."
     world = micro_world()
     table, tok = bigram_lm(world), micro_tokenizer(world)
     logits = table(input_ids=world.seqs.ids, attention_mask=world.seqs.attention_mask).logits
-    steps = torch.stack([filter_logits(row, config) for row in logits.detach()])
+    steps = torch.stack([filter_logits(row, sampling) for row in logits.detach()])
     logp = steps[:, :-1].gather(-1, world.seqs.ids[:, 1:, None])[..., 0]
     chance = logp.masked_fill(~world.seqs.response_mask[:, 1:], 0.).sum(1).exp()
     assert abs(chance.sum() - 1) < 1e-9
     n = 6000
-    seqs, got_logp = fn(table, [[world.start]] * n, tok, config, gen(2))
+    seqs, got_logp = fn(table, [[world.start]] * n, tok, sampling, seeded(2))
     number = {said: i for i, said in enumerate(world.responses())}
     drawn = torch.tensor([number[tuple(said)] for said in spoken(seqs)])
     assert_close(got_logp.sum(1), chance.log()[drawn])
@@ -317,7 +317,7 @@ def test_a_transformer_draws_its_own_distribution():
     with torch.no_grad(): logits = model(input_ids=torch.tensor([PROMPTS[2]])).logits[:, -1]
     logits[:, PAD] = -torch.inf
     chance = logits[0].softmax(-1)
-    seqs, _ = generate(model, [PROMPTS[2]] * 3000, TOK, SamplingParams(1), gen(1))
+    seqs, _ = generate(model, [PROMPTS[2]] * 3000, TOK, SamplingParams(1), seeded(1))
     seen = seqs.ids[:, -1].bincount(minlength=V).double()
     often = chance * 3000 > 8
     cells = lambda x: torch.cat([x[often], x[~often].sum()[None]])
@@ -329,9 +329,9 @@ def test_a_transformer_draws_its_own_distribution():
 def test_generate_many_keeps_order_whatever_the_batch():
     model = loud(tiny_lm(TOK, seed=1), eos=2.)
     prompts = [PROMPTS[i % 5][:1 + i % 4] for i in range(23)]
-    want, want_logp = generate(model, prompts, TOK, SamplingParams(7), gen(3))
+    want, want_logp = generate(model, prompts, TOK, SamplingParams(7), seeded(3))
     for size in (1, 4, 23, 100):
-        seqs, logp = generate_many(model, prompts, TOK, SamplingParams(7), gen(3), size)
+        seqs, logp = generate_many(model, prompts, TOK, SamplingParams(7), seeded(3), size)
         assert torch.equal(seqs.ids, want.ids)
         assert torch.equal(seqs.response_mask, want.response_mask)
         assert_close(logp, want_logp, atol=1e-4, rtol=0)
@@ -341,21 +341,21 @@ def test_generate_many_reads_similar_lengths_together():
     model, widths = loud(tiny_lm(TOK), eos=1e3), []
     model.register_forward_pre_hook(
         lambda m, args, kwargs: widths.append(kwargs["input_ids"].shape[1]), with_kwargs=True)
-    generate_many(model, [[5] * n for n in (9, 1, 8, 2, 1, 9)], TOK, SamplingParams(3), gen(), 2)
+    generate_many(model, [[5] * n for n in (9, 1, 8, 2, 1, 9)], TOK, SamplingParams(3), seeded(), 2)
     assert widths == [1, 8, 9]
 
 
 def test_progress_bar_only_when_asked(capfd):
     model = loud(tiny_lm(TOK), eos=5.)
-    generate_many(model, PROMPTS, TOK, SamplingParams(3), gen(), 2)
+    generate_many(model, PROMPTS, TOK, SamplingParams(3), seeded(), 2)
     assert capfd.readouterr().err == ""
-    generate_many(model, PROMPTS, TOK, SamplingParams(3), gen(), 2, progress=True)
+    generate_many(model, PROMPTS, TOK, SamplingParams(3), seeded(), 2, progress=True)
     assert "/5" in capfd.readouterr().err
 
 
 def test_in_batches_puts_rows_back():
     model = loud(tiny_lm(TOK, seed=1), eos=2.)
-    seqs, _ = generate(model, PROMPTS * 3, TOK, SamplingParams(9), gen(1))
+    seqs, _ = generate(model, PROMPTS * 3, TOK, SamplingParams(9), seeded(1))
     with torch.no_grad():
         want = logprobs(model, seqs)
         for size in (1, 4, 64):
@@ -375,7 +375,7 @@ def test_collect_fills_a_rollout():
     def reward_fn(seqs):
         seen.append(len(seqs))
         return seqs.response_mask.sum(1)                           # long, not float: legal
-    roll = collect_rollout(policy, ref, PROMPTS, reward_fn, TOK, SamplingParams(8), gen(5), num_generations=3, batch_size=4)
+    roll = collect_rollout(policy, ref, PROMPTS, reward_fn, TOK, SamplingParams(8), seeded(5), num_generations=3, batch_size=4)
     assert seen == [15] and len(roll) == 15 and policy.training
     assert roll.group.tolist() == [i for i in range(5) for _ in range(3)]
     for row, i in enumerate(roll.group.tolist()):
@@ -384,7 +384,7 @@ def test_collect_fills_a_rollout():
         assert not roll.seqs.response_mask[row, :n].any()
     assert_close(roll.reward, roll.seqs.response_mask.sum(1).float())
     assert_close(roll.ref_logp, logprobs(ref, roll.seqs).detach(), atol=1e-4, rtol=0)
-    direct, logp = generate(policy, [p for p in PROMPTS for _ in range(3)], TOK, SamplingParams(8), gen(5))
+    direct, logp = generate(policy, [p for p in PROMPTS for _ in range(3)], TOK, SamplingParams(8), seeded(5))
     assert torch.equal(roll.seqs.ids, direct.ids)
     assert_close(roll.logp, logp, atol=1e-4, rtol=0)
     assert not (roll.logp.requires_grad or roll.ref_logp.requires_grad)
@@ -395,8 +395,8 @@ def test_collect_with_lora_refers_to_the_model_without():
     lora = add_lora(copy.deepcopy(base))
     with torch.no_grad():
         for name, p in lora.named_parameters():
-            if "lora_B" in name: p.normal_(std=.2, generator=gen())
-    roll = collect_rollout(lora, lora, PROMPTS, lambda s: torch.ones(len(s)), TOK, SamplingParams(8), gen())
+            if "lora_B" in name: p.normal_(std=.2, generator=seeded())
+    roll = collect_rollout(lora, lora, PROMPTS, lambda s: torch.ones(len(s)), TOK, SamplingParams(8), seeded())
     assert_close(roll.ref_logp, logprobs(base, roll.seqs).detach(), atol=1e-4, rtol=0)
     assert (roll.logp - roll.ref_logp).abs().max() > .1
     assert_close(logprobs(lora, roll.seqs).detach(), roll.logp, atol=.02, rtol=0)  # on again
@@ -407,7 +407,7 @@ def test_collect_uses_the_reference_without_dropout():
     ref = loud(KINDS["gpt2, learned positions"]()).train()
     policy = loud(tiny_lm(TOK), eos=2.)
     one, two = (collect_rollout(policy, ref, PROMPTS, lambda s: torch.ones(len(s)), TOK, SamplingParams(4),
-                        gen()) for _ in range(2))
+                        seeded()) for _ in range(2))
     assert torch.equal(one.ref_logp, two.ref_logp) and ref.training
 
 
@@ -416,32 +416,32 @@ def test_collect_uses_the_reference_without_dropout():
 def test_collect_refuses_a_reward_of_the_wrong_shape(reward_fn):
     model = loud(tiny_lm(TOK), eos=2.)
     with pytest.raises(ValueError, match="one number per row"):
-        collect_rollout(model, model, PROMPTS, reward_fn, TOK, SamplingParams(3), gen())
+        collect_rollout(model, model, PROMPTS, reward_fn, TOK, SamplingParams(3), seeded())
 
 
 def test_errors():
     model, none = tiny_lm(TOK), copy.deepcopy(TOK)
     none.pad_token = None
     for call, words in (
-            (lambda: generate(model, [[5], []], TOK, SamplingParams(3), gen()), r"\[1\] are empty"),
-            (lambda: generate(model, [], TOK, SamplingParams(3), gen()), "list is empty"),
-            (lambda: generate_many(model, [], TOK, SamplingParams(3), gen()), "one prompt or more"),
-            (lambda: generate(model, [[5, PAD, 6]], TOK, SamplingParams(3), gen()), "rows \\[0\\]"),
-            (lambda: generate(model, [[5]], none, SamplingParams(3), gen()), "pad")):
+            (lambda: generate(model, [[5], []], TOK, SamplingParams(3), seeded()), r"\[1\] are empty"),
+            (lambda: generate(model, [], TOK, SamplingParams(3), seeded()), "list is empty"),
+            (lambda: generate_many(model, [], TOK, SamplingParams(3), seeded()), "one prompt or more"),
+            (lambda: generate(model, [[5, PAD, 6]], TOK, SamplingParams(3), seeded()), "rows \\[0\\]"),
+            (lambda: generate(model, [[5]], none, SamplingParams(3), seeded()), "pad")):
         with pytest.raises(ValueError, match=words): call()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_generator_on_either_device():
     model = loud(tiny_lm(TOK, seed=1), eos=2.)
-    want, _ = generate(model, PROMPTS, TOK, GREEDY, gen())
+    want, _ = generate(model, PROMPTS, TOK, GREEDY, seeded())
     on_gpu = copy.deepcopy(model).cuda()
-    got, logp = generate(on_gpu, PROMPTS, TOK, GREEDY, gen())
+    got, logp = generate(on_gpu, PROMPTS, TOK, GREEDY, seeded())
     assert got.ids.device.type == logp.device.type == "cuda"
     assert torch.equal(got.ids.cpu(), want.ids)
-    for g in (gen(1), torch.Generator("cuda").manual_seed(1)):
+    for g in (seeded(1), torch.Generator("cuda").manual_seed(1)):
         seqs, logp = generate(on_gpu, PROMPTS, TOK, SamplingParams(8), g)
         assert_close(logp.sum(1), torch.where(seqs.response_mask, logp, 0.).sum(1))
     roll = collect_rollout(on_gpu, frozen_copy(on_gpu), PROMPTS, lambda s: torch.ones(len(s)), TOK,
-                   SamplingParams(6), gen(), num_generations=2)
+                   SamplingParams(6), seeded(), num_generations=2)
     assert roll.reward.device.type == "cuda"

@@ -16,7 +16,7 @@ PAD = tokenizer.pad_token_id
 def data(): return demonstrations(tokenizer, TRAIN, 48, random.Random(0))
 
 
-def gen(seed=0): return torch.Generator().manual_seed(seed)
+def seeded(seed=0): return torch.Generator().manual_seed(seed)
 def flat(model): return torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
 def grads(loss, model): return torch.cat(
     [g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
@@ -61,7 +61,7 @@ def test_the_prompt_and_the_pads_do_not_pull(data):
 
 
 def test_a_packed_row_counts_what_has_something_before_it():
-    ids = torch.randint(6, 50, (3, 12), generator=gen())
+    ids = torch.randint(6, 50, (3, 12), generator=seeded())
     every = torch.ones_like(ids, dtype=torch.bool)
     model = tiny_lm(tokenizer)
     loss, n = sft_loss(model, Seqs(ids, every, every))
@@ -102,10 +102,10 @@ def test_mean_loss_weighs_tokens_whatever_the_batch(batch_size, data):
 
 def test_sft_learns_repeats_itself_and_looks_at_what_was_held_out(data):
     config = TrainConfig(lr=3e-3, n_steps=12, batch_size=16, micro_batch_size=8, warmup_steps=2)
-    one = train_sft(tiny_lm(tokenizer), data, config, gen(), data[:8])
-    two = train_sft(tiny_lm(tokenizer), data, config, gen())
+    one = train_sft(tiny_lm(tokenizer), data, config, seeded(), data[:8])
+    two = train_sft(tiny_lm(tokenizer), data, config, seeded())
     assert torch.equal(flat(one.model), flat(two.model))          # looking changes nothing
-    three = train_sft(tiny_lm(tokenizer), data, config, gen(1))
+    three = train_sft(tiny_lm(tokenizer), data, config, seeded(1))
     assert not torch.equal(flat(two.model), flat(three.model))    # the order is gen's
     losses = [row["loss"] for row in one.log.rows if "loss" in row]
     assert len(losses) == 12 and losses[-1] < losses[0] - .5
@@ -115,7 +115,7 @@ def test_sft_learns_repeats_itself_and_looks_at_what_was_held_out(data):
 def test_lora_trains_only_the_adapters(data):
     model = add_lora(tiny_lm(tokenizer))
     before = {k: v.clone() for k, v in model.named_parameters() if not v.requires_grad}
-    trainer = train_sft(model, data, TrainConfig(n_steps=3, batch_size=16, warmup_steps=0), gen())
+    trainer = train_sft(model, data, TrainConfig(n_steps=3, batch_size=16, warmup_steps=0), seeded())
     assert trainer.log.rows[-1]["loss"] < trainer.log.rows[0]["loss"]
     assert all(torch.equal(v, before[k]) for k, v in model.named_parameters() if k in before)
 
@@ -129,4 +129,4 @@ def test_bf16_is_close_to_float32(data):
 
 def test_the_reference_is_not_trained(data):
     with pytest.raises(ValueError, match="requires_grad"):
-        train_sft(frozen_copy(tiny_lm(tokenizer)), data, TrainConfig(), gen())
+        train_sft(frozen_copy(tiny_lm(tokenizer)), data, TrainConfig(), seeded())

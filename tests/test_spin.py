@@ -23,8 +23,8 @@ WRITER = bigram_lm(WORLD, {"": (.10, .60, .05, .25), "very": (.15, .70, .05, .10
 P_DATA, P_0 = (all_logprobs(m, WORLD).detach() for m in (WRITER, bigram_lm(WORLD)))
 
 
-def gen(seed=0): return torch.Generator().manual_seed(seed)
-def said(n, seed): return WORLD.seqs[sample_rows(P_DATA, n, gen(seed))]
+def seeded(seed=0): return torch.Generator().manual_seed(seed)
+def said(n, seed): return WORLD.seqs[sample_rows(P_DATA, n, seeded(seed))]
 def player(): return bigram_lm(WORLD).float()
 def rows_of(seqs, mask): return [r[m].tolist() for r, m in zip(seqs.ids, mask)]
 def prompts(seqs): return rows_of(seqs, seqs.attention_mask & ~seqs.response_mask)
@@ -43,17 +43,17 @@ def test_the_opponent_hears_the_prompt_and_nothing_else():
     lm = tiny_lm(TOK, seed=1)
     real = make_seqs([[4, 0], [4], [4, 1, 2, 0]], [[1, 3], [2, 2, 3], [3]], WORLD.pad)
     before = real.ids.clone()
-    pairs = opponent_pairs(lm.train(), real, TOK, SamplingParams(5), gen())
+    pairs = opponent_pairs(lm.train(), real, TOK, SamplingParams(5), seeded())
     assert prompts(pairs.rejected) == prompts(real) == [[4, 0], [4], [4, 1, 2, 0]]
     assert pairs.chosen is real and torch.equal(real.ids, before)
     assert all(1 <= len(r) <= 5 for r in replies(pairs.rejected)) and lm.training
-    again = opponent_pairs(lm, real, TOK, SamplingParams(5), gen())
+    again = opponent_pairs(lm, real, TOK, SamplingParams(5), seeded())
     assert torch.equal(again.rejected.ids, pairs.rejected.ids)
 
 
 def test_the_opponent_says_what_its_distribution_says():
     real = WORLD.seqs[[0] * 4000]
-    got = opponent_pairs(bigram_lm(WORLD), real, TOK, SamplingParams(3), gen(3)).rejected
+    got = opponent_pairs(bigram_lm(WORLD), real, TOK, SamplingParams(3), seeded(3)).rejected
     number = {y: i for i, y in enumerate(WORLD.responses())}
     share = torch.bincount(torch.tensor([number[tuple(r)] for r in replies(got)]), minlength=40) / 4000
     assert_close(share.double(), P_0.exp(), atol=.03, rtol=0)
@@ -65,7 +65,7 @@ def test_an_iteration_draws_each_demonstration_once_at_temperature_one(monkeypat
     true = spin.opponent_pairs
     monkeypatch.setattr(spin, "opponent_pairs", lambda *a: heard.append(a) or true(*a))
     game = SPINData(real, GAME.held_out, TOK)
-    all_rows = iteration_pairs(player(), game, replace(SHORT, n_pairs=16), gen())
+    all_rows = iteration_pairs(player(), game, replace(SHORT, n_pairs=16), seeded())
     key = lambda s: sorted(map(str, s.ids.tolist()))
     assert key(all_rows.chosen) == key(real) and not torch.equal(all_rows.chosen.ids, real.ids)
     assert heard[0][3] == SamplingParams(3, temperature=1., top_k=0, top_p=1.)
@@ -74,7 +74,7 @@ def test_an_iteration_draws_each_demonstration_once_at_temperature_one(monkeypat
     assert not torch.equal(a, b) and not torch.equal(a, c)
     assert torch.equal(a, iteration_pairs(player(), GAME, SHORT, chance(0, "iteration 1")).chosen.ids)
     with pytest.raises(ValueError, match="n_pairs is 301.*300 demonstrations"):
-        iteration_pairs(player(), GAME, replace(SHORT, n_pairs=301), gen())
+        iteration_pairs(player(), GAME, replace(SHORT, n_pairs=301), seeded())
 
 
 def test_mixed_keeps_pairs_together():
@@ -170,14 +170,14 @@ def test_the_first_step_finds_ln_2_though_the_model_has_dropout():
     for part in lm.modules():
         if isinstance(part, torch.nn.Dropout): part.p = .5
     lm.train()
-    log = train_spin_iteration(lm, PreferencePairs(said(40, 6), WORLD.seqs[torch.arange(40)]), replace(SHORT, batch_size=40), gen())
+    log = train_spin_iteration(lm, PreferencePairs(said(40, 6), WORLD.seqs[torch.arange(40)]), replace(SHORT, batch_size=40), seeded())
     assert abs(log.rows[0]["loss"] - math.log(2)) < 1e-6 and len(log) == 5
 
 
 def test_steps_are_epochs_over_all_pairs():
     pairs = PreferencePairs(said(50, 6), said(50, 7))
-    assert len(train_spin_iteration(player(), pairs, replace(SHORT, n_epochs=2, batch_size=20), gen())) == 6
-    assert train_spin_iteration(player(), pairs, replace(SHORT, n_epochs=2, batch_size=20), gen()).rows[2]["weight"] == 10
+    assert len(train_spin_iteration(player(), pairs, replace(SHORT, n_epochs=2, batch_size=20), seeded())) == 6
+    assert train_spin_iteration(player(), pairs, replace(SHORT, n_epochs=2, batch_size=20), seeded()).rows[2]["weight"] == 10
 
 
 # ---- the game

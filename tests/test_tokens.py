@@ -13,7 +13,7 @@ PAD = 0
 
 
 @pytest.fixture
-def gen(): return torch.Generator().manual_seed(0)
+def generator(): return torch.Generator().manual_seed(0)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ ERRORS = {
     "pad is eos": (lambda s: pad_and_eos(special(1, 1)), "of its own"),
     "sliced logits": (lambda s: token_logprobs(torch.rand(3, 4, 9), s.ids), "unshifted"),
     "no chunk": (lambda s: chunked_logprobs(nn.Linear(2, 3), torch.rand(1, 2),
-                                         torch.tensor([0]), 0), "chunk_rows"),
+                                         torch.tensor([0]), 0), "chunk_size"),
     "only pads": (lambda s: last_token_index(torch.tensor([[True], [False], [False]])), r"\[1, 2\]"),
     "mean of nothing": (lambda s: masked_mean(torch.rand(2), torch.zeros(2).bool()), "nothing"),
     "mask of numbers": (lambda s: masked_sum(torch.rand(2, 2), torch.ones(2, 2)), "bool"),
@@ -227,14 +227,14 @@ def results(fn, head, x):
 
 @pytest.mark.parametrize("with_entropy", [True, False])
 @pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize("chunk_rows", [1, 4, 7, 50])
-def test_chunks_equal_the_literal_form(generator, name, chunk_rows, with_entropy):
+@pytest.mark.parametrize("chunk_size", [1, 4, 7, 50])
+def test_chunks_equal_the_literal_form(generator, name, chunk_size, with_entropy):
     torch.manual_seed(1)
     head = HEADS[name]().double()
     x = torch.randn(7, 6, generator=generator, dtype=torch.double, requires_grad=True)
     y = torch.randint(13, (7,), generator=generator)
     want = results(lambda h, x: hidden_logprobs(h, x, y, with_entropy), head, x)
-    got = results(lambda h, x: chunked_logprobs(h, x, y, chunk_rows, with_entropy), head, x)
+    got = results(lambda h, x: chunked_logprobs(h, x, y, chunk_size, with_entropy), head, x)
     for a, b in zip(got, want, strict=True): assert_close(a, b)
 
 

@@ -104,7 +104,7 @@ def one_row(config, ended=True):
     x = make_experience(model, roll, replace(config, micro_batch_size=2), 1)
     return roll, x, rand() * mask
 
-@pytest.mark.parametrize("how", [PPOConfig(), PPOConfig(gamma=.9, lam=.5, beta=.3), PPOConfig(lam=0.), PPOConfig(lam=1.),
+@pytest.mark.parametrize("config", [PPOConfig(), PPOConfig(gamma=.9, lam=.5, beta=.3), PPOConfig(lam=0.), PPOConfig(lam=1.),
     PPOConfig(score_after_eos=True), PPOConfig(missing_eos_penalty=2.)], ids=str)
 @pytest.mark.parametrize("ended", [True, False])
 def test_rewards_read_back_are_those_of_ppo(config, ended):
