@@ -40,8 +40,8 @@ SETTINGS = {
     "advantages not whitened": {}, "gradient not clipped": {}, "rate falls to 0": {},
     "score not scaled": {}, "critic's head random": {}, "critic from the reward model": {}}
 NAMES = {"advantages not whitened": ("masked_whiten", raw),
-         "gradient not clipped": ("Recipe", partial(TrainConfig, max_grad_norm=1e9)),
-         "rate falls to 0": ("Recipe", lambda *a, **k: TrainConfig(*a, **k | dict(floor=0.)))}
+         "gradient not clipped": ("TrainConfig", partial(TrainConfig, max_grad_norm=1e9)),
+         "rate falls to 0": ("TrainConfig", lambda *a, **k: TrainConfig(*a, **k | dict(floor=0.)))}
 
 
 @contextmanager

@@ -58,18 +58,18 @@ def frames():
 
 IN_KERNEL = '''
 import copy, json, time, torch
-from rlhf_nb.models import ScalarModel, frozen, load_checkpoint
+from rlhf_nb.models import ScalarModel, frozen, load_bundled
 from rlhf_nb.ppo import PPO, ActorCritic, Task, train_ppo
-from rlhf_nb.reward import fit_scale, reward_fn, score_all
+from rlhf_nb.reward import fit_normalizer, reward_fn, score_seqs
 from rlhf_nb.sampling import Sampling, generate_many
-from rlhf_nb.widgets import Board, show_board, watch_on
+from rlhf_nb.widgets import Board, show_dashboard, dashboard_callback
 from rlhf_nb.world import TRAIN, prompt_ids
 from IPython.display import display
 torch.set_num_threads(1)
-(policy, tokenizer), (rm, _) = load_checkpoint("sft"), load_checkpoint("reward")
+(policy, tokenizer), (rm, _) = load_bundled("sft"), load_bundled("reward")
 ref, asked = frozen(policy), [prompt_ids(tokenizer, q) for q in TRAIN]
 first, _ = generate_many(ref, asked, tokenizer, Sampling(), torch.Generator().manual_seed(2))
-task = Task(asked, reward_fn(rm, fit_scale(score_all(rm, first))), tokenizer, Sampling())
+task = Task(asked, reward_fn(rm, fit_normalizer(score_seqs(rm, first))), tokenizer, Sampling())
 NAMES = ["objective/scores", "objective/kl", "policy/entropy_avg", "policy/clipfrac_avg",
          "loss/value_avg", "objective/beta", "tokens per second", "GPU memory, MB"]
 inside = []
@@ -78,8 +78,8 @@ def loop(with_board):
     watch = lambda row, roll: None
     if with_board:
         board = Board(NAMES)
-        display(show_board(board))
-        inner = watch_on(board, tokenizer, str)
+        display(show_dashboard(board))
+        inner = dashboard_callback(board, tokenizer, str)
         def watch(row, roll):
             began = time.thread_time()
             inner(row, roll)

@@ -285,7 +285,7 @@ def _encode(tokenizer, messages, answers, max_length):
 def _load(path, tokenizer, answers, max_length, strict):
     "Columns of token ids (prompts, then answers), and what became of every row."
     pad_and_eos(tokenizer)
-    if max_length < 8: raise ValueError(f"max_tokens must be 8 or more: {max_length}")
+    if max_length < 8: raise ValueError(f"max_length must be 8 or more: {max_length}")
     rows, dropped, cuts, faults, seen = {}, {}, {}, [], set()
     for line, row in tqdm(read_jsonl(path), unit=" rows", delay=2, disable=None):
         try:

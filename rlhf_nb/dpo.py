@@ -107,7 +107,7 @@ def dpo_metric_sums(
 
 # %% ../nbs/13_dpo.ipynb #make_pair_loss
 def make_pair_loss(
-    loss:Callable, # of four log-probs (b) -> (b), such as `sigmoid_loss`
+    loss:Callable, # of four log-probs (b) -> (b), such as `dpo_loss`
     per_token:bool=False, # divide each log-prob by its response's tokens first
 )->Callable:       # (model, Compared) -> summed loss, number of pairs, more sums
     "A loss over log-probs as a step over pairs wants it."
@@ -129,7 +129,7 @@ def _per_token(logp, pairs): # two (b) -> two (b)
 def evaluate_pairs(
     model:nn.Module, # left in the mode it was in
     data,            # Compared, or Pairs for a reference-free step
-    step:Callable,   # from `preference_loss` or `reference_free_loss`
+    step:Callable,   # from `make_pair_loss` or `make_reference_free_loss`
     batch_size:int=64,
 )->dict:             # name -> mean over the pairs
     "The numbers of the log, on pairs that are not learned from."

@@ -207,7 +207,7 @@ def histogram(
 # %% ../nbs/19b_inspectors.ipynb #kl_page
 def kl_page(
     samples:dict[str,list[float]],        # from `kl_samples`
-    arrows:dict[str,tuple[float,float]],  # from `kl_arrows`
+    arrows:dict[str,tuple[float,float]],  # from `kl_gradients`
 )->str:                                   # SVG and a table
     "A histogram per estimator with the true KL in each, and the gradients as arrows."
     true, names = samples["true"][0], [k for k in samples if k != "true"]
@@ -330,7 +330,7 @@ def judge_page(
 
 # %% ../nbs/19b_inspectors.ipynb #show_judge
 def show_judge(
-    consult:Callable, # (RewardPrompt, n) -> replies
+    consult:Callable, # (JudgePrompt, n) -> replies
     prompt:JudgePrompt,
     answers:list[str], # b of them
     true:Tensor,      # (b) gold

@@ -125,7 +125,7 @@ class JudgePrompt:
         return _read(self, reply)
 
 # %% ../nbs/09_judge.ipynb #_check_reading
-def _check_reading(x): # of RewardPrompt and of PairPrompt
+def _check_reading(x): # of JudgePrompt and of PairwisePrompt
     if not x.low < x.high: raise ValueError(
         f"{type(x).__name__} needs low below high, got {x.low} and {x.high}")
     if callable(x.parser): return
@@ -196,7 +196,7 @@ class JudgeConfig:
     n_votes:int=3                       # replies per answer, averaged
     sampling:SamplingParams=SamplingParams(max_new_tokens=64, temperature=.7, top_p=.9)
     def __post_init__(self):
-        if self.n_votes < 1: raise ValueError(f"Judge.n counts replies, got {self.n_votes}")
+        if self.n_votes < 1: raise ValueError(f"JudgeConfig.n_votes counts replies, got {self.n_votes}")
         if self.n_votes > 1 and self.sampling.temperature == 0: raise ValueError(
             f"greedy replies are all alike: n = 1, or a temperature; got n = {self.n_votes}")
 
@@ -298,7 +298,7 @@ def confusion_matrix(
 # %% ../nbs/09_judge.ipynb #judge_demonstrations
 def judge_demonstrations(
     tokenizer,
-    prompt:JudgePrompt,            # or a PairPrompt
+    prompt:JudgePrompt,            # or a PairwisePrompt
     rows:list[tuple[tuple,str]], # ((prompt, response), what a good judge replies)
 )->Seqs:                         # b rows: message, reply, eos
     "EFT data: examples of judging, to be imitated."
@@ -351,7 +351,7 @@ def compare_answers(
     model,       # the judge
     tokenizer,
     trios:list[tuple[str,str,str]], # b of (prompt, a, b)
-    judge:JudgeConfig, # with a PairPrompt
+    judge:JudgeConfig, # with a PairwisePrompt
     generator:Generator,
 )->PairwiseVerdicts:        # b rows
     "Ask in both orders, all in one batched generation."

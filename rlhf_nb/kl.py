@@ -111,14 +111,14 @@ class AdaptiveKLController:
     horizon:int=10_000  # responses in which the price may change by a fifth
     def __post_init__(self):
         if not self.target > 0 or not self.horizon > 0: raise ValueError(
-            f"AdaptiveBeta needs target and horizon above 0, got {self.target} and "
+            f"AdaptiveKLController needs target and horizon above 0, got {self.target} and "
             f"{self.horizon}: a target of 0 nats would forbid all learning")
     def __call__(self, beta:float, kl:float, n:int)->float:
         if not abs(kl) < float("inf"): raise ValueError(
-            f"AdaptiveBeta needs a finite KL, got {kl}: the log-probs are broken, look "
+            f"AdaptiveKLController needs a finite KL, got {kl}: the log-probs are broken, look "
             "there before the next update")
         if n > self.horizon: raise ValueError(
-            f"AdaptiveBeta got {n} responses for a horizon of {self.horizon}: the "
+            f"AdaptiveKLController got {n} responses for a horizon of {self.horizon}: the "
             "price would jump; take a horizon well above the batch")
         error = max(-.2, min(.2, kl / self.target - 1))
         return beta * (1 + error * n / self.horizon)

@@ -39,11 +39,11 @@ class TrainConfig:
     def __post_init__(self):
         for name in ("lr", "n_steps", "batch_size", "max_grad_norm", "micro_batch_size"):
             if not getattr(self, name) > 0: raise ValueError(
-                f"Recipe.{name} must be above 0, got {getattr(self, name)}")
+                f"TrainConfig.{name} must be above 0, got {getattr(self, name)}")
         if not 0 <= self.final_lr_frac <= 1: raise ValueError(
-            f"Recipe.floor is a share of lr, from 0 to 1, got {self.final_lr_frac}")
+            f"TrainConfig.final_lr_frac is a share of lr, from 0 to 1, got {self.final_lr_frac}")
         if self.mixed_precision not in ("no", "bf16"): raise ValueError(
-            f"Recipe.precision is 'no' or 'bf16', got {self.mixed_precision!r}")
+            f"TrainConfig.mixed_precision is 'no' or 'bf16', got {self.mixed_precision!r}")
 
 # %% ../nbs/06_learning.ipynb #lr_at
 def lr_at(
@@ -208,16 +208,16 @@ class EvalConfig:
     "What to measure on the way, and when that is a reason to stop."
     eval_fn:Callable     # model (in eval mode, no gradient) -> {name: number}
     monitor:str=""       # the name that decides; empty: only look
-    mode:str="lower"   # or "higher"
+    mode:str="min"   # or "max"
     patience:int=3       # looks in a row without a new best
     def __post_init__(self):
-        if self.mode not in ("lower", "higher"): raise ValueError(
-            f"Watch.better is 'lower' or 'higher', got {self.mode!r}")
+        if self.mode not in ("min", "max"): raise ValueError(
+            f"EvalConfig.mode is 'min' or 'max', got {self.mode!r}")
         if self.patience < 1: raise ValueError(
-            f"Watch.patience counts looks, 1 or more, got {self.patience}")
+            f"EvalConfig.patience counts looks, 1 or more, got {self.patience}")
     def improves(self, value:float, best:float)->bool: # nan never wins
         if math.isnan(best): return not math.isnan(value)
-        return value < best if self.mode == "lower" else value > best
+        return value < best if self.mode == "min" else value > best
 
 # %% ../nbs/06_learning.ipynb #evaluate
 def evaluate(
@@ -231,7 +231,7 @@ def evaluate(
     row = trainer.log.add(step=trainer.step, **row)
     if not eval_config.monitor: return row
     if eval_config.monitor not in row: raise ValueError(
-        f"Watch.stop_on is {eval_config.monitor!r}, but measure gave only {list(row)[1:]}")
+        f"EvalConfig.monitor is {eval_config.monitor!r}, but measure gave only {list(row)[1:]}")
     value, weights = row[eval_config.monitor], model.state_dict()
     if eval_config.improves(value, trainer.best_metric):
         trainer.best_metric, trainer.best_step, trainer.num_bad_evals = value, trainer.step, 0
@@ -304,7 +304,7 @@ def restore_checkpoint(
     load_model(trainer.model, str(last/"model.safetensors"))
     trainer.optimizer.load_state_dict(state["optimizer"])
     trainer.queue[:] = state["queue"]
-    generator.set_state(state["gen"])
+    generator.set_state(state["generator"])
     torch.set_rng_state(state["dropout"])
     gpus = torch.cuda.device_count() # may be fewer than before
     torch.cuda.set_rng_state_all(state["dropout_gpu"][:gpus])

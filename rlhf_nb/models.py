@@ -86,7 +86,7 @@ def choose_placement(
            "cpu": True}
     kind = next(k for k in has if has[k]) if name == "auto" else name.split(":")[0]
     if not has.get(kind): raise ValueError(
-        f"choose_device finds {[k for k in has if has[k]]} on this machine, got "
+        f"choose_placement finds {[k for k in has if has[k]]} on this machine, got "
         f"{name!r}: name one of these, or 'auto'")
     half = kind == "cuda" and torch.cuda.is_bf16_supported()
     return Placement(torch.device(kind if name == "auto" else name),
@@ -127,7 +127,7 @@ def load_lm(
         "causal language model")
     if info["missing_keys"]: raise ValueError(
         f"{path!r} is no causal language model: it has no weights for "
-        f"{sorted(info['missing_keys'])}; load_scalar reads a reward model")
+        f"{sorted(info['missing_keys'])}; load_reward_model reads a reward model")
     if pad_token is not None: _add_pad(model, tokenizer, pad_token)
     pad, _ = pad_and_eos(tokenizer)
     model.config.pad_token_id = model.generation_config.pad_token_id = pad

@@ -140,7 +140,7 @@ def bigram_lm(
     for word in ("",) + world.words[:-1]:
         row = bigram_probs.get(word, ())
         if len(row) != len(world.words) or abs(sum(row) - 1) > 1e-6: raise ValueError(
-            f"habit_lm needs {len(world.words)} chances that sum to 1 after '{word}', "
+            f"bigram_lm needs {len(world.words)} chances that sum to 1 after '{word}', "
             f"got {row}: give one for each of {world.words}")
     model = TabularLM(world).double()
     with torch.no_grad():

@@ -63,13 +63,13 @@ class StageEval:
     "How to look at a model while it learns, and when to stop."
     measure:str=""      # a name of `Means.measures`, or a file of demonstrations
     monitor:str=""      # the number that decides; empty: only look
-    mode:str="lower"  # or "higher"
+    mode:str="min"  # or "max"
     patience:int=3      # looks in a row without a new best
     eval_every:int=50        # steps between looks, and between checkpoints
     def __post_init__(self):
         _check_fields(self)
         if self.monitor and not self.measure: raise ValueError(
-            f"Look.stop_on is {self.monitor!r}, but nothing is measured: name one")
+            f"StageEval.monitor is {self.monitor!r}, but nothing is measured: name one")
         self.eval_config(print)
     def eval_config(self, measure:Callable)->EvalConfig:
         return EvalConfig(measure, self.monitor, self.mode, self.patience)
@@ -501,7 +501,7 @@ def _run_scored(ctx:StageContext)->tuple[nn.Module,list,dict]: # model, log, for
         scores = got.chosen_score, got.rejected_score
         return got.pairs, got.counts, dict(zip(COLUMNS, scores))
     store = _fill(ctx, COLUMNS, -(-stage.n_prompts // stage.chunk_size), answer)
-    if getattr(stage, "replay", 0.):
+    if getattr(stage, "replay_weight", 0.):
         old = _open_demonstrations(stage.data, tokenizer, stage.max_length, ctx.registry)
         n_tokens = old.response_mask.sum(1).double().mean().item()
         loss_fn = make_replay_loss(stage.beta, stage.replay_weight, n_tokens)
@@ -587,7 +587,7 @@ def _identity(
     names = [pipeline.model]
     for stage in pipeline.stages[:i + 1]:
         names += [v for v in vars(stage).values() if isinstance(v, str) and v]
-        if hasattr(stage, "look"): names.append(stage.eval.measure)
+        if hasattr(stage, "eval"): names.append(stage.eval.measure)
     for name in names:
         path = Path(name)
         if path.is_dir(): path = path/"model.safetensors"

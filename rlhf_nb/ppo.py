@@ -69,10 +69,10 @@ def clipped_value_loss(
 # %% ../nbs/11_ppo.ipynb #_Checked
 class _Checked: # what a dataclass does first
     def __post_init__(self):
-        rows, n = self.n_prompts, self.minibatches
+        rows, n = self.n_prompts, self.n_minibatches
         if rows < 1 or n < 1 or rows % n: raise ValueError(
             f"PPO cuts {rows} rows into {n} equal minibatches, which does not come out "
-            "even: choose n_prompts as a multiple of minibatches")
+            "even: choose n_prompts as a multiple of n_minibatches")
         if not self.temperature > 0: raise ValueError(
             f"PPO needs a temperature above 0, got {self.temperature}: a greedy policy "
             "draws nothing, so it has nothing to compare")
@@ -90,7 +90,7 @@ class PPOConfig(_Checked):
     mixed_precision:str="no"     # or "bf16"
     temperature:float=1.   # of the policy: answers are drawn and scored at it
     beta:float=.1          # price of one nat of KL to the reference
-    kl_controller:Callable=fixed_kl_controller # the next price; or AdaptiveBeta(target), chapter 10
+    kl_controller:Callable=fixed_kl_controller # the next price; or AdaptiveKLController(target), chapter 10
     max_kl:float=50.       # nats per response beyond which a run is lost
     kl_estimator:Callable=kl_k1 # of the KL in the reward; or kl_k3
     missing_eos_penalty:float=0. # taken off the score of a response without eos
@@ -229,7 +229,7 @@ def validate_ppo(
     if task.sampling != SamplingParams(task.sampling.max_new_tokens):
         raise ValueError(
             "PPO scores what it samples at one temperature, no top-k, no top-p; got "
-            f"{task.sampling}: use Sampling(max_new_tokens), PPO(temperature=...)")
+            f"{task.sampling}: use SamplingParams(max_new_tokens), PPOConfig(temperature=...)")
     if not task.prompts: raise ValueError("PPO needs prompts to practise on, got none")
 
 # %% ../nbs/11_ppo.ipynb #next_prompts

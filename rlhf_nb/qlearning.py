@@ -104,15 +104,15 @@ class QConfig:
 
 # %% ../nbs/15_qlearning.ipynb #_refuse_config
 def _refuse_config(config):
-    for name, words in (("step", ("token", "response")),
-                        ("cut", ("terminal", "bootstrap"))):
+    for name, words in (("discount_per", ("token", "response")),
+                        ("on_truncation", ("terminal", "bootstrap"))):
         if getattr(config, name) not in words: raise ValueError(
-            f"Bellman.{name} is {' or '.join(map(repr, words))}, got "
+            f"QConfig.{name} is {' or '.join(map(repr, words))}, got "
             f"{getattr(config, name)!r}")
     good = (0 <= config.gamma <= 1 and config.n_step >= 1 and config.alpha >= 0
             and 0 < config.target_update_rate <= 1 and config.target_update_every >= 1)
     if not good: raise ValueError(
-        "Bellman needs gamma from 0 to 1, n_step >= 1, alpha >= 0, rate above 0 and "
+        "QConfig needs gamma from 0 to 1, n_step >= 1, alpha >= 0, rate above 0 and "
         f"up to 1, every >= 1, got {config}")
 
 # %% ../nbs/15_qlearning.ipynb #discounts
@@ -209,7 +209,7 @@ def q_terms(
     min_return:float,
     chunk_size:int=64, # rows whose Q-values exist at one time, if they must
 )->tuple[Tensor,Tensor]: # (n), (n)
-    "The same as rows_q, without ever holding (n v)."
+    "The same as q_terms_full, without ever holding (n v)."
     if not _is_linear(head, hidden):     # chunks, made again in the backward pass
         parts = [checkpoint(q_terms_full, head, h, a, allowed, min_return, use_reentrant=False)
                  for h, a in zip(hidden.split(chunk_size), taken.split(chunk_size))]

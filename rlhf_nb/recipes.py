@@ -52,7 +52,7 @@ class RunConfig:
 @dataclass(frozen=True)
 class _Task:
     "What imitation and reward modelling do differently."
-    load:Callable    # (path, tokenizer, max_tokens, strict) -> rows, Summary
+    load:Callable    # (path, tokenizer, max_length, strict) -> rows, Summary
     prepare:Callable # (language model, seed) -> what is trained
     loss:Callable    # (model, rows) -> summed loss, weight
     measure:Callable # (model, held-out rows) -> {name: number}

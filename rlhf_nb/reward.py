@@ -69,7 +69,7 @@ def bradley_terry_loss(
 )->Tensor:                  # (b) one loss per pair
     "How surprised is a model with these scores by what people chose?"
     if chosen.shape != rejected.shape: raise ValueError(
-        f"bradley_terry needs two scores per pair, got {tuple(chosen.shape)} chosen "
+        f"bradley_terry_loss needs two scores per pair, got {tuple(chosen.shape)} chosen "
         f"and {tuple(rejected.shape)} rejected: score both sides of the same pairs")
     surprise = -logsigmoid(chosen - rejected - margin)
     return surprise + center_coef * (chosen + rejected)**2
@@ -172,14 +172,14 @@ def fit_normalizer(
     "The scale on which these scores have mean 0 and (population) std 1."
     std = score.std(correction=0).item() if len(score) > 1 else 0.
     if not std > 0: raise ValueError(
-        f"fit_scale needs scores that differ, got {len(score)} with std {std:.3g}: "
+        f"fit_normalizer needs scores that differ, got {len(score)} with std {std:.3g}: "
         "score more responses, or look whether the reward model was trained")
     return ScoreNormalizer(score.mean().item(), std)
 
 # %% ../nbs/08_reward.ipynb #normalize_scores
 def normalize_scores(
     score:Tensor,     # (b) or any shape, raw
-    scale:ScoreNormalizer, # from `fit_scale`
+    scale:ScoreNormalizer, # from `fit_normalizer`
 )->Tensor:            # the same shape
     "Raw scores on the scale of the reference responses."
     return (score - scale.mean) / scale.std
@@ -187,7 +187,7 @@ def normalize_scores(
 # %% ../nbs/08_reward.ipynb #make_reward_fn
 def make_reward_fn(
     model:ScalarModel, # frozen while a policy learns from it
-    scale:ScoreNormalizer,  # from `fit_scale`
+    scale:ScoreNormalizer,  # from `fit_normalizer`
 )->Callable:           # Seqs -> (b)
     "What a policy is paid: rescaled scores, no gradient."
     return lambda seqs: normalize_scores(score_seqs(model, seqs), scale)
@@ -231,7 +231,7 @@ def expected_best_of_n(
     "Mean value of the best-scored of n, over every way to take n of the k responses."
     k = score.shape[1]
     if not 1 <= n <= k: raise ValueError(
-        f"expected_best needs 1 <= n <= {k}, got n = {n}: sample more responses")
+        f"expected_best_of_n needs 1 <= n <= {k}, got n = {n}: sample more responses")
     chance = [math.comb(i, n - 1) / math.comb(k, n) for i in range(k)]  # i score lower
     ranked = value.gather(1, score.argsort(1))                          # (p k) upwards
     return ranked @ torch.tensor(chance, dtype=value.dtype, device=value.device)

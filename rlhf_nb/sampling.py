@@ -34,7 +34,7 @@ class SamplingParams:
         good = (self.max_new_tokens >= 1 and self.temperature >= 0 and self.top_k >= 0
                 and 0 < self.top_p <= 1)
         if not good: raise ValueError(
-            "Sampling needs max_new_tokens >= 1, temperature >= 0, top_k >= 0 and "
+            "SamplingParams needs max_new_tokens >= 1, temperature >= 0, top_k >= 0 and "
             f"0 < top_p <= 1, got {self}")
 
 # %% ../nbs/05_sampling.ipynb #filter_logits

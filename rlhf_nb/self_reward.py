@@ -58,7 +58,7 @@ def _check_settings(x):
         f"above 0, got k = {x.num_generations} and temperature {x.sampling.temperature:g}")
     if x.replay_weight < 0: raise ValueError(
         f"SelfRewardConfig.replay_weight is a weight, 0 or more, got {x.replay_weight}")
-    x.train_config(x.n_pairs)                                     # lr, floor: Recipe's own
+    x.train_config(x.n_pairs)                                     # lr, floor: TrainConfig's own
 
 # %% ../nbs/16_self_reward.ipynb #seeded
 def seeded(

@@ -46,7 +46,7 @@ def make_spin_loss(
 )->Callable:   # (model, Compared) -> summed loss, number of pairs, more sums
     "Eq. 4.7: how hard it still is to tell real from generated."
     if not beta > 0: raise ValueError(
-        f"spin_loss needs lam above 0, got {beta}: at 0 all answers look alike")
+        f"make_spin_loss needs beta above 0, got {beta}: at 0 all answers look alike")
     return make_pair_loss(partial(dpo_loss, beta=beta))
 
 # %% ../nbs/14_spin.ipynb #spin_metrics
@@ -79,9 +79,9 @@ class SPINConfig:
     max_new_tokens:int=64 # an opponent's answer is cut here
     mixed_precision:str="no"
     def __post_init__(self):
-        for name in ("n_iterations", "n_pairs", "epochs"):
+        for name in ("n_iterations", "n_pairs", "n_epochs"):
             if getattr(self, name) < 1: raise ValueError(
-                f"SPIN.{name} must be 1 or more, got {getattr(self, name)}")
+                f"SPINConfig.{name} must be 1 or more, got {getattr(self, name)}")
         make_spin_loss(self.beta)                    # refuses a λ that plays no game
 
 # %% ../nbs/14_spin.ipynb #SPINData

@@ -128,7 +128,7 @@ class PreferencePairs(Batch):
     rejected:Seqs # b rows
     def __post_init__(self):
         if len(self.chosen) != len(self.rejected): raise ValueError(
-            f"Pairs needs as many chosen as rejected rows, got {len(self.chosen)} "
+            f"PreferencePairs needs as many chosen as rejected rows, got {len(self.chosen)} "
             f"and {len(self.rejected)}")
     def lengths(self): # (b) a pair is as long as its longer side
         return torch.maximum(self.chosen.lengths(), self.rejected.lengths())
@@ -250,7 +250,7 @@ def chunked_logprobs(
     chunk_size:int, # rows whose logits exist at one time
     with_entropy:bool=True, # False saves the work and gives None
 )->tuple[Tensor,Tensor]: # (n) log-prob of each target, (n) entropy
-    "The same as rows_logprobs, without ever holding (n v)."
+    "The same as hidden_logprobs, without ever holding (n v)."
     if chunk_size < 1: raise ValueError(f"chunk_size must be 1 or more: {chunk_size}")
     if (type(head) is nn.Linear and head.weight.dtype == hidden.dtype
             and hidden.dtype in (torch.float32, torch.float64)

@@ -570,7 +570,7 @@ def dashboard_callback(
 
 # %% ../nbs/19_widgets.ipynb #run_in_background
 def run_in_background(
-    train:Callable, # no arguments; its `watch` is `watch_on(board, ...)`
+    train:Callable, # no arguments; its `watch` is `dashboard_callback(board, ...)`
     board:Dashboard,
 )->threading.Thread:
     "Train in the background: the page stays alive, and so do its buttons."

@@ -43,8 +43,8 @@ def wider(seqs, left):
     return Seqs(*[pad(x) for x in (seqs.ids, seqs.attention_mask, seqs.response_mask)])
 
 
-def gradient(model, data, step, micro_batch=64):
-    trainer = make_trainer(model, TrainConfig(micro_batch_size=micro_batch))
+def gradient(model, data, step, micro_batch_size=64):
+    trainer = make_trainer(model, TrainConfig(micro_batch_size=micro_batch_size))
     model.eval()
     model.zero_grad()
     loss, *_ = accumulate_gradients(trainer, data, step)
@@ -118,8 +118,8 @@ def test_batch_split_and_row_order(model, ref, pairs, per_token):
     data = precompute_ref_logprobs(ref, pairs)
     step = make_pair_loss(partial(dpo_loss, beta=.4), per_token)
     loss, grad = gradient(model, data, step)
-    for rows, micro_batch in (([0, 1, 2, 3, 4, 5], 2), ([5, 2, 0, 4, 1, 3], 64), ([3, 4, 5, 0, 2, 1], 4)):
-        other, g = gradient(model, data[rows], step, micro_batch)
+    for rows, micro_batch_size in (([0, 1, 2, 3, 4, 5], 2), ([5, 2, 0, 4, 1, 3], 64), ([3, 4, 5, 0, 2, 1], 4)):
+        other, g = gradient(model, data[rows], step, micro_batch_size)
         assert_close(other, loss, atol=1e-6, rtol=1e-5)
         assert_close(g, grad, atol=1e-6, rtol=1e-4)
 

@@ -17,15 +17,15 @@ PATIENCE = 120_000    # ms; a busy machine with two cores starts a kernel slowly
 LIVE = [    # what the chapters do, on one short page
 """import torch; torch.set_num_threads(1)
 from pathlib import Path
-from rlhf_nb.models import ScalarModel, frozen, load_checkpoint
+from rlhf_nb.models import ScalarModel, frozen, load_bundled
 from rlhf_nb.ppo import PPO, ActorCritic, Task, train_ppo
 from rlhf_nb.sampling import Sampling
-from rlhf_nb.widgets import Board, Desk, run_behind, show_board, show_desk, watch_on
+from rlhf_nb.widgets import Board, Desk, run_in_background, show_dashboard, show_labels, dashboard_callback
 from rlhf_nb.world import TRAIN, prompt_ids
-sft, tokenizer = load_checkpoint("sft")
+sft, tokenizer = load_bundled("sft")
 ref, model = frozen(sft), ActorCritic(sft, ScalarModel.from_lm(sft, 0))""",
 """pairs = [(f"Question {i}?", f"<b>one</b> {i}", f"two {i}") for i in range(5)]
-show_desk(Desk(pairs, Path("mine.jsonl")))""",
+show_labels(Desk(pairs, Path("mine.jsonl")))""",
 """task = Task([prompt_ids(tokenizer, q) for q in TRAIN],
             lambda seqs: seqs.response_mask.sum(1) / 10, tokenizer, Sampling(20))
 board = Board(["objective/scores", "objective/kl"])
@@ -34,9 +34,9 @@ def save():
     return "saved/"
 def train():
     train_ppo(model, ref, task, PPO(n_iterations=2000, n_prompts=8, max_kl=1e9),
-              torch.Generator().manual_seed(0), watch=watch_on(board, tokenizer, save))
-run = run_behind(train, board)""",
-"show_board(board)"]
+              torch.Generator().manual_seed(0), watch=dashboard_callback(board, tokenizer, save))
+run = run_in_background(train, board)""",
+"show_dashboard(board)"]
 
 def free_port():
     with socket.socket() as s:

@@ -194,8 +194,8 @@ def test_cuda_trains_where_the_model_stands():
 # ---------------------------------------------------------------- recipe and schedule
 
 @pytest.mark.parametrize("field, value", [
-    ("lr", 0), ("lr", float("nan")), ("n_steps", 0), ("batch_size", 0), ("micro_batch", 0),
-    ("micro_batch", -1), ("max_grad_norm", 0), ("floor", -.1), ("floor", 1.1),
+    ("lr", 0), ("lr", float("nan")), ("n_steps", 0), ("batch_size", 0), ("micro_batch_size", 0),
+    ("micro_batch_size", -1), ("max_grad_norm", 0), ("final_lr_frac", -.1), ("final_lr_frac", 1.1),
     ("precision", "fp16"), ("precision", None)])
 def test_recipe_refuses(field, value):
     with pytest.raises(ValueError, match=field): TrainConfig(**{field: value})
@@ -240,7 +240,7 @@ def test_a_stopped_run_ends_with_its_best_weights_and_says_why():
         seen.append(flat(model))
         return {"score": next(scores)}
     trainer = make_trainer(Small(), TrainConfig(n_steps=99))
-    fit(trainer, rows(20), loss_fn, seeded(), EvalConfig(measure, "score", "higher", 2), eval_every=3)
+    fit(trainer, rows(20), loss_fn, seeded(), EvalConfig(measure, "score", "max", 2), eval_every=3)
     assert trainer.step == 9 and torch.equal(flat(trainer.model), seen[1])
     assert trainer.model.training
     assert "score was not higher than 3 at 2 looks" in trainer.stop_reason and "step 3" in trainer.stop_reason
@@ -383,7 +383,7 @@ from test_learning import *
 torch.set_num_threads(1)
 torch.manual_seed(0)
 def slow(model, x): time.sleep(.01); return loss_fn(model, x)
-learner = start(Small(.2), Recipe(lr=.02, n_steps=60, batch_size=16), sys.argv[1] + ".jsonl")
+learner = start(Small(.2), TrainConfig(lr=.02, n_steps=60, batch_size=16), sys.argv[1] + ".jsonl")
 fit(learner, rows(100), slow, seeded(), folder=sys.argv[1], every=3)
 """
 

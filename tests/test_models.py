@@ -453,7 +453,7 @@ def test_errors_say_what_and_how(tmp_path):
     tf.T5ForConditionalGeneration(tf.T5Config(vocab_size=V, d_model=16, d_kv=8, d_ff=16,
         num_layers=1, num_heads=2)).save_pretrained(t5); TOK.save_pretrained(t5)
     for call, words in (
-            (lambda: load_lm(scalar), "lm_head.weight.*load_scalar"),
+            (lambda: load_lm(scalar), "lm_head.weight.*load_reward_model"),
             (lambda: load_lm(tmp_path / "none"), "no folder"),
             (lambda: load_lm("./none"), "no folder"),
             (lambda: load_lm(broken), "not a valid JSON"),

@@ -193,7 +193,7 @@ def test_toml_both_ways(begin):
     ('model="m"\n[[stage]]\ndata="x"', "stage 1 has the kind None"),
     ('model="m"\n[[stage]]\nkind="SFT"', "stage 1, SFT: .*data"),
     ('model="m"\nseeed=1\n[[stage]]\nkind="SFT"\ndata="x"', "did you mean 'seed'"),
-    ('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\nrecipe=3', "Recipe, got 3"),
+    ('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\nrecipe=3', "TrainConfig, got 3"),
     ('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\n[stage.train_config]\nlr="a"', "stage 1, SFT, recipe"),
     ('model="m"\nseed=-1\n[[stage]]\nkind="SFT"\ndata="x"', "seed must be 0 or more")])
 def test_a_faulty_file_is_refused_in_words(text, said):
@@ -209,7 +209,7 @@ def test_a_faulty_file_is_refused_in_words(text, said):
     (lambda: SelfRewardDPO("p", "j", "d", replay_weight=-.1), "0 or more"),
     (lambda: SelfRewardDPO("p", "j", "d", judge_sampling=SamplingParams(temperature=0.)), "greedy"),
     (lambda: RewardPPO("p", "r", n_prompts=10, n_minibatches=3), "minibatches"),
-    (lambda: StageEval("m", "x", mode="up"), "lower"), (lambda: StageEval(monitor="x"), "nothing is measured"),
+    (lambda: StageEval("m", "x", mode="up"), "min"), (lambda: StageEval(monitor="x"), "nothing is measured"),
     (lambda: Pipeline("m", ()), "needs a stage"), (lambda: Pipeline("m", [SFT("x")]), "of type tuple"),
     (lambda: Pipeline("m", (TrainConfig(),)), "stage 1 is")])
 def test_a_stage_checks_its_fields_when_it_is_made(make, said):
@@ -326,7 +326,7 @@ def ups_and_downs(values):
     return opener
 
 @pytest.mark.parametrize("better, values, best, steps", [
-    ("higher", [0, 3, 5, 4, 4, 9], 2, 4), ("lower", [9, 3, 5, 4, 1], 1, 3), ("higher", [0, 1, 2, 3, 4, 5, 6, 7], 7, 7)])
+    ("max", [0, 3, 5, 4, 4, 9], 2, 4), ("min", [9, 3, 5, 4, 1], 1, 3), ("max", [0, 1, 2, 3, 4, 5, 6, 7], 7, 7)])
 def test_the_best_model_is_kept(tmp_path, begin, better, values, best, steps):
     registry = replace(TINY, measures=dict(x=ups_and_downs([float("nan")] * 0 + list(map(float, values)))))
     registry = replace(registry, measures={"x": lambda t, o=registry.measures["x"]: SEEN.setdefault(str(tmp_path), o(t))})
@@ -348,7 +348,7 @@ def in_two(rank, port, folder, values, result):
     mine = iter(values[rank])
     torch.manual_seed(0)                                  # dropout
     trainer = make_trainer(load_lm(folder)[0], TrainConfig(lr=1e-2, n_steps=9, batch_size=8))
-    eval_config = StageEval("m", "x", "higher", 2).eval_config(room.on_main_process(lambda model: {"x": next(mine)}))
+    eval_config = StageEval("m", "x", "max", 2).eval_config(room.on_main_process(lambda model: {"x": next(mine)}))
     fit(trainer, demos(tokenizer()), sft_loss, torch.Generator().manual_seed(0), eval_config, eval_every=1)
     result.put((rank, trainer.step, trainer.best_step, weight_hash(trainer.model)))
     dist.destroy_process_group()

@@ -97,13 +97,13 @@ def test_recipes(data):
 
 def test_bfloat16_on_a_gpu_that_has_it(data, monkeypatch):
     lm, _ = begin_model(RunConfig("sft", str(data), ""))
-    monkeypatch.setattr(recipes, "choose_device", lambda name: Placement(torch.device("cpu"), torch.bfloat16))
+    monkeypatch.setattr(recipes, "choose_placement", lambda name: Placement(torch.device("cpu"), torch.bfloat16))
     assert default_train_config(RunConfig("sft", "", "", model="x"), 99, lm).mixed_precision == "bf16"
     assert default_train_config(RunConfig("sft", "", "", model="x", lora_r=4), 99, lm).mixed_precision == "no"
 
 @pytest.mark.parametrize("task", ["sft", "reward"])
 def test_lora_in_bfloat16_trains_adapters_and_saves_a_plain_model(task, runs, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipes, "choose_device", lambda name: Placement(torch.device("cpu"), torch.bfloat16))
+    monkeypatch.setattr(recipes, "choose_placement", lambda name: Placement(torch.device("cpu"), torch.bfloat16))
     job = RunConfig(task, str(data), str(tmp_path/"x"), model=runs[0].config.output_dir, lora_r=4, **SHORT)
     run = train(job)
     trained = {n for n, p in run.model.named_parameters() if p.requires_grad}

@@ -262,7 +262,7 @@ def test_filter_limits():
 @pytest.mark.parametrize("bad", [dict(max_new_tokens=0), dict(temperature=-.1), dict(top_k=-1),
                                  dict(top_p=0.), dict(top_p=1.1), dict(temperature=float("nan"))])
 def test_sampling_refuses(bad):
-    with pytest.raises(ValueError, match="Sampling needs"): SamplingParams(**bad)
+    with pytest.raises(ValueError, match="SamplingParams needs"): SamplingParams(**bad)
 
 
 def test_darts_hit_the_part_they_land_on():

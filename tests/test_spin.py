@@ -192,7 +192,7 @@ def test_each_opponent_is_the_last_player_and_speaks_once(monkeypatch):
         referred.append((weight_hash(ref), len(pairs), x.rejected, sequence_logprobs(ref, pairs.rejected).detach()))
         return x
     monkeypatch.setattr(spin, "opponent_pairs", ask_spy)
-    monkeypatch.setattr(spin, "with_reference", refer_spy)
+    monkeypatch.setattr(spin, "precompute_ref_logprobs", refer_spy)
     model, seen = player(), []
     p_0 = weight_hash(model)
     log = train_spin(model, GAME, SHORT, 0, callback=lambda row, pairs: seen.append((row, weight_hash(model), pairs)))

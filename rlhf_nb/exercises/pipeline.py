@@ -7,14 +7,14 @@ def _stops(scores, better, patience, rule="best", tie=False, total=False):
     best, misses = scores[0] if scores else None, 0
     for i, x in enumerate(scores[1:], 1):
         against = scores[i - 1] if rule == "last" else scores[0] if rule == "first" else best
-        new = x > against if better == "higher" else x < against
+        new = x > against if better == "max" else x < against
         if new or tie and x == against:
             best = x
             if not total: misses = 0
         else: misses += 1
         if misses >= patience: return i
 
-def _flip(better): return "lower" if better == "higher" else "higher"
+def _flip(better): return "min" if better == "max" else "max"
 
 def _by_pairs(scores, better): # the first look above the one before it, whatever is better
     return next((i for i in range(1, len(scores)) if scores[i] > scores[i - 1]), None)
@@ -29,23 +29,23 @@ def _first_missed(scores, better, patience): # the first look counts as one with
 
 mended_stops_at = Exercise(
     reference=_stops,
-    cases={"a rate that rises, then falls": ([.5, .6, .7, .65, .6, .55, .5], "higher", 2),
-           "a loss that falls, then rises": ([3., 2., 1.5, 1.6, 1.7, 1.8, 1.9], "lower", 3),
-           "one bad look between good ones": ([.1, .3, .2, .4, .35, .5, .6], "higher", 2),
-           "up again, but not to the best": ([1., 3., 2., 2.5, 2.8, 2.9, 1., 1.], "higher", 3),
-           "falls, rises, falls": ([2., 1., 1.5, .9, 1.2, .8, .9, 1., 1.1], "lower", 3),
-           "the same again and again": ([.4, .4, .4, .4, .4], "higher", 3),
-           "never without a new best": ([4., 3., 2., 1.], "lower", 1),
-           "patience 1": ([1., 2., 1.5, 3.], "higher", 1),
-           "one look": ([.5], "higher", 2), "no looks": ([], "lower", 1)},
+    cases={"a rate that rises, then falls": ([.5, .6, .7, .65, .6, .55, .5], "max", 2),
+           "a loss that falls, then rises": ([3., 2., 1.5, 1.6, 1.7, 1.8, 1.9], "min", 3),
+           "one bad look between good ones": ([.1, .3, .2, .4, .35, .5, .6], "max", 2),
+           "up again, but not to the best": ([1., 3., 2., 2.5, 2.8, 2.9, 1., 1.], "max", 3),
+           "falls, rises, falls": ([2., 1., 1.5, .9, 1.2, .8, .9, 1., 1.1], "min", 3),
+           "the same again and again": ([.4, .4, .4, .4, .4], "max", 3),
+           "never without a new best": ([4., 3., 2., 1.], "min", 1),
+           "patience 1": ([1., 2., 1.5, 3.], "max", 1),
+           "one look": ([.5], "max", 2), "no looks": ([], "min", 1)},
     mistakes={
         "it still stops at the first look that is higher, whatever is better":
             lambda s, b, n: _by_pairs(s, b),
         "patience is not asked: it stops at the first look without a new best":
             lambda s, b, n: _stops(s, b, 1),
         "higher and lower have changed places": lambda s, b, n: _stops(s, _flip(b), n),
-        "lower is taken for better, always": lambda s, b, n: _stops(s, "lower", n),
-        "higher is taken for better, always": lambda s, b, n: _stops(s, "higher", n),
+        "lower is taken for better, always": lambda s, b, n: _stops(s, "min", n),
+        "higher is taken for better, always": lambda s, b, n: _stops(s, "max", n),
         "compare with the best so far, not with the look before":
             lambda s, b, n: _stops(s, b, n, rule="last"),
         "compare with the best so far, not with the first look":

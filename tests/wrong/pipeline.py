@@ -9,14 +9,14 @@ def _first_miss(scores, better, patience):
     if not scores: return None
     best = scores[0]
     for i in range(1, len(scores)):
-        good = scores[i] > best if better == "higher" else scores[i] < best
+        good = scores[i] > best if better == "max" else scores[i] < best
         if not good: return i
         best = scores[i]
 
 def _turned(scores, better, patience):
     best, misses = None, 0
     for i, x in enumerate(scores):
-        if best is None or (x < best if better == "higher" else x > best): best, misses = x, 0
+        if best is None or (x < best if better == "max" else x > best): best, misses = x, 0
         else: misses += 1
         if misses == patience: return i
 
@@ -30,12 +30,12 @@ def _only_loss(scores, better, patience):
 def _against_last(scores, better, patience):
     misses = 0
     for i in range(1, len(scores)):
-        up = scores[i] > scores[i - 1] if better == "higher" else scores[i] < scores[i - 1]
+        up = scores[i] > scores[i - 1] if better == "max" else scores[i] < scores[i - 1]
         misses = 0 if up else misses + 1
         if misses == patience: return i
 
 def _ties(scores, better, patience):
-    sign = 1 if better == "higher" else -1
+    sign = 1 if better == "max" else -1
     best, misses = float("-inf"), 0
     for i, x in enumerate(scores):
         if sign * x >= best: best, misses = sign * x, 0
@@ -43,7 +43,7 @@ def _ties(scores, better, patience):
         if misses == patience: return i
 
 def _altogether(scores, better, patience):
-    sign = 1 if better == "higher" else -1
+    sign = 1 if better == "max" else -1
     best, misses = float("-inf"), 0
     for i, x in enumerate(scores):
         if sign * x > best: best = sign * x
@@ -51,7 +51,7 @@ def _altogether(scores, better, patience):
         if misses == patience: return i
 
 def _late(scores, better, patience):
-    sign = 1 if better == "higher" else -1
+    sign = 1 if better == "max" else -1
     best, misses = float("-inf"), 0
     for i, x in enumerate(scores):
         if sign * x > best: best, misses = sign * x, 0
@@ -59,14 +59,14 @@ def _late(scores, better, patience):
         if misses > patience: return i
 
 def _best_look(scores, better, patience):
-    sign = 1 if better == "higher" else -1
+    sign = 1 if better == "max" else -1
     best, at = float("-inf"), 0
     for i, x in enumerate(scores):
         if sign * x > best: best, at = sign * x, i
         elif i - at >= patience: return at
 
 def _from_one(scores, better, patience):
-    sign = 1 if better == "higher" else -1
+    sign = 1 if better == "max" else -1
     best, misses = float("-inf"), 0
     for i, x in enumerate(scores, 1):
         if sign * x > best: best, misses = sign * x, 0
@@ -76,14 +76,14 @@ def _from_one(scores, better, patience):
 def _best_is_zero(scores, better, patience):
     best, misses = 0, 0
     for i, x in enumerate(scores):
-        if (x > best if better == "higher" else x < best): best, misses = x, 0
+        if (x > best if better == "max" else x < best): best, misses = x, 0
         else: misses += 1
         if misses == patience: return i
 
 def _first_misses(scores, better, patience):
     best, misses = scores[0] if scores else None, 0
     for i, x in enumerate(scores):
-        if (x > best if better == "higher" else x < best): best, misses = x, 0
+        if (x > best if better == "max" else x < best): best, misses = x, 0
         else: misses += 1
         if misses == patience: return i
 
