@@ -23,12 +23,13 @@ from functools import partial
 from pathlib import Path
 import torch
 from bench_judge_seeds import ROOT, answers, trained
+from rlhf_nb.learning import named_generator
 from rlhf_nb.judge import JudgeConfig, agreement, generate_replies, judge_scorer, judge_answers
 from rlhf_nb.kl import response_kl
 from rlhf_nb.models import frozen_copy, logprobs
 from rlhf_nb.sampling import SamplingParams, generate_many
 from rlhf_nb.self_reward import (
-    COLUMNS, SMALL, SelfRewardConfig, SelfRewardTask, self_reward_iteration, train_online_dpo, replay_examples, seeded)
+    COLUMNS, SMALL, SelfRewardConfig, SelfRewardTask, self_reward_iteration, train_online_dpo, replay_examples)
 from rlhf_nb.store import create_store
 from rlhf_nb.world import TEST, TRAIN, gold_score, gold_rewards, judge_prompt, prompt_ids
 
@@ -71,7 +72,7 @@ def run(name, seed, shelf, iterations):
     rows = [dict(run=name, seed=seed, model=1, **measure(model, first, tokenizer))]
     print(rows[-1], flush=True)
     for t in range(1 if name == "online" else iterations):
-        began, chance = time.process_time(), partial(seeded, seed, t)
+        began, chance = time.process_time(), partial(named_generator, seed, t)
         if name == "online":
             scorer = judge_scorer(first, tokenizer, config.judge)
             train_online_dpo(model, task, config, scorer, chance)

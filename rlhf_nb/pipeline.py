@@ -22,7 +22,7 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 from .data import (load_demonstrations, load_prompts, prompts_of, read_jsonl,
                           parse_row)
-from .learning import (
+from .learning import (named_generator,
     Trainer, TrainConfig, EvalConfig, fit, progress_bar, make_trainer, is_interactive)
 from .models import (Placement, ScalarModel, choose_placement, frozen_copy, load_bundled,
                             load_lm, load_reward_model)
@@ -38,7 +38,7 @@ from .judge import WORLD_PROMPT
 from .ppo import PPOConfig, ActorCritic, RLTask, train_ppo
 from .reward import fit_normalizer, normalize_scores, score_seqs
 from .self_reward import (COLUMNS, Candidates, PairsWithReplay, decode_candidates,
-    select_pairs, replay_examples, make_replay_loss, seeded, summarize_store)
+    select_pairs, replay_examples, make_replay_loss, summarize_store)
 from .sft import mean_loss, sft_loss
 from .spin import opponent_pairs, make_spin_loss
 from .store import (PairStore, create_store, disk_errors, tokenizer_hash,
@@ -386,7 +386,7 @@ class StageContext:
     @property
     def stage(self): return self.pipeline.stages[self.i]
     def generator(self, what:str)->Generator: # made anew, it deals the same again
-        return seeded(self.pipeline.seed, self.i, what)
+        return named_generator(self.pipeline.seed, self.i, what)
     def eval_config(self)->EvalConfig|None:
         look = self.stage.eval
         if not look.measure: return None

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 import torch
 from torch.testing import assert_close
+from rlhf_nb.learning import named_generator
 from rlhf_nb.dpo import precompute_ref_logprobs
 from rlhf_nb.judge import JudgeConfig, Verdicts, function_scorer, judge_scorer
 from rlhf_nb.models import add_lora, frozen_copy, load_bundled, logprobs, weight_hash
@@ -15,7 +16,7 @@ from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.self_reward import (
     COLUMNS, PAPER, Candidates, PairsWithReplay, PairRules, SelfRewardConfig, SelfRewardTask, decode_candidates, best_second,
     select_pairs, sample_prompts, fill_store, self_reward_iteration, max_min, run_round, train_online_dpo,
-    replay_examples, make_replay_loss, sample_candidates, seeded, summarize_store, iteration_table, train_on_pairs)
+    replay_examples, make_replay_loss, sample_candidates, summarize_store, iteration_table, train_on_pairs)
 from rlhf_nb.store import create_store, open_store
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.workbook import notebooks
@@ -24,7 +25,7 @@ from rlhf_nb.world import TRAIN, chat_ids, gold_score, response_text
 NAN = math.nan
 PROMPTS = [q.text for q in TRAIN]
 TINY = SelfRewardConfig(n_prompts=20, n_pairs=14, prompts_per_round=8, judge=JudgeConfig(n_votes=2), batch_size=4)
-CHANCE = partial(seeded, 3, 1)
+CHANCE = partial(named_generator, 3, 1)
 BY_TEXT = {q.text: q for q in TRAIN}
 
 
@@ -77,11 +78,11 @@ def test_paper_recipe():
 
 
 def test_chance_is_named_and_repeats():
-    draws = {key: torch.rand(3, generator=seeded(*key)).tolist() for key in
+    draws = {key: torch.rand(3, generator=named_generator(*key)).tolist() for key in
              ((0, 0, "a"), (1, 0, "a"), (0, 1, "a"), (0, 0, "b"), (0, 10, "a"), (1, 10, "a"), (11, 0, "a"))}
     assert len({tuple(x) for x in draws.values()}) == len(draws)
-    assert torch.rand(3, generator=seeded(0, 0, "a")).tolist() == draws[0, 0, "a"]
-    some = sample_prompts(PROMPTS[:5], 200, seeded(0, 0, "a"))
+    assert torch.rand(3, generator=named_generator(0, 0, "a")).tolist() == draws[0, 0, "a"]
+    some = sample_prompts(PROMPTS[:5], 200, named_generator(0, 0, "a"))
     assert set(some) == set(PROMPTS[:5]) and min(Counter(some).values()) > 20
 
 
@@ -206,7 +207,7 @@ def test_every_round_asks_anew(world, task, tmp_path):
         rounds.append(tuple(answers))
         return Verdicts(torch.full((len(answers), 1), NAN))
     for t in (1, 2): fill_store(create_store(tmp_path / str(t), tokenizer, COLUMNS), model, task,
-                                replace(TINY, n_prompts=16), partial(seeded, 3, t), score)
+                                replace(TINY, n_prompts=16), partial(named_generator, 3, t), score)
     assert len(set(rounds)) == 4
 
 

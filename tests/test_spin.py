@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 from rlhf_nb import spin
+from rlhf_nb.learning import named_generator
 from rlhf_nb.dpo import PairsWithRef, sequence_logprobs, dpo_loss, precompute_ref_logprobs
 from rlhf_nb.models import add_lora, frozen_copy, tiny_lm, weight_hash
 from rlhf_nb.oracle import all_logprobs, sample_rows, bigram_lm, micro_tokenizer, micro_world, to_tabular_lm
 from rlhf_nb.sampling import SamplingParams
-from rlhf_nb.spin import (SPINConfig, RunRecord, SPINData, chance, iteration_pairs, mix_pairs, record_iteration, opponent_pairs,
+from rlhf_nb.spin import (SPINConfig, RunRecord, SPINData, iteration_pairs, mix_pairs, record_iteration, opponent_pairs,
     train_spin_iteration, _run_facts, make_spin_loss, spin_metrics, train_spin)
 from rlhf_nb.tokens import PreferencePairs, make_seqs
 
@@ -69,10 +70,10 @@ def test_an_iteration_draws_each_demonstration_once_at_temperature_one(monkeypat
     key = lambda s: sorted(map(str, s.ids.tolist()))
     assert key(all_rows.chosen) == key(real) and not torch.equal(all_rows.chosen.ids, real.ids)
     assert heard[0][3] == SamplingParams(3, temperature=1., top_k=0, top_p=1.)
-    a, b, c = (iteration_pairs(player(), GAME, SHORT, chance(s, p)).chosen.ids
+    a, b, c = (iteration_pairs(player(), GAME, SHORT, named_generator(s, p)).chosen.ids
                for s, p in ((0, "iteration 1"), (0, "iteration 2"), (1, "iteration 1")))
     assert not torch.equal(a, b) and not torch.equal(a, c)
-    assert torch.equal(a, iteration_pairs(player(), GAME, SHORT, chance(0, "iteration 1")).chosen.ids)
+    assert torch.equal(a, iteration_pairs(player(), GAME, SHORT, named_generator(0, "iteration 1")).chosen.ids)
     with pytest.raises(ValueError, match="n_pairs is 301.*300 demonstrations"):
         iteration_pairs(player(), GAME, replace(SHORT, n_pairs=301), seeded())
 
