@@ -1,4 +1,4 @@
-"""Lay text out as tensors so that every later number speaks about the right token.
+"""Lay text out as tensors so that every later number belongs to the right token.
 
 Docs: https://OWNER.github.io/rlhf-nb/tokens.html.md"""
 
@@ -18,14 +18,16 @@ from torch.nn import functional as F
 
 # %% ../nbs/00_tokens.ipynb #pad_right
 def pad_right(
-    rows:list[list[int]], # token ids, any lengths
-    pad:int,
-)->tuple[Tensor,Tensor]: # (b t) ids, (b t) bool, True on real tokens
-    "Stack rows of unequal length, pads at the end."
+    rows:list[list[int]], # b lists of token ids, of any lengths
+    pad:int,              # id of the pad token
+)->tuple[Tensor,Tensor]:  # (b t) int64 ids, (b t) bool, True on real tokens
+    """Stack rows of unequal length into (b t), padded on the right, with their mask.
+
+    Raises ValueError without rows, or if the pad token stands inside a row."""
     if not rows: raise ValueError("padding needs at least one row, got none")
-    bad = [i for i, row in enumerate(rows) if pad in row]
-    if bad: raise ValueError(
-        f"pad {pad} stands inside rows {bad}: a real token may not be the pad; "
+    with_pad = [i for i, row in enumerate(rows) if pad in row]
+    if with_pad: raise ValueError(
+        f"pad {pad} stands inside rows {with_pad}: a real token may not be the pad; "
         "give the tokenizer a pad token of its own")
     width = max(map(len, rows))
     ids = torch.tensor([list(row) + [pad] * (width - len(row)) for row in rows])
@@ -34,18 +36,22 @@ def pad_right(
 
 # %% ../nbs/00_tokens.ipynb #pad_left
 def pad_left(
-    rows:list[list[int]], # token ids, any lengths
-    pad:int,
-)->tuple[Tensor,Tensor]: # (b t) ids, (b t) bool, True on real tokens
-    "Stack rows of unequal length, pads in front: only for sampling."
+    rows:list[list[int]], # b lists of token ids, of any lengths
+    pad:int,              # id of the pad token
+)->tuple[Tensor,Tensor]:  # (b t) int64 ids, (b t) bool, True on real tokens
+    """Stack rows of unequal length into (b t), padded on the left, with their mask.
+
+    For generation only (Huang et al. 2024). Raises ValueError as `pad_right` does."""
     ids, mask = pad_right([row[::-1] for row in rows], pad)
     return ids.flip(1), mask.flip(1)
 
 # %% ../nbs/00_tokens.ipynb #pad_and_eos
 def pad_and_eos(
-    tokenizer, # anything with pad_token_id and eos_token_id
-)->tuple[int,int]: # (pad, eos)
-    "The ids of padding and of end-of-sequence, which must be two different tokens."
+    tokenizer,     # anything with pad_token_id and eos_token_id
+)->tuple[int,int]: # (pad, eos) token ids
+    """The ids of the pad and the end-of-sequence token, which must differ.
+
+    Huang et al. 2024. Raises ValueError if either is missing or both are one token."""
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
     if eos is None: raise ValueError(
         "the tokenizer has no eos token, so nothing can learn to stop: "
@@ -58,7 +64,9 @@ def pad_and_eos(
 
 # %% ../nbs/00_tokens.ipynb #Batch
 class Batch:
-    "Base of the data types: every field has one entry per row of the batch."
+    """Base class of batched data: every field has one entry per row of the batch.
+
+    Raises TypeError if a single row number would drop the row axis."""
     def _parts(self): return [getattr(self, f.name) for f in fields(self)]
     def __len__(self): return len(self._parts()[0])
     def __getitem__(self, rows): # slice, list or tensor of row numbers, or bool mask
@@ -70,7 +78,9 @@ class Batch:
 # %% ../nbs/00_tokens.ipynb #Seqs
 @dataclass(frozen=True, eq=False)
 class Seqs(Batch):
-    "A batch of token sequences, right-padded."
+    """A batch of right-padded token sequences with an attention and a response mask.
+
+    Raises ValueError unless all are (b t) and both masks are bool."""
     ids:Tensor            # (b t) token ids
     attention_mask:Tensor # (b t) bool, True on real tokens
     response_mask:Tensor  # (b t) bool, True on response tokens, the final eos included
@@ -83,7 +93,7 @@ class Seqs(Batch):
             f"Seqs needs bool masks, got {kinds}: write mask.bool()")
     def lengths(self): return self.attention_mask.sum(1) # (b) tokens per row
     def trim(self):
-        "The same rows without the columns that are padding in every row."
+        "Drop the columns that are padding in every row."
         used = self.attention_mask.any(0)
         return type(self)(*[part[:, used] for part in self._parts()])
 
@@ -91,9 +101,12 @@ class Seqs(Batch):
 def make_seqs(
     prompts:list[list[int]],   # b prompts
     responses:list[list[int]], # b responses, each with its eos where it has one
-    pad:int,
-)->Seqs: # b rows, as wide as the longest
-    "Prompts and responses side by side; an empty response is legal."
+    pad:int,                   # id of the pad token
+)->Seqs:                       # b rows, as wide as the longest
+    """Concatenate each prompt with its response; `response_mask` marks the response.
+
+    An empty response is allowed. Raises ValueError if the counts differ, if a prompt is
+    empty, or as `pad_right` does."""
     if len(prompts) != len(responses): raise ValueError(
         f"make_seqs needs one response per prompt, got {len(prompts)} prompts and "
         f"{len(responses)} responses")
@@ -109,9 +122,11 @@ def make_seqs(
 # %% ../nbs/00_tokens.ipynb #concat_seqs
 def concat_seqs(
     parts:list[Seqs], # batches of any widths
-    pad:int,
-)->Seqs: # all rows, as wide as the widest part
-    "The rows of several batches as one batch."
+    pad:int,          # id of the pad token
+)->Seqs:              # all rows, as wide as the widest part
+    """Concatenate batches along the rows, padded on the right to a common width.
+
+    Raises ValueError if there is no batch."""
     if not parts: raise ValueError("concat_seqs needs at least one batch, got none")
     width = max(part.ids.shape[1] for part in parts)
     def join(name, fill):
@@ -123,31 +138,35 @@ def concat_seqs(
 # %% ../nbs/00_tokens.ipynb #PreferencePairs
 @dataclass(frozen=True, eq=False)
 class PreferencePairs(Batch):
-    "Two responses to the same prompts; in each row the first was preferred."
+    """Two responses per prompt, of which the first was preferred.
+
+    Raises ValueError if the two sides differ in the number of rows."""
     chosen:Seqs   # b rows
     rejected:Seqs # b rows
     def __post_init__(self):
         if len(self.chosen) != len(self.rejected): raise ValueError(
-            f"PreferencePairs needs as many chosen as rejected rows, got {len(self.chosen)} "
-            f"and {len(self.rejected)}")
+            "PreferencePairs needs as many chosen as rejected rows, got "
+            f"{len(self.chosen)} and {len(self.rejected)}")
     def lengths(self): # (b) a pair is as long as its longer side
         return torch.maximum(self.chosen.lengths(), self.rejected.lengths())
 
 # %% ../nbs/00_tokens.ipynb #Rollout
 @dataclass(frozen=True, eq=False)
 class Rollout(Batch):
-    "Responses sampled from a policy, and what was known when they were sampled."
+    "Responses sampled from a policy, with log-probs, reference log-probs and rewards."
     seqs:Seqs        # b rows
-    group:Tensor     # (b) which prompt a row answers
+    group:Tensor     # (b) number of the prompt that a row answers
     logp:Tensor      # (b t) log-prob of each token under the policy that sampled it
-    ref_logp:Tensor  # (b t) the same under the frozen reference
+    ref_logp:Tensor  # (b t) log-prob of each token under the frozen reference
     reward:Tensor    # (b) one number per response
 
 # %% ../nbs/00_tokens.ipynb #shift_right
 def shift_right(
-    x:Tensor, # (b t ...) row i: what the model says after reading token i
-)->Tensor:    # (b t ...) row i: what it said just before token i; row 0 is zero
-    "The one shift: move what was said about the next token onto that token."
+    x:Tensor, # (b t ...) row i: predicted after token i was read
+)->Tensor:    # (b t ...) row i: predicted just before token i; row 0 is 0
+    """Shift the time axis by one: row i of the result is row i-1 of x, row 0 is 0.
+
+    Puts next-token predictions on the token they predict."""
     return torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], dim=1)
 
 # %% ../nbs/00_tokens.ipynb #_log_softmax
@@ -156,10 +175,12 @@ def _log_softmax(logits): # at least fp32, also for bf16 logits
 
 # %% ../nbs/00_tokens.ipynb #token_logprobs
 def token_logprobs(
-    logits:Tensor, # (b t v)
-    ids:Tensor,    # (b t)
-)->Tensor:         # (b t) entry i: log p(token i | tokens before it); entry 0 is 0
-    "How readily the model says each token, given those before it."
+    logits:Tensor, # (b t v) as the model returns them, not shifted
+    ids:Tensor,    # (b t) token ids
+)->Tensor:         # (b t) entry i: log-prob of token i, float32 at least
+    """Log-prob log π(y_i | y_<i) of each token, shifted onto that token; entry 0 is 0.
+
+    Raises ValueError if logits and ids differ in (b t)."""
     if logits.shape[:2] != ids.shape: raise ValueError(
         f"logits {tuple(logits.shape)} and ids {tuple(ids.shape)} must share (b t): "
         "pass them as the model got and gave them, unshifted")
@@ -172,9 +193,9 @@ def _entropy(logp): # (... v) -> (...); a word ruled out adds 0, not 0 * -inf
 
 # %% ../nbs/00_tokens.ipynb #token_entropy
 def token_entropy(
-    logits:Tensor, # (b t v)
-)->Tensor:         # (b t) entry i: nats in the choice of token i; entry 0 is 0
-    "How undecided the model was just before each token."
+    logits:Tensor, # (b t v) as the model returns them, not shifted
+)->Tensor:         # (b t) nats, 0 to log v; float32 at least
+    "Entropy (nats) of the distribution from which token i was predicted; entry 0 is 0."
     return shift_right(_entropy(_log_softmax(logits)))
 
 # %% ../nbs/00_tokens.ipynb #hidden_logprobs
@@ -182,20 +203,20 @@ def hidden_logprobs(
     head:nn.Module, # (n d) -> (n v)
     hidden:Tensor,  # (n d) states just before the targets
     targets:Tensor, # (n) token ids
-    with_entropy:bool=True, # False saves the work and gives None
-)->tuple[Tensor,Tensor]: # (n) log-prob of each target, (n) entropy
-    "Log-probs from states, literally: all logits (n v) at once."
+    with_entropy:bool=True,     # False skips the entropy and returns None for it
+)->tuple[Tensor,Tensor|None]:   # (n) log-prob of each target, (n) entropy in nats
+    "Log-prob of each target and entropy of its distribution, from all logits (n v)."
     logp = _log_softmax(head(hidden))                                # (n v)
-    said = logp.gather(-1, targets[:, None])[:, 0]
-    return said, _entropy(logp) if with_entropy else None
+    target_logp = logp.gather(-1, targets[:, None])[:, 0]
+    return target_logp, _entropy(logp) if with_entropy else None
 
 # %% ../nbs/00_tokens.ipynb #_chunks
 def _chunks(x, rows): # at least one, if an empty one
     return [slice(i, i + rows) for i in range(0, max(len(x), 1), rows)]
 
 # %% ../nbs/00_tokens.ipynb #_linear
-def _linear(x, weight, bias, room): # x W^T + b, written into room
-    z = torch.mm(x, weight.t(), out=room[:len(x)])
+def _linear(x, weight, bias, buffer): # x W^T + b, written into buffer
+    z = torch.mm(x, weight.t(), out=buffer[:len(x)])
     return z if bias is None else z.add_(bias)
 
 # %% ../nbs/00_tokens.ipynb #_LinearHead
@@ -203,12 +224,12 @@ class _LinearHead(torch.autograd.Function):
     "One chunk of logits at a time, made again in the backward pass."
     @staticmethod
     def forward(ctx, hidden, weight, bias, targets, chunk_size, with_entropy):
-        room = hidden.new_empty(2, min(chunk_size, len(hidden)), len(weight))
+        buffer = hidden.new_empty(2, min(chunk_size, len(hidden)), len(weight))
         logp, total, entropy = hidden.new_empty(3, len(hidden)).unbind()
         for s in _chunks(hidden, chunk_size):
-            z = _linear(hidden[s], weight, bias, room[0])                # (r v) logits
+            z = _linear(hidden[s], weight, bias, buffer[0])              # (r v) logits
             top = z.amax(-1, keepdim=True)
-            p = torch.sub(z, top, out=room[1, :len(z)]).exp_()           # not yet / sum
+            p = torch.sub(z, top, out=buffer[1, :len(z)]).exp_()         # not yet / sum
             norm = p.sum(-1)
             total[s] = norm.log() + top[:, 0]
             logp[s] = z.gather(-1, targets[s, None])[:, 0] - total[s]
@@ -228,10 +249,10 @@ def _linear_head_backward(ctx, g_logp, g_entropy):
     g_hidden = torch.empty_like(hidden)
     g_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
     g_bias = None if bias is None else torch.zeros_like(bias)
-    room = hidden.new_empty(2, min(ctx.chunk_size, len(hidden)), len(weight))
+    buffer = hidden.new_empty(2, min(ctx.chunk_size, len(hidden)), len(weight))
     for s in _chunks(hidden, ctx.chunk_size):
-        z = _linear(hidden[s], weight, bias, room[0]).sub_(total[s, None]) # log p
-        p = torch.exp(z, out=room[1, :len(z)])
+        z = _linear(hidden[s], weight, bias, buffer[0]).sub_(total[s, None]) # log p
+        p = torch.exp(z, out=buffer[1, :len(z)])
         if ctx.with_entropy:  # d entropy / d logit = -p (log p + entropy)
             z.clamp_(min=-1e4).add_(entropy[s, None]).mul_(g_entropy[s, None])
             p.mul_(z.add_(g_logp[s, None])).neg_()
@@ -244,13 +265,15 @@ def _linear_head_backward(ctx, g_logp, g_entropy):
 
 # %% ../nbs/00_tokens.ipynb #chunked_logprobs
 def chunked_logprobs(
-    head:nn.Module, # (r d) -> (r v), any module
+    head:nn.Module, # (n d) -> (n v), any module
     hidden:Tensor,  # (n d) states just before the targets
     targets:Tensor, # (n) token ids
-    chunk_size:int, # rows whose logits exist at one time
-    with_entropy:bool=True, # False saves the work and gives None
-)->tuple[Tensor,Tensor]: # (n) log-prob of each target, (n) entropy
-    "The same as hidden_logprobs, without ever holding (n v)."
+    chunk_size:int, # rows whose logits exist at one time, 1 or more
+    with_entropy:bool=True,     # False skips the entropy and returns None for it
+)->tuple[Tensor,Tensor|None]:   # (n) log-prob of each target, (n) entropy in nats
+    """`hidden_logprobs` in chunks of rows, computed again in the backward pass.
+
+    Never holds (n v) (Chen et al. 2016). Raises ValueError if chunk_size is below 1."""
     if chunk_size < 1: raise ValueError(f"chunk_size must be 1 or more: {chunk_size}")
     if (type(head) is nn.Linear and head.weight.dtype == hidden.dtype
             and hidden.dtype in (torch.float32, torch.float64)
@@ -264,7 +287,7 @@ def chunked_logprobs(
 
 # %% ../nbs/00_tokens.ipynb #_kept
 def _kept(x, mask):
-    "x with 0 where the mask is False: nan there reaches neither result nor gradient."
+    "x with 0 where the mask is False: nan there reaches no result and no gradient."
     if mask.dtype != torch.bool: raise ValueError(
         f"a mask is bool, got {mask.dtype}: write mask.bool()")
     if x.shape != mask.shape: raise ValueError(
@@ -273,47 +296,57 @@ def _kept(x, mask):
 
 # %% ../nbs/00_tokens.ipynb #masked_sum
 def masked_sum(
-    x:Tensor,    # (b t)
+    x:Tensor,    # (b t) masked entries may hold anything, even nan
     mask:Tensor, # (b t) bool
-)->Tensor:       # (b)
-    "Sum of each row where the mask is True."
+)->Tensor:       # (b) a row without True gives 0
+    """Sum of each row over the True entries of the mask.
+
+    Raises ValueError unless the mask is bool and has the shape of x."""
     return _kept(x, mask).sum(-1)
 
 # %% ../nbs/00_tokens.ipynb #masked_mean
 def masked_mean(
-    x:Tensor,    # (b t) or any shape
+    x:Tensor,    # (b t) or any shape; masked entries may hold anything, even nan
     mask:Tensor, # the same shape, bool
-)->Tensor:       # a number
-    "Mean over all True entries: tokens weigh the same, long rows count for more."
+)->Tensor:       # () a number
+    """Mean over all True entries: every token has the same weight.
+
+    Raises ValueError if no entry is True, or if mask and x differ in shape."""
     if not mask.any(): raise ValueError(
         "masked_mean over nothing: no entry of the mask is True; drop empty batches")
     return _kept(x, mask).sum() / mask.sum()
 
 # %% ../nbs/00_tokens.ipynb #masked_mean_rows
 def masked_mean_rows(
-    x:Tensor,    # (b t)
+    x:Tensor,    # (b t) masked entries may hold anything, even nan
     mask:Tensor, # (b t) bool
 )->Tensor:       # (b) a row without True gives 0
-    "Mean of each row where the mask is True: average these and rows weigh the same."
+    """Mean of each row over its True entries, so that every row has the same weight.
+
+    Raises ValueError unless the mask is bool and has the shape of x."""
     return masked_sum(x, mask) / mask.sum(-1).clamp(min=1)
 
 # %% ../nbs/00_tokens.ipynb #masked_whiten
 def masked_whiten(
-    x:Tensor,    # (b t) or any shape
+    x:Tensor,    # (b t) or any shape; masked entries may hold anything, even nan
     mask:Tensor, # the same shape, bool
     shift_mean:bool=True, # False keeps the mean and only scales
 )->Tensor:       # the same shape, 0 where masked
-    "Scale the True entries to population std 1 (divided by n, not n-1) and mean 0."
+    """Whiten the True entries: (x - mean) / std, with the population std (over n).
+
+    Raises ValueError if no entry is True, or if mask and x differ in shape."""
     x, mean = _kept(x, mask), masked_mean(x, mask)
     var = masked_mean((x - mean)**2, mask)
-    white = (x - mean) * (var + 1e-8).rsqrt()   # all alike: 0, rounding stays small
-    return _kept(white if shift_mean else white + mean, mask)
+    whitened = (x - mean) * (var + 1e-8).rsqrt()   # all alike: 0, rounding stays small
+    return _kept(whitened if shift_mean else whitened + mean, mask)
 
 # %% ../nbs/00_tokens.ipynb #last_token_index
 def last_token_index(
-    attention_mask:Tensor, # (b t) bool, padding on any side
-)->Tensor:                 # (b) position of the last real token
-    "Where a response ends, whichever side the padding is on."
+    attention_mask:Tensor, # (b t) bool or 0 and 1, padding on any side
+)->Tensor:                 # (b) 0 to t-1
+    """Position of the last real token of each row, whichever side the padding is on.
+
+    Raises ValueError if a row holds only padding."""
     position = torch.arange(attention_mask.shape[1], device=attention_mask.device)
     last = torch.where(attention_mask.bool(), position, -1).amax(1)
     if (last < 0).any(): raise ValueError(

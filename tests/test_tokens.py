@@ -5,9 +5,10 @@ import pytest, torch
 from torch import nn
 from torch.testing import assert_close
 from rlhf_nb.tokens import (
-    PreferencePairs, Rollout, Seqs, shift_right, concat_seqs, chunked_logprobs, last_token_index, make_seqs,
-    masked_mean, masked_mean_rows, masked_sum, masked_whiten, pad_left, pad_right,
-    pad_and_eos, hidden_logprobs, token_entropy, token_logprobs)
+    PreferencePairs, Rollout, Seqs, chunked_logprobs, concat_seqs, hidden_logprobs,
+    last_token_index, make_seqs, masked_mean, masked_mean_rows, masked_sum,
+    masked_whiten, pad_and_eos, pad_left, pad_right, shift_right, token_entropy,
+    token_logprobs)
 
 PAD = 0
 
@@ -139,8 +140,8 @@ def test_logprobs_equal_a_slow_loop(generator):
     for b in range(3):
         assert got[b, 0] == 0
         for t in range(1, 6):
-            chance = logits[b, t - 1].exp() / logits[b, t - 1].exp().sum()
-            assert_close(got[b, t], chance[ids[b, t]].log())
+            probs = logits[b, t - 1].exp() / logits[b, t - 1].exp().sum()
+            assert_close(got[b, t], probs[ids[b, t]].log())
 
 
 def test_certain_successor_scores_zero():
@@ -150,7 +151,7 @@ def test_certain_successor_scores_zero():
     assert_close(token_logprobs(logits, ids), torch.zeros(1, 6))
 
 
-def test_chances_of_all_continuations_sum_to_one(generator):
+def test_probabilities_of_all_continuations_sum_to_one(generator):
     logits = torch.randn(1, 3, 4, generator=generator)
     ids = torch.cartesian_prod(torch.tensor([2]), torch.arange(4), torch.arange(4))
     logp = token_logprobs(logits.expand(16, 3, 4), ids).sum(1)
@@ -164,7 +165,7 @@ def test_padding_side_and_width_change_no_logprob(generator):
     assert_close(token_logprobs(wide, padded)[:, :4], token_logprobs(logits, ids))
 
 
-def test_before_keeps_dtype_and_gradient():
+def test_shift_right_keeps_dtype_and_gradient():
     x = torch.arange(6.).view(1, 3, 2).requires_grad_()
     shift_right(x)[0, 1].sum().backward()
     assert x.grad.tolist() == [[[1, 1], [0, 0], [0, 0]]]
@@ -371,19 +372,19 @@ def test_what_is_masked_reaches_neither_value_nor_gradient(fn):
 
 
 def test_whitening():
-    white = masked_whiten(X, MASK)[MASK]
-    assert_close(white.mean(), torch.tensor(0.), atol=1e-6, rtol=0)
-    assert_close(white.std(correction=0), torch.tensor(1.))
+    whitened = masked_whiten(X, MASK)[MASK]
+    assert_close(whitened.mean(), torch.tensor(0.), atol=1e-6, rtol=0)
+    assert_close(whitened.std(correction=0), torch.tensor(1.))
     kept = masked_whiten(X, MASK, shift_mean=False)[MASK]
-    assert_close(kept - white, torch.full((5,), 4.))
-    assert_close(masked_whiten(3 * X - 5, MASK)[MASK], white)            # scale, shift
+    assert_close(kept - whitened, torch.full((5,), 4.))
+    assert_close(masked_whiten(3 * X - 5, MASK)[MASK], whitened)            # scale, shift
 
 
 def test_whitening_equal_numbers_gives_zero_not_noise():
     same = torch.full((3, 7), 7.1, requires_grad=True)
-    white = masked_whiten(same, torch.ones(3, 7).bool())
-    assert white.abs().max() < .02
-    white.sum().backward()
+    whitened = masked_whiten(same, torch.ones(3, 7).bool())
+    assert whitened.abs().max() < .02
+    whitened.sum().backward()
     assert same.grad.isfinite().all()
 
 

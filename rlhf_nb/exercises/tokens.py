@@ -16,8 +16,8 @@ def _shifted(x, by): # row i of the result is row i - by of x, zero where there 
 def _response_logprob(logits, seqs, shift=1, mask=lambda s: s.response_mask,
                       score=lambda z: z.float().log_softmax(-1), over=None):
     logp = _shifted(score(logits), shift)
-    said, keep = logp.gather(-1, seqs.ids[..., None])[..., 0], mask(seqs)
-    rows = [row[on].sum() for row, on in zip(said, keep)]
+    picked, keep = logp.gather(-1, seqs.ids[..., None])[..., 0], mask(seqs)
+    rows = [row[on].sum() for row, on in zip(picked, keep)]
     if over: rows = [row / max(1, n) for row, n in zip(rows, over(keep))]
     return torch.stack(rows)
 
@@ -36,9 +36,9 @@ response_logprob = Exercise(
            "large logits": (30 * _logits(_three, 3), _three),
            "bf16": (_logits(_sides, 4).bfloat16(), _sides)},
     mistakes={
-        "no shift: row i of the logits speaks about token i+1":
+        "no shift: row i of the logits predicts token i+1":
             lambda z, s: _response_logprob(z, s, shift=0),
-        "the shift goes the wrong way: token i is spoken of by row i-1":
+        "the shift goes the wrong way: token i is predicted by row i-1":
             lambda z, s: _response_logprob(z, s, shift=-1),
         "that is the mean of each response: DPO needs the sum":
             lambda z, s: _response_logprob(z, s, over=lambda m: m.sum(1)),
@@ -51,7 +51,7 @@ response_logprob = Exercise(
             lambda z, s: _response_logprob(z, s, mask=lambda s: _shifted(s.response_mask, -1)),
         "those are logits: log_softmax makes log-probs of them":
             lambda z, s: _response_logprob(z, s, score=torch.Tensor.float),
-        "those are chances: chances multiply, their logs add":
+        "those are probabilities: they multiply, their logs add":
             lambda z, s: _response_logprob(z, s, score=lambda z: z.float().softmax(-1)),
         "turn the sign: a log-prob is never above 0": lambda z, s: -_response_logprob(z, s),
         "one number for each response, not one for the batch": lambda z, s: _response_logprob(z, s).sum(),
@@ -70,7 +70,7 @@ first_token = Exercise(
            "a row without a response": (tensor([[0, 1, 1, 0], [0, 0, 0, 0]]).bool(),),
            "two answers in one row": (tensor([[0, 1, 1, 0, 0, 1, 1, 0]]).bool(),),
            "it begins at 0": (tensor([[1, 1, 0], [0, 0, 1]]).bool(),),
-           "nobody answers": (torch.zeros(2, 3).bool(),), "one token": (tensor([[True]]),)},
+           "no response at all": (torch.zeros(2, 3).bool(),), "one token": (tensor([[True]]),)},
     mistakes={
         "argmax of a row without True is 0: answer -1 there": lambda m: _first(m, none=0),
         "a row without True is -1, not the row's length": lambda m: _first(m, none=m.shape[1]),
@@ -93,8 +93,8 @@ def _whiten(x, mask, least=2, unbiased=0, eps=1e-8, root=.5, centre=True,
         if on.sum() < least: continue
         kept = seen(row, on)
         var = ((kept - kept.mean())**2).sum() / (len(kept) - unbiased)
-        white = (row - (kept.mean() if centre else 0)) / (var + eps)**root
-        out[i] = white.masked_fill(~on, 0)
+        whitened = (row - (kept.mean() if centre else 0)) / (var + eps)**root
+        out[i] = whitened.masked_fill(~on, 0)
     return out
 
 def _batch(x, mask):
@@ -150,7 +150,7 @@ def _to_first_end(ids, lengths, pad): # everything up to the first eos, which is
     ends = (ids == 1).long()
     return _counted(ids, lengths, pad) & (ends.cumsum(1) - ends == 0)
 
-mended_counted = Exercise(
+fixed_counted = Exercise(
     reference=_counted,
     cases={"pad is eos": (tensor([[5, 6, 1, 1, 1], [5, 7, 8, 9, 1]]), tensor([3, 5]), 1),
            "a pad of its own": (tensor([[5, 6, 1, 0], [4, 1, 0, 0]]), tensor([3, 2]), 0),

@@ -1,7 +1,9 @@
 "Answers to the exercises of the chapter on tokens that learners might give, each wrong."
 import torch
 from torch.nn import functional as F
-from rlhf_nb.tokens import shift_right, last_token_index, masked_mean, masked_mean_rows, masked_sum, token_logprobs
+from rlhf_nb.tokens import (
+    last_token_index, masked_mean, masked_mean_rows, masked_sum, shift_right,
+    token_logprobs)
 
 def no_shift(logits, seqs):
     logp = logits.log_softmax(-1).gather(-1, seqs.ids.unsqueeze(-1)).squeeze(-1)
@@ -133,15 +135,15 @@ def all_false(mask): return torch.tensor([(~row).sum() if row.any() else -1 for 
 
 WRONG = {
     "response_logprob": [
-        ("no shift: row i of the logits speaks about token i+1", no_shift),
-        ("the shift goes the wrong way: token i is spoken of by row i-1", wrong_way),
+        ("no shift: row i of the logits predicts token i+1", no_shift),
+        ("the shift goes the wrong way: token i is predicted by row i-1", wrong_way),
         ("that is the mean of each response: DPO needs the sum", mean_of_rows),
         ("prompt tokens are in it", with_prompt),
         ("pads are in it: nothing is masked", unmasked),
         ("the mask slipped: the first word of each response is missing", sliced_mask),
         ("the mask slipped: the last prompt token counts, the last word does not", other_slice),
         ("those are logits: log_softmax makes log-probs of them", raw),
-        ("those are chances: chances multiply, their logs add", probabilities),
+        ("those are probabilities: they multiply, their logs add", probabilities),
         ("turn the sign: a log-prob is never above 0", loss_like),
         ("no gradient reaches the logits: do not detach", frozen), 
         ("one number for each response, not one for the batch", one_number)],
@@ -165,7 +167,7 @@ WRONG = {
         ("pads are in the mean and in the std", pads_in),
         ("0 / 0 where a row does not vary: add something small under the root", no_eps),
         ("that goes down the columns: the rows are dim 1", down)],
-    "mended_counted": [
+    "fixed_counted": [
         ("it still goes by the ids: where pad is eos, the end looks like padding", by_ids),
         ("the first token is counted: nothing stands before it", first_too),
         ("the last token of each row is missing, and it is the eos", no_end),
