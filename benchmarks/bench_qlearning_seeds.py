@@ -79,8 +79,9 @@ def run(name, sft, tokenizer, seed, data):
     trainer = train_q(nets, data, RECIPE, RUNS[name], seeded(seed))
     cpu = time.process_time() - began
     end = trainer.log.rows[-20:]
-    facts = {k: statistics.mean(row[k] for row in end) for k in ("td", "others", "q", "target")}
-    curve = [dict(step=r["step"], q=r["q"], target=r["target"]) for r in trainer.log.rows[::10]]
+    keys = dict(td="td_loss", others="conservative_loss", q="q_values", target="td_target")
+    facts = {k: statistics.mean(row[name] for row in end) for k, name in keys.items()}
+    curve = [dict(step=r["step"], q=r["q_values"], target=r["td_target"]) for r in trainer.log.rows[::10]]
     ways = {"greedy": QPolicy(nets, 0.), "softmax(Q/tau)": QPolicy(nets, TAU),
             "reference x exp(Q/tau)": QPolicy(nets, TAU_REF, ref=sft)}
     return [dict(run=name, policy=way, seed=seed, cpu_s=cpu, **measure(p, tokenizer, way == "greedy"),

@@ -26,22 +26,23 @@ from .learning import (Trainer, TrainConfig, EvalConfig, list_checkpoints, fit,
     restore_checkpoint, progress_bar, save_checkpoint, make_trainer, train_step)
 from .models import merge_adapters
 from .sampling import SamplingParams, generate_many
+from .settings import check_settings
 from .tokens import Batch, Seqs, shift_right, concat_seqs, pad_and_eos
 
 # %% ../nbs/15_qlearning.ipynb #shift_left
 def shift_left(
     x:Tensor, # (b t ...)
-)->Tensor:    # (b t ...) row i: what stood at i+1; the last row is zero
-    "The shift the other way: what the next token says."
+)->Tensor:    # (b t ...) row i is row i+1 of x; the last row is 0
+    "Shift along the time axis by one, the other way than `shift_right`."
     return torch.cat([x[:, 1:], torch.zeros_like(x[:, :1])], dim=1)
 
 # %% ../nbs/15_qlearning.ipynb #Episodes
 @dataclass(frozen=True, eq=False)
 class Episodes(Batch):
-    "Responses, what was paid at each of their tokens, and whether they ended."
+    "Responses as episodes of a token MDP: the state is the prefix, the action a token."
     seqs:Seqs     # b rows
-    reward:Tensor # (b t) entry i: paid for saying token i; 0 outside the response
-    ended:Tensor  # (b) bool, True where the last token is eos, False where it was cut
+    reward:Tensor # (b t) entry i: reward r_i of token i; 0 outside the response
+    ended:Tensor  # (b) bool, True: terminated by eos, False: truncated
     @property
     def attention_mask(self): return self.seqs.attention_mask
     @property
@@ -57,14 +58,16 @@ class Episodes(Batch):
 # %% ../nbs/15_qlearning.ipynb #make_episodes
 def make_episodes(
     seqs:Seqs,     # b rows, one response each
-    reward:Tensor, # (b) paid at the last token, or (b t) paid anywhere; of any sign
+    reward:Tensor, # (b) given at the last token, or (b t) at any token; of any sign
     eos:int,       # token id
 )->Episodes:
-    "Responses as steps of a game; what stands after the first eos is left out."
-    said = seqs.response_mask.clone()
-    said[:, 0] = False                            # nothing stood before it
-    stop = (seqs.ids == eos) & said
-    mask = said & (shift_right(stop.long()).cumsum(1) == 0)
+    """Episodes from responses and rewards; tokens after the first eos are masked.
+
+    Raises ValueError if rewards are not finite or stand outside the response."""
+    is_action = seqs.response_mask.clone()
+    is_action[:, 0] = False                       # nothing stood before it
+    stop = (seqs.ids == eos) & is_action
+    mask = is_action & (shift_right(stop.long()).cumsum(1) == 0)
     last = mask & ~shift_left(mask)
     if reward.shape == last.shape[:1]: reward = last * reward[:, None]
     seqs = Seqs(seqs.ids, seqs.attention_mask, mask)
@@ -74,8 +77,8 @@ def make_episodes(
 # %% ../nbs/15_qlearning.ipynb #_refuse_episodes
 def _refuse_episodes(seqs, reward, last):
     if reward.shape != last.shape: raise ValueError(
-        f"episodes needs a reward per response {tuple(last.shape[:1])} or per token "
-        f"{tuple(last.shape)}, got {tuple(reward.shape)}")
+        f"make_episodes needs one reward per response, {tuple(last.shape[:1])}, or per "
+        f"token, {tuple(last.shape)}, got {tuple(reward.shape)}")
     bad = (~reward.isfinite()).any(1).nonzero().flatten().tolist()
     if bad: raise ValueError(f"rewards of rows {bad} are not finite: look at them")
     lost = ((reward != 0) & ~seqs.response_mask).any(1).nonzero().flatten().tolist()
@@ -89,47 +92,38 @@ def _refuse_episodes(seqs, reward, last):
 # %% ../nbs/15_qlearning.ipynb #QConfig
 @dataclass(frozen=True)
 class QConfig:
-    "What a token is worth, by which rules."
-    gamma:float=.998         # worth of a reward one step later
-    discount_per:str="token"         # one step is a "token", or the whole "response"
-    on_truncation:str="terminal"       # after a response without eos: "terminal" or "bootstrap"
-    n_step:int=1             # rewards counted before the network is asked
-    mc_bound:bool=True       # never below the return that was really seen
-    double_q:bool=False        # the online network picks, the target network rates
-    alpha:float=1.           # weight of the conservative term
-    min_return:float=0.          # the minimum return, where untaken actions are pulled
-    target_update_rate:float=.02           # the target network moves this share of the way ...
-    target_update_every:int=1              # ... after every so many optimiser steps
-    def __post_init__(self): _refuse_config(self)
-
-# %% ../nbs/15_qlearning.ipynb #_refuse_config
-def _refuse_config(config):
-    for name, words in (("discount_per", ("token", "response")),
-                        ("on_truncation", ("terminal", "bootstrap"))):
-        if getattr(config, name) not in words: raise ValueError(
-            f"QConfig.{name} is {' or '.join(map(repr, words))}, got "
-            f"{getattr(config, name)!r}")
-    good = (0 <= config.gamma <= 1 and config.n_step >= 1 and config.alpha >= 0
-            and 0 < config.target_update_rate <= 1 and config.target_update_every >= 1)
-    if not good: raise ValueError(
-        "QConfig needs gamma from 0 to 1, n_step >= 1, alpha >= 0, rate above 0 and "
-        f"up to 1, every >= 1, got {config}")
+    "Settings of Q-learning on tokens: target, conservative term, target network."
+    gamma:float=.998              # discount, 0 to 1
+    discount_per:str="token"      # one step is a "token", or the whole "response"
+    on_truncation:str="terminal"  # after a response without eos, or "bootstrap"
+    n_step:int=1                  # rewards summed before bootstrapping
+    mc_bound:bool=True            # targets at least the observed (Monte Carlo) return
+    double_q:bool=False           # online network picks, target network evaluates
+    alpha:float=1.                # weight of the conservative term
+    min_return:float=0.           # the value that untaken actions are pulled to
+    target_update_rate:float=.02  # Polyak step of the target network, above 0, up to 1
+    target_update_every:int=1     # optimiser steps between two such steps
+    def __post_init__(self):
+        check_settings(self, share="gamma target_update_rate", at_least_0="alpha",
+                       above_0="n_step target_update_rate target_update_every",
+                       choices=dict(discount_per=("token", "response"),
+                                    on_truncation=("terminal", "bootstrap")))
 
 # %% ../nbs/15_qlearning.ipynb #discounts
 def discounts(
     x:Episodes,
     config:QConfig,
-)->Tensor: # (b t) worth of what follows token i, seen from token i
-    "By tokens gamma acts at each; by responses only where a response is over."
+)->Tensor: # (b t) factor of what follows token i: gamma or 1
+    "Discount gamma_i of each transition, per token or per response."
     acts = x.mask if config.discount_per == "token" else x.last()
     return torch.where(acts, config.gamma, 1.).to(x.reward)
 
 # %% ../nbs/15_qlearning.ipynb #monte_carlo_returns
 def monte_carlo_returns(
     x:Episodes,
-    discount:Tensor, # (b t)
-)->Tensor:           # (b t) entry i: what was paid from token i on; 0 outside
-    "Monte Carlo: the discounted reward that really followed."
+    discount:Tensor, # (b t) from `discounts`
+)->Tensor:           # (b t) return from token i on; 0 outside the mask
+    "Monte Carlo returns G_i = r_i + gamma_i G_{i+1} of the observed rewards."
     total, columns = torch.zeros_like(x.reward[:, 0]), []
     for i in reversed(range(x.reward.shape[1])):
         total = (x.reward[:, i] + discount[:, i] * total) * x.mask[:, i]
@@ -139,12 +133,14 @@ def monte_carlo_returns(
 # %% ../nbs/15_qlearning.ipynb #bellman_targets
 def bellman_targets(
     x:Episodes,
-    value:Tensor, # (b t) entry i: best Q after reading token i, by the target network
+    value:Tensor, # (b t) entry i: max_a Q_target(s_{i+1}, a)
     config:QConfig,
-)->Tensor:        # (b t) what Q of token i should be; 0 outside the response
-    "Reward plus the discounted best of what comes next."
+)->Tensor:        # (b t) target of Q(s_i, a_i); 0 outside the mask
+    """Bellman targets y_i = r_i + gamma_i max_a Q_target(s_{i+1}, a).
+
+    n-step sums and the bound y_i >= G_i if asked for (Chebotar et al. 2023, eq. 1)."""
     discount, last = discounts(x, config), x.last()
-    whole = x.ended[:, None] | (config.on_truncation == "terminal")    # nothing follows the last
+    whole = x.ended[:, None] | (config.on_truncation == "terminal") # nothing follows
     one = x.reward + discount * value.masked_fill(last & whole, 0.)
     y = one
     for _ in range(config.n_step - 1):
@@ -155,14 +151,14 @@ def bellman_targets(
 
 # %% ../nbs/15_qlearning.ipynb #DuelingHead
 class DuelingHead(nn.Module):
-    "How good is it here, and how much better than the others is each action?"
+    "Dueling head Q(s, a) = V(s) + A(s, a) - mean_a A(s, a) (Wang et al. 2016, eq. 9)."
     bias = None
     def __init__(self, hidden:int, actions:int):
         super().__init__()
         self.value = nn.Linear(hidden, 1, bias=False)
         self.advantage = nn.Linear(hidden, actions, bias=False)
     @property
-    def weight(self): # (v d) one linear layer that says the same
+    def weight(self): # (v d) of the equivalent linear layer
         a = self.advantage.weight
         return a - a.mean(0) + self.value.weight
     def forward(self, hidden):
@@ -174,7 +170,7 @@ def q_network(
     lm:nn.Module, # a causal language model, left as it is
     dueling:bool=False,
 )->nn.Module:     # the same class; its logits are Q-values, all 0 at first
-    "A copy of the body under a new head that knows nothing yet."
+    "A Q-network: a copy of the language model whose new head starts at Q = 0."
     q = copy.deepcopy(merge_adapters(lm)).requires_grad_().float()
     old = q.get_output_embeddings()
     v, d = old.weight.shape
@@ -191,14 +187,14 @@ def q_terms_full(
     head:nn.Module, # (n d) -> (n v)
     hidden:Tensor,  # (n d) states just before the actions
     taken:Tensor,   # (n) token ids
-    allowed:Tensor, # (v) bool, the actions there are
-    min_return:float,   # the minimum return
-)->tuple[Tensor,Tensor]: # (n) Q of taken, (n) mean (Q - lowest)^2 of the others
-    "Literally: all Q-values (n v) at once."
+    allowed:Tensor, # (v) bool, True for tokens that are actions
+    min_return:float,
+)->tuple[Tensor,Tensor]: # (n) Q of taken, (n) mean (Q - min_return)^2 of the others
+    "Q(s, a) and conservative term (Chebotar et al. 2023, eq. 2) from (n v) Q-values."
     q = head(hidden).float()
-    said = q.gather(1, taken[:, None])[:, 0]
+    taken_q = q.gather(1, taken[:, None])[:, 0]
     total = ((q.masked_fill(~allowed, min_return) - min_return)**2).sum(1)
-    return said, (total - (said - min_return)**2) / (allowed.sum() - 1)
+    return taken_q, (total - (taken_q - min_return)**2) / (allowed.sum() - 1)
 
 # %% ../nbs/15_qlearning.ipynb #q_terms
 def q_terms(
@@ -209,19 +205,20 @@ def q_terms(
     min_return:float,
     chunk_size:int=64, # rows whose Q-values exist at one time, if they must
 )->tuple[Tensor,Tensor]: # (n), (n)
-    "The same as q_terms_full, without ever holding (n v)."
+    "Q(s, a) and the conservative term as `q_terms_full`, without an (n v) tensor."
     if not _is_linear(head, hidden):     # chunks, made again in the backward pass
-        parts = [checkpoint(q_terms_full, head, h, a, allowed, min_return, use_reentrant=False)
+        parts = [checkpoint(q_terms_full, head, h, a, allowed, min_return,
+                            use_reentrant=False)
                  for h, a in zip(hidden.split(chunk_size), taken.split(chunk_size))]
-        said, rest = zip(*parts)
-        return torch.cat(said), torch.cat(rest)
+        taken_q, rest = zip(*parts)
+        return torch.cat(taken_q), torch.cat(rest)
     weight, bias = head.weight, head.bias                           # (v d), (v)
-    said = (hidden * F.embedding(taken, weight)).sum(1)
-    if bias is not None: said = said + bias[taken]
+    taken_q = (hidden * F.embedding(taken, weight)).sum(1)
+    if bias is not None: taken_q = taken_q + bias[taken]
     w = weight[allowed]                                             # (m d)
     c = w.new_full(w.shape[:1], -min_return) + (0 if bias is None else bias[allowed])
     total = ((hidden @ (w.T @ w)) * hidden).sum(1) + 2 * hidden @ (c @ w) + c @ c
-    return said, (total - (said - min_return)**2) / (len(w) - 1)
+    return taken_q, (total - (taken_q - min_return)**2) / (len(w) - 1)
 
 # %% ../nbs/15_qlearning.ipynb #_is_linear
 def _is_linear(head, hidden):
@@ -237,16 +234,16 @@ def best_actions(
     allowed:Tensor, # (v) bool
     chunk_size:int=64, # rows whose Q-values exist at one time
 )->tuple[Tensor,Tensor]: # (n) the highest Q, (n) its action
-    "What the best action in each state is worth, and which it is."
+    "max_a Q(s, a) and argmax_a Q(s, a) over the allowed actions, in chunks of rows."
     value, action = hidden.new_empty(len(hidden)), hidden.new_empty(len(hidden)).long()
     linear, actions = _is_linear(head, hidden), allowed.nonzero()[:, 0]
     if linear:
         w, b = head.weight[allowed].T, head.bias
-        room = hidden.new_empty(min(chunk_size, len(hidden)), len(actions))
+        buffer = hidden.new_empty(min(chunk_size, len(hidden)), len(actions))
     for i in range(0, len(hidden), chunk_size):
         s = slice(i, i + chunk_size)
         if linear:
-            q = torch.mm(hidden[s], w, out=room[:len(hidden[s])])
+            q = torch.mm(hidden[s], w, out=buffer[:len(hidden[s])])
             if b is not None: q += b[allowed]
         else: q = head(hidden[s])[:, allowed].to(value)
         value[s], at = q.max(1)
@@ -255,10 +252,12 @@ def best_actions(
 
 # %% ../nbs/15_qlearning.ipynb #QNets
 class QNets(nn.Module):
-    "The network that learns, and the slow copy that its targets come from."
+    """Online and target Q-network (Mnih et al. 2015).
+
+    Raises ValueError if fewer than two actions are left."""
     def __init__(self,
-        online:nn.Module,  # from `q_network`
-        disallowed:list[int],   # tokens that are no action: the pad, say
+        online:nn.Module,     # from `q_network`
+        disallowed:list[int], # tokens that are no action, for example the pad
     ):
         super().__init__()
         self.online, self.target = online, copy.deepcopy(online).requires_grad_(False)
@@ -266,7 +265,7 @@ class QNets(nn.Module):
         allowed[list(disallowed)] = False
         if allowed.sum() < 2: raise ValueError(
             f"QNets needs two actions or more, got {int(allowed.sum())} of "
-            f"{len(allowed)}: `never` rules out too many")
+            f"{len(allowed)}: `disallowed` rules out too many")
         device = next(online.parameters()).device
         self.register_buffer("allowed", allowed.to(device))
         self.train(online.training)
@@ -278,10 +277,10 @@ class QNets(nn.Module):
 # %% ../nbs/15_qlearning.ipynb #soft_update
 @torch.no_grad()
 def soft_update(
-    nets:QNets, # its target is moved
-    rate:float, # share of the way
+    nets:QNets, # its target is changed
+    rate:float, # tau of the paper, 0 to 1
 ):
-    "Move the target network towards the online network."
+    "Polyak update w <- w + rate (w_online - w) of the target (Lillicrap et al. 2016)."
     for slow, fast in zip(nets.target.parameters(), nets.online.parameters()):
         slow.lerp_(fast, rate)
 
@@ -289,8 +288,8 @@ def soft_update(
 def hidden_states(
     q:nn.Module, # a causal language model
     seqs:Seqs,   # b rows
-)->Tensor:       # (b t d) row i: what it knows after reading token i
-    "What the Q-head reads."
+)->Tensor:       # (b t d) row i: after reading token i
+    "Last hidden states of the network's body: the state vectors s."
     return q.base_model(input_ids=seqs.ids, attention_mask=seqs.attention_mask.long(),
                         use_cache=False).last_hidden_state
 
@@ -301,8 +300,10 @@ def next_values(
     x:Episodes,
     hidden:Tensor, # (b t d) states of the online network
     config:QConfig,
-)->Tensor:         # (b t) entry i: best Q after token i; 0 where the game is over
-    "What the target network thinks of the states that were reached."
+)->Tensor:         # (b t) entry i: value of s_{i+1}; 0 where the episode is over
+    """max_a Q_target(s, a) of the next states.
+
+    With double_q: Q_target at the online argmax (van Hasselt et al. 2016, eq. 4)."""
     over = x.last() & (x.ended[:, None] | (config.on_truncation == "terminal"))
     on, slow = x.mask & ~over, hidden_states(nets.target, x.seqs)
     head = nets.target.get_output_embeddings()
@@ -319,19 +320,22 @@ def q_loss(
     x:Episodes, # b rows
     config:QConfig,
 )->tuple[Tensor,Tensor,dict]: # summed loss, tokens, sums for the log
-    "Half the squared distance to the target, and half alpha of the conservative term."
+    """Summed loss (Q - y)^2 / 2 + alpha / 2 (conservative term) over the tokens.
+
+    Chebotar et al. 2023, eq. 2. Raises ValueError if a token taken is not an action."""
     ids, mask = x.seqs.ids, x.mask
     if not nets.allowed[ids[mask]].all(): raise ValueError(
-        f"tokens {ids[mask][~nets.allowed[ids[mask]]].unique().tolist()} were said, "
-        "but are not among the actions: take them out of `never`")
+        f"tokens {ids[mask][~nets.allowed[ids[mask]]].unique().tolist()} were taken, "
+        "but are not among the actions: take them out of `disallowed`")
     hidden = hidden_states(nets.online, x.seqs)
     y = bellman_targets(x, next_values(nets, x, hidden, config), config)[mask]
-    said, rest = q_terms(nets.online.get_output_embeddings(), shift_right(hidden)[mask],
-                        ids[mask], nets.allowed, config.min_return)
-    td = (said - y)**2
+    q, rest = q_terms(nets.online.get_output_embeddings(), shift_right(hidden)[mask],
+                      ids[mask], nets.allowed, config.min_return)
+    td = (q - y)**2
     loss = td.sum() / 2 + config.alpha / 2 * rest.sum()
-    return loss, mask.sum(), dict(td=td.detach().sum(), others=rest.detach().sum(),
-                                  q=said.detach().sum(), target=y.sum())
+    return loss, mask.sum(), dict(
+        td_loss=td.detach().sum(), conservative_loss=rest.detach().sum(),
+        q_values=q.detach().sum(), td_target=y.sum())
 
 # %% ../nbs/15_qlearning.ipynb #make_q_trainer
 def make_q_trainer(
@@ -339,123 +343,133 @@ def make_q_trainer(
     train_config:TrainConfig,
     config:QConfig,
 )->Trainer:
-    "A learner whose target network follows after each optimiser step, never between."
+    "A trainer that calls `soft_update` after optimiser steps."
     trainer = make_trainer(nets, train_config)
     def move(*_):
-        if (trainer.step + 1) % config.target_update_every == 0: soft_update(nets, config.target_update_rate)
+        if (trainer.step + 1) % config.target_update_every == 0:
+            soft_update(nets, config.target_update_rate)
     trainer.optimizer.optimizer.register_step_post_hook(move)
     return trainer
 
 # %% ../nbs/15_qlearning.ipynb #train_q
 def train_q(
     nets:QNets,      # trained in place
-    data:Episodes,   # the log of somebody's behaviour
+    data:Episodes,   # the log of a behaviour policy
     train_config:TrainConfig,
     config:QConfig,
-    generator:Generator,   # order of the rows
+    generator:Generator,       # order of the rows
     eval_config:EvalConfig|None=None,
     folder:str|Path|None=None, # checkpoints, resumed if there
 )->Trainer:
-    "Learn Q from a log, without asking anyone to act."
+    "Offline Q-learning on logged episodes (Chebotar et al. 2023)."
     trainer = make_q_trainer(nets, train_config, config)
-    fit(trainer, data, lambda nets, x: q_loss(nets, x, config), generator, eval_config, folder)
+    fit(trainer, data, lambda nets, x: q_loss(nets, x, config), generator, eval_config,
+        folder)
     return trainer
 
 # %% ../nbs/15_qlearning.ipynb #q_policy_logprobs
 def q_policy_logprobs(
     q:Tensor,            # (... v)
     allowed:Tensor,      # (v) bool
-    temperature:float,           # temperature of Q; 0 is greedy
+    temperature:float,   # of Q, 0 or more; 0 is greedy
     ref_logits:Tensor|None=None, # (... v) logits of a reference
-    epsilon:float=0.,    # chance of any action at all
+    epsilon:float=0.,    # probability of a uniform action, 0 to 1
 )->Tensor:               # (... v) log-probs
-    "Greedy, softmax(Q / tau), or reference times exp(Q / tau); some of it at random."
-    never = torch.full_like(q, -torch.inf)
-    q = torch.where(allowed, q, never)
-    if temperature == 0: logp = never.scatter(-1, q.argmax(-1, keepdim=True), 0.)
+    "Log-probs of argmax Q, softmax(Q / T), or pi_ref exp(Q / T); epsilon uniform."
+    impossible = torch.full_like(q, -torch.inf)
+    q = torch.where(allowed, q, impossible)
+    if temperature == 0: logp = impossible.scatter(-1, q.argmax(-1, keepdim=True), 0.)
     else:
-        logp = q / temperature + (0 if ref_logits is None else ref_logits.log_softmax(-1))
-        logp = logp.log_softmax(-1)
+        prior = 0 if ref_logits is None else ref_logits.log_softmax(-1)
+        logp = (q / temperature + prior).log_softmax(-1)
     if epsilon == 0: return logp
-    anything = torch.where(allowed, math.log(epsilon / int(allowed.sum())), never)
+    uniform = torch.where(allowed, math.log(epsilon / int(allowed.sum())), impossible)
     share = math.log1p(-epsilon) if epsilon < 1 else -torch.inf
-    return torch.logaddexp(logp + share, anything)
+    return torch.logaddexp(logp + share, uniform)
 
 # %% ../nbs/15_qlearning.ipynb #QPolicy
 class QPolicy(nn.Module):
-    "A policy made from Q-values: a language model for whoever samples from it."
+    """The policy of `q_policy_logprobs` as a causal language model.
+
+    Raises ValueError for a temperature below 0, or 0 beside a reference."""
     def __init__(self,
         nets:QNets,
-        temperature:float,      # temperature of Q; 0 is greedy
-        ref:nn.Module|None=None, # a language model to stay near
-        epsilon:float=0., # chance of any action at all
+        temperature:float,       # of Q, 0 or more; 0 is greedy
+        ref:nn.Module|None=None, # a causal language model to stay near
+        epsilon:float=0.,        # probability of a uniform action, 0 to 1
     ):
         super().__init__()
         _refuse_policy(temperature, ref, epsilon)
-        self.nets, self.ref, self.temperature, self.epsilon = nets, ref, temperature, epsilon
+        self.nets, self.ref = nets, ref
+        self.temperature, self.epsilon = temperature, epsilon
         models = [nets.online] if ref is None else [nets.online, ref]
         self.has_cache = all(isinstance(m, PreTrainedModel) for m in models)
     config = property(lambda self: self.nets.online.config)
     device = property(lambda self: self.nets.allowed.device)
     def forward(self, input_ids, attention_mask=None, position_ids=None,
                 past_key_values=None, use_cache=False, logits_to_keep=0):
-        return _two_voices(self, past_key_values or [None, None], logits_to_keep, dict(
-            input_ids=input_ids, attention_mask=attention_mask,
-            position_ids=position_ids, use_cache=use_cache))
+        inputs = dict(input_ids=input_ids, attention_mask=attention_mask,
+                      position_ids=position_ids, use_cache=use_cache)
+        caches = past_key_values or [None, None]
+        return _policy_output(self, caches, logits_to_keep, inputs)
 
 # %% ../nbs/15_qlearning.ipynb #_Caches
 class _Caches(list): # one per model
     def batch_select_indices(self, rows):
         for cache in self: cache.batch_select_indices(rows)
 
-def _two_voices(policy, old, keep, inputs):
+def _policy_output(policy, old, keep, inputs):
     "Q, the reference if there is one, and the log-probs that follow from them."
-    online, ref, said = policy.nets.online, policy.ref, None
+    online, ref, ref_logits = policy.nets.online, policy.ref, None
     outs = [online.base_model(past_key_values=old[0], **inputs)]
     q = online.get_output_embeddings()(outs[0].last_hidden_state[:, -keep:])
     if ref is not None:
         outs.append(ref(past_key_values=old[1], **inputs))
-        said = outs[1].logits[:, -keep:]
+        ref_logits = outs[1].logits[:, -keep:]
     cache = _Caches(o.past_key_values for o in outs) if inputs["use_cache"] else None
-    logp = q_policy_logprobs(q, policy.nets.allowed, policy.temperature, said, policy.epsilon)
+    logp = q_policy_logprobs(q, policy.nets.allowed, policy.temperature, ref_logits,
+                             policy.epsilon)
     return CausalLMOutputWithPast(logits=logp, past_key_values=cache)
 
 def _refuse_policy(temperature, ref, epsilon):
-    if temperature < 0 or not 0 <= epsilon <= 1: raise ValueError(
-        "QPolicy needs tau of 0 or more and epsilon from 0 to 1, got "
+    if not 0 <= temperature < math.inf or not 0 <= epsilon <= 1: raise ValueError(
+        "QPolicy needs a temperature of 0 or more and epsilon from 0 to 1, got "
         f"{temperature} and {epsilon}")
     if temperature == 0 and ref is not None: raise ValueError(
-        "QPolicy with tau 0 never hears the reference: raise tau, or leave ref out")
+        "QPolicy at temperature 0 ignores the reference: raise it, or leave ref out")
 
 # %% ../nbs/15_qlearning.ipynb #token_q_values
 @torch.no_grad()
 def token_q_values(
     nets:QNets,
     seqs:Seqs, # b rows
-)->tuple[Tensor,Tensor]: # (b t) Q of each token, (b t) the best there was; 0 outside
-    "What each word was worth when it was chosen, and what could have been chosen."
+)->tuple[Tensor,Tensor]: # (b t) Q(s, a), (b t) max_a Q(s, a); 0 outside the response
+    "Q of each response token when it was taken, and the highest Q at that state."
     mask = seqs.response_mask.clone()
     mask[:, 0] = False
     hidden = shift_right(hidden_states(nets.online, seqs))[mask]
     head = nets.online.get_output_embeddings()
-    said, _ = q_terms(head, hidden, seqs.ids[mask], nets.allowed, 0.)
+    q, _ = q_terms(head, hidden, seqs.ids[mask], nets.allowed, 0.)
     best, _ = best_actions(head, hidden, nets.allowed)
-    place = torch.zeros(mask.shape, dtype=said.dtype, device=said.device)
-    return place.masked_scatter(mask, said), place.masked_scatter(mask, best)
+    place = torch.zeros(mask.shape, dtype=q.dtype, device=q.device)
+    return place.masked_scatter(mask, q), place.masked_scatter(mask, best)
 
 # %% ../nbs/15_qlearning.ipynb #OnlineQConfig
 @dataclass(frozen=True)
 class OnlineQConfig:
-    "Prompts to try things on, and who pays for it."
+    "Settings of online Q-learning: prompts, reward, rounds, buffer, exploration."
     prompts:list[list[int]] # token ids
     reward_fn:Callable      # Seqs of b rows -> (b) or (b t)
     tokenizer:object
-    sampling:SamplingParams=SamplingParams() # temperature 1: the policy brings its own
-    n_rounds:int=10           # of acting, then learning
+    sampling:SamplingParams=SamplingParams() # temperature 1: QPolicy has its own
+    n_rounds:int=10         # of collecting, then learning
     n_prompts:int=64        # responses per round
-    n_updates:int=20          # optimiser steps per round
-    buffer_size:int=4000           # responses remembered
+    n_updates:int=20        # optimiser steps per round
+    buffer_size:int=4000    # responses in the replay buffer
     explore:Callable=lambda round: dict(temperature=.1, epsilon=0.) # for QPolicy
+    def __post_init__(self):
+        check_settings(self, above_0="n_rounds n_prompts n_updates buffer_size")
+        if not self.prompts: raise ValueError("OnlineQConfig needs prompts, got none")
 
 # %% ../nbs/15_qlearning.ipynb #collect_episodes
 def collect_episodes(
@@ -464,20 +478,22 @@ def collect_episodes(
     round:int,     # counted from 0
     generator:Generator,
 )->Episodes:
-    "One round of experience, gathered with exploration."
-    rows = torch.randint(len(config.prompts), (config.n_prompts,), generator=generator).tolist()
+    "Episodes of one round: sampled prompts, answers of the exploring policy, rewards."
+    rows = torch.randint(len(config.prompts), (config.n_prompts,),
+                         generator=generator).tolist()
     policy = QPolicy(nets, **config.explore(round))
     seqs, _ = generate_many(policy, [config.prompts[i] for i in rows], config.tokenizer,
                             config.sampling, generator)
     _, eos = pad_and_eos(config.tokenizer)
-    return make_episodes(seqs, torch.as_tensor(config.reward_fn(seqs)).to(seqs.ids.device), eos)
+    reward = torch.as_tensor(config.reward_fn(seqs)).to(seqs.ids.device)
+    return make_episodes(seqs, reward, eos)
 
 # %% ../nbs/15_qlearning.ipynb #concat_episodes
 def concat_episodes(
     parts:list[Episodes], # of any widths
     pad:int,
 )->Episodes: # all rows, as wide as the widest part
-    "Several logs as one."
+    "The rows of several batches of episodes as one batch."
     seqs = concat_seqs([part.seqs for part in parts], pad)
     t = seqs.ids.shape[1]
     reward = [F.pad(part.reward, (0, t - part.reward.shape[1])) for part in parts]
@@ -487,47 +503,48 @@ def concat_episodes(
 def train_q_online(
     nets:QNets,        # trained in place
     online_config:OnlineQConfig,
-    train_config:TrainConfig,     # its n_steps is set to rounds x updates
+    train_config:TrainConfig,  # its n_steps is set to n_rounds n_updates
     config:QConfig,
-    generator:Generator,     # all chance of the run
+    generator:Generator,       # all random numbers of the run
     folder:str|Path|None=None, # a checkpoint per round, resumed if there
-)->Trainer:            # log rows of rounds have "round"
-    "Act, remember, learn from what is remembered, again and again."
-    pad, _ = pad_and_eos(online_config.tokenizer)
-    train_config = replace(train_config, n_steps=online_config.n_rounds * online_config.n_updates)
-    trainer, memory = make_q_trainer(nets, train_config, config), []
-    done = _recall(trainer, memory, folder, generator)
-    with progress_bar(online_config.n_rounds, done, "Q-learning", "round") as bar:
-        for i in range(done, online_config.n_rounds):
-            new = collect_episodes(nets, online_config, i, generator)
-            memory[:] = [concat_episodes([*memory, new], pad)[-online_config.buffer_size:].trim()]
-            for _ in range(online_config.n_updates):
-                chosen = _some(memory[0], train_config.batch_size, generator)
-                train_step(trainer, memory[0][chosen], lambda n, x: q_loss(n, x, config))
-            trainer.log.add(round=i + 1, paid=new.reward.sum(1).mean())
-            if folder: _remember(trainer, folder, generator, memory[0], i + 1)
+)->Trainer:                    # log rows of rounds have "round"
+    "Online Q-learning: collect episodes, add them to the replay buffer, learn from it."
+    x, (pad, _) = online_config, pad_and_eos(online_config.tokenizer)
+    train_config = replace(train_config, n_steps=x.n_rounds * x.n_updates)
+    trainer, buffer = make_q_trainer(nets, train_config, config), []
+    done = _recall(trainer, buffer, folder, generator)
+    with progress_bar(x.n_rounds, done, "Q-learning", "round") as bar:
+        for i in range(done, x.n_rounds):
+            new = collect_episodes(nets, x, i, generator)
+            buffer[:] = [concat_episodes([*buffer, new], pad)[-x.buffer_size:].trim()]
+            for _ in range(x.n_updates):
+                batch = _some(buffer[0], train_config.batch_size, generator)
+                train_step(trainer, batch, lambda q, part: q_loss(q, part, config))
+            trainer.log.add(round=i + 1, reward=new.reward.sum(1).mean())
+            if folder: _remember(trainer, folder, generator, buffer[0], i + 1)
             bar.update()
     return trainer
 
 # %% ../nbs/15_qlearning.ipynb #_remember
 def _remember(trainer, folder, generator, replay_buffer, round):
-    "The memory first, then the checkpoint that asks for it, then the old memory goes."
+    "The buffer first, then the checkpoint that asks for it, then the old buffer goes."
     Path(folder).mkdir(parents=True, exist_ok=True)
-    s, file = replay_buffer.seqs, Path(folder)/f"memory-{round}.safetensors"
-    save_file(dict(ids=s.ids, attention_mask=s.attention_mask, ended=replay_buffer.ended,
-                   response_mask=s.response_mask, reward=replay_buffer.reward), file)
+    x, file = replay_buffer, Path(folder)/f"replay-{round}.safetensors"
+    save_file(dict(ids=x.seqs.ids, attention_mask=x.seqs.attention_mask, ended=x.ended,
+                   response_mask=x.seqs.response_mask, reward=x.reward), file)
     save_checkpoint(folder, trainer, generator)
-    for old in Path(folder).glob("memory-*.safetensors"):
+    for old in Path(folder).glob("replay-*.safetensors"):
         if old != file: old.unlink()
 
-def _some(replay_buffer, n, generator): # which rows to learn from
-    return torch.randint(len(replay_buffer), (n,), generator=generator)
+def _some(replay_buffer, n, generator)->Episodes: # n rows drawn with replacement
+    return replay_buffer[torch.randint(len(replay_buffer), (n,), generator=generator)]
 
-def _recall(trainer, replay_buffer, folder, generator)->int: # rounds done; the memory is put back
+def _recall(trainer, replay_buffer, folder, generator)->int: # rounds done
+    "Restore the last checkpoint and its buffer."
     if not folder or not list_checkpoints(folder): return 0
     restore_checkpoint(folder, trainer, generator)
     done = sum("round" in row for row in trainer.log.rows)
-    x = load_file(Path(folder)/f"memory-{done}.safetensors")
+    x = load_file(Path(folder)/f"replay-{done}.safetensors")
     seqs = Seqs(x["ids"], x["attention_mask"], x["response_mask"])
     replay_buffer.append(Episodes(seqs, x["reward"], x["ended"]))
     return done

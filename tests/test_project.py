@@ -29,12 +29,14 @@ FLOORS = {
     "pipeline": METHOD | {"sft", "reward", "judge", "ppo", "dpo", "store", "spin",
                           "qlearning", "self_reward"},
 }
+BASE = {"settings", "files"}      # of any module: what checks settings, and what writes files
 FLOORS["recipes"] = set(FLOORS) - {"views"}
 FLOORS["widgets"] = set()       # like views: data in, a page out
 FLOORS["inspectors"] = {"widgets", "tokens", "sampling", "kl", "judge"}
 FLOORS["checks"] = set()        # knows nothing of what is checked
 FLOORS["workbook"] = {"checks", "recipes", "pipeline"}
-EVERYWHERE = {"views", "checks", "exercises", "workbook"}   # in chapters, not in rooms
+FLOORS = {"settings": set(), "files": set(), **{room: below | BASE for room, below in FLOORS.items()}}
+EVERYWHERE = {"views", "checks", "exercises", "workbook"} | BASE   # in chapters, not in rooms
 
 def ids(files): return [f.stem for f in files]
 def code(nb): return [c for c in nb.cells if c.cell_type == "code"]

@@ -288,11 +288,11 @@ def test_a_killed_online_run_goes_on_bit_for_bit(tmp_path):
         return dict(temperature=1 / (r + 1))
     with pytest.raises(KeyboardInterrupt):
         train_q_online(nets_of(), practice(explore=kill), config, EXACT, seeded(), tmp_path)
-    assert len(list(tmp_path.glob("memory-*"))) == 1
+    assert len(list(tmp_path.glob("replay-*"))) == 1
     again = train_q_online(nets_of(), practice(), config, EXACT, seeded(), tmp_path)
     assert weight_hash(again.model) == weight_hash(whole.model)
-    assert [r["paid"] for r in again.log.rows if "round" in r] == [
-        r["paid"] for r in whole.log.rows if "round" in r]
+    assert [r["reward"] for r in again.log.rows if "round" in r] == [
+        r["reward"] for r in whole.log.rows if "round" in r]
 
 def test_online_memory_is_bounded_and_rewards_may_stand_at_tokens():
     seen = []
@@ -382,12 +382,12 @@ def test_an_empty_response_counts_nothing():
     assert n == 1 and abs(loss - .5) < 1e-6
 
 @pytest.mark.parametrize("call, words", [
-    (lambda: QConfig(target_update_rate=0.), "rate above 0"), (lambda: QConfig(n_step=0), "n_step >= 1"),
-    (lambda: QConfig(discount_per="sentence"), "'token' or 'response'"), (lambda: QConfig(on_truncation=""), "'terminal' or"),
+    (lambda: QConfig(target_update_rate=0.), "target_update_rate must be"), (lambda: QConfig(n_step=0), "n_step must be above 0"),
+    (lambda: QConfig(discount_per="sentence"), "discount_per must be one of"), (lambda: QConfig(on_truncation=""), "on_truncation must be one of"),
     (lambda: QPolicy(nets_of(), 1., epsilon=1.1), "epsilon from 0 to 1"),
-    (lambda: QPolicy(nets_of(), 0., bigram_lm(WORLD)), "never hears the reference"),
+    (lambda: QPolicy(nets_of(), 0., bigram_lm(WORLD)), "ignores the reference"),
     (lambda: QNets(q_network(TabularLM(WORLD)), range(6)), "two actions or more"),
-    (lambda: q_loss(QNets(q_network(TabularLM(WORLD)), [1]), play(), QConfig()), r"tokens \[1\] were said"),
+    (lambda: q_loss(QNets(q_network(TabularLM(WORLD)), [1]), play(), QConfig()), r"tokens \[1\] were taken"),
     (lambda: make_episodes(WORLD.seqs, torch.zeros(3), WORLD.eos), "per response"),
     (lambda: make_episodes(WORLD.seqs, torch.full((40,), torch.inf), WORLD.eos), "not finite"),
     (lambda: make_episodes(WORLD.seqs, torch.ones(40, 4), WORLD.eos), "outside the response"),

@@ -5,7 +5,7 @@ from rlhf_nb.checks import Exercise
 
 def _draw(seed, *size): return torch.randint(-8, 9, size, generator=Generator().manual_seed(seed)) / 4
 
-# ------------------------------------------------------------ mended_target_follow
+# ------------------------------------------------------------ fixed_soft_update
 def _follow(slow, fast, rate, step, start=0, every=1, old=None, detach=True):
     "The copy after a step; up to `start` it is set equal, and only every so many steps."
     if step % every: return list(slow)
@@ -21,7 +21,7 @@ def _learning(seed, rate, step):
     slow, fast, rate, step = _weights(seed, rate, step)
     return slow, [w.requires_grad_() for w in fast], rate, step
 
-mended_target_follow = Exercise(
+fixed_soft_update = Exercise(
     reference=_follow,
     cases={"step 7": _weights(0, .25, 7), "step 20": _weights(10, .25, 20),
            "step 100": _weights(20, .5, 100), "step 103": _weights(30, .25, 103),

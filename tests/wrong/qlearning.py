@@ -1,7 +1,7 @@
 "Wrong answers to the exercises of the chapter on Q-learning."
 import torch
 
-# mended_target_follow(slow, fast, rate, step)
+# fixed_soft_update(slow, fast, rate, step)
 def as_it_was(slow, fast, rate, step):
     if step % 10 != 0: return slow
     if step <= 100: return [new.detach().clone() for new in fast]
@@ -111,7 +111,7 @@ def worst(q, allowed, epsilon):
     return p
 
 WRONG = {
-    "mended_target_follow": [
+    "fixed_soft_update": [
         ("it still copies the learner outright, every tenth step up to step 100", as_it_was),
         ("the first 100 steps are still a plain copy", no_more_every),
         ("it moves at every tenth step only: the share is meant for each step", no_more_start),
