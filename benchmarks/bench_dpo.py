@@ -70,7 +70,7 @@ def measure(kind, size, turns, warmup):
     base = language_model(size, "cpu").eval()
     ref, stored = frozen_copy(base), None
     if kind == "stored":
-        stored = [(x.chosen, x.rejected) for x in (precompute_ref_logprobs(ref, pairs(data, i)) for i in range(turns + warmup))]
+        stored = [(x.ref_chosen, x.ref_rejected) for x in (precompute_ref_logprobs(ref, pairs(data, i)) for i in range(turns + warmup))]
     steps = [make(copy.deepcopy(base), ref, data, stored) for make in (bare, ours)]
     ratios, seconds = [], []
     gc.disable()

@@ -29,28 +29,30 @@ def answers(model, tokenizer, prompts):
     return [tokenizer.decode(r[m].tolist(), skip_special_tokens=True) for r, m in zip(seqs.ids, seqs.response_mask)]
 
 
-def likelier(x): return ((x.chosen > x.rejected) + .5 * (x.chosen == x.rejected)).mean().item()
+def likelier(x):
+    won, tied = x.ref_chosen > x.ref_rejected, x.ref_chosen == x.ref_rejected
+    return (won + .5 * tied).mean().item()
 
 
 def run(path, seed, beta):
     tokenizer = train_tokenizer(read_texts(path), 2000)
-    pairs, summary = load_pairs(path, tokenizer, 128)
+    pairs, report = load_pairs(path, tokenizer, 128)
     learn, test = split_by_prompt(prompts_of(pairs.chosen), 150, seed)
     train, held = pairs[learn], pairs[test]
     lm = tiny_lm(tokenizer, seed=seed)
     train_sft(lm, train.chosen, TrainConfig(lr=3e-3, n_steps=5 * len(train) // 32, batch_size=32), seeded(seed))
     ref = frozen_copy(lm)
-    mark, data, look = weight_hash(ref), precompute_ref_logprobs(ref, train), precompute_ref_logprobs(ref, held)
+    mark, data, eval_data = weight_hash(ref), precompute_ref_logprobs(ref, train), precompute_ref_logprobs(ref, held)
     loss = partial(dpo_loss, beta=beta)
     train_dpo(lm, data, TrainConfig(lr=5e-4, n_steps=2 * len(train) // 32, batch_size=32), seeded(seed), loss)
     assert weight_hash(ref) == mark, "the reference has moved"
-    after = evaluate_pairs(lm, look, make_pair_loss(loss))
+    after = evaluate_pairs(lm, eval_data, make_pair_loss(loss))
     show = [list(p) for p in dict.fromkeys(prompts_of(held.chosen))][:6]
-    said = zip(show, answers(ref, tokenizer, show), answers(lm, tokenizer, show))
-    return dict(seed=seed, kept=summary.kept, held=len(held), sft_loss=mean_loss(ref, held.chosen),
-        likelier_before=likelier(look), likelier_after=likelier(precompute_ref_logprobs(lm, held)),
+    samples = zip(show, answers(ref, tokenizer, show), answers(lm, tokenizer, show))
+    return dict(seed=seed, kept=report.kept, held=len(held), sft_loss=mean_loss(ref, held.chosen),
+        likelier_before=likelier(eval_data), likelier_after=likelier(precompute_ref_logprobs(lm, held)),
         accuracy=after["rewards/accuracies"], loss=after["loss"], margin=after["rewards/margins"],
-        samples=[dict(prompt=tokenizer.decode(p, skip_special_tokens=True), sft=a, dpo=b) for p, a, b in said])
+        samples=[dict(prompt=tokenizer.decode(p, skip_special_tokens=True), sft=a, dpo=b) for p, a, b in samples])
 
 
 def main():

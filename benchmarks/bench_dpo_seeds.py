@@ -35,10 +35,10 @@ def seeded(seed): return torch.Generator().manual_seed(seed)
 
 @torch.no_grad()
 def measure(policy, ref, tokenizer, greedy=False):
-    asked = [q for q in TEST for _ in range(1 if greedy else 8)]
-    prompts = [prompt_ids(tokenizer, q) for q in asked]
+    questions = [q for q in TEST for _ in range(1 if greedy else 8)]
+    prompts = [prompt_ids(tokenizer, q) for q in questions]
     seqs = generate_many(policy, prompts, tokenizer, SamplingParams(temperature=1. - greedy), seeded(1), 128)[0]
-    gold = gold_rewards(tokenizer, asked, seqs).mean().item()
+    gold = gold_rewards(tokenizer, questions, seqs).mean().item()
     if greedy: return dict(greedy=gold)
     texts = [response_text(tokenizer, r[m].tolist()) for r, m in zip(seqs.ids, seqs.response_mask)]
     kl = in_batches(lambda s: sequence_logprobs(policy, s) - sequence_logprobs(ref, s), seqs).mean().item()
@@ -57,19 +57,19 @@ def make_data(seed):
 
 def run(name, seed, made):
     ref, tokenizer, data, held = made
-    beta, epochs = RUNS[name]
+    beta, n_epochs = RUNS[name]
     policy, _ = load_bundled("sft")
-    step = make_pair_loss(partial(dpo_loss, beta=beta))
-    trainer = make_trainer(policy, TrainConfig(lr=LR, n_steps=epochs * N // BATCH, batch_size=BATCH, micro_batch_size=BATCH))
+    loss_fn = make_pair_loss(partial(dpo_loss, beta=beta))
+    trainer = make_trainer(policy, TrainConfig(lr=LR, n_steps=n_epochs * N // BATCH, batch_size=BATCH, micro_batch_size=BATCH))
     policy.eval()
     began = time.process_time()
-    fit(trainer, data, step, seeded(seed))
+    fit(trainer, data, loss_fn, seeded(seed))
     seconds = time.process_time() - began
     logged = [dict(step=r["step"], chosen=r["logps/chosen"], rejected=r["logps/rejected"]) for r in trainer.log.rows]
-    registry = {k: statistics.mean(r[k] for r in logged[-16:]) for k in ("chosen", "rejected")}
+    means = {k: statistics.mean(r[k] for r in logged[-16:]) for k in ("chosen", "rejected")}
     return dict(run=name, seed=seed, cpu_s=seconds, **measure(policy, ref, tokenizer),
-                **measure(policy, ref, tokenizer, greedy=True), **registry,
-                accuracy=evaluate_pairs(policy, held, step)["rewards/accuracies"])
+                **measure(policy, ref, tokenizer, greedy=True), **means,
+                accuracy=evaluate_pairs(policy, held, loss_fn)["rewards/accuracies"])
 
 
 def main():
@@ -84,14 +84,14 @@ def main():
         made = make_data(seed)
         ref, tokenizer, data, _ = made
         rows.append(dict(run="SFT", seed=seed, cpu_s=0., **measure(ref, ref, tokenizer), **measure(ref, ref, tokenizer, True),
-                         chosen=data.chosen.mean().item(), rejected=data.rejected.mean().item(), accuracy=.5))
+                         chosen=data.ref_chosen.mean().item(), rejected=data.ref_rejected.mean().item(), accuracy=.5))
         for name in RUNS: rows.append(run(name, seed, made))
     keys = ("gold", "greedy", "kl", "flattery", "length", "accuracy", "chosen", "rejected", "cpu_s")
     print(f"{'run':20}" + "".join(f"{k:>16}" for k in keys))
     for name in dict.fromkeys(r["run"] for r in rows):
         cells = [[r[k] for r in rows if r["run"] == name] for k in keys]
-        spread = [statistics.stdev(c) if len(c) > 1 else 0. for c in cells]
-        print(f"{name:20}" + "".join(f"{statistics.mean(c):9.2f} +-{s:4.2f}" for c, s in zip(cells, spread)))
+        std = [statistics.stdev(c) if len(c) > 1 else 0. for c in cells]
+        print(f"{name:20}" + "".join(f"{statistics.mean(c):9.2f} +-{s:4.2f}" for c, s in zip(cells, std)))
     out = dict(command="python benchmarks/bench_dpo_seeds.py", settings=dict(pairs=N, batch_size=BATCH, lr=LR), rows=rows)
     args.json.write_text(json.dumps(out, indent=1) + "\n", encoding="utf-8")
 

@@ -19,106 +19,116 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import logsigmoid
 from .learning import Trainer, TrainConfig, EvalConfig, fit, make_trainer
-from .models import eval_mode, logprobs, adapters_disabled
-from .tokens import PreferencePairs, Batch, Seqs, concat_seqs
+from .models import adapters_disabled, eval_mode, logprobs
+from .tokens import Batch, PreferencePairs, Seqs, concat_seqs
 
 # %% ../nbs/13_dpo.ipynb #sequence_logprobs
 def sequence_logprobs(
     model:nn.Module, # a causal language model
     seqs:Seqs,       # b rows
-)->Tensor:           # (b)
-    "Log-prob of each whole response: a sum over its tokens, eos included."
+)->Tensor:           # (b) nats, at most 0; 0 for an empty response
+    "Log-prob log π(y|x) of each whole response: the sum over its tokens, eos included."
     return logprobs(model, seqs).sum(1)
 
 # %% ../nbs/13_dpo.ipynb #pair_logprobs
 def pair_logprobs(
-    model:nn.Module, # a causal language model
-    pairs:PreferencePairs,     # b pairs
-)->tuple[Tensor,Tensor]: # (b) chosen, (b) rejected
-    "Both sides in one forward pass."
+    model:nn.Module,       # a causal language model
+    pairs:PreferencePairs, # b pairs
+)->tuple[Tensor,Tensor]:   # (b) chosen, (b) rejected; nats
+    "Log-probs log π(y_w|x) and log π(y_l|x) of both sides, in one forward pass."
     both = concat_seqs([pairs.chosen, pairs.rejected], pad=0)  # masked: any id will do
     return sequence_logprobs(model, both).chunk(2)
 
 # %% ../nbs/13_dpo.ipynb #log_ratio_gap
 def log_ratio_gap(
-    policy_chosen:Tensor,   # (b) log-probs under the policy
+    policy_chosen:Tensor,   # (b) log-probs under the policy, nats
     policy_rejected:Tensor, # (b)
     ref_chosen:Tensor,      # (b) under the reference
     ref_rejected:Tensor,    # (b)
 )->Tensor:                  # (b) nats
-    "How much more the chosen side has risen over the reference than the rejected."
+    """Difference of the two log-ratios: log π(y_w)/π_ref(y_w) - log π(y_l)/π_ref(y_l).
+
+    Times β it is the margin of DPO's implicit rewards (Rafailov et al. 2023, eq. 5)."""
     return (policy_chosen - ref_chosen) - (policy_rejected - ref_rejected)
 
 # %% ../nbs/13_dpo.ipynb #dpo_loss
 def dpo_loss(
-    policy_chosen:Tensor,   # (b) log-probs under the policy
+    policy_chosen:Tensor,   # (b) log-probs under the policy, nats
     policy_rejected:Tensor, # (b)
     ref_chosen:Tensor,      # (b) under the reference
     ref_rejected:Tensor,    # (b)
-    beta:float=.1,          # price of one nat away from the reference
-)->Tensor:                  # (b)
-    "DPO (Rafailov et al. 2023, eq. 7)."
+    beta:float=.1,          # KL coefficient β: the price of one nat, above 0
+)->Tensor:                  # (b) above 0; ln 2 where the gap is 0
+    """DPO loss -log σ(β gap) of each pair, where gap is `log_ratio_gap`.
+
+    Rafailov et al. 2023, eq. 7."""
     gap = log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return -logsigmoid(beta * gap)
 
 # %% ../nbs/13_dpo.ipynb #PairsWithRef
 @dataclass(frozen=True, eq=False)
 class PairsWithRef(Batch):
-    "Pairs, and how likely the reference found both sides."
-    pairs:PreferencePairs     # or anything with len and [rows] -> Pairs, such as a store on disk
-    ref_chosen:Tensor   # (b) log-probs of the chosen responses under the reference
-    ref_rejected:Tensor # (b) of the rejected ones
+    "Preference pairs with the reference's log-prob of both responses."
+    pairs:PreferencePairs # or anything with len, lengths and [rows]: a store on disk
+    ref_chosen:Tensor     # (b) log-probs of the chosen responses under the reference
+    ref_rejected:Tensor   # (b) of the rejected ones
     def lengths(self): return self.pairs.lengths()
     def trim(self):
         "The same pairs without the columns that are padding in every row."
-        sides = self.pairs.chosen.trim(), self.pairs.rejected.trim()
-        return PairsWithRef(PreferencePairs(*sides), self.ref_chosen, self.ref_rejected)
+        pairs = PreferencePairs(self.pairs.chosen.trim(), self.pairs.rejected.trim())
+        return PairsWithRef(pairs, self.ref_chosen, self.ref_rejected)
 
 # %% ../nbs/13_dpo.ipynb #precompute_ref_logprobs
 @torch.no_grad()
 def precompute_ref_logprobs(
-    ref:nn.Module,     # frozen; or the policy itself, when it has LoRA
-    pairs:PreferencePairs,       # or anything with len and [rows] -> Pairs
-    batch_size:int=64, # pairs per forward pass
-)->PairsWithRef:
-    "Ask the reference once; after that it may leave the memory."
-    sides, lora = [], hasattr(ref, "disable_adapter")
+    ref:nn.Module,         # frozen; or the policy itself, when it has LoRA
+    pairs:PreferencePairs, # or anything with len, lengths and [rows]: a store on disk
+    batch_size:int=64,     # pairs per forward pass
+)->PairsWithRef: # on the CPU, in the order of `pairs`
+    """Log-probs of both sides under the reference π_ref, in eval mode, no gradient.
+
+    A model with LoRA is read with its adapters switched off."""
+    parts, lora = [], hasattr(ref, "disable_adapter")
     order = pairs.lengths().argsort(stable=True)
     with adapters_disabled(ref) if lora else nullcontext(), eval_mode(ref):
         for rows in order.split(batch_size):
             part = pairs[rows]
             part = PreferencePairs(part.chosen.trim(), part.rejected.trim())
-            sides.append(torch.stack(pair_logprobs(ref, part)).cpu())     # (2 rows)
-    return PairsWithRef(pairs, *torch.cat(sides, 1)[:, order.argsort()])
+            parts.append(torch.stack(pair_logprobs(ref, part)).cpu())     # (2 rows)
+    return PairsWithRef(pairs, *torch.cat(parts, 1)[:, order.argsort()])
 
 # %% ../nbs/13_dpo.ipynb #dpo_metric_sums
 def dpo_metric_sums(
     policy:tuple[Tensor,Tensor], # (b) chosen, (b) rejected log-probs
     ref:tuple[Tensor,Tensor],    # the same under the reference
-    beta:float,
-)->dict: # name -> sum over the pairs, without gradient
-    "What a log shows: implicit rewards, their margin and order, and the log-probs."
+    beta:float,                  # KL coefficient β
+)->dict[str,Tensor]: # name -> sum over the pairs, without gradient
+    """Sums of DPO's metrics under TRL's keys: implicit rewards β log π/π_ref, their
+    margin and accuracy, and the log-probs."""
     logp = [x.detach() for x in policy]
-    good, bad = [beta * (x - y) for x, y in zip(logp, ref)]
-    return {"rewards/chosen": good.sum(), "rewards/rejected": bad.sum(),
-            "rewards/margins": (good - bad).sum(),
-            "rewards/accuracies": (good > bad).sum(),
+    chosen_reward, rejected_reward = [beta * (x - y) for x, y in zip(logp, ref)]
+    return {"rewards/chosen": chosen_reward.sum(),
+            "rewards/rejected": rejected_reward.sum(),
+            "rewards/margins": (chosen_reward - rejected_reward).sum(),
+            "rewards/accuracies": (chosen_reward > rejected_reward).sum(),
             "logps/chosen": logp[0].sum(), "logps/rejected": logp[1].sum()}
 
 # %% ../nbs/13_dpo.ipynb #make_pair_loss
 def make_pair_loss(
     loss:Callable, # of four log-probs (b) -> (b), such as `dpo_loss`
     per_token:bool=False, # divide each log-prob by its response's tokens first
-)->Callable:       # (model, Compared) -> summed loss, number of pairs, more sums
-    "A loss over log-probs as a step over pairs wants it."
-    known = signature(loss).parameters
-    beta = known["beta"].default if "beta" in known else 1.  # a partial's beta, too
-    def of_batch(model, x:PairsWithRef):
+)->Callable:       # (model, PairsWithRef) -> summed loss, number of pairs, metric sums
+    """The `loss_fn` of a training step from a loss over sequence log-probs.
+
+    Rewards are logged with the default `beta` of `loss` (a partial's, too), else 1."""
+    parameters = signature(loss).parameters
+    beta = parameters["beta"].default if "beta" in parameters else 1.
+    def loss_fn(model, x:PairsWithRef):
         policy, ref = pair_logprobs(model, x.pairs), (x.ref_chosen, x.ref_rejected)
-        more = dpo_metric_sums(policy, ref, beta)
+        metrics = dpo_metric_sums(policy, ref, beta)
         if per_token: policy, ref = [_per_token(y, x.pairs) for y in (policy, ref)]
-        return loss(*policy, *ref).sum(), len(x), more
-    return of_batch
+        return loss(*policy, *ref).sum(), len(x), metrics
+    return loss_fn
 
 def _per_token(logp, pairs): # two (b) -> two (b)
     n = [side.response_mask[:, 1:].sum(1) for side in (pairs.chosen, pairs.rejected)]
@@ -127,75 +137,84 @@ def _per_token(logp, pairs): # two (b) -> two (b)
 # %% ../nbs/13_dpo.ipynb #evaluate_pairs
 @torch.no_grad()
 def evaluate_pairs(
-    model:nn.Module, # left in the mode it was in
-    data,            # Compared, or Pairs for a reference-free step
-    step:Callable,   # from `make_pair_loss` or `make_reference_free_loss`
-    batch_size:int=64,
-)->dict:             # name -> mean over the pairs
-    "The numbers of the log, on pairs that are not learned from."
+    model:nn.Module,   # left in the mode it was in
+    data,              # PairsWithRef, or PreferencePairs for a reference-free loss
+    loss_fn:Callable,  # from `make_pair_loss` or `make_reference_free_loss`
+    batch_size:int=64, # pairs per forward pass
+)->dict[str,float]:    # "loss" and the metrics of `loss_fn`
+    "Mean loss and metrics per pair, in eval mode and without gradient."
     device, total = next(model.parameters()).device, {}
     with eval_mode(model):
         for rows in torch.arange(len(data)).split(batch_size):
-            loss, _, more = step(model, data[rows].to(device))
-            for k, v in dict(loss=loss, **more).items(): total[k] = total.get(k, 0.) + v
+            loss, _, metrics = loss_fn(model, data[rows].to(device))
+            for k, v in dict(loss=loss, **metrics).items():
+                total[k] = total.get(k, 0.) + v
     return {k: float(v) / len(data) for k, v in total.items()}
 
 # %% ../nbs/13_dpo.ipynb #train_dpo
 def train_dpo(
-    model:nn.Module, # a causal language model, trained in place
-    data:PairsWithRef,
+    model:nn.Module,        # a causal language model, trained in place
+    data:PairsWithRef,      # n pairs
     config:TrainConfig,
-    generator:Generator,   # order of the pairs
+    generator:Generator,    # order of the pairs
     loss:Callable=dpo_loss, # of four log-probs (b) -> (b)
-    held_out:PairsWithRef|None=None, # looked at every 50 steps when given
-    folder=None,     # checkpoints; resumed if there
-)->Trainer:          # the model and its log
-    "Raise what was chosen, lower what was not, near the reference."
-    trainer, step = make_trainer(model, config), make_pair_loss(loss)
+    held_out:PairsWithRef|None=None, # evaluated every 50 steps when given
+    folder=None,            # checkpoints; resumed if there
+)->Trainer:                 # the model and its log
+    """Train a policy on pairs by direct preference optimisation, dropout off.
+
+    Rafailov et al. 2023. `held_out` is logged as `eval_loss`, `eval_rewards/chosen`."""
+    trainer, loss_fn = make_trainer(model, config), make_pair_loss(loss)
     model.eval()                                  # dropout off, as for the reference
-    def measure(model):
-        return {f"held_out/{k}": v for k, v in
-                evaluate_pairs(model, held_out, step, config.micro_batch_size).items()}
-    watch = None if held_out is None else EvalConfig(measure)
-    fit(trainer, data, step, generator, watch, folder)
+    def eval_fn(model):
+        means = evaluate_pairs(model, held_out, loss_fn, config.micro_batch_size)
+        return {f"eval_{k}": v for k, v in means.items()}
+    eval_config = None if held_out is None else EvalConfig(eval_fn)
+    fit(trainer, data, loss_fn, generator, eval_config, folder)
     return trainer
 
 # %% ../nbs/13_dpo.ipynb #cdpo_loss
 def cdpo_loss(
-    policy_chosen:Tensor,   # (b) log-probs under the policy
-    policy_rejected:Tensor, # (b)
-    ref_chosen:Tensor,      # (b) under the reference
-    ref_rejected:Tensor,    # (b)
-    beta:float=.1,
-    label_smoothing:float=.1,       # share of labels that are wrong, below one half
-)->Tensor:                  # (b)
-    "Conservative DPO (Mitchell 2023, eq. 3): believe each label 1 - flipped."
+    policy_chosen:Tensor,      # (b) log-probs under the policy, nats
+    policy_rejected:Tensor,    # (b)
+    ref_chosen:Tensor,         # (b) under the reference
+    ref_rejected:Tensor,       # (b)
+    beta:float=.1,             # KL coefficient β, above 0
+    label_smoothing:float=.1,  # ε: share of labels that are wrong, from 0 to below .5
+)->Tensor:                     # (b) above 0
+    """Conservative DPO loss -(1-ε) log σ(β gap) - ε log σ(-β gap): smoothed labels.
+
+    Mitchell 2023, eq. 3."""
     x = beta * log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return -(1 - label_smoothing) * logsigmoid(x) - label_smoothing * logsigmoid(-x)
 
 # %% ../nbs/13_dpo.ipynb #robust_dpo_loss
 def robust_dpo_loss(
-    policy_chosen:Tensor,   # (b) log-probs under the policy
-    policy_rejected:Tensor, # (b)
-    ref_chosen:Tensor,      # (b) under the reference
-    ref_rejected:Tensor,    # (b)
-    beta:float=.1,
-    label_smoothing:float=.1,       # share of labels that are wrong, below one half
-)->Tensor:                  # (b) may be negative
-    "Robust DPO (Chowdhury et al. 2024): its mean is the loss on the true labels."
+    policy_chosen:Tensor,      # (b) log-probs under the policy, nats
+    policy_rejected:Tensor,    # (b)
+    ref_chosen:Tensor,         # (b) under the reference
+    ref_rejected:Tensor,       # (b)
+    beta:float=.1,             # KL coefficient β, above 0
+    label_smoothing:float=.1,  # ε: share of labels that are wrong, from 0 to below .5
+)->Tensor:                     # (b) may be negative
+    """Robust DPO loss [-(1-ε) log σ(β gap) + ε log σ(-β gap)] / (1 - 2ε).
+
+    Over flipped labels its mean is DPO's on true ones (Chowdhury et al. 2024)."""
     x = beta * log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     noisy = -(1 - label_smoothing) * logsigmoid(x) + label_smoothing * logsigmoid(-x)
     return noisy / (1 - 2 * label_smoothing)
 
 # %% ../nbs/13_dpo.ipynb #hinge_loss
 def hinge_loss(
-    policy_chosen:Tensor,   # (b) log-probs under the policy
+    policy_chosen:Tensor,   # (b) log-probs under the policy, nats
     policy_rejected:Tensor, # (b)
     ref_chosen:Tensor,      # (b) under the reference
     ref_rejected:Tensor,    # (b)
-    beta:float=.1,          # 1 / beta is the gap that is asked for
-)->Tensor:                  # (b)
-    "The hinge of SLiC (Zhao et al. 2023) on DPO's gap: enough is enough."
+    beta:float=.1,          # above 0; the gap wanted is 1 / beta
+)->Tensor:                  # (b) 0 or more
+    """Hinge loss max(0, 1 - β gap) on DPO's gap.
+
+    SLiC-HF's loss with log-ratios in place of log-probs (Zhao et al. 2023)."""
     gap = log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return (1 - beta * gap).relu()
 
@@ -205,9 +224,11 @@ def ipo_loss(
     policy_rejected:Tensor, # (b)
     ref_chosen:Tensor,      # (b) under the reference
     ref_rejected:Tensor,    # (b)
-    beta:float=.1,          # the paper's tau: the gap wanted is 1 / (2 beta)
-)->Tensor:                  # (b)
-    "IPO (Azar et al. 2023, eq. 17): a target, not a direction."
+    beta:float=.1,          # the paper's tau, above 0: the gap wanted is 1 / (2 beta)
+)->Tensor:                  # (b) nats squared, 0 or more
+    """IPO loss (gap - 1 / (2β))²: regress the gap of log-ratios to a fixed target.
+
+    Azar et al. 2023, eq. 17."""
     gap = log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return (gap - 1 / (2 * beta))**2
 
@@ -215,58 +236,68 @@ def ipo_loss(
 def simpo_loss(
     chosen:Tensor,   # (b) log-prob per token under the policy
     rejected:Tensor, # (b)
-    beta:float=2.,   # scale of the reward
-    gamma:float=1.,  # the gap in reward that is asked for
-)->Tensor:           # (b)
-    "SimPO (Meng et al. 2024, eq. 6): no reference, no length."
+    beta:float=2.,   # scale of the reward, above 0
+    gamma:float=1.,  # target margin between the two rewards, 0 or more
+)->Tensor:           # (b) above 0
+    """SimPO loss -log σ(β(ℓ_w - ℓ_l) - γ) on length-normalised log-probs ℓ.
+
+    Reference-free (Meng et al. 2024, eq. 6)."""
     return -logsigmoid(beta * (chosen - rejected) - gamma)
 
 # %% ../nbs/13_dpo.ipynb #log_odds
 def log_odds(
-    logp:Tensor, # (b) below 0
+    logp:Tensor, # (b) log-probs log p, below 0
 )->Tensor:       # (b)
-    "log p / (1 - p), exact for small and for large p."
+    """Log-odds log(p / (1 - p)) from log p, stable where p is close to 0 or to 1.
+
+    From log p = -1e-6 upwards p is taken for 1 - 1e-6 in the denominator."""
     return logp - torch.log(-torch.expm1(logp.clamp(max=-1e-6)))
 
 # %% ../nbs/13_dpo.ipynb #orpo_loss
 def orpo_loss(
     chosen:Tensor,   # (b) log-prob per token under the policy
     rejected:Tensor, # (b)
-    weight:float=.1, # of the odds ratio beside imitation; the paper's lambda
-)->Tensor:           # (b)
-    "ORPO (Hong et al. 2024, eq. 6): imitate the chosen, mind the odds."
+    weight:float=.1, # of the odds ratio beside imitation, 0 or more; the paper's lambda
+)->Tensor:           # (b) above 0
+    """ORPO loss -ℓ_w - w log σ(log odds_w - log odds_l), reference-free.
+
+    Imitation of the chosen response plus the odds ratio (Hong et al. 2024, eq. 6)."""
     return -chosen - weight * logsigmoid(log_odds(chosen) - log_odds(rejected))
 
 # %% ../nbs/13_dpo.ipynb #make_reference_free_loss
 def make_reference_free_loss(
     loss:Callable, # of two log-probs per token (b) -> (b): simpo_loss, orpo_loss
-)->Callable:       # (model, Pairs) -> summed loss, number of pairs, more sums
-    "The same for a loss that asks no reference: Pairs are all it needs."
-    def of_batch(model, pairs:PreferencePairs):
+)->Callable:       # (model, PreferencePairs) -> summed loss, n of pairs, metric sums
+    "The `loss_fn` of a training step from a loss over length-normalised log-probs."
+    def loss_fn(model, pairs:PreferencePairs):
         policy = pair_logprobs(model, pairs)
         chosen, rejected = _per_token(policy, pairs)
         return loss(chosen, rejected).sum(), len(pairs), {
             "rewards/accuracies": (chosen > rejected).sum(),
             "logps/chosen": policy[0].detach().sum(),
             "logps/rejected": policy[1].detach().sum()}
-    return of_batch
+    return loss_fn
 
 # %% ../nbs/13_dpo.ipynb #kto_baseline
 def kto_baseline(
     policy:Tensor, # (b) log-probs of answers to other prompts under the policy
     ref:Tensor,    # (b) under the reference
-)->Tensor:         # a number, at least 0, without gradient
-    "KTO's z0: how far the policy has moved, whatever the answer."
+)->Tensor:         # a number, nats, at least 0, without gradient
+    """KTO's reference point z_0 = max(0, mean of log π/π_ref) over mismatched answers.
+
+    A biased estimate of KL(π‖π_ref) (Ethayarajh et al. 2024)."""
     return (policy - ref).mean().clamp(min=0).detach()
 
 # %% ../nbs/13_dpo.ipynb #kto_loss
 def kto_loss(
-    policy:Tensor,   # (b) log-probs of single answers under the policy
-    ref:Tensor,      # (b) under the reference
-    desirable:Tensor,     # (b) bool: thumb up or down
-    baseline:Tensor, # a number, from `kto_baseline`
-    beta:float=.1,
-)->Tensor:           # (b) weigh good and bad rows where one kind is rare
-    "KTO (Ethayarajh et al. 2024, eq. 7) with both weights 1: labels without pairs."
+    policy:Tensor,    # (b) log-probs of single answers under the policy, nats
+    ref:Tensor,       # (b) under the reference
+    desirable:Tensor, # (b) bool: thumb up or down
+    baseline:Tensor,  # z_0, a number, from `kto_baseline`
+    beta:float=.1,    # risk aversion β, above 0
+)->Tensor:            # (b) 0 to 1; weigh the rows where one kind of label is rare
+    """KTO loss 1 - σ(±β(log π/π_ref - z_0)): + for desirable answers, - for the others.
+
+    Ethayarajh et al. 2024, eq. 7, with both weights 1."""
     sign = torch.where(desirable, 1., -1.).to(policy)
     return 1 - (beta * sign * (policy - ref - baseline)).sigmoid()

@@ -43,11 +43,11 @@ def wider(seqs, left):
     return Seqs(*[pad(x) for x in (seqs.ids, seqs.attention_mask, seqs.response_mask)])
 
 
-def gradient(model, data, step, micro_batch_size=64):
+def gradient(model, data, loss_fn, micro_batch_size=64):
     trainer = make_trainer(model, TrainConfig(micro_batch_size=micro_batch_size))
     model.eval()
     model.zero_grad()
-    loss, *_ = accumulate_gradients(trainer, data, step)
+    loss, *_ = accumulate_gradients(trainer, data, loss_fn)
     return loss, torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
@@ -89,8 +89,8 @@ def test_finite_differences(loss):
 def test_finite_differences_without_reference_or_pairs():
     a, b = [torch.tensor(v, dtype=torch.double, requires_grad=True) for v in ([-.2, -3., -.01], [-1., -.4, -7.])]
     for loss in (simpo_loss, orpo_loss): assert torch.autograd.gradcheck(loss, (a, b))
-    good, zero = torch.tensor([True, False, True]), torch.tensor(.4, dtype=torch.double)
-    assert torch.autograd.gradcheck(lambda a, b: kto_loss(a, b, good, zero), (a, b))
+    desirable, zero = torch.tensor([True, False, True]), torch.tensor(.4, dtype=torch.double)
+    assert torch.autograd.gradcheck(lambda a, b: kto_loss(a, b, desirable, zero), (a, b))
     assert not kto_baseline(a, b).requires_grad
 
 
@@ -100,15 +100,15 @@ def test_finite_differences_through_a_model():
     with torch.no_grad(): model.head.weight[:4] += .1 * torch.randn(4, model.head.weight.shape[1],
                                                               generator=torch.Generator().manual_seed(2)).double()
     data = precompute_ref_logprobs(ref, PreferencePairs(world.seqs[[3, 30, 11]], world.seqs[[21, 5, 39]]))
-    step = make_pair_loss(partial(dpo_loss, beta=.7))
+    loss_fn = make_pair_loss(partial(dpo_loss, beta=.7))
     weight = model.head.weight
-    grad, = torch.autograd.grad(step(model, data)[0], weight)
+    grad, = torch.autograd.grad(loss_fn(model, data)[0], weight)
     with torch.no_grad():
         for at in ((0, 0), (1, 0), (2, 3), (3, 7)):
             sides = []
             for sign in (1, -1):
                 weight[at] += sign * 1e-5
-                sides.append(step(model, data)[0])
+                sides.append(loss_fn(model, data)[0])
                 weight[at] -= sign * 1e-5
             assert_close((sides[0] - sides[1]) / 2e-5, grad[at], atol=1e-8, rtol=1e-6)
 
@@ -116,17 +116,17 @@ def test_finite_differences_through_a_model():
 @pytest.mark.parametrize("per_token", [False, True])
 def test_batch_split_and_row_order(model, ref, pairs, per_token):
     data = precompute_ref_logprobs(ref, pairs)
-    step = make_pair_loss(partial(dpo_loss, beta=.4), per_token)
-    loss, grad = gradient(model, data, step)
+    loss_fn = make_pair_loss(partial(dpo_loss, beta=.4), per_token)
+    loss, grad = gradient(model, data, loss_fn)
     for rows, micro_batch_size in (([0, 1, 2, 3, 4, 5], 2), ([5, 2, 0, 4, 1, 3], 64), ([3, 4, 5, 0, 2, 1], 4)):
-        other, g = gradient(model, data[rows], step, micro_batch_size)
+        other, g = gradient(model, data[rows], loss_fn, micro_batch_size)
         assert_close(other, loss, atol=1e-6, rtol=1e-5)
         assert_close(g, grad, atol=1e-6, rtol=1e-4)
 
 
 def test_start_is_ln2_and_half(model, pairs):
     data = precompute_ref_logprobs(model, pairs)
-    loss, n, more = make_pair_loss(partial(dpo_loss, beta=.3))(model, data)
+    loss, n, metrics = make_pair_loss(partial(dpo_loss, beta=.3))(model, data)
     assert_close(loss / n, torch.tensor(.693147), atol=1e-5, rtol=0)
     x = data.ref_chosen.clone().requires_grad_()
     dpo_loss(x, data.ref_rejected, data.ref_chosen, data.ref_rejected, beta=.3).sum().backward()
@@ -137,12 +137,12 @@ def test_rewards_carry_the_losses_own_beta(model, ref, pairs):
     data = precompute_ref_logprobs(ref, pairs)
     for beta in (.1, .6):
         with torch.no_grad():
-            _, _, more = make_pair_loss(partial(dpo_loss, beta=beta))(model, data)
+            _, _, metrics = make_pair_loss(partial(dpo_loss, beta=beta))(model, data)
             chosen, rejected = pair_logprobs(model, pairs)
-        assert_close(more["rewards/chosen"], (beta * (chosen - data.ref_chosen)).sum(), atol=1e-4, rtol=1e-5)
-        assert_close(more["rewards/rejected"], (beta * (rejected - data.ref_rejected)).sum(), atol=1e-4, rtol=1e-5)
-        assert_close(more["rewards/margins"], more["rewards/chosen"] - more["rewards/rejected"])
-        assert not more["rewards/chosen"].requires_grad
+        assert_close(metrics["rewards/chosen"], (beta * (chosen - data.ref_chosen)).sum(), atol=1e-4, rtol=1e-5)
+        assert_close(metrics["rewards/rejected"], (beta * (rejected - data.ref_rejected)).sum(), atol=1e-4, rtol=1e-5)
+        assert_close(metrics["rewards/margins"], metrics["rewards/chosen"] - metrics["rewards/rejected"])
+        assert not metrics["rewards/chosen"].requires_grad
 
 
 def test_the_reference_stays_and_answers_as_in_eval(tokenizer, pairs):
@@ -218,20 +218,20 @@ def test_resumes_bit_for_bit(tmp_path, monkeypatch):
 
 
 def test_held_out_is_measured_in_parts(model, ref, pairs):
-    data, step = precompute_ref_logprobs(ref, pairs), make_pair_loss(dpo_loss)
-    whole = evaluate_pairs(model.train(), data, step)
+    data, loss_fn = precompute_ref_logprobs(ref, pairs), make_pair_loss(dpo_loss)
+    whole = evaluate_pairs(model.train(), data, loss_fn)
     assert model.training
-    for k, v in evaluate_pairs(model, data, step, batch_size=4).items(): assert abs(v - whole[k]) < 1e-4
+    for k, v in evaluate_pairs(model, data, loss_fn, batch_size=4).items(): assert abs(v - whole[k]) < 1e-4
     trainer = train_dpo(model, data, TrainConfig(n_steps=2, batch_size=6), torch.Generator().manual_seed(0), held_out=data)
-    assert abs(trainer.log.rows[0]["held_out/loss"] - whole["loss"]) < 1e-5
+    assert abs(trainer.log.rows[0]["eval_loss"] - whole["loss"]) < 1e-5
 
 
 def test_population_optimum_is_the_closed_form():
     world = micro_world()
     ref = all_logprobs(bigram_lm(world), world).detach()
-    worth = torch.tensor([s.count("kind") - 2. * s.count("rude") for s in world.texts()]).double()
+    reward = torch.tensor([s.count("kind") - 2. * s.count("rude") for s in world.texts()]).double()
     i, j = torch.triu_indices(40, 40, 1)
-    wins = (worth[i] - worth[j]).sigmoid()
+    wins = (reward[i] - reward[j]).sigmoid()
     for beta in (.4, 1.5):
         free = bigram_lm(world)
         solve = torch.optim.LBFGS(free.parameters(), max_iter=1000, tolerance_grad=1e-10, tolerance_change=1e-14,
@@ -244,28 +244,28 @@ def test_population_optimum_is_the_closed_form():
             mean.backward()
             return mean
         solve.step(loss)
-        best, log_z = optimal_policy(ref, worth, beta)
+        best, log_z = optimal_policy(ref, reward, beta)
         found = all_logprobs(free, world).detach()
         assert_close(found.exp(), best.exp(), atol=1e-4, rtol=1e-3)
-        assert abs(expectation(found, worth) - beta * expectation(found, found - ref) - beta * log_z) < 1e-5
+        assert abs(expectation(found, reward) - beta * expectation(found, found - ref) - beta * log_z) < 1e-5
 
 
 def test_sampled_pairs_come_near_the_optimum():
     world, g = micro_world(), torch.Generator().manual_seed(5)
     ref = all_logprobs(bigram_lm(world), world).detach()
-    worth = torch.tensor([s.count("kind") - 1.5 * s.count("rude") for s in world.texts()]).double()
+    reward = torch.tensor([s.count("kind") - 1.5 * s.count("rude") for s in world.texts()]).double()
     p, q = sample_rows(ref, 20000, g), sample_rows(ref, 20000, g)
     p, q = p[p != q], q[p != q]
-    first = torch.rand(len(p), generator=g).double() < (worth[p] - worth[q]).sigmoid()
+    first = torch.rand(len(p), generator=g).double() < (reward[p] - reward[q]).sigmoid()
     c, r = torch.where(first, p, q), torch.where(first, q, p)
     student = bigram_lm(world)
     config = TrainConfig(lr=.2, n_steps=200, batch_size=256, micro_batch_size=256, max_grad_norm=100.)
     train_dpo(student, PairsWithRef(PreferencePairs(world.seqs[c], world.seqs[r]), ref[c], ref[r]), config, g,
               partial(dpo_loss, beta=.5))
     y = all_logprobs(student, world).detach()
-    value = expectation(y, worth) - .5 * expectation(y, y - ref)
-    best = .5 * optimal_policy(ref, worth, .5)[1]
-    assert best - .06 < value <= best + 1e-9 and value > expectation(ref, worth) + .5
+    value = expectation(y, reward) - .5 * expectation(y, y - ref)
+    best = .5 * optimal_policy(ref, reward, .5)[1]
+    assert best - .06 < value <= best + 1e-9 and value > expectation(ref, reward) + .5
 
 
 def test_robust_is_unbiased_and_cdpo_has_a_floor():
@@ -274,7 +274,7 @@ def test_robust_is_unbiased_and_cdpo_has_a_floor():
     assert_close(.7 * robust_dpo_loss(*x, label_smoothing=.3) + .3 * robust_dpo_loss(*y, label_smoothing=.3), dpo_loss(*x))
     gap = torch.linspace(-60, 60, 2401)
     at = gap[cdpo_loss(gap, *[torch.zeros(2401)] * 3, beta=.1, label_smoothing=.2).argmin()]
-    assert abs(.1 * at - torch.tensor(.8 / .2).log()) < .01          # belief 1 - flipped
+    assert abs(.1 * at - torch.tensor(.8 / .2).log()) < .01          # belief 1 - label_smoothing
 
 
 def test_ipo_summed_and_per_token(model, ref, pairs):
@@ -291,7 +291,7 @@ def test_ipo_summed_and_per_token(model, ref, pairs):
 
 
 def test_reference_free_is_per_token(model, pairs):
-    with torch.no_grad(): loss, n, more = make_reference_free_loss(orpo_loss)(model, pairs)
+    with torch.no_grad(): loss, n, metrics = make_reference_free_loss(orpo_loss)(model, pairs)
     c, r = [sequence_logprobs(model, s).detach() / s.response_mask.sum(1) for s in (pairs.chosen, pairs.rejected)]
     odds = [(x.exp() / (1 - x.exp())).log() for x in (c, r)]
     assert_close(loss, (-c - .1 * torch.nn.functional.logsigmoid(odds[0] - odds[1])).sum(), atol=1e-3, rtol=1e-4)
@@ -328,13 +328,13 @@ def test_trl_dpo_agrees(tmp_path, tokenizer, ref, pairs):
     want = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
     logged = {k: sum(v) / len(v) for k, v in trainer._metrics["eval"].items()}
     mine = tiny_lm(tokenizer, hidden=32, seed=3)
-    data, step = precompute_ref_logprobs(ref, pairs), make_pair_loss(partial(dpo_loss, beta=.25))
-    loss, got = gradient(mine, data, step)
+    data, loss_fn = precompute_ref_logprobs(ref, pairs), make_pair_loss(partial(dpo_loss, beta=.25))
+    loss, got = gradient(mine, data, loss_fn)
     assert abs(loss - theirs.item()) < 1e-5
     assert_close(got, want, atol=1e-5, rtol=1e-4)
-    more = evaluate_pairs(mine, data, step)
+    metrics = evaluate_pairs(mine, data, loss_fn)
     for name in ("rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies", "logps/chosen"):
-        assert abs(more[name] - float(logged[name])) < 1e-5, name
+        assert abs(metrics[name] - float(logged[name])) < 1e-5, name
 
 
 def test_saved_figures_are_what_the_chapter_says():

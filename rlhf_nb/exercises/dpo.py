@@ -48,47 +48,47 @@ implicit_reward = Exercise(
         "the first token of the response is left out: its log-prob counts":
             lambda a, b, m, beta: _reward(a, b, m & ~_first(m), beta),
         "the last token, eos, is left out": lambda a, b, m, beta: _reward(a, b, m & ~_last(m), beta),
-        "shifted by one: entry i of all three speaks of token i":
+        "shifted by one: entry i of all three belongs to token i":
             lambda a, b, m, beta: _reward(a[:, 1:], b[:, 1:], m[:, :-1], beta),
         "that is one number for the batch: keep one per row":
             lambda a, b, m, beta: _reward(a, b, m, beta, over="all")})
 
-# ------------------------------------------------------------------ pull
-def _pull(a, b, c, d, beta, last=torch.sigmoid): return last(-beta * (a - c - (b - d)))
+# ------------------------------------------------------------------ gradient_weight
+def _weight(a, b, c, d, beta, last=torch.sigmoid): return last(-beta * (a - c - (b - d)))
 
 def _pair_case(seed, n, beta, dtype=torch.float32):
     return *[draw(seed + k, n).to(dtype) for k in range(4)], beta
 
-pull = Exercise(
-    reference=_pull,
+gradient_weight = Exercise(
+    reference=_weight,
     cases={"four pairs": _pair_case(0, 4, .5), "one pair": _pair_case(10, 1, .1),
            "beta 2": _pair_case(20, 3, 2.), "bf16": _pair_case(30, 3, .5, torch.bfloat16),
            "policy = reference": (*[draw(40, 3), draw(41, 3)] * 2, .3),
            "very sure, either way": (tensor([-5., -900.]), tensor([-900., -5.]),
                                      tensor([-7., -7.]), tensor([-7., -7.]), 1.)},
     mistakes={
-        "that is the chance of the chosen answer: a pair that is learned pulls no more":
-            lambda *x: 1 - _pull(*x),
-        "the reference is missing": lambda a, b, c, d, beta: _pull(a, b, 0 * c, 0 * d, beta),
-        "the policy is missing": lambda a, b, c, d, beta: _pull(0 * a, 0 * b, c, d, beta),
+        "that is the probability of the chosen answer: a pair that is learned has no weight":
+            lambda *x: 1 - _weight(*x),
+        "the reference is missing": lambda a, b, c, d, beta: _weight(a, b, 0 * c, 0 * d, beta),
+        "the policy is missing": lambda a, b, c, d, beta: _weight(0 * a, 0 * b, c, d, beta),
         "the reference is added: subtract it on both sides":
-            lambda a, b, c, d, beta: _pull(a, b, -c, -d, beta),
-        "beta is missing": lambda a, b, c, d, beta: _pull(a, b, c, d, 1.),
+            lambda a, b, c, d, beta: _weight(a, b, -c, -d, beta),
+        "beta is missing": lambda a, b, c, d, beta: _weight(a, b, c, d, 1.),
         "that is the loss: what is wanted is its slope":
-            lambda *x: _pull(*x, last=softplus),
-        "that is the log of the weight": lambda *x: _pull(*x, last=logsigmoid),
+            lambda *x: _weight(*x, last=softplus),
+        "that is the log of the weight": lambda *x: _weight(*x, last=logsigmoid),
         "that is beta times the weight: the whole gradient":
-            lambda a, b, c, d, beta: beta * _pull(a, b, c, d, beta),
-        "only the chosen side is looked at": lambda a, b, c, d, beta: _pull(a, 0 * b, c, 0 * d, beta),
-        "that is a mean: one number per pair": lambda *x: _pull(*x).mean(),
-        "divide by beta? multiply": lambda a, b, c, d, beta: _pull(a, b, c, d, 1 / beta)})
+            lambda a, b, c, d, beta: beta * _weight(a, b, c, d, beta),
+        "only the chosen side is looked at": lambda a, b, c, d, beta: _weight(a, 0 * b, c, 0 * d, beta),
+        "that is a mean: one number per pair": lambda *x: _weight(*x).mean(),
+        "divide by beta? multiply": lambda a, b, c, d, beta: _weight(a, b, c, d, 1 / beta)})
 
-# ------------------------------------------------------------------ floor_of
+# ------------------------------------------------------------------ irreducible_loss
 def _entropy(p, log=torch.log, q=True):
     def side(p): return torch.where(p > 0, -p * log(p.clamp(min=1e-30)), 0.)
     return (side(p) + side(1 - p) * q).mean()
 
-floor_of = Exercise(
+irreducible_loss = Exercise(
     reference=_entropy,
     cases={"three pairs": (tensor([.9, .5, .65]),), "one pair": (tensor([.2]),),
            "five pairs": (tensor([.1, .3, .35, .8, .7]),),
@@ -98,16 +98,16 @@ floor_of = Exercise(
         "the other label can be drawn, too": lambda p: _entropy(p, q=False),
         "that is the sum: take the mean over pairs": lambda p: _entropy(p) * len(p),
         "that is in bits: the loss is in nats": lambda p: _entropy(p, torch.log2),
-        "0 log 0 is nan to the machine: a certain label surprises nobody, it adds 0":
+        "0 log 0 is nan to the machine: a certain label costs nothing, it adds 0":
             lambda p: _entropy(p) + 0 * (p.log() * (1 - p).log() * 0).sum(),
         "the sign: a loss is above 0": lambda p: -_entropy(p),
-        "that is the chance of a surprise, not its size": lambda p: torch.minimum(p, 1 - p).mean(),
+        "that is the probability of an error, not the loss": lambda p: torch.minimum(p, 1 - p).mean(),
         "the less likely label is drawn, too: weigh both":
             lambda p: -torch.maximum(p, 1 - p).log().mean(),
         "that is one number per pair: take the mean":
             lambda p: torch.stack([_entropy(x) for x in p[:, None]])})
 
-# ------------------------------------------------------------------ mended_answer_logprob
+# ------------------------------------------------------------------ fixed_answer_logprob
 def answer_logprob(logits, ids, counts, shift=True, over="sum", log=True):
     "Log-prob of each answer, or what becomes of it."
     logp = torch.log_softmax(logits.float(), -1) if log else torch.softmax(logits.float(), -1)
@@ -133,7 +133,7 @@ SLIPS = {
         lambda x, ids, m: answer_logprob(x, ids, m & ~_first(m)),
     "eos is left out: it is part of the answer":
         lambda x, ids, m: answer_logprob(x, ids, m & ~_last(m)),
-    "that is the chance of each token, added: take logs first":
+    "that is the probability of each token, added: take logs first":
         lambda x, ids, m: answer_logprob(x, ids, m, log=False),
     "the sign: this is a log-prob, not a loss": lambda x, ids, m: -answer_logprob(x, ids, m),
     "that is one number for the batch: keep one per row":
@@ -142,12 +142,12 @@ SLIPS = {
     "divided by the width of the batch: padding must not matter":
         lambda x, ids, m: answer_logprob(x, ids, m, over="width")}
 
-mended_answer_logprob = Exercise(
+fixed_answer_logprob = Exercise(
     reference=answer_logprob, cases=LOGITS,
     mistakes={
         "that is still the mean: beta is divided by the length of each answer":
             lambda x, ids, m: answer_logprob(x, ids, m, over="mean"),
         "it is still divided by the length, of every row but an empty one":
             lambda x, ids, m: answer_logprob(x, ids, m) / m.sum(1).clamp(min=1),
-        "shifted by one: the logits before a token speak of it":
+        "shifted by one: the logits before a token predict it":
             lambda x, ids, m: answer_logprob(x, ids, m, shift=False), **SLIPS})

@@ -43,7 +43,7 @@ def _batch(logp, ref_logp, mask, beta): return beta * (logp - ref_logp.detach())
 def _prompt(logp, ref_logp, mask, beta):
     return beta * (logp - ref_logp.detach()).masked_fill(mask, 0.).sum(1)
 
-def _chosen_chance(pc, pr, rc, rr, beta): return ((pc - rc - pr + rr) * beta).sigmoid()
+def _chosen_prob(pc, pr, rc, rr, beta): return ((pc - rc - pr + rr) * beta).sigmoid()
 def _plain(pc, pr, rc, rr, beta): return (-beta * (pc - pr)).sigmoid()
 def _added(pc, pr, rc, rr, beta): return (-beta * ((pc + rc) - (pr + rr))).sigmoid()
 def _one(pc, pr, rc, rr, beta): return ((pr - rr) - (pc - rc)).sigmoid()
@@ -53,19 +53,19 @@ def _half(pc, pr, rc, rr, beta): return torch.sigmoid(-beta * (pc - rc))
 def _average(pc, pr, rc, rr, beta): return (beta * ((pr - rr) - (pc - rc))).sigmoid().mean()
 def _log(pc, pr, rc, rr, beta): return logsigmoid(-beta * ((pc - rc) - (pr - rr)))
 
-def _slow_bits(wins):
+def _slow_bits(probs):
     total = 0.
-    for p in wins.tolist():
+    for p in probs.tolist():
         for q in (p, 1 - p): total -= q * torch.tensor(q).log2().item() if q else 0.
-    return torch.tensor(total / len(wins))
+    return torch.tensor(total / len(probs))
 
-def _both_or_nan(wins): return -(wins * wins.log() + (1 - wins) * (1 - wins).log()).mean()
-def _one_label(wins): return -torch.xlogy(wins, wins).mean()
-def _summed(wins): return -(torch.xlogy(wins, wins) + torch.xlogy(1 - wins, 1 - wins)).sum()
-def _negative(wins): return (torch.xlogy(wins, wins) + torch.xlogy(1 - wins, 1 - wins)).mean()
-def _per_pair(wins): return torch.special.entr(wins) + torch.special.entr(1 - wins)
-def _surprise(wins): return (1 - torch.maximum(wins, 1 - wins)).mean()
-def _likelier(wins): return -torch.maximum(wins, 1 - wins).log().mean()
+def _both_or_nan(probs): return -(probs * probs.log() + (1 - probs) * (1 - probs).log()).mean()
+def _one_label(probs): return -torch.xlogy(probs, probs).mean()
+def _summed(probs): return -(torch.xlogy(probs, probs) + torch.xlogy(1 - probs, 1 - probs)).sum()
+def _negative(probs): return (torch.xlogy(probs, probs) + torch.xlogy(1 - probs, 1 - probs)).mean()
+def _per_pair(probs): return torch.special.entr(probs) + torch.special.entr(1 - probs)
+def _error_rate(probs): return (1 - torch.maximum(probs, 1 - probs)).mean()
+def _likelier(probs): return -torch.maximum(probs, 1 - probs).log().mean()
 
 def _still_mean(logits, ids, is_response):
     logp = token_logprobs(logits, ids)
@@ -105,12 +105,12 @@ WRONG = {
         ("no gradient reaches the policy", _frozen),
         ("the last token, eos, is left out", _without_eos),
         ("the first token of the response is left out: its log-prob counts", _without_first),
-        ("shifted by one: entry i of all three speaks of token i", _shifted),
+        ("shifted by one: entry i of all three belongs to token i", _shifted),
         ("that is one number for the batch: keep one per row", _batch),
         ("only the prompt and pads are counted: the mask is True where it counts", _prompt)],
-    "pull": [
-        ("that is the chance of the chosen answer: a pair that is learned pulls no more",
-         _chosen_chance),
+    "gradient_weight": [
+        ("that is the probability of the chosen answer: a pair that is learned has no weight",
+         _chosen_prob),
         ("the reference is missing", _plain),
         ("the reference is added: subtract it on both sides", _added),
         ("beta is missing", _one),
@@ -119,17 +119,17 @@ WRONG = {
         ("only the chosen side is looked at", _half),
         ("that is a mean: one number per pair", _average),
         ("that is the log of the weight", _log)],
-    "floor_of": [
+    "irreducible_loss": [
         ("that is in bits: the loss is in nats", _slow_bits),
-        ("0 log 0 is nan to the machine: a certain label surprises nobody, it adds 0",
+        ("0 log 0 is nan to the machine: a certain label costs nothing, it adds 0",
          _both_or_nan),
         ("the other label can be drawn, too", _one_label),
         ("that is the sum: take the mean over pairs", _summed),
         ("the sign: a loss is above 0", _negative),
         ("that is one number per pair: take the mean", _per_pair),
-        ("that is the chance of a surprise, not its size", _surprise),
+        ("that is the probability of an error, not the loss", _error_rate),
         ("the less likely label is drawn, too: weigh both", _likelier)],
-    "mended_answer_logprob": [
+    "fixed_answer_logprob": [
         ("that is still the mean: beta is divided by the length of each answer", _still_mean),
         ("it is still divided by the length, of every row but an empty one",
          _still_mean_clamped),
@@ -137,8 +137,8 @@ WRONG = {
         ("prompt and pads are counted: only response tokens are", _no_mask),
         ("that is one number for the batch: keep one per row", _no_rows),
         ("the sign: this is a log-prob, not a loss", _as_loss),
-        ("that is the chance of each token, added: take logs first", _exp),
-        ("shifted by one: the logits before a token speak of it", _unshifted),
+        ("that is the probability of each token, added: take logs first", _exp),
+        ("shifted by one: the logits before a token predict it", _unshifted),
         ("the first token of the answer is left out", _mask_late),
         ("eos is left out: it is part of the answer", _early),
         ("no gradient reaches the logits", _raw)]}
