@@ -321,8 +321,8 @@ def judge_page(
                  f'<td style="text-align:left">{said}</td>'
                  f'<td>{signed(score)}</td><td>{true[i]:g}</td></tr>')
     facts = agreement(verdicts, true)
-    line = (f"parse rate {facts['parse_rate']:.0%}, spread {facts['spread']:.2f}, "
-            f"agreement: exact {facts['exact']:.0%}, pairs in the right order "
+    line = (f"parse rate {facts['parse_rate']:.0%}, spread {facts['vote_std']:.2f}, "
+            f"agreement: exact {facts['exact_match']:.0%}, pairs in the right order "
             f"{facts['pair_accuracy']:.0%}, bias {facts['bias']:+.2f}")
     return ('<div style="font:13px/1.5 sans-serif;height:26em;overflow:auto">'
             f"<b>{line}</b><table><tr><th>answer</th><th>replies</th><th>score</th>"
