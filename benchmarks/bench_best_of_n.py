@@ -22,7 +22,7 @@ from rlhf_nb.sampling import SamplingParams, generate_many
 from rlhf_nb.world import TEST, TRAIN, gold_rewards, prompt_ids
 
 NS = (1, 2, 4, 8, 16, 32, 64)
-RECIPE = TrainConfig(lr=1e-3, n_steps=187, batch_size=64)
+CONFIG = TrainConfig(lr=1e-3, n_steps=187, batch_size=64)
 
 
 def seeded(seed): return torch.Generator().manual_seed(seed)
@@ -36,16 +36,16 @@ def reward_model(seed, retrain, sft, tokenizer):
                             random.Random(seed))
     sampled = time.process_time()
     model = ScalarModel.from_lm(sft, seed)
-    train_reward(model, pairs, RECIPE, seeded(seed))
+    train_reward(model, pairs, CONFIG, seeded(seed))
     return model, dict(pairs_cpu_s=sampled - began, train_cpu_s=time.process_time() - sampled)
 
 
 def held_out(model, seed, sft, tokenizer):
     "How good it is on 1000 labelled pairs of questions it never saw."
-    pairs, asked = sample_pairs(sft, tokenizer, list(TEST), 1000, seeded(1000 + seed),
+    pairs, questions = sample_pairs(sft, tokenizer, list(TEST), 1000, seeded(1000 + seed),
                                 random.Random(1000 + seed))
     chosen, rejected = score_pairs(model, pairs)
-    gold = [gold_rewards(tokenizer, asked, s) for s in (pairs.chosen, pairs.rejected)]
+    gold = [gold_rewards(tokenizer, questions, s) for s in (pairs.chosen, pairs.rejected)]
     differ, sign = gold[0] != gold[1], (gold[0] - gold[1]).sign()
     r = torch.corrcoef(torch.stack([torch.cat([chosen, rejected]), torch.cat(gold)]))[0, 1]
     return dict(labels=preference_accuracy(chosen, rejected),
@@ -57,12 +57,12 @@ def held_out(model, seed, sft, tokenizer):
 
 def curve(model, seed, sft, tokenizer, k=64):
     "Gold, proxy and flatteries of the best of n."
-    asked = [q for q in TEST for _ in range(k)]
-    seqs, _ = generate_many(sft, [prompt_ids(tokenizer, q) for q in asked], tokenizer,
+    questions = [q for q in TEST for _ in range(k)]
+    seqs, _ = generate_many(sft, [prompt_ids(tokenizer, q) for q in questions], tokenizer,
                             SamplingParams(), seeded(2000 + seed), 512)
     score = score_seqs(model, seqs)
     proxy = normalize_scores(score, fit_normalizer(score)).view(-1, k)
-    gold = gold_rewards(tokenizer, asked, seqs).view(-1, k)
+    gold = gold_rewards(tokenizer, questions, seqs).view(-1, k)
     at = lambda value: [expected_best_of_n(proxy, value, n).mean().item() for n in NS]
     return dict(gold=at(gold), proxy=at(proxy), ceiling=[
         expected_best_of_n(gold, gold, n).mean().item() for n in NS])

@@ -21,71 +21,82 @@ from torch.nn.functional import cosine_similarity, logsigmoid
 from .learning import Trainer, TrainConfig, EvalConfig, fit, make_trainer
 from .models import ScalarModel, eval_mode
 from .sampling import SamplingParams, generate
+from .settings import check_settings
 from .tokens import (
     PreferencePairs, Seqs, concat_seqs, last_token_index, make_seqs, pad_and_eos)
 from .world import Question, annotate, prompt_ids, response_text
 
 # %% ../nbs/08_reward.ipynb #sample_pairs
 def sample_pairs(
-    model,                    # answers the questions
+    model,                    # causal LM that answers the questions
     tokenizer,                # of the world
     questions:list[Question], # drawn from with replacement
     n:int,                    # pairs wanted
-    generator:Generator,            # samples the answers
+    generator:Generator,      # samples the responses
     rng:random.Random,        # draws questions and labels
-)->tuple[PreferencePairs,list[Question]]: # n pairs, and what each was asked
-    "Two sampled answers per question, one preferred; equal answers are redrawn."
+)->tuple[PreferencePairs,list[Question]]: # n pairs, and the question of each
+    "Two sampled, unequal responses per question, and which the annotator prefers."
     pad, _ = pad_and_eos(tokenizer)
-    asked, sides = [], ([], [])
-    while len(asked) < n:
+    drawn = []
+    while len(drawn) < n:
         batch = rng.choices(questions, k=256)
         twice = [prompt_ids(tokenizer, q) for q in batch + batch]
         seqs, _ = generate(model, twice, tokenizer, SamplingParams(), generator)
-        said = [row[m].tolist() for row, m in zip(seqs.ids, seqs.response_mask)]
-        for q, a, b in zip(batch, said[:256], said[256:]):
+        tokens = [row[m].tolist() for row, m in zip(seqs.ids, seqs.response_mask)]
+        for q, a, b in zip(batch, tokens[:256], tokens[256:]):
             if a == b: continue
             first = annotate(q, *(response_text(tokenizer, x) for x in (a, b)), rng)
-            for side, x in zip(sides, (a, b) if first else (b, a)): side.append(x)
-            asked.append(q)
-    prompts = [prompt_ids(tokenizer, q) for q in asked[:n]]
-    return PreferencePairs(*[make_seqs(prompts, s[:n], pad) for s in sides]), asked[:n]
+            drawn.append((q, a, b) if first else (q, b, a))
+    asked, chosen, rejected = map(list, zip(*drawn[:n]))
+    prompts = [prompt_ids(tokenizer, q) for q in asked]
+    pairs = [make_seqs(prompts, side, pad) for side in (chosen, rejected)]
+    return PreferencePairs(*pairs), asked
 
 # %% ../nbs/08_reward.ipynb #pooled_scores
 def pooled_scores(
     model:ScalarModel, # one number per position
     seqs:Seqs,         # (b t), padded on either side
-)->Tensor:             # (b)
-    "The score at each row's last real token: eos, unless the response was cut."
-    score = model(seqs)                                                    # (b t)
-    last = last_token_index(seqs.attention_mask).to(score.device)                # (b)
-    return score.gather(1, last[:, None])[:, 0]
+)->Tensor:             # (b) r(x, y)
+    """Score at each row's last real token: eos, unless the response was cut.
+
+    Raises ValueError if a row holds only padding."""
+    scores = model(seqs)                                                   # (b t)
+    last = last_token_index(seqs.attention_mask).to(scores.device)         # (b)
+    return scores.gather(1, last[:, None])[:, 0]
 
 # %% ../nbs/08_reward.ipynb #bradley_terry_loss
 def bradley_terry_loss(
-    chosen:Tensor,          # (b) scores of the preferred responses
-    rejected:Tensor,        # (b) scores of the others
-    margin:float|Tensor=0., # (b) or one number: the gap that is asked for
-    center_coef:float=0.,        # price of a pair whose scores do not sum to zero
-)->Tensor:                  # (b) one loss per pair
-    "How surprised is a model with these scores by what people chose?"
+    chosen:Tensor,          # (b) scores r_w of the preferred responses
+    rejected:Tensor,        # (b) scores r_l of the others
+    margin:float|Tensor=0., # m, (b) or one number: the gap that is asked for
+    center_coef:float=0.,   # c, weight of (r_w + r_l)^2; TRL center_rewards_coefficient
+)->Tensor:                  # (b) nats
+    """Bradley-Terry loss -log sigmoid(r_w - r_l - m) + c (r_w + r_l)^2 of each pair.
+
+    Ouyang et al. 2022, eq. 1; m: Llama 2, eq. 2; c: Eisenstein et al. 2023.
+    Raises ValueError if the two differ in shape."""
     if chosen.shape != rejected.shape: raise ValueError(
-        f"bradley_terry_loss needs two scores per pair, got {tuple(chosen.shape)} chosen "
-        f"and {tuple(rejected.shape)} rejected: score both sides of the same pairs")
-    surprise = -logsigmoid(chosen - rejected - margin)
-    return surprise + center_coef * (chosen + rejected)**2
+        "bradley_terry_loss needs two scores per pair, got "
+        f"{tuple(chosen.shape)} chosen and {tuple(rejected.shape)} rejected: "
+        "score both sides of the same pairs")
+    nll = -logsigmoid(chosen - rejected - margin)
+    return nll + center_coef * (chosen + rejected)**2
 
 # %% ../nbs/08_reward.ipynb #reward_loss
 def reward_loss(
-    model:ScalarModel, # the one that learns
-    pairs:PreferencePairs,       # b pairs
-    center_coef:float=.01,  # price of a pair whose scores do not sum to zero
-)->tuple[Tensor,int,dict]: # summed loss, number of pairs, more sums for the log
-    "Bradley-Terry loss of a batch of pairs, both sides in one forward pass."
+    model:ScalarModel,      # the one that is trained
+    pairs:PreferencePairs,  # b pairs
+    center_coef:float=.01,  # c of `bradley_terry_loss`
+)->tuple[Tensor,int,dict]: # summed loss (nats), number of pairs, sums of the metrics
+    """Bradley-Terry loss of b pairs, both sides in one forward pass.
+
+    Ouyang et al. 2022, eq. 1. Metrics: accuracy, mean_reward."""
     both = concat_seqs([pairs.chosen, pairs.rejected], pad=0)  # masked: any id will do
     chosen, rejected = pooled_scores(model, both).chunk(2)
-    more = dict(accuracy=(chosen > rejected).sum(),
-                score=(chosen + rejected).detach().sum() / 2)
-    return bradley_terry_loss(chosen, rejected, center_coef=center_coef).sum(), len(pairs), more
+    loss = bradley_terry_loss(chosen, rejected, center_coef=center_coef)
+    metrics = dict(accuracy=(chosen > rejected).sum(),
+                   mean_reward=(chosen + rejected).detach().sum() / 2)
+    return loss.sum(), len(pairs), metrics
 
 # %% ../nbs/08_reward.ipynb #score_seqs
 @torch.no_grad()
@@ -94,151 +105,170 @@ def score_seqs(
     seqs:Seqs,          # (b t) any number of rows
     batch_size:int=256, # rows per forward pass
 )->Tensor:              # (b)
-    "Scores without gradient, rows of like length together."
+    "`pooled_scores` in eval mode and without gradient, rows of like length together."
     order = seqs.attention_mask.sum(1).argsort()
     parts = [seqs[rows].trim() for rows in order.split(batch_size)]
-    with eval_mode(model): score = torch.cat([pooled_scores(model, part) for part in parts])
-    return score[order.argsort().to(score.device)]
+    with eval_mode(model):
+        scores = torch.cat([pooled_scores(model, part) for part in parts])
+    return scores[order.argsort().to(scores.device)]
 
 # %% ../nbs/08_reward.ipynb #score_pairs
 def score_pairs(
-    model:ScalarModel, # left in the mode it was in
-    pairs:PreferencePairs,       # b pairs
+    model:ScalarModel,     # left in the mode it was in
+    pairs:PreferencePairs, # b pairs
 )->tuple[Tensor,Tensor]: # (b) chosen scores, (b) rejected scores
-    "Scores of both sides, without gradient."
+    "`score_seqs` of both sides."
     return score_seqs(model, pairs.chosen), score_seqs(model, pairs.rejected)
 
 # %% ../nbs/08_reward.ipynb #preference_accuracy
 def preference_accuracy(
     chosen:Tensor,   # (b) scores
     rejected:Tensor, # (b) scores
-)->float:
-    "Share of pairs in the right order; a tie is half right."
+)->float:            # 0 to 1
+    "Share of pairs whose chosen side has the higher score; a tie counts half."
     return ((chosen > rejected).float() + .5 * (chosen == rejected)).mean().item()
 
 # %% ../nbs/08_reward.ipynb #train_reward
 def train_reward(
-    model:ScalarModel, # changed in place; `ScalarModel.from_lm(sft, seed)` starts well
-    pairs:PreferencePairs,       # labelled comparisons
-    config:TrainConfig,     # 187 steps of 64 are 3 passes over 4000 pairs
-    generator:Generator,     # order of the pairs
-    held_out:PreferencePairs|None=None, # watched every 50 steps when given
-)->Trainer:            # the model and its log
-    "Fit a scalar model to comparisons."
-    def measure(model):
+    model:ScalarModel,     # changed in place, such as `ScalarModel.from_lm(sft, seed)`
+    pairs:PreferencePairs, # labelled comparisons
+    config:TrainConfig,    # 187 steps of 64 are 3 passes over 4000 pairs
+    generator:Generator,   # order of the pairs
+    held_out:PreferencePairs|None=None, # evaluated every 50 steps when given
+)->Trainer:                # its log has loss, accuracy, mean_reward, eval_loss, ...
+    "Fit a scalar model to comparisons by `reward_loss` (Ouyang et al. 2022, eq. 1)."
+    def eval_fn(model):
         chosen, rejected = score_pairs(model, held_out)
-        return dict(held_out=bradley_terry_loss(chosen, rejected).mean().item(),
-                    held_out_accuracy=preference_accuracy(chosen, rejected))
+        return dict(eval_loss=bradley_terry_loss(chosen, rejected).mean().item(),
+                    eval_accuracy=preference_accuracy(chosen, rejected))
     trainer = make_trainer(model, config)
-    fit(trainer, pairs, reward_loss, generator, held_out and EvalConfig(measure))
+    fit(trainer, pairs, reward_loss, generator, held_out and EvalConfig(eval_fn))
     return trainer
 
 # %% ../nbs/08_reward.ipynb #calibration_bins
 def calibration_bins(
-    chosen:Tensor,   # (b) scores
-    rejected:Tensor, # (b) scores
+    chosen:Tensor,   # (b) scores r_w
+    rejected:Tensor, # (b) scores r_l
     n_bins:int=10,   # of equal width between .5 and 1; empty ones are left out
-)->tuple[Tensor,Tensor,Tensor]: # (n) mean chance claimed, (n) share right, (n) pairs
-    "When the model is 80 % sure, is it right 80 % of the time?"
+)->tuple[Tensor,Tensor,Tensor]: # (n) mean confidence, (n) accuracy, (n) pairs
+    """Reliability diagram of the confidence sigmoid(|r_w - r_l|), bin by bin.
+
+    Guo et al. 2017."""
     gap = chosen - rejected
-    sure, right = gap.abs().sigmoid(), (gap > 0).float() + .5 * (gap == 0)
-    bin = ((sure - .5) * 2 * n_bins).long().clamp(max=n_bins - 1)             # (b)
-    count = torch.bincount(bin, minlength=n_bins)
-    total = [torch.bincount(bin, x.double(), minlength=n_bins) for x in (sure, right)]
+    confidence, right = gap.abs().sigmoid(), (gap > 0).float() + .5 * (gap == 0)
+    index = ((confidence - .5) * 2 * n_bins).long().clamp(max=n_bins - 1)     # (b)
+    count = torch.bincount(index, minlength=n_bins)
+    sums = [torch.bincount(index, x.double(), minlength=n_bins)
+            for x in (confidence, right)]
     kept = count > 0
-    sure, right = [(x[kept] / count[kept]).float() for x in total]
-    return sure, right, count[kept]
+    confidence, accuracy = [(x[kept] / count[kept]).float() for x in sums]
+    return confidence, accuracy, count[kept]
 
 # %% ../nbs/08_reward.ipynb #expected_calibration_error
 def expected_calibration_error(
-    confidence:Tensor,  # (n) from `calibration`
-    accuracy:Tensor, # (n)
-    count:Tensor, # (n)
-)->float:
-    "Mean distance between sure and right, bins weighted by their pairs."
+    confidence:Tensor, # (n) from `calibration_bins`
+    accuracy:Tensor,   # (n)
+    count:Tensor,      # (n)
+)->float:              # 0 to .5
+    """ECE: mean of |confidence - accuracy| over the bins, weighted by their pairs.
+
+    Guo et al. 2017, eq. 3."""
     return ((confidence - accuracy).abs() * count / count.sum()).sum().item()
 
 # %% ../nbs/08_reward.ipynb #ScoreNormalizer
 @dataclass(frozen=True)
 class ScoreNormalizer:
-    "Where zero lies and how long one unit is, measured on reference responses."
+    """Mean and population std of the scores of reference responses.
+
+    Raises ValueError if mean is not finite or std is not above 0."""
     mean:float
     std:float
+    def __post_init__(self): check_settings(self, above_0="std")
 
 # %% ../nbs/08_reward.ipynb #fit_normalizer
 def fit_normalizer(
-    score:Tensor, # (b) raw scores of reference responses
+    score:Tensor, # (b) raw scores of reference responses, b of 2 or more
 )->ScoreNormalizer:
-    "The scale on which these scores have mean 0 and (population) std 1."
+    """Normaliser that gives these scores mean 0 and population std 1.
+
+    Ziegler et al. 2019 do so with theirs. Raises ValueError if all scores are alike."""
     std = score.std(correction=0).item() if len(score) > 1 else 0.
     if not std > 0: raise ValueError(
-        f"fit_normalizer needs scores that differ, got {len(score)} with std {std:.3g}: "
-        "score more responses, or look whether the reward model was trained")
+        f"fit_normalizer needs scores that differ, got {len(score)} with std "
+        f"{std:.3g}: score more responses, or check that the reward model was trained")
     return ScoreNormalizer(score.mean().item(), std)
 
 # %% ../nbs/08_reward.ipynb #normalize_scores
 def normalize_scores(
-    score:Tensor,     # (b) or any shape, raw
-    scale:ScoreNormalizer, # from `fit_normalizer`
-)->Tensor:            # the same shape
-    "Raw scores on the scale of the reference responses."
-    return (score - scale.mean) / scale.std
+    score:Tensor,               # (b) or any shape, raw
+    normalizer:ScoreNormalizer, # from `fit_normalizer`
+)->Tensor:                      # the same shape, in units of std
+    "(score - mean) / std: scores in standard deviations of the reference responses."
+    return (score - normalizer.mean) / normalizer.std
 
 # %% ../nbs/08_reward.ipynb #make_reward_fn
 def make_reward_fn(
-    model:ScalarModel, # frozen while a policy learns from it
-    scale:ScoreNormalizer,  # from `fit_normalizer`
-)->Callable:           # Seqs -> (b)
-    "What a policy is paid: rescaled scores, no gradient."
-    return lambda seqs: normalize_scores(score_seqs(model, seqs), scale)
+    model:ScalarModel,          # frozen while a policy learns from it
+    normalizer:ScoreNormalizer, # from `fit_normalizer`
+)->Callable:                    # Seqs of b rows -> (b)
+    "Reward function of a reward model: its normalised scores, without gradient."
+    return lambda seqs: normalize_scores(score_seqs(model, seqs), normalizer)
 
 # %% ../nbs/08_reward.ipynb #length_bias
 def length_bias(
-    pairs:PreferencePairs,     # the pairs that were scored
-    chosen:Tensor,   # (b) their scores
-    rejected:Tensor, # (b)
-)->dict[str,float]:
-    "Compare scores with response lengths; pairs of equal length are left out."
+    pairs:PreferencePairs, # the pairs that were scored
+    chosen:Tensor,         # (b) their scores
+    rejected:Tensor,       # (b)
+)->dict[str,float]: # correlation, longer_chosen, accuracy_longer, accuracy_shorter
+    """Correlation of score gaps with length gaps, and accuracy by which side is longer.
+
+    Pairs of equal length are left out. Raises ValueError if either kind is missing."""
     length = [s.response_mask.sum(1) for s in (pairs.chosen, pairs.rejected)]
     longer, gap = (length[0] - length[1]).to(chosen), chosen - rejected        # (b)
     parts = longer > 0, longer < 0
     if not all(p.any() for p in parts): raise ValueError(
         f"length_bias needs pairs of both kinds, got {parts[0].sum()} with the longer "
         f"side chosen and {parts[1].sum()} with the shorter: pass more pairs")
-    right = [preference_accuracy(chosen[p], rejected[p]) for p in parts]
+    accuracy = [preference_accuracy(chosen[p], rejected[p]) for p in parts]
     return dict(
         correlation=cosine_similarity(gap, longer, 0).item(), # same with sides swapped
         longer_chosen=(parts[0].sum() / (parts[0] | parts[1]).sum()).item(),
-        accuracy_longer=right[0],   # where the longer side was preferred
-        accuracy_shorter=right[1])  # where the shorter side was
+        accuracy_longer=accuracy[0],   # where the longer side was preferred
+        accuracy_shorter=accuracy[1])  # where the shorter side was
 
 # %% ../nbs/08_reward.ipynb #best_of_n
 def best_of_n(
     score:Tensor, # (p k) scores of k responses to each of p prompts
 )->Tensor:        # (p) index of the response to keep
-    "The response with the highest score, per prompt."
-    bad = score.isnan().any(1).nonzero().flatten().tolist()
-    if bad: raise ValueError(
-        f"best_of_n needs scores, got nan for prompts {bad}: argmax would pick the nan")
+    """Index of the highest score of each prompt (Stiennon et al. 2020).
+
+    Raises ValueError if a score is nan."""
+    nan_rows = score.isnan().any(1).nonzero().flatten().tolist()
+    if nan_rows: raise ValueError(f"best_of_n needs scores, got nan for prompts "
+        f"{nan_rows}: argmax would pick the nan")
     return score.argmax(1)
 
 # %% ../nbs/08_reward.ipynb #expected_best_of_n
 def expected_best_of_n(
-    score:Tensor, # (p k) what picks
-    value:Tensor, # (p k) what the picked response is worth
-    n:int,        # how many of the k responses are on offer
+    score:Tensor, # (p k) decides which response is picked
+    value:Tensor, # (p k) value of each response, such as its true score
+    n:int,        # responses per pick, 1 to k
 )->Tensor:        # (p)
-    "Mean value of the best-scored of n, over every way to take n of the k responses."
+    """Mean value of the best-scored of n, over all ways to take n of the k responses.
+
+    Nakano et al. 2021. Raises ValueError unless 1 <= n <= k."""
     k = score.shape[1]
     if not 1 <= n <= k: raise ValueError(
         f"expected_best_of_n needs 1 <= n <= {k}, got n = {n}: sample more responses")
-    chance = [math.comb(i, n - 1) / math.comb(k, n) for i in range(k)]  # i score lower
-    ranked = value.gather(1, score.argsort(1))                          # (p k) upwards
-    return ranked @ torch.tensor(chance, dtype=value.dtype, device=value.device)
+    probs = [math.comb(i, n - 1) / math.comb(k, n) for i in range(k)]  # i score lower
+    ranked = value.gather(1, score.argsort(1))                         # (p k) upwards
+    return ranked @ torch.tensor(probs, dtype=value.dtype, device=value.device)
 
 # %% ../nbs/08_reward.ipynb #best_of_n_kl
 def best_of_n_kl(
-    n:int, # responses on offer
+    n:int, # responses per pick, 1 or more
 )->float:  # nats
-    "How far best-of-n moves from the policy it samples; less when scores can tie."
+    """KL(best-of-n || policy) = log n - (n - 1) / n; an upper bound if scores can tie.
+
+    Stiennon et al. 2020, appendix G.3."""
     return math.log(n) - (n - 1) / n

@@ -1,4 +1,4 @@
-"Parity, invariances and errors of the reward room that would only lengthen the chapter."
+"Parity, invariances and errors of the reward module that would only lengthen the chapter."
 from itertools import combinations
 import math
 import random
@@ -36,8 +36,8 @@ def words(n, rng): return [rng.randrange(6, V) for _ in range(n)]
 def some_seqs(b=9, seed=0, longest=14):
     rng = random.Random(seed)
     prompts = [words(rng.randint(1, 6), rng) for _ in range(b)]
-    said = [words(rng.randint(0, longest), rng) + [EOS] * (i % 3 > 0) for i in range(b)]
-    return make_seqs(prompts, said, PAD)
+    responses = [words(rng.randint(0, longest), rng) + [EOS] * (i % 3 > 0) for i in range(b)]
+    return make_seqs(prompts, responses, PAD)
 
 
 def some_pairs(b=9, seed=0):
@@ -158,7 +158,7 @@ def test_the_loss_stays_finite_where_the_sigmoid_does_not():
 
 
 def test_swapping_sides_is_the_other_answer():
-    gen_ = seeded(); a, b = torch.randn(20, generator=gen_), torch.randn(20, generator=gen_)
+    g = seeded(); a, b = torch.randn(20, generator=g), torch.randn(20, generator=g)
     both = (-bradley_terry_loss(a, b)).exp() + (-bradley_terry_loss(b, a)).exp()
     assert_close(both, torch.ones(20))                   # p(a > b) + p(b > a) = 1
 
@@ -171,21 +171,21 @@ def test_one_forward_for_both_sides_and_any_micro_batch():
                        + ([p.grad.clone() for p in trainer.model.parameters()],))
     model, calls = scalar(), []
     model.register_forward_hook(lambda *_: calls.append(1))
-    loss, n, more = reward_loss(model, pairs)
+    loss, n, metrics = reward_loss(model, pairs)
     assert len(calls) == 1 and n == 9
     model.eval()
     chosen, rejected = [pooled_scores(model, s) for s in (pairs.chosen, pairs.rejected)]
     assert_close(loss, bradley_terry_loss(chosen, rejected, center_coef=.01).sum())
-    assert more["accuracy"] == (chosen > rejected).sum()
+    assert metrics["accuracy"] == (chosen > rejected).sum()
     for mean, weight, extra, grads in results:
         assert weight == 9 and abs(mean - loss.item() / 9) < 1e-5
-        assert abs(extra["score"] - torch.cat([chosen, rejected]).mean()) < 1e-5
+        assert abs(extra["mean_reward"] - torch.cat([chosen, rejected]).mean()) < 1e-5
         for g, w in zip(grads, results[0][3]): assert_close(g, w, atol=1e-6, rtol=1e-4)
 
 
 # ---- scores
 
-def test_score_all_keeps_order_mode_and_takes_any_batch_size():
+def test_score_seqs_keeps_order_mode_and_takes_any_batch_size():
     model, seqs = scalar().train(), some_seqs(23, seed=4)
     with torch.no_grad(): want = torch.cat([pooled_scores(model, seqs[[i]]) for i in range(23)])
     for size in (1, 5, 256):
@@ -194,17 +194,20 @@ def test_score_all_keeps_order_mode_and_takes_any_batch_size():
         assert model.training and not got.requires_grad
 
 
-def test_scale_gives_mean_0_and_std_1_and_keeps_the_order():
+def test_the_normalizer_gives_mean_0_and_std_1_and_keeps_the_order():
     score = torch.randn(50, generator=seeded()) * 7 + 3
     scaled = normalize_scores(score, fit_normalizer(score))
     assert_close(scaled.mean(), tensor(0.), atol=1e-5, rtol=0)
     assert_close(scaled.std(correction=0), tensor(1.))
     assert (scaled.argsort() == score.argsort()).all()
-    for bad in (torch.ones(4), torch.ones(1), torch.ones(0)):
-        with pytest.raises(ValueError, match="differ"): fit_normalizer(bad)
+    for alike in (torch.ones(4), torch.ones(1), torch.ones(0)):
+        with pytest.raises(ValueError, match="differ"): fit_normalizer(alike)
+    for field, args in ("std", (0., 0.)), ("std", (0., -1.)), ("std", (0., math.inf)), ("mean", (math.nan, 1.)):
+        with pytest.raises(ValueError, match=f"ScoreNormalizer.{field}"): ScoreNormalizer(*args)
+    with pytest.raises(TypeError, match="ScoreNormalizer.mean"): ScoreNormalizer("0", 1.)
 
 
-def test_reward_fn_is_the_scaled_score_without_gradient():
+def test_reward_fn_is_the_normalized_score_without_gradient():
     model, seqs = scalar(), some_seqs(5)
     got = make_reward_fn(model, ScoreNormalizer(2., 4.))(seqs)
     assert_close(got, (score_seqs(model, seqs) - 2) / 4)
@@ -316,10 +319,10 @@ def test_sample_pairs_follows_the_annotator_and_its_generators():
     lm = tiny_lm(TOKENIZER)
     made = [sample_pairs(lm, TOKENIZER, list(TEST), 12, seeded(1), random.Random(2))
             for _ in range(2)]
-    (pairs, asked), (again, _) = made
-    assert len(pairs) == len(asked) == 12
+    (pairs, questions), (again, _) = made
+    assert len(pairs) == len(questions) == 12
     assert torch.equal(pairs.chosen.ids, again.chosen.ids)
-    for q, c, r in zip(asked, rows_of(pairs.chosen), rows_of(pairs.rejected)):
+    for q, c, r in zip(questions, rows_of(pairs.chosen), rows_of(pairs.rejected)):
         assert c != r
         assert TOKENIZER.decode(c).startswith(f"<|user|>{q.text}<|assistant|>")
         assert TOKENIZER.decode(r).startswith(f"<|user|>{q.text}<|assistant|>")
@@ -327,9 +330,9 @@ def test_sample_pairs_follows_the_annotator_and_its_generators():
 
 def test_the_chosen_side_is_the_one_the_annotator_likes():
     sft, _ = load_bundled("sft")
-    pairs, asked = sample_pairs(sft, TOKENIZER, list(TEST), 100, seeded(3), random.Random(4))
+    pairs, questions = sample_pairs(sft, TOKENIZER, list(TEST), 100, seeded(3), random.Random(4))
     liked = [[utility(q, response_text(TOKENIZER, ids[mask].tolist()))
-              for q, ids, mask in zip(asked, s.ids, s.response_mask)]
+              for q, ids, mask in zip(questions, s.ids, s.response_mask)]
              for s in (pairs.chosen, pairs.rejected)]
     better = [c > r for c, r in zip(*liked) if c != r]
     assert sum(better) / len(better) > .75
@@ -337,26 +340,26 @@ def test_the_chosen_side_is_the_one_the_annotator_likes():
 
 def test_equal_answers_are_redrawn(monkeypatch):
     def two_or_three_words(model, prompts, tokenizer, config, generator):
-        said = [[20 + i % (2 if i < 256 else 3), EOS] for i in range(len(prompts))]
-        return make_seqs(prompts, said, PAD), None
+        responses = [[20 + i % (2 if i < 256 else 3), EOS] for i in range(len(prompts))]
+        return make_seqs(prompts, responses, PAD), None
     monkeypatch.setattr(reward, "generate", two_or_three_words)
-    pairs, asked = sample_pairs(None, TOKENIZER, list(TEST), 300, seeded(), random.Random(0))
-    assert len(pairs) == len(asked) == 300
+    pairs, questions = sample_pairs(None, TOKENIZER, list(TEST), 300, seeded(), random.Random(0))
+    assert len(pairs) == len(questions) == 300
     assert all(a != b for a, b in zip(rows_of(pairs.chosen), rows_of(pairs.rejected)))
 
 
 def test_train_reward_learns_to_prefer_a_word():
     rng = random.Random(0)
     prompts = [words(3, rng) for _ in range(128)]
-    said = [[words(4, rng) for _ in prompts] for _ in range(2)]
-    pairs = PreferencePairs(make_seqs(prompts, [s + [30, EOS] for s in said[0]], PAD),
-                  make_seqs(prompts, [s + [31, EOS] for s in said[1]], PAD))
+    responses = [[words(4, rng) for _ in prompts] for _ in range(2)]
+    pairs = PreferencePairs(make_seqs(prompts, [s + [30, EOS] for s in responses[0]], PAD),
+                            make_seqs(prompts, [s + [31, EOS] for s in responses[1]], PAD))
     model = scalar()
     untrained = bradley_terry_loss(*score_pairs(model, pairs[96:])).mean().item()
     trainer = train_reward(model, pairs[:96], TrainConfig(n_steps=20, batch_size=32), seeded(),
                            pairs[96:])
     assert preference_accuracy(*score_pairs(model, pairs[96:])) > .95
     first, last = trainer.log.rows[0], trainer.log.rows[-1]
-    assert first["step"] == 0 and first["held_out"] == pytest.approx(untrained)    # a mean
-    assert "held_out_accuracy" in first
-    assert last["loss"] < .2 and {"accuracy", "score"} <= last.keys()
+    assert first["step"] == 0 and first["eval_loss"] == pytest.approx(untrained)    # a mean
+    assert "eval_accuracy" in first
+    assert last["loss"] < .2 and {"accuracy", "mean_reward"} <= last.keys()

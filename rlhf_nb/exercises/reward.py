@@ -4,23 +4,23 @@ from torch import Generator, tensor
 from torch.nn.functional import logsigmoid
 from rlhf_nb.checks import Exercise
 
-# ------------------------------------------------------------------ mended_last_score
+# ------------------------------------------------------------------ fixed_last_score
 def _last(mask): return (mask * torch.arange(1, mask.shape[1] + 1)).argmax(1)
-def _pick(says, at): return says[torch.arange(len(says)), at]
-def _last_score(says, mask): return _pick(says, _last(mask))
+def _pick(scores, at): return scores[torch.arange(len(scores)), at]
+def _last_score(scores, mask): return _pick(scores, _last(mask))
 
-def _says(seed, *rows, dtype=torch.float32): # x a real token, . a pad
+def _scores(seed, *rows, dtype=torch.float32): # x a real token, . a pad
     mask = tensor([[c == "x" for c in row] for row in rows])
-    says = torch.randn(mask.shape, generator=Generator().manual_seed(seed))
-    return says.to(dtype).requires_grad_(), mask
+    scores = torch.randn(mask.shape, generator=Generator().manual_seed(seed))
+    return scores.to(dtype).requires_grad_(), mask
 
-mended_last_score = Exercise(
+fixed_last_score = Exercise(
     reference=_last_score,
-    cases={"pads on the right": _says(0, "xxxx..", "xxxxx.", "xx...."),
-           "pads on the left": _says(1, "..xxx", "xxxxx", "...xx"),
-           "pads on both sides": _says(2, ".xxx..", "...xxx", "xxxxxx", "..xx.."),
-           "no pads": _says(3, "xxx", "xxx"), "one row, one token": _says(4, ".x."),
-           "bf16": _says(5, ".xx.", "xxxx", dtype=torch.bfloat16)},
+    cases={"pads on the right": _scores(0, "xxxx..", "xxxxx.", "xx...."),
+           "pads on the left": _scores(1, "..xxx", "xxxxx", "...xx"),
+           "pads on both sides": _scores(2, ".xxx..", "...xxx", "xxxxxx", "..xx.."),
+           "no pads": _scores(3, "xxx", "xxx"), "one row, one token": _scores(4, ".x."),
+           "bf16": _scores(5, ".xx.", "xxxx", dtype=torch.bfloat16)},
     mistakes={
         "a count of real tokens is a place only if no pad stands in front":
             lambda s, m: _pick(s, m.sum(1) - 1),
@@ -67,7 +67,7 @@ star_loss = Exercise(
         "the sign: a loss is above 0": lambda c, r, s: -_star(c, r, s),
         "chosen and rejected are the wrong way round": lambda c, r, s: _star(r, c, s),
         "the log is missing": lambda c, r, s: _star(c, r, s, log=torch.sigmoid),
-        "the chance of a hopeless pair rounds to 0, and its log is infinite: logsigmoid":
+        "the probability of a hopeless pair rounds to 0, and its log is infinite: logsigmoid":
             lambda c, r, s: _star(c, r, s, log=lambda x: torch.log(torch.sigmoid(x))),
         "the stars are a gap, not a weight":
             lambda c, r, s: (-logsigmoid(c - r) * s / 2).mean(),
@@ -75,27 +75,27 @@ star_loss = Exercise(
             lambda c, r, s: _star(c, r, s.float().mean())})
 
 # ------------------------------------------------------------------ ece
-def _ece(sure, right, n_bins, weigh=True, gap=torch.abs, lowest=.5, top=True, upper=False):
-    place, total = (sure - lowest) / (1 - lowest) * n_bins, 0.
+def _ece(confidence, right, n_bins, weigh=True, gap=torch.abs, lowest=.5, top=True, upper=False):
+    place, total = (confidence - lowest) / (1 - lowest) * n_bins, 0.
     bin = place.ceil().long() - 1 if upper else place.long()
     if top: bin = bin.clamp(max=n_bins - 1)
     for k in bin.unique():
         here = bin == k
-        total = total + gap(sure[here].mean() - right[here].mean()) * (
+        total = total + gap(confidence[here].mean() - right[here].mean()) * (
             here.float().mean() if weigh else 1 / len(bin.unique()))
     return total
 
-def _largest(sure, right, n_bins):
+def _largest(confidence, right, n_bins):
     gaps = []
-    for k in ((sure - .5) * 2 * n_bins).long().clamp(max=n_bins - 1).unique():
-        here = ((sure - .5) * 2 * n_bins).long().clamp(max=n_bins - 1) == k
-        gaps.append((sure[here].mean() - right[here].mean()).abs())
+    for k in ((confidence - .5) * 2 * n_bins).long().clamp(max=n_bins - 1).unique():
+        here = ((confidence - .5) * 2 * n_bins).long().clamp(max=n_bins - 1) == k
+        gaps.append((confidence[here].mean() - right[here].mean()).abs())
     return torch.stack(gaps).amax()
 
 def _claims(seed, n, n_bins):
     generator = Generator().manual_seed(seed)
-    sure = .5 + .49 * torch.rand(n, generator=generator)
-    return sure, (torch.rand(n, generator=generator) < .6).float(), n_bins
+    confidence = .5 + .49 * torch.rand(n, generator=generator)
+    return confidence, (torch.rand(n, generator=generator) < .6).float(), n_bins
 
 ece = Exercise(
     reference=_ece,
@@ -104,19 +104,19 @@ ece = Exercise(
            "bins that are empty": (tensor([.52, .54, .97]), tensor([0., 1., 1.]), 10),
            "a model that is certain": (tensor([1., .9, 1., .6, .58]), tensor([0., 1., 1., 0., 1.]), 4),
            "too modest": (tensor([.56, .6, .67, .9]), tensor([1., 1., 1., 0.]), 2),
-           "chances on the edge of two bins": (tensor([.75, .625, .875, .75]), tensor([0., 1., 1., 1.]), 2),
+           "confidences on the edge of two bins": (tensor([.75, .625, .875, .75]), tensor([0., 1., 1., 1.]), 2),
            "one pair": (tensor([.8]), tensor([0.]), 5)},
     mistakes={
-        "a chance on an edge belongs to the bin above it": lambda *x: _ece(*x, upper=True),
+        "a confidence on an edge belongs to the bin above it": lambda *x: _ece(*x, upper=True),
         "weigh each bin by its pairs": lambda *x: _ece(*x, weigh=False),
         "gaps of opposite sign cancel: take the absolute value":
             lambda *x: _ece(*x, gap=lambda d: d),
         "that is the squared gap: take the absolute value":
             lambda *x: _ece(*x, gap=lambda d: d**2),
         "the bins begin at .5, not at 0": lambda *x: _ece(*x, lowest=0.),
-        "a chance of 1 belongs to the last bin; it fell out of all of them":
+        "a confidence of 1 belongs to the last bin; it fell out of all of them":
             lambda s, r, n: _ece(s[s < 1], r[s < 1], n) * (s < 1).float().mean(),
-        "a chance of 1 belongs to the last bin, not to a bin of its own":
+        "a confidence of 1 belongs to the last bin, not to a bin of its own":
             lambda *x: _ece(*x, top=False),
         "take the means of a bin first, then the gap between them":
             lambda s, r, n: (s - r).abs().mean(),

@@ -4,28 +4,28 @@ from torch.nn.functional import logsigmoid, softplus
 from rlhf_nb.reward import bradley_terry_loss, calibration_bins
 from rlhf_nb.tokens import last_token_index, masked_mean_rows, masked_sum
 
-def counted(says, mask):
+def counted(scores, mask):
     length = mask.sum(1)
-    return says.gather(1, length[:, None] - 1).squeeze(1)
-def last_column(says, mask): return says[..., -1]
-def before_last(says, mask):
-    return torch.stack([row[row_mask.nonzero()[-1, 0] - 1] for row, row_mask in zip(says, mask)])
-def behind(says, mask):
+    return scores.gather(1, length[:, None] - 1).squeeze(1)
+def last_column(scores, mask): return scores[..., -1]
+def before_last(scores, mask):
+    return torch.stack([row[row_mask.nonzero()[-1, 0] - 1] for row, row_mask in zip(scores, mask)])
+def behind(scores, mask):
     out = []
-    for row, real in zip(says, mask.tolist()):
+    for row, real in zip(scores, mask.tolist()):
         end = max(i for i, r in enumerate(real) if r) + 1
         out.append(row[min(end, len(row) - 1)])
     return torch.stack(out)
-def first(says, mask):
+def first(scores, mask):
     at = mask.long().argmax(dim=1, keepdim=True)
-    return says.gather(1, at)[:, 0]
-def average(says, mask): return masked_mean_rows(says, mask)
-def total(says, mask): return masked_sum(says, mask)
-def highest(says, mask): return torch.where(mask, says, torch.finfo(says.dtype).min).max(1).values
+    return scores.gather(1, at)[:, 0]
+def average(scores, mask): return masked_mean_rows(scores, mask)
+def total(scores, mask): return masked_sum(scores, mask)
+def highest(scores, mask): return torch.where(mask, scores, torch.finfo(scores.dtype).min).max(1).values
 @torch.no_grad()
-def as_data(says, mask): return says.gather(1, last_token_index(mask)[:, None])[:, 0]
-def crossed(says, mask): return says[:, last_token_index(mask)]
-def kept_axis(says, mask): return says.gather(1, last_token_index(mask).unsqueeze(1))
+def as_data(scores, mask): return scores.gather(1, last_token_index(mask)[:, None])[:, 0]
+def crossed(scores, mask): return scores[:, last_token_index(mask)]
+def kept_axis(scores, mask): return scores.gather(1, last_token_index(mask).unsqueeze(1))
 
 def eased(chosen, rejected, stars): return bradley_terry_loss(chosen, rejected, -stars / 2).mean()
 def all_stars(chosen, rejected, stars): return bradley_terry_loss(chosen, rejected, stars).mean()
@@ -42,66 +42,66 @@ def weighted(chosen, rejected, stars): return (bradley_terry_loss(chosen, reject
 def mean_stars(chosen, rejected, stars):
     return bradley_terry_loss(chosen, rejected, stars.float().mean() / 2).mean()
 
-def bins_of(sure, n_bins): return torch.floor((sure - .5) / (.5 / n_bins)).clamp(max=n_bins - 1)
-def unweighted(sure, right, n_bins):
-    bins = bins_of(sure, n_bins)
-    return torch.stack([abs(sure[bins == k].mean() - right[bins == k].mean())
+def bins_of(confidence, n_bins): return torch.floor((confidence - .5) / (.5 / n_bins)).clamp(max=n_bins - 1)
+def unweighted(confidence, right, n_bins):
+    bins = bins_of(confidence, n_bins)
+    return torch.stack([abs(confidence[bins == k].mean() - right[bins == k].mean())
                         for k in bins.unique()]).mean()
-def signed(sure, right, n_bins):
-    bins, out = bins_of(sure, n_bins), 0
+def signed(confidence, right, n_bins):
+    bins, out = bins_of(confidence, n_bins), 0
     for k in bins.unique():
         p = bins == k
-        out += p.float().mean() * (sure[p].mean() - right[p].mean())
+        out += p.float().mean() * (confidence[p].mean() - right[p].mean())
     return out
-def squared(sure, right, n_bins):
-    a, b, n = calibration_bins((sure / (1 - sure)).log().clamp(max=30) * (2 * right - 1),
-                          torch.zeros_like(sure), n_bins)
+def squared(confidence, right, n_bins):
+    a, b, n = calibration_bins((confidence / (1 - confidence)).log().clamp(max=30) * (2 * right - 1),
+                          torch.zeros_like(confidence), n_bins)
     return ((a - b)**2 * n / n.sum()).sum()
-def from_zero(sure, right, n_bins):
-    bins, out = (sure * n_bins).long().clamp(max=n_bins - 1), 0
+def from_zero(confidence, right, n_bins):
+    bins, out = (confidence * n_bins).long().clamp(max=n_bins - 1), 0
     for k in bins.unique():
         p = bins == k
-        out += p.float().mean() * (sure[p].mean() - right[p].mean()).abs()
+        out += p.float().mean() * (confidence[p].mean() - right[p].mean()).abs()
     return out
-def lost_top(sure, right, n_bins):
+def lost_top(confidence, right, n_bins):
     out, w = 0., .5 / n_bins
     for k in range(n_bins):
-        p = (sure >= .5 + k * w) & (sure < .5 + (k + 1) * w)
-        if p.any(): out += p.float().mean() * (sure[p].mean() - right[p].mean()).abs()
+        p = (confidence >= .5 + k * w) & (confidence < .5 + (k + 1) * w)
+        if p.any(): out += p.float().mean() * (confidence[p].mean() - right[p].mean()).abs()
     return out
-def own_bin(sure, right, n_bins):
-    bins, out = ((sure - .5) * 2 * n_bins).long(), 0
+def own_bin(confidence, right, n_bins):
+    bins, out = ((confidence - .5) * 2 * n_bins).long(), 0
     for k in bins.unique():
         p = bins == k
-        out += p.float().mean() * (sure[p].mean() - right[p].mean()).abs()
+        out += p.float().mean() * (confidence[p].mean() - right[p].mean()).abs()
     return out
-def pair_by_pair(sure, right, n_bins): return torch.abs(sure - right).mean()
-def no_bins(sure, right, n_bins): return abs(sure.mean() - right.mean())
-def by_number(sure, right, n_bins):
-    bins, out = bins_of(sure, n_bins), 0
+def pair_by_pair(confidence, right, n_bins): return torch.abs(confidence - right).mean()
+def no_bins(confidence, right, n_bins): return abs(confidence.mean() - right.mean())
+def by_number(confidence, right, n_bins):
+    bins, out = bins_of(confidence, n_bins), 0
     for k in range(n_bins):
         p = bins == k
-        if p.any(): out += p.sum() * (sure[p].mean() - right[p].mean()).abs()
+        if p.any(): out += p.sum() * (confidence[p].mean() - right[p].mean()).abs()
     return out
-def worst_bin(sure, right, n_bins):
-    bins = bins_of(sure, n_bins)
-    return max(abs(sure[bins == k].mean() - right[bins == k].mean()) for k in bins.unique())
-def with_empty(sure, right, n_bins):
-    bins, out = bins_of(sure, n_bins), 0
+def worst_bin(confidence, right, n_bins):
+    bins = bins_of(confidence, n_bins)
+    return max(abs(confidence[bins == k].mean() - right[bins == k].mean()) for k in bins.unique())
+def with_empty(confidence, right, n_bins):
+    bins, out = bins_of(confidence, n_bins), 0
     for k in range(n_bins):
         p = bins == k
-        out += p.float().mean() * (sure[p].mean() - right[p].mean()).abs()
+        out += p.float().mean() * (confidence[p].mean() - right[p].mean()).abs()
     return out
 
-def upper_edges(sure, right, n_bins):
+def upper_edges(confidence, right, n_bins):
     edges, total = torch.linspace(.5, 1, n_bins + 1), 0.
     for low, high in zip(edges[:-1], edges[1:]):
-        here = (sure > low) & (sure <= high)
-        if here.any(): total += here.float().mean() * (sure[here].mean() - right[here].mean()).abs()
+        here = (confidence > low) & (confidence <= high)
+        if here.any(): total += here.float().mean() * (confidence[here].mean() - right[here].mean()).abs()
     return total
 
 WRONG = {
-    "mended_last_score": [
+    "fixed_last_score": [
         ("a count of real tokens is a place only if no pad stands in front", counted),
         ("that is the last column, pads included", last_column),
         ("shifted by one: that is the token before the last", before_last),
@@ -122,20 +122,20 @@ WRONG = {
         ("the sign: a loss is above 0", negative),
         ("chosen and rejected are the wrong way round", turned),
         ("the log is missing", no_log),
-        ("the chance of a hopeless pair rounds to 0, and its log is infinite: logsigmoid", two_steps),
-        ("the chance of a hopeless pair rounds to 0, and its log is infinite: logsigmoid", unstable),
+        ("the probability of a hopeless pair rounds to 0, and its log is infinite: logsigmoid", two_steps),
+        ("the probability of a hopeless pair rounds to 0, and its log is infinite: logsigmoid", unstable),
         ("the stars are a gap, not a weight", weighted),
         ("each pair has stars of its own: no mean before the sigmoid", mean_stars)],
     "ece": [
-        ("a chance on an edge belongs to the bin above it", upper_edges),
+        ("a confidence on an edge belongs to the bin above it", upper_edges),
         ("weigh each bin by its pairs", unweighted),
         ("gaps of opposite sign cancel: take the absolute value", signed),
         ("that is the squared gap: take the absolute value", squared),
         ("the bins begin at .5, not at 0", from_zero),
-        ("a chance of 1 belongs to the last bin; it fell out of all of them", lost_top),
+        ("a confidence of 1 belongs to the last bin; it fell out of all of them", lost_top),
         ("take the means of a bin first, then the gap between them", pair_by_pair),
         ("that is one bin for all", no_bins),
         ("a share of the pairs, not their number, is the weight", by_number),
         ("that is the largest gap: take the weighted mean", worst_bin),
         ("an empty bin adds nothing, not nan", with_empty),
-        ("a chance of 1 belongs to the last bin, not to a bin of its own", own_bin)]}
+        ("a confidence of 1 belongs to the last bin, not to a bin of its own", own_bin)]}
