@@ -30,12 +30,12 @@ STYLE = {"figure.dpi": 120, "font.size": 9, "axes.titlesize": 9.5,
 
 # %% ../nbs/01_views.ipynb #style
 def style():
-    "Give a chapter's own matplotlib figures the look of the views."
+    "Set matplotlib's rcParams to the style of the views, for figures of your own."
     plt.rcParams.update(STYLE)
 
 # %% ../nbs/01_views.ipynb #_subplots
 def _subplots(rows=1, cols=1, size=(5.2, 2.9)):
-    "A figure that matplotlib already forgot, so that a notebook shows it only once."
+    "A closed figure and its axes: a notebook shows it once, when it is returned."
     fig, axes = plt.subplots(rows, cols, figsize=size, squeeze=False)
     plt.close(fig)
     return fig, axes
@@ -46,21 +46,21 @@ def _numbers(xs): # tensor, list or array -> list of floats
 
 # %% ../nbs/01_views.ipynb #_same_length
 def _same_length(
-    what:str, # who asks
-    *columns, # pairs of a name and its numbers
+    caller:str, # name of the view
+    *columns,   # pairs (name, values)
 ):
-    "Refuse ragged data by name."
+    "Raises ValueError with all names and lengths, unless the lengths are equal."
     if len({len(column) for _, column in columns}) > 1: raise ValueError(
-        f"{what} needs equal lengths, got "
+        f"{caller} needs equal lengths, got "
         + ", ".join(f"{name} {len(column)}" for name, column in columns)
         + ": fill gaps with nan")
 
 # %% ../nbs/01_views.ipynb #_bands
-def _bands(widths, room): # inches of each column, inches of a line -> columns per line
-    "Cut columns into lines no wider than room, the way text wraps."
+def _bands(widths, line_width): # inches of each column, of a line -> columns per line
+    "Wrap columns into lines no wider than line_width, as text wraps."
     bands, used = [[]], 0.
     for col, width in enumerate(widths):
-        if bands[-1] and used + width > room:
+        if bands[-1] and used + width > line_width:
             bands.append([])
             used = 0.
         bands[-1].append(col)
@@ -74,27 +74,27 @@ def _signed(x): # 3 digits and a sign; 0 has none
     return "0" if float(text) == 0 else text
 
 # %% ../nbs/01_views.ipynb #_draw_box
-def _draw_box(ax, box, text, shade, number, framed):
+def _draw_box(ax, box, text, shade, value, framed): # value: a text, "" for none
     at, top, width, tall = box
     masked = math.isnan(shade)
     ax.add_patch(Rectangle((at + .025, top + .025), width - .05, tall - .05,
                            fc=GREY if masked else SHADES((shade + 1) / 2),
                            ec=INK if framed else "#cfcfcf", lw=1.3 if framed else .6))
-    high = .35 if number and not masked else .5
+    high = .35 if value and not masked else .5
     ax.text(at + width / 2, top + high * tall, text, ha="center", va="center",
             fontsize=8.5, color="#7a7a7a" if masked else INK, parse_math=False)
-    if number and not masked: ax.text(at + width / 2, top + .71 * tall, number,
+    if value and not masked: ax.text(at + width / 2, top + .71 * tall, value,
         ha="center", va="center", fontsize=7, color=INK)
 
 # %% ../nbs/01_views.ipynb #_draw_strip
 @plt.rc_context({**STYLE, "figure.constrained_layout.use": False})
-def _draw_strip(texts, x, labels, framed, write):
+def _draw_strip(texts, x, row_names, framed, write):
     "Boxes as wide as their words, wrapped like text."
-    finite = [abs(v) for v in _numbers(x) if math.isfinite(v)]
-    scale, tall = max(finite, default=0.) or 1., .44 if write else .3
+    sizes = [abs(v) for v in _numbers(x) if math.isfinite(v)]
+    scale, tall = max(sizes, default=0.) or 1., .44 if write else .3
     widths = [.2 + .078 * max([len(row[j]) for row in texts] + [5 * write])
               for j in range(x.shape[1])]
-    left = .12 + .078 * max(map(len, labels), default=0)
+    left = .12 + .078 * max(map(len, row_names), default=0)
     bands, block = _bands(widths, 8.2 - left), len(texts) * tall + .16
     width = left + max(sum(widths[j] for j in band) for band in bands) + .06
     fig, ((ax,),) = _subplots(size=(width, max(len(bands) * block, .2)))
@@ -103,7 +103,7 @@ def _draw_strip(texts, x, labels, framed, write):
     ax.set(xlim=(0, width), ylim=(len(bands) * block, 0))
     for band, i in [(b, i) for b in range(len(bands)) for i in range(len(texts))]:
         at, top = left, band * block + i * tall + .08
-        ax.text(left - .07, top + tall / 2, labels[i], ha="right", va="center",
+        ax.text(left - .07, top + tall / 2, row_names[i], ha="right", va="center",
                 fontsize=8.5, color=INK, parse_math=False)
         for j in bands[band]:
             v = float(x[i, j])
@@ -116,17 +116,19 @@ def _draw_strip(texts, x, labels, framed, write):
 def strip(
     texts:list[list[str]], # b rows of t token texts
     x:Tensor,              # (b t) one number per token, nan where masked
-    labels:list[str],      # b row names
+    row_names:list[str],   # b names, written at the left
     framed:Tensor|None=None, # (b t) bool, True for a dark frame; None frames nothing
 )->Figure:
-    "One box per token: orange above 0, white at 0, blue below, grey where nan."
+    """Draw a box per token: orange above 0, white at 0, blue below, grey where nan.
+
+    The largest |x| gets full colour. Raises ValueError if the sizes do not fit."""
     sizes = [len(row) for row in texts]
     if not sizes or sizes != [x.shape[-1]] * len(x): raise ValueError(
         f"strip needs one number per text, got rows of {sizes} texts and numbers "
         f"{tuple(x.shape)}: fill short rows with '' and nan")
-    _same_length("strip", ("texts", texts), ("labels", labels))
+    _same_length("strip", ("texts", texts), ("row_names", row_names))
     if framed is None: framed = torch.zeros(x.shape, dtype=torch.bool)
-    return _draw_strip(texts, x.detach().double().cpu(), labels, framed, write=True)
+    return _draw_strip(texts, x.detach().double().cpu(), row_names, framed, write=True)
 
 # %% ../nbs/01_views.ipynb #_texts
 def _texts(tokenizer, ids): # (b t) -> b rows of t strings, white space made visible
@@ -139,9 +141,11 @@ def token_strip(
     tokenizer, # anything with decode(list of ids)
     seqs,      # Seqs of b rows
     x:Tensor|None=None, # (b t) one number per token; None writes no numbers
-    rows=slice(None),   # which rows: a slice or a list
+    rows=slice(None),   # which rows to draw: a slice or a list
 )->Figure:
-    "A batch as it is: pads grey, the response framed, tokens coloured by x."
+    """Draw a batch of sequences: pads grey, the response framed, tokens coloured by x.
+
+    Raises ValueError unless x has the shape of the ids."""
     names = [str(i) for i in torch.arange(len(seqs))[rows].tolist()]
     shown, write = seqs[rows], x is not None
     if write and x.shape != seqs.ids.shape: raise ValueError(
@@ -160,10 +164,12 @@ def _whole_ticks(ax, xs): # half a step was never taken
 @plt.rc_context(STYLE)
 def curves(
     rows:list[dict],  # a log: one dict per step
-    names:list[str],  # which columns to draw, one small picture each
-    x:str="step",     # the column along the bottom
+    names:list[str],  # columns to draw, one panel each
+    x:str="step",     # column of the horizontal axis
 )->Figure:
-    "Small multiples from a log; a row that lacks a column is skipped there."
+    """Draw columns of a log as small multiples; a row may lack a column.
+
+    Raises ValueError if no row has one of the columns."""
     known = sorted({key for row in rows for key in row})
     absent = [name for name in [x, *names] if name not in known]
     if absent: raise ValueError(f"no row of the log has {absent}: it has {known}")
@@ -191,9 +197,11 @@ def lines(
     ys:dict[str,list], # name -> n values
     xlabel:str,
     ylabel:str,
-    log_x:bool=False,  # True for powers of two, for example n of best-of-n
+    log_x:bool=False,  # True for a log2 axis, for example n of best-of-n
 )->Figure:
-    "Several lines over the same positions."
+    """Draw several lines over shared positions.
+
+    Raises ValueError if a line has not n values; nan leaves a gap."""
     fig, ((ax,),) = _subplots()
     xs = _numbers(xs)
     for (name, y), color in zip(ys.items(), cycle(COLORS)):
@@ -214,7 +222,9 @@ def hist(
     samples:dict[str,Tensor], # name -> any number of values
     xlabel:str,
 )->Figure:
-    "Histograms over shared bins; values that are not finite are counted in the name."
+    """Draw histograms over 30 shared bins; the legend counts what is not finite.
+
+    Raises ValueError if there is no finite value at all."""
     kept = {name: [v for v in _numbers(xs) if math.isfinite(v)]
             for name, xs in samples.items()}
     everything = [v for vs in kept.values() for v in vs]
@@ -235,21 +245,23 @@ def hist(
 # %% ../nbs/01_views.ipynb #bars
 @plt.rc_context(STYLE)
 def bars(
-    labels:list[str],      # n things, from the top down
+    categories:list[str],  # n names, from the top down
     values:dict[str,list], # series -> n values; nan is written, not drawn
     xlabel:str="",
 )->Figure:
-    "Lying bars, one group per label, the number written at the end of each."
-    k, n = len(values), len(labels)
+    """Draw horizontal bars, one group per category, each with its number at the end.
+
+    Raises ValueError if a series has not n values."""
+    k, n = len(values), len(categories)
     fig, ((ax,),) = _subplots(size=(5.6, .8 + n * (.12 + .2 * k)))
     for i, ((name, vs), color) in enumerate(zip(values.items(), cycle(COLORS))):
         vs = _numbers(vs)
-        _same_length("bars", ("labels", labels), (name, vs))
+        _same_length("bars", ("categories", categories), (name, vs))
         drawn = [0. if math.isnan(v) else v for v in vs]
         at = [j + (i - (k - 1) / 2) * .8 / k for j in range(n)]
         bar = ax.barh(at, drawn, height=.74 / k, color=color, label=name)
         ax.bar_label(bar, [f"{v:.3g}" for v in vs], padding=3, fontsize=7.5)
-    ax.set_yticks(range(n), labels, parse_math=False)
+    ax.set_yticks(range(n), categories, parse_math=False)
     ax.invert_yaxis()
     ax.margins(x=.12 if min(ax.get_xlim()) >= 0 else .25)   # room for the numbers
     ax.tick_params(axis="y", length=0)
@@ -265,7 +277,7 @@ def scatter(
     xlabel:str,
     ylabel:str,
 )->Figure:
-    "One dot per pair of numbers."
+    "Draw one dot per pair of numbers. Raises ValueError if x and y differ in length."
     x, y = _numbers(x), _numbers(y)
     _same_length("scatter", ("x", x), ("y", y))
     fig, ((ax,),) = _subplots(size=(4.2, 3.))
@@ -276,11 +288,13 @@ def scatter(
 # %% ../nbs/01_views.ipynb #calibration_plot
 @plt.rc_context(STYLE)
 def calibration_plot(
-    predicted, # (k) mean predicted probability of each bin
-    observed,  # (k) how often it came true
-    counts,    # (k) how many cases fell into the bin; an empty bin is left out
+    predicted, # (k) mean predicted probability of each bin, 0 to 1
+    observed,  # (k) share of the bin's cases that came true, 0 to 1
+    counts,    # (k) number of cases in the bin; empty bins are left out
 )->Figure:
-    "How often a probability comes true; big dots stand for many cases."
+    """Draw a reliability diagram, observed over predicted share (Guo et al. 2017).
+
+    Raises ValueError if the lengths differ or all counts are 0."""
     p, o, c = _numbers(predicted), _numbers(observed), _numbers(counts)
     _same_length("calibration_plot", ("predicted", p), ("observed", o), ("counts", c))
     have = [row for row in zip(p, o, c) if row[2] > 0]
@@ -297,24 +311,26 @@ def calibration_plot(
 # %% ../nbs/01_views.ipynb #frontier
 @plt.rc_context(STYLE)
 def frontier(
-    kl:dict[str,list],     # method -> distance to the reference at each stage
-    reward:dict[str,list], # method -> reward at the same stages
+    kl:dict[str,list],     # method -> KL to the reference (nats) at each stage
+    reward:dict[str,list], # method -> mean reward at the same stages
 )->Figure:
-    "What each method gains for the distance it goes: up and left is better."
+    """Draw reward against KL for each method: up and left is better.
+
+    Raises ValueError unless kl and reward have the same methods and lengths."""
     if kl.keys() != reward.keys(): raise ValueError(
         f"frontier needs the same methods twice, got kl of {list(kl)} and reward of "
         f"{list(reward)}")
     fig, ((ax,),) = _subplots(size=(4.8, 3.1))
     for name, color in zip(kl, cycle(COLORS)):
-        far, gain = _numbers(kl[name]), _numbers(reward[name])
-        _same_length(f"frontier of {name}", ("kl", far), ("reward", gain))
-        ax.plot(far, gain, "o-", color=color, ms=4, lw=1.4, label=name)
+        x, y = _numbers(kl[name]), _numbers(reward[name])
+        _same_length(f"frontier of {name}", ("kl", x), ("reward", y))
+        ax.plot(x, y, "o-", color=color, ms=4, lw=1.4, label=name)
     ax.set(xlabel="KL to the reference (nats)", ylabel="reward")
     _legend(ax, list(kl))
     return fig
 
-# %% ../nbs/01_views.ipynb #the_whole_road
-_STATIONS = {  # name: middle x, middle y, width, kind, what happens there
+# %% ../nbs/01_views.ipynb #the_whole_pipeline
+_NODES = {  # name: middle x, middle y, width, kind, what happens there
     "text": (.78, 2.5, 1.26, "data", "what people wrote"),
     "tokens": (2.38, 2.5, 1.26, "data", "ids and masks"),
     "SFT": (3.98, 2.5, 1.26, "training", "imitate answers"),
@@ -327,7 +343,7 @@ _STATIONS = {  # name: middle x, middle y, width, kind, what happens there
     "DPO, IPO, SPIN": (8.4, .8, 1.9, "training", "learn from pairs directly"),
 }
 _KINDS = {"data": "#f5f5f5", "model": "#d3e9e7", "training": "#e4dff6"}
-_ROADS = [  # from x y, to x y, how much it bends, dashed
+_EDGES = [  # from x y, to x y, how much it bends, dashed
     (1.41, 2.5, 1.75, 2.5, 0, 0), (3.01, 2.5, 3.35, 2.5, 0, 0),
     (4.61, 2.5, 4.95, 2.5, 0, 0), (6.21, 2.5, 6.55, 2.5, 0, 0),
     (7.85, 2.5, 8.16, 2.5, 0, 0), (9.78, 2.5, 10.11, 2.5, 0, 0),
@@ -336,12 +352,12 @@ _ROADS = [  # from x y, to x y, how much it bends, dashed
     (10.76, 2.16, 9.35, .8, -.35, 0), (7.45, .8, 5.4, 2.16, -.35, 0),
     (5.85, 2.16, 8.97, 2.16, .28, 1)]
 _NOTES = [(8.85, 4.22, "scores"), (7.28, 3.3, "fresh responses"),
-         (10.62, 3.3, "Bradley-Terry"),
-         (7.55, 1.42, "self-rewarding: the policy is its own judge")]
+          (10.62, 3.3, "Bradley-Terry"),
+          (7.55, 1.42, "self-rewarding: the policy is its own judge")]
 
-# %% ../nbs/01_views.ipynb #_station
-def _station(ax, name):
-    x, y, width, kind, text = _STATIONS[name]
+# %% ../nbs/01_views.ipynb #_draw_node
+def _draw_node(ax, name):
+    x, y, width, kind, text = _NODES[name]
     ax.add_patch(FancyBboxPatch((x - width / 2, y - .34), width, .68, lw=.9,
         fc=_KINDS[kind], ec="#8c8c8c", boxstyle="round,pad=0,rounding_size=.09"))
     ax.text(x, y + .1, name, ha="center", va="center", fontsize=11.5, weight="bold",
@@ -351,16 +367,16 @@ def _station(ax, name):
 # %% ../nbs/01_views.ipynb #pipeline_figure
 @plt.rc_context({**STYLE, "figure.constrained_layout.use": False})
 def pipeline_figure()->Figure:
-    "How a language model learns from preferences, up to the self-rewarding loop."
+    "Draw the stages of RLHF, from text to a policy trained on preferences, as a graph."
     fig, ((ax,),) = _subplots(size=(11.6, 4.6))
     ax.set_position([0, 0, 1, 1])
     ax.set_axis_off()
     ax.set(xlim=(0, 11.6), ylim=(.2, 4.8))
-    for x, y, to_x, to_y, bend, dashed in _ROADS: ax.add_patch(FancyArrowPatch(
+    for x, y, to_x, to_y, bend, dashed in _EDGES: ax.add_patch(FancyArrowPatch(
         (x, y), (to_x, to_y), connectionstyle=f"arc3,rad={bend}", arrowstyle="-|>",
         mutation_scale=12, lw=1.3, color="#6a6a6a", shrinkA=0, shrinkB=0,
         ls=(0, (4, 3)) if dashed else "-"))
-    for name in _STATIONS: _station(ax, name)
+    for name in _NODES: _draw_node(ax, name)
     for x, y, note in _NOTES: ax.text(x, y, note, fontsize=9, style="italic",
         color="#444444", ha={"f": "left", "B": "right"}.get(note[0], "center"),
         va="center")

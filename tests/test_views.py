@@ -67,10 +67,10 @@ def texts_of(fig): # every visible text with its box in pixels
 @pytest.mark.parametrize("name", FIGURES)
 def test_views_leave_nothing_behind(seqs, name):
     plt.close("all")
-    before = dict(plt.rcParams)
+    rc_before = dict(plt.rcParams)
     fig = FIGURES[name](seqs)
     assert isinstance(fig, Figure) and not plt.get_fignums()             # shown once, by return
-    assert dict(plt.rcParams) == before
+    assert dict(plt.rcParams) == rc_before
     assert fig.dpi == STYLE["figure.dpi"]
 
 
@@ -140,7 +140,7 @@ def test_wrapping_keeps_every_token_once_and_the_page_width():
 
 
 def test_lines_are_filled_before_they_break():
-    assert views._bands([2, 2, 2, 2, 2], room=4) == [[0, 1], [2, 3], [4]]
+    assert views._bands([2, 2, 2, 2, 2], line_width=4) == [[0, 1], [2, 3], [4]]
 
 
 def test_words_fit_their_boxes_and_are_never_formulas():
@@ -278,12 +278,12 @@ def test_style_is_asked_for():
 
 # the pipeline
 
-def test_station_texts_stay_inside_their_stations():
+def test_node_texts_stay_inside_their_nodes():
     fig = pipeline_figure()
     ax, boxes = fig.axes[0], {}
     for text, box in texts_of(fig): boxes[text.get_text()] = box.transformed(ax.transData.inverted())
-    stations = [p for p in ax.patches if type(p).__name__ == "FancyBboxPatch"]
-    for (name, (*_, what)), patch in zip(views._STATIONS.items(), stations, strict=True):
+    nodes = [p for p in ax.patches if type(p).__name__ == "FancyBboxPatch"]
+    for (name, (*_, what)), patch in zip(views._NODES.items(), nodes, strict=True):
         x, width = patch.get_x(), patch.get_width()
         for text in (name, what):
             assert boxes[text].x0 > x + .02 and boxes[text].x1 < x + width - .02, text
@@ -291,14 +291,14 @@ def test_station_texts_stay_inside_their_stations():
         assert 0 < square.get_x() and 0 < boxes[kind].x0 - square.get_x() - square.get_width() < .2, kind
 
 
-def test_no_road_runs_through_a_station():
+def test_no_edge_runs_through_a_node():
     fig = pipeline_figure()
     FigureCanvasAgg(fig).draw()
     ax = fig.axes[0]
-    for road in (p for p in ax.patches if type(p).__name__ == "FancyArrowPatch"):
-        path = ax.transData.inverted().transform_path(road.get_path()).interpolated(30)
+    for edge in (p for p in ax.patches if type(p).__name__ == "FancyArrowPatch"):
+        path = ax.transData.inverted().transform_path(edge.get_path()).interpolated(30)
         line = tensor(path.vertices)
-        for name, (x, y, width, *_) in views._STATIONS.items():
+        for name, (x, y, width, *_) in views._NODES.items():
             inside = ((line[:, 0] - x).abs() < width / 2 - .05) & ((line[:, 1] - y).abs() < .29)
             assert not inside.any(), name
 

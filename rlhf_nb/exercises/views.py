@@ -76,7 +76,7 @@ def _stored(fill, seed=0, kind=torch.float):
 
 _lengths = torch.arange(5) < tensor([[5], [2], [3]])
 _short = tensor([[1, 1, 0], [0, 0, 0]]).bool()
-mended_response_entropy = Exercise(
+fixed_response_entropy = Exercise(
     reference=_entropy,
     cases={"1 where no token is": (_stored(1.).requires_grad_(), _lengths),
            "-9 where no token is": (_stored(-9., 1), _lengths),
@@ -122,7 +122,7 @@ def _carried(values, w):
 
 def _plain(*_): return 1.
 _run = [10., 6., 3., 2.2, 1.9, 2.1, 2.]
-mended_smooth = Exercise(
+fixed_smooth = Exercise(
     reference=_smooth,
     cases={"a steep start": (_run, .9), "nearly no smoothing": (_run, .1), "none": (_run, 0.),
            "one value": ([4.], .99), "all alike": ([3.] * 4, .8), "below zero, then up": ([-2., 1., 5., 3.], .5)},

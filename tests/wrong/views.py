@@ -149,7 +149,7 @@ WRONG = {
         ("one nan makes the quantile nan: leave it out", nan_in),
         ("one limit for the whole strip, not one per row", per_row),
         ("that makes every number smaller: cut the large ones only", rescaled)],
-    "mended_response_entropy": [
+    "fixed_response_entropy": [
         ("what stands in the pads is summed: 1 each, and it is not a log-prob", as_logged),
         ("that works for a 1 only: a pad may hold anything, so mask it", clamped),
         ("0 times nan is nan: choose with the mask, do not multiply", times_mask),
@@ -160,7 +160,7 @@ WRONG = {
         ("one number for the batch, not one per response", each),
         ("an empty response counts too, with 0", skip_empty),
         ("upside down: that sums the pads", inverted), ("", absolute)],
-    "mended_smooth": [
+    "fixed_smooth": [
         ("those are sums: divide by the sum of the weights", weighted_sums),
         ("the first value keeps too much weight: a later one may not count for less", from_first),
         ("it starts from 0 and nothing makes up for it: the weights do not sum to 1 yet", from_zero),
