@@ -23,7 +23,8 @@ from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassificati
     AutoTokenizer, GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM,
     PreTrainedModel, PreTrainedTokenizerBase)
 from transformers.utils import logging
-from .tokens import Seqs, shift_right, chunked_logprobs, pad_and_eos, hidden_logprobs
+from rlhf_nb.tokens import (Seqs, chunked_logprobs, hidden_logprobs, pad_and_eos,
+    shift_right)
 
 # %% ../nbs/04_models.ipynb #_seeded
 @contextmanager
@@ -35,13 +36,15 @@ def _seeded(seed:int):
 
 # %% ../nbs/04_models.ipynb #tiny_lm
 def tiny_lm(
-    tokenizer:PreTrainedTokenizerBase,
+    tokenizer:PreTrainedTokenizerBase, # with a pad and an eos of its own
     arch:str="neox", # or llama
     hidden:int=64,   # width d, a multiple of 16: one attention head per 16
     layers:int=2,
-    seed:int=0,
-)->PreTrainedModel:
-    "A transformers language model small enough to train while you watch."
+    seed:int=0,      # of the initial weights; the global random state is left alone
+)->PreTrainedModel:  # float32, on the CPU, in eval mode, 1024 positions
+    """A randomly initialised GPT-NeoX (Black et al. 2022) or Llama of a few layers.
+
+    Raises ValueError if `arch` is neither, or `hidden` no multiple of 16."""
     kinds = {"neox": (GPTNeoXConfig, GPTNeoXForCausalLM),
              "llama": (LlamaConfig, LlamaForCausalLM)}
     if arch not in kinds or hidden % 16: raise ValueError(
@@ -58,8 +61,12 @@ def tiny_lm(
     with _seeded(seed): return kinds[arch][1](config).eval()
 
 # %% ../nbs/04_models.ipynb #parameter_table
-def parameter_table(model:nn.Module)->list[dict]:
-    "One row per kind of weight: how many copies, how many numbers, how many learn."
+def parameter_table(
+    model:nn.Module,
+)->list[dict]: # one dict per kind of weight
+    """One row per kind of weight: `name`, `shape`, `copies`, `parameters`, `trained`.
+
+    Layers that repeat are counted together; tied weights count once."""
     table = {}
     for name, p in model.named_parameters():
         name = re.sub(r"\.\d+\.", ".*.", name)
@@ -73,28 +80,31 @@ def parameter_table(model:nn.Module)->list[dict]:
 # %% ../nbs/04_models.ipynb #Placement
 @dataclass(frozen=True)
 class Placement:
-    "Where a model lives, and the format of its weights."
+    "Device and number format of a model's weights."
     device:torch.device=torch.device("cpu")
     dtype:torch.dtype=torch.float32
 
 # %% ../nbs/04_models.ipynb #choose_placement
 def choose_placement(
     name:str="auto", # auto, or a device as torch writes it: cpu, cuda, cuda:1, mps
-)->Placement:
-    "The best device there is, and the format that suits it."
-    has = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(),
-           "cpu": True}
-    kind = next(k for k in has if has[k]) if name == "auto" else name.split(":")[0]
-    if not has.get(kind): raise ValueError(
-        f"choose_placement finds {[k for k in has if has[k]]} on this machine, got "
-        f"{name!r}: name one of these, or 'auto'")
-    half = kind == "cuda" and torch.cuda.is_bf16_supported()
+)->Placement:     # auto: cuda before mps before cpu
+    """A device and its format: bfloat16 on a CUDA card that has it, else float32.
+
+    Raises ValueError if this machine has no such device."""
+    available = {"cuda": torch.cuda.is_available(),
+                 "mps": torch.backends.mps.is_available(), "cpu": True}
+    found = [kind for kind in available if available[kind]]
+    kind = found[0] if name == "auto" else name.split(":")[0]
+    if kind not in found: raise ValueError(
+        f"choose_placement finds {found} on this machine, got {name!r}: name one of "
+        "these, or 'auto'")
+    bf16 = kind == "cuda" and torch.cuda.is_bf16_supported()
     return Placement(torch.device(kind if name == "auto" else name),
-                  torch.bfloat16 if half else torch.float32)
+                     torch.bfloat16 if bf16 else torch.float32)
 
 # %% ../nbs/04_models.ipynb #_read
 def _read(load, path:str, kind:str):
-    "Run a transformers loader on `path`; say in plain words why it failed."
+    "Run a transformers loader on `path`; raise one sentence that says why it failed."
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     local = Path(path).is_dir()
     if not local and (path[:1] in "./" or path.count("/") > 1): raise ValueError(
@@ -112,12 +122,14 @@ def _read(load, path:str, kind:str):
 
 # %% ../nbs/04_models.ipynb #load_lm
 def load_lm(
-    path:str|Path,           # a folder or a hub id
-    placement:Placement=Placement(),
-    pad_token:str|None=None, # for a tokenizer that has no pad of its own
-    trust_remote_code:bool=False, # run program code that came with the model
-)->tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    "Any causal language model that transformers can read, and its tokenizer."
+    path:str|Path,                   # a folder or a hub id
+    placement:Placement=Placement(), # device and number format
+    pad_token:str|None=None,         # for a tokenizer that has no pad of its own
+    trust_remote_code:bool=False,    # run program code that came with the model
+)->tuple[PreTrainedModel, PreTrainedTokenizerBase]: # in eval mode; with pad and eos
+    """Load any causal language model that transformers can read, and its tokenizer.
+
+    Raises ValueError if weights are missing, pad is eos, or nothing can be read."""
     path = os.path.expanduser(path)
     trust = dict(trust_remote_code=trust_remote_code)
     tokenizer = _read(lambda: AutoTokenizer.from_pretrained(path, **trust), path,
@@ -144,20 +156,25 @@ def _add_pad(model, tokenizer, pad_token:str):
 # %% ../nbs/04_models.ipynb #load_bundled
 def load_bundled(
     name:str, # base, sft, judge or reward
-)->tuple[nn.Module, PreTrainedTokenizerBase]:
-    "A model of the embedded world, float32 on the CPU, and its tokenizer."
-    shelf = Path(str(files("rlhf_nb"))) / "checkpoints"
-    names = sorted(p.parent.name for p in shelf.glob("*/config.json"))
+)->tuple[nn.Module, PreTrainedTokenizerBase]: # float32, on the CPU, in eval mode
+    """Load a model of the package (reward: a ScalarModel) and its tokenizer.
+
+    Raises ValueError for any other name."""
+    bundled = Path(str(files("rlhf_nb"))) / "checkpoints"
+    names = sorted(p.parent.name for p in bundled.glob("*/config.json"))
     if name not in names: raise ValueError(
         f"the package ships the checkpoints {names}, got {name!r}")
-    if name != "reward": return load_lm(shelf / name)
-    return load_reward_model(shelf / name), AutoTokenizer.from_pretrained(shelf / name)
+    folder = bundled / name
+    if name != "reward": return load_lm(folder)
+    return load_reward_model(folder), AutoTokenizer.from_pretrained(folder)
 
 # %% ../nbs/04_models.ipynb #unwrap_model
 def unwrap_model(
     model:nn.Module, # a language model, with or without LoRA around it
-)->nn.Module:
-    "The language model itself; with LoRA its layers still hold the adapters."
+)->nn.Module:        # the transformers model inside; its layers still hold the adapters
+    """Take off peft's wrapper; a model without one comes back as it is.
+
+    Raises ValueError for prompt tuning, which adds tokens that no layer shows."""
     if not hasattr(model, "get_base_model"): return model
     if model.active_peft_config.is_prompt_learning: raise ValueError(
         "prompt tuning adds tokens in front, which no layer shows: use LoRA")
@@ -165,8 +182,10 @@ def unwrap_model(
 
 # %% ../nbs/04_models.ipynb #eval_mode
 @contextmanager
-def eval_mode(model:nn.Module):
-    "Dropout off inside; afterwards every part is back in the mode it was in."
+def eval_mode(
+    model:nn.Module, # of which any part may be in training mode
+):
+    "Context manager: `model.eval()` inside; afterwards each part is in its mode again."
     modes = [(part, part.training) for part in model.modules()]
     model.eval()
     try: yield model
@@ -174,84 +193,92 @@ def eval_mode(model:nn.Module):
         for part, mode in modes: part.training = mode
 
 # %% ../nbs/04_models.ipynb #_head_is_all
-_asked = WeakKeyDictionary()   # model -> answer
+_tested = WeakKeyDictionary()   # model -> result
 
 @torch.no_grad()
 def _head_is_all(
     model:nn.Module, # a causal language model
     ids:Tensor,      # (b t) any tokens it can read
 )->bool:
-    "Are the logits just head(states)? If not, the model must be asked for them."
-    if model not in _asked:
+    "Whether logits = head(hidden); if not, the whole model must be run for them."
+    if model not in _tested:
         head = model.get_output_embeddings() or nn.Identity()
         with eval_mode(model):
-            states = model.base_model(input_ids=ids[:1, :2]).last_hidden_state
+            hidden = model.base_model(input_ids=ids[:1, :2]).last_hidden_state
             logits = model(input_ids=ids[:1, :2]).logits
-        _asked[model] = torch.equal(head(states), logits)
-    return _asked[model]
+        _tested[model] = torch.equal(head(hidden), logits)
+    return _tested[model]
 
 # %% ../nbs/04_models.ipynb #_Tempered
 class _Tempered(nn.Module): # logits as they are sampled from at a temperature
     def __init__(self, head, temperature):
         super().__init__()
         self.head, self.temperature = head, temperature
-    def forward(self, states): return self.head(states) / self.temperature
+    def forward(self, hidden): return self.head(hidden) / self.temperature
 
-# %% ../nbs/04_models.ipynb #_asked_rows
-def _asked_rows(model, x:Seqs, mask, max_logits_mb, with_entropy, temperature):
+# %% ../nbs/04_models.ipynb #_masked_logprobs
+def _masked_logprobs(model, x:Seqs, mask, max_logits_mb, with_entropy, temperature):
     "Log-prob and entropy (n each) of the n tokens where `mask` is True."
     def warm(head): return head if temperature == 1 else _Tempered(head, temperature)
-    lm = unwrap_model(model)
+    lm, targets = unwrap_model(model), x.ids[mask]                                 # (n)
     inputs = dict(input_ids=x.ids, attention_mask=x.attention_mask.long(),
                   use_cache=False)
     if not _head_is_all(lm, x.ids):
-        logits = shift_right(lm(**inputs).logits)[mask]                            # (n v)
-        return hidden_logprobs(warm(nn.Identity()), logits, x.ids[mask], with_entropy)
-    states = shift_right(lm.base_model(**inputs).last_hidden_state)[mask]          # (n d)
+        logits = shift_right(lm(**inputs).logits)[mask]                          # (n v)
+        return hidden_logprobs(warm(nn.Identity()), logits, targets, with_entropy)
+    hidden = shift_right(lm.base_model(**inputs).last_hidden_state)[mask]        # (n d)
     head, row_mb = warm(lm.get_output_embeddings()), lm.config.vocab_size * 4 / 2**20
-    if len(states) * row_mb <= max_logits_mb:
-        return hidden_logprobs(head, states, x.ids[mask], with_entropy)
-    chunk = max(1, int(max_logits_mb / row_mb / 2))         # two such tensors at one time
-    return chunked_logprobs(head, states, x.ids[mask], chunk, with_entropy)
+    if len(hidden) * row_mb <= max_logits_mb:
+        return hidden_logprobs(head, hidden, targets, with_entropy)
+    chunk_size = max(1, int(max_logits_mb / row_mb / 2))    # two such tensors at once
+    return chunked_logprobs(head, hidden, targets, chunk_size, with_entropy)
 
 # %% ../nbs/04_models.ipynb #logprobs_and_entropy
 def logprobs_and_entropy(
-    model:nn.Module,      # a causal language model
-    seqs:Seqs,            # b rows
-    max_logits_mb:float=64.,  # logits larger than this are made in chunks
-    with_entropy:bool=True,
-    temperature:float=1., # the logits are divided by it, as in sampling
-)->tuple[Tensor, Tensor]: # (b t) log-prob, (b t) entropy; 0 outside the response
-    "How readily the model says each response token, and how undecided it was."
+    model:nn.Module,         # a causal language model
+    seqs:Seqs,               # b rows, right-padded
+    max_logits_mb:float=64., # MB; logits above this are computed in chunks
+    with_entropy:bool=True,  # False saves the work and gives None
+    temperature:float=1.,    # logits are divided by it, as in sampling
+)->tuple[Tensor,Tensor]:     # (b t) log-probs, (b t) entropies, nats; 0 elsewhere
+    """Log-probs log pi(y_i | y_<i) and entropies of response tokens at `temperature`.
+
+    Raises ValueError if temperature is not above 0."""
     if not temperature > 0: raise ValueError(
         f"a log-prob needs a temperature above 0, got {temperature}: greedy decoding "
-        "draws nothing, so nothing has a chance")
+        "samples nothing, so its tokens have no log-prob")
     x = seqs.to(next(model.parameters()).device)
     mask = x.response_mask.clone()
     mask[:, 0] = False                          # nothing stands before the first token
-    asked = _asked_rows(model, x, mask, max_logits_mb, with_entropy, temperature)
+    values = _masked_logprobs(model, x, mask, max_logits_mb, with_entropy, temperature)
     place = lambda n: torch.zeros(mask.shape, dtype=n.dtype, device=n.device
                                   ).masked_scatter(mask, n)
-    return tuple(None if n is None else place(n) for n in asked)
+    return tuple(None if n is None else place(n) for n in values)
 
 # %% ../nbs/04_models.ipynb #logprobs
 def logprobs(
-    model:nn.Module,     # a causal language model
-    seqs:Seqs,           # b rows
-    max_logits_mb:float=64., # logits larger than this are made in chunks
-    temperature:float=1., # the logits are divided by it, as in sampling
-)->Tensor:               # (b t) entry i speaks of token i; 0 outside the response
-    "How readily the model says each response token, given those before it."
+    model:nn.Module,         # a causal language model
+    seqs:Seqs,               # b rows, right-padded
+    max_logits_mb:float=64., # MB; logits above this are computed in chunks
+    temperature:float=1.,    # logits are divided by it, as in sampling
+)->Tensor:                   # (b t) entry i belongs to token i; nats, 0 elsewhere
+    """Log-probs log pi(y_i | y_<i) of the response tokens at `temperature`.
+
+    Raises ValueError if temperature is not above 0."""
     return logprobs_and_entropy(model, seqs, max_logits_mb, False, temperature)[0]
 
 # %% ../nbs/04_models.ipynb #frozen_copy
-def frozen_copy(model:nn.Module)->nn.Module:
-    "A copy that no training reaches: the reference."
+def frozen_copy(
+    model:nn.Module, # left as it is
+)->nn.Module:        # in eval mode, without gradients
+    "A deep copy that no training reaches: the reference policy."
     return copy.deepcopy(model).eval().requires_grad_(False)
 
 # %% ../nbs/04_models.ipynb #weight_hash
-def weight_hash(model:nn.Module)->str: # 16 hex digits
-    "Changes when any weight changes by a single bit."
+def weight_hash(
+    model:nn.Module,
+)->str: # 16 hex digits
+    "SHA-256 of all parameters and buffers, their names, shapes and formats, shortened."
     digest = hashlib.sha256()
     for name, x in model.state_dict().items():
         raw = x.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
@@ -262,10 +289,12 @@ def weight_hash(model:nn.Module)->str: # 16 hex digits
 # %% ../nbs/04_models.ipynb #add_lora
 def add_lora(
     model:PreTrainedModel, # is changed: linear layers get adapters, weights freeze
-    rank:int=8,            # r
-    seed:int=0,
-)->nn.Module:              # a peft model
-    "Learn a thin product beside each linear layer instead of the layer; alpha = 2 r."
+    rank:int=8,            # r of A (r in) and B (out r)
+    seed:int=0,            # of A; B starts at 0
+)->nn.Module:              # a peft model; only the adapters learn
+    """Add LoRA to each linear layer but the head: W x + alpha / r B A x, alpha = 2 r.
+
+    Hu et al. 2021, section 4.1."""
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear",
                         task_type="CAUSAL_LM")
     with _seeded(seed), warnings.catch_warnings():
@@ -274,28 +303,34 @@ def add_lora(
 
 # %% ../nbs/04_models.ipynb #adapters_disabled
 @contextmanager
-def adapters_disabled(model:nn.Module):
-    "Inside, a LoRA model is the one it started from: its adapters are switched off."
+def adapters_disabled(
+    model:nn.Module, # with LoRA
+):
+    """Context manager: inside, the model computes what it did before `add_lora`.
+
+    Raises ValueError if the model has no adapters."""
     if not hasattr(model, "disable_adapter"): raise ValueError(
-        f"reference switches LoRA off, got a {type(model).__name__} without LoRA: keep "
-        "frozen(model) from before training")
+        f"adapters_disabled needs a model with LoRA, got a {type(model).__name__} "
+        "without: keep frozen_copy(model) from before training")
     with model.disable_adapter(): yield model
 
 # %% ../nbs/04_models.ipynb #merge_adapters
-def merge_adapters(model:nn.Module)->nn.Module:
-    "A plain copy with the adapters added into its weights; without LoRA, the model."
+def merge_adapters(
+    model:nn.Module, # left as it is
+)->nn.Module:        # a copy without peft; a model without LoRA comes back itself
+    "Merge LoRA into the weights, W + alpha / r B A (Hu et al. 2021, section 4.1)."
     if not hasattr(model, "merge_and_unload"): return model
     return copy.deepcopy(model).merge_and_unload()
 
 # %% ../nbs/04_models.ipynb #ScalarModel
 class ScalarModel(nn.Module):
-    "A language model whose head says one number per position: reward model or critic."
+    "A backbone with a scalar head, one number per token: reward model or critic."
     def __init__(self, backbone:nn.Module, score:nn.Linear):
         super().__init__()
         self.backbone, self.score = backbone, score
     def forward(self,
-        seqs:Seqs, # b rows
-    )->Tensor:     # (b t) entry i: the number said after reading token i
+        seqs:Seqs, # b rows, right-padded
+    )->Tensor:     # (b t) entry i: the output after reading token i, float32 or wider
         x = seqs.to(self.score.weight.device)
         out = self.backbone(input_ids=x.ids, attention_mask=x.attention_mask.long(),
                             use_cache=False)
@@ -305,16 +340,18 @@ class ScalarModel(nn.Module):
     def from_lm(cls,
         lm:nn.Module, # a causal language model, left as it is
         seed:int=0,   # of the new head
-    )->"ScalarModel":
-        "A copy of the body, all of it to be trained, under a new head."
-        old = (lm := merge_adapters(lm)).get_output_embeddings().weight                # (v d)
+    )->"ScalarModel": # a copy; all of it learns
+        "Put a new head from N(0, 1/(d+1)) on the backbone (Stiennon et al. 2020)."
+        old = (lm := merge_adapters(lm)).get_output_embeddings().weight          # (v d)
         with _seeded(seed):
             score = nn.Linear(old.shape[1], 1, bias=False)
             nn.init.normal_(score.weight, std=(old.shape[1] + 1)**-.5)
         return cls(copy.deepcopy(lm.base_model).requires_grad_(), score.to(old))
 
 # %% ../nbs/04_models.ipynb #to_classifier
-def to_classifier(scalar:ScalarModel)->PreTrainedModel:
+def to_classifier(
+    scalar:ScalarModel,
+)->PreTrainedModel: # AutoModelForSequenceClassification with num_labels=1
     "The same weights (not a copy) as transformers' sequence classifier with one label."
     config = copy.deepcopy(scalar.backbone.config)
     config.num_labels = 1
@@ -327,10 +364,10 @@ def to_classifier(scalar:ScalarModel)->PreTrainedModel:
 # %% ../nbs/04_models.ipynb #save_reward_model
 def save_reward_model(
     scalar:ScalarModel,
-    tokenizer:PreTrainedTokenizerBase,
-    folder:str|Path,
+    tokenizer:PreTrainedTokenizerBase, # its pad goes into the config
+    folder:str|Path,                   # made if it is not there
 ):
-    "Write a folder that transformers reads as a sequence classifier."
+    "Save a reward model as a folder that transformers reads as a sequence classifier."
     model = to_classifier(scalar)
     model.config.pad_token_id = pad_and_eos(tokenizer)[0]
     model.save_pretrained(folder)
@@ -339,9 +376,11 @@ def save_reward_model(
 # %% ../nbs/04_models.ipynb #load_reward_model
 def load_reward_model(
     path:str|Path, # a folder or a hub id
-    placement:Placement=Placement(),
-)->ScalarModel:
-    "A reward model from a folder in the layout of transformers' classifiers."
+    placement:Placement=Placement(), # device and number format
+)->ScalarModel:    # in eval mode
+    """Load a reward model in the layout of transformers' sequence classifiers.
+
+    Raises ValueError if there is no linear `score` with one output."""
     path = os.path.expanduser(path)
     model, info = _read(lambda: AutoModelForSequenceClassification.from_pretrained(
         path, num_labels=1, dtype=placement.dtype, output_loading_info=True), path,
@@ -349,7 +388,7 @@ def load_reward_model(
     missing = sorted(info["missing_keys"])
     linear = isinstance(getattr(model, "score", None), nn.Linear)
     if missing or not linear: raise ValueError(
-        f"{path!r} is no reward model: it needs a body and a linear 'score', but "
+        f"{path!r} is no reward model: it needs a backbone and a linear 'score', but "
         f"{missing or 'score'} is missing; ScalarModel.from_lm starts one from a "
         "language model")
     return ScalarModel(model.base_model, model.score).to(placement.device).eval()

@@ -4,11 +4,13 @@ import pytest, torch, transformers as tf
 from torch import nn
 from torch.testing import assert_close
 from rlhf_nb.models import (
-    Placement, ScalarModel, add_lora, eval_mode, choose_placement, frozen_copy, load_bundled, load_lm,
-    load_reward_model, logprobs, logprobs_and_entropy, merge_adapters, parameter_table, unwrap_model, adapters_disabled,
-    save_reward_model, tiny_lm, to_classifier, weight_hash)
+    Placement, ScalarModel, adapters_disabled, add_lora, choose_placement, eval_mode,
+    frozen_copy, load_bundled, load_lm, load_reward_model, logprobs, logprobs_and_entropy,
+    merge_adapters, parameter_table, save_reward_model, tiny_lm, to_classifier,
+    unwrap_model, weight_hash)
 from rlhf_nb.oracle import TabularLM, all_logprobs, bigram_lm, micro_world
-from rlhf_nb.tokens import Seqs, last_token_index, make_seqs, masked_sum, token_entropy, token_logprobs
+from rlhf_nb.tokens import (
+    Seqs, last_token_index, make_seqs, masked_sum, token_entropy, token_logprobs)
 from rlhf_nb.world import TEST, demonstrations, make_tokenizer
 
 TOK = make_tokenizer()
@@ -101,7 +103,7 @@ def test_the_head_runs_on_response_positions_only():
     model, seen = tiny_lm(TOK), []
     model.get_output_embeddings().register_forward_hook(
         lambda m, args, out: seen.append(args[0].shape[:-1].numel()))
-    logprobs(model, SEQS)                       # first: the question whether head is all
+    logprobs(model, SEQS)                       # first: the test whether head is all
     seen.clear()
     logprobs(model, SEQS)
     assert seen == [int(SEQS.response_mask.sum())]
@@ -109,7 +111,7 @@ def test_the_head_runs_on_response_positions_only():
 
 def test_above_the_budget_no_big_tensor_is_made():
     model, largest = tiny_lm(TOK), []
-    class Watch(torch.overrides.TorchFunctionMode):
+    class SeeShapes(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, fn, types, args=(), kwargs=None):
             out = fn(*args, **(kwargs or {}))
             if isinstance(out, torch.Tensor) and out.shape[-1:] == (V,):
@@ -121,7 +123,7 @@ def test_above_the_budget_no_big_tensor_is_made():
         largest.clear()
         model.lm_head = nn.Sequential(model.lm_head) if type(model.lm_head) is nn.Linear \
             else model.lm_head                  # any module: the chunks are visible here
-        with Watch(): logprobs(model, SEQS, budget)
+        with SeeShapes(): logprobs(model, SEQS, budget)
         assert (max(largest) >= n_bytes) == fits
         assert max(largest) <= budget * 2**20
 
@@ -140,7 +142,7 @@ def test_padding_split_and_order_change_nothing():
         assert_close(logprobs(model, one)[0], want[i, :one.ids.shape[1]], atol=1e-5, rtol=0)
 
 
-def test_empty_response_and_nothing_asked():
+def test_empty_responses():
     model = tiny_lm(TOK)
     seqs = make_seqs([[5, 6], [7]], [[], [8, EOS]], PAD)
     got = logprobs(model, seqs)
@@ -188,7 +190,7 @@ def test_double_stays_double_on_the_oracle():
     assert grad.abs().sum() > 0 and isinstance(unwrap_model(table), TabularLM)
 
 
-def test_dropout_model_is_asked_about_its_head_in_eval_mode():
+def test_the_head_of_a_dropout_model_is_tested_in_eval_mode():
     torch.manual_seed(0)
     model = KINDS["gpt2, tied head"]().train()
     model.transformer.h[0].eval()
@@ -200,7 +202,7 @@ def test_dropout_model_is_asked_about_its_head_in_eval_mode():
     assert model.training and not model.transformer.h[0].training
 
 
-def test_as_eval_restores_modes_after_an_error():
+def test_eval_mode_restores_modes_after_an_error():
     model = tiny_lm(TOK).train()
     model.lm_head.eval()
     with pytest.raises(KeyError), eval_mode(model):
@@ -275,9 +277,9 @@ def test_to_classifier_shares_weights_and_leaves_the_config_alone():
 
 def test_from_lm_copies_and_is_seeded():
     lm = frozen_copy(tiny_lm(TOK))
-    before, chance = weight_hash(lm), torch.get_rng_state()
+    before, rng_state = weight_hash(lm), torch.get_rng_state()
     one, two, other = (ScalarModel.from_lm(lm, seed) for seed in (1, 1, 2))
-    assert torch.equal(chance, torch.get_rng_state())
+    assert torch.equal(rng_state, torch.get_rng_state())
     assert weight_hash(one) == weight_hash(two) != weight_hash(other)
     assert all(p.requires_grad for p in one.parameters())
     with torch.no_grad():
@@ -331,7 +333,7 @@ def test_hash_sees_one_bit_and_nothing_else():
                 (torch.float32, torch.bfloat16, torch.float16)}) == 3
 
 
-def test_frozen_is_out_of_reach():
+def test_a_frozen_copy_is_out_of_reach():
     model = tiny_lm(TOK).train()
     ref = frozen_copy(model)
     before = weight_hash(ref)
@@ -344,23 +346,23 @@ def test_frozen_is_out_of_reach():
 
 def test_lora_reference_merge_and_seed():
     base = tiny_lm(TOK)
-    want, chance = logprobs(base, SEQS), torch.get_rng_state()
+    want, rng_state = logprobs(base, SEQS), torch.get_rng_state()
     peft = add_lora(copy.deepcopy(base), 4, seed=5)
     twin = add_lora(copy.deepcopy(base), 4, seed=5)
-    assert torch.equal(chance, torch.get_rng_state())
+    assert torch.equal(rng_state, torch.get_rng_state())
     assert weight_hash(peft) == weight_hash(twin)
     assert_close(logprobs(peft, SEQS), want)
     for name, p in peft.named_parameters():
         assert p.requires_grad == ("lora_" in name)
         if "lora_B" in name: nn.init.normal_(p, std=.1)
-    moved = logprobs(peft, SEQS)
-    assert (moved - want).abs().max() > .01
+    adapted = logprobs(peft, SEQS)
+    assert (adapted - want).abs().max() > .01
     with adapters_disabled(peft) as ref: assert_close(logprobs(ref, SEQS), want)
-    assert_close(logprobs(peft, SEQS), moved)               # switched on again
+    assert_close(logprobs(peft, SEQS), adapted)               # switched on again
     one = merge_adapters(peft)
-    assert_close(logprobs(one, SEQS), moved, atol=1e-5, rtol=1e-4)
+    assert_close(logprobs(one, SEQS), adapted, atol=1e-5, rtol=1e-4)
     assert type(one) is type(base) and merge_adapters(base) is base
-    assert_close(logprobs(peft, SEQS), moved)               # merging took a copy
+    assert_close(logprobs(peft, SEQS), adapted)               # merging took a copy
     with adapters_disabled(peft): assert_close(logprobs(peft, SEQS), want)
     layer = unwrap_model(peft).get_submodule("gpt_neox.layers.0.mlp.dense_h_to_4h")
     assert layer.scaling == {"default": 2.} and layer.r == {"default": 4}   # alpha = 2 r
@@ -405,14 +407,14 @@ def test_neox_turns_all_of_each_head():
 
 
 @pytest.mark.parametrize("name", ["base", "sft", "judge"])
-def test_checkpoints_speak(name):
+def test_bundled_models_predict_the_demonstrations(name):
     model, tokenizer = load_bundled(name)
     assert model.dtype == torch.float32 and tokenizer.get_vocab() == TOK.get_vocab()
     mean = masked_sum(logprobs(model, SEQS), SEQS.response_mask).mean()
     assert mean > masked_sum(logprobs(tiny_lm(TOK), SEQS), SEQS.response_mask).mean() + 20
 
 
-def test_reward_checkpoint_is_a_scalar_model():
+def test_the_bundled_reward_model_is_a_scalar_model():
     model, tokenizer = load_bundled("reward")
     assert isinstance(model, ScalarModel) and model(SEQS).shape == SEQS.ids.shape
 
@@ -465,7 +467,7 @@ def test_errors_say_what_and_how(tmp_path):
             (lambda: tiny_lm(TOK, "bert"), "neox.*llama"),
             (lambda: tiny_lm(TOK, hidden=60), "16"),
             (lambda: choose_placement("tpu"), "cpu"),
-            (lambda: adapters_disabled(tiny_lm(TOK)).__enter__(), "frozen")):
+            (lambda: adapters_disabled(tiny_lm(TOK)).__enter__(), "frozen_copy")):
         with pytest.raises(ValueError, match=words): call()
 
 
@@ -480,14 +482,14 @@ def test_loading_leaves_the_logs_of_transformers_as_they_were(tmp_path, capfd):
     tiny_lm(TOK).save_pretrained(tmp_path); TOK.save_pretrained(tmp_path)
     capfd.readouterr()
     logging.set_verbosity_info(); logging.enable_progress_bar()
-    said = []
+    messages = []
     listener = std_logging.Handler()
-    listener.emit = lambda record: said.append(record.getMessage())
+    listener.emit = lambda record: messages.append(record.getMessage())
     std_logging.getLogger("transformers").addHandler(listener)
     try:
         load_lm(tmp_path)
         with pytest.raises(ValueError): load_reward_model(tmp_path)   # no report of its own
-        assert capfd.readouterr().err == "" and not said
+        assert capfd.readouterr().err == "" and not messages
         assert logging.get_verbosity() == logging.INFO and logging.is_progress_bar_enabled()
     finally:
         logging.set_verbosity_warning()
@@ -505,7 +507,7 @@ def test_remote_code_is_not_run_unasked(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_choose_device():
+def test_choose_placement():
     assert choose_placement("cpu") == Placement() == Placement(torch.device("cpu"), torch.float32)
     best = choose_placement()
     if torch.cuda.is_available():
@@ -516,7 +518,7 @@ def test_choose_device():
 
 
 @pytest.mark.parametrize("bf16", [True, False])
-def test_choose_device_as_on_a_cuda_machine(bf16, monkeypatch):
+def test_choose_placement_as_on_a_cuda_machine(bf16, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: bf16)
     dtype = torch.bfloat16 if bf16 else torch.float32

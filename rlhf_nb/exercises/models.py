@@ -108,7 +108,7 @@ def _two(seed, *shape, grad=False, dtype=torch.float32):
     ref, policy = torch.randn(2, *shape, generator=_gen(seed)).to(dtype)
     return ref, policy.clone().requires_grad_(grad)
 
-mended_reference = Exercise(
+fixed_reference = Exercise(
     reference=_follow,
     cases={"decay 1 at the first step": (*_two(0, 2, 3), 0, 1.),
            "decay 1 at step 10": (*_two(1, 2, 3), 10, 1.), "a bias": (*_two(6, 5), 14, .8),

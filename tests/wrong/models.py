@@ -94,7 +94,7 @@ WRONG = {
         ("weights that learn are weights too", frozen_only),
         ("weights that do not learn take memory too", learners_only),
         ("a gigabyte is 1e9 bytes here", gibi), ("those are bytes", in_bytes)],
-    "mended_reference": [
+    "fixed_reference": [
         ("it still copies the policy every ten steps: the log-ratio is pulled to 0", still_warm),
         ("it copies the policy at the first step", first_copy),
         ("that is the policy, at every step", plain_copy),
