@@ -1,4 +1,4 @@
-"""Take steps that mean the same however a batch is cut, in a run that can be killed and goes on as if it had not.
+"""Take the same optimiser step however a batch is split, and resume a killed run as if it had never stopped.
 
 Docs: https://OWNER.github.io/rlhf-nb/learning.html.md"""
 
@@ -21,50 +21,52 @@ from accelerate.utils import get_mixed_precision_context_manager
 from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import Generator, Tensor, nn
 from tqdm.auto import tqdm
-from .tokens import PreferencePairs, Seqs
+from .settings import check_settings
+from .tokens import PreferencePairs
 
 # %% ../nbs/06_learning.ipynb #TrainConfig
 @dataclass(frozen=True)
 class TrainConfig:
-    "How a run learns. It is resumed with the recipe it began with, or not at all."
-    lr:float=1e-3          # highest learning rate of AdamW, whose betas are (.9, .98)
-    n_steps:int=300        # optimiser steps of the whole run
-    batch_size:int=64      # rows per optimiser step
-    warmup_steps:int=20          # steps of rising lr, at most half of the run
-    final_lr_frac:float=.05        # lr of the last step, as a share of lr
-    max_grad_norm:float=1. # longer gradients are shortened to this; inf: never
-    micro_batch_size:int=32     # rows in memory at one time
-    weight_decay:float=0.
-    mixed_precision:str="no"     # "no": in the weights' own format; "bf16": autocast
-    def __post_init__(self):
-        for name in ("lr", "n_steps", "batch_size", "max_grad_norm", "micro_batch_size"):
-            if not getattr(self, name) > 0: raise ValueError(
-                f"TrainConfig.{name} must be above 0, got {getattr(self, name)}")
-        if not 0 <= self.final_lr_frac <= 1: raise ValueError(
-            f"TrainConfig.final_lr_frac is a share of lr, from 0 to 1, got {self.final_lr_frac}")
-        if self.mixed_precision not in ("no", "bf16"): raise ValueError(
-            f"TrainConfig.mixed_precision is 'no' or 'bf16', got {self.mixed_precision!r}")
+    """Settings of a training run: AdamW, learning-rate schedule, batch and precision.
+
+    Raises TypeError or ValueError if a value is of another type or out of range."""
+    lr:float=1e-3            # peak learning rate of AdamW, whose betas are (.9, .98)
+    n_steps:int=300          # optimiser steps of the whole run
+    batch_size:int=64        # rows per optimiser step
+    warmup_steps:int=20      # steps of rising lr, at most half of the run
+    final_lr_frac:float=.05  # lr of the last step, as a share of lr, 0 to 1
+    max_grad_norm:float=1.   # longer gradients are clipped to this norm; inf: never
+    micro_batch_size:int=32  # rows in memory at one time
+    weight_decay:float=0.    # AdamW's, per step and unit of lr
+    mixed_precision:str="no" # "no": in the weights' own format; "bf16": autocast
+    def __post_init__(self): check_settings(
+        self, above_0="lr n_steps batch_size max_grad_norm micro_batch_size",
+        at_least_0="warmup_steps weight_decay", share="final_lr_frac",
+        infinite="max_grad_norm", choices=dict(mixed_precision=("no", "bf16")))
 
 # %% ../nbs/06_learning.ipynb #lr_at
 def lr_at(
-    step:int,      # optimiser steps already taken
+    step:int,           # optimiser steps already taken, 0 or more
     config:TrainConfig,
-)->float:
-    "Learning rate of the next step: up in a line, then down in a line."
+)->float: # learning rate of the step that comes next
+    """Linear warm-up to `lr`, then linear decay to `final_lr_frac` times `lr`.
+
+    Constant after `n_steps`."""
     warmup = min(config.warmup_steps, config.n_steps // 2)
     if step < warmup: return config.lr * (step + 1) / warmup
-    way = min(1., (step - warmup) / max(1, config.n_steps - 1 - warmup)) # 0 to 1
-    return config.lr * (1 - (1 - config.final_lr_frac) * way)
+    decay = min(1., (step - warmup) / max(1, config.n_steps - 1 - warmup)) # 0 to 1
+    return config.lr * (1 - (1 - config.final_lr_frac) * decay)
 
 # %% ../nbs/06_learning.ipynb #Log
 class Log:
-    "Rows of numbers in the order they came; with a path also a new file of JSON lines."
+    "Rows of metrics in the order they came; with a path also a new file of JSON lines."
     def __init__(self, path:str|Path|None=None):
         self.rows, self.path = [], path and Path(path)
         if self.path: self.path.parent.mkdir(parents=True, exist_ok=True)
         self._write("w", [])
     def __len__(self): return len(self.rows)
-    def add(self, **row):
+    def add(self, **row)->dict: # name -> number, text or 0-dim tensor
+        "Append a row, also to the file; returns it with tensors as numbers."
         row = {k: v.item() if isinstance(v, Tensor) else v for k, v in row.items()}
         self.rows.append(row)
         self._write("a", [row])
@@ -84,36 +86,39 @@ class Log:
 # %% ../nbs/06_learning.ipynb #Trainer
 @dataclass
 class Trainer:
-    "A model that learns, and all that changes with it."
+    "A model in training, and all that changes with it: what a checkpoint has to hold."
     model:nn.Module
-    optimizer:object        # AdamW, wrapped by accelerate
+    optimizer:object             # AdamW, wrapped by accelerate
     accelerator:Accelerator
-    autocast:object         # the context in which losses are computed
+    autocast:object              # the context in which losses are computed
     config:TrainConfig
     log:Log
-    step:int=0              # optimiser steps taken
-    n_rows:int=0            # rows of the data that `fit` was given
-    stop_reason:str=""              # why the run ended; empty while it may go on
-    best_metric:float=math.nan     # the best look so far; nan before the first one
-    best_step:int=0         # after which step that was
-    num_bad_evals:int=0            # looks since then
+    step:int=0                   # optimiser steps taken
+    n_rows:int=0                 # rows of the data that `fit` was given
+    stop_reason:str=""           # why the run ended; empty while it may go on
+    best_metric:float=math.nan   # best monitored value so far; nan before the first
+    best_step:int=0              # after which step that was
+    num_bad_evals:int=0          # evaluations since then
     best_weights:dict=field(default_factory=dict)
     queue:list[Tensor]=field(default_factory=list) # batches left in this epoch
-    def metadata(self)->dict: # what a checkpoint keeps as plain numbers and words
-        return {k: getattr(self, k) for k in
-                ("step", "n_rows", "stop_reason", "best_metric", "best_step", "num_bad_evals")}
+    def metadata(self)->dict: # name -> number or text
+        "What a checkpoint keeps of it as plain JSON."
+        names = "step n_rows stop_reason best_metric best_step num_bad_evals"
+        return {name: getattr(self, name) for name in names.split()}
 
 # %% ../nbs/06_learning.ipynb #make_trainer
 def make_trainer(
-    model:nn.Module,  # trained where it stands, on its own device
+    model:nn.Module,    # trained in place, on its own device
     config:TrainConfig,
     log_path:str|Path|None=None, # a new file for the log, one line per row
-)->Trainer:
-    "A learner at step 0; weights that are trained are kept in float32."
+)->Trainer: # at step 0
+    """A trainer at step 0; weights that are trained are raised to float32 at least.
+
+    Raises ValueError if no parameter requires a gradient."""
     params = [p for p in model.parameters() if p.requires_grad]
     if not params: raise ValueError(
-        "start found no weight that may be trained (requires_grad is False for all): "
-        "is this the frozen reference?")
+        "make_trainer found no weight to train (requires_grad is False for all): is "
+        "this the frozen reference?")
     for p in params: p.data = p.data.to(torch.promote_types(p.dtype, torch.float32))
     accelerator = _accelerator(params[0].device, config.mixed_precision)
     optimizer = torch.optim.AdamW(params, lr=config.lr, betas=(.9, .98),
@@ -123,56 +128,62 @@ def make_trainer(
                    config, Log(log_path))
 
 # %% ../nbs/06_learning.ipynb #_accelerator
-def _accelerator(device:torch.device, precision:str)->Accelerator:
+def _accelerator(device:torch.device, mixed_precision:str)->Accelerator:
     "accelerate knows one device and one precision per process: start anew on a change."
     if is_initialized():
         now = AcceleratorState()
-        if (now.device.type, now.mixed_precision) != (device.type, precision):
+        if (now.device.type, now.mixed_precision) != (device.type, mixed_precision):
             AcceleratorState._reset_state(reset_partial_state=True)
-    return Accelerator(cpu=device.type == "cpu", mixed_precision=precision,
-                       device_placement=False)
+    return Accelerator(cpu=device.type == "cpu", device_placement=False,
+                       mixed_precision=mixed_precision)
 
 # %% ../nbs/06_learning.ipynb #accumulate_gradients
 def accumulate_gradients(
     trainer:Trainer,
-    batch,            # Seqs, Pairs, ...: it has len, slices and .to
-    loss_fn:Callable, # (model, part) -> summed loss, weight[, dict of more sums]
-)->tuple[float,float,dict]: # mean loss, total weight, the other sums as means
-    "Leave in .grad the gradient of the mean over everything the batch counts."
+    batch,            # Seqs, PreferencePairs, ...: it has len, slices and .to
+    loss_fn:Callable, # (model, part) -> summed loss, weight[, dict of summed metrics]
+)->tuple[float,float,dict]: # mean loss, total weight, the metrics as means
+    """Accumulate micro-batch gradients into `.grad`: Σ∇lossₘ / Σweightₘ, equal to one
+    backward pass over the whole batch.
+
+    Raises ValueError if the batch or its weight is empty."""
     if not len(batch): raise ValueError("a step needs at least one row, got none")
-    total, weight, more, m = 0., 0., {}, trainer.config.micro_batch_size
+    total, weight, metrics, m = 0., 0., {}, trainer.config.micro_batch_size
     device = next(trainer.model.parameters()).device
     for i in range(0, len(batch), m):
         part = _trim(batch[i:i + m]).to(device)
-        with trainer.autocast: loss, n, *extra = loss_fn(trainer.model, part)
+        with trainer.autocast: loss, n, *sums = loss_fn(trainer.model, part)
         if loss.requires_grad: trainer.accelerator.backward(loss)
         total, weight = total + loss.detach(), weight + n
-        for k, v in (extra[0] if extra else {}).items(): more[k] = more.get(k, 0.) + v
+        for k, v in dict(*sums).items(): metrics[k] = metrics.get(k, 0.) + v
     total, weight = float(total), float(weight)
     if weight <= 0: raise ValueError(
         f"the batch counts nothing, its weight is {weight:g}: are all responses empty?")
     for p in trainer.model.parameters():
         if p.grad is not None: p.grad.div_(weight)
-    return total / weight, weight, {k: float(v) / weight for k, v in more.items()}
+    return total / weight, weight, {k: float(v) / weight for k, v in metrics.items()}
 
 # %% ../nbs/06_learning.ipynb #_trim
 def _trim(x): # without columns that are padding in every row
-    if isinstance(x, PreferencePairs): return PreferencePairs(x.chosen.trim(), x.rejected.trim())
+    if isinstance(x, PreferencePairs):
+        return PreferencePairs(x.chosen.trim(), x.rejected.trim())
     return x.trim() if hasattr(x, "trim") else x
 
 # %% ../nbs/06_learning.ipynb #train_step
 def train_step(
     trainer:Trainer,
-    batch,            # Seqs, Pairs, ...: it has len, slices and .to
-    loss_fn:Callable, # (model, part) -> summed loss, weight[, dict of more sums]
-)->dict:              # the row of the log
-    "One optimiser step on the mean loss of a batch."
-    began, optimizer = time.perf_counter(), trainer.optimizer
+    batch,            # Seqs, PreferencePairs, ...: it has len, slices and .to
+    loss_fn:Callable, # (model, part) -> summed loss, weight[, dict of summed metrics]
+)->dict: # the log's row: step, loss, lr, grad_norm before clipping, weight, metrics
+    """An AdamW step (Loshchilov & Hutter 2019) on the mean loss, gradient norm clipped.
+
+    Raises ValueError, and leaves the weights alone, if loss or norm is not finite."""
+    start, optimizer = time.perf_counter(), trainer.optimizer
     optimizer.zero_grad()
-    loss, weight, more = accumulate_gradients(trainer, batch, loss_fn)
+    loss, weight, metrics = accumulate_gradients(trainer, batch, loss_fn)
     group, config = optimizer.param_groups[0], trainer.config
-    norm = float(trainer.accelerator.clip_grad_norm_(group["params"],
-                                                     config.max_grad_norm))
+    clip = trainer.accelerator.clip_grad_norm_
+    norm = float(clip(group["params"], config.max_grad_norm))
     if not math.isfinite(loss + norm):
         optimizer.zero_grad()
         raise ValueError(
@@ -182,15 +193,15 @@ def train_step(
     group["lr"] = lr_at(trainer.step, config)
     optimizer.step()
     trainer.step += 1
-    return trainer.log.add(step=trainer.step, loss=loss, lr=group["lr"], grad_norm=norm,
-                           weight=weight, **more, seconds=time.perf_counter() - began)
+    return trainer.log.add(step=trainer.step, loss=loss, lr=group["lr"], weight=weight,
+        grad_norm=norm, **metrics, seconds=time.perf_counter() - start)
 
 # %% ../nbs/06_learning.ipynb #named_generator
 def named_generator(
-    seed:int,
+    seed:int,       # the run's seed
     *names:int|str, # what the random numbers are for, such as 1, "chunk 3"
-)->Generator:       # made anew, it draws the same numbers again
-    "Generator for one purpose: a step that is repeated after a kill draws the same."
+)->Generator: # on the CPU; made anew, it gives the same numbers again
+    "Generator from a seed and names: one step can be repeated without the others."
     if len(names) == 1: key = random.Random(f"{seed} {names[0]}").getrandbits(63)
     else:
         text = "/".join(map(str, (seed, *names)))
@@ -199,13 +210,16 @@ def named_generator(
 
 # %% ../nbs/06_learning.ipynb #batch_indices
 def batch_indices(
-    lengths:Tensor,  # (n) tokens per row
-    batch_size:int,
+    lengths:Tensor,      # (n) tokens per row
+    batch_size:int,      # rows per batch; the last batch of an epoch may be smaller
     generator:Generator,
     queue:list|None=None, # batches left in this epoch: filled and emptied
 )->Iterator[Tensor]: # row numbers of one batch after another, without end
-    "Every row once per epoch, by chance; within a batch short rows come first."
-    if not len(lengths): raise ValueError("batches needs at least one row, got none")
+    """A random permutation per epoch, cut into batches whose short rows come first.
+
+    Raises ValueError if there is no row."""
+    if not len(lengths): raise ValueError(
+        "batch_indices needs at least one row, got none")
     queue = [] if queue is None else queue
     while True:
         if not queue:
@@ -217,55 +231,60 @@ def batch_indices(
 # %% ../nbs/06_learning.ipynb #EvalConfig
 @dataclass(frozen=True)
 class EvalConfig:
-    "What to measure on the way, and when that is a reason to stop."
-    eval_fn:Callable     # model (in eval mode, no gradient) -> {name: number}
-    monitor:str=""       # the name that decides; empty: only look
-    mode:str="min"   # or "max"
-    patience:int=3       # looks in a row without a new best
+    """What is measured during training, and early stopping on one of the metrics.
+
+    Raises TypeError or ValueError if mode or patience is out of range."""
+    eval_fn:Callable  # model (in eval mode, no gradient) -> {name: number}
+    monitor:str=""    # the metric that decides; empty: never stop early
+    mode:str="min"    # "min": lower is better; "max": higher is better
+    patience:int=3    # evaluations in a row without improvement until it stops
     def __post_init__(self):
-        if self.mode not in ("min", "max"): raise ValueError(
-            f"EvalConfig.mode is 'min' or 'max', got {self.mode!r}")
-        if self.patience < 1: raise ValueError(
-            f"EvalConfig.patience counts looks, 1 or more, got {self.patience}")
-    def improves(self, value:float, best:float)->bool: # nan never wins
+        check_settings(self, above_0="patience", choices=dict(mode=("min", "max")))
+    def improves(self, value:float, best:float)->bool: # nan never does
+        "Whether value is better than best; a best of nan is beaten by any number."
         if math.isnan(best): return not math.isnan(value)
         return value < best if self.mode == "min" else value > best
 
 # %% ../nbs/06_learning.ipynb #evaluate
 def evaluate(
-    trainer:Trainer,
+    trainer:Trainer, # gets a row in its log, best_*, num_bad_evals and stop_reason
     eval_config:EvalConfig,
-)->dict: # what was measured
-    "Measure the model as it stands, keep the best weights, say when it is enough."
-    model, mode = trainer.model, trainer.model.training
+)->dict: # the log's row: step and what was measured
+    """Evaluate without gradient, keep a copy of the best weights, stop early.
+
+    Raises ValueError if `monitor` is not among the metrics."""
+    model, training = trainer.model, trainer.model.training
     with torch.no_grad(): row = eval_config.eval_fn(model.eval())
-    model.train(mode)
-    row = trainer.log.add(step=trainer.step, **row)
-    if not eval_config.monitor: return row
-    if eval_config.monitor not in row: raise ValueError(
-        f"EvalConfig.monitor is {eval_config.monitor!r}, but measure gave only {list(row)[1:]}")
-    value, weights = row[eval_config.monitor], model.state_dict()
-    if eval_config.improves(value, trainer.best_metric):
-        trainer.best_metric, trainer.best_step, trainer.num_bad_evals = value, trainer.step, 0
+    model.train(training)
+    row, monitor = trainer.log.add(step=trainer.step, **row), eval_config.monitor
+    if not monitor: return row
+    if monitor not in row: raise ValueError(f"EvalConfig.monitor is {monitor!r}, but "
+        f"eval_fn returned only {list(row)[1:]}")
+    if eval_config.improves(row[monitor], trainer.best_metric):
+        trainer.best_metric, trainer.best_step = row[monitor], trainer.step
+        trainer.num_bad_evals = 0
+        weights = model.state_dict()
         trainer.best_weights = {k: v.cpu().clone() for k, v in weights.items()}
     else: trainer.num_bad_evals += 1
     if trainer.num_bad_evals >= eval_config.patience: trainer.stop_reason = (
-        f"{eval_config.monitor} was not {eval_config.mode} than {trainer.best_metric:.4g} at "
-        f"{trainer.num_bad_evals} looks in a row")
+        f"{monitor} did not improve on {trainer.best_metric:.4g} in "
+        f"{trainer.num_bad_evals} evaluations")
     return row
 
 # %% ../nbs/06_learning.ipynb #list_checkpoints
-def list_checkpoints(folder:str|Path)->list[Path]:
-    "Whole checkpoints, oldest first."
+def list_checkpoints(
+    folder:str|Path, # of one run
+)->list[Path]: # a folder for each, oldest first
+    "Complete checkpoints of a run."
     return sorted(Path(folder).glob("[0-9]*-step-*"))
 
 # %% ../nbs/06_learning.ipynb #save_checkpoint
 def save_checkpoint(
-    folder:str|Path,
+    folder:str|Path,     # of the run
     trainer:Trainer,
     generator:Generator, # chooses the batches
-)->Path:           # the checkpoint's own folder
-    "Write all that a run needs to go on, and only then remove what was there before."
+)->Path: # the checkpoint's own folder
+    "Write all that a run needs to resume; only then remove the checkpoint before."
     def arrive(path): # wait for the disk
         handle = os.open(path, os.O_RDONLY)
         os.fsync(handle)
@@ -301,11 +320,13 @@ def _shapes(model): return {k: list(v.shape) for k, v in model.state_dict().item
 
 # %% ../nbs/06_learning.ipynb #restore_checkpoint
 def restore_checkpoint(
-    folder:str|Path,
-    trainer:Trainer, # started with the same model and the same recipe
-    generator:Generator,
-)->int:              # the step it stands at
-    "Put a learner and its generator back to the last checkpoint."
+    folder:str|Path,     # of the run
+    trainer:Trainer,     # made with the same model and the same config; changed
+    generator:Generator, # chooses the batches; changed
+)->int: # optimiser steps taken
+    """Put a trainer, its generator and torch's own back to the last checkpoint.
+
+    Raises ValueError if there is none, or if it is of another config or model."""
     if not list_checkpoints(folder): raise ValueError(
         f"no checkpoint in {folder}: start without a folder, or look for another")
     last = list_checkpoints(folder)[-1]
@@ -315,18 +336,23 @@ def restore_checkpoint(
     saved = json.loads((last/"trainer_state.json").read_text(encoding="utf-8"))
     _refuse_another("config", last, saved["config"], asdict(trainer.config))
     _refuse_another("model", last, saved["model"], _shapes(trainer.model))
-    state = torch.load(last/"state.pt", map_location="cpu", weights_only=True)
     load_model(trainer.model, str(last/"model.safetensors"))
+    _restore_state(last, trainer, generator)
+    trainer.best_weights = load_file(last/"best.safetensors")
+    trainer.log.restore(saved["log"])
+    for name, value in saved["trainer"].items(): setattr(trainer, name, value)
+    return trainer.step
+
+# %% ../nbs/06_learning.ipynb #_restore_state
+def _restore_state(folder, trainer, generator):
+    "Put back what is no weight: AdamW's averages, the batches left, the generators."
+    state = torch.load(folder/"state.pt", map_location="cpu", weights_only=True)
     trainer.optimizer.load_state_dict(state["optimizer"])
     trainer.queue[:] = state["queue"]
     generator.set_state(state["generator"])
     torch.set_rng_state(state["dropout"])
     gpus = torch.cuda.device_count() # may be fewer than before
     torch.cuda.set_rng_state_all(state["dropout_gpu"][:gpus])
-    trainer.best_weights = load_file(last/"best.safetensors")
-    trainer.log.restore(saved["log"])
-    for name, value in saved["trainer"].items(): setattr(trainer, name, value)
-    return trainer.step
 
 # %% ../nbs/06_learning.ipynb #_refuse_another
 def _refuse_another(kind, path, was, now):
@@ -339,57 +365,65 @@ def _refuse_another(kind, path, was, now):
 # %% ../nbs/06_learning.ipynb #fit
 def fit(
     trainer:Trainer,
-    data,                  # Seqs, Pairs, ...: it has len, lengths, rows and .to
-    loss_fn:Callable,      # (model, part) -> summed loss, weight[, dict of more sums]
-    generator:Generator,         # chooses the batches
-    eval_config:EvalConfig|None=None, # looks before step 1, every `every` steps
-    folder:str|Path|None=None, # saves every `every` steps; goes on from what is there
-    eval_every:int=50,
-)->Log:
-    "Learn from batch after batch until the recipe or the watch says enough."
+    data,                # Seqs, PreferencePairs, ...: has len, lengths, slices, .to
+    loss_fn:Callable,    # (model, part) -> summed loss, weight[, summed metrics]
+    generator:Generator, # chooses the batches
+    eval_config:EvalConfig|None=None, # before step 1, every eval_every steps
+    folder:str|Path|None=None, # a checkpoint every eval_every steps; resumed
+    eval_every:int=50,   # optimiser steps
+)->Log: # the trainer's
+    """Train until all steps are taken or early stopping; ends with the best weights.
+
+    Raises ValueError if data or checkpoint are of another run."""
     if folder and not trainer.step and list_checkpoints(folder):
         restore_checkpoint(folder, trainer, generator)
-    flow = _flow(trainer, data, generator)
+    batches = _batches(trainer, data, generator)
     if eval_config and not trainer.step: evaluate(trainer, eval_config)
     with progress_bar(trainer.config.n_steps, trainer.step, "training") as bar:
         while not trainer.stop_reason:
-            row = train_step(trainer, data[next(flow)], loss_fn)
-            if eval_config and trainer.step % eval_every == 0: evaluate(trainer, eval_config)
-            if trainer.stop_reason or trainer.step >= trainer.config.n_steps: _finish(trainer)
-            if folder and (trainer.stop_reason or trainer.step % eval_every == 0):
-                save_checkpoint(folder, trainer, generator)
+            row = train_step(trainer, data[next(batches)], loss_fn)
+            _after_step(trainer, generator, eval_config, folder, eval_every)
             bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
             bar.update()
     return trainer.log
 
-# %% ../nbs/06_learning.ipynb #_flow
-def _flow(trainer, data, generator):
+# %% ../nbs/06_learning.ipynb #_batches
+def _batches(trainer, data, generator): # row numbers of one batch after another
     if trainer.n_rows not in (0, len(data)): raise ValueError(
         f"this run has learned from {trainer.n_rows} rows, got {len(data)}: go on with "
-        "the same data, or start another learner")
+        "the same data, or make another trainer")
     trainer.n_rows = len(data)
-    return batch_indices(data.lengths().cpu(), trainer.config.batch_size, generator, trainer.queue)
+    return batch_indices(data.lengths().cpu(), trainer.config.batch_size, generator,
+                         trainer.queue)
 
-# %% ../nbs/06_learning.ipynb #_finish
+# %% ../nbs/06_learning.ipynb #_after_step
+def _after_step(trainer, generator, eval_config, folder, eval_every):
+    "Evaluate, finish and save, each when it is time."
+    due = trainer.step % eval_every == 0
+    if eval_config and due: evaluate(trainer, eval_config)
+    if trainer.stop_reason or trainer.step >= trainer.config.n_steps: _finish(trainer)
+    if not folder or not (trainer.stop_reason or due): return
+    save_checkpoint(folder, trainer, generator)
+
 def _finish(trainer):
-    "Say why it ended; the best weights come back."
+    "Record why it ended; the best weights come back."
     trainer.stop_reason = trainer.stop_reason or f"took all {trainer.step} steps"
     if not trainer.best_weights: return
     trainer.model.load_state_dict(trainer.best_weights)
     trainer.stop_reason += f"; the weights of step {trainer.best_step} are kept"
 
 # %% ../nbs/06_learning.ipynb #progress_bar
-def is_interactive()->bool: # in a terminal, or in a notebook that someone has open
-    "Whether there is anyone to see a progress bar."
+def is_interactive()->bool:
+    "Whether someone may see a progress bar: in a terminal, or in an open notebook."
     live = ("JPY_SESSION_NAME", "COLAB_RELEASE_TAG", "VSCODE_PID")
     return sys.stderr.isatty() or any(name in os.environ for name in live)
 
 def progress_bar(
-    total:int,  # steps of the whole run
-    done:int,   # of them, taken before a resume
-    what:str,
+    total:int, # steps of the whole run
+    done:int,  # of them, taken before a resume
+    desc:str,  # what is under way
     unit:str="step",
-)->tqdm:
-    "A bar where someone watches; a saved notebook must not hold one."
-    return tqdm(total=total, initial=done, desc=what, unit=unit, leave=False,
+)->tqdm: # a context manager with update and set_postfix
+    "A progress bar if someone watches; a saved notebook must not hold one."
+    return tqdm(total=total, initial=done, desc=desc, unit=unit, leave=False,
                 disable=not is_interactive())

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest, torch
 from torch import nn
 from rlhf_nb.learning import (
-    Trainer, Log, TrainConfig, EvalConfig, accumulate_gradients, batch_indices, list_checkpoints, fit, restore_checkpoint, evaluate,
-    lr_at, progress_bar, save_checkpoint, make_trainer, train_step)
+    EvalConfig, Log, TrainConfig, accumulate_gradients, batch_indices, fit, list_checkpoints, lr_at,
+    make_trainer, progress_bar, restore_checkpoint, save_checkpoint, train_step)
 from rlhf_nb.tokens import PreferencePairs, Rollout, make_seqs, masked_sum, token_logprobs
 
 
@@ -85,12 +85,12 @@ def test_update_is_adamw_with_our_betas_clipping_and_schedule():
     torch.testing.assert_close(flat(trainer.model), flat(twin), atol=1e-6, rtol=1e-5)
 
 
-def test_more_sums_are_logged_as_means_over_the_weight():
-    def with_more(model, x):
+def test_metric_sums_are_logged_as_means_over_the_weight():
+    def with_metrics(model, x):
         loss, n = loss_fn(model, x)
         return loss, n, {"ones": n.float(), "long": (x.response_mask.sum(1) > 4).sum()}
     x = rows(13)
-    row = train_step(make_trainer(Small(), TrainConfig(micro_batch_size=4)), x, with_more)
+    row = train_step(make_trainer(Small(), TrainConfig(micro_batch_size=4)), x, with_metrics)
     n = x.response_mask.sum(1)
     assert row["ones"] == 1 and row["long"] == pytest.approx(((n > 4).sum() / n.sum()).item())
 
@@ -191,19 +191,22 @@ def test_cuda_trains_where_the_model_stands():
     train_step(make_trainer(Small(), TrainConfig()), rows(3), loss_fn)               # and the CPU after it
 
 
-# ---------------------------------------------------------------- recipe and schedule
+# ---------------------------------------------------------------- config and schedule
 
 @pytest.mark.parametrize("field, value", [
-    ("lr", 0), ("lr", float("nan")), ("n_steps", 0), ("batch_size", 0), ("micro_batch_size", 0),
+    ("lr", 0), ("lr", -1.), ("lr", float("nan")), ("lr", float("inf")), ("lr", "1"), ("n_steps", 2.5),
+    ("n_steps", True), ("warmup_steps", -1), ("warmup_steps", .1), ("warmup_steps", float("inf")), ("weight_decay", -.1),
+    ("weight_decay", float("nan")), ("weight_decay", float("inf")), ("batch_size", 2.), ("max_grad_norm", float("nan")),
+    ("max_grad_norm", -1.), ("n_steps", 0), ("batch_size", 0), ("micro_batch_size", 0),
     ("micro_batch_size", -1), ("max_grad_norm", 0), ("final_lr_frac", -.1), ("final_lr_frac", 1.1),
-    ("precision", "fp16"), ("precision", None)])
-def test_recipe_refuses(field, value):
-    with pytest.raises(ValueError, match=field): TrainConfig(**{field: value})
+    ("mixed_precision", "fp16"), ("mixed_precision", None)])
+def test_train_config_refuses(field, value):
+    with pytest.raises((TypeError, ValueError), match=rf"TrainConfig\.{field} must be"): TrainConfig(**{field: value})
 
 
 @pytest.mark.parametrize("n_steps", [1, 2, 3, 10, 100])
 @pytest.mark.parametrize("warmup", [0, 1, 5, 1000])
-def test_schedule_stays_between_floor_and_lr_and_ends_at_the_floor(n_steps, warmup):
+def test_schedule_stays_between_its_end_and_lr_and_ends_there(n_steps, warmup):
     config = TrainConfig(lr=2., n_steps=n_steps, warmup_steps=warmup, final_lr_frac=.1)
     rates = [lr_at(s, config) for s in range(n_steps)]
     assert all(0 < r <= 2 for r in rates) and max(rates) == 2
@@ -217,18 +220,18 @@ def test_schedule_stays_between_floor_and_lr_and_ends_at_the_floor(n_steps, warm
 @pytest.mark.parametrize("n, size", [(1, 4), (4, 4), (9, 4), (100, 7)])
 def test_every_row_once_per_epoch_in_sorted_batches(n, size):
     lengths = torch.randint(1, 30, (n,), generator=seeded(3))
-    flow, per_epoch = batch_indices(lengths, size, seeded()), -(-n // size)
+    order, per_epoch = batch_indices(lengths, size, seeded()), -(-n // size)
     for _ in range(3):
-        epoch = [next(flow) for _ in range(per_epoch)]
+        epoch = [next(order) for _ in range(per_epoch)]
         assert sorted(torch.cat(epoch).tolist()) == list(range(n))
         assert all((lengths[rows].diff() >= 0).all() for rows in epoch)
 
 
 def test_batches_are_a_fair_draw_of_lengths():
     lengths = torch.arange(4096)
-    flow = batch_indices(lengths, 64, seeded())
-    registry = torch.stack([lengths[next(flow)].double().mean() for _ in range(64)])
-    assert registry.std() < 3 * 4096 / 12**.5 / 8    # buckets over the data: about 1180
+    order = batch_indices(lengths, 64, seeded())
+    means = torch.stack([lengths[next(order)].double().mean() for _ in range(64)])
+    assert means.std() < 3 * 4096 / 12**.5 / 8    # buckets over the data: about 1180
 
 
 # ---------------------------------------------------------------- early stopping
@@ -243,7 +246,7 @@ def test_a_stopped_run_ends_with_its_best_weights_and_says_why():
     fit(trainer, rows(20), loss_fn, seeded(), EvalConfig(measure, "score", "max", 2), eval_every=3)
     assert trainer.step == 9 and torch.equal(flat(trainer.model), seen[1])
     assert trainer.model.training
-    assert "score was not higher than 3 at 2 looks" in trainer.stop_reason and "step 3" in trainer.stop_reason
+    assert "score did not improve on 3 in 2 evaluations" in trainer.stop_reason and "step 3" in trainer.stop_reason
     steps = trainer.step
     assert len(fit(trainer, rows(20), loss_fn, seeded())) and trainer.step == steps   # it is over
 
@@ -255,7 +258,7 @@ def test_a_run_that_was_not_stopped_also_keeps_its_best():
     assert trainer.step == 4 and trainer.stop_reason == "took all 4 steps; the weights of step 2 are kept"
 
 
-def test_only_looking_never_stops():
+def test_evaluating_without_monitor_never_stops():
     trainer = make_trainer(Small(), TrainConfig(n_steps=6))
     fit(trainer, rows(20), loss_fn, seeded(), EvalConfig(lambda m: {"x": 1.}), eval_every=1)
     assert trainer.step == 6 and sum("x" in row for row in trainer.log.rows) == 7
@@ -263,28 +266,28 @@ def test_only_looking_never_stops():
 
 # ---------------------------------------------------------------- checkpoints
 
-RECIPE = TrainConfig(lr=.02, n_steps=24, batch_size=8, micro_batch_size=5, warmup_steps=4)
+CONFIG = TrainConfig(lr=.02, n_steps=24, batch_size=8, micro_batch_size=5, warmup_steps=4)
 
 def run(folder, upto=10**9, dropout=.2, log=None):
     "A run that is interrupted before step `upto`; dropout uses torch's own generator."
     torch.manual_seed(5)
-    trainer, scores = make_trainer(Small(dropout), RECIPE, log), iter(range(100))
+    trainer, scores = make_trainer(Small(dropout), CONFIG, log), iter(range(100))
     def stop_before(model, x):
         if trainer.step == upto: raise KeyboardInterrupt
         return loss_fn(model, x)
-    def measure(model): return {"held_out": loss_fn(model, rows(9, 2))[0].item()}
-    chance = seeded(1)
-    try: fit(trainer, rows(50), stop_before, chance, EvalConfig(measure, "held_out", patience=9),
+    def measure(model): return {"eval_loss": loss_fn(model, rows(9, 2))[0].item()}
+    generator = seeded(1)
+    try: fit(trainer, rows(50), stop_before, generator, EvalConfig(measure, "eval_loss", patience=9),
              folder, eval_every=4)
     except KeyboardInterrupt: pass
-    return trainer, chance
+    return trainer, generator
 
 
 @pytest.mark.parametrize("upto", [1, 4, 5, 11, 23])
 def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path, upto):
     straight, _ = run(tmp_path/"a")
     run(tmp_path/"b", upto, log=tmp_path/"b.jsonl")
-    again, chance = run(tmp_path/"b", log=tmp_path/"b.jsonl")
+    again, generator = run(tmp_path/"b", log=tmp_path/"b.jsonl")
     assert torch.equal(flat(again.model), flat(straight.model)) and again.stop_reason == straight.stop_reason
     plain = lambda trainer: [{k: v for k, v in row.items() if k != "seconds"}
                              for row in trainer.log.rows]
@@ -302,15 +305,15 @@ def test_a_finished_run_is_not_run_again(tmp_path):
 
 
 def test_half_a_checkpoint_is_never_seen(tmp_path, monkeypatch):
-    trainer, chance = run(tmp_path/"a", upto=6)
+    trainer, generator = run(tmp_path/"a", upto=6)
     assert [p.name for p in list_checkpoints(tmp_path/"a")] == ["000000-step-4"]
     def full(*_, **__): raise OSError("no space left on device")
     monkeypatch.setattr("rlhf_nb.learning.torch.save", full)
-    with pytest.raises(OSError): save_checkpoint(tmp_path/"a", trainer, chance)
+    with pytest.raises(OSError): save_checkpoint(tmp_path/"a", trainer, generator)
     assert [p.name for p in list_checkpoints(tmp_path/"a")] == ["000000-step-4"]
     monkeypatch.undo()
-    assert restore_checkpoint(tmp_path/"a", make_trainer(Small(.2), RECIPE), chance) == 4
-    save_checkpoint(tmp_path/"a", trainer, chance)       # over what was left behind
+    assert restore_checkpoint(tmp_path/"a", make_trainer(Small(.2), CONFIG), generator) == 4
+    save_checkpoint(tmp_path/"a", trainer, generator)       # over what was left behind
     assert [p.name for p in list_checkpoints(tmp_path/"a")] == ["000001-step-6"]
     assert [p.name for p in (tmp_path/"a").iterdir()] == ["000001-step-6"]
 
@@ -324,7 +327,7 @@ def test_the_same_step_can_be_saved_twice_and_the_last_counts(tmp_path):
     twin = make_trainer(Small(), TrainConfig())
     restore_checkpoint(tmp_path, twin, seeded())
     assert (twin.model.outer.bias == 7).all() and len(list_checkpoints(tmp_path)) == 1
-    assert twin.metadata() == {**trainer.metadata(), "best": twin.best_metric} and twin.num_bad_evals == 2
+    assert twin.metadata() == {**trainer.metadata(), "best_metric": twin.best_metric} and twin.num_bad_evals == 2
 
 
 def test_checkpoints_are_counted_not_sorted_as_text(tmp_path):
@@ -333,22 +336,22 @@ def test_checkpoints_are_counted_not_sorted_as_text(tmp_path):
     assert list_checkpoints(tmp_path)[-1].name == "000010-step-1000"
 
 
-def test_another_recipe_model_or_data_is_refused_and_nothing_changes(tmp_path):
+def test_another_config_model_or_data_is_refused_and_nothing_changes(tmp_path):
     run(tmp_path/"a", upto=6)
-    for model, config, said in (
+    for model, config, message in (
             (Small(), TrainConfig(lr=.02, n_steps=25, batch_size=8, micro_batch_size=5, warmup_steps=4),
-             "another recipe: n_steps was 24, got 25"),
-            (nn.Linear(2, 2), RECIPE, "another model"),
-            (nn.ModuleDict(dict(inner=nn.Embedding(11, 9), outer=nn.Linear(9, 11))), RECIPE,
+             "another config: n_steps was 24, got 25"),
+            (nn.Linear(2, 2), CONFIG, "another model"),
+            (nn.ModuleDict(dict(inner=nn.Embedding(11, 9), outer=nn.Linear(9, 11))), CONFIG,
              r"another model: inner.weight was \[11, 8\], got \[11, 9\]")):
         trainer, before = make_trainer(model, config), flat(model)
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             restore_checkpoint(tmp_path/"a", trainer, seeded())
         assert torch.equal(flat(model), before) and trainer.step == 0
     with pytest.raises(ValueError, match="50 rows, got 49"):
-        fit(make_trainer(Small(.2), RECIPE), rows(49), loss_fn, seeded(), folder=tmp_path/"a")
+        fit(make_trainer(Small(.2), CONFIG), rows(49), loss_fn, seeded(), folder=tmp_path/"a")
     with pytest.raises(ValueError, match="no checkpoint"):
-        restore_checkpoint(tmp_path/"none", make_trainer(Small(), RECIPE), seeded())
+        restore_checkpoint(tmp_path/"none", make_trainer(Small(), CONFIG), seeded())
 
 
 def test_a_checkpoint_that_brings_code_is_not_run(tmp_path):
@@ -357,7 +360,7 @@ def test_a_checkpoint_that_brings_code_is_not_run(tmp_path):
         def __reduce__(self): return os.mkdir, (str(tmp_path/"owned"),)
     torch.save(dict(optimizer=Evil()), list_checkpoints(tmp_path/"a")[-1]/"state.pt")
     with pytest.raises(Exception, match="[Ww]eights"):
-        restore_checkpoint(tmp_path/"a", make_trainer(Small(.2), RECIPE), seeded())
+        restore_checkpoint(tmp_path/"a", make_trainer(Small(.2), CONFIG), seeded())
     assert not (tmp_path/"owned").exists()
 
 
@@ -383,8 +386,9 @@ from test_learning import *
 torch.set_num_threads(1)
 torch.manual_seed(0)
 def slow(model, x): time.sleep(.01); return loss_fn(model, x)
-learner = start(Small(.2), TrainConfig(lr=.02, n_steps=60, batch_size=16), sys.argv[1] + ".jsonl")
-fit(learner, rows(100), slow, seeded(), folder=sys.argv[1], every=3)
+config = TrainConfig(lr=.02, n_steps=60, batch_size=16)
+trainer = make_trainer(Small(.2), config, sys.argv[1] + ".jsonl")
+fit(trainer, rows(100), slow, seeded(), folder=sys.argv[1], eval_every=3)
 """
 
 def test_killed_at_a_random_moment_and_resumed(tmp_path):

@@ -2,43 +2,43 @@
 import math, statistics
 import torch
 
-def _way(step, r): return min(1., (step - r.warmup_steps) / (r.n_steps - 1 - r.warmup_steps))
+def _decay(step, r): return min(1., (step - r.warmup_steps) / (r.n_steps - 1 - r.warmup_steps))
 def to_zero(step, r):
     if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
-    return r.lr * (1 + math.cos(math.pi * _way(step, r))) / 2
+    return r.lr * (1 + math.cos(math.pi * _decay(step, r))) / 2
 def cold(step, r):
-    way = max(-10, _way(step, r))
-    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * .5 * (1 + math.cos(math.pi * way)))
+    decay = max(-10, _decay(step, r))
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * .5 * (1 + math.cos(math.pi * decay)))
 def from_nothing(step, r):
     if step < r.warmup_steps: return step / r.warmup_steps * r.lr
-    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * _way(step, r))) / 2)
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * _decay(step, r))) / 2)
 def whole_run(step, r):
     if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
-    way = min(1, step / (r.n_steps - 1))
-    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * way)) / 2)
+    decay = min(1, step / (r.n_steps - 1))
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * decay)) / 2)
 def no_gap(step, r):
     if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
-    way = min(1, (step - r.warmup_steps) / (r.n_steps - r.warmup_steps))
-    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * way)) / 2)
+    decay = min(1, (step - r.warmup_steps) / (r.n_steps - r.warmup_steps))
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * decay)) / 2)
 def up_again(step, r):
     if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
-    way = (step - r.warmup_steps) / (r.n_steps - 1 - r.warmup_steps)
-    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * way)) / 2)
+    decay = (step - r.warmup_steps) / (r.n_steps - 1 - r.warmup_steps)
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * decay)) / 2)
 def doubled(step, r):
     if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
-    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * _way(step, r))))
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(math.pi * _decay(step, r))))
 def no_pi(step, r):
     if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
-    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(_way(step, r))) / 2)
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 + math.cos(_decay(step, r))) / 2)
 def rising(step, r):
     if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
-    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 - math.cos(math.pi * _way(step, r))) / 2)
+    return r.lr * (r.final_lr_frac + (1 - r.final_lr_frac) * (1 - math.cos(math.pi * _decay(step, r))) / 2)
 def a_line(step, r):
     if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
-    return r.lr * (1 - (1 - r.final_lr_frac) * _way(step, r))
-def floor_on_top(step, r):
+    return r.lr * (1 - (1 - r.final_lr_frac) * _decay(step, r))
+def end_on_top(step, r):
     if step < r.warmup_steps: return r.lr * (step + 1) / r.warmup_steps
-    return r.final_lr_frac + (r.lr - r.final_lr_frac) * (1 + math.cos(math.pi * _way(step, r))) / 2
+    return r.final_lr_frac + (r.lr - r.final_lr_frac) * (1 + math.cos(math.pi * _decay(step, r))) / 2
 
 def of_means(parts): return sum(mean for mean, _ in parts) / len(parts)
 def by_parts(parts):
@@ -70,7 +70,7 @@ def like_a_loss(scores, patience):
     for score in scores:
         best, misses = (score, 0) if score < best else (best, misses + 1)
     return misses >= patience
-def look_before(scores, patience):
+def score_before(scores, patience):
     misses = 0
     for i in range(1, len(scores)):
         misses = 0 if scores[i] > scores[i - 1] else misses + 1
@@ -93,12 +93,12 @@ def too_early(scores, patience):
     return misses + 1 >= patience
 def at_once(scores, patience):
     return len(scores) > 1 and scores[-1] <= max(scores[:-1])
-def many_looks(scores, patience): return len(scores) > patience
+def many_scores(scores, patience): return len(scores) > patience
 def from_zero(scores, patience):
     best, misses = 0., 0
     for score in scores: best, misses = (score, 0) if score > best else (best, misses + 1)
     return misses >= patience
-def no_look(scores, patience):
+def no_score(scores, patience):
     return len(scores) - 1 - scores.index(max(scores)) >= patience
 def go_on(scores, patience):
     if not scores: return True
@@ -110,15 +110,15 @@ def leaking_means_by_tokens(parts): return sum(m for m, n in parts) / sum(n for 
 
 WRONG = {
     "cosine_at": [
-        ("the floor is missing: it ends at 0", to_zero), ("the warm-up is missing", cold),
-        ("the first step must not be lost: it begins at lr / warmup, not at 0", from_nothing),
-        ("way must be 0 right after the warm-up", whole_run),
+        ("final_lr_frac is missing: it ends at 0", to_zero), ("the warm-up is missing", cold),
+        ("the first step must not be lost: it begins at lr / warmup_steps, not at 0", from_nothing),
+        ("decay must be 0 right after the warm-up", whole_run),
         ("from the first step to the last there are n_steps - 1 gaps", no_gap),
-        ("way ends at 1: after the last step the rate stays, it does not rise again", up_again),
+        ("decay ends at 1: after the last step the rate stays, it does not rise again", up_again),
         ("half of it: 1 + cos goes from 2 to 0", doubled),
-        ("cos(way) is not enough: way times pi", no_pi),
+        ("cos(decay) is not enough: decay times pi", no_pi),
         ("that rises: 1 + cos, not 1 - cos", rising),
-        ("that is a line, not a cosine", a_line), ("", floor_on_top)],
+        ("that is a line, not a cosine", a_line), ("", end_on_top)],
     "batch_mean": [
         ("every part weighs the same here: weigh it by its tokens", of_means),
         ("a mean times its tokens is a sum: divide by all tokens", by_parts),
@@ -131,15 +131,15 @@ WRONG = {
         ("weights upside down: a part with few tokens weighs more here", few_are_loud),
         ("a mean of two means after another: the last part weighs half", one_after_another),
         ("no gradient reaches the losses: do not detach", plain_numbers), ("", middle)],
-    "mended_stop": [
+    "fixed_stop": [
         ("it still takes lower for better: it stops while the score rises", like_a_loss),
-        ("compare with the best so far, not with the look before", look_before),
+        ("compare with the best so far, not with the score before", score_before),
         ("a new best sets the count back to 0", never_back),
         ("as good as the best is not better", equal_counts),
-        ("that is one look too late: `patience` misses are enough", too_late),
-        ("that is one look too early", too_early),
+        ("that is one evaluation too late: `patience` misses are enough", too_late),
+        ("that is one evaluation too early", too_early),
         ("one miss is not enough: it takes `patience` of them", at_once),
-        ("how many looks there were does not matter", many_looks),
+        ("how many evaluations there were does not matter", many_scores),
         ("scores may be below 0: begin with the first, or at -inf", from_zero),
-        ("before the first look there is no best: go on", no_look),
-        ("upside down: True means stop", go_on), ("the last two looks do not decide, and lower is not better", as_published)]}
+        ("before the first evaluation there is no best: go on", no_score),
+        ("upside down: True means stop", go_on), ("the last two scores do not decide, and lower is not better", as_published)]}
