@@ -19,7 +19,7 @@ from .tokens import Seqs, make_seqs, pad_and_eos
 # %% ../nbs/15b_arithmetic.ipynb #Sum
 @dataclass(frozen=True)
 class Sum:
-    "a + b, read out units first."
+    "The sum a + b; its question is written units first, as 74+8= for 47 + 8."
     a:int # 10 to 99
     b:int # 0 to 9
     @property
@@ -29,7 +29,7 @@ class Sum:
 
 # %% ../nbs/15b_arithmetic.ipynb #sum_tokenizer
 def sum_tokenizer()->PreTrainedTokenizerFast: # a digit or a sign is a token
-    "The tokenizer of the world of sums."
+    "Tokenizer of the sums: pad, eos, ten digits, + and =."
     vocab = {word: i for i, word in enumerate(["<pad>", "<eos>", *"0123456789+="])}
     core = Tokenizer(models.WordLevel(vocab, unk_token="<pad>"))
     core.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
@@ -41,28 +41,34 @@ def sum_tokenizer()->PreTrainedTokenizerFast: # a digit or a sign is a token
 def solve(
     question:str, # such as 74+8=
 )->str:           # the sum, units first
-    "Add column by column, carrying what is over."
+    "The digits of the sum by column addition with a carry, units first."
     left, right = question.rstrip("=").split("+")
-    said, carry = "", 0
+    digits, carry = "", 0
     for i in range(max(len(left), len(right))):
         column = carry + int(left[i:i + 1] or 0) + int(right[i:i + 1] or 0)
-        said, carry = said + str(column % 10), column // 10
-    return said + "1" * carry
+        digits, carry = digits + str(column % 10), column // 10
+    return digits + "1" * carry
 
 # %% ../nbs/15b_arithmetic.ipynb #noisy_answer
 def noisy_answer(
     s:Sum,
     rng:random.Random,
-    carry_prob:float=.4, # chance that a writer knows how to carry
-    slip_prob:float=.05,   # chance per digit, and for the end
-)->str: # the answer somebody writes, units first
-    "An answer of mixed quality."
+    carry_prob:float=.4, # probability that the writer carries
+    slip_prob:float=.05, # probability of a slip, per digit and at the end
+)->str: # digits, units first
+    """The answer of a writer who may forget the carry, slip, or stop too early or late.
+
+    Raises ValueError for a probability outside 0 to 1."""
+    if not (0 <= carry_prob <= 1 and 0 <= slip_prob <= 1): raise ValueError(
+        f"noisy_answer needs probabilities, got {carry_prob} and {slip_prob}")
     carry = s.carries and rng.random() < carry_prob
-    said = list(f"{(s.a + s.b) % 10}{str(s.a // 10 + carry)[::-1]}")
-    said = [rng.choice("0123456789") if rng.random() < slip_prob else d for d in said]
+    digits = list(f"{(s.a + s.b) % 10}{str(s.a // 10 + carry)[::-1]}")
+    digits = [rng.choice("0123456789") if rng.random() < slip_prob else d
+              for d in digits]
     if rng.random() < slip_prob:
-        said = said[:-1] if rng.random() < .5 else [*said, rng.choice("0123456789")]
-    return "".join(said)
+        digits = (digits[:-1] if rng.random() < .5
+                  else [*digits, rng.choice("0123456789")])
+    return "".join(digits)
 
 # %% ../nbs/15b_arithmetic.ipynb #addition_dataset
 def addition_dataset(
@@ -70,32 +76,35 @@ def addition_dataset(
     sums:list[Sum], # drawn from with replacement
     n:int,
     rng:random.Random,
-)->tuple[list[Sum],Seqs]: # what was asked, n rows: question, answer, eos
-    "What people wrote."
+)->tuple[list[Sum],Seqs]: # n sums, n rows: question, answer, eos
+    "Questions drawn with replacement, with the answers of `noisy_answer`."
     pad, eos = pad_and_eos(tokenizer)
-    asked = rng.choices(sums, k=n)
-    questions = tokenizer([s.question for s in asked]).input_ids
-    answers = tokenizer([noisy_answer(s, rng) for s in asked]).input_ids
-    return asked, make_seqs(questions, [ids + [eos] for ids in answers], pad)
+    chosen = rng.choices(sums, k=n)
+    questions = tokenizer([s.question for s in chosen]).input_ids
+    answers = tokenizer([noisy_answer(s, rng) for s in chosen]).input_ids
+    return chosen, make_seqs(questions, [ids + [eos] for ids in answers], pad)
 
 # %% ../nbs/15b_arithmetic.ipynb #solver_rewards
 def solver_rewards(
     tokenizer,
-    questions:list[Sum], # b, asked[i] belongs to row i
-    seqs:Seqs,       # b rows
-    dense:bool,      # pay each right token, or only the whole answer
-)->Tensor:           # (b t)
-    "What the solver pays, token by token."
+    questions:list[Sum], # b, the sum of each row
+    seqs:Seqs,           # b rows
+    dense:bool,          # reward each right token, or only the whole answer
+)->Tensor:               # (b t) rewards; each row sums to 0 to 1
+    """Verifiable rewards of answers: 1 for a right one, or its share of right tokens.
+
+    Raises ValueError unless there is one sum per row."""
     if len(questions) != len(seqs): raise ValueError(
-        f"solver_rewards needs one sum per row, got {len(questions)} and {len(seqs)} rows")
+        f"solver_rewards needs one sum per row, got {len(questions)} sums and "
+        f"{len(seqs)} rows")
     _, eos = pad_and_eos(tokenizer)
     reward = torch.zeros(seqs.ids.shape, device=seqs.ids.device)
     for i, s in enumerate(questions):
         at = seqs.response_mask[i].nonzero()[:, 0].tolist()
-        said = seqs.ids[i, at].tolist()
+        answer = seqs.ids[i, at].tolist()
         want = tokenizer(solve(s.question)).input_ids + [eos]
         if dense:
-            for j, got, right in zip(at, said, want): reward[i, j] = got == right
+            for j, got, right in zip(at, answer, want): reward[i, j] = got == right
             reward[i] /= len(want)
-        elif said == want: reward[i, at[-1]] = 1.
+        elif answer == want: reward[i, at[-1]] = 1.
     return reward

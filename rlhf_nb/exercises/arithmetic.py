@@ -2,12 +2,12 @@
 import re
 from rlhf_nb.checks import Exercise
 
-# ------------------------------------------------------------------ mended_number_pay
+# ------------------------------------------------------------------ fixed_number_reward
 def _pay(reply, right, which=-1, none=0., same=str.__eq__, digits=r"\d+"):
     found = re.findall(digits, reply)
     return float(same(found[which], right)) if found else none
 
-mended_number_pay = Exercise(
+fixed_number_reward = Exercise(
     reference=_pay,
     cases={"right": ("74+8=55", "55"), "the carry is forgotten": ("74+8=54", "55"),
            "too long": ("74+8=555", "55"), "too long, at the other end": ("13+4=155", "55"),
@@ -40,13 +40,13 @@ mended_number_pay = Exercise(
         "it ends like the answer: compare the whole number":
             lambda reply, right: _pay(reply, right, same=str.endswith)})
 
-# ------------------------------------------------------------------ carry_pay
+# ------------------------------------------------------------------ carry_reward
 def _tens(said, want, at=1, place=None, width=None):
     place = at if place is None else place
     good = at < len(said) and said[at] == want[at]
     return [1. if good and i == place else 0. for i in range(len(said) if width is None else width)]
 
-carry_pay = Exercise(
+carry_reward = Exercise(
     reference=_tens,
     cases={"right": ("55", "55"), "the carry is forgotten": ("54", "55"), "units are wrong": ("65", "35"),
            "one digit": ("5", "55"), "nothing said": ("", "55"), "too long": ("555", "55"), "the last is wrong": ("455", "451"),
@@ -71,7 +71,7 @@ carry_pay = Exercise(
         "too long or too short costs nothing here": lambda s, w: [
             x * (len(s) == len(w)) for x in _tens(s, w)]})
 
-# ------------------------------------------------------------------ pay_until_wrong
+# ------------------------------------------------------------------ reward_until_wrong
 def _until(said, want, stop=True, late=False, share=None):
     share, paid, good = 1 / len(want) if share is None else share, [], True
     for a, b in zip(said, want):
@@ -84,7 +84,7 @@ def _from_the_end(said, want):
     return _until(said[:n][::-1], want[:n][::-1], share=1 / len(want))[::-1] + [0.] * (len(said) - n)
 
 _E = 1 # eos
-pay_until_wrong = Exercise(
+reward_until_wrong = Exercise(
     reference=_until,
     cases={"right": ([7, 7, _E], [7, 7, _E]), "the carry is forgotten": ([7, 6, _E], [7, 7, _E]),
            "wrong at once": ([3, 7, _E], [7, 7, _E]), "stopped too early": ([7, _E], [7, 7, _E]),

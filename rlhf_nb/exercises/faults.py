@@ -7,7 +7,7 @@ from rlhf_nb.tokens import shift_right
 def _draw(seed, *size, least=-8): # quarters: sums are exact in any order
     return torch.randint(least, 9, size, generator=Generator().manual_seed(seed)) / 4
 
-# ------------------------------------------------------------------ mended_said
+# ------------------------------------------------------------------ fixed_taken_q
 def _said(logits, ids, states=shift_right): return states(logits).gather(-1, ids[..., None])[..., 0]
 def _after(q): return torch.cat([q[:, 1:], 0 * q[:, :1]], 1)
 
@@ -15,7 +15,7 @@ def _q_case(seed, b, t, v=4, dtype=torch.float32):
     ids = torch.randint(v, (b, t), generator=Generator().manual_seed(seed + 1))
     return _draw(seed, b, t, v).to(dtype).requires_grad_(), ids
 
-mended_said = Exercise(
+fixed_taken_q = Exercise(
     reference=_said,
     cases={"two rows": _q_case(0, 2, 4), "one row": _q_case(2, 1, 3), "one token": _q_case(4, 3, 1),
            "five rows, seven words": _q_case(6, 5, 3, 7), "bf16": _q_case(8, 2, 3, 5, torch.bfloat16)},
@@ -36,7 +36,7 @@ mended_said = Exercise(
         "that is a sum per row: keep one number per token": lambda q, ids: _said(q, ids).sum(1),
         "those are the Q-values of all tokens: take the one that was said": lambda q, ids: shift_right(q)})
 
-# ------------------------------------------------------------------ mended_target
+# ------------------------------------------------------------------ fixed_target
 def _target(reward, value, last, gamma, gate=lambda reward, value, both: both, detach=True):
     value = (value.detach() if detach else value).masked_fill(last, 0.)
     return gate(reward, value, reward + gamma * value)
@@ -49,7 +49,7 @@ def _t_case(seed, *rows, gamma=.5, dtype=torch.float32): # l: last, r: before it
 
 _end = (tensor([[0., 0., 0., -1.], [0., 0., 1.5, 0.]]), tensor([[0., .5, .75, 9.], [0., .25, 7., 0.]]),
         tensor([[False, False, False, True], [False, False, True, False]]))
-mended_target = Exercise(
+fixed_target = Exercise(
     reference=_target,
     cases={"paid at the end": (*_end, .5), "paid at every token": _t_case(0, ".rrl", ".rl."),
            "gamma 1": (*_end, 1.), "gamma 0": _t_case(4, ".rrrl", gamma=0.),
@@ -76,7 +76,7 @@ mended_target = Exercise(
         "gradient flows into the target: it is data": lambda *x: _target(*x, detach=False),
         "the reward is missing": lambda r, *x: _target(0 * r, *x)})
 
-# ------------------------------------------------------------------ mended_counts
+# ------------------------------------------------------------------ fixed_counts
 def _counts(real, n_prompt): return real & (torch.arange(real.shape[1]) >= n_prompt[:, None])
 def _without_eos(real): return real & (torch.arange(real.shape[1]) < real.sum(1)[:, None] - 1)
 
@@ -84,7 +84,7 @@ def _rows(*rows): # p: prompt, r: response, .: pad
     real = tensor([[c != "." for c in row] for row in rows])
     return real, tensor([row.count("p") for row in rows])
 
-mended_counts = Exercise(
+fixed_counts = Exercise(
     reference=_counts,
     cases={"two rows": _rows("pprrr.", "prrrrr"), "one row": _rows("prr"),
            "as many rows as tokens": _rows("prr.", "pprr", "ppr.", "prrr"),
@@ -107,7 +107,7 @@ mended_counts = Exercise(
         "that is how many there are in each row: True or False for every token":
             lambda real, n: _counts(real, n).sum(1)})
 
-# ------------------------------------------------------------------ mended_pull
+# ------------------------------------------------------------------ fixed_pull
 def _pull(q, ids, mask, lowest, who=lambda taken: ~taken, size=torch.square, then=lambda mean: mean):
     pulled = who(torch.nn.functional.one_hot(ids, q.shape[-1]).bool())
     each = then((size(q - lowest) * pulled).sum(-1) / pulled.sum(-1))
@@ -118,7 +118,7 @@ def _p_case(seed, lowest, *rows, v=4, dtype=torch.float32):
     return (_draw(seed, *mask.shape, v).to(dtype).requires_grad_(),
             torch.randint(v, mask.shape, generator=generator), mask, lowest)
 
-mended_pull = Exercise(
+fixed_pull = Exercise(
     reference=_pull,
     cases={"two rows": _p_case(0, 0., ".rrr", ".rr."), "minimum -1.5": _p_case(2, -1.5, "..rr", ".rrr"),
            "one row": _p_case(4, .5, ".rr", v=7), "two actions": _p_case(6, 0., ".rr.", ".r..", v=2),

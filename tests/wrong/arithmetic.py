@@ -1,7 +1,7 @@
 "Wrong answers to the exercises of the chapter on sums."
 import math, re
 
-# mended_number_pay(reply, right)
+# fixed_number_reward(reply, right)
 def as_it_was(reply, right):
     found = re.search(r"\d+", reply)
     if found is None: return .5
@@ -38,7 +38,7 @@ def minus_one(reply, right):
     if not found: return -1.
     return float(found[-1] == right)
 
-# carry_pay(said, want)
+# carry_reward(said, want)
 def tens_first(said, want):
     return [1. if i == 0 and said[0] == want[0] else 0. for i in range(len(said))]
 def every_digit(said, want):
@@ -62,7 +62,7 @@ def same_length(said, want):
     if len(said) != len(want): return [0.] * len(said)
     return [float(i == 1 and a == b) for i, (a, b) in enumerate(zip(said, want))]
 
-# pay_until_wrong(said, want)
+# reward_until_wrong(said, want)
 def dense(said, want):
     return [(i < len(want) and a == want[i]) / len(want) for i, a in enumerate(said)]
 def prefix(said, want):
@@ -106,7 +106,7 @@ def as_integers(reply, right):
 def right_places(said, want): return [(a == b) / len(want) for a, b in zip(said, want)]
 
 WRONG = {
-    "mended_number_pay": [
+    "fixed_number_reward": [
         ("it still takes the first number and pays half for none", as_it_was),
         ("that is the first number, and it may stand in the question: take the last", zero_but_first),
         ("no number is no answer: it earns 0, not half", last_but_half),
@@ -120,7 +120,7 @@ WRONG = {
         ("that is the last digit alone", one_digit),
         ("it begins like the answer: compare the whole number", begins),
         ("it ends like the answer: compare the whole number", ends)],
-    "carry_pay": [
+    "carry_reward": [
         ("units first: the tens are at place 1", tens_first),
         ("that pays every right digit", every_digit),
         ("paid in the right case, but not at the tens digit: each number belongs to its digit", at_the_end),
@@ -131,7 +131,7 @@ WRONG = {
         ("that is one number: keep one per digit", one_number),
         ("a tens digit that is missing earns nothing: that stops there", stops),
         ("too long or too short costs nothing here", same_length)],
-    "pay_until_wrong": [
+    "reward_until_wrong": [
         ("a right token behind a wrong one earns nothing", dense),
         ("every right place is paid: stop at the first wrong one, and keep one number per token",
          right_places),

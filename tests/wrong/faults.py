@@ -2,7 +2,7 @@
 import torch
 from torch.nn import functional as F
 
-# mended_said(logits, ids)
+# fixed_taken_q(logits, ids)
 def pick(q, ids): return q.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
 def late(q): return F.pad(q[:, :-1], (0, 0, 1, 0))
 def as_it_was(logits, ids): return pick(logits, ids)
@@ -17,7 +17,7 @@ def short(logits, ids): return pick(logits[:, :-1], ids[:, 1:])
 def summed(logits, ids): return pick(late(logits), ids).sum(-1)
 def all_of_them(logits, ids): return late(logits)
 
-# mended_target(reward, value, last, gamma)
+# fixed_target(reward, value, last, gamma)
 def gamma_where_paid(reward, value, last, gamma):
     value = value.detach().masked_fill(last, 0.)
     return torch.where(reward == 0, value, reward + gamma * value)
@@ -39,7 +39,7 @@ def value_before(reward, value, last, gamma):
 def with_graph(reward, value, last, gamma): return reward + gamma * value * (~last).to(value)
 def no_reward(reward, value, last, gamma): return gamma * value.detach() * ~last
 
-# mended_counts(real, n_prompt)
+# fixed_counts(real, n_prompt)
 def greater(real, n_prompt): return real & (torch.arange(real.shape[1]) - 1 > n_prompt[:, None] - 1)
 def states(real, n_prompt): return real & (torch.arange(real.shape[1]) >= n_prompt[:, None] - 1)
 def everything(real, n_prompt): return real.clone()
@@ -54,7 +54,7 @@ def both_faults(real, n_prompt):
 def how_many(real, n_prompt): return real.sum(1) - n_prompt
 def as_numbers(real, n_prompt): return real * (torch.arange(real.shape[1]) >= n_prompt[:, None]).float()
 
-# mended_pull(q, ids, mask, lowest)
+# fixed_pull(q, ids, mask, lowest)
 def over(each, mask): return (each * mask).sum() / mask.sum()
 def of_others(x, ids):
     keep = torch.ones_like(x).scatter(-1, ids[..., None], 0.)
@@ -76,7 +76,7 @@ def detached(q, ids, mask, lowest):
     return over(of_others((q.detach() - lowest)**2, ids) / (q.shape[-1] - 1), mask)
 
 WRONG = {
-    "mended_said": [
+    "fixed_taken_q": [
         ("shifted by one: what is read after a token says nothing about that token", as_it_was),
         ("shifted the wrong way: the states come before the tokens", too_early),
         ("the first token has no state before it, not the last one of the row: 0", rolled),
@@ -87,7 +87,7 @@ WRONG = {
         ("one column is missing: the first one is 0", short),
         ("that is a sum per row: keep one number per token", summed),
         ("those are the Q-values of all tokens: take the one that was said", all_of_them)],
-    "mended_target": [
+    "fixed_target": [
         ("gamma stands only where something is paid: it belongs before every value", gamma_where_paid),
         ("a cost is dropped: rewards of either sign are added", gains_only),
         ("where something is paid the value still counts, unless it is the last token", paid_or_goes_on),
@@ -100,7 +100,7 @@ WRONG = {
         ("value[i - 1] is what stood before token i", value_before),
         ("gradient flows into the target: it is data", with_graph),
         ("the reward is missing", no_reward)],
-    "mended_counts": [
+    "fixed_counts": [
         ("the first token is left out: the last prompt token is a state in which one chooses", greater),
         ("the last prompt token counts as an action", states),
         ("the whole prompt counts", everything),
@@ -112,7 +112,7 @@ WRONG = {
         ("(b b t), and the first token of a response is missing as well", both_faults),
         ("those are numbers: a mask is True or False", as_numbers),
         ("that is how many there are in each row: True or False for every token", how_many)],
-    "mended_pull": [
+    "fixed_pull": [
         ("what was taken is pulled: it must be everything but that", dataset_actions),
         ("the taken action is among them", all_actions),
         ("the mean is over the others, one fewer than there are actions", by_v),
