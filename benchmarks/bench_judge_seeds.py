@@ -3,10 +3,10 @@
     python benchmarks/bench_judge_seeds.py --judges /tmp/judges   # about 4 CPU minutes
     python benchmarks/bench_judge_seeds.py --seeds 0              # the shipped one only
 
-Seed 0 is the shipped checkpoint. Every other seed is the same recipe from the shipped base with
+Seed 0 is the shipped checkpoint. Every other seed is the same training from the shipped base with
 other demonstrations, judgements and batches (scripts/make_checkpoints.py, 50 CPU s), kept in
 --judges for the next time. Each marks 384 answers of mixed quality to the 48 held-out questions;
-the answers are the same for all seeds, the judge's chance is its own. Nothing was chosen on them.
+the answers are the same for all seeds, the judge's random numbers are its own. Nothing was chosen on them.
 The table goes to stdout, the numbers to nbs/results/judge.json, from which the chapter draws.
 """
 import argparse
@@ -26,7 +26,8 @@ from rlhf_nb.world import TEST, demonstrate, gold_score
 
 ROOT = Path(__file__).resolve().parents[1]
 WAYS = {"one greedy reply": JudgeConfig(n_votes=1, sampling=SamplingParams(64, temperature=0.)),
-        "one reply": JudgeConfig(n_votes=1), "mean of 3": JudgeConfig(n_votes=3), "mean of 8": JudgeConfig(n_votes=8),
+        "one reply": JudgeConfig(n_votes=1), "mean of 3": JudgeConfig(n_votes=3),
+        "mean of 8": JudgeConfig(n_votes=8),
         "mean of 3 at T = 1": JudgeConfig(n_votes=3, sampling=SamplingParams(64))}
 
 
@@ -50,14 +51,14 @@ def answers(n=384, seed=5):
 def run(seed, shelf):
     model, tokenizer = trained(seed, shelf)
     items, rows = answers(), []
-    asked = [(question.text, said) for question, said in items]
+    texts = [(question.text, response) for question, response in items]
     true = torch.tensor([gold_score(*item) for item in items])
     for way, judge in WAYS.items():
         began = time.process_time()
         generator = torch.Generator().manual_seed(1000 + seed)
-        verdicts = judge_answers(model, tokenizer, asked, judge, generator)
-        spread = verdicts.vote_std() if judge.n_votes > 1 else None
-        rows.append(dict(way=way, seed=seed, **agreement(verdicts, true) | {"spread": spread},
+        verdicts = judge_answers(model, tokenizer, texts, judge, generator)
+        vote_std = verdicts.vote_std() if judge.n_votes > 1 else None
+        rows.append(dict(way=way, seed=seed, **agreement(verdicts, true) | {"vote_std": vote_std},
                          cpu_s=time.process_time() - began))
     return rows
 
@@ -72,7 +73,7 @@ def main():
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as temp:
         rows = [row for seed in args.seeds for row in run(seed, args.judges or Path(temp))]
-    names = ("parse_rate", "r", "pair_accuracy", "exact", "bias", "spread")
+    names = ("parse_rate", "pearson_r", "pair_accuracy", "exact_match", "bias", "vote_std")
     print(f"{'':20}" + "".join(f"{name:>22}" for name in names))
     for way in WAYS:
         mine = [row for row in rows if row["way"] == way]
@@ -83,9 +84,9 @@ def main():
                          " ".join(f"{x:.3f}" for x in found))
         print(f"{way:20}" + "".join(f"{cell:>22}" for cell in cells))
     if len(args.seeds) > 1:
-        mine = [row["r"] for row in rows if row["way"] == "mean of 3"]
-        print(f"r of the mean of 3: {statistics.mean(mine):.3f} +- {statistics.stdev(mine):.3f}")
-    settings = {way: dict(n=j.n_votes, temperature=j.sampling.temperature, top_p=j.sampling.top_p)
+        mine = [row["pearson_r"] for row in rows if row["way"] == "mean of 3"]
+        print(f"Pearson r of the mean of 3: {statistics.mean(mine):.3f} +- {statistics.stdev(mine):.3f}")
+    settings = {way: dict(n_votes=j.n_votes, temperature=j.sampling.temperature, top_p=j.sampling.top_p)
                 for way, j in WAYS.items()}
     rounded = [{k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}
                for row in rows]

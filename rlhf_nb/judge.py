@@ -31,8 +31,10 @@ _SANDBOX.globals.clear()      # no range, no lipsum: only the names that are giv
 
 def template_variables(
     template:str, # jinja2
-)->set[str]:
-    "The names that a template asks for, found by parsing it, not by running it."
+)->set[str]:      # their names
+    """Variables that a template reads; it is parsed, not rendered.
+
+    Raises ValueError with the line if the template is not valid jinja2."""
     try: return jinja2.meta.find_undeclared_variables(_SANDBOX.parse(template))
     except jinja2.TemplateSyntaxError as e: raise ValueError(
         f"this is no jinja2 template, line {e.lineno}: {e.message}") from e
@@ -44,8 +46,8 @@ def _compiled(template): return _SANDBOX.from_string(template)
 def _fill_in(
     template:str,         # jinja2
     values:dict[str,str], # name -> text, put in as it is and never read as a template
-)->str:
-    "A template with its blanks filled, in the sandbox."
+)->str:                   # the text
+    "The template rendered in the sandbox."
     try: return _compiled(template).render(values)
     except Exception as e: raise ValueError(
         f"the template failed: {e}") from e
@@ -55,7 +57,9 @@ def validate_template(
     template:str,    # jinja2, indented as it stood in the code
     names:tuple,     # the variables it must have, and no others
 )->str:              # without the indentation and the blank lines around it
-    "Refuse a template that asks for too much or too little, or that cannot run."
+    """The template, dedented, if it reads exactly the variables `names` and renders.
+
+    Raises ValueError naming what is missing, unknown or fails."""
     template = dedent(template).strip()
     found = template_variables(template)
     missing, unknown = sorted(set(names) - found), sorted(found - set(names))
@@ -66,7 +70,7 @@ def validate_template(
     return template
 
 # %% ../nbs/09_judge.ipynb #_literal
-_OPENS, _CLOSES = r"[\s*_`<(\[]{0,9}", r"[\s*_`>)\]]{0,9}"  # may stand around the number
+_OPENS, _CLOSES = r"[\s*_`<(\[]{0,9}", r"[\s*_`>)\]]{0,9}" # may stand around the number
 NUMBER = r"([-+]?(?:[0-9]{1,9}(?:\.[0-9]{1,20})?|\.[0-9]{1,20}))"
 _OF = r"\s{0,2}(?:/|(?:out )?of)\s{0,2}"                   # 4/5, 4 out of 5
 _GLUED = rf"[^\W_]|%|[.,:_][0-9]|\s{{0,2}}/|\s?[-–][0-9]|{_OF}[0-9]" # 4th, 4.5.6
@@ -79,67 +83,74 @@ def _literal(text): # these words as they are; white space may be any white spac
 # %% ../nbs/09_judge.ipynb #score_regex
 @lru_cache(maxsize=64)
 def score_regex(
-    pattern:str, # jinja2 with {{ reward }}; all else is taken literally
+    pattern:str, # jinja2 with {{ reward }} or {{ winner }}; all else is literal
     high:float,  # without words behind it, the number may go on "/ high", "out of high"
 )->re.Pattern:   # group 1: the number; None where the words stand without a good one
-    "Every repetition has an upper bound, so no text can make this slow."
-    before, *after = _fill_in(pattern, {"reward": "\0"}).split("\0")
+    """Regular expression for the number in a reply. Every repetition in it is bounded,
+    so that the time to search grows no faster than the text.
+
+    Raises ValueError if the pattern does not hold its placeholder exactly once."""
+    marked = _fill_in(pattern, {"reward": "\0", "winner": "\0"})
+    before, *after = marked.split("\0")
     if len(after) != 1: raise ValueError(
-        f"a reward pattern holds {{{{ reward }}}} exactly once, got {pattern!r}")
-    if after[0].strip(): number = NUMBER + _CLOSES + _literal(after[0])
-    else: number = rf"{NUMBER}(?:{_OF}{re.escape(f'{high:g}')}(?:\.0)?)?(?!{_GLUED})"
-    if not before.strip(): return re.compile(rf"(?<![\w.,+/-]){number}")
-    return re.compile(rf"{_literal(before)}(?:{_OPENS}{number})?")
+        "a pattern holds {{ reward }} (or {{ winner }}, of pairs) exactly once, "
+        f"got {pattern!r}")
+    if after[0].strip(): value = NUMBER + _CLOSES + _literal(after[0])
+    else: value = rf"{NUMBER}(?:{_OF}{re.escape(f'{high:g}')}(?:\.0)?)?(?!{_GLUED})"
+    if not before.strip(): return re.compile(rf"(?<![\w.,+/-]){value}")
+    return re.compile(rf"{_literal(before)}(?:{_OPENS}{value})?")
 
 # %% ../nbs/09_judge.ipynb #parse_score
 def parse_score(
-    text:str,        # what the judge said, and nothing else
+    text:str,        # the judge's reply alone, without the message
     pattern:str="Score: {{ reward }}",
     low:float=0.,    # a number outside low..high is no score
     high:float=5.,
     last:bool=True,  # of several places the last one counts; False: the first
-)->float|None:       # None when there is nothing to read
-    "The number in the place that the pattern describes."
+)->float|None:       # low to high; None when the reply holds no score
+    "Score in a judge's reply: the number at the place that the pattern describes."
     found = [match[1] for match in score_regex(pattern, high).finditer(text)]
-    said = found[-1 if last else 0] if found else None
-    return float(said) + 0. if said and low <= float(said) <= high else None  # no -0
+    value = found[-1 if last else 0] if found else None
+    return float(value) + 0. if value and low <= float(value) <= high else None # no -0
 
 # %% ../nbs/09_judge.ipynb #JudgePrompt
 @dataclass(frozen=True)
 class JudgePrompt:
-    "How to ask for a score, and how to read it."
-    template:str            # jinja2 with exactly {{ prompt }} and {{ response }}
-    parser:str|Callable       # a pattern with {{ reward }}, or reply -> number or None
-    low:float=0.            # scores outside low..high count as not parsed
+    """Prompt of a pointwise judge, and the parser of its replies.
+
+    Raises ValueError if template or parser cannot be used, or low >= high."""
+    template:str        # jinja2 with exactly {{ prompt }} and {{ response }}
+    parser:str|Callable # a pattern with {{ reward }}, or reply -> number or None
+    low:float=0.        # scores outside low..high count as not parsed
     high:float=5.
-    last:bool=True          # of several scores in a reply the last counts, or the first
+    last:bool=True      # of several scores in a reply the last counts, or the first
     def __post_init__(self):
-        clean = validate_template(self.template, ("prompt", "response"))
-        object.__setattr__(self, "template", clean)
-        _check_reading(self)
+        template = validate_template(self.template, ("prompt", "response"))
+        object.__setattr__(self, "template", template)
+        _check_parser(self, "reward")
     def render(self, prompt:str, response:str)->str:
         "The message to the judge."
         return _fill_in(self.template, dict(prompt=prompt, response=response))
     def parse(self, reply:str)->float|None:
         "The score in a reply, None when there is none."
-        return _read(self, reply)
+        return _parse(self, reply)
 
-# %% ../nbs/09_judge.ipynb #_check_reading
-def _check_reading(x): # of JudgePrompt and of PairwisePrompt
+# %% ../nbs/09_judge.ipynb #_check_parser
+def _check_parser(x, placeholder): # of JudgePrompt and of PairwisePrompt
     if not x.low < x.high: raise ValueError(
         f"{type(x).__name__} needs low below high, got {x.low} and {x.high}")
     if callable(x.parser): return
-    object.__setattr__(x, "read", validate_template(x.parser, ("reward",)))
+    object.__setattr__(x, "parser", validate_template(x.parser, (placeholder,)))
     score_regex(x.parser, x.high)
 
-def _read(x, reply):
+def _parse(x, reply):
     if isinstance(x.parser, str):
         return parse_score(reply, x.parser, x.low, x.high, x.last)
-    said = x.parser(reply)
-    if said is None: return None
-    if isinstance(said, bool) or not isinstance(said, (int, float)): raise ValueError(
-        f"a parse function gives a number or None, got {said!r} for {reply[:60]!r}")
-    return float(said) if x.low <= said <= x.high else None
+    value = x.parser(reply)
+    if value is None: return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)): raise ValueError(
+        f"a parse function gives a number or None, got {value!r} for {reply[:60]!r}")
+    return float(value) if x.low <= value <= x.high else None
 
 # %% ../nbs/09_judge.ipynb #asking_and_reading_together_2
 WORLD_PROMPT = JudgePrompt("""
@@ -180,9 +191,9 @@ ADDITIVE_PROMPT = JudgePrompt("""
 # %% ../nbs/09_judge.ipynb #escape_special_tokens
 def escape_special_tokens(
     tokenizer,
-    text:str,
-)->str: # the same text; a special token in it has become words or <unk>
-    "Text that cannot end the user's turn and begin the judge's."
+    text:str, # by a user or a model
+)->str:       # each special token in it replaced by <unk>, or by a space
+    "Text without special tokens, so that it cannot end a turn or begin one."
     for token in sorted(tokenizer.all_special_tokens, key=len, reverse=True):
         if token != tokenizer.unk_token:
             text = text.replace(token, tokenizer.unk_token or " ")
@@ -191,14 +202,18 @@ def escape_special_tokens(
 # %% ../nbs/09_judge.ipynb #JudgeConfig
 @dataclass(frozen=True)
 class JudgeConfig:
-    "How often each answer is judged, and how the judge is sampled."
-    prompt:JudgePrompt=WORLD_PROMPT
-    n_votes:int=3                       # replies per answer, averaged
+    """Settings of a judge: its prompt, replies per answer, and how they are sampled.
+
+    Defaults: 3 votes, averaged (Yuan et al. 2024). Raises ValueError."""
+    prompt:JudgePrompt=WORLD_PROMPT # or a PairwisePrompt
+    n_votes:int=3                   # replies per answer, averaged
     sampling:SamplingParams=SamplingParams(max_new_tokens=64, temperature=.7, top_p=.9)
     def __post_init__(self):
-        if self.n_votes < 1: raise ValueError(f"JudgeConfig.n_votes counts replies, got {self.n_votes}")
+        if self.n_votes < 1: raise ValueError(
+            f"JudgeConfig.n_votes counts replies, got {self.n_votes}")
         if self.n_votes > 1 and self.sampling.temperature == 0: raise ValueError(
-            f"greedy replies are all alike: n = 1, or a temperature; got n = {self.n_votes}")
+            "greedy replies are all alike: n_votes = 1, or a temperature; got "
+            f"n_votes = {self.n_votes}")
 
 # %% ../nbs/09_judge.ipynb #generate_replies
 def generate_replies(
@@ -207,28 +222,33 @@ def generate_replies(
     messages:list[str],   # b of them
     judge:JudgeConfig,
     generator:Generator,
-)->list[list[str|None]]:  # b rows of judge.n replies; None: cut before its end
-    "Every message n times, all in one batched generation."
+)->list[list[str|None]]:  # b rows of n_votes replies; None: cut before its end
+    "Sample `judge.n_votes` replies to every message, all in one batched generation."
     _, eos = pad_and_eos(tokenizer)
-    prompts = [chat_ids(tokenizer, text) for text in messages for _ in range(judge.n_votes)]
-    seqs, _ = generate_many(model, prompts, tokenizer, judge.sampling, generator, 256, is_interactive())
-    said = [row[mask].tolist() for row, mask in zip(seqs.ids, seqs.response_mask)]
-    replies = [response_text(tokenizer, ids) if eos in ids else None for ids in said]
-    return [replies[i:i + judge.n_votes] for i in range(0, len(replies), judge.n_votes)]
+    prompts = [chat_ids(tokenizer, message)
+               for message in messages for _ in range(judge.n_votes)]
+    seqs, _ = generate_many(model, prompts, tokenizer, judge.sampling, generator, 256,
+                            is_interactive())
+    tokens = [row[mask].tolist() for row, mask in zip(seqs.ids, seqs.response_mask)]
+    replies = [response_text(tokenizer, ids) if eos in ids else None for ids in tokens]
+    return [replies[i:i + judge.n_votes]
+            for i in range(0, len(replies), judge.n_votes)]
 
 # %% ../nbs/09_judge.ipynb #Verdicts
 @dataclass(frozen=True, eq=False)
 class Verdicts(Batch):
-    "What was said about each answer."
-    votes:Tensor # (b n) one score per reply; nan where none could be read
+    """Votes on b answers, n replies each.
+
+    Raises ValueError if votes are not (b n)."""
+    votes:Tensor # (b n) one score per reply; nan where a reply was not parsed
     def __post_init__(self):
         if self.votes.dim() != 2: raise ValueError(
             f"Verdicts needs votes (b n), got shape {tuple(self.votes.shape)}")
     def score(self)->Tensor: # (b) mean of the votes that parsed; nan when none did
         return self.votes.nanmean(1)
-    def parse_rate(self)->float: # share of replies that held a score
+    def parse_rate(self)->float: # share of replies that held a score, 0 to 1
         return 1 - self.votes.isnan().double().mean().item()
-    def vote_std(self)->float: # how far votes on one answer lie apart: mean std
+    def vote_std(self)->float: # mean over answers of the std (n - 1) of their votes
         off = (self.votes - self.score()[:, None])**2
         n = (~self.votes.isnan()).sum(1)
         std = (off.nansum(1) / (n - 1)).sqrt()[n > 1]
@@ -236,10 +256,10 @@ class Verdicts(Batch):
 
 # %% ../nbs/09_judge.ipynb #parse_votes
 def parse_votes(
-    prompt:JudgePrompt,
-    replies:list[list[str|None]], # b rows of n
-)->Verdicts:
-    "Replies as numbers."
+    prompt:JudgePrompt,           # or a PairwisePrompt
+    replies:list[list[str|None]], # b rows of n; None: cut before its end
+)->Verdicts:                      # votes (b n)
+    "Replies parsed as votes; nan where a reply was cut or holds no score."
     scores = [[None if reply is None else prompt.parse(reply) for reply in row]
               for row in replies]
     return Verdicts(torch.tensor([[math.nan if score is None else score
@@ -247,23 +267,27 @@ def parse_votes(
 
 # %% ../nbs/09_judge.ipynb #judge_answers
 def judge_answers(
-    model,       # the judge
+    model,         # the judge
     tokenizer,
     answers:list[tuple[str,str]], # b of (prompt, response)
     judge:JudgeConfig,
     generator:Generator,
-)->Verdicts:     # b rows
-    "Ask for a score of every answer, judge.n times, and read the replies."
-    messages = [judge.prompt.render(*(escape_special_tokens(tokenizer, text) for text in pair))
-                for pair in answers]
-    return parse_votes(judge.prompt, generate_replies(model, tokenizer, messages, judge, generator))
+)->Verdicts:       # votes (b n_votes)
+    """Pointwise scores of answers by a language model (LLM as a judge).
+
+    Zheng et al. 2023, single answer grading; votes averaged as in Yuan et al. 2024."""
+    messages = [judge.prompt.render(*(escape_special_tokens(tokenizer, text)
+                                      for text in answer)) for answer in answers]
+    replies = generate_replies(model, tokenizer, messages, judge, generator)
+    return parse_votes(judge.prompt, replies)
 
 # %% ../nbs/09_judge.ipynb #pair_accuracy
 def pair_accuracy(
     score:Tensor, # (b) nan: not known
     true:Tensor,  # (b)
-)->float:
-    "Of all pairs whose truth differs, the share in the right order; a tie is half."
+)->float:         # 0 to 1; nan when no pair differs in truth
+    """Concordance index: of all pairs whose truth differs, the share that the scores
+    put in the right order; a tie counts 1/2."""
     known = ~score.isnan()
     score, true = score[known], true[known]
     order = (score[:, None] - score).sign()[(true[:, None] - true) > 0]
@@ -274,13 +298,16 @@ def agreement(
     verdicts:Verdicts, # b rows
     true:Tensor,       # (b) gold
 )->dict[str,float]:
-    "How far a judge can be trusted; answers without a score are left out, and counted."
+    """Agreement of a judge with gold: Pearson's r, share of exact scores when rounded,
+    bias (mean of score - gold), pair accuracy. Answers without a score are left out of
+    these four and counted in `n_unparsed`."""
     score = verdicts.score()
     known = ~score.isnan()
     both = torch.stack([score[known].double(), true[known].double()])
-    return dict(parse_rate=verdicts.parse_rate(), unread=int((~known).sum()),
-                spread=verdicts.vote_std(), r=torch.corrcoef(both)[0, 1].item(),
-                exact=(both[0].round() == both[1]).double().mean().item(),
+    return dict(parse_rate=verdicts.parse_rate(), n_unparsed=int((~known).sum()),
+                vote_std=verdicts.vote_std(),
+                pearson_r=torch.corrcoef(both)[0, 1].item(),
+                exact_match=(both[0].round() == both[1]).double().mean().item(),
                 bias=(both[0] - both[1]).mean().item(),
                 pair_accuracy=pair_accuracy(score, true))
 
@@ -290,7 +317,7 @@ def confusion_matrix(
     true:Tensor,    # (b)
     levels:int=6,
 )->Tensor:          # (levels levels) row: truth, column: score; counts
-    "Which scores are taken for which."
+    "Confusion matrix of rounded scores: how often each true score got each score."
     known = ~score.isnan()
     cell = true[known].round().long() * levels + score[known].round().long()
     return torch.bincount(cell, minlength=levels**2).view(levels, levels)
@@ -298,46 +325,53 @@ def confusion_matrix(
 # %% ../nbs/09_judge.ipynb #judge_demonstrations
 def judge_demonstrations(
     tokenizer,
-    prompt:JudgePrompt,            # or a PairwisePrompt
-    rows:list[tuple[tuple,str]], # ((prompt, response), what a good judge replies)
+    prompt:JudgePrompt,          # or a PairwisePrompt
+    rows:list[tuple[tuple,str]], # b of ((prompt, response), what a good judge replies)
 )->Seqs:                         # b rows: message, reply, eos
-    "EFT data: examples of judging, to be imitated."
-    silent = [i for i, (_, reply) in enumerate(rows) if prompt.parse(reply) is None]
-    if silent: raise ValueError(
-        f"rows {silent[:9]} hold no score that this prompt's pattern can read, for "
-        f"example {rows[silent[0]][1]!r}: a judge that imitates them would be mute")
+    """Evaluation fine-tuning (EFT) data: judgements to imitate (Yuan et al. 2024).
+
+    Raises ValueError if the prompt's own parser finds no score in a reply."""
+    unparsed = [i for i, (_, reply) in enumerate(rows) if prompt.parse(reply) is None]
+    if unparsed: raise ValueError(
+        f"rows {unparsed[:9]} hold no score that this prompt's parser can read, for "
+        f"example {rows[unparsed[0]][1]!r}: a judge that imitates them would be mute")
     pad, eos = pad_and_eos(tokenizer)
-    clean = [[escape_special_tokens(tokenizer, text) for text in texts] for texts, _ in rows]
-    asked = [chat_ids(tokenizer, prompt.render(*texts)) for texts in clean]
-    said = tokenizer([reply for _, reply in rows], add_special_tokens=False).input_ids
-    return make_seqs(asked, [ids + [eos] for ids in said], pad)
+    texts = [[escape_special_tokens(tokenizer, text) for text in pair]
+             for pair, _ in rows]
+    prompts = [chat_ids(tokenizer, prompt.render(*pair)) for pair in texts]
+    replies = tokenizer([reply for _, reply in rows], add_special_tokens=False)
+    return make_seqs(prompts, [ids + [eos] for ids in replies.input_ids], pad)
 
 # %% ../nbs/09_judge.ipynb #PairwisePrompt
 @dataclass(frozen=True)
 class PairwisePrompt:
-    "How to ask which of two answers is better: 1, 2, or 0 for neither."
-    template:str      # jinja2 with exactly {{ prompt }}, {{ first }}, {{ second }}
-    parser:str|Callable # a pattern with {{ reward }}, or reply -> 0, 1, 2 or None
-    low:float=0.
+    """Prompt of a pairwise judge, who names the better answer of two, and its parser.
+
+    Zheng et al. 2023, pairwise comparison. Raises ValueError as JudgePrompt does."""
+    template:str        # jinja2 with exactly {{ prompt }}, {{ first }}, {{ second }}
+    parser:str|Callable # a pattern with {{ winner }}, or reply -> 0, 1, 2 or None
+    low:float=0.        # 1: the first is better, 2: the second, 0: neither
     high:float=2.
     last:bool=True
     def __post_init__(self):
-        clean = validate_template(self.template, ("prompt", "first", "second"))
-        object.__setattr__(self, "template", clean)
-        _check_reading(self)
+        template = validate_template(self.template, ("prompt", "first", "second"))
+        object.__setattr__(self, "template", template)
+        _check_parser(self, "winner")
     def render(self, prompt:str, first:str, second:str)->str:
         return _fill_in(self.template, dict(prompt=prompt, first=first, second=second))
-    def parse(self, reply:str)->float|None: # chance that the first is better
-        said = _read(self, reply)
-        return {0: .5, 1: 1., 2: 0.}.get(said)
+    def parse(self, reply:str)->float|None: # probability that the first is better
+        winner = _parse(self, reply)
+        return {0: .5, 1: 1., 2: 0.}.get(winner)
 
 # %% ../nbs/09_judge.ipynb #PairwiseVerdicts
 @dataclass(frozen=True, eq=False)
 class PairwiseVerdicts(Batch):
-    "Two answers compared in both orders."
-    as_first:Tensor  # (b n) votes for the first answer a when it stands first
-    as_second:Tensor # (b n) votes for the same a when it stands second
-    def preference(self)->Tensor: # (b) chance that a is better
+    """Votes of a pairwise judge on answers a and b, asked in both orders.
+
+    `consistency` as in Zheng et al. 2023: the share of pairs decided alike in both."""
+    as_first:Tensor  # (b n) 1 where a wins, .5 a tie, when a stands first
+    as_second:Tensor # (b n) the same for a, when a stands second
+    def preference(self)->Tensor: # (b) probability that a is better
         return (self.as_first.nanmean(1) + self.as_second.nanmean(1)) / 2
     def position_bias(self)->float: # 0 fair; .5: whatever stands first wins
         return .5 * (self.as_first.nanmean() - self.as_second.nanmean()).item()
@@ -348,51 +382,59 @@ class PairwiseVerdicts(Batch):
 
 # %% ../nbs/09_judge.ipynb #compare_answers
 def compare_answers(
-    model,       # the judge
+    model,             # the judge
     tokenizer,
     trios:list[tuple[str,str,str]], # b of (prompt, a, b)
     judge:JudgeConfig, # with a PairwisePrompt
     generator:Generator,
-)->PairwiseVerdicts:        # b rows
-    "Ask in both orders, all in one batched generation."
-    clean = [[escape_special_tokens(tokenizer, text) for text in trio] for trio in trios]
-    messages = [judge.prompt.render(p, a, b) for p, a, b in clean]
-    messages += [judge.prompt.render(p, b, a) for p, a, b in clean]
-    votes = parse_votes(judge.prompt, generate_replies(model, tokenizer, messages, judge, generator)).votes
+)->PairwiseVerdicts:   # votes (b n_votes) in each order
+    """Pairwise comparison in both orders, all in one batched generation.
+
+    Balanced position calibration (Wang et al. 2023)."""
+    trios = [[escape_special_tokens(tokenizer, text) for text in trio]
+             for trio in trios]
+    messages = [judge.prompt.render(p, a, b) for p, a, b in trios]
+    messages += [judge.prompt.render(p, b, a) for p, a, b in trios]
+    replies = generate_replies(model, tokenizer, messages, judge, generator)
+    votes = parse_votes(judge.prompt, replies).votes
     return PairwiseVerdicts(votes[:len(trios)], 1 - votes[len(trios):])
 
 # %% ../nbs/09_judge.ipynb #judge_scorer
 def judge_scorer(
-    model,
+    model,       # the judge
     tokenizer,
     judge:JudgeConfig,
-)->Callable: # (answers, gen) -> Verdicts
-    "A language model as the source of scores."
-    return lambda answers, generator: judge_answers(model, tokenizer, answers, judge, generator)
+)->Callable:     # (answers, generator) -> Verdicts
+    "A language model as a scorer: `judge_answers` with its model and settings fixed."
+    def score(answers, generator):
+        return judge_answers(model, tokenizer, answers, judge, generator)
+    return score
 
 # %% ../nbs/09_judge.ipynb #function_scorer
 def function_scorer(
-    fn:Callable, # (prompt, response) -> number, or None when it has nothing to say
-)->Callable:     # (answers, gen) -> Verdicts
-    "A plain function as the source of scores."
+    fn:Callable, # (prompt, response) -> number, or None for no score
+)->Callable:     # (answers, generator) -> Verdicts, one vote per answer
+    "A function of the texts as a scorer; None becomes nan."
     def score(answers, generator):
-        said = [fn(prompt, response) for prompt, response in answers]
+        scores = [fn(prompt, response) for prompt, response in answers]
         return Verdicts(torch.tensor([[math.nan if x is None else float(x)]
-                                      for x in said]))
+                                      for x in scores]))
     return score
 
 # %% ../nbs/09_judge.ipynb #reward_scorer
 def reward_scorer(
     fn:Callable, # Seqs -> (b), for example a reward model
     tokenizer,
-)->Callable:     # (answers, gen) -> Verdicts
-    "A reward on token sequences as the source of scores."
+)->Callable:     # (answers, generator) -> Verdicts, one vote per answer
+    """A reward on token sequences as a scorer; each response ends in eos.
+
+    The scorer raises ValueError if the reward is not (b)."""
     def score(answers, generator):
         pad, eos = pad_and_eos(tokenizer)
         texts = [escape_special_tokens(tokenizer, response) for _, response in answers]
-        said = tokenizer(texts, add_special_tokens=False).input_ids
+        tokens = tokenizer(texts, add_special_tokens=False).input_ids
         prompts = [chat_ids(tokenizer, prompt) for prompt, _ in answers]
-        seqs = make_seqs(prompts, [ids + [eos] for ids in said], pad)
+        seqs = make_seqs(prompts, [ids + [eos] for ids in tokens], pad)
         reward = torch.as_tensor(fn(seqs), dtype=torch.float32).cpu()
         if reward.shape != (len(answers),): raise ValueError(
             f"a reward gives one number per answer, ({len(answers)},), got "

@@ -9,15 +9,15 @@ def as_it_was(replies):
         found = re.search(r"Score: ([0-9.]+)", reply or "")
         scores.append(float(found[1]) if found and found[1].isnumeric() else 2.5)
     return sum(scores) / len(scores)
-def said(replies): return [None if r is None else parse_score(r) for r in replies]
-def middle(replies): return sum(2.5 if x is None else x for x in said(replies)) / len(replies)
+def parsed(replies): return [None if r is None else parse_score(r) for r in replies]
+def middle(replies): return sum(2.5 if x is None else x for x in parsed(replies)) / len(replies)
 def isnumeric_stays(replies):
     found = [re.search(r"Score: ([0-9.]+)", reply or "") for reply in replies]
     found = [float(f[1]) for f in found if f and f[1].isnumeric()]
     return sum(found) / len(found) if found else math.nan
-def zero(replies): return sum(x or 0. for x in said(replies)) / len(replies)
+def zero(replies): return sum(x or 0. for x in parsed(replies)) / len(replies)
 def over_all(replies):
-    read = [x for x in said(replies) if x is not None]
+    read = [x for x in parsed(replies) if x is not None]
     return sum(read) / len(replies)
 def first_place(replies):
     read = [parse_score(r, last=False) for r in replies if r]
@@ -36,22 +36,22 @@ def whole_only(replies):
     read = [int(x[-1]) for x in read if x and int(x[-1]) <= 5]
     return sum(read) / len(read) if read else math.nan
 def truthy(replies):
-    read = [x for x in said(replies) if x]
+    read = [x for x in parsed(replies) if x]
     return sum(read) / len(read) if read else math.nan
 def nan_wins(replies):
-    return torch.tensor([math.nan if x is None else x for x in said(replies)]).mean().item()
+    return torch.tensor([math.nan if x is None else x for x in parsed(replies)]).mean().item()
 def silent_zero(replies):
-    read = [x for x in said(replies) if x is not None]
+    read = [x for x in parsed(replies) if x is not None]
     return sum(read) / max(1, len(read))
 def total(replies):
-    read = [x for x in said(replies) if x is not None]
+    read = [x for x in parsed(replies) if x is not None]
     return sum(read) if read else math.nan
-def best(replies): return max((x for x in said(replies) if x is not None), default=math.nan)
+def best(replies): return max((x for x in parsed(replies) if x is not None), default=math.nan)
 def middle_one(replies):
-    read = [x for x in said(replies) if x is not None]
+    read = [x for x in parsed(replies) if x is not None]
     return statistics.median_low(read) if read else math.nan
 def only_first(replies):
-    x = said(replies)[0]
+    x = parsed(replies)[0]
     return math.nan if x is None else x
 
 def zeros(votes): return torch.nan_to_num(votes).std(dim=1).mean()
@@ -75,8 +75,8 @@ def widest(votes):
     return population_free(votes).max() if len(population_free(votes)) else torch.tensor(math.nan)
 def heap(votes): return torch.std(votes[votes.isfinite()])
 def between(votes):
-    registry = Verdicts(votes).score()
-    return registry[~registry.isnan()].std()
+    means = Verdicts(votes).score()
+    return means[~means.isnan()].std()
 def columns(votes): return torch.tensor(Verdicts(votes.T).vote_std())
 def careless(votes): return votes.std(-1).mean()
 def whole_rows(votes): return torch.tensor(Verdicts(votes[~votes.isnan().any(1)]).vote_std())
@@ -95,12 +95,12 @@ def half_count(ab, ba): return share(ab, ba) * len(ab + ba) / len(ab) - .5
 def number(ab, ba): return (ab + ba).count("first") + .5 * (ab + ba).count("tie")
 def same_place(ab, ba): return sum(x == y for x, y in zip(ab, ba)) / len(ab)
 def difference(ab, ba):
-    said = ab + ba
-    return (said.count("first") - said.count("second")) / len(said)
+    replies = ab + ba
+    return (replies.count("first") - replies.count("second")) / len(replies)
 def unsigned(ab, ba): return abs(share(ab, ba) - .5)
 def no_ties(ab, ba):
-    said = [x for x in ab + ba if x != "tie"]
-    return said.count("first") / len(said) - .5 if said else 0.
+    replies = [x for x in ab + ba if x != "tie"]
+    return replies.count("first") / len(replies) - .5 if replies else 0.
 def as_duels(ab, ba):
     v = {"first": 1., "tie": .5, "second": 0.}
     return 2 * PairwiseVerdicts(torch.tensor([[v[x]] for x in ab]), torch.tensor([[1 - v[x]] for x in ba])).position_bias()
@@ -109,36 +109,36 @@ def of_answers_alone(ab, ba):
     return (ab.count("first") + ba.count("second")) / len(ab + ba) - .5
 
 WRONG = {
-    "mended_score": [
+    "fixed_score": [
         ("as it was: what is not all digits became 2.5", as_it_was),
-        ("an unread reply is no 2.5: leave it out", middle),
+        ("a reply without a score is no 2.5: leave it out", middle),
         ("4. and 4.5 are numbers as well: isnumeric knows digits alone", isnumeric_stays),
-        ("an unread reply is no 0: leave it out of the sum and of the count", zero),
-        ("an unread reply is no 0: leave it out of the sum and of the count", over_all),
+        ("a reply without a score is no 0: leave it out of the sum and of the count", zero),
+        ("a reply without a score is no 0: leave it out of the sum and of the count", over_all),
         ("the last score in a reply counts, not the first", first_place),
         ("a number above 5 is no score", any_number),
         ("a number above 5 is no score: leave it out, do not cut it to 5", cut_down),
         ("half a point counts: read what stands behind the point", whole_only),
-        ("0 is a score: it is false to `if`, but it was read", truthy),
-        ("one unread reply spoils the mean: leave it out", nan_wins),
-        ("where nothing could be read the score is nan, not 0", silent_zero),
+        ("0 is a score: it is false to `if`, but it was parsed", truthy),
+        ("one reply without a score spoils the mean: leave it out", nan_wins),
+        ("where nothing could be parsed the score is nan, not 0", silent_zero),
         ("that is the sum: take the mean", total),
         ("that is the highest score: take the mean", best),
         ("that is the median: take the mean", middle_one),
         ("that is the first reply alone", only_first)],
-    "spread_of": [
-        ("an unread vote is no 0", zeros),
-        ("divide by the votes read minus one", population),
-        ("a single vote has no spread, not one of 0: leave the row out", singles_count),
+    "mean_vote_std": [
+        ("a vote that was not parsed is no 0", zeros),
+        ("divide by the votes parsed minus one", population),
+        ("a single vote has no std, not one of 0: leave the row out", singles_count),
         ("that is the mean variance: take the root in each row", variance),
         ("take the root in each row, then the mean, not the other way round", late_root),
         ("that is the sum over answers: take the mean", summed),
-        ("that is the largest spread: take the mean", widest),
-        ("all votes in one heap: the spread is within each answer", heap),
+        ("that is the largest std: take the mean", widest),
+        ("all votes in one heap: the std is within each answer", heap),
         ("that is how far the answers lie apart", between),
         ("votes on one answer stand in a row", columns),
-        ("one unread vote makes its whole row nan", careless),
-        ("rows with an unread vote count, too", whole_rows)],
+        ("one vote that was not parsed makes its whole row nan", careless),
+        ("rows with a vote that was not parsed count, too", whole_rows)],
     "bias_of": [
         ("that is the share; a fair judge has .5 of it, so take .5 away", share),
         ("both orders count", one_order),
