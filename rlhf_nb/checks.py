@@ -1,4 +1,4 @@
-"""Compare an answer with one that is right, on inputs that nobody thinks of, and name the slip.
+"""Compare an answer with one that is right, on inputs that nobody thinks of, and name the mistake.
 
 Docs: https://OWNER.github.io/rlhf-nb/checks.html.md"""
 
@@ -16,8 +16,10 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 
 # %% ../nbs/19c_checks.ipynb #copy_argument
-def copy_argument(x):
-    "A copy of an argument, so that an answer that changes it spoils nothing."
+def copy_argument(
+    x, # an argument of any kind
+): # of the same kind
+    "A deep copy of an argument; a torch.Generator is copied with its state."
     if hasattr(x, "get_state") and hasattr(x, "manual_seed"):  # a torch.Generator
         twin = type(x)(device=x.device)
         twin.set_state(x.get_state())
@@ -28,9 +30,9 @@ def copy_argument(x):
 def values_match(
     got,            # numbers, tensors; tuples, lists, dicts, dataclasses of them
     want,           # what they should be
-    tol:float=1e-4, # absolute, and relative to `want`; .02 for 16-bit numbers
+    tol:float=1e-4, # absolute and relative to `want`, >= 0; .02 for 16-bit tensors
 )->bool:            # True when kinds, shapes, keys and all numbers are equal
-    "Equal as a patient reader would judge it; nan equals nan."
+    "Whether two nested values agree in kind, shape, keys and numbers; nan equals nan."
     if is_dataclass(want):
         return type(got) is type(want) and values_match(vars(got), vars(want), tol)
     if isinstance(want, dict):
@@ -47,7 +49,7 @@ def values_match(
 
 # %% ../nbs/19c_checks.ipynb #_near
 def _near(got, want, tol:float)->bool: # at least one of them is a tensor
-    "Shapes equal, truths only where truths are wanted, numbers near."
+    "Shapes equal, bool only where bool is wanted, numbers within `tol`."
     import torch
     try: got, want = torch.as_tensor(got).detach(), torch.as_tensor(want).detach()
     except (TypeError, ValueError, RuntimeError): return False   # text, say
@@ -57,15 +59,15 @@ def _near(got, want, tol:float)->bool: # at least one of them is a tensor
     return got.shape == want.shape and torch.allclose(
         got.double(), want.double(), tol, tol, equal_nan=True)
 
-# %% ../nbs/19c_checks.ipynb #_Seen
+# %% ../nbs/19c_checks.ipynb #_Call
 @dataclass(frozen=True)
-class _Seen:
+class _Call:
     "One call of one function."
-    out:object     # what it returned, None when it stopped
+    out:object     # what it returned, None when it raised
     gradients:list # one tensor for each argument, or parameter, that requires grad
-    spoiled:bool   # whether it changed an argument
+    mutated:bool   # whether it changed an argument
     error:str      # the type of the exception, or ""
-    message:str    # and what it said
+    message:str    # and its text
 
 # %% ../nbs/19c_checks.ipynb #_tensors
 def _tensors(x)->list: # all tensors in x that require grad
@@ -78,7 +80,7 @@ def _tensors(x)->list: # all tensors in x that require grad
 
 # %% ../nbs/19c_checks.ipynb #_gradients
 def _gradients(out, args:tuple)->list:
-    "At every argument that asks; zeros where nothing flows back."
+    "The gradient at every leaf among the arguments; zeros where none flows back."
     leaves, ends = [t for t in _tensors(args) if t.is_leaf], _tensors(out)
     if not leaves: return []
     import torch
@@ -96,15 +98,16 @@ def _readable(args:tuple)->list: # the arguments in which a change can be seen
 def record_call(
     fn:Callable,
     args:tuple, # its arguments; it gets copies
-)->_Seen:
-    "Call, and write everything down."
-    given, kept = tuple(map(copy_argument, args)), _readable(tuple(map(copy_argument, args)))
+)->_Call:
+    "Call `fn`; record output, gradients, changed arguments, or the error it raised."
+    given = tuple(map(copy_argument, args))
+    unchanged = _readable(tuple(map(copy_argument, args)))
     try:
         out = fn(*given)
-        spoiled = not values_match(_readable(given), kept)
-        return _Seen(out, _gradients(out, given), spoiled, "", "")
+        mutated = not values_match(_readable(given), unchanged)
+        return _Call(out, _gradients(out, given), mutated, "", "")
     except (Exception, SystemExit) as e:
-        return _Seen(None, [], False, type(e).__name__, str(e))
+        return _Call(None, [], False, type(e).__name__, str(e))
 
 # %% ../nbs/19c_checks.ipynb #Exercise
 @dataclass(frozen=True)
@@ -112,40 +115,41 @@ class Exercise:
     "What an answer is compared with."
     reference:Callable           # a function that is right
     cases:dict[str,tuple]        # what is special about the arguments -> arguments
-    mistakes:dict[str,Callable]  # what to tell the learner -> a function that does it
+    mistakes:dict[str,Callable]  # what to tell the learner -> a function that errs so
 
 # %% ../nbs/19c_checks.ipynb #_same
-def _same(a:_Seen, b:_Seen)->bool: # the value and what flows back, or the same error
-    return a.error == b.error and values_match([a.out, a.gradients], [b.out, b.gradients])
+def _same(a:_Call, b:_Call)->bool: # output and gradients, or the same error
+    return a.error == b.error and values_match(
+        [a.out, a.gradients], [b.out, b.gradients])
 
 def name_mistake(
-    seen:dict[str,_Seen], # case -> what the answer did
-    wrong:list[str],     # cases where that is not right
+    calls:dict[str,_Call], # case -> what the answer did
+    wrong:list[str],       # cases where that is not right
     exercise:Exercise,
-)->str:                  # a mistake's name, or ""
-    "The mistake that does as the answer does in every wrong case, and in most others."
+)->str:                    # a mistake's name, or ""
+    "The mistake that acts as the answer does in every wrong case and in most others."
     best, most = "", 0
-    for name, slip in exercise.mistakes.items():
+    for name, mistake in exercise.mistakes.items():
         alike = [case for case, args in exercise.cases.items()
-                 if _same(seen[case], record_call(slip, args))]
+                 if _same(calls[case], record_call(mistake, args))]
         if set(wrong) <= set(alike) and len(alike) > most: best, most = name, len(alike)
     return best
 
-# %% ../nbs/19c_checks.ipynb #_line
-def _line(text:str)->str: # one, and not too long
+# %% ../nbs/19c_checks.ipynb #_one_line
+def _one_line(text:str)->str: # and not too long
     text = re.sub(r"\s*\n\s*", " ", text)
     return text if len(text) < 150 else text[:150] + " ..."
 
 def _short(x)->str:
     text = repr(x.tolist() if hasattr(x, "tolist") and x.numel() < 50 else x)
     shape = f" of shape {tuple(x.shape)}" if hasattr(x, "shape") else ""
-    return _line(text) + shape
+    return _one_line(text) + shape
 
-def _difference(case:str, got:_Seen, want:_Seen)->str:
-    "Two values side by side, for want of a better name."
+def _difference(case:str, got:_Call, want:_Call)->str:
+    "The answer's result beside the reference's, for a mistake without a name."
     stopped = f"{case}: stopped with {got.error}"
     if got.error and want.error: return f"{stopped}, should raise {want.error}"
-    if got.error: return f"{stopped}: {_line(got.message)}".rstrip(": ")
+    if got.error: return f"{stopped}: {_one_line(got.message)}".rstrip(": ")
     if want.error: return f"{case}: should raise {want.error}, got {_short(got.out)}"
     if not values_match(got.out, want.out):
         return f"{case}: got {_short(got.out)}, want {_short(want.out)}"
@@ -156,23 +160,23 @@ def grade(
     answer:Callable, # the learner's function
     exercise:Exercise,
 )->str: # "right", "not done yet", a mistake's name, or what differs and where
-    "What there is to say about an answer."
-    seen = {case: record_call(answer, args) for case, args in exercise.cases.items()}
+    "Compare an answer with the reference on every case of an exercise."
+    calls = {case: record_call(answer, args) for case, args in exercise.cases.items()}
     want = {case: record_call(exercise.reference, args)
             for case, args in exercise.cases.items()}
-    if all(s.error == "NotImplementedError" for s in seen.values()):
+    if all(c.error == "NotImplementedError" for c in calls.values()):
         return "not done yet"
-    due = [s for case, s in seen.items() if want[case].out is not None]
-    if due and all(s.out is None and not s.error for s in due):
+    due = [c for case, c in calls.items() if want[case].out is not None]
+    if due and all(c.out is None and not c.error for c in due):
         return "nothing comes back: is there a return?"
-    wrong = [case for case in seen if not _same(seen[case], want[case])]
-    spoils = any(s.spoiled and not want[case].spoiled for case, s in seen.items())
+    wrong = [case for case in calls if not _same(calls[case], want[case])]
+    mutates = any(c.mutated and not want[case].mutated for case, c in calls.items())
     if not wrong: return (
-        "right, but it changes its arguments: copy them first" if spoils else "right")
-    name, n = name_mistake(seen, wrong, exercise), len(seen)
+        "right, but it changes its arguments: copy them first" if mutates else "right")
+    name, n = name_mistake(calls, wrong, exercise), len(calls)
     if name: return name
     score = f"right on {n - len(wrong)} of {n} cases; " * (len(wrong) < n)
-    return score + _difference(wrong[0], seen[wrong[0]], want[wrong[0]])
+    return score + _difference(wrong[0], calls[wrong[0]], want[wrong[0]])
 
 # %% ../nbs/19c_checks.ipynb #remember
 MEMORY, PROGRESS = ".rlhf-nb.json", ".rlhf-nb-progress.jsonl"  # in a learner's folder
@@ -180,11 +184,11 @@ MEMORY, PROGRESS = ".rlhf-nb.json", ".rlhf-nb-progress.jsonl"  # in a learner's 
 def remember(
     folder:Path, # a learner's; in any other nothing is kept
     name:str,    # of the exercise
-    said:str,    # the verdict
+    verdict:str, # as `grade` returns it
 ):
-    "One line for each try. Nothing leaves the machine."
+    "Append one try to the folder's progress file."
     if not (folder/MEMORY).is_file(): return
-    row = dict(exercise=name, said=said, when=time.strftime("%Y-%m-%d %H:%M"))
+    row = dict(exercise=name, verdict=verdict, when=time.strftime("%Y-%m-%d %H:%M"))
     with open(folder/PROGRESS, "a", encoding="utf-8") as f:
         f.write(json.dumps(row) + "\n")
 
@@ -193,19 +197,21 @@ def check(
     answer:Callable, # the learner's function
     exercise:Exercise,
 ):
-    "Say whether an answer is right; with RLHF_NB_STRICT=1 anything else raises."
-    said = grade(answer, exercise)
-    print(f"{answer.__name__}: {said}")
-    remember(Path(), answer.__name__, said)
-    if said != "right" and os.environ.get("RLHF_NB_STRICT") == "1":
-        raise AssertionError(f"{answer.__name__}: {said}")
+    """Print and remember the verdict on an answer.
+
+    Raises AssertionError unless it is "right", if RLHF_NB_STRICT=1."""
+    verdict = grade(answer, exercise)
+    print(f"{answer.__name__}: {verdict}")
+    remember(Path(), answer.__name__, verdict)
+    if verdict != "right" and os.environ.get("RLHF_NB_STRICT") == "1":
+        raise AssertionError(f"{answer.__name__}: {verdict}")
 
 # %% ../nbs/19c_checks.ipynb #answer_or_reference
 def answer_or_reference(
     answer:Callable, # the learner's function
     exercise:Exercise,
 )->Callable:
-    "The answer if it is right; else the reference, so that the page goes on."
+    "The answer if it is right, else the reference, so that later cells can run."
     if grade(answer, exercise) == "right": return answer
     print(f"(drawn with ours until your {answer.__name__} is right)")
     return exercise.reference
@@ -218,19 +224,21 @@ SOLUTION = re.compile(
 
 def emptied(
     source:str, # of a cell
-)->str:
-    "The solution taken out, a stub put in its place."
-    bare = SOLUTION.sub(r"\1raise NotImplementedError   # your turn\n", source)
-    if BEGIN in bare or END in bare: raise ValueError(f"{BEGIN} and {END} do not pair "
+)->str:         # `raise NotImplementedError` in place of each marked solution
+    """The source of a cell without its solution.
+
+    Raises ValueError if the marks do not pair."""
+    stub = SOLUTION.sub(r"\1raise NotImplementedError   # your turn\n", source)
+    if BEGIN in stub or END in stub: raise ValueError(f"{BEGIN} and {END} do not pair "
         f"in the cell that begins {source[:60]!r}")
-    return bare.rstrip()
+    return stub.rstrip()
 
 # %% ../nbs/19c_checks.ipynb #_folded
 def _folded(source:str): # a cell with a solution -> a markdown cell, folded
     from nbformat.v4 import new_markdown_cell
-    whole = re.sub(rf"^[ \t]*({BEGIN}|{END})[ \t]*\n?", "", source, flags=re.M)
+    solution = re.sub(rf"^[ \t]*({BEGIN}|{END})[ \t]*\n?", "", source, flags=re.M)
     return new_markdown_cell(f"<details><summary>Solution</summary>\n\n```python\n"
-                             f"{whole.rstrip()}\n```\n\n</details>")
+                             f"{solution.rstrip()}\n```\n\n</details>")
 
 def _is_hint(cell)->bool: return cell.source.lstrip().startswith("<details")
 def _is_answer(cell)->bool: # one function, and nothing else
@@ -238,9 +246,9 @@ def _is_answer(cell)->bool: # one function, and nothing else
 
 # %% ../nbs/19c_checks.ipynb #learners_copy
 def learners_copy(
-    nb, # a notebook as nbformat reads it; it stays as it is
-): # another
-    "Stubs for solutions; each solution folded behind its check and its hints."
+    nb, # a notebook as nbformat reads it; it is not changed
+): # another notebook
+    "A copy with stubs for solutions, each solution folded behind its check and hints."
     nb, cells, waiting = copy.deepcopy(nb), [], []
     for cell in nb.cells:
         if waiting and not (CHECK.match(cell.source) or _is_hint(cell)):
@@ -257,17 +265,17 @@ def learners_copy(
 
 # %% ../nbs/19c_checks.ipynb #instructors_copy
 def instructors_copy(
-    nb, # a notebook as nbformat reads it; it stays as it is
-): # another, with the metadata that nbgrader asks for
-    "Answers are manual cells to fill in, checks are locked tests of one point."
+    nb, # a notebook as nbformat reads it; it is not changed
+): # another notebook, with the metadata that nbgrader asks for
+    "A copy whose answers are cells to fill in and whose checks are tests of one point."
     nb = copy.deepcopy(nb)
     for cell in nb.cells:
         test = CHECK.match(cell.source)
         if not _is_answer(cell) and not test: continue
         name = f"check_{test[1]}" if test else re.search(r"def (\w+)", cell.source)[1]
-        marks = dict(grade=bool(test), solution=not test, locked=bool(test), task=False,
-                     schema_version=3, grade_id=name)
-        cell.metadata["nbgrader"] = marks | (dict(points=1) if test else {})
+        meta = dict(grade=bool(test), solution=not test, locked=bool(test),
+                    task=False, schema_version=3, grade_id=name)
+        cell.metadata["nbgrader"] = meta | (dict(points=1) if test else {})
         if test: cell.source = (
             f'import os; os.environ["RLHF_NB_STRICT"] = "1"\n{cell.source}')
     return nb
@@ -277,7 +285,7 @@ def needed(
     nb,              # a notebook as nbformat reads it
     names:list[str], # of its exercises
 )->list[str]:        # sources of cells, in order
-    "Answers, hidden and exported cells, and whatever only imports and defines."
+    "The cells that the answers need: hidden, exported, and those that only define."
     light = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef
     def runs(source):
         if set(re.findall(r"^def (\w+)", source, re.M)) & set(names): return True
@@ -287,34 +295,34 @@ def needed(
     sources = [c.source for c in nb.cells if c.cell_type == "code"]
     return [source for source in sources if source.strip() and runs(source)]
 
-# %% ../nbs/19c_checks.ipynb #_judge_cells
-def _judge_cells():
+# %% ../nbs/19c_checks.ipynb #_grade_cells
+def _grade_cells():
     "Read cells and names from stdin, run them, write a line for each name to stdout."
-    task, space, broken = json.load(sys.stdin), {"__name__": "__main__"}, {}
+    task, namespace, broken = json.load(sys.stdin), {"__name__": "__main__"}, {}
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)               # what cells print, or programs they call, is no verdict
     for source in task["cells"]:
-        try: exec(compile(source, "a cell", "exec"), space)
+        try: exec(compile(source, "a cell", "exec"), namespace)
         except (Exception, SystemExit) as e:
             for name in re.findall(r"def (\w+)", source) or [""]:
                 broken[name] = f"its cell stopped with {type(e).__name__}: {e}"
-    def say(name):
-        if {name, "exercises"} <= space.keys():
-            return grade(space[name], getattr(space["exercises"], name))
+    def verdict(name):
+        if {name, "exercises"} <= namespace.keys():
+            return grade(namespace[name], getattr(namespace["exercises"], name))
         return broken.get(name) or broken.get("", "no cell defines it")
     for name in task["names"]:
-        print(json.dumps([name, say(name)]), file=out, flush=True)
+        print(json.dumps([name, verdict(name)]), file=out, flush=True)
 
-# %% ../nbs/19c_checks.ipynb #_judged
-def _judged(
+# %% ../nbs/19c_checks.ipynb #_graded
+def _graded(
     cells:list[str], # sources
     names:list[str], # of exercises
     folder:Path,     # where they run
     timeout:int,     # seconds
 )->dict[str,str]:    # exercise -> verdict, up to the first that ends the process
-    "Judge in a process of its own."
+    "Grade in a process of its own."
     run = [sys.executable, "-c",
-           "from rlhf_nb.checks import _judge_cells; _judge_cells()"]
+           "from rlhf_nb.checks import _grade_cells; _grade_cells()"]
     task = json.dumps(dict(cells=cells, names=names)).encode()
     try:
         done = subprocess.run(
@@ -324,20 +332,22 @@ def _judged(
         end = f"Python stopped: {last or f'exit status {done.returncode}'}"
     except subprocess.TimeoutExpired as e:
         done, end = e, f"no end after {timeout} s: an endless loop?"
-    said = dict(map(json.loads, (done.stdout or b"").splitlines()))
-    stuck = [name for name in names if name not in said][:1]
-    return said | dict.fromkeys(stuck, end)
+    verdicts = dict(map(json.loads, (done.stdout or b"").splitlines()))
+    stuck = [name for name in names if name not in verdicts][:1]
+    return verdicts | dict.fromkeys(stuck, end)
 
 # %% ../nbs/19c_checks.ipynb #check_notebook
 def check_notebook(
     file:Path,       # a learner's notebook, or one of ours
-    timeout:int=60,  # seconds
+    timeout:int=60,  # seconds for one answer that does not end
 )->dict[str,str]:    # exercise -> verdict
-    "The verdict on every exercise of one chapter."
+    """Grade every exercise of one notebook without running the rest of it.
+
+    Raises ValueError if the file is no notebook."""
     import nbformat
     try: nb = nbformat.read(file, 4)
     except Exception as e: raise ValueError(f"{file} is no notebook: {e!r}") from None
-    names, said = [name for c in nb.cells for name in CHECK.findall(c.source)], {}
-    while left := [name for name in names if name not in said]:
-        said |= _judged(needed(nb, names), left, file.parent, timeout)
-    return said
+    names, verdicts = [name for c in nb.cells for name in CHECK.findall(c.source)], {}
+    while left := [name for name in names if name not in verdicts]:
+        verdicts |= _graded(needed(nb, names), left, file.parent, timeout)
+    return verdicts

@@ -10,11 +10,11 @@ __all__ = ['expect_error', 'notebooks', 'chapters', 'find_chapters', 'decide', '
            'progress_table', 'requirements', 'doctor', 'lab_arguments', 'main']
 
 # %% ../nbs/20_workbook.ipynb #the_workbook_itself
-import argparse, hashlib, html, json, os, re, shutil, sys, time
+import argparse, hashlib, html, json, os, re, shutil, signal, sys, time
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 import rlhf_nb
 from .checks import (
@@ -22,11 +22,13 @@ from .checks import (
 
 # %% ../nbs/20_workbook.ipynb #expect_error
 def expect_error(
-    fn,       # a function that should not accept these arguments
+    fn,       # a function that must not accept these arguments
     *args,    # handed to `fn`
     **kwargs, # handed to `fn`
 ):
-    "Print the error that `fn` raises; complain when it lets the call through."
+    """Print the ValueError, TypeError or OSError that `fn` raises.
+
+    Raises AssertionError if `fn` returns; any other error passes through."""
     try: fn(*args, **kwargs)
     except (ValueError, TypeError, OSError) as e: return print(e)
     name = getattr(fn, "__name__", repr(fn))
@@ -34,7 +36,9 @@ def expect_error(
 
 # %% ../nbs/20_workbook.ipynb #notebooks
 def notebooks()->Path: # the folder that holds the chapters
-    "`nbs/` of a checkout, or the copy that travels inside an installed package."
+    """The folder `nbs/` of a checkout, or the copy inside an installed package.
+
+    Raises FileNotFoundError if neither is there."""
     here = Path(rlhf_nb.__file__).resolve().parent
     for folder in (here/"nbs", here.parent/"nbs"):
         if any(folder.glob("*.ipynb")): return folder
@@ -42,8 +46,8 @@ def notebooks()->Path: # the folder that holds the chapters
         "pip install --force-reinstall --no-deps rlhf-nb")
 
 # %% ../nbs/20_workbook.ipynb #chapters
-def chapters()->dict: # stem -> path
-    "Every chapter in reading order, the index first."
+def chapters()->dict[str,Path]: # stem -> path
+    "Every notebook in reading order: index, numbered chapters, then utilities."
     files = sorted(notebooks().glob("[!._]*.ipynb"), key=lambda f: f.stem)
     return {f.stem: f for f in sorted(files, key=lambda f: f.stem != "index")}
 
@@ -51,11 +55,13 @@ def chapters()->dict: # stem -> path
 def find_chapters(
     names:list[str], # "tokens", "00", "00_tokens" or the path of a notebook; [] for all
 )->list[Path]:
-    "The chapters that were asked for, in the order asked."
+    """The notebooks that were asked for, in the order asked.
+
+    Raises ValueError with the names there are."""
     known = chapters()
-    called = {alias: f for stem, f in known.items()
-              for alias in (stem, f.name, *stem.split("_", 1))}
-    found = [called.get(n.lower()) or (Path(n) if Path(n).is_file() else None)
+    aliases = {alias: f for stem, f in known.items()
+               for alias in (stem, f.name, *stem.split("_", 1))}
+    found = [aliases.get(n.lower()) or (Path(n) if Path(n).is_file() else None)
              for n in names]
     missing = [n for n, f in zip(names, found) if f is None]
     if missing: raise ValueError(
@@ -67,7 +73,7 @@ def _digest(
     name:str,   # of the file
     data:bytes, # its content
 )->str:         # sha256
-    "Of a notebook only cells and outputs count: to open one changes all the rest."
+    "Hash of a file; of a notebook only of cells and outputs, which opening keeps."
     if name.endswith(".ipynb"):
         import nbformat
         try: cells = nbformat.reads(data.decode(), 4).cells
@@ -79,36 +85,47 @@ def _digest(
 
 # %% ../nbs/20_workbook.ipynb #decide
 def decide(
-    ours:str,   # digest of the shipped file
-    yours:str,  # digest of the learner's file, None when there is none
-    copied:str, # digest of what was copied last time, None when nothing was
+    ours:str,   # hash of the shipped file
+    yours:str,  # hash of the learner's file, None when there is none
+    copied:str, # hash of what was copied last time, None when nothing was
 )->str:         # "new", "same", "updated" or "kept"
-    "What happens to one file. Only a file that nobody touched is replaced."
+    "What a copy does with one file: only a file that nobody changed is replaced."
     if yours is None: return "new"
     if yours == ours: return "same"
     return "updated" if yours == copied else "kept"
 
 # %% ../nbs/20_workbook.ipynb #shipped
-_FORMS = {"whole": None, "exercises": learners_copy, "nbgrader": instructors_copy}
+_FORMS = {"solutions": None, "exercises": learners_copy, "nbgrader": instructors_copy}
 
 def shipped(
-    file:Path, # of ours
-    form:str,  # a name in FORMS
+    file:Path, # of the package
+    form:str,  # "solutions", "exercises" or "nbgrader"
 )->bytes:
-    "What a learner gets of this file."
+    "The content of one file as a copy of this form gets it."
     if file.suffix != ".ipynb" or not _FORMS[form]: return file.read_bytes()
     import nbformat
     nb = _FORMS[form](nbformat.read(file, 4))
     return (nbformat.writes(nb) + "\n").encode()
 
 # %% ../nbs/20_workbook.ipynb #read_memory
+_FORMAT = 2  # of a copy: the names that its notebooks and its progress file use
+
 def read_memory(
     folder:Path, # a learner's
-)->dict:         # "form", and "files": name -> digest of what was copied
-    "What was copied here, and in which form."
+)->dict:         # "form", and "files": name -> hash of what was copied
+    """What was copied into this folder, and in which form.
+
+    Raises ValueError if another version made the copy, or the file is broken."""
     file = folder/MEMORY
-    blank = dict(form="whole", files={})
-    return json.loads(file.read_text("utf-8")) if file.is_file() else blank
+    if not file.is_file(): return dict(form="solutions", files={})
+    try: memory = dict(json.loads(file.read_text("utf-8")))
+    except (ValueError, TypeError) as e: raise ValueError(
+        f"{file} is broken ({e}): delete it and copy again, no notebook that you "
+        "changed is replaced") from None
+    if memory.get("format") != _FORMAT: raise ValueError(
+        f"{folder} is the copy of another version, whose names differ: make a new copy "
+        "in another folder and take your answers over")
+    return memory
 
 def _write(file:Path, data:bytes):
     "Whole or not at all."
@@ -119,9 +136,11 @@ def _write(file:Path, data:bytes):
 # %% ../nbs/20_workbook.ipynb #copy_chapters
 def copy_chapters(
     folder:Path, # the learner's; made when absent
-    form:str="", # "whole", "exercises" or "nbgrader"; "": as it is, and whole when new
-)->dict:         # "new", "same", "updated", "kept" -> names of files
-    "Copy all notebooks and their pictures; a file that was changed stays as it is."
+    form:str="", # "solutions", "exercises" or "nbgrader"; "": as the folder is
+)->dict[str,list[str]]: # "new", "same", "updated", "kept" -> names of files
+    """Copy all notebooks and their figures; a file that was changed is kept.
+
+    Raises ValueError for a folder inside the source or of another version."""
     source, memory = notebooks(), read_memory(folder)
     if source in (folder.resolve(), *folder.resolve().parents): raise ValueError(
         f"{folder} belongs to the source of the notebooks: copy to another folder")
@@ -136,12 +155,15 @@ def copy_chapters(
         done[fate].append(name)
         if fate != "kept": copied[name] = ours
         if fate in ("new", "updated"): _write(target, data)
-    _write(folder/MEMORY, json.dumps(dict(form=form, files=copied), indent=1).encode())
+    memory = dict(format=_FORMAT, form=form, files=copied)
+    _write(folder/MEMORY, json.dumps(memory, indent=1).encode())
     return done
 
 # %% ../nbs/20_workbook.ipynb #trust_notebooks
-def trust_notebooks(files:list[Path]):
-    "Trust these notebooks, so that JupyterLab shows their saved outputs whole."
+def trust_notebooks(
+    files:list[Path], # notebooks of ours
+):
+    "Sign notebooks as trusted, so that JupyterLab shows all their saved outputs."
     import nbformat
     from nbformat.sign import NotebookNotary
     notary = NotebookNotary()
@@ -151,8 +173,8 @@ def trust_notebooks(files:list[Path]):
 # %% ../nbs/20_workbook.ipynb #Outcome
 @dataclass(frozen=True)
 class Outcome:
-    "What became of one chapter."
-    chapter:str    # its file's stem
+    "The result of executing one chapter."
+    chapter:str    # stem of its file
     seconds:float  # wall time
     error:str      # "" when every cell ran, else the error's type and message
     cell:str       # source of the cell that failed, or ""
@@ -160,15 +182,15 @@ class Outcome:
 
 # %% ../nbs/20_workbook.ipynb #_kernel_manager
 def _kernel_manager(
-    sockets:str, # the start of a path in a folder of its own
+    socket_path:str, # how the paths of its sockets begin
 ):
-    "A kernel of the Python that runs this; through files, not ports, where it can."
+    "A kernel of the Python that runs this, reached through files where possible."
     from jupyter_client.kernelspec import KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
     here = KernelSpecManager(kernel_dirs=[])   # no kernel that some user installed
-    files = sys.platform != "win32" and len(sockets) < 90   # paths of sockets are short
-    where = dict(transport="ipc", ip=sockets) if files else {}
-    return AsyncKernelManager(kernel_name="python3", kernel_spec_manager=here, **where)
+    by_file = sys.platform != "win32" and len(socket_path) < 90    # longer ones fail
+    via = dict(transport="ipc", ip=socket_path) if by_file else {}
+    return AsyncKernelManager(kernel_name="python3", kernel_spec_manager=here, **via)
 
 # %% ../nbs/20_workbook.ipynb #_execute
 def _execute(
@@ -207,10 +229,10 @@ def run_chapter(
     on_cell=lambda: None, # called after every cell that ran
     timeout:int=900, # seconds for one cell
 )->Outcome:
-    "Execute one chapter in an empty folder, so that it leans on nothing around it."
+    "Execute one notebook in a fresh kernel and an empty folder, up to its first error."
     import nbformat
     from tempfile import TemporaryDirectory
-    start, ran = time.perf_counter(), []
+    began, ran = time.perf_counter(), []
     try: nb = nbformat.read(file, 4)
     except Exception as e:
         nb, error = nbformat.v4.new_notebook(), f"this is no notebook: {e}"
@@ -219,10 +241,10 @@ def run_chapter(
             nb, Path(work), lambda: (ran.append(1), on_cell()), timeout)
     cells = _code_cells(nb)
     _drop_widgets(nb)
-    bad = [c for c in cells if any(o.output_type == "error" for o in c.outputs)]
-    stuck = (bad or cells[len(ran):])[:1] if error else []
+    failed = [c for c in cells if any(o.output_type == "error" for o in c.outputs)]
+    stuck = (failed or cells[len(ran):])[:1] if error else []
     cell = stuck[0].source if stuck else ""
-    return Outcome(file.stem, time.perf_counter() - start, error, cell, nb)
+    return Outcome(file.stem, time.perf_counter() - began, error, cell, nb)
 
 # %% ../nbs/20_workbook.ipynb #_first_line
 def _first_line(text:str)->str: return text.strip().split("\n")[0]
@@ -234,14 +256,14 @@ def _heading(nb)->tuple: # title, sentence
     text = "\n".join(c.source for c in nb.cells if c.cell_type == "markdown")
     title = re.search(r"^# (.+)$", text, re.M)
     quote = re.search(r"^>.*(?:\n>.*)*", text, re.M)
-    lines = quote[0].split("\n") if quote else []
-    return title[1].strip() if title else "", " ".join(l.strip("> ") for l in lines)
+    rows = quote[0].split("\n") if quote else []
+    return title[1].strip() if title else "", " ".join(r.strip("> ") for r in rows)
 
 # %% ../nbs/20_workbook.ipynb #_show_output
 def _show_output(
-    output, # one output of a cell
-    most:int=12, # lines of text that are shown
-)->str:     # html, "" when there is nothing to see
+    output,           # one output of a cell
+    max_lines:int=12, # of text
+)->str:               # HTML, "" when there is nothing to see
     "A figure as an image inside the page, a printed output as its first lines."
     if output.output_type == "stream": text = output.text
     elif output.output_type == "error": return ""
@@ -254,10 +276,11 @@ def _show_output(
             return f'<img alt="figure" src="data:{kind};base64,{body}">'
         text = data.get("text/plain", "")
         if text.startswith(("interactive(", "<")): return ""   # a widget, an object
-    lines = text.strip("\n").splitlines()
-    if not lines: return ""
-    more = f"\n... {len(lines) - most} more lines" if len(lines) > most else ""
-    return f"<pre>{_plain(chr(10).join(lines[:most]) + more)}</pre>"
+    rows = text.strip("\n").splitlines()
+    if not rows: return ""
+    n_left = len(rows) - max_lines
+    rest = f"\n... {n_left} more lines" if n_left > 0 else ""
+    return f"<pre>{_plain(chr(10).join(rows[:max_lines]) + rest)}</pre>"
 
 # %% ../nbs/20_workbook.ipynb #_show_chapter
 def _show_chapter(outcome:Outcome)->str: # html
@@ -274,13 +297,13 @@ def _show_chapter(outcome:Outcome)->str: # html
     for section, shown in parts:
         if section != last: body += f"<h3>{_plain(section)}</h3>"
         body, last = body + shown, section
-    wrong = f"<p class=bad>{_plain(outcome.error)}</p>" * bool(outcome.error)
+    error = f"<p class=bad>{_plain(outcome.error)}</p>" * bool(outcome.error)
     cell = f"<p>in this cell:</p><pre>{_plain(outcome.cell)}</pre>" * bool(outcome.cell)
     state, opened = ("failed", " open") if outcome.error else ("ok", "")
     name = _plain(outcome.chapter)
     return (f"<details{opened}><summary>{name} · {_plain(title)} · "
             f"<b class={state}>{state}</b> · {body.count('<img ')} figures</summary>"
-            f'<div id="{name}">{wrong}{cell}{body}</div></details>')
+            f'<div id="{name}">{error}{cell}{body}</div></details>')
 
 # %% ../nbs/20_workbook.ipynb #one_page_2
 _STYLE = """
@@ -310,24 +333,27 @@ def _machine()->dict: # name -> words
             "cores": str(os.cpu_count())}
 
 # %% ../nbs/20_workbook.ipynb #report
-def report(outcomes:list[Outcome])->str: # html
-    "One page that needs no other file and no network."
+def report(
+    outcomes:list[Outcome],
+)->str: # HTML
+    "A page with every outcome and its figures; it needs no other file and no network."
     failed = sum(bool(o.error) for o in outcomes)
     total = sum(o.seconds for o in outcomes)
     rows = ""
     for o in outcomes:
         state = "failed" if o.error else "ok"
-        say = _first_line(o.error) or _heading(o.notebook)[1]
+        note = _first_line(o.error) or _heading(o.notebook)[1]
         rows += (f'<tr><td><a href="#{_plain(o.chapter)}">{_plain(o.chapter)}</a>'
                  f"<td class={state}>{state}<td class=num>{o.seconds:.1f} s"
-                 f"<td>{_plain(say)}")
-    words = f"{failed} of {len(outcomes)} failed" if failed else (
+                 f"<td>{_plain(note)}")
+    headline = f"{failed} of {len(outcomes)} failed" if failed else (
         f"all {len(outcomes)} passed")
-    setting = " · ".join(f"{k} {v}" for k, v in _machine().items())
-    return (f'<!doctype html><html lang=en><meta charset=utf-8><title>rlhf-nb: {words}'
-            '</title><meta name=viewport content="width=device-width">'
-            f"<style>{_STYLE}</style><h1>Chapters: {words}</h1><p>{total:.0f} s · "
-            f"{time.strftime('%Y-%m-%d %H:%M')} · {_plain(setting)}</p><table><tr>"
+    machine = " · ".join(f"{k} {v}" for k, v in _machine().items())
+    return ('<!doctype html><html lang=en><meta charset=utf-8>'
+            f'<title>rlhf-nb: {headline}</title>'
+            '<meta name=viewport content="width=device-width">'
+            f"<style>{_STYLE}</style><h1>Chapters: {headline}</h1><p>{total:.0f} s · "
+            f"{time.strftime('%Y-%m-%d %H:%M')} · {_plain(machine)}</p><table><tr>"
             f"<th>chapter<th>status<th class=num>time<th>{rows}</table>"
             + "".join(map(_show_chapter, outcomes)))
 
@@ -337,12 +363,14 @@ def run_chapters(
     out:Path,         # gets the executed notebooks and report.html
     timeout:int=900,  # seconds for one cell
 )->list[Outcome]:
-    "Run chapters one after the other; one that fails does not stop the next."
+    """Execute notebooks one after the other; one that fails does not stop the next.
+
+    Raises ValueError before the first if a notebook would be overwritten."""
     import nbformat
     from tqdm import tqdm
     for f in files:
         if (out/f.name).resolve() == f.resolve(): raise ValueError(
-            f"the run would overwrite {f}: name another folder with --out")
+            f"the run would overwrite {f}: name another folder with --output-dir")
     out.mkdir(parents=True, exist_ok=True)
     outcomes, cells = [], [_count_cells(f) for f in files]
     with tqdm(total=sum(cells), unit="cell", disable=None) as bar:
@@ -352,8 +380,8 @@ def run_chapters(
             bar.update(sum(cells[:i + 1]) - bar.n)
             nbformat.write(outcome.notebook, out/file.name)
             (out/"report.html").write_text(report(outcomes), "utf-8")
-            said = _first_line(outcome.error) or "ok"
-            bar.write(f"{outcome.chapter:16}{outcome.seconds:6.1f} s  {said}")
+            status = _first_line(outcome.error) or "ok"
+            bar.write(f"{outcome.chapter:16}{outcome.seconds:6.1f} s  {status}")
     return outcomes
 
 # %% ../nbs/20_workbook.ipynb #_count_cells
@@ -365,61 +393,61 @@ def _count_cells(file:Path)->int: # 0 when it cannot be read
 # %% ../nbs/20_workbook.ipynb #progress
 def progress(
     folder:Path, # a learner's
-)->dict[str,tuple[int,str]]: # exercise -> tries, when it was right first or ""
-    "What the folder remembers of earlier tries."
-    file, seen = folder/PROGRESS, {}
-    lines = file.read_text("utf-8").splitlines() if file.is_file() else []
-    for line in lines:
-        try: row = json.loads(line)
+)->dict[str,tuple[int,str]]: # exercise -> number of tries, time of the first right one
+    "The tries that a folder remembers, up to the first right one of each exercise."
+    file, found = folder/PROGRESS, {}
+    rows = file.read_text("utf-8").splitlines() if file.is_file() else []
+    for text in rows:
+        try: row = json.loads(text)
         except ValueError: continue              # cut short, when the disk was full
-        if row["said"] == "not done yet": continue
-        tries, solved = seen.get(row["exercise"], (0, ""))
+        if row["verdict"] == "not done yet": continue
+        tries, solved = found.get(row["exercise"], (0, ""))
         if solved: continue
-        won = row["when"] if row["said"] == "right" else ""
-        seen[row["exercise"]] = tries + 1, won
-    return seen
+        when = row["when"] if row["verdict"] == "right" else ""
+        found[row["exercise"]] = tries + 1, when
+    return found
 
 # %% ../nbs/20_workbook.ipynb #check_chapters
 def check_chapters(
     files:list[Path], # a learner's notebooks
-)->dict: # chapter -> exercise -> verdict
-    "Check every answer, and write the verdicts down beside the notebooks."
+)->dict[str,dict[str,str]]: # chapter -> exercise -> verdict
+    "Grade every answer, and append the verdicts to the progress file of the folder."
     from tqdm import tqdm
-    said = {}
+    graded = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:      # each is a process of its own
         found = tqdm(pool.map(check_notebook, files), total=len(files), unit="chapter",
                      disable=None, leave=False)
         for file, verdicts in zip(files, found):
             for name, verdict in verdicts.items(): remember(file.parent, name, verdict)
-            if verdicts: said[file.stem] = verdicts
-    return said
+            if verdicts: graded[file.stem] = verdicts
+    return graded
 
 # %% ../nbs/20_workbook.ipynb #progress_table
 def progress_table(
-    said:dict,   # chapter -> exercise -> verdict
-    before:dict, # exercise -> tries, when it was right first
+    graded:dict[str,dict[str,str]],   # chapter -> exercise -> verdict
+    before:dict[str,tuple[int,str]],  # exercise -> tries, when it was right first
 )->str:
     "A line for each exercise, and a bar for each chapter."
-    lines, total = [], [v == "right" for c in said.values() for v in c.values()]
-    for chapter, verdicts in said.items():
+    rows, total = [], [v == "right" for c in graded.values() for v in c.values()]
+    for chapter, verdicts in graded.items():
         right = sum(v == "right" for v in verdicts.values())
         bar = "#" * right + "." * (len(verdicts) - right)
-        lines.append(f"{chapter:20}{bar:6}{right} of {len(verdicts)}")
+        rows.append(f"{chapter:20}{bar:6}{right} of {len(verdicts)}")
         for name, verdict in verdicts.items():
             tries, when = before.get(name, (0, ""))
             was = "was right at " if when and verdict != "right" else ""
             note = f"  ({was}try {tries}{when and ', ' + when})" if tries else ""
             mark = "x" if verdict == "right" else " "
-            lines.append(f"  {mark} {name}: {verdict}{note}")
-    return "\n".join(lines + [f"{sum(total)} of {len(total)} exercises are right"])
+            rows.append(f"  {mark} {name}: {verdict}{note}")
+    return "\n".join(rows + [f"{sum(total)} of {len(total)} exercises are right"])
 
 # %% ../nbs/20_workbook.ipynb #requirements
-def requirements()->list: # (name, specifier, version or None, whether it will do)
-    "What this package was installed with, and what is really there."
+def requirements()->list[tuple]: # (name, specifier, version or None, whether it fits)
+    "The packages that this one requires, and the versions that are installed."
     from packaging.requirements import Requirement
     rows = []
-    for line in metadata.requires("rlhf-nb") or []:
-        r = Requirement(line)
+    for text in metadata.requires("rlhf-nb") or []:
+        r = Requirement(text)
         if r.marker and not r.marker.evaluate({"extra": ""}): continue
         try: version = metadata.version(r.name)
         except metadata.PackageNotFoundError: version = None
@@ -428,8 +456,8 @@ def requirements()->list: # (name, specifier, version or None, whether it will d
     return rows
 
 # %% ../nbs/20_workbook.ipynb #_accelerator
-def _accelerator()->tuple: # what computes, advice or ""
-    "The device that chapters will use. Imports torch."
+def _accelerator()->tuple: # device, advice or ""
+    "The device that chapters will use; imports torch."
     import torch
     if torch.cuda.is_available():
         free, total = (x / 2**30 for x in torch.cuda.mem_get_info())
@@ -443,8 +471,8 @@ def _accelerator()->tuple: # what computes, advice or ""
     return "CPU", (f"torch was built for CUDA {torch.version.cuda} and cannot use the "
                    "card: see what nvidia-smi says about the driver")
 
-# %% ../nbs/20_workbook.ipynb #_room
-def _room()->list: # (name, GB free, GB needed)
+# %% ../nbs/20_workbook.ipynb #_free_space
+def _free_space()->list: # (name, GB free, GB needed)
     "Memory and disk."
     import psutil
     from tempfile import gettempdir
@@ -453,44 +481,38 @@ def _room()->list: # (name, GB free, GB needed)
             ("disk", disk / 2**30, .5)]
 
 # %% ../nbs/20_workbook.ipynb #doctor
-def doctor()->list: # lines of advice, [] when all is well
-    "Print what is here; return what is missing and how to get it."
-    advice = []
-    def row(name, said, bad=""):
-        print(f"{'--' if bad else 'ok'}  {name:14}{said}")
-        if bad: advice.append(f"{name}: {bad}")
-    for name, said in _machine().items():
-        if name != "torch": row(name, said)          # among what is required
-    for name, spec, version, fits in requirements():
-        row(name, version or "missing", "" if fits else (
-            f"{name}{spec} is needed: pip install '{name}{spec}'"))
-    for name, free, need in _room():
-        row(name, f"{free:.1f} GB free", "" if free > need else (
-            f"a run needs about {need} GB: " + (
-                "close programs" if name == "memory" else "point TMPDIR elsewhere")))
-    try: row("device", *_accelerator())
-    except ImportError as e: row("device", "unknown", f"torch does not import: {e}")
+def doctor()->list[tuple[str,str,str]]: # (name, what is there, advice or "")
+    "Versions, memory, disk, device and files, each with advice if it will not do."
+    def row(name, value, fits=True, advice=""):
+        return name, value, "" if fits else advice
+    rows = [row(k, v) for k, v in _machine().items() if k != "torch"]   # it is required
+    rows += [row(name, version or "missing", fits, f"pip install '{name}{spec}'")
+             for name, spec, version, fits in requirements()]
+    for name, free, need in _free_space():
+        rows.append(row(name, f"{free:.1f} GB free", free > need,
+            f"a run needs about {need} GB: "
+            + ("close programs" if name == "memory" else "point TMPDIR elsewhere")))
+    try: rows.append(("device", *_accelerator()))
+    except ImportError as e: rows.append(("device", "unknown", f"import torch: {e}"))
     shelf = Path(rlhf_nb.__file__).parent/"checkpoints"
-    found = list(shelf.glob("*/*.safetensors"))
-    row("checkpoints", f"{len(found)} models", "" if found else
-        "the shipped models are missing: install rlhf-nb again")
-    row("chapters", f"{len(chapters())} in {notebooks()}")
-    return advice
+    n = len(list(shelf.glob("*/*.safetensors")))
+    return [*rows, row("checkpoints", f"{n} models", n, "install rlhf-nb again"),
+            row("chapters", f"{len(chapters())} notebooks")]
 
 # %% ../nbs/20_workbook.ipynb #lab_arguments
 def lab_arguments(
     folder:Path,     # what JupyterLab shows
     extra:list[str], # further arguments, from behind `--`
 )->list[str]:        # for JupyterLab
-    "Open at the index; --allow-root only for root, who is refused without it."
+    "JupyterLab's arguments: open at the index; --allow-root only for root."
     root = getattr(os, "geteuid", lambda: 1)() == 0
     return [f"--ServerApp.root_dir={folder.resolve()}",
             "--LabApp.default_url=/lab/tree/index.ipynb",
             *["--allow-root"] * root, *extra]
 
-# %% ../nbs/20_workbook.ipynb #_say_copied
-def _say_copied(done:dict, folder:Path):
-    "Tell the learner what became of each file."
+# %% ../nbs/20_workbook.ipynb #_print_copied
+def _print_copied(done:dict, folder:Path):
+    "Print what happened to each file."
     counts = ", ".join(f"{len(v)} {k}" for k, v in done.items() if v)
     print(f"{folder}: {counts}")
     if done["kept"]: print(
@@ -501,9 +523,9 @@ def _say_copied(done:dict, folder:Path):
 def _copy_command(args):
     folder = Path(args.dir)
     done = copy_chapters(folder, args.form)
-    fresh_ones = done["new"] + done["same"] + done["updated"]
-    trust_notebooks([folder/f for f in fresh_ones if f.endswith(".ipynb")])
-    _say_copied(done, folder)
+    unchanged = done["new"] + done["same"] + done["updated"]
+    trust_notebooks([folder/f for f in unchanged if f.endswith(".ipynb")])
+    _print_copied(done, folder)
     form = read_memory(folder)["form"]
     if done["new"] and form == "exercises" and args.command == "copy": print(
         f"open it:            rlhf-nb lab {folder}\n"
@@ -518,7 +540,7 @@ def _lab_command(args):
 
 # %% ../nbs/20_workbook.ipynb #_run_command
 def _run_command(args):
-    out = Path(args.out)
+    out = Path(args.output_dir)
     outcomes = run_chapters(find_chapters(args.chapter), out, args.timeout)
     failed = [o.chapter for o in outcomes if o.error]
     print(f"report: {out/'report.html'}")
@@ -531,26 +553,33 @@ def _check_command(args):
     if not (folder/MEMORY).is_file(): raise ValueError(
         f"{folder} holds no copy of the workbook: make one with rlhf-nb copy "
         f"--exercises {folder}, or name yours with --dir")
+    read_memory(folder)                                # of this version, or refused
     named = [folder/f.name for f in find_chapters(args.chapter)]
     files = [f for f in named if f.is_file()]
     if not files: raise ValueError(
         f"{folder} has no {', '.join(f.name for f in named)}: rlhf-nb copy {folder}")
-    said = check_chapters(files)
-    if not said: raise ValueError(
+    graded = check_chapters(files)
+    if not graded: raise ValueError(
         f"no exercises in {', '.join(f.stem for f in files)}: try another chapter")
-    print(progress_table(said, progress(folder)))
-    return int(any(v != "right" for c in said.values() for v in c.values()))
+    print(progress_table(graded, progress(folder)))
+    return int(any(v != "right" for c in graded.values() for v in c.values()))
 
-# %% ../nbs/20_workbook.ipynb #_where_command
-def _where_command(args):
+# %% ../nbs/20_workbook.ipynb #_paths_command
+def _paths_command(args):
     print(f"package   {Path(rlhf_nb.__file__).parent}\nnotebooks {notebooks()}")
 
 # %% ../nbs/20_workbook.ipynb #_doctor_command
 def _doctor_command(args):
-    advice = doctor()
-    print("\nnothing is missing" if not advice else "\nto mend:")
-    for line in advice: print(f"- {line}")
-    return int(bool(advice))
+    rows = doctor()
+    for name, value, advice in rows:
+        print(f"{'--' if advice else 'ok'}  {name:14}{value}")
+    missing = [f"- {name}: {advice}" for name, _, advice in rows if advice]
+    print("\nto fix:" if missing else "\nnothing is missing", *missing, sep="\n")
+    return int(bool(missing))
+
+def _env_command(args):
+    rows = "".join(f"{name:14}{value}\n" for name, value, _ in doctor())
+    print(f"```\n{rows}```")
 
 # %% ../nbs/20_workbook.ipynb #_add_command
 def _add_command(sub, name:str, func, text:str, examples:str):
@@ -576,7 +605,7 @@ def _add_copy_parsers(sub):
         form = p.add_mutually_exclusive_group()
         for name, text in (("exercises", "stubs to fill in, solutions folded away"),
                            ("nbgrader", "answers and checks labelled for nbgrader"),
-                           ("whole", "solutions in place (default for a new folder)")):
+                           ("solutions", "all in place (default for a new folder)")):
             form.add_argument(f"--{name}", dest="form", action="store_const",
                               const=name, default="", help=text)
 
@@ -585,14 +614,15 @@ def _add_run_parser(sub):
     "`run`."
     p = _add_command(sub, "run", _run_command,
         "execute chapters without a browser; save them and a report of one page",
-        "  rlhf-nb run\n  rlhf-nb run tokens 08 --out /tmp/run\n"
+        "  rlhf-nb run\n  rlhf-nb run tokens 08 -o /tmp/run\n"
         "  rlhf-nb run my-copy/07_sft.ipynb")
     p.add_argument("chapter", nargs="*", metavar="CHAPTER",
                    help="such as tokens, 00 or 00_tokens, or a path (default: all)")
-    p.add_argument("--out", default="runs/workbook", metavar="DIR",
-                   help="gets the executed notebooks and report.html (%(default)s)")
+    p.add_argument("-o", "--output-dir", "--out", metavar="DIR",
+                   default="runs/workbook", help="folder for the executed notebooks "
+                        "and report.html (default: %(default)s)")
     p.add_argument("--timeout", type=int, default=900, metavar="SECONDS",
-                   help="for one cell (%(default)s)")
+                   help="for one cell (default: %(default)s)")
 
 # %% ../nbs/20_workbook.ipynb #_add_check_parser
 def _add_check_parser(sub):
@@ -606,9 +636,16 @@ def _add_check_parser(sub):
                    help="your copy (default: this folder if it is one, else "
                         "rlhf-workbook); the answers of a chapter may take 60 seconds")
 
+# %% ../nbs/20_workbook.ipynb #the_command_late
+_LATE = dict([    # command -> module, function that adds it, help
+    ("train", ("recipes", "add_train_parser", "train a model on your own data")),
+    ("best-of-n", ("recipes", "add_best_of_n_parser",
+                   "let a reward model pick the best of n sampled answers")),
+    ("pipeline", ("pipeline", "add_pipeline_parser", "run a list of training stages"))])
+
 # %% ../nbs/20_workbook.ipynb #_make_parser
-def _make_parser(late:str)->argparse.ArgumentParser:
-    "All commands; those that need torch are read in only when they are called."
+def _make_parser(command:str)->argparse.ArgumentParser:
+    "All commands; those that need torch are imported only if they are asked for."
     p = argparse.ArgumentParser("rlhf-nb", epilog="`rlhf-nb COMMAND --help` says more.",
         description="A workbook of RLHF: read it, run it, train with what it builds.")
     p.add_argument("--version", action="version", version=rlhf_nb.__version__)
@@ -616,35 +653,44 @@ def _make_parser(late:str)->argparse.ArgumentParser:
     _add_copy_parsers(sub)
     _add_check_parser(sub)
     _add_run_parser(sub)
-    if late == "train":
-        from rlhf_nb.recipes import add_train_parser
-        add_train_parser(sub)
-    else: sub.add_parser("train", help="train a model on your own data")
-    if late == "pipeline":
-        from rlhf_nb.pipeline import add_pipeline_parser
-        add_pipeline_parser(sub)
-    else: sub.add_parser("pipeline", help="run a list of training stages")
-    _add_command(sub, "where", _where_command, "print where the files are",
-                "  rlhf-nb where")
+    for name, (module, add, text) in _LATE.items():
+        if name == command: getattr(import_module(f"rlhf_nb.{module}"), add)(sub)
+        else: sub.add_parser(name, help=text)
+    _add_command(sub, "paths", _paths_command, "print where the files are",
+                "  rlhf-nb paths")
     _add_command(sub, "doctor", _doctor_command,
                 "print versions, device, memory, disk, and how to get what is missing",
                 "  rlhf-nb doctor")
+    _add_command(sub, "env", _env_command,
+                "print the same as one block for a bug report", "  rlhf-nb env")
     return p
+
+# %% ../nbs/20_workbook.ipynb #_command
+def _command(words:list[str])->int: # exit status
+    "Parse the words and run the command; `_` and `-` are alike in options."
+    cut = words.index("--") if "--" in words else len(words)
+    argv = [re.sub(r"^--[\w-]+", lambda m: m[0].replace("_", "-"), word)
+            for word in words[:cut]]
+    parser = _make_parser(argv[0] if argv else "")
+    args = parser.parse_args(argv or ["--help"])
+    args.extra = words[cut + 1:]
+    if args.extra and args.command != "lab":
+        parser.error(f"only lab passes arguments on, got {' '.join(args.extra)}")
+    return args.func(args) or 0
 
 # %% ../nbs/20_workbook.ipynb #main
 def main(
     argv:list=None, # words of the command line, sys.argv[1:] when None
 )->int:             # exit status
-    "The command `rlhf-nb`."
-    argv = sys.argv[1:] if argv is None else list(argv)
-    cut = argv.index("--") if "--" in argv else len(argv)
-    parser = _make_parser(late=argv[0] if argv else "")
-    args = parser.parse_args(argv[:cut] or ["--help"])
-    args.extra = argv[cut + 1:]
-    if args.extra and args.command != "lab":
-        parser.error(f"only lab passes arguments on, got {' '.join(args.extra)}")
-    try: return args.func(args) or 0
-    except (ValueError, OSError) as e: print(f"rlhf-nb {args.command}: {e}",
-                                             file=sys.stderr)
-    except KeyboardInterrupt: print("stopped", file=sys.stderr)
-    return 2
+    """The command `rlhf-nb`.
+
+    Exit status: 0 success; 1 failed chapters, wrong answers, an invalid pipeline;
+    2 usage or bad input; 130 after Ctrl-C."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    try: return _command(words)
+    except (ValueError, OSError) as e:
+        print(f"rlhf-nb {words[0]}: {e}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 128 + signal.SIGINT

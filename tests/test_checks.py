@@ -31,7 +31,7 @@ class Point:
     (Point(1., torch.ones(2)), Point(1., torch.zeros(2)), False),
     ({"x": 1., "y": torch.ones(2)}, Point(1., torch.ones(2)), False), ("a", torch.ones(1), False),
     ((torch.ones(2), "a"), (torch.ones(2), "b"), False)])
-def test_agree(got, want, same):
+def test_values_match(got, want, same):
     assert values_match(got, want) is same
 
 def mean(x): return x.sum() / len(x)
@@ -52,7 +52,7 @@ AVERAGE = Exercise(torch.mean, {"plain": (torch.tensor([1., 2., 3.]),),
                                 "skew": (torch.tensor([1., 2., 9.]),)},
                    {"divide by the length": total, "that is the median": median})
 
-@pytest.mark.parametrize("answer, said", [
+@pytest.mark.parametrize("answer, want", [
     (mean, "right"), (total, "divide by the length"), (unfinished, "not done yet"),
     (silent, "nothing comes back: is there a return?"), (broken, "plain: stopped with AttributeError"),
     (spoils, "plain: got 0.0 of shape (), want 2.0"),
@@ -60,27 +60,27 @@ AVERAGE = Exercise(torch.mean, {"plain": (torch.tensor([1., 2., 3.]),),
     (wide, "plain: got [2.0] of shape (1,), want 2.0 of shape ()"),
     (median, "that is the median"),
     (lambda x: x[1] * 1, "that is the median"), (lambda x: x[1] + (x[2] > 5), "right on 1 of 2")])
-def test_verdict(answer, said):
-    assert grade(answer, AVERAGE).startswith(said)
+def test_grade(answer, want):
+    assert grade(answer, AVERAGE).startswith(want)
     assert AVERAGE.cases["plain"][0].tolist() == [1., 2., 3.]        # whatever the answer does
 
 def test_a_mistake_must_explain_every_wrong_case():
-    "On `plain` the answer is right by luck, on `skew` it is not what either slip gives."
+    "On `plain` the answer is right by luck, on `skew` it is not what either mistake gives."
     assert grade(lambda x: x.max() - 1, AVERAGE).startswith("right on 1 of 2 cases; skew: got 8")
 
 def test_the_mistake_that_explains_most_is_named_and_of_twins_the_first():
-    slips = {"the opposite": lambda x: -x, "no sign": abs, "no sign either": abs}
-    assert grade(abs, Exercise(lambda x: x, {"below": (-1.,), "above": (2.,)}, slips)) == "no sign"
+    mistakes = {"the opposite": lambda x: -x, "no sign": abs, "no sign either": abs}
+    assert grade(abs, Exercise(lambda x: x, {"below": (-1.,), "above": (2.,)}, mistakes)) == "no sign"
 
 def test_one_case_left_out_is_not_the_whole():
     ask = Exercise(lambda x: x, {"below": (-1.,), "above": (2.,)}, {})
     def half_done(x):
         if x < 0: raise NotImplementedError
         return x
-    def half_said(x):
+    def half_returned(x):
         if x > 0: return x
     assert grade(half_done, ask) == "right on 1 of 2 cases; below: stopped with NotImplementedError"
-    assert grade(half_said, ask) == "right on 1 of 2 cases; below: got None, want -1.0"
+    assert grade(half_returned, ask) == "right on 1 of 2 cases; below: got None, want -1.0"
 
 def test_what_the_reference_changes_an_answer_may_change():
     assert grade(lambda xs: xs.sort(), Exercise(list.sort, {"two": ([2, 1],)}, {})) == "right"
@@ -205,10 +205,10 @@ def test_check_is_loud_only_when_strict(capsys, monkeypatch):
     check(mean, AVERAGE)
     for answer in (total, unfinished):
         with pytest.raises(AssertionError, match=answer.__name__): check(answer, AVERAGE)
-    said = capsys.readouterr().out.splitlines()
-    assert said[:3] == ["total: divide by the length", "unfinished: not done yet", "mean: right"]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:3] == ["total: divide by the length", "unfinished: not done yet", "mean: right"]
 
-def test_settled_is_the_reference_until_the_answer_is_right(capsys):
+def test_answer_or_reference_is_the_reference_until_the_answer_is_right(capsys):
     assert answer_or_reference(mean, AVERAGE) is mean and not capsys.readouterr().out
     assert answer_or_reference(total, AVERAGE) is torch.mean and "total" in capsys.readouterr().out
 
@@ -221,7 +221,7 @@ def test_progress_is_kept_only_in_a_learners_folder(tmp_path, monkeypatch):
     check(total, AVERAGE)
     check(mean, AVERAGE)
     rows = [json.loads(l) for l in (tmp_path/".rlhf-nb-progress.jsonl").read_text().splitlines()]
-    assert [(r["exercise"], r["said"]) for r in rows] == [
+    assert [(r["exercise"], r["verdict"]) for r in rows] == [
         ("total", "divide by the length"), ("mean", "right")]
 
 # ---- copies
@@ -294,7 +294,7 @@ def test_needed_are_answers_and_whatever_is_marked_or_only_defines():
     cells = [new_code_cell(source) for source in run + not_run] + [new_markdown_cell("def f")]
     assert needed(new_notebook(cells=cells), ["f"]) == run
 
-@pytest.mark.parametrize("answer, said", [
+@pytest.mark.parametrize("answer, want", [
     (ANSWER, "right"), ("def double(x): raise NotImplementedError", "not done yet"),
     ("def double(x): return x * x", "that is the square"), ("def double(x) return x", "its cell stopped with SyntaxError"),
     ("def half(x): return x", "no cell defines it"), ("def double(x):\n    while True: pass", "no end after"),
@@ -306,10 +306,10 @@ def test_needed_are_answers_and_whatever_is_marked_or_only_defines():
     ("import os\ndef double(x): return os.path.isfile('twice.ipynb') * 2 * x", "right"),
     ("import os\ndef double(x): return (os.environ['MPLBACKEND'] == 'agg') * 2 * x", "right"),
     ("def double(x):\n    print('noise')\n    return 2 * x", "right")])
-def test_check_notebook_runs_only_what_it_needs(tmp_path, answer, said):
+def test_check_notebook_runs_only_what_it_needs(tmp_path, answer, want):
     nbformat.write(page(answer), tmp_path/"twice.ipynb")
     [(name, verdict)] = check_notebook(tmp_path/"twice.ipynb", timeout=4).items()
-    assert name == "double" and verdict.startswith(said), verdict
+    assert name == "double" and verdict.startswith(want), verdict
 
 def test_an_answer_without_an_end_costs_no_other_its_verdict(tmp_path):
     cells = [new_code_cell("""from rlhf_nb.checks import Exercise, check

@@ -300,7 +300,7 @@ def test_the_installed_wheel_runs_two_chapters(dist, tmp_path):
     def command(*words):
         return subprocess.run([home/"bin/rlhf-nb", *words], cwd=tmp_path, env=env,
                               capture_output=True, text=True, timeout=300)
-    said = command("where")
+    said = command("paths")
     assert f"notebooks {site/'rlhf_nb/nbs'}" in said.stdout, said
     said = command("copy", "--exercises", "mine")
     assert said.returncode == 0 and (tmp_path/"mine/10_kl.ipynb").is_file(), said

@@ -1,5 +1,5 @@
 "The command `rlhf-nb`: copy, check, run, report."
-import json, os, re, signal, socket, subprocess, sys, time, urllib.request
+import argparse, json, os, re, signal, socket, subprocess, sys, time, urllib.request
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,9 +19,9 @@ def command(*words, **kw):
         "import sys; from rlhf_nb.workbook import main; sys.exit(main())", *map(str, words)],
         capture_output=True, text=True, timeout=300, **kw)
 
-# ---- refuses
+# ---- expect_error
 
-def test_refuses_wants_an_error(capsys):
+def test_expect_error_wants_an_error(capsys):
     expect_error(int, "seven")
     assert "seven" in capsys.readouterr().out
     with pytest.raises(AssertionError, match="int let this through"): expect_error(int, "7")
@@ -159,7 +159,7 @@ def test_a_folder_keeps_the_form_it_was_made_in(shipped, tmp_path):
     def solved(): return "return x + x" in nbformat.read(mine/"00_a.ipynb", 4).cells[1].source
     assert not solved() and read_memory(mine)["form"] == "exercises"
     assert "00_a.ipynb" in copy_chapters(mine)["same"] and not solved()
-    assert copy_chapters(mine, "whole")["updated"] == ["00_a.ipynb"] and solved()
+    assert copy_chapters(mine, "solutions")["updated"] == ["00_a.ipynb"] and solved()
     assert copy_chapters(mine, "exercises")["updated"] == ["00_a.ipynb"] and not solved()
     solve(mine/"00_a.ipynb", "return 2 * x")
     assert copy_chapters(mine, "nbgrader")["kept"] == ["00_a.ipynb"]     # an answer stays
@@ -188,7 +188,7 @@ def test_check_command_tells_how_far_one_is(shipped, tmp_path, capsys, monkeypat
     assert said[1][1][-2].endswith("double: that is the square  (try 1)")
     assert "x double: right  (try 2, 20" in said[2][1][-2] and said[2][1] == said[3][1]
     assert progress(mine)["double"][0] == 2
-    with open(mine/".rlhf-nb-progress.jsonl", "a") as f: f.write('{"exercise": "double", "sa')
+    with open(mine/".rlhf-nb-progress.jsonl", "a") as f: f.write('{"exercise": "double", "ver')
     assert progress(mine)["double"][0] == 2                  # half a line spoils nothing
     assert "double: that is the square  (was right at try 2, 20" in progress_table(
         {"00_a": {"double": "that is the square"}}, progress(mine))
@@ -220,6 +220,19 @@ def test_the_table_has_a_line_for_each_exercise_and_a_bar_for_each_chapter():
         "00_a                #..   1 of 3", "  x f: right", "    g: wrong sign  (try 2)", "    h: not done yet",
         "01_b                #     1 of 1", "  x k: right", "2 of 4 exercises are right"]
 
+def test_the_copy_of_another_version_is_refused_in_one_sentence(shipped, tmp_path, capsys):
+    copy_chapters(mine := tmp_path/"mine")
+    memory = json.loads((mine/".rlhf-nb.json").read_text())
+    before = {f.name: f.read_bytes() for f in mine.iterdir() if f.is_file()}
+    for text, want in ((json.dumps({k: v for k, v in memory.items() if k != "format"}), "another version"),
+                       (json.dumps(memory | {"format": 99}), "another version"), ("[]", "another version"), ("3", "broken"), ("{", "broken")):
+        (mine/".rlhf-nb.json").write_text(text)
+        for words in (["copy", str(mine)], ["check", "--dir", str(mine)]):
+            assert main(words) == 2
+            complaint = capsys.readouterr().err
+            assert want in complaint and complaint.count("\n") == 1 and "copy" in complaint
+    for name in ("00_a.ipynb", "01_b.ipynb"): assert (mine/name).read_bytes() == before[name]
+
 @pytest.mark.parametrize("inside", [".", "sub", "images"])
 def test_no_copy_into_the_source(shipped, inside):
     with pytest.raises(ValueError, match="copy to another folder"): copy_chapters(shipped/inside)
@@ -248,9 +261,9 @@ def test_copy_command_signs_the_notebooks_and_says_what_it_kept(tmp_path):
 # ---- run and report
 
 @pytest.fixture(scope="module")
-def walk(tmp_path_factory):
+def done_run(tmp_path_factory):
     "Three notebooks: one fails, one is no notebook, one is well."
-    home = tmp_path_factory.mktemp("walk")
+    home = tmp_path_factory.mktemp("run")
     cells = [new_markdown_cell("# Fails <i>late</i>\n\n> It draws, then divides."),
              new_code_cell("import matplotlib.pyplot as plt; plt.plot([1, 2]);"),
              new_markdown_cell("## The sum"), new_code_cell("print('sum', 40 + 2)"),
@@ -273,22 +286,22 @@ def walk(tmp_path_factory):
                    "--out", home/"out", env=env)
     return home, said
 
-def test_run_goes_on_after_a_failure_and_exits_non_zero(walk):
-    home, said = walk
+def test_run_goes_on_after_a_failure_and_exits_non_zero(done_run):
+    home, said = done_run
     assert said.returncode == 1
     assert re.search(r"^bad .* s  ZeroDivisionError: division by zero$", said.stdout, re.M)
     assert re.search(r"^none .* s  this is no notebook", said.stdout, re.M)
     assert re.search(r"^well .* s  ok$", said.stdout, re.M)
     assert "failed: bad, none" in said.stdout and "Traceback" not in said.stderr
 
-def test_run_works_in_an_empty_folder_with_this_python(walk):
-    home, _ = walk
+def test_run_works_in_an_empty_folder_with_this_python(done_run):
+    home, _ = done_run
     text = nbformat.read(home/"out/well.ipynb", 4).cells[1].outputs[0].text
     assert f"python {sys.executable}\n" in text and "around []" in text
     assert sorted(f.name for f in home.iterdir()) == ["bad.ipynb", "none.ipynb", "out", "well.ipynb"]
 
-def test_run_saves_the_executed_notebooks(walk):
-    home, _ = walk
+def test_run_saves_the_executed_notebooks(done_run):
+    home, _ = done_run
     bad = nbformat.read(home/"out/bad.ipynb", 4)
     assert bad.cells[3].outputs[0].text == "sum 42\n"
     assert bad.cells[4].outputs[0].ename == "ZeroDivisionError"
@@ -309,15 +322,15 @@ class Links(HTMLParser):
     def handle_endtag(self, tag):
         if tag in self.open: assert self.open.pop() == tag
 
-def test_the_report_is_one_file_that_loads_nothing(walk):
-    home, _ = walk
+def test_the_report_is_one_file_that_loads_nothing(done_run):
+    home, _ = done_run
     page = (home/"out/report.html").read_text("utf-8")
     links = Links(page)
     assert links.open == [] and "script" not in page and "url(" not in page and "@import" not in page
     assert len(links.loads) == 1 and links.loads[0].startswith("data:image/png;base64,iVBOR")
 
-def test_the_report_says_time_status_figures_and_what_failed(walk):
-    home, _ = walk
+def test_the_report_says_time_status_figures_and_what_failed(done_run):
+    home, _ = done_run
     page = (home/"out/report.html").read_text("utf-8")
     assert "2 of 3 failed" in page
     assert re.search(r"bad</a><td class=failed>failed<td class=num>\d+\.\d s<td>ZeroDivisionError", page)
@@ -326,8 +339,8 @@ def test_the_report_says_time_status_figures_and_what_failed(walk):
     assert "<h3>The sum</h3><pre>sum 42</pre>" in page
     assert "never" not in page and "more lines" in page and "\n39" not in page
 
-def test_a_run_may_not_overwrite_its_source(walk):
-    home, _ = walk
+def test_a_run_may_not_overwrite_its_source(done_run):
+    home, _ = done_run
     before = (home/"well.ipynb").read_bytes()
     said = command("run", home/"well.ipynb", "--out", home)
     assert said.returncode == 2 and "would overwrite" in said.stderr
@@ -356,8 +369,8 @@ def test_outputs_are_shown_safely():
     assert _show_output(new_output("display_data", data={"text/html": "<img src=http://far.away>"})) == ""
     assert _show_output(new_output("execute_result", data={"text/plain": "interactive(children=())"})) == ""
 
-def test_a_good_run_says_so(walk):
-    home, _ = walk
+def test_a_good_run_says_so(done_run):
+    home, _ = done_run
     done = run_chapter(home/"well.ipynb")
     assert done.error == "" and done.cell == "" and "all 1 passed" in report([done])
 
@@ -398,13 +411,51 @@ def test_lab_serves_a_copy_at_the_index(tmp_path):
 
 # ---- the command line
 
-@pytest.mark.parametrize("words", [[], ["lab"], ["copy"], ["check"], ["run"], ["where"], ["doctor"]])
+@pytest.mark.parametrize("words", [[], ["lab"], ["copy"], ["check"], ["run"], ["paths"], ["doctor"], ["env"]])
 def test_help_helps(words, capsys):
     with pytest.raises(SystemExit) as stop: main([*words, "--help"])
     said = capsys.readouterr().out
     assert stop.value.code == 0 and "usage: rlhf-nb" in said
-    for name in ("lab", "copy", "check", "run", "train", "pipeline", "where", "doctor") if not words else ("examples:",):
+    for name in ("lab", "copy", "check", "run", "train", "best-of-n", "pipeline", "paths", "doctor", "env") if not words else ("examples:",):
         assert name in said
+
+COMMANDS = ["lab", "copy", "check", "run", "train", "best-of-n", "pipeline", "paths", "doctor", "env"]
+
+def all_parsers(parser):
+    "A parser and those of its commands."
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values(): yield from all_parsers(below)
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_prints_its_default(command):
+    for parser in all_parsers(workbook._make_parser(command)):
+        for action in parser._actions:
+            if not action.option_strings or action.nargs == 0 or action.required: continue
+            assert "default" in action.help, f"{parser.prog} {action.option_strings}: {action.help}"
+
+def test_underscores_and_dashes_are_alike_in_options(monkeypatch):
+    given = []
+    monkeypatch.setattr(workbook, "_run_command", lambda args: given.append(args.output_dir))
+    for words in (["--output_dir", "a_b"], ["--output-dir", "a_b"], ["--output_dir=a_b"], ["--out", "a_b"],
+                  ["-o", "a_b"]):
+        assert main(["run", *words]) == 0
+    assert given == ["a_b"] * 5                              # the value keeps its own
+
+def test_extra_words_of_lab_are_passed_on_as_they_are(monkeypatch, tmp_path):
+    given = []
+    monkeypatch.setattr(workbook, "_lab_command", lambda args: given.append((args.dir, args.extra)))
+    assert main(["lab", "mine", "--", "--port_x", "9"]) == 0 and given == [("mine", ["--port_x", "9"])]
+
+def test_env_is_what_doctor_sees_as_one_block(capsys):
+    assert main(["env"]) == 0
+    first, *rows, last = capsys.readouterr().out.splitlines()
+    assert first == last == "```"
+    assert main(["doctor"]) in (0, 1)
+    printed = capsys.readouterr().out
+    for row in rows: assert row[:14].strip() in printed
+    assert {"rlhf-nb", "Python", "torch", "device", "chapters"} <= {row.split()[0] for row in rows}
 
 def test_help_is_fast_for_nothing_heavy_is_imported():
     code = ("import sys\nfrom rlhf_nb.workbook import main\ntry: main(['--help'])\n"
@@ -426,8 +477,8 @@ def test_only_lab_passes_words_on(capsys):
     with pytest.raises(SystemExit): main(["run", "tokens", "--", "--port", "1"])
     assert "only lab passes arguments on, got --port 1" in capsys.readouterr().err
 
-def test_where(capsys):
-    assert main(["where"]) == 0
+def test_paths(capsys):
+    assert main(["paths"]) == 0
     said = capsys.readouterr().out
     assert str(notebooks()) in said and str(Path(rlhf_nb.__file__).parent) in said
 
@@ -440,7 +491,7 @@ def test_doctor_finds_what_is_missing_and_says_how_to_get_it(capsys, monkeypatch
     said = capsys.readouterr().out
     assert "nothing is missing" in said and len(re.findall(r"^ok  torch ", said, re.M)) == 1
     monkeypatch.setattr(workbook, "requirements", lambda: [("peft", ">=0.14", None, False)])
-    monkeypatch.setattr(workbook, "_room", lambda: [("memory", .5, 2.), ("disk", .1, .5)])
+    monkeypatch.setattr(workbook, "_free_space", lambda: [("memory", .5, 2.), ("disk", .1, .5)])
     assert main(["doctor"]) == 1
     said = capsys.readouterr().out
     assert "pip install 'peft>=0.14'" in said and "memory: a run needs about 2.0 GB: close programs" in said

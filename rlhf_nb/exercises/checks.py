@@ -15,7 +15,7 @@ def _value_loss(value, returns, over=torch.mean, power=2):
 
 _v, _r = tensor([.5, -1., 2.]), tensor([1., 3., -2.])
 
-mended_value_loss = Exercise(
+fixed_value_loss = Exercise(
     reference=_value_loss,
     cases={"from a linear layer, (3 1)": (_v[:, None].clone().requires_grad_(), _r),
            "flat, (3)": (_v.clone().requires_grad_(), _r),
@@ -48,10 +48,10 @@ def _tries(rows, after="skip", only_solved=True, start=0): # after: rows of what
         if name in solved and after == "break": break
         if name in solved and after == "skip": continue
         tries[name] = tries.get(name, start) + 1
-        if row["said"] == "right": solved[name] = tries[name]
+        if row["verdict"] == "right": solved[name] = tries[name]
     return solved if only_solved else tries
 
-def _rows(text): return [dict(exercise=e, said="right" if s == "r" else "not done yet" if s == "n"
+def _rows(text): return [dict(exercise=e, verdict="right" if s == "r" else "not done yet" if s == "n"
                               else "turn the sign") for e, s in text.split()]
 
 _journals = {
@@ -70,7 +70,7 @@ tries_needed = Exercise(
                           if k in _tries(rows)},
         "a row that is passed over ends nothing: go on with the next": lambda rows: _tries(rows, "break"),
         "that is how often it was right": lambda rows: {
-            k: sum(r["exercise"] == k and r["said"] == "right" for r in rows) for k in _tries(rows)},
+            k: sum(r["exercise"] == k and r["verdict"] == "right" for r in rows) for k in _tries(rows)},
         "tries of other exercises are counted": lambda rows: {
-            k: 1 + next(i for i, r in enumerate(rows) if r == dict(exercise=k, said="right"))
+            k: 1 + next(i for i, r in enumerate(rows) if r == dict(exercise=k, verdict="right"))
             for k in _tries(rows)}})

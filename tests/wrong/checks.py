@@ -36,23 +36,23 @@ def all_tries(rows):
     tries, solved = {}, {}
     for row in rows:
         tries[row["exercise"]] = tries.get(row["exercise"], 0) + 1
-        if row["said"] == "right": solved[row["exercise"]] = tries[row["exercise"]]
+        if row["verdict"] == "right": solved[row["exercise"]] = tries[row["exercise"]]
     return solved
 def unsolved_too(rows):
     tries, done = {}, set()
     for row in rows:
         if row["exercise"] in done: continue
         tries[row["exercise"]] = tries.get(row["exercise"], 0) + 1
-        if row["said"] == "right": done.add(row["exercise"])
+        if row["verdict"] == "right": done.add(row["exercise"])
     return tries
 def before_the_right_one(rows):
     found = {}
     for name in {row["exercise"] for row in rows}:
-        said = [row["said"] for row in rows if row["exercise"] == name]
-        if "right" in said: found[name] = said.index("right")
+        verdicts = [row["verdict"] for row in rows if row["exercise"] == name]
+        if "right" in verdicts: found[name] = verdicts.index("right")
     return found
 def every_try(rows):
-    right = {row["exercise"] for row in rows if row["said"] == "right"}
+    right = {row["exercise"] for row in rows if row["verdict"] == "right"}
     return {name: sum(row["exercise"] == name for row in rows) for name in right}
 def stops_behind_solved(rows):
     tries, solved = {}, {}
@@ -60,21 +60,21 @@ def stops_behind_solved(rows):
         name = row["exercise"]
         if name in solved: break
         tries[name] = tries.get(name, 0) + 1
-        if row["said"] == "right": solved[name] = tries[name]
+        if row["verdict"] == "right": solved[name] = tries[name]
     return solved
 def times_right(rows):
     found = {}
     for row in rows:
-        if row["said"] == "right": found[row["exercise"]] = found.get(row["exercise"], 0) + 1
+        if row["verdict"] == "right": found[row["exercise"]] = found.get(row["exercise"], 0) + 1
     return found
 def lines_of_the_file(rows):
     found = {}
     for i, row in enumerate(rows, 1):
-        if row["said"] == "right": found.setdefault(row["exercise"], i)
+        if row["verdict"] == "right": found.setdefault(row["exercise"], i)
     return found
 
 WRONG = {
-    "mended_value_loss": [
+    "fixed_value_loss": [
         ("(b 1) minus (b) is (b b): each value meets every return", as_it_was),
         ("right numbers, but a wrong shape is let through", flattened),
         ("right numbers, but a wrong shape is PyTorch's error: ask first, raise ValueError", unasked),
