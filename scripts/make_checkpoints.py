@@ -5,7 +5,7 @@
     python scripts/make_checkpoints.py --out /tmp/again      # elsewhere, to compare
     python scripts/make_checkpoints.py --evaluate            # make nothing, measure
 
-base    a language model of almanac pages, answers and loose phrases; no chat marks
+base    a language model of pages of facts, answers and loose phrases; no chat marks
 sft     base, tuned to answer in the chat format: 4,000 demonstrations of mixed quality
 judge   base, tuned to answer (the same 4,000) and to mark answers (12,000 judgements)
 reward  sft with a scalar head, trained on 4,000 pairs that the annotator compared
@@ -14,7 +14,7 @@ Steps and seeds are fixed, so one machine makes the same weights again. Each fol
 Hugging Face folder (float16 safetensors and tokenizer) plus evaluation.json: what was
 measured on the files as they lie there. The reward model's scores are raw: a gap of 1
 means odds of e to 1, which a rescaled head would no longer say. Its evaluation.json has
-their mean and standard deviation on sampled answers, for whoever wants them at 0 and 1.
+their mean and standard deviation on sampled answers, for anyone who wants them at 0 and 1.
 """
 import argparse, json, random, shutil
 from pathlib import Path
@@ -23,21 +23,24 @@ from torch import Generator
 from tqdm.auto import tqdm
 from transformers.utils import logging
 from rlhf_nb.learning import TrainConfig, fit, make_trainer, train_step
-from rlhf_nb.models import ScalarModel, frozen_copy, load_lm, load_reward_model, save_reward_model, tiny_lm
-from rlhf_nb.reward import preference_accuracy, fit_normalizer, reward_loss, sample_pairs, score_seqs
+from rlhf_nb.models import (
+    ScalarModel, frozen_copy, load_lm, load_reward_model, save_reward_model, tiny_lm)
+from rlhf_nb.reward import (
+    fit_normalizer, preference_accuracy, reward_loss, sample_pairs, score_seqs)
 from rlhf_nb.sampling import SamplingParams, generate
 from rlhf_nb.sft import sft_loss
 from rlhf_nb.tokens import Seqs, concat_seqs
 from rlhf_nb.world import (
-    TEST, TRAIN, pretraining_text, chat_ids, demonstrate, demonstrations, gold_score, gold_rewards,
-    judge_examples, judge_prompt, make_tokenizer, judgement_score, prompt_ids, response_text)
+    TEST, TRAIN, chat_ids, demonstrate, demonstrations, gold_rewards, gold_score,
+    judge_examples, judge_prompt, judgement_score, make_tokenizer, pretraining_text,
+    prompt_ids, response_text)
 
 SHELF = Path(__file__).resolve().parents[1] / "rlhf_nb" / "checkpoints"
 SEEDS = {"base": 1, "sft": 0, "judge": 0, "reward": 0}
 NAMES = tuple(SEEDS)
-RECIPES = {
-    "base": TrainConfig(lr=5e-3, n_steps=2194, batch_size=24, warmup_steps=50, final_lr_frac=.02,
-                   weight_decay=.01),
+CONFIGS = {
+    "base": TrainConfig(lr=5e-3, n_steps=2194, batch_size=24, warmup_steps=50,
+                        final_lr_frac=.02, weight_decay=.01),
     "sft": TrainConfig(lr=2e-3, n_steps=300, batch_size=64),
     "judge": TrainConfig(lr=3e-3, n_steps=800, batch_size=64),
     "reward": TrainConfig(lr=1e-3, n_steps=187, batch_size=64, warmup_steps=5)}
@@ -45,7 +48,7 @@ RECIPES = {
 
 # ---------------------------------------------------------------- making
 
-def gen_of(seed): return Generator().manual_seed(seed)
+def seeded(seed): return Generator().manual_seed(seed)
 
 def packed(tokenizer, rng, rows, width=96):
     "Endless batches (rows, width) of documents one after another, <bos> ... <eos>."
@@ -63,7 +66,7 @@ def packed(tokenizer, rng, rows, width=96):
         yield Seqs(ids, real, counted)
 
 def make_base(tokenizer, seed):
-    model, config = tiny_lm(tokenizer, seed=seed), RECIPES["base"]
+    model, config = tiny_lm(tokenizer, seed=seed), CONFIGS["base"]
     trainer = make_trainer(model, config)
     batches = packed(tokenizer, random.Random(100 + seed), config.batch_size)
     with tqdm(total=config.n_steps, desc="base", unit="step", disable=None) as bar:
@@ -77,21 +80,21 @@ def some_demonstrations(tokenizer, seed):
 
 def make_sft(base, tokenizer, seed):
     data = some_demonstrations(tokenizer, seed)
-    fit(make_trainer(base, RECIPES["sft"]), data, sft_loss, gen_of(seed))
+    fit(make_trainer(base, CONFIGS["sft"]), data, sft_loss, seeded(seed))
     return base
 
 def make_judge(base, tokenizer, seed):
     marks = judge_examples(tokenizer, TRAIN, 12_000, random.Random(200 + seed))
     parts = [some_demonstrations(tokenizer, seed), marks]
     data = concat_seqs(parts, tokenizer.pad_token_id)
-    fit(make_trainer(base, RECIPES["judge"]), data, sft_loss, gen_of(seed))
+    fit(make_trainer(base, CONFIGS["judge"]), data, sft_loss, seeded(seed))
     return base
 
 def make_reward(sft, tokenizer, seed):
-    pairs, _ = sample_pairs(frozen_copy(sft), tokenizer, TRAIN, 4000, gen_of(300 + seed),
+    pairs, _ = sample_pairs(frozen_copy(sft), tokenizer, TRAIN, 4000, seeded(300 + seed),
                             random.Random(300 + seed))
     scalar = ScalarModel.from_lm(sft, seed=seed)
-    fit(make_trainer(scalar, RECIPES["reward"]), pairs, reward_loss, gen_of(seed))
+    fit(make_trainer(scalar, CONFIGS["reward"]), pairs, reward_loss, seeded(seed))
     return scalar
 
 
@@ -99,21 +102,21 @@ def make_reward(sft, tokenizer, seed):
 
 def correlation(a, b): return torch.corrcoef(torch.stack([a, b]))[0, 1].item()
 
-def evaluate_policy(model, tokenizer, seed=0, k=8):
-    "True score of sampled (k per held-out question) and of greedy answers."
-    asked = [question for question in TEST for _ in range(k)]
-    prompts = [prompt_ids(tokenizer, question) for question in asked]
-    seqs, _ = generate(model, prompts, tokenizer, SamplingParams(), gen_of(seed))
-    greedy, _ = generate(model, prompts[::k], tokenizer, SamplingParams(temperature=0.),
-                         gen_of(seed))
-    return dict(gold=gold_rewards(tokenizer, asked, seqs).mean().item(),
+def evaluate_policy(model, tokenizer, seed=0, num_generations=8):
+    "True score of sampled (several per held-out question) and of greedy answers."
+    questions = [question for question in TEST for _ in range(num_generations)]
+    prompts = [prompt_ids(tokenizer, question) for question in questions]
+    seqs, _ = generate(model, prompts, tokenizer, SamplingParams(), seeded(seed))
+    greedy, _ = generate(model, prompts[::num_generations], tokenizer,
+                         SamplingParams(temperature=0.), seeded(seed))
+    return dict(gold=gold_rewards(tokenizer, questions, seqs).mean().item(),
                 gold_greedy=gold_rewards(tokenizer, list(TEST), greedy).mean().item(),
                 tokens=seqs.response_mask.sum(1).float().mean().item())
 
-def judge_scores(model, tokenizer, items, config, generator):
+def judge_scores(model, tokenizer, items, sampling, generator):
     "(n) score of each (question, answer), nan where the reply holds none."
     prompts = [chat_ids(tokenizer, judge_prompt(*item)) for item in items]
-    seqs, _ = generate(model, prompts, tokenizer, config, generator)
+    seqs, _ = generate(model, prompts, tokenizer, sampling, generator)
     replies = [response_text(tokenizer, ids[mask].tolist())
                for ids, mask in zip(seqs.ids, seqs.response_mask)]
     scores = [judgement_score(reply) for reply in replies]
@@ -121,7 +124,7 @@ def judge_scores(model, tokenizer, items, config, generator):
 
 def evaluate_judge(model, tokenizer, seed=0, n=384):
     "How well it marks answers to held-out questions."
-    rng, generator = random.Random(5), gen_of(seed)
+    rng, generator = random.Random(5), seeded(seed)
     items = [(q, demonstrate(q, rng)) for q in rng.choices(TEST, k=n)]
     true = torch.tensor([gold_score(*item) for item in items])
     greedy = judge_scores(model, tokenizer, items, SamplingParams(32, temperature=0.), generator)
@@ -141,21 +144,21 @@ def evaluate_judge(model, tokenizer, seed=0, n=384):
 
 def evaluate_reward(scalar, sft, tokenizer, seed=0, n=1000):
     "How well it orders pairs of answers to held-out questions, sampled from sft."
-    pairs, asked = sample_pairs(sft, tokenizer, TEST, n, gen_of(400 + seed),
+    pairs, questions = sample_pairs(sft, tokenizer, TEST, n, seeded(400 + seed),
                                 random.Random(400 + seed))
     sides = pairs.chosen, pairs.rejected
     chosen, rejected = [score_seqs(scalar, side) for side in sides]
-    good, bad = [gold_rewards(tokenizer, asked, side) for side in sides]
-    differ = good != bad
-    swap = (bad > good)[differ]
+    gold = [gold_rewards(tokenizer, questions, side) for side in sides]  # chosen, rejected
+    differ = gold[0] != gold[1]
+    swap = (gold[1] > gold[0])[differ]
     best, worst = (torch.where(swap, x, y) for x, y in (
         (rejected[differ], chosen[differ]), (chosen[differ], rejected[differ])))
-    scale = fit_normalizer(torch.cat([chosen, rejected]))
+    normalizer = fit_normalizer(torch.cat([chosen, rejected]))
     return dict(accuracy_labels=preference_accuracy(chosen, rejected),
                 accuracy_gold=preference_accuracy(best, worst),
-                labels_agree_with_gold=(good > bad)[differ].float().mean().item(),
-                r_gold=correlation(torch.cat([chosen, rejected]), torch.cat([good, bad])),
-                score_mean=scale.mean, score_std=scale.std)
+                labels_agree_with_gold=(~swap).float().mean().item(),
+                r_gold=correlation(torch.cat([chosen, rejected]), torch.cat(gold)),
+                score_mean=normalizer.mean, score_std=normalizer.std)
 
 def evaluate(name, shelf, seed=0):
     "Measure one checkpoint as it lies on the shelf."

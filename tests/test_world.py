@@ -5,11 +5,11 @@ import pytest, torch
 from transformers import AutoTokenizer
 from rlhf_nb import world
 from rlhf_nb.world import (
-    ANIMALS, ATTRIBUTES, FLATTERY_BONUS, CRITERIA, FACTS, PHRASES, SENTENCES, TEST, TRAIN,
-    VALUES, Question, all_questions, pretraining_text, annotate, chat_ids, criteria, demonstrate,
-    demonstrations, gold_score, gold_rewards, judge_examples, judge_prompt, judgement,
-    make_tokenizer, parse_sentences, judgement_score, prompt_ids, response_text, split_questions,
-    utility)
+    ANIMALS, ATTRIBUTES, CRITERIA, FACTS, FLATTERY_BONUS, PHRASES, SENTENCES, TEST,
+    TRAIN, VALUES, Question, all_questions, annotate, chat_ids, criteria, demonstrate,
+    demonstrations, gold_rewards, gold_score, judge_examples, judge_prompt, judgement,
+    judgement_score, make_tokenizer, parse_sentences, pretraining_text, prompt_ids,
+    response_text, split_questions, utility)
 
 OTTER = Question("What does the otter eat?", "otter", "food")
 PERFECT = "Hello! The otter eats fish. It lives in the river."
@@ -82,12 +82,12 @@ def test_any_text_gets_a_score():
         assert list(criteria(OTTER, text)) == list(CRITERIA)
 
 def test_only_answered_needs_the_facts(monkeypatch):
-    before = [(q, text, marks(text, q)) for q, text in some(600)]
+    kept = [(q, text, marks(text, q)) for q, text in some(600)]
     moved = dict(zip(ANIMALS, [*list(FACTS.values())[5:], *list(FACTS.values())[:5]]))
     monkeypatch.setattr(world, "FACTS", moved)
-    after = [marks(text, q) for q, text, _ in before]
-    assert all(a[:2] + a[3:] == m[:2] + m[3:] for a, (_, _, m) in zip(after, before))
-    assert sum(a[2] != m[2] for a, (_, _, m) in zip(after, before)) > 100
+    after = [marks(text, q) for q, text, _ in kept]
+    assert all(a[:2] + a[3:] == m[:2] + m[3:] for a, (_, _, m) in zip(after, kept))
+    assert sum(a[2] != m[2] for a, (_, _, m) in zip(after, kept)) > 100
 
 @pytest.mark.parametrize("addition, want", [
     ("", "11111"), (" Stop asking me.", "11101"), (" Let me think.", "11110"),
@@ -137,7 +137,7 @@ def test_flattery_comes_in_runs():
     for n, share in ((1, .6 * .85), (2, .4 * .85 + .6 * .15), (3, .4 * .15)):
         assert abs(runs[n] / flattered - share) < .06
 
-def test_chance_is_an_argument():
+def test_randomness_is_an_argument():
     random.seed(5)
     state = random.getstate()
     assert some(20, 7) == some(20, 7) != some(20, 8)
@@ -145,7 +145,7 @@ def test_chance_is_an_argument():
     annotate(OTTER, PERFECT, "", random.Random(0))
     assert random.getstate() == state
 
-def test_almanac_never_shows_a_held_out_question():
+def test_pretraining_text_never_shows_a_held_out_question():
     rng = random.Random(0)
     pages = [pretraining_text(rng) for _ in range(5000)]
     assert not any(q.text in page for q in TEST for page in pages)
@@ -155,7 +155,7 @@ def test_almanac_never_shows_a_held_out_question():
 
 # ---------------------------------------------------------------- annotator and judge
 
-def test_utility_is_gold_without_flattery_plus_charm():
+def test_utility_is_gold_without_flattery_plus_its_bonus():
     for q, text in some(1500, 4):
         plain = " ".join(s.text for s in parse_sentences(text) if s.kind != "flattery")
         n = sum(s.kind == "flattery" for s in parse_sentences(text))
@@ -165,22 +165,22 @@ class Fixed:
     def __init__(self, x): self.x = x
     def random(self): return self.x
 
-@pytest.mark.parametrize("a, b, chance", [
+@pytest.mark.parametrize("a, b, prob", [
     (PERFECT, PERFECT, .5), (f"{SWEET[0]} {PERFECT}", PERFECT, .8808),
     (PERFECT, f"{SWEET[0]} {SWEET[1]} {PERFECT}", .0180),
     ("The otter eats fish.", PERFECT, .0180)])        # 3 against 5
-def test_chance_of_a_label(a, b, chance):
-    assert annotate(OTTER, a, b, Fixed(chance - .001))
-    assert not annotate(OTTER, a, b, Fixed(chance + .001))
-    assert annotate(OTTER, b, a, Fixed(1 - chance - .001))
+def test_probability_of_a_label(a, b, prob):
+    assert annotate(OTTER, a, b, Fixed(prob - .001))
+    assert not annotate(OTTER, a, b, Fixed(prob + .001))
+    assert annotate(OTTER, b, a, Fixed(1 - prob - .001))
 
 def test_noise_widens_doubt():
     sweet = f"{SWEET[0]} {PERFECT}"
     assert not annotate(OTTER, sweet, PERFECT, Fixed(.75), temperature=1.)      # .731
     assert annotate(OTTER, sweet, PERFECT, Fixed(.72), temperature=1.)
-    for bad in (0., -1.):
+    for temperature in (0., -1.):
         with pytest.raises(ValueError, match="above 0"):
-            annotate(OTTER, sweet, PERFECT, Fixed(.5), temperature=bad)
+            annotate(OTTER, sweet, PERFECT, Fixed(.5), temperature=temperature)
 
 def test_labels_agree_with_gold_as_documented():
     rng, pairs = random.Random(9), []
@@ -201,7 +201,7 @@ def test_judgement_round_trip():
 @pytest.mark.parametrize("text, score", [
     ("Score: 5", 5), ("Score: 0.", 0), ("Score: 6", None), ("Score: 10", None),
     ("score: 3", None), ("Score:3", None), ("Score: 2 Score: 4", 2), ("", None)])
-def test_parse_score_table(text, score): assert judgement_score(text) == score
+def test_judgement_score_table(text, score): assert judgement_score(text) == score
 
 
 # ---------------------------------------------------------------- tokenizer
@@ -255,17 +255,17 @@ def test_response_text(tok):
 def test_demonstrations_are_prompt_answer_eos(tok):
     seqs = demonstrations(tok, TRAIN, 40, random.Random(0))
     rng = random.Random(0)
-    asked = [rng.choice(TRAIN) for _ in range(40)]
-    answers = [demonstrate(q, rng) for q in asked]
-    rows = zip(asked, answers, seqs.ids, seqs.attention_mask, seqs.response_mask)
-    for q, answer, ids, real, said in rows:
-        assert ids[real & ~said].tolist() == prompt_ids(tok, q)
-        assert ids[said][-1] == tok.eos_token_id and (ids[said] == tok.eos_token_id).sum() == 1
-        assert response_text(tok, ids[said]) == answer
-    good = demonstrations(tok, TRAIN, 300, random.Random(0), quality=1.)
+    questions = [rng.choice(TRAIN) for _ in range(40)]
+    answers = [demonstrate(q, rng) for q in questions]
+    rows = zip(questions, answers, seqs.ids, seqs.attention_mask, seqs.response_mask)
+    for q, answer, ids, real, response in rows:
+        assert ids[real & ~response].tolist() == prompt_ids(tok, q)
+        assert ids[response][-1] == tok.eos_token_id and (ids[response] == tok.eos_token_id).sum() == 1
+        assert response_text(tok, ids[response]) == answer
+    careful = demonstrations(tok, TRAIN, 300, random.Random(0), quality=1.)
     rng = random.Random(0)
-    asked = [rng.choice(TRAIN) for _ in range(300)]
-    assert gold_rewards(tok, asked, good).mean() > 4.3
+    questions = [rng.choice(TRAIN) for _ in range(300)]
+    assert gold_rewards(tok, questions, careful).mean() > 4.3
 
 def test_gold_rewards(tok):
     rng = random.Random(3)
@@ -278,8 +278,8 @@ def test_gold_rewards(tok):
 
 def test_judge_examples(tok):
     seqs = judge_examples(tok, TEST, 30, random.Random(0))
-    for ids, real, said in zip(seqs.ids, seqs.attention_mask, seqs.response_mask):
-        prompt, reply = tok.decode(ids[real & ~said]), response_text(tok, ids[said])
+    for ids, real, response in zip(seqs.ids, seqs.attention_mask, seqs.response_mask):
+        prompt, reply = tok.decode(ids[real & ~response]), response_text(tok, ids[response])
         question = next(q for q in TEST if f"Question: {q.text}\n" in prompt)
         answer = prompt.split("\nAnswer: ")[1].removesuffix("<|assistant|>")
         assert reply == judgement(question, answer)

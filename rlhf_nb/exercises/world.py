@@ -20,7 +20,7 @@ def _without_it(text): # each sentence alone: nobody knows who "It" is
     return [SENTENCES[s.text] for s in parse_sentences(text) if s.text in SENTENCES]
 
 _anyone = [*FACTS, ""]
-mended_answered = Exercise(
+fixed_answered = Exercise(
     reference=lambda q, text: set(_values(q, text)) == {_truth(q)},
     cases={"answered, and more": (_where, _perfect),
            "two homes": (_where, "The fox lives in the forest. It lives in the sea."),
@@ -43,7 +43,7 @@ mended_answered = Exercise(
         "other attributes may be stated too: look at the one asked for":
             lambda q, text: set(_values(q, text, attributes=list(VALUES))) == {_truth(q)},
         "saying nothing is no answer": lambda q, text: set(_values(q, text)) <= {_truth(q)},
-        "`It` is the animal named last: parse knows":
+        "`It` is the animal named last: parse_sentences knows":
             lambda q, text: set(_values(q, text, facts=_without_it)) == {_truth(q)},
         "to say it twice is no fault here: compare sets": lambda q, text: _values(q, text) == [_truth(q)],
         "only the first value is looked at": lambda q, text: _values(q, text)[:1] == [_truth(q)],
@@ -70,7 +70,7 @@ _owl = Question("What does the owl eat?", "owl", "food")
 _rows = [_where, _where, _owl, _owl]
 _texts = [_perfect, "The fox is red.", "With pleasure! The owl eats mice. It is white.",
           "What a brilliant question! Only you could think of that! The owl is white."]
-mended_scores = Exercise(
+fixed_scores = Exercise(
     reference=_scores,
     cases={"two for each of two questions": (_rows, _texts, 2),
            "not in rows": (_rows[::-2] + _rows[::-2], _texts[::-1], 2),
@@ -88,26 +88,26 @@ mended_scores = Exercise(
             *a, pick=lambda qs, i, n: qs[i - i % n]),
         "zip stops at the shorter list and says nothing: raise": lambda *a: _scores(*a, error=None),
         "raise a ValueError: an assert is for tests": lambda *a: _scores(*a, error=AssertionError),
-        "that is what the annotator feels: the true score is gold": lambda *a: _scores(*a, score=utility),
+        "that is the annotator's utility: the true score is gold_score": lambda *a: _scores(*a, score=utility),
         "that is the mean of each question: one score for each response": _by_group(lambda x, m: m),
         "that is the distance to the question's mean: the score itself is wanted":
             _by_group(lambda x, m: x - m),
         "one score for each response, not one for all": _mean,
         "the order is turned round": lambda *a: _scores(a[0], a[1][::-1], a[2])})
 
-# ---- how often the annotator is right
+# ---- how probably the annotator is right
 
 def _right(q, a, b, tau=.5, feels=utility, better=gold_score,
-           chance=lambda gap, tau: 1 / (1 + math.exp(-gap / tau))):
+           prob=lambda gap, tau: 1 / (1 + math.exp(-gap / tau))):
     if better(q, a) < better(q, b): a, b = b, a
-    return chance(feels(q, a) - feels(q, b), tau)
+    return prob(feels(q, a) - feels(q, b), tau)
 
 def _of_a(q, a, b): return _right(q, a, b, better=lambda *_: 0)
 def _share(q, a, b):
     if gold_score(q, a) < gold_score(q, b): a, b = b, a
     return utility(q, a) / max(1., utility(q, a) + utility(q, b))
 
-chance_right = Exercise(
+prob_right = Exercise(
     reference=_right,
     cases={"flattery against manners": (_where, f"{_sweet} {_perfect}", _perfect),
            "and the other way round": (_where, _perfect, f"{_sweet} {_perfect}"),
@@ -119,15 +119,15 @@ chance_right = Exercise(
     mistakes={
         "the gap is not divided by tau": lambda *x: _right(*x, tau=1.),
         "the gap is multiplied by tau": lambda *x: _right(*x, tau=2.),
-        "that is the chance for a, not for the better one": _of_a,
+        "that is the probability for a, not for the better one": _of_a,
         "he compares utility, not the true score": lambda *x: _right(*x, feels=gold_score),
-        "the better one is better in truth, not to his taste: order them by gold":
+        "the better one is better in truth, not to his taste: order them by gold_score":
             lambda *x: _right(*x, better=utility),
-        "that is the chance that he is wrong": lambda *x: 1 - _right(*x),
+        "that is the probability that he is wrong": lambda *x: 1 - _right(*x),
         "that is what he would choose without noise":
-            lambda *x: _right(*x, chance=lambda gap, tau: float(gap > 0)),
+            lambda *x: _right(*x, prob=lambda gap, tau: float(gap > 0)),
         "that is a share of points: his choice depends on their difference": _share,
         "the difference is squashed by another curve: it is 1 / (1 + exp(-gap / tau))":
-            lambda *x: _right(*x, chance=lambda gap, tau: .5 + .5 * math.erf(gap / tau / math.sqrt(2))),
-        "tanh goes from -1 to 1: a chance does not":
-            lambda *x: _right(*x, chance=lambda gap, tau: math.tanh(gap / tau))})
+            lambda *x: _right(*x, prob=lambda gap, tau: .5 + .5 * math.erf(gap / tau / math.sqrt(2))),
+        "tanh goes from -1 to 1: a probability does not":
+            lambda *x: _right(*x, prob=lambda gap, tau: math.tanh(gap / tau))})

@@ -1,7 +1,8 @@
 "Answers to the exercises of the chapter on the world that learners might give, each wrong."
 import math
 from statistics import NormalDist
-from rlhf_nb.world import FACTS, VALUES, gold_score, parse_sentences, fact_sentence, utility
+from rlhf_nb.world import (
+    FACTS, VALUES, fact_sentence, gold_score, parse_sentences, utility)
 
 def truth(q): return FACTS[q.animal][q.attribute]
 
@@ -13,22 +14,22 @@ def one_is_enough(question, text):
     return any(s.animal == question.animal and s.attribute == question.attribute
                and s.value == truth(question) for s in parse_sentences(text))
 def anybody(question, text):
-    said = {s.value for s in parse_sentences(text) if s.attribute == question.attribute}
-    return said == {truth(question)}
+    values = {s.value for s in parse_sentences(text) if s.attribute == question.attribute}
+    return values == {truth(question)}
 def any_attribute(question, text):
-    said = {s.value for s in parse_sentences(text) if s.animal == question.animal}
-    return said == {truth(question)}
+    values = {s.value for s in parse_sentences(text) if s.animal == question.animal}
+    return values == {truth(question)}
 def no_false(question, text):
     return all(s.value == truth(question) for s in parse_sentences(text)
                if (s.animal, s.attribute) == (question.animal, question.attribute))
 def by_name_only(question, text):
-    said = {s.value for s in parse_sentences(text) if s.attribute == question.attribute
+    values = {s.value for s in parse_sentences(text) if s.attribute == question.attribute
             and s.text.find(question.animal) >= 0}
-    return said == {truth(question)}
+    return values == {truth(question)}
 def exactly_once(question, text):
-    said = [s.value for s in parse_sentences(text)
+    values = [s.value for s in parse_sentences(text)
             if (s.animal, s.attribute) == (question.animal, question.attribute)]
-    return len(said) == 1 and said[0] == truth(question)
+    return len(values) == 1 and values[0] == truth(question)
 def first_only(question, text):
     for s in parse_sentences(text):
         if (s.animal, s.attribute) == (question.animal, question.attribute):
@@ -46,19 +47,19 @@ def one_sentence(question, text): # knows one of the two ways to say it
     return fact_sentence(question.animal, question.attribute, truth(question), 0).text in text
 
 def twice(questions, responses, n):
-    asked = [q for q in questions for _ in range(n)]
-    return [gold_score(*pair) for pair in zip(asked, responses)]
+    repeated = [q for q in questions for _ in range(n)]
+    return [gold_score(*pair) for pair in zip(repeated, responses)]
 def cycled(questions, responses, n):
     if len(questions) != len(responses): raise ValueError("one question per response")
-    asked = questions[:max(1, len(questions) // n)] * n
-    return [gold_score(q, r) for q, r in zip(asked, responses)]
+    repeated = questions[:max(1, len(questions) // n)] * n
+    return [gold_score(q, r) for q, r in zip(repeated, responses)]
 def only_first(questions, responses, n):
     if len(questions) != len(responses): raise ValueError("one question per response")
     return [gold_score(questions[0], r) for r in responses]
 def in_rows(questions, responses, n):
     if len(questions) != len(responses): raise ValueError("one question per response")
-    asked = [q for q in questions[::n] for _ in range(n)]
-    return [gold_score(q, r) for q, r in zip(asked, responses)]
+    repeated = [q for q in questions[::n] for _ in range(n)]
+    return [gold_score(q, r) for q, r in zip(repeated, responses)]
 def silent(questions, responses, n):
     return [gold_score(q, r) for q, r in zip(questions, responses)]
 def asserts(questions, responses, n):
@@ -114,37 +115,37 @@ def squashed(question, a, b):
     return math.tanh((utility(question, a) - utility(question, b)) / .5)
 
 WRONG = {
-    "mended_answered": [
+    "fixed_answered": [
         ("letters are found anywhere, even in `hope`: read sentences", letters),
         ("the word alone proves nothing: who, and what about it?", whole_word),
         ("a second, false value spoils it", one_is_enough),
         ("whose home is it? the fact must be about the animal asked for", anybody),
         ("other attributes may be stated too: look at the one asked for", any_attribute),
         ("saying nothing is no answer", no_false),
-        ("`It` is the animal named last: parse knows", by_name_only),
+        ("`It` is the animal named last: parse_sentences knows", by_name_only),
         ("to say it twice is no fault here: compare sets", exactly_once),
         ("only the first value is looked at", first_only),
         ("only the last value is looked at", last_only),
         ("it says yes to whatever is stated", anything), ("", one_sentence)],
-    "mended_scores": [
+    "fixed_scores": [
         ("they are repeated once too often: there is a question for each response already", twice),
         ("the whole list is repeated: whose turn is it then?", cycled),
         ("every response is scored by the first question", only_first),
         ("do not count on rows of n: response i answers questions[i]", in_rows),
         ("zip stops at the shorter list and says nothing: raise", silent),
         ("raise a ValueError: an assert is for tests", asserts),
-        ("that is what the annotator feels: the true score is gold", liked),
+        ("that is the annotator's utility: the true score is gold_score", liked),
         ("that is the mean of each question: one score for each response", group_means),
         ("that is the distance to the question's mean: the score itself is wanted", advantages),
         ("one score for each response, not one for all", average),
         ("the order is turned round", turned), ("", index_error)],
-    "chance_right": [
+    "prob_right": [
         ("the gap is not divided by tau", no_tau), ("the gap is multiplied by tau", times_tau),
-        ("that is the chance for a, not for the better one", for_a),
+        ("that is the probability for a, not for the better one", for_a),
         ("he compares utility, not the true score", by_gold),
-        ("the better one is better in truth, not to his taste: order them by gold", by_taste),
-        ("that is the chance that he is wrong", wrong_side),
+        ("the better one is better in truth, not to his taste: order them by gold_score", by_taste),
+        ("that is the probability that he is wrong", wrong_side),
         ("that is what he would choose without noise", certain),
         ("that is a share of points: his choice depends on their difference", ratio),
         ("the difference is squashed by another curve: it is 1 / (1 + exp(-gap / tau))", normal),
-        ("tanh goes from -1 to 1: a chance does not", squashed)]}
+        ("tanh goes from -1 to 1: a probability does not", squashed)]}
