@@ -25,15 +25,15 @@ from rlhf_nb.kl import response_kl
 from rlhf_nb.learning import TrainConfig
 from rlhf_nb.models import frozen_copy, load_bundled, logprobs
 from rlhf_nb.sampling import SamplingParams, generate_many, in_batches
-from rlhf_nb.sft import train_sft as imitate
+from rlhf_nb.sft import train_sft
 from rlhf_nb.spin import SPINConfig, SPINData, train_spin
 from rlhf_nb.world import TEST, TRAIN, demonstrations, gold_rewards, prompt_ids
 
-HARD = dict(lr=1e-3, mix=False)   # near the optimum of each iteration
+HARD = dict(lr=1e-3, mix_previous=False)   # near the optimum of each iteration
 RUNS = {"SPIN": SPINConfig(),
-        "λ = 1, trained hard": SPINConfig(**HARD),
-        "λ = .1, trained hard": SPINConfig(**HARD, beta=.1),
-        "λ = 1, hard, mean for sum": SPINConfig(**HARD)}
+        "β = 1, trained hard": SPINConfig(**HARD),
+        "β = .1, trained hard": SPINConfig(**HARD, beta=.1),
+        "β = 1, hard, mean for sum": SPINConfig(**HARD)}
 CONTROL = TrainConfig(lr=2e-3, n_steps=112, warmup_steps=10)
 
 
@@ -41,28 +41,28 @@ def seeded(seed): return torch.Generator().manual_seed(seed)
 
 
 def measure(policy, ref, tokenizer, n=16):
-    asked = [q for q in TEST for _ in range(n)]
-    def say(questions, config):
+    many = [q for q in TEST for _ in range(n)]
+    def answer(questions, sampling):
         prompts = [prompt_ids(tokenizer, q) for q in questions]
-        seqs = generate_many(policy, prompts, tokenizer, config, seeded(1), 128)[0]
+        seqs = generate_many(policy, prompts, tokenizer, sampling, seeded(1), 128)[0]
         return seqs, gold_rewards(tokenizer, questions, seqs).mean().item()
-    seqs, gold = say(asked, SamplingParams(64))
-    _, greedy = say(TEST, SamplingParams(64, temperature=0.))
+    seqs, gold = answer(many, SamplingParams(64))
+    _, greedy = answer(TEST, SamplingParams(64, temperature=0.))
     with torch.no_grad():
-        now, home = (in_batches(partial(logprobs, m), seqs) for m in (policy, ref))
-    return dict(gold=gold, greedy=greedy, kl=response_kl(now, home, seqs.response_mask).mean().item(),
-                tokens=seqs.response_mask.sum(1).float().mean().item())
+        logp, ref_logp = (in_batches(partial(logprobs, m), seqs) for m in (policy, ref))
+    return dict(gold=gold, greedy=greedy, kl=response_kl(logp, ref_logp, seqs.response_mask).mean().item(),
+                length=seqs.response_mask.sum(1).float().mean().item())
 
 
-def mean_for_sum(lam):
+def mean_for_sum(beta):
     "The fault: log-ratios divided by the length of the response."
-    def fn(model, batch):
+    def loss_fn(model, batch):
         sides = batch.pairs.chosen, batch.pairs.rejected
         n = [s.response_mask.sum(1) for s in sides]
         logp = [logprobs(model, s).sum(1) for s in sides]
-        each = dpo_loss(logp[0] / n[0], logp[1] / n[1], batch.ref_chosen / n[0], batch.ref_rejected / n[1], beta=lam)
+        each = dpo_loss(logp[0] / n[0], logp[1] / n[1], batch.ref_chosen / n[0], batch.ref_rejected / n[1], beta=beta)
         return each.sum(), len(each)
-    return fn
+    return loss_fn
 
 
 def run(name, seed):
@@ -72,7 +72,7 @@ def run(name, seed):
     seconds, began = 0., time.process_time()
     curve = [dict(iteration=0, seconds=0., **measure(policy, ref, tokenizer))]
     if name == "SFT model": return dict(run=name, seed=seed, curve=curve)
-    def watch(row, pairs):
+    def measure_player(row, pairs):
         nonlocal seconds, began
         seconds += time.process_time() - began
         curve.append(dict(iteration=row["iteration"], accuracy=row["accuracy"], margin=row["margin"],
@@ -80,27 +80,27 @@ def run(name, seed):
         began = time.process_time()
     began = time.process_time()
     if name == "imitation":
-        imitate(policy, real, CONTROL, seeded(seed))
-        watch(dict(iteration=1, accuracy=None, margin=None), None)
+        train_sft(policy, real, CONTROL, seeded(seed))
+        measure_player(dict(iteration=1, accuracy=None, margin=None), None)
     else:
         right = spin.make_spin_loss
         try:
             if "mean" in name: spin.make_spin_loss = mean_for_sum
-            train_spin(policy, SPINData(real, held_out, tokenizer), RUNS[name], seed, callback=watch)
+            train_spin(policy, SPINData(real, held_out, tokenizer), RUNS[name], seed, callback=measure_player)
         finally: spin.make_spin_loss = right
     return dict(run=name, seed=seed, curve=curve)
 
 
 def table(rows, names):
-    keys = ("gold", "greedy", "tokens", "kl", "seconds")
+    keys = ("gold", "greedy", "length", "kl", "seconds")
     print(f"{'run':27}" + "".join(f"{k:>16}" for k in keys) + "   gold by iteration; accuracy")
     for name in (n for n in names if any(r["run"] == n for r in rows)):
         mine = [r["curve"] for r in rows if r["run"] == name]
         cells = [[c[-1][k] for c in mine] for k in keys]
-        spread = [statistics.stdev(c) if len(c) > 1 else 0. for c in cells]
+        std = [statistics.stdev(c) if len(c) > 1 else 0. for c in cells]
         by = [[statistics.mean(x) for x in zip(*([p[k] or 0. for p in c if k in p] for c in mine))]
               for k in ("gold", "accuracy")]
-        print(f"{name:27}" + "".join(f"{statistics.mean(c):9.2f} +-{s:4.2f}" for c, s in zip(cells, spread))
+        print(f"{name:27}" + "".join(f"{statistics.mean(c):9.2f} +-{s:4.2f}" for c, s in zip(cells, std))
               + "   " + " ".join(f"{x:.2f}" for x in by[0]) + "; " + " ".join(f"{x:.2f}" for x in by[1]))
 
 

@@ -9,7 +9,7 @@ __all__ = ['opponent_pairs', 'make_spin_loss', 'spin_metrics', 'SPINConfig', 'SP
            'train_spin_iteration', 'RunRecord', 'record_iteration', 'train_spin']
 
 # %% ../nbs/14_spin.ipynb #spin_play_against_yourself
-import json, os, random
+import json, os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,9 +19,10 @@ import torch
 from safetensors.torch import load_model
 from torch import Generator, Tensor, nn
 from transformers import PreTrainedTokenizerBase
-from .dpo import (PairsWithRef, make_pair_loss, sequence_logprobs, dpo_loss,
-    precompute_ref_logprobs)
-from .learning import named_generator, Log, TrainConfig, list_checkpoints, fit, make_trainer
+from .dpo import (PairsWithRef, dpo_loss, make_pair_loss,
+    precompute_ref_logprobs, sequence_logprobs)
+from rlhf_nb.learning import (Log, TrainConfig, fit, list_checkpoints, make_trainer,
+    named_generator)
 from .models import eval_mode, merge_adapters, weight_hash
 from .sampling import SamplingParams, generate_many, in_batches
 from .tokens import PreferencePairs, Seqs, concat_seqs, pad_and_eos
@@ -32,19 +33,22 @@ def opponent_pairs(
     real:Seqs,          # b demonstrations
     tokenizer:PreTrainedTokenizerBase,
     sampling:SamplingParams,
-    generator:Generator,      # draws the answers
-)->PreferencePairs:               # b pairs: real, and what the opponent says to the same prompt
-    "Let the opponent answer the prompts of the demonstrations."
+    generator:Generator, # of the answers
+)->PreferencePairs:      # b pairs: real (chosen) and generated (rejected), same prompts
+    "Pair each demonstration y with the opponent's answer y' ~ p_t(.|x) to its prompt."
     parts = zip(real.ids, real.attention_mask & ~real.response_mask)
     prompts = [ids[mask].tolist() for ids, mask in parts]
-    said, _ = generate_many(opponent, prompts, tokenizer, sampling, generator)
-    return PreferencePairs(real, said.to(real.ids.device))
+    generated, _ = generate_many(opponent, prompts, tokenizer, sampling, generator)
+    return PreferencePairs(real, generated.to(real.ids.device))
 
 # %% ../nbs/14_spin.ipynb #make_spin_loss
 def make_spin_loss(
-    beta:float, # λ
-)->Callable:   # (model, Compared) -> summed loss, number of pairs, more sums
-    "Eq. 4.7: how hard it still is to tell real from generated."
+    beta:float, # the paper's λ, above 0
+)->Callable:    # (model, PairsWithRef) -> summed loss, number of pairs, metric sums
+    """SPIN's `loss_fn`: log(1 + exp(-β[log p_θ/p_t(y) - log p_θ/p_t(y')])) per pair.
+
+    Chen et al. 2024, eq. 4.7: DPO's loss, the opponent p_t as reference.
+    Raises ValueError if beta is not above 0."""
     if not beta > 0: raise ValueError(
         f"make_spin_loss needs beta above 0, got {beta}: at 0 all answers look alike")
     return make_pair_loss(partial(dpo_loss, beta=beta))
@@ -53,41 +57,44 @@ def make_spin_loss(
 @torch.no_grad()
 def spin_metrics(
     model:nn.Module,   # the player, left in the mode it was in
-    data:PairsWithRef,     # pairs, with the opponent's log-probs
-)->dict: # accuracy, and the mean margin in nats
-    "How well does the player tell real from generated?"
-    sides = (data.pairs.chosen, data.ref_chosen), (data.pairs.rejected, data.ref_rejected)
-    with eval_mode(model): real, generated = [
+    data:PairsWithRef, # pairs, with the opponent's log-probs
+)->dict[str,float]:    # accuracy from 0 to 1, and the mean margin in nats
+    """How often log p_θ/p_t is higher for the real answer than for the generated one.
+
+    A tie (a margin of at most 1e-4 nats) counts as half right."""
+    real, generated = ((data.pairs.chosen, data.ref_chosen),
+                       (data.pairs.rejected, data.ref_rejected))
+    with eval_mode(model): ratios = [
         in_batches(partial(sequence_logprobs, model), seqs).cpu() - logp.cpu()
-        for seqs, logp in sides]
-    margin = real - generated
+        for seqs, logp in (real, generated)]
+    margin = ratios[0] - ratios[1]
     right = (margin > 1e-4).float() + .5 * (margin.abs() <= 1e-4)  # less is rounding
     return dict(accuracy=right.mean().item(), margin=margin.mean().item())
 
 # %% ../nbs/14_spin.ipynb #SPINConfig
 @dataclass(frozen=True)
 class SPINConfig:
-    "How the game is played."
+    "Settings of self-play fine-tuning (Chen et al. 2024)."
     n_iterations:int=4
-    n_pairs:int=1024      # demonstrations that are answered anew in each iteration
-    beta:float=1.          # λ of eq. 4.7; the paper's experiments took .1
-    mix_previous:bool=True         # from the second iteration on, the last one's pairs too
-    n_epochs:int=1          # passes over the pairs of an iteration
-    lr:float=2e-4         # for a tiny model; billions of weights want 5e-7
-    batch_size:int=64
-    micro_batch_size:int=32
-    max_new_tokens:int=64 # an opponent's answer is cut here
-    mixed_precision:str="no"
+    n_pairs:int=1024       # demonstrations that are answered anew in each iteration
+    beta:float=1.          # the paper's λ; its experiments took .1
+    mix_previous:bool=True # from the second iteration on, the last one's pairs too
+    n_epochs:int=1         # passes over the pairs of an iteration
+    lr:float=2e-4          # for a tiny model; billions of weights want 5e-7
+    batch_size:int=64      # pairs per optimiser step
+    micro_batch_size:int=32 # pairs in memory at one time
+    max_new_tokens:int=64  # an opponent's answer is cut here
+    mixed_precision:str="no" # or "bf16"
     def __post_init__(self):
         for name in ("n_iterations", "n_pairs", "n_epochs"):
             if getattr(self, name) < 1: raise ValueError(
                 f"SPINConfig.{name} must be 1 or more, got {getattr(self, name)}")
-        make_spin_loss(self.beta)                    # refuses a λ that plays no game
+        make_spin_loss(self.beta)                    # refuses a beta that plays no game
 
 # %% ../nbs/14_spin.ipynb #SPINData
 @dataclass(frozen=True, eq=False)
 class SPINData:
-    "What the players learn from, and what they are judged by."
+    "Demonstrations to learn from, and others to measure by."
     real:Seqs     # demonstrations
     held_out:Seqs # others, never trained on
     tokenizer:PreTrainedTokenizerBase
@@ -95,74 +102,83 @@ class SPINData:
 # %% ../nbs/14_spin.ipynb #iteration_pairs
 def iteration_pairs(
     opponent:nn.Module, # p_t
-    game:SPINData,
+    data:SPINData,
     config:SPINConfig,
-    generator:Generator,      # draws demonstrations and answers
-)->PreferencePairs:               # how.n_pairs of them
-    "The pairs of one iteration: some demonstrations, and the opponent's answers."
-    if config.n_pairs > len(game.real): raise ValueError(
-        f"SPIN.n_pairs is {config.n_pairs}, but there are {len(game.real)} "
+    generator:Generator, # of the demonstrations and the answers
+)->PreferencePairs:      # config.n_pairs of them
+    """The pairs of one iteration: demonstrations drawn without replacement, answered at
+    temperature 1 without filters. Raises ValueError if there are too few of them."""
+    if config.n_pairs > len(data.real): raise ValueError(
+        f"SPINConfig.n_pairs is {config.n_pairs}, but there are {len(data.real)} "
         "demonstrations: lower it, or bring more")
-    rows = torch.randperm(len(game.real), generator=generator)[:config.n_pairs]
-    return opponent_pairs(opponent, game.real[rows], game.tokenizer,
+    rows = torch.randperm(len(data.real), generator=generator)[:config.n_pairs]
+    return opponent_pairs(opponent, data.real[rows], data.tokenizer,
                           SamplingParams(config.max_new_tokens), generator)
 
 # %% ../nbs/14_spin.ipynb #mix_pairs
 def mix_pairs(
-    last:PreferencePairs|None, # of the iteration before; None in the first
+    previous:PreferencePairs|None, # of the iteration before; None in the first
     fresh:PreferencePairs,
-    game:SPINData,
+    data:SPINData, # its tokenizer's pad is used
 )->PreferencePairs: # the rows of both
-    "This iteration's pairs and the last one's."
-    if last is None: return fresh
-    pad, _ = pad_and_eos(game.tokenizer)
-    return PreferencePairs(concat_seqs([last.chosen, fresh.chosen], pad),
-                 concat_seqs([last.rejected, fresh.rejected], pad))
+    "This iteration's pairs behind the previous one's."
+    if previous is None: return fresh
+    pad, _ = pad_and_eos(data.tokenizer)
+    return PreferencePairs(concat_seqs([previous.chosen, fresh.chosen], pad),
+                           concat_seqs([previous.rejected, fresh.rejected], pad))
 
 # %% ../nbs/14_spin.ipynb #train_spin_iteration
 def train_spin_iteration(
     model:nn.Module, # still the opponent; trained in place
-    pairs:PreferencePairs,
+    pairs:PreferencePairs, # n pairs
     config:SPINConfig,
     generator:Generator,   # order of the pairs
     folder:str|Path|None=None, # checkpoints of this iteration
 )->Log: # one row per step
-    "Note the opponent's log-probs, then learn to tell real answers from its own."
-    data = precompute_ref_logprobs(merge_adapters(model), pairs)   # with LoRA: adapters on
+    "One iteration: note the opponent's log-probs, then minimise the loss against them."
+    data = precompute_ref_logprobs(merge_adapters(model), pairs) # LoRA: adapters on
     n_steps = config.n_epochs * -(-len(data) // config.batch_size)
-    trainer = make_trainer(model, TrainConfig(config.lr, n_steps, config.batch_size, warmup_steps=10,
-                                  micro_batch_size=config.micro_batch_size, mixed_precision=config.mixed_precision))
+    trainer = make_trainer(model, TrainConfig(
+        config.lr, n_steps, config.batch_size, warmup_steps=10,
+        micro_batch_size=config.micro_batch_size,
+        mixed_precision=config.mixed_precision))
     model.eval()                               # no dropout: every ratio starts at 1
     return fit(trainer, data, make_spin_loss(config.beta), generator, folder=folder)
 
 # %% ../nbs/14_spin.ipynb #_held_out_pairs
 def _held_out_pairs(
     opponent:nn.Module, # p_t
-    game:SPINData,
+    data:SPINData,
     config:SPINConfig,
-    generator:Generator,      # draws the answers
+    seed:int,
+    i:int,              # number of the iteration, from 0 on
 )->PairsWithRef:
-    "Pairs that are never trained on, to see what the player can tell."
-    return precompute_ref_logprobs(merge_adapters(opponent), opponent_pairs(
-        opponent, game.held_out, game.tokenizer, SamplingParams(config.max_new_tokens), generator))
+    "Pairs that are never trained on, to see what the player can tell apart."
+    generator = named_generator(seed, f"held out {i + 1}")
+    pairs = opponent_pairs(opponent, data.held_out, data.tokenizer,
+                           SamplingParams(config.max_new_tokens), generator)
+    return precompute_ref_logprobs(merge_adapters(opponent), pairs)
 
 # %% ../nbs/14_spin.ipynb #RunRecord
 class RunRecord:
-    "What a run has finished; without a folder it keeps nothing."
-    def __init__(self, folder:str|Path|None, facts:dict):
-        self.path, self.facts, self.log = folder and Path(folder), facts, Log()
+    "What a run has finished, in `spin.json`; without a folder it keeps nothing."
+    def __init__(self, folder:str|Path|None, metadata:dict):
+        self.path, self.metadata, self.log = folder and Path(folder), metadata, Log()
         if not folder: return
         self.path.mkdir(parents=True, exist_ok=True)
         if not (self.path/"spin.json").exists(): return self.write()
-        was = json.loads((self.path/"spin.json").read_text(encoding="utf-8"))
-        for name, value in facts.items():
-            if was["facts"].get(name) != value: raise ValueError(
+        saved = json.loads((self.path/"spin.json").read_text(encoding="utf-8"))
+        if saved.get("format") != 2: raise ValueError(
+            f"{self.path.name} was written by an older version of rlhf_nb (its format "
+            "is not 2): take another folder")
+        for name, value in metadata.items():
+            if saved["metadata"].get(name) != value: raise ValueError(
                 f"{self.path.name} belongs to another run: {name} was "
-                f"{was['facts'].get(name)}, got {value}; take another folder")
-        self.log.restore(was["rows"])
+                f"{saved['metadata'].get(name)}, got {value}; take another folder")
+        self.log.restore(saved["rows"])
     def write(self): # whole or not at all
         with open(self.path/"unfinished", "w", encoding="utf-8") as file:
-            json.dump(dict(facts=self.facts, rows=self.log.rows), file)
+            json.dump(dict(format=2, metadata=self.metadata, rows=self.log.rows), file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(self.path/"unfinished", self.path/"spin.json")
@@ -172,77 +188,96 @@ class RunRecord:
 # %% ../nbs/14_spin.ipynb #_put_back
 def _put_back(
     model:nn.Module, # gets the weights
-    diary:RunRecord,
+    record:RunRecord,
     i:int,
 ):
     "The player after i iterations; after none it is the model as it was given."
     if not i: return
-    last = list_checkpoints(diary.iteration(i - 1))[-1]
+    last = list_checkpoints(record.iteration(i - 1))[-1]
     load_model(model, str(last/"model.safetensors"))
 
 # %% ../nbs/14_spin.ipynb #_resume
 def _resume(
     model:nn.Module, # as the run began; gets the weights to go on with
-    diary:RunRecord,
+    record:RunRecord,
     config:SPINConfig,
 )->tuple[int,int]: # iterations that are played, the first one whose pairs are wanted
     "Go back to where a run was: with mixing, one iteration further for its pairs."
-    done = sum("accuracy" in row for row in diary.log.rows)
+    done = sum("accuracy" in row for row in record.log.rows)
     if done > config.n_iterations: raise ValueError(
-        f"{diary.path.name} holds {done} iterations, got n_iterations "
+        f"{record.path.name} holds {done} iterations, got n_iterations "
         f"{config.n_iterations}: raise it, or take another folder")
-    first = done - 1 if config.mix_previous and 0 < done < config.n_iterations else done
-    _put_back(model, diary, first)
+    again = config.mix_previous and 0 < done < config.n_iterations
+    first = done - 1 if again else done
+    _put_back(model, record, first)
     return done, first
 
 # %% ../nbs/14_spin.ipynb #record_iteration
 def record_iteration(
-    diary:RunRecord,
+    record:RunRecord,
     steps:list[dict], # the log of an iteration
-    row:dict,         # what there is to say of it as a whole
+    row:dict,         # its number, and its metrics as a whole
 )->dict:              # row
-    "Write a played iteration down."
-    for step in steps: diary.log.add(iteration=row["iteration"], **step)
-    row = diary.log.add(**row)
-    if diary.path: diary.write()
+    "Add an iteration's rows to the log, and write the record if it has a folder."
+    for step in steps: record.log.add(iteration=row["iteration"], **step)
+    row = record.log.add(**row)
+    if record.path: record.write()
     return row
 
-# %% ../nbs/14_spin.ipynb #_run_facts
-def _run_facts(
+# %% ../nbs/14_spin.ipynb #_train_and_record
+def _train_and_record(
+    model:nn.Module, # still the opponent; trained in place
+    pairs:PreferencePairs,
+    judged:PairsWithRef, # not trained on
+    config:SPINConfig,
+    generator:Generator, # order of the pairs
+    record:RunRecord,
+    i:int,               # number of the iteration, from 0 on
+)->dict: # the row of the iteration
+    "Train one iteration; record the hashes of both players and the new one's metrics."
+    opponent, folder = weight_hash(model), record.iteration(i)
+    log = train_spin_iteration(model, pairs, config, generator, folder)
+    return record_iteration(record, log.rows, dict(
+        iteration=i + 1, pairs=len(pairs), opponent=opponent, player=weight_hash(model),
+        **spin_metrics(model, judged)))
+
+# %% ../nbs/14_spin.ipynb #_run_metadata
+def _run_metadata(
     model:nn.Module, # as the run begins
-    game:SPINData,
+    data:SPINData,
     config:SPINConfig,
     seed:int,
 )->dict:
     "What makes two runs the same; only the number of iterations may grow."
     def digest(seqs): return sha256(seqs.ids.cpu().numpy().tobytes()).hexdigest()[:16]
-    facts = asdict(config) | dict(seed=seed, model=weight_hash(model),
-                               real=digest(game.real), held_out=digest(game.held_out))
-    del facts["n_iterations"]
-    return facts
+    metadata = asdict(config) | dict(
+        seed=seed, model=weight_hash(model), real=digest(data.real),
+        held_out=digest(data.held_out))
+    del metadata["n_iterations"]
+    return metadata
 
 # %% ../nbs/14_spin.ipynb #train_spin
 def train_spin(
-    model:nn.Module, # the first opponent; trained in place
-    game:SPINData,
+    model:nn.Module, # the first opponent p_0; trained in place
+    data:SPINData,
     config:SPINConfig,
-    seed:int,        # of all chance
+    seed:int,        # of all random numbers
     folder:str|Path|None=None, # a run that was killed goes on from here
     callback:Callable=lambda row, pairs: None, # called after each iteration
 )->Log: # rows of steps have "loss", rows of iterations "accuracy"
-    "Play against the model of the iteration before, again and again."
-    diary, last = RunRecord(folder, _run_facts(model, game, config, seed)), None
-    done, first = _resume(model, diary, config)
+    """Self-play fine-tuning: each iteration's player becomes the next one's opponent.
+
+    Chen et al. 2024, algorithm 1. Raises ValueError if `folder` holds another run."""
+    record = RunRecord(folder, _run_metadata(model, data, config, seed))
+    (done, first), previous = _resume(model, record, config), None
     for i in range(first, config.n_iterations):
         generator = named_generator(seed, f"iteration {i + 1}")
-        fresh = iteration_pairs(model, game, config, generator)
-        if i < done: _put_back(model, diary, done)   # played already, wanted for mixing
+        fresh = iteration_pairs(model, data, config, generator)
+        if i < done: _put_back(model, record, done)  # played already, wanted for mixing
         else:
-            judged = _held_out_pairs(model, game, config, named_generator(seed, f"held out {i + 1}"))
-            pairs, opponent = mix_pairs(last, fresh, game), weight_hash(model)
-            steps = train_spin_iteration(model, pairs, config, generator, diary.iteration(i)).rows
-            row = dict(iteration=i + 1, pairs=len(pairs), opponent=opponent,
-                       player=weight_hash(model)) | spin_metrics(model, judged)
-            callback(record_iteration(diary, steps, row), fresh)
-        last = fresh if config.mix_previous else None
-    return diary.log
+            judged = _held_out_pairs(model, data, config, seed, i)
+            pairs = mix_pairs(previous, fresh, data)
+            row = _train_and_record(model, pairs, judged, config, generator, record, i)
+            callback(row, fresh)
+        previous = fresh if config.mix_previous else None
+    return record.log

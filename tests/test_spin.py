@@ -12,7 +12,7 @@ from rlhf_nb.models import add_lora, frozen_copy, tiny_lm, weight_hash
 from rlhf_nb.oracle import all_logprobs, sample_rows, bigram_lm, micro_tokenizer, micro_world, to_tabular_lm
 from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.spin import (SPINConfig, RunRecord, SPINData, iteration_pairs, mix_pairs, record_iteration, opponent_pairs,
-    train_spin_iteration, _run_facts, make_spin_loss, spin_metrics, train_spin)
+    train_spin_iteration, _run_metadata, make_spin_loss, spin_metrics, train_spin)
 from rlhf_nb.tokens import PreferencePairs, make_seqs
 
 torch.set_num_threads(1)
@@ -25,7 +25,7 @@ P_DATA, P_0 = (all_logprobs(m, WORLD).detach() for m in (WRITER, bigram_lm(WORLD
 
 
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
-def said(n, seed): return WORLD.seqs[sample_rows(P_DATA, n, seeded(seed))]
+def drawn(n, seed): return WORLD.seqs[sample_rows(P_DATA, n, seeded(seed))]
 def player(): return bigram_lm(WORLD).float()
 def rows_of(seqs, mask): return [r[m].tolist() for r, m in zip(seqs.ids, mask)]
 def prompts(seqs): return rows_of(seqs, seqs.attention_mask & ~seqs.response_mask)
@@ -34,7 +34,7 @@ def plain(rows): return [{k: v for k, v in r.items() if k != "seconds"} for r in
 def iterations(log): return [r for r in log.rows if "accuracy" in r]
 
 
-GAME = SPINData(said(300, 0), said(60, 1), TOK)
+DATA = SPINData(drawn(300, 0), drawn(60, 1), TOK)
 SHORT = SPINConfig(n_iterations=3, n_pairs=120, n_epochs=5, lr=.03, batch_size=20, micro_batch_size=20, max_new_tokens=3)
 
 
@@ -65,24 +65,24 @@ def test_an_iteration_draws_each_demonstration_once_at_temperature_one(monkeypat
     heard = []
     true = spin.opponent_pairs
     monkeypatch.setattr(spin, "opponent_pairs", lambda *a: heard.append(a) or true(*a))
-    game = SPINData(real, GAME.held_out, TOK)
-    all_rows = iteration_pairs(player(), game, replace(SHORT, n_pairs=16), seeded())
+    data = SPINData(real, DATA.held_out, TOK)
+    all_rows = iteration_pairs(player(), data, replace(SHORT, n_pairs=16), seeded())
     key = lambda s: sorted(map(str, s.ids.tolist()))
     assert key(all_rows.chosen) == key(real) and not torch.equal(all_rows.chosen.ids, real.ids)
     assert heard[0][3] == SamplingParams(3, temperature=1., top_k=0, top_p=1.)
-    a, b, c = (iteration_pairs(player(), GAME, SHORT, named_generator(s, p)).chosen.ids
+    a, b, c = (iteration_pairs(player(), DATA, SHORT, named_generator(s, p)).chosen.ids
                for s, p in ((0, "iteration 1"), (0, "iteration 2"), (1, "iteration 1")))
     assert not torch.equal(a, b) and not torch.equal(a, c)
-    assert torch.equal(a, iteration_pairs(player(), GAME, SHORT, named_generator(0, "iteration 1")).chosen.ids)
+    assert torch.equal(a, iteration_pairs(player(), DATA, SHORT, named_generator(0, "iteration 1")).chosen.ids)
     with pytest.raises(ValueError, match="n_pairs is 301.*300 demonstrations"):
-        iteration_pairs(player(), GAME, replace(SHORT, n_pairs=301), seeded())
+        iteration_pairs(player(), DATA, replace(SHORT, n_pairs=301), seeded())
 
 
 def test_mixed_keeps_pairs_together():
-    a = PreferencePairs(said(3, 2), said(3, 3)); long = make_seqs([[4, 0, 0, 0]] * 2, [[0, 0, 3], [3]], WORLD.pad)
+    a = PreferencePairs(drawn(3, 2), drawn(3, 3)); long = make_seqs([[4, 0, 0, 0]] * 2, [[0, 0, 3], [3]], WORLD.pad)
     b = PreferencePairs(long, make_seqs([[4, 0, 0, 0]] * 2, [[3], [1, 3]], WORLD.pad))
-    both = mix_pairs(a, b, GAME)
-    assert len(both) == 5 and mix_pairs(None, b, GAME) is b
+    both = mix_pairs(a, b, DATA)
+    assert len(both) == 5 and mix_pairs(None, b, DATA) is b
     for side in ("chosen", "rejected"):
         got, x, y = (getattr(p, side) for p in (both, a, b))
         assert replies(got) == replies(x) + replies(y) and prompts(got) == prompts(x) + prompts(y)
@@ -96,21 +96,21 @@ def test_settings_are_checked(bad):
 
 # ---- the loss, exactly
 
-def per_pair(model, opponent, lam): # (40 40): real i, generated j
+def per_pair(model, opponent, beta): # (40 40): real i, generated j
     logp, ref = sequence_logprobs(model, WORLD.seqs), sequence_logprobs(opponent, WORLD.seqs).detach()
     i, j = torch.cartesian_prod(torch.arange(40), torch.arange(40)).T
-    return dpo_loss(logp[i], logp[j], ref[i], ref[j], beta=lam).view(40, 40)
+    return dpo_loss(logp[i], logp[j], ref[i], ref[j], beta=beta).view(40, 40)
 
 
-@pytest.mark.parametrize("lam", [.1, .5, 1., 3.])
-def test_zero_gradient_exactly_where_the_opponent_is_the_writer(lam):
+@pytest.mark.parametrize("beta", [.1, .5, 1., 3.])
+def test_zero_gradient_exactly_where_the_opponent_is_the_writer(beta):
     def norm(start):
         model = to_tabular_lm(WORLD, start)
-        chance = P_DATA.exp()[:, None] * start.exp()
-        (chance * per_pair(model, to_tabular_lm(WORLD, start), lam)).sum().backward()
+        prob = P_DATA.exp()[:, None] * start.exp()
+        (prob * per_pair(model, to_tabular_lm(WORLD, start), beta)).sum().backward()
         return model.head.weight.grad.norm().item()
-    assert norm(P_DATA) < 1e-12 and norm(P_0) > .01 * lam
-    assert norm((.9 * P_DATA + .1 * P_0).log_softmax(0)) > 1e-3 * lam
+    assert norm(P_DATA) < 1e-12 and norm(P_0) > .01 * beta
+    assert norm((.9 * P_DATA + .1 * P_0).log_softmax(0)) > 1e-3 * beta
 
 
 def test_the_loss_is_equation_4_7_pair_by_pair():
@@ -118,9 +118,9 @@ def test_the_loss_is_equation_4_7_pair_by_pair():
     rows = torch.tensor([3, 17, 39, 0]), torch.tensor([5, 17, 2, 31])
     pairs = PreferencePairs(*(WORLD.seqs[r] for r in rows))
     ratio = (P_DATA - P_0).tolist()
-    for lam in (.1, 1., 2.5):
-        want = sum(math.log(1 + math.exp(-lam * (ratio[i] - ratio[j]))) for i, j in zip(*map(torch.Tensor.tolist, rows)))
-        loss, n, *_ = make_spin_loss(lam)(model, precompute_ref_logprobs(opponent, pairs))
+    for beta in (.1, 1., 2.5):
+        want = sum(math.log(1 + math.exp(-beta * (ratio[i] - ratio[j]))) for i, j in zip(*map(torch.Tensor.tolist, rows)))
+        loss, n, *_ = make_spin_loss(beta)(model, precompute_ref_logprobs(opponent, pairs))
         assert n == 4 and abs(loss.item() - want) < 1e-9
 
 
@@ -137,16 +137,16 @@ def test_its_gradient_by_finite_differences():
         assert abs((values[0] - values[1]) / 2e-5 - grad[at].item()) < 1e-8
 
 
-@pytest.mark.parametrize("lam", [.6, 1., 2.])
-def test_training_to_the_end_reaches_the_closed_form(lam):
+@pytest.mark.parametrize("beta", [.6, 1., 2.])
+def test_training_to_the_end_reaches_the_closed_form(beta):
     model, opponent = to_tabular_lm(WORLD, P_0), to_tabular_lm(WORLD, P_0)
     opt = torch.optim.LBFGS(model.parameters(), max_iter=2000, tolerance_grad=1e-12, tolerance_change=1e-16,
                             line_search_fn="strong_wolfe")
-    chance = P_DATA.exp()[:, None] * P_0.exp()
+    prob = P_DATA.exp()[:, None] * P_0.exp()
     def loss():
-        opt.zero_grad(); value = (chance * per_pair(model, opponent, lam)).sum(); value.backward(); return value
+        opt.zero_grad(); value = (prob * per_pair(model, opponent, beta)).sum(); value.backward(); return value
     opt.step(loss)
-    want = (P_0 + (P_DATA - P_0) / lam).log_softmax(0)
+    want = (P_0 + (P_DATA - P_0) / beta).log_softmax(0)
     assert_close(all_logprobs(model, WORLD).detach().exp(), want.exp(), atol=1e-6, rtol=0)
 
 
@@ -154,7 +154,7 @@ def test_training_to_the_end_reaches_the_closed_form(lam):
 
 def test_told_apart_by_hand_ties_are_half_and_the_mode_is_kept():
     lm = tiny_lm(TOK, seed=2).train()
-    x = precompute_ref_logprobs(lm, PreferencePairs(said(5, 4), said(5, 5)))
+    x = precompute_ref_logprobs(lm, PreferencePairs(drawn(5, 4), drawn(5, 5)))
     real, made = torch.tensor([2., -1., .5, 0., -3.]), torch.tensor([1., 1., 0., 0., -3.5])
     got = spin_metrics(lm, PairsWithRef(x.pairs, x.ref_chosen - real, x.ref_rejected - made))
     assert lm.training and abs(got["accuracy"] - 3.5 / 5) < 1e-6
@@ -171,12 +171,12 @@ def test_the_first_step_finds_ln_2_though_the_model_has_dropout():
     for part in lm.modules():
         if isinstance(part, torch.nn.Dropout): part.p = .5
     lm.train()
-    log = train_spin_iteration(lm, PreferencePairs(said(40, 6), WORLD.seqs[torch.arange(40)]), replace(SHORT, batch_size=40), seeded())
+    log = train_spin_iteration(lm, PreferencePairs(drawn(40, 6), WORLD.seqs[torch.arange(40)]), replace(SHORT, batch_size=40), seeded())
     assert abs(log.rows[0]["loss"] - math.log(2)) < 1e-6 and len(log) == 5
 
 
 def test_steps_are_epochs_over_all_pairs():
-    pairs = PreferencePairs(said(50, 6), said(50, 7))
+    pairs = PreferencePairs(drawn(50, 6), drawn(50, 7))
     assert len(train_spin_iteration(player(), pairs, replace(SHORT, n_epochs=2, batch_size=20), seeded())) == 6
     assert train_spin_iteration(player(), pairs, replace(SHORT, n_epochs=2, batch_size=20), seeded()).rows[2]["weight"] == 10
 
@@ -185,18 +185,18 @@ def test_steps_are_epochs_over_all_pairs():
 
 def test_each_opponent_is_the_last_player_and_speaks_once(monkeypatch):
     asked, referred = [], []
-    ask, refer = spin.opponent_pairs, spin.with_reference
+    ask, refer = spin.opponent_pairs, spin.precompute_ref_logprobs
     def ask_spy(opponent, *rest):
         asked.append((weight_hash(opponent), len(rest[0]))); return ask(opponent, *rest)
     def refer_spy(ref, pairs, *rest):
         x = refer(ref, pairs, *rest)
-        referred.append((weight_hash(ref), len(pairs), x.rejected, sequence_logprobs(ref, pairs.rejected).detach()))
+        referred.append((weight_hash(ref), len(pairs), x.ref_rejected, sequence_logprobs(ref, pairs.rejected).detach()))
         return x
     monkeypatch.setattr(spin, "opponent_pairs", ask_spy)
     monkeypatch.setattr(spin, "precompute_ref_logprobs", refer_spy)
     model, seen = player(), []
     p_0 = weight_hash(model)
-    log = train_spin(model, GAME, SHORT, 0, callback=lambda row, pairs: seen.append((row, weight_hash(model), pairs)))
+    log = train_spin(model, DATA, SHORT, 0, callback=lambda row, pairs: seen.append((row, weight_hash(model), pairs)))
     rows = iterations(log)
     assert [r["iteration"] for r in rows] == [1, 2, 3] and [r["pairs"] for r in rows] == [120, 240, 240]
     assert [r["opponent"] for r in rows] == [p_0, rows[0]["player"], rows[1]["player"]]
@@ -214,34 +214,34 @@ def test_the_last_pairs_are_mixed_in_and_only_the_last(monkeypatch):
     trained, fresh = [], []
     true = spin.train_spin_iteration
     monkeypatch.setattr(spin, "train_spin_iteration", lambda model, pairs, *rest: trained.append(pairs) or true(model, pairs, *rest))
-    train_spin(player(), GAME, replace(SHORT, n_epochs=1), 0, callback=lambda row, pairs: fresh.append(pairs))
+    train_spin(player(), DATA, replace(SHORT, n_epochs=1), 0, callback=lambda row, pairs: fresh.append(pairs))
     want = [replies(fresh[0].rejected)] + [replies(a.rejected) + replies(b.rejected) for a, b in zip(fresh, fresh[1:])]
     assert [replies(p.rejected) for p in trained] == want
     assert len({str(p.chosen.ids.tolist()) for p in fresh}) == 3       # other demonstrations each time
-    alone = train_spin(player(), GAME, replace(SHORT, n_epochs=1, mix_previous=False), 0)
+    alone = train_spin(player(), DATA, replace(SHORT, n_epochs=1, mix_previous=False), 0)
     assert [r["pairs"] for r in iterations(alone)] == [120] * 3
 
 
 def test_the_writer_is_reached_and_accuracy_falls_to_one_half():
     model, far = player(), []
     config = replace(SHORT, n_iterations=3, n_pairs=1500, mix_previous=False, n_epochs=12, lr=.1, batch_size=500, micro_batch_size=500)
-    game = SPINData(said(1500, 8), said(1500, 9), TOK)
-    log = train_spin(model, game, config, 0, callback=lambda row, pairs: far.append(
+    data = SPINData(drawn(1500, 8), drawn(1500, 9), TOK)
+    log = train_spin(model, data, config, 0, callback=lambda row, pairs: far.append(
         (all_logprobs(model, WORLD).detach().exp() - P_DATA.exp()).abs().sum().item() / 2))
     accuracy = [r["accuracy"] for r in iterations(log)]
     assert max(far) < .13 and accuracy[0] > .68 and abs(accuracy[-1] - .5) < .05
 
 
-def test_chance_comes_from_the_seed_alone():
+def test_randomness_comes_from_the_seed_alone():
     state = torch.get_rng_state()
-    a, b, c = (train_spin(player(), GAME, replace(SHORT, n_epochs=1), seed) for seed in (0, 0, 1))
+    a, b, c = (train_spin(player(), DATA, replace(SHORT, n_epochs=1), seed) for seed in (0, 0, 1))
     assert plain(a.rows) == plain(b.rows) != plain(c.rows)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_lora_plays_against_its_adapters_not_against_the_base():
     lm = add_lora(tiny_lm(TOK, seed=4), rank=2)
-    log = train_spin(lm, GAME, replace(SHORT, n_iterations=2, n_pairs=40, n_epochs=2, lr=1e-2), 0)
+    log = train_spin(lm, DATA, replace(SHORT, n_iterations=2, n_pairs=40, n_epochs=2, lr=1e-2), 0)
     one, two = iterations(log)
     assert one["player"] == two["opponent"] != one["opponent"]
     assert abs(next(r["loss"] for r in log.rows if r["iteration"] == 2) - math.log(2)) < 1e-5
@@ -264,28 +264,28 @@ KILLED = replace(SHORT, n_epochs=10)   # 60, 120, 120 steps: a checkpoint in the
 @pytest.fixture(scope="module")
 def whole():
     model = player()
-    return train_spin(model, GAME, KILLED, 0), weight_hash(model)
+    return train_spin(model, DATA, KILLED, 0), weight_hash(model)
 
 
 @pytest.mark.parametrize("calls", [[3], [60], [90, 90], [130, 160, 120]])
 def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, whole, calls):
     for n in calls:
-        with pytest.raises(Killed): train_spin(doomed(n), GAME, KILLED, 0, tmp_path)
+        with pytest.raises(Killed): train_spin(doomed(n), DATA, KILLED, 0, tmp_path)
     model = player()
-    log = train_spin(model, GAME, KILLED, 0, tmp_path)
+    log = train_spin(model, DATA, KILLED, 0, tmp_path)
     assert weight_hash(model) == whole[1] and plain(log.rows) == plain(whole[0].rows)
 
 
 def test_resuming_does_go_on_in_the_middle(tmp_path):
-    with pytest.raises(Killed): train_spin(doomed(72), GAME, KILLED, 0, tmp_path)
+    with pytest.raises(Killed): train_spin(doomed(72), DATA, KILLED, 0, tmp_path)
     names = [p.name for p in (tmp_path/"iteration-1").iterdir()]
     assert names == ["000000-step-50"], names
     calls, model = [], player()
     model.base_model.register_forward_hook(lambda *_: calls.append(1))
-    train_spin(model, GAME, replace(KILLED, n_iterations=1), 0, tmp_path)
+    train_spin(model, DATA, replace(KILLED, n_iterations=1), 0, tmp_path)
     fresh, again = [], player()
     again.base_model.register_forward_hook(lambda *_: fresh.append(1))
-    train_spin(again, GAME, replace(KILLED, n_iterations=1), 0)
+    train_spin(again, DATA, replace(KILLED, n_iterations=1), 0)
     assert len(fresh) - len(calls) == 50 and weight_hash(model) == weight_hash(again)
 
 
@@ -293,50 +293,50 @@ def test_dying_after_an_iteration_but_before_its_row_is_written(tmp_path, whole,
     def fall(*_): raise Killed
     with monkeypatch.context() as m:
         m.setattr(RunRecord, "write", lambda self: fall() if self.log.rows else None)
-        with pytest.raises(Killed): train_spin(player(), GAME, KILLED, 0, tmp_path)
+        with pytest.raises(Killed): train_spin(player(), DATA, KILLED, 0, tmp_path)
     model = player()
-    train_spin(model, GAME, KILLED, 0, tmp_path)
+    train_spin(model, DATA, KILLED, 0, tmp_path)
     assert weight_hash(model) == whole[1]
 
 
 def test_a_finished_run_is_read_not_played_and_may_grow(tmp_path, whole, monkeypatch):
-    train_spin(player(), GAME, replace(KILLED, n_iterations=2), 0, tmp_path)
+    train_spin(player(), DATA, replace(KILLED, n_iterations=2), 0, tmp_path)
     model = player()
-    log = train_spin(model, GAME, KILLED, 0, tmp_path)
+    log = train_spin(model, DATA, KILLED, 0, tmp_path)
     assert weight_hash(model) == whole[1] and plain(log.rows) == plain(whole[0].rows)
     monkeypatch.setattr(spin, "generate_many", None)        # nobody speaks
     done = player()
-    assert plain(train_spin(done, GAME, KILLED, 0, tmp_path).rows) == plain(log.rows)
+    assert plain(train_spin(done, DATA, KILLED, 0, tmp_path).rows) == plain(log.rows)
     assert weight_hash(done) == whole[1]
     with pytest.raises(ValueError, match="holds 3 iterations"):
-        train_spin(player(), GAME, replace(KILLED, n_iterations=1), 0, tmp_path)
+        train_spin(player(), DATA, replace(KILLED, n_iterations=1), 0, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["lam", "seed", "model", "real", "held_out", "mix"])
+@pytest.mark.parametrize("name", ["beta", "seed", "model", "real", "held_out", "mix_previous"])
 def test_another_run_is_refused(tmp_path, name):
-    with pytest.raises(Killed): train_spin(doomed(60), GAME, KILLED, 0, tmp_path)   # in the first iteration
-    model, game, config, seed = player(), GAME, KILLED, 0
+    with pytest.raises(Killed): train_spin(doomed(60), DATA, KILLED, 0, tmp_path)   # in the first iteration
+    model, data, config, seed = player(), DATA, KILLED, 0
     if name == "model": model.head.weight.data[0, 0] += .1
-    if name in ("real", "held_out"): game = SPINData(**{**vars(GAME), name: said(300, 77)})
-    if name == "lam": config = replace(config, beta=.5)
-    if name == "mix": config = replace(config, mix_previous=False)
+    if name in ("real", "held_out"): data = SPINData(**{**vars(DATA), name: drawn(300, 77)})
+    if name == "beta": config = replace(config, beta=.5)
+    if name == "mix_previous": config = replace(config, mix_previous=False)
     if name == "seed": seed = 1
-    with pytest.raises(ValueError, match=f"another run: {name} was"): train_spin(model, game, config, seed, tmp_path)
+    with pytest.raises(ValueError, match=f"another run: {name} was"): train_spin(model, data, config, seed, tmp_path)
 
 
-def test_the_diary_is_whole_or_as_it_was(tmp_path, monkeypatch):
-    facts = _run_facts(player(), GAME, SHORT, 0)
-    record_iteration(RunRecord(tmp_path, facts), [], dict(iteration=1, accuracy=.5))
+def test_the_record_is_whole_or_as_it_was(tmp_path, monkeypatch):
+    metadata = _run_metadata(player(), DATA, SHORT, 0)
+    record_iteration(RunRecord(tmp_path, metadata), [], dict(iteration=1, accuracy=.5))
     def fall(*_): raise OSError("the power is gone")
     monkeypatch.setattr(os, "replace", fall)
-    with pytest.raises(OSError): record_iteration(RunRecord(tmp_path, facts), [dict(loss=.6)], dict(iteration=2, accuracy=.6))
-    assert RunRecord(tmp_path, facts).log.rows == [dict(iteration=1, accuracy=.5)]
+    with pytest.raises(OSError): record_iteration(RunRecord(tmp_path, metadata), [dict(loss=.6)], dict(iteration=2, accuracy=.6))
+    assert RunRecord(tmp_path, metadata).log.rows == [dict(iteration=1, accuracy=.5)]
 
 
 CHILD = """
 import sys; sys.path.insert(0, {tests!r})
 import test_spin as t
-t.train_spin(t.player(), t.GAME, t.KILLED, 0, sys.argv[1], watch=lambda row, pairs: print(row["iteration"], flush=True))
+t.train_spin(t.player(), t.DATA, t.KILLED, 0, sys.argv[1], callback=lambda row, pairs: print(row["iteration"], flush=True))
 """
 
 def test_kill_minus_nine(tmp_path, whole):
@@ -345,7 +345,7 @@ def test_kill_minus_nine(tmp_path, whole):
     assert child.stdout.readline().strip() == "1"
     child.send_signal(signal.SIGKILL); child.wait()
     model = player()
-    log = train_spin(model, GAME, KILLED, 0, tmp_path)
+    log = train_spin(model, DATA, KILLED, 0, tmp_path)
     assert weight_hash(model) == whole[1] and plain(log.rows) == plain(whole[0].rows)
 
 

@@ -30,8 +30,8 @@ def _as_loss(logits, ids, is_response):
     return -masked_sum(token_logprobs(logits, ids), is_response)
 
 def _plain_softmax(logits, ids, is_response):
-    chance = shift_right(logits.float()).softmax(-1).gather(-1, ids[..., None])[..., 0]
-    return (chance * is_response).sum(1)
+    prob = shift_right(logits.float()).softmax(-1).gather(-1, ids[..., None])[..., 0]
+    return (prob * is_response).sum(1)
 
 def _cut_off(logits, ids, is_response):
     return masked_sum(token_logprobs(logits.detach(), ids), is_response)
@@ -76,57 +76,57 @@ def _heavier(average, policy, step, decay): return decay * average.detach() + po
 
 def _copied(average, policy, step, decay): return policy.detach().clone()
 
-def _t(a, b, c, d, lam): return lam * ((a - c.detach()) - (b - d.detach()))
-def _swapped(a, b, c, d, lam): return (1 + _t(b, a, d, c, lam).neg().exp()).log().mean()
-def _alone(a, b, c, d, lam): return (1 + (-lam * (a - b)).exp()).log().mean()
-def _no_lam(a, b, c, d, lam): return softplus(-_t(a, b, c, d, 1.)).mean()
-def _lam_once(a, b, c, d, lam):
-    return softplus(-(lam * (a - c.detach()) - (b - d.detach()))).mean()
-def _summed(a, b, c, d, lam): return -logsigmoid(_t(a, b, c, d, lam)).sum()
-def _each(a, b, c, d, lam): return -logsigmoid(_t(a, b, c, d, lam))
-def _into(a, b, c, d, lam): return (1 + (-lam * ((a - c) - (b - d))).exp()).log().mean()
+def _t(a, b, c, d, beta): return beta * ((a - c.detach()) - (b - d.detach()))
+def _swapped(a, b, c, d, beta): return (1 + _t(b, a, d, c, beta).neg().exp()).log().mean()
+def _alone(a, b, c, d, beta): return (1 + (-beta * (a - b)).exp()).log().mean()
+def _no_beta(a, b, c, d, beta): return softplus(-_t(a, b, c, d, 1.)).mean()
+def _beta_once(a, b, c, d, beta):
+    return softplus(-(beta * (a - c.detach()) - (b - d.detach()))).mean()
+def _summed(a, b, c, d, beta): return -logsigmoid(_t(a, b, c, d, beta)).sum()
+def _each(a, b, c, d, beta): return -logsigmoid(_t(a, b, c, d, beta))
+def _into(a, b, c, d, beta): return (1 + (-beta * ((a - c) - (b - d))).exp()).log().mean()
 def _dead(*x):
     with torch.no_grad(): return softplus(-_t(*x)).mean()
 def _gain(*x): return logsigmoid(_t(*x)).mean()
 def _mean_first(*x): return (1 + (-_t(*x)).exp()).mean().log()
 def _plus(*x): return (1 + _t(*x).exp()).log().mean()
-def _divided(a, b, c, d, lam): return softplus(-_t(a, b, c, d, 1.) / lam).mean()
+def _divided(a, b, c, d, beta): return softplus(-_t(a, b, c, d, 1.) / beta).mean()
 
-def _raw(p_opponent, p_real, lam): return p_opponent * (p_real / p_opponent)**(1 / lam)
-def _power(p_opponent, p_real, lam):
-    w = p_opponent * (p_real / p_opponent)**lam
+def _raw(p_opponent, p_real, beta): return p_opponent * (p_real / p_opponent)**(1 / beta)
+def _power(p_opponent, p_real, beta):
+    w = p_opponent * (p_real / p_opponent)**beta
     return w / w.sum()
-def _writer(p_opponent, p_real, lam): return p_real / p_real.sum()
-def _over(p_opponent, p_real, lam):
-    w = p_opponent * (p_opponent / p_real)**(1 / lam)
+def _writer(p_opponent, p_real, beta): return p_real / p_real.sum()
+def _over(p_opponent, p_real, beta):
+    w = p_opponent * (p_opponent / p_real)**(1 / beta)
     return w / w.sum()
-def _ratio(p_opponent, p_real, lam):
-    w = (p_real / p_opponent)**(1 / lam)
+def _ratio(p_opponent, p_real, beta):
+    w = (p_real / p_opponent)**(1 / beta)
     return w / w.sum()
-def _soft(p_opponent, p_real, lam):
-    return torch.softmax(p_opponent * (p_real / p_opponent)**(1 / lam), 0)
-def _bracket(p_opponent, p_real, lam):
-    w = (p_opponent * (p_real / p_opponent))**(1 / lam)
+def _soft(p_opponent, p_real, beta):
+    return torch.softmax(p_opponent * (p_real / p_opponent)**(1 / beta), 0)
+def _bracket(p_opponent, p_real, beta):
+    w = (p_opponent * (p_real / p_opponent))**(1 / beta)
     return w / w.sum()
-def _from_writer(p_opponent, p_real, lam):
-    w = p_real * (p_real / p_opponent)**(1 / lam)
+def _from_writer(p_opponent, p_real, beta):
+    w = p_real * (p_real / p_opponent)**(1 / beta)
     return w / w.sum()
 
 WRONG = {
-    "mended_player": [
+    "fixed_player": [
         ("still unshifted: it asks for the same word again", _at_itself),
         ("shifted the wrong way: now the logits are two places off", _backwards),
         ("shifted the wrong way: the logits of i + 1 have seen word i, ask those of i - 1", _after),
         ("logits and ids are shifted, the mask is not: it is one place early", _mask_behind),
-        ("the mean over tokens divides lambda by the length: take the sum", _mean_of),
+        ("the mean over tokens divides beta by the length: take the sum", _mean_of),
         ("divided by the length of every answer but an empty one: take the sum", _safe_mean),
         ("prompt and pads are counted: only response tokens are", _everything),
         ("that is one number for the batch: keep one per row", _one_number),
         ("the sign: this is a log-prob, not a loss", _as_loss),
-        ("that is the chance of each token, added: take logs first", _plain_softmax),
+        ("that is the probability of each token, added: take logs first", _plain_softmax),
         ("no gradient reaches the logits", _cut_off),
         ("the first token of the answer is left out", _no_first)],
-    "mended_average": [
+    "fixed_average": [
         ("it still comes home: the policy is copied while the average warms up", _as_it_was),
         ("the first step still copies the policy", _no_tenth),
         ("each tenth step still copies the policy", _no_first_copy),
@@ -140,7 +140,7 @@ WRONG = {
     "spin_by_hand": [
         ("real and generated are swapped, or a minus is missing: it learns to sound like itself", _swapped),
         ("the opponent's log-probs are missing", _alone),
-        ("lambda is missing", _no_lam), ("lambda is for both ratios", _lam_once),
+        ("beta is missing", _no_beta), ("beta is for both ratios", _beta_once),
         ("that is the sum: average over pairs", _summed),
         ("that is one number per pair: average them", _each),
         ("gradient flows into the opponent: its numbers are data", _into),
@@ -148,12 +148,12 @@ WRONG = {
         ("first the log of each pair, then the mean: not the other way round", _mean_first),
         ("real and generated are swapped, or a minus is missing: it learns to sound like itself",
          _plus),
-        ("the ratio must be multiplied by lambda", _divided)],
+        ("the ratio must be multiplied by beta", _divided)],
     "best_reply": [
-        ("it does not sum to 1", _raw), ("the power is 1 / lambda", _power),
-        ("there is no power: lambda is missing", _writer),
+        ("it does not sum to 1", _raw), ("the power is 1 / beta", _power),
+        ("there is no power: beta is missing", _writer),
         ("turn the ratio over: real over opponent", _over),
-        ("the reply starts from the opponent: multiply by its chances", _ratio),
+        ("the reply starts from the opponent: multiply by its probabilities", _ratio),
         ("divide by the sum: a softmax exponentiates once more", _soft),
         ("the power is for the ratio alone", _bracket),
         ("it starts from the opponent, not from the writer", _from_writer)]}
