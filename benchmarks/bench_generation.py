@@ -10,7 +10,7 @@ is no floor any more: it runs to the end.
 
     all run to 32      the shipped sft model; nobody says eos: every row has 32 new tokens
     sft answers        the same model as it is used: answers of 5 to 45 tokens
-    eos probable, 256  untrained, 256 wide and 4 layers deep, eos has chance .1 at each step
+    eos probable, 256  untrained, 256 wide and 4 layers deep, eos has probability .1 at each step
 """
 import argparse, json, statistics, time
 from pathlib import Path
@@ -30,7 +30,7 @@ class Case:
         self.model, self.prompts, self.special, self.n = model, prompts, special, n
         ids, mask = pad_left(prompts, special.pad_token_id)
         self.ids, self.mask = ids, mask.long()
-        self.new = dict(ours=0, transformers=0, bare=0)       # tokens said, eos included
+        self.new = dict(ours=0, transformers=0, bare=0)       # tokens generated, eos included
     def ours(self, seed):
         seqs, _ = generate(self.model, self.prompts, self.special, SamplingParams(self.n),
                            torch.Generator().manual_seed(seed))
@@ -63,7 +63,7 @@ def cases():
     prompts = [prompt_ids(tokenizer, q) for q in TRAIN[:64]]
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
     mute = SimpleNamespace(pad_token_id=pad, eos_token_id=tokenizer.unk_token_id)
-    yield "all run to 32", Case(sft, prompts, mute, 32)        # <unk> is never said
+    yield "all run to 32", Case(sft, prompts, mute, 32)        # <unk> is never sampled
     yield "sft answers", Case(sft, prompts, tokenizer, 48)
     wide = tiny_lm(tokenizer, hidden=256, layers=4)
     with torch.no_grad():
@@ -77,15 +77,15 @@ def measure(case, runs):
     "CPU seconds of each way in each run."
     ways, seconds = (case.ours, case.transformers, case.bare), []
     for way in ways: way(0)                                    # warm up
-    said = {way.__name__: 0 for way in ways}
+    new_tokens = {way.__name__: 0 for way in ways}
     for seed in range(runs):
         row = {}
         for way in ways[seed % 3:] + ways[:seed % 3]:          # nobody is always first
             start = time.process_time()
-            said[way.__name__] += way(seed)
+            new_tokens[way.__name__] += way(seed)
             row[way.__name__] = time.process_time() - start
         seconds.append(row)
-    return seconds, {name: n / runs for name, n in said.items()}
+    return seconds, {name: n / runs for name, n in new_tokens.items()}
 
 
 def main():
@@ -98,12 +98,12 @@ def main():
     print(f"{'batch 64, CPU ms (median)':26} {'ours':>8} {'transf.':>8} {'bare':>8}"
           f" {'ours/transf.':>13} {'ours/bare':>10} {'ours tok/s':>11}")
     for name, case in cases():
-        seconds, said = measure(case, args.runs)
+        seconds, new_tokens = measure(case, args.runs)
         ms = {k: 1e3 * statistics.median(row[k] for row in seconds) for k in seconds[0]}
         ratio = {k: statistics.median(row["ours"] / row[k] for row in seconds)
                  for k in ("transformers", "bare")}
-        rate = said["ours"] / ms["ours"] * 1e3
-        results.append(dict(case=name, ms=ms, ratio=ratio, tokens=said, tokens_per_s=rate))
+        rate = new_tokens["ours"] / ms["ours"] * 1e3
+        results.append(dict(case=name, ms=ms, ratio=ratio, tokens=new_tokens, tokens_per_s=rate))
         print(f"{name:26} {ms['ours']:8.1f} {ms['transformers']:8.1f} {ms['bare']:8.1f}"
               f" {ratio['transformers']:13.2f} {ratio['bare']:10.2f} {rate:11,.0f}", flush=True)
     result = dict(runs=args.runs, batch=64, torch=torch.__version__, results=results)

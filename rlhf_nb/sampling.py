@@ -1,4 +1,4 @@
-"""Draw responses from a model, and know exactly how likely each drawn token was.
+"""Sample responses from a model, and know the exact log-prob of each sampled token.
 
 Docs: https://OWNER.github.io/rlhf-nb/sampling.html.md"""
 
@@ -18,79 +18,84 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from .models import eval_mode, logprobs, unwrap_model, adapters_disabled
-from .tokens import (Rollout, Seqs, concat_seqs, last_token_index, make_seqs, pad_left,
-                            pad_right, pad_and_eos)
+from .models import adapters_disabled, eval_mode, logprobs, unwrap_model
+from .tokens import (Rollout, Seqs, concat_seqs, last_token_index, make_seqs,
+    pad_and_eos, pad_left, pad_right)
 
 # %% ../nbs/05_sampling.ipynb #SamplingParams
 @dataclass(frozen=True)
 class SamplingParams:
-    "How to choose the next token."
-    max_new_tokens:int=40
-    temperature:float=1. # 0 is greedy: always the likeliest token
-    top_k:int=0          # keep this many tokens; 0 keeps all
-    top_p:float=1.       # keep the likeliest tokens that together reach this chance
+    """Settings of sampling; the names are those of transformers' GenerationConfig.
+
+    Raises ValueError if a setting is out of range."""
+    max_new_tokens:int=40 # 1 or more; a response is cut there
+    temperature:float=1.  # 0 or more; 0 is greedy decoding
+    top_k:int=0           # keep this many tokens; 0 keeps all
+    top_p:float=1.        # keep the likeliest that together reach it; above 0, up to 1
     def __post_init__(self):
-        good = (self.max_new_tokens >= 1 and self.temperature >= 0 and self.top_k >= 0
-                and 0 < self.top_p <= 1)
-        if not good: raise ValueError(
-            "SamplingParams needs max_new_tokens >= 1, temperature >= 0, top_k >= 0 and "
-            f"0 < top_p <= 1, got {self}")
+        valid = (self.max_new_tokens >= 1 and self.temperature >= 0 and self.top_k >= 0
+                 and 0 < self.top_p <= 1)
+        if not valid: raise ValueError(
+            "SamplingParams needs max_new_tokens >= 1, temperature >= 0, top_k >= 0 "
+            f"and 0 < top_p <= 1, got {self}")
 
 # %% ../nbs/05_sampling.ipynb #filter_logits
 def filter_logits(
     logits:Tensor, # (b v)
     sampling:SamplingParams,
-)->Tensor:         # (b v) log-probs of what is really sampled; -inf: never
-    "Temperature first, then top-k, then top-p."
+)->Tensor:         # (b v) log-probs of what is sampled, nats; -inf: filtered out
+    """Log-probs after temperature, then top-k, then top-p, in this order.
+
+    Top-p: Holtzman et al. 2020. Temperature 0: the likeliest token has log-prob 0."""
     x = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    never = torch.full_like(x, -torch.inf)
-    if sampling.temperature == 0: return never.scatter(-1, x.argmax(-1, keepdim=True), 0.)
+    minus_inf = torch.full_like(x, -torch.inf)
+    if sampling.temperature == 0:
+        return minus_inf.scatter(-1, x.argmax(-1, keepdim=True), 0.)
     x = x / sampling.temperature
     if 0 < sampling.top_k < x.shape[-1]:
         kept = x.topk(sampling.top_k, dim=-1).indices
-        x = never.scatter(-1, kept, x.gather(-1, kept))
+        x = minus_inf.scatter(-1, kept, x.gather(-1, kept))
     if sampling.top_p < 1:
-        chance, order = x.softmax(-1).sort(dim=-1, descending=True)
-        enough = chance.cumsum(-1) - chance >= sampling.top_p  # without this token already
-        x = x.masked_fill(enough.scatter(-1, order, enough), -torch.inf)
+        prob, order = x.softmax(-1).sort(dim=-1, descending=True)
+        cut = prob.cumsum(-1) - prob >= sampling.top_p     # p is reached without it
+        x = x.masked_fill(cut.scatter(-1, order, cut), -torch.inf)
     return x.log_softmax(-1)
 
 # %% ../nbs/05_sampling.ipynb #sample_tokens
 def sample_tokens(
     logp:Tensor, # (b v) log-probs
-    u:Tensor, # (b) uniform on [0, 1)
+    u:Tensor,    # (b) uniform on [0, 1)
 )->Tensor:       # (b) token ids
-    "The token on whose part of the line each row's dart lands."
-    exact = torch.float32 if logp.device.type == "mps" else torch.float64
-    ends = logp.to(exact).exp().cumsum(-1)                    # (b v) where parts end
-    total = ends[:, -1:] * (1 - torch.finfo(exact).eps)       # rounding stays below
-    land = (u[:, None].to(exact) * ends[:, -1:]).minimum(total)
-    return torch.searchsorted(ends, land, right=True)[:, 0]
+    "Inverse-CDF sampling: the first token whose cumulative probability exceeds u."
+    dtype = torch.float32 if logp.device.type == "mps" else torch.float64
+    cdf = logp.to(dtype).exp().cumsum(-1)                              # (b v)
+    below = cdf[:, -1:] * (1 - torch.finfo(dtype).eps)     # against rounding
+    point = (u[:, None].to(dtype) * cdf[:, -1:]).minimum(below)
+    return torch.searchsorted(cdf, point, right=True)[:, 0]
 
 # %% ../nbs/05_sampling.ipynb #_uniforms
 def _uniforms(
-    n:int,             # rows
+    n:int,               # rows
     sampling:SamplingParams,
-    generator:Generator,     # on any device
-)->Tensor:             # (n s) one dart per row and step
-    "All the chance that n responses will use."
+    generator:Generator, # on any device
+)->Tensor:               # (n s) uniform on [0, 1), one per row and step
+    "All random numbers that n responses will use; greedy decoding draws none."
     shape = n, sampling.max_new_tokens
-    if sampling.temperature == 0: return torch.zeros(shape)      # greedy needs no chance
+    if sampling.temperature == 0: return torch.zeros(shape)
     return torch.rand(shape, generator=generator, device=generator.device)
 
 # %% ../nbs/05_sampling.ipynb #GenerationState
 @dataclass
 class GenerationState:
-    "What each row has said so far, and which rows still speak."
+    "Tokens generated so far, their log-probs, and the rows that are unfinished."
     prompts:list[list[int]] # b of them
     sampling:SamplingParams
     special:tuple[int,int]  # (pad, eos)
-    uniforms:Tensor            # (b s) chance
-    tokens:Tensor             # (b s) token ids, pad where nothing is said
-    logp:Tensor             # (b s) of what was said, under what was sampled
-    live_rows:Tensor             # (n) the rows that still speak
-    step:int=0
+    uniforms:Tensor         # (b s) uniform on [0, 1)
+    tokens:Tensor           # (b s) token ids, pad where there is none yet
+    logp:Tensor             # (b s) log-prob under the distribution that was sampled
+    live_rows:Tensor        # (n) row numbers of the unfinished rows
+    step:int=0              # tokens generated per unfinished row
 
 # %% ../nbs/05_sampling.ipynb #start_generation
 def start_generation(
@@ -98,31 +103,35 @@ def start_generation(
     prompts:list[list[int]], # b prompts of any lengths
     special:tuple[int,int],  # (pad, eos)
     sampling:SamplingParams,
-    uniforms:Tensor,            # (b s)
+    uniforms:Tensor,         # (b s) uniform on [0, 1)
 )->GenerationState:
-    "Nothing said yet, every row speaks."
+    """The state before the first token: nothing generated, every row unfinished.
+
+    Raises ValueError if there is no prompt, or an empty one."""
     empty = [i for i, prompt in enumerate(prompts) if not len(prompt)]
     if empty or not len(prompts): raise ValueError(
         f"nothing to continue: {f'prompts {empty} are' if empty else 'the list is'} "
         "empty; begin each prompt with a start token")
     weight = next(model.parameters())
-    number = torch.promote_types(weight.dtype, torch.float32)
+    dtype = torch.promote_types(weight.dtype, torch.float32)
     uniforms = uniforms.to(weight.device)
-    said = torch.full_like(uniforms, special[0], dtype=torch.long)
-    return GenerationState(prompts, sampling, special, uniforms, said,
-                      torch.zeros_like(uniforms, dtype=number), torch.arange(
-                          len(prompts), device=weight.device))
+    tokens = torch.full_like(uniforms, special[0], dtype=torch.long)
+    logp = torch.zeros_like(uniforms, dtype=dtype)
+    live_rows = torch.arange(len(prompts), device=weight.device)
+    return GenerationState(prompts, sampling, special, uniforms, tokens, logp,
+                           live_rows)
 
 # %% ../nbs/05_sampling.ipynb #sample_step
 def sample_step(
-    x:GenerationState,            # is written on
-    logits:Tensor,           # (n v) of the n rows that still speak
-)->tuple[Tensor, Tensor]:    # (m) tokens of the rows that go on, (m) which of the n
-    "Choose a token for each row, note it, and let the rows go that have said eos."
+    x:GenerationState,    # is changed: tokens, logp, live_rows and step
+    logits:Tensor,        # (n v) of the n unfinished rows
+)->tuple[Tensor, Tensor]: # (m) tokens of the rows that go on, (m) which of the n
+    "Sample one token per unfinished row; pad is never sampled, eos finishes the row."
     pad, eos = x.special
-    never = torch.tensor(pad, device=logits.device)
-    logp = filter_logits(logits.index_fill(1, never, -torch.inf), x.sampling)      # (n v)
-    token = sample_tokens(logp, x.uniforms[x.live_rows, x.step])                        # (n)
+    disallowed = torch.tensor(pad, device=logits.device)
+    logits = logits.index_fill(1, disallowed, -torch.inf)
+    logp = filter_logits(logits, x.sampling)                                     # (n v)
+    token = sample_tokens(logp, x.uniforms[x.live_rows, x.step])                 # (n)
     x.tokens[x.live_rows, x.step] = token
     x.logp[x.live_rows, x.step] = logp.gather(-1, token[:, None])[:, 0]
     on = (token != eos).nonzero()[:, 0]
@@ -132,12 +141,12 @@ def sample_step(
 # %% ../nbs/05_sampling.ipynb #finish_generation
 def finish_generation(
     x:GenerationState,
-)->tuple[Seqs, Tensor]: # b rows, (b t) log-probs, each where its token stands
-    "What was said, as a right-padded batch."
+)->tuple[Seqs, Tensor]: # b rows, (b t) log-probs, each in its token's place
+    "Prompts and generated tokens as a right-padded batch."
     pad, _ = x.special
     lengths = (x.tokens != pad).sum(1).tolist()
-    said = [row[:n] for row, n in zip(x.tokens.tolist(), lengths)]
-    seqs = make_seqs(x.prompts, said, pad).to(x.tokens.device)
+    responses = [row[:n] for row, n in zip(x.tokens.tolist(), lengths)]
+    seqs = make_seqs(x.prompts, responses, pad).to(x.tokens.device)
     zeros = torch.zeros(seqs.ids.shape, dtype=x.logp.dtype, device=x.logp.device)
     return seqs, zeros.masked_scatter(seqs.response_mask, x.logp[x.tokens != pad])
 
@@ -153,7 +162,8 @@ def _uncached(model, x:GenerationState)->tuple[Seqs, Tensor]:
             ids, mask = (y.to(device) for y in pad_right([rows[i] for i in live],
                                                          x.special[0]))
             logits = model(input_ids=ids, attention_mask=mask.long()).logits  # (n t v)
-            sample_step(x, logits[torch.arange(len(live), device=device), last_token_index(mask)])
+            n = torch.arange(len(live), device=device)
+            sample_step(x, logits[n, last_token_index(mask)])
             for i in live: rows[i].append(int(x.tokens[i, x.step - 1]))
     return finish_generation(x)
 
@@ -164,14 +174,15 @@ def generate_uncached(
     tokenizer:PreTrainedTokenizerBase,
     sampling:SamplingParams,
     generator:Generator,
-)->tuple[Seqs, Tensor]:      # b rows, (b t) log-probs of what was said, as sampled
-    "Responses, the slow and obvious way."
-    special, uniforms = pad_and_eos(tokenizer), _uniforms(len(prompts), sampling, generator)
-    return _uncached(model, start_generation(model, prompts, special, sampling, uniforms))
+)->tuple[Seqs, Tensor]:      # b rows, (b t) log-probs as sampled; 0 elsewhere
+    "Sample one response per prompt without a KV cache: each step reads whole rows."
+    uniforms = _uniforms(len(prompts), sampling, generator)
+    return _uncached(model, start_generation(
+        model, prompts, pad_and_eos(tokenizer), sampling, uniforms))
 
 # %% ../nbs/05_sampling.ipynb #_accepted
 def _accepted(model, inputs:dict)->dict:
-    "Those inputs that this model's forward knows by name."
+    "Those inputs that this model's forward takes by name."
     known = inspect.signature(unwrap_model(model).forward).parameters
     return {name: value for name, value in inputs.items() if name in known}
 
@@ -180,18 +191,19 @@ def _accepted(model, inputs:dict)->dict:
 def _cached(model, x:GenerationState)->tuple[Seqs, Tensor]:
     "Read each token once; rows that are done leave the batch and its cache."
     ids, mask = (y.to(x.tokens.device) for y in pad_left(x.prompts, x.special[0]))
-    mask = F.pad(mask.long(), (0, x.sampling.max_new_tokens), value=1)             # (b t+s)
+    mask = F.pad(mask.long(), (0, x.sampling.max_new_tokens), value=1)         # (b t+s)
     position, seen, cache = (mask.cumsum(1) - 1).clamp(min=0), 0, None
     with eval_mode(model):
         while True:
-            seen, start = seen + ids.shape[1], seen
+            seen, begin = seen + ids.shape[1], seen
             out = model(**_accepted(model, dict(
                 input_ids=ids, attention_mask=mask[:, :seen],
-                position_ids=position[:, start:seen], past_key_values=cache,
+                position_ids=position[:, begin:seen], past_key_values=cache,
                 use_cache=True, logits_to_keep=1)))
             cache = out.past_key_values
             token, on = sample_step(x, out.logits[:, -1])
-            if not len(on) or x.step == x.sampling.max_new_tokens: return finish_generation(x)
+            if not len(on) or x.step == x.sampling.max_new_tokens:
+                return finish_generation(x)
             if len(on) < len(ids):
                 cache.batch_select_indices(on)
                 mask, position = mask[on], position[on]
@@ -212,25 +224,28 @@ def generate(
     prompts:list[list[int]], # b prompts of any lengths
     tokenizer:PreTrainedTokenizerBase,
     sampling:SamplingParams,
-    generator:Generator,           # on any device
-)->tuple[Seqs, Tensor]:      # b rows, (b t) log-probs of what was said, as sampled
-    "Responses to one batch of prompts."
+    generator:Generator,     # on any device
+)->tuple[Seqs, Tensor]:      # b rows, (b t) log-probs as sampled; 0 elsewhere
+    """Sample one response per prompt, in one batch, with a KV cache where there is one.
+
+    Raises ValueError if a prompt is empty, or the tokenizer's pad is eos."""
     return _respond(model, prompts, pad_and_eos(tokenizer), sampling,
                     _uniforms(len(prompts), sampling, generator))
 
 # %% ../nbs/05_sampling.ipynb #generate_many
 def generate_many(
-    model:nn.Module,
+    model:nn.Module,         # any causal language model
     prompts:list[list[int]], # any number, of any lengths
     tokenizer:PreTrainedTokenizerBase,
     sampling:SamplingParams,
-    generator:Generator,
+    generator:Generator,     # on any device
     batch_size:int=64,       # rows at a time
     progress:bool=False,     # show a bar with the time left
 )->tuple[Seqs, Tensor]:      # one row per prompt, in their order; (b t) log-probs
-    "Responses to any number of prompts, a batch at a time."
+    "As `generate`, in batches of similar length. Raises ValueError without a prompt."
     if not prompts: raise ValueError("generate_many needs one prompt or more, got none")
-    special, uniforms = pad_and_eos(tokenizer), _uniforms(len(prompts), sampling, generator)
+    special = pad_and_eos(tokenizer)
+    uniforms = _uniforms(len(prompts), sampling, generator)
     order = torch.tensor([len(prompt) for prompt in prompts]).argsort(stable=True)
     parts = []
     with tqdm(total=len(prompts), disable=not progress, unit="row", leave=False) as bar:
@@ -245,11 +260,11 @@ def generate_many(
 
 # %% ../nbs/05_sampling.ipynb #in_batches
 def in_batches(
-    fn:Callable,   # n rows of Seqs -> (n) or (n t)
-    seqs:Seqs,     # b rows
-    batch_size:int=64,
-)->Tensor:         # (b) or (b t)
-    "Call `fn` on rows of similar length, a few at a time."
+    fn:Callable,       # n rows of Seqs -> (n) or (n t)
+    seqs:Seqs,         # b rows
+    batch_size:int=64, # rows at a time
+)->Tensor:             # (b) or (b t), in the order of the rows
+    "Evaluate `fn` on batches of rows of similar length, trimmed to their longest."
     order = seqs.attention_mask.sum(1).argsort(stable=True)
     parts = [fn(seqs[rows].trim()) for rows in order.split(batch_size)]
     if parts[0].dim() == 2:                           # (n t), some narrower than others
@@ -257,7 +272,7 @@ def in_batches(
     return torch.cat(parts)[order.argsort().to(parts[0].device)]
 
 # %% ../nbs/05_sampling.ipynb #_reference_logprobs
-def _reference_logprobs(policy, ref, seqs, sampling, batch_size): # (b t)
+def _reference_logprobs(policy, ref, seqs, sampling, batch_size)->Tensor: # (b t)
     def score(part): return logprobs(ref, part, temperature=sampling.temperature or 1.)
     off = ref is policy and hasattr(policy, "disable_adapter")
     with adapters_disabled(policy) if off else nullcontext(), eval_mode(ref):
@@ -266,21 +281,24 @@ def _reference_logprobs(policy, ref, seqs, sampling, batch_size): # (b t)
 # %% ../nbs/05_sampling.ipynb #collect_rollout
 @torch.no_grad()
 def collect_rollout(
-    policy:nn.Module,
+    policy:nn.Module,        # which is sampled
     ref:nn.Module,           # frozen; or the policy itself if it has LoRA
-    prompts:list[list[int]],
-    reward_fn:Callable,      # Seqs -> (b); k rows for prompt 0, k for prompt 1, ...
+    prompts:list[list[int]], # of any lengths
+    reward_fn:Callable,      # Seqs -> (b); the rows of prompt 0 first, then of 1, ...
     tokenizer:PreTrainedTokenizerBase,
     sampling:SamplingParams,
-    generator:Generator,
-    num_generations:int=1,                 # responses per prompt
+    generator:Generator,     # on any device
+    num_generations:int=1,   # responses per prompt
     batch_size:int=64,       # rows at a time
-)->Rollout:                  # b = k * len(prompts) rows
-    "Let the policy answer, and note all that a method will ask for."
+)->Rollout:                  # b = num_generations * len(prompts) rows
+    """Sample responses; add their log-probs under policy and reference, and rewards.
+
+    Raises ValueError if `reward_fn` does not return one number per row."""
     repeated = [prompt for prompt in prompts for _ in range(num_generations)]
-    seqs, logp = generate_many(policy, repeated, tokenizer, sampling, generator, batch_size)
+    seqs, logp = generate_many(
+        policy, repeated, tokenizer, sampling, generator, batch_size)
     ref_logp = _reference_logprobs(policy, ref, seqs, sampling, batch_size)
-    group = torch.arange(len(prompts)).repeat_interleave(num_generations).to(logp.device)
+    group = torch.arange(len(seqs), device=logp.device) // num_generations
     reward = torch.as_tensor(reward_fn(seqs), dtype=torch.float32).to(logp.device)
     if reward.shape != group.shape: raise ValueError(
         f"reward_fn must give one number per row, {tuple(group.shape)}, got "

@@ -1,4 +1,4 @@
-"Sampling: the same words as transformers, honest log-probs, fair darts. Each test can fail."
+"Sampling: the same tokens as transformers, exact log-probs, fair samples. Each test can fail."
 import copy, random
 import pytest, torch, transformers as tf
 from torch import nn
@@ -8,8 +8,8 @@ from transformers.generation.logits_process import (
 from rlhf_nb.models import add_lora, frozen_copy, load_bundled, logprobs, tiny_lm
 from rlhf_nb.oracle import bigram_lm, micro_tokenizer, micro_world
 from rlhf_nb.sampling import (
-    SamplingParams, start_generation, collect_rollout, sample_tokens, filter_logits, generate, generate_many,
-    generate_uncached, in_batches, sample_step)
+    SamplingParams, collect_rollout, filter_logits, generate, generate_many, generate_uncached,
+    in_batches, sample_step, sample_tokens, start_generation)
 from rlhf_nb.tokens import pad_left
 from rlhf_nb.world import TEST, make_tokenizer, prompt_ids
 
@@ -22,8 +22,8 @@ GREEDY = SamplingParams(12, temperature=0.)
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
 
 
-def loud(model, eos=0.):
-    "An untrained model with opinions: large weights, so that rows differ and some end."
+def confident(model, eos=0.):
+    "An untrained model with large weights, so that rows differ and some end."
     with torch.no_grad():
         for p in model.parameters():
             if p.dim() > 1: p.mul_(4)
@@ -32,11 +32,11 @@ def loud(model, eos=0.):
     return model.eval()
 
 
-def spoken(seqs): return [ids[m].tolist() for ids, m in zip(seqs.ids, seqs.response_mask)]
+def responses_of(seqs): return [ids[m].tolist() for ids, m in zip(seqs.ids, seqs.response_mask)]
 
 
 def theirs(model, prompts, n, **sampling):
-    "transformers' generate; pad is never said there either."
+    "transformers' generate; pad is never sampled there either."
     ids, mask = pad_left(prompts, PAD)
     out = model.generate(ids, attention_mask=mask.long(), max_new_tokens=n, pad_token_id=PAD,
                          eos_token_id=EOS, suppress_tokens=[PAD], **sampling)[:, ids.shape[1]:]
@@ -64,20 +64,21 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_is_that_of_transformers_and_of_the_literal_loop(kind):
     torch.manual_seed(0)
-    model = loud(KINDS[kind](), eos=1.)
+    model = confident(KINDS[kind](), eos=1.)
     seqs, logp = generate(model, PROMPTS, TOK, GREEDY, seeded())
-    assert spoken(seqs) == theirs(model, PROMPTS, 12, do_sample=False)
+    assert responses_of(seqs) == theirs(model, PROMPTS, 12, do_sample=False)
     slow, _ = generate_uncached(model, PROMPTS, TOK, GREEDY, seeded())
     assert torch.equal(seqs.ids, slow.ids)
     assert (logp == 0).all()                               # greedy is certain of itself
 
 
-@pytest.mark.parametrize("sampling", [SamplingParams(12), SamplingParams(12, .6), SamplingParams(12, 1.3, 9),
-                                 SamplingParams(12, .8, 0, .7), SamplingParams(12, 1.1, 30, .8)])
+@pytest.mark.parametrize("sampling", [
+    SamplingParams(12), SamplingParams(12, .6), SamplingParams(12, 1.3, 9),
+    SamplingParams(12, .8, 0, .7), SamplingParams(12, 1.1, 30, .8)])
 @pytest.mark.parametrize("kind", ["neox", "gpt2, learned positions"])
 def test_cached_uncached_and_logprobs_of_what_was_sampled(kind, sampling):
     torch.manual_seed(0)
-    model = loud(KINDS[kind](), eos=3.)
+    model = confident(KINDS[kind](), eos=3.)
     seqs, logp = generate(model, PROMPTS * 4, TOK, sampling, seeded(3))
     slow, slow_logp = generate_uncached(model, PROMPTS * 4, TOK, sampling, seeded(3))
     assert torch.equal(seqs.ids, slow.ids)
@@ -104,24 +105,24 @@ def test_on_a_trained_model_temperature_one_equals_logprobs():
 
 
 def test_rows_end_with_one_eos_or_are_cut():
-    model = loud(tiny_lm(TOK, seed=1), eos=3.)
+    model = confident(tiny_lm(TOK, seed=1), eos=3.)
     seqs, _ = generate(model, PROMPTS * 10, TOK, SamplingParams(9), seeded())
-    for said in spoken(seqs):
-        assert said.count(EOS) == (said[-1] == EOS) and PAD not in said
-        assert len(said) == 9 or said[-1] == EOS
-    assert {len(said) for said in spoken(seqs)} >= {1, 2, 9}
+    for tokens in responses_of(seqs):
+        assert tokens.count(EOS) == (tokens[-1] == EOS) and PAD not in tokens
+        assert len(tokens) == 9 or tokens[-1] == EOS
+    assert {len(tokens) for tokens in responses_of(seqs)} >= {1, 2, 9}
 
 
 def test_stops_when_all_have_ended():
-    model, calls = loud(tiny_lm(TOK), eos=1e3), []
+    model, calls = confident(tiny_lm(TOK), eos=1e3), []
     model.register_forward_hook(lambda *a: calls.append(1))
     seqs, logp = generate(model, PROMPTS, TOK, SamplingParams(40), seeded())
-    assert len(calls) == 1 and spoken(seqs) == [[EOS]] * 5
+    assert len(calls) == 1 and responses_of(seqs) == [[EOS]] * 5
     assert_close(logp.sum(1), torch.zeros(5))
 
 
 def test_finished_rows_leave_the_batch():
-    model, sizes = loud(tiny_lm(TOK, seed=1), eos=3.), []
+    model, sizes = confident(tiny_lm(TOK, seed=1), eos=3.), []
     model.register_forward_pre_hook(
         lambda m, args, kwargs: sizes.append(kwargs["input_ids"].shape), with_kwargs=True)
     seqs, _ = generate(model, PROMPTS * 4, TOK, SamplingParams(12), seeded())
@@ -130,41 +131,41 @@ def test_finished_rows_leave_the_batch():
     assert [t for _, t in sizes] == [6] + [1] * (len(sizes) - 1)   # then one token each
 
 
-def test_pad_is_never_said_and_costs_the_right_log_prob():
-    model = loud(tiny_lm(TOK), eos=1.)
-    with torch.no_grad(): model.lm_head.bias[PAD] = 50.            # it longs to
+def test_pad_is_never_sampled_and_the_log_probs_know_it():
+    model = confident(tiny_lm(TOK), eos=1.)
+    with torch.no_grad(): model.lm_head.bias[PAD] = 50.            # its logit is the largest
     for fn in (generate, generate_uncached):
         for sampling in (SamplingParams(6), GREEDY):
             seqs, logp = fn(model, PROMPTS, TOK, sampling, seeded())
-            assert all(PAD not in said for said in spoken(seqs))
+            assert all(PAD not in tokens for tokens in responses_of(seqs))
             assert logp.isfinite().all() and logp.min() > -20
 
 
 def test_no_row_depends_on_its_companions():
-    model = loud(tiny_lm(TOK, seed=1), eos=2.)
+    model = confident(tiny_lm(TOK, seed=1), eos=2.)
     sampling = SamplingParams(10, .9)
     many, many_logp = generate(model, PROMPTS, TOK, sampling, seeded(4))
     few, few_logp = generate(model, PROMPTS[:2], TOK, sampling, seeded(4))
-    assert spoken(few) == spoken(many)[:2]
+    assert responses_of(few) == responses_of(many)[:2]
     assert_close(few_logp.sum(1), many_logp.sum(1)[:2], atol=1e-4, rtol=0)
 
 
 def test_seeds():
-    model = loud(tiny_lm(TOK, seed=1))
+    model = confident(tiny_lm(TOK, seed=1))
     state = torch.get_rng_state()
     one, two, other = (generate(model, PROMPTS, TOK, SamplingParams(8), seeded(s))[0] for s in (1, 1, 2))
-    assert torch.equal(one.ids, two.ids) and spoken(one) != spoken(other)
+    assert torch.equal(one.ids, two.ids) and responses_of(one) != responses_of(other)
     g = seeded(1)
     first, second = (generate(model, PROMPTS, TOK, SamplingParams(8), g)[0] for _ in range(2))
-    assert spoken(first) == spoken(one) != spoken(second)          # the generator moves on
+    assert responses_of(first) == responses_of(one) != responses_of(second)  # it moves on
     assert torch.equal(state, torch.get_rng_state())
     g = seeded(1); before = g.get_state()
     generate(model, PROMPTS, TOK, GREEDY, g)
-    assert torch.equal(before, g.get_state())                      # greedy needs no chance
+    assert torch.equal(before, g.get_state())                      # greedy needs no random numbers
 
 
 def test_modes_weights_and_arguments_are_left_alone():
-    model = loud(tiny_lm(TOK)).train(); model.lm_head.eval()
+    model = confident(tiny_lm(TOK)).train(); model.lm_head.eval()
     prompts = copy.deepcopy(PROMPTS)
     for fn in (generate, generate_uncached): fn(model, prompts, TOK, SamplingParams(4), seeded())
     assert prompts == PROMPTS and model.training and not model.lm_head.training
@@ -175,15 +176,15 @@ def test_modes_weights_and_arguments_are_left_alone():
     assert torch.equal(logits, kept)
 
 
-def test_dropout_is_off_while_speaking():
+def test_dropout_is_off_during_generation():
     torch.manual_seed(0)
-    model = loud(KINDS["gpt2, learned positions"]()).train()
+    model = confident(KINDS["gpt2, learned positions"]()).train()
     one, two = (generate(model, PROMPTS, TOK, GREEDY, seeded())[0] for _ in range(2))
     assert torch.equal(one.ids, two.ids)
 
 
 def test_bf16_and_double_models():
-    model = loud(tiny_lm(TOK, seed=1), eos=1.)
+    model = confident(tiny_lm(TOK, seed=1), eos=1.)
     half = copy.deepcopy(model).bfloat16()
     seqs, logp = generate(half, PROMPTS, TOK, SamplingParams(8), seeded())
     assert logp.dtype == torch.float32
@@ -192,19 +193,19 @@ def test_bf16_and_double_models():
     assert logp.dtype == torch.float64
 
 
-def test_lora_model_speaks_as_its_merged_self():
-    lora = add_lora(loud(tiny_lm(TOK, seed=1), eos=1.))
+def test_a_lora_model_generates_as_its_merged_self():
+    lora = add_lora(confident(tiny_lm(TOK, seed=1), eos=1.))
     with torch.no_grad():
         for name, p in lora.named_parameters():
             if "lora_B" in name: p.normal_(std=.2, generator=seeded())
     from rlhf_nb.models import merge_adapters
     one, two = (generate(m, PROMPTS, TOK, GREEDY, seeded())[0] for m in (lora, merge_adapters(lora)))
     assert torch.equal(one.ids, two.ids)
-    base, _ = generate(loud(tiny_lm(TOK, seed=1), eos=1.), PROMPTS, TOK, GREEDY, seeded())
-    assert spoken(base) != spoken(one)
+    base, _ = generate(confident(tiny_lm(TOK, seed=1), eos=1.), PROMPTS, TOK, GREEDY, seeded())
+    assert responses_of(base) != responses_of(one)
 
 
-# --- filters and darts
+# --- filters and inverse-CDF sampling
 
 def hf_filter(logits, sampling):
     "What transformers samples from."
@@ -218,22 +219,23 @@ def hf_filter(logits, sampling):
 def test_filters_are_those_of_transformers():
     for seed in range(40):
         rng = random.Random(seed)
-        sampling = SamplingParams(temperature=rng.choice([.3, .7, 1., 1.9]), top_k=rng.choice([0, 1, 5, 40]),
-                       top_p=rng.choice([.05, .3, .62, .9, 1.]))
+        sampling = SamplingParams(
+            temperature=rng.choice([.3, .7, 1., 1.9]), top_k=rng.choice([0, 1, 5, 40]),
+            top_p=rng.choice([.05, .3, .62, .9, 1.]))
         logits = 3 * torch.randn(6, 30, generator=seeded(seed))
         assert_close(filter_logits(logits, sampling), hf_filter(logits, sampling), atol=1e-5, rtol=1e-5)
 
 
 def test_top_p_keeps_just_enough():
     logits = 2 * torch.randn(200, 25, generator=seeded())
-    chance = logits.softmax(-1)
+    probs = logits.softmax(-1)
     for p in (.1, .5, .9, .999):
         kept = filter_logits(logits, SamplingParams(top_p=p)).isfinite()
-        mass = (chance * kept).sum(1)
-        least = chance.masked_fill(~kept, 9.).amin(1)
+        mass = (probs * kept).sum(1)
+        least = probs.masked_fill(~kept, 9.).amin(1)
         assert (mass >= p - 1e-6).all()                            # reached ...
         assert (mass - least < p + 1e-6).all()                     # ... and not before
-        assert (chance.masked_fill(kept, -1.).amax(1) <= least).all()   # the likeliest
+        assert (probs.masked_fill(kept, -1.).amax(1) <= least).all()   # the likeliest
 
 
 def test_top_k_keeps_exactly_k_even_of_equals():
@@ -261,73 +263,73 @@ def test_filter_limits():
 
 @pytest.mark.parametrize("bad", [dict(max_new_tokens=0), dict(temperature=-.1), dict(top_k=-1),
                                  dict(top_p=0.), dict(top_p=1.1), dict(temperature=float("nan"))])
-def test_sampling_refuses(bad):
+def test_sampling_params_refuse(bad):
     with pytest.raises(ValueError, match="SamplingParams needs"): SamplingParams(**bad)
 
 
-def test_darts_hit_the_part_they_land_on():
+def test_u_picks_the_token_by_cumulative_probability():
     logp = torch.randn(50, 13, generator=seeded()).log_softmax(-1)
-    for dart in torch.linspace(0, .999, 23):
-        got = sample_tokens(logp, dart.repeat(50))
+    for u in torch.linspace(0, .999, 23):
+        got = sample_tokens(logp, u.repeat(50))
         ends = logp.double().exp().cumsum(-1) / logp.double().exp().sum(-1, keepdim=True)
-        want = [next(i for i, e in enumerate(row) if e > dart.double() - 1e-12)
+        want = [next(i for i, e in enumerate(row) if e > u.double() - 1e-12)
                 for row in ends.tolist()]
         assert got.tolist() == want
 
 
-def test_darts_never_hit_what_has_no_chance():
+def test_u_never_picks_a_token_of_probability_0():
     logp = torch.full((3, 6), -torch.inf)
     logp[0, 2] = logp[1, 5] = logp[2, 0] = 0.
-    for dart in (0., .5, 1 - 2**-24, 1.):
-        assert sample_tokens(logp, torch.full((3,), dart)).tolist() == [2, 5, 0]
+    for u in (0., .5, 1 - 2**-24, 1.):
+        assert sample_tokens(logp, torch.full((3,), u)).tolist() == [2, 5, 0]
 
 
-def chi_square(seen, chance):
-    hope = chance * seen.sum()
-    assert hope.min() > 5
-    x = ((seen - hope)**2 / hope).sum()
-    return torch.special.gammaincc(torch.tensor((len(hope) - 1) / 2), x.float() / 2).item()
+def chi_square(seen, probs):
+    expected = probs * seen.sum()
+    assert expected.min() > 5
+    x = ((seen - expected)**2 / expected).sum()
+    return torch.special.gammaincc(torch.tensor((len(expected) - 1) / 2), x.float() / 2).item()
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(3), SamplingParams(3, .8), SamplingParams(3, 1., 3),
                                  SamplingParams(3, 1., 0, .7)])
 @pytest.mark.parametrize("fn", [generate, generate_uncached])
 def test_samples_have_the_exact_distribution(sampling, fn):
-    "All responses of the micro world, their chances multiplied out through the filter."
+    "All responses of the micro world, their probabilities multiplied out through the filter."
     world = micro_world()
     table, tok = bigram_lm(world), micro_tokenizer(world)
     logits = table(input_ids=world.seqs.ids, attention_mask=world.seqs.attention_mask).logits
     steps = torch.stack([filter_logits(row, sampling) for row in logits.detach()])
     logp = steps[:, :-1].gather(-1, world.seqs.ids[:, 1:, None])[..., 0]
-    chance = logp.masked_fill(~world.seqs.response_mask[:, 1:], 0.).sum(1).exp()
-    assert abs(chance.sum() - 1) < 1e-9
+    probs = logp.masked_fill(~world.seqs.response_mask[:, 1:], 0.).sum(1).exp()
+    assert abs(probs.sum() - 1) < 1e-9
     n = 6000
     seqs, got_logp = fn(table, [[world.start]] * n, tok, sampling, seeded(2))
-    number = {said: i for i, said in enumerate(world.responses())}
-    drawn = torch.tensor([number[tuple(said)] for said in spoken(seqs)])
-    assert_close(got_logp.sum(1), chance.log()[drawn])
-    seen, rare = drawn.bincount(minlength=len(chance)).double(), chance * n < 6
-    pool = lambda x: torch.cat([x[~rare], x[rare].sum()[None]]) if chance[rare].sum() * n > 6 \
+    index = {response: i for i, response in enumerate(world.responses())}
+    drawn = torch.tensor([index[tuple(tokens)] for tokens in responses_of(seqs)])
+    assert_close(got_logp.sum(1), probs.log()[drawn])
+    seen, rare = drawn.bincount(minlength=len(probs)).double(), probs * n < 6
+    pool = lambda x: torch.cat([x[~rare], x[rare].sum()[None]]) if probs[rare].sum() * n > 6 \
         else x[~rare]
-    assert chi_square(pool(seen), pool(chance)) > 1e-3
+    assert chi_square(pool(seen), pool(probs)) > 1e-3
 
 
 def test_a_transformer_draws_its_own_distribution():
-    model = loud(tiny_lm(TOK, seed=1))
+    model = confident(tiny_lm(TOK, seed=1))
     with torch.no_grad(): logits = model(input_ids=torch.tensor([PROMPTS[2]])).logits[:, -1]
     logits[:, PAD] = -torch.inf
-    chance = logits[0].softmax(-1)
+    probs = logits[0].softmax(-1)
     seqs, _ = generate(model, [PROMPTS[2]] * 3000, TOK, SamplingParams(1), seeded(1))
     seen = seqs.ids[:, -1].bincount(minlength=V).double()
-    often = chance * 3000 > 8
+    often = probs * 3000 > 8
     cells = lambda x: torch.cat([x[often], x[~often].sum()[None]])
-    assert chi_square(cells(seen), cells(chance.double())) > 1e-3
+    assert chi_square(cells(seen), cells(probs.double())) > 1e-3
 
 
-# --- many, batches, collect
+# --- many prompts, batches, rollouts
 
 def test_generate_many_keeps_order_whatever_the_batch():
-    model = loud(tiny_lm(TOK, seed=1), eos=2.)
+    model = confident(tiny_lm(TOK, seed=1), eos=2.)
     prompts = [PROMPTS[i % 5][:1 + i % 4] for i in range(23)]
     want, want_logp = generate(model, prompts, TOK, SamplingParams(7), seeded(3))
     for size in (1, 4, 23, 100):
@@ -338,7 +340,7 @@ def test_generate_many_keeps_order_whatever_the_batch():
 
 
 def test_generate_many_reads_similar_lengths_together():
-    model, widths = loud(tiny_lm(TOK), eos=1e3), []
+    model, widths = confident(tiny_lm(TOK), eos=1e3), []
     model.register_forward_pre_hook(
         lambda m, args, kwargs: widths.append(kwargs["input_ids"].shape[1]), with_kwargs=True)
     generate_many(model, [[5] * n for n in (9, 1, 8, 2, 1, 9)], TOK, SamplingParams(3), seeded(), 2)
@@ -346,7 +348,7 @@ def test_generate_many_reads_similar_lengths_together():
 
 
 def test_progress_bar_only_when_asked(capfd):
-    model = loud(tiny_lm(TOK), eos=5.)
+    model = confident(tiny_lm(TOK), eos=5.)
     generate_many(model, PROMPTS, TOK, SamplingParams(3), seeded(), 2)
     assert capfd.readouterr().err == ""
     generate_many(model, PROMPTS, TOK, SamplingParams(3), seeded(), 2, progress=True)
@@ -354,7 +356,7 @@ def test_progress_bar_only_when_asked(capfd):
 
 
 def test_in_batches_puts_rows_back():
-    model = loud(tiny_lm(TOK, seed=1), eos=2.)
+    model = confident(tiny_lm(TOK, seed=1), eos=2.)
     seqs, _ = generate(model, PROMPTS * 3, TOK, SamplingParams(9), seeded(1))
     with torch.no_grad():
         want = logprobs(model, seqs)
@@ -368,14 +370,15 @@ def test_in_batches_puts_rows_back():
     assert widths == sorted(widths) and widths[0] < widths[-1]
 
 
-def test_collect_fills_a_rollout():
-    policy = loud(tiny_lm(TOK, seed=1), eos=2.).train()
-    ref = loud(tiny_lm(TOK, seed=2), eos=2.)
+def test_collect_rollout_fills_every_field():
+    policy = confident(tiny_lm(TOK, seed=1), eos=2.).train()
+    ref = confident(tiny_lm(TOK, seed=2), eos=2.)
     seen = []
     def reward_fn(seqs):
         seen.append(len(seqs))
         return seqs.response_mask.sum(1)                           # long, not float: legal
-    roll = collect_rollout(policy, ref, PROMPTS, reward_fn, TOK, SamplingParams(8), seeded(5), num_generations=3, batch_size=4)
+    roll = collect_rollout(policy, ref, PROMPTS, reward_fn, TOK, SamplingParams(8), seeded(5),
+                           num_generations=3, batch_size=4)
     assert seen == [15] and len(roll) == 15 and policy.training
     assert roll.group.tolist() == [i for i in range(5) for _ in range(3)]
     for row, i in enumerate(roll.group.tolist()):
@@ -384,37 +387,39 @@ def test_collect_fills_a_rollout():
         assert not roll.seqs.response_mask[row, :n].any()
     assert_close(roll.reward, roll.seqs.response_mask.sum(1).float())
     assert_close(roll.ref_logp, logprobs(ref, roll.seqs).detach(), atol=1e-4, rtol=0)
-    direct, logp = generate(policy, [p for p in PROMPTS for _ in range(3)], TOK, SamplingParams(8), seeded(5))
+    direct, logp = generate(policy, [p for p in PROMPTS for _ in range(3)], TOK,
+                            SamplingParams(8), seeded(5))
     assert torch.equal(roll.seqs.ids, direct.ids)
     assert_close(roll.logp, logp, atol=1e-4, rtol=0)
     assert not (roll.logp.requires_grad or roll.ref_logp.requires_grad)
 
 
-def test_collect_with_lora_refers_to_the_model_without():
-    base = loud(tiny_lm(TOK, seed=1), eos=2.)
+def test_with_lora_the_reference_is_the_model_without():
+    base = confident(tiny_lm(TOK, seed=1), eos=2.)
     lora = add_lora(copy.deepcopy(base))
     with torch.no_grad():
         for name, p in lora.named_parameters():
             if "lora_B" in name: p.normal_(std=.2, generator=seeded())
-    roll = collect_rollout(lora, lora, PROMPTS, lambda s: torch.ones(len(s)), TOK, SamplingParams(8), seeded())
+    roll = collect_rollout(lora, lora, PROMPTS, lambda s: torch.ones(len(s)), TOK,
+                           SamplingParams(8), seeded())
     assert_close(roll.ref_logp, logprobs(base, roll.seqs).detach(), atol=1e-4, rtol=0)
     assert (roll.logp - roll.ref_logp).abs().max() > .1
     assert_close(logprobs(lora, roll.seqs).detach(), roll.logp, atol=.02, rtol=0)  # on again
 
 
-def test_collect_uses_the_reference_without_dropout():
+def test_the_reference_runs_without_dropout():
     torch.manual_seed(0)
-    ref = loud(KINDS["gpt2, learned positions"]()).train()
-    policy = loud(tiny_lm(TOK), eos=2.)
-    one, two = (collect_rollout(policy, ref, PROMPTS, lambda s: torch.ones(len(s)), TOK, SamplingParams(4),
-                        seeded()) for _ in range(2))
+    ref = confident(KINDS["gpt2, learned positions"]()).train()
+    policy = confident(tiny_lm(TOK), eos=2.)
+    one, two = (collect_rollout(policy, ref, PROMPTS, lambda s: torch.ones(len(s)), TOK,
+                                SamplingParams(4), seeded()) for _ in range(2))
     assert torch.equal(one.ref_logp, two.ref_logp) and ref.training
 
 
 @pytest.mark.parametrize("reward_fn", [lambda s: s.response_mask.float(), lambda s: torch.ones(2),
                                        lambda s: torch.ones(len(s), 1), lambda s: 1.])
-def test_collect_refuses_a_reward_of_the_wrong_shape(reward_fn):
-    model = loud(tiny_lm(TOK), eos=2.)
+def test_collect_rollout_refuses_a_reward_of_the_wrong_shape(reward_fn):
+    model = confident(tiny_lm(TOK), eos=2.)
     with pytest.raises(ValueError, match="one number per row"):
         collect_rollout(model, model, PROMPTS, reward_fn, TOK, SamplingParams(3), seeded())
 
@@ -433,7 +438,7 @@ def test_errors():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_generator_on_either_device():
-    model = loud(tiny_lm(TOK, seed=1), eos=2.)
+    model = confident(tiny_lm(TOK, seed=1), eos=2.)
     want, _ = generate(model, PROMPTS, TOK, GREEDY, seeded())
     on_gpu = copy.deepcopy(model).cuda()
     got, logp = generate(on_gpu, PROMPTS, TOK, GREEDY, seeded())
