@@ -24,7 +24,7 @@ from .tokens import Seqs, shift_right, make_seqs, masked_sum, token_logprobs
 @dataclass(frozen=True, eq=False)
 class MicroWorld:
     "A language so small that every response it allows is listed."
-    words:tuple[str,...] # what can be said; the last word ends a response
+    words:tuple[str,...] # the vocabulary; the last word ends a response
     pad:int              # token ids: words are 0, 1, ..., then start, then pad
     start:int            # the prompt: this one token
     eos:int              # the last word
@@ -34,19 +34,22 @@ class MicroWorld:
     @property
     def max_len(self): return self.seqs.ids.shape[1] - 1
     def responses(self)->list[tuple[int,...]]:
+        "The token ids of each response, in the order of `seqs`."
         return [tuple(row[keep].tolist())
                 for row, keep in zip(self.seqs.ids, self.seqs.response_mask)]
     def texts(self)->list[list[str]]:
-        "The words of each response, one box per position, '' where nothing stands."
-        return [[self.words[i] for i in said] + [""] * (self.max_len - len(said))
-                for said in self.responses()]
+        "The words of each response, with '' up to max_len."
+        return [[self.words[i] for i in y] + [""] * (self.max_len - len(y))
+                for y in self.responses()]
 
 # %% ../nbs/03_oracle.ipynb #micro_world
 def micro_world(
-    words:tuple[str,...]=("very", "kind", "rude", "."), # the last one ends a response
-    max_len:int=3, # a response that has not ended by then is cut
-)->MicroWorld:
-    "Everything that can be said: each response ends at the last word or at `max_len`."
+    words:tuple[str,...]=("very", "kind", "rude", "."), # 2 or more; the last one is eos
+    max_len:int=3, # a response that has not ended by then is cut, 1 or more
+)->MicroWorld:     # at most 50,000 responses
+    """List every response over `words`: it ends at the last word or at `max_len`.
+
+    Raises ValueError if words repeat or are fewer than 2, or for too many responses."""
     if len(set(words)) != len(words) or len(words) < 2 or max_len < 1: raise ValueError(
         f"micro_world needs 2 or more different words and max_len 1 or more, got "
         f"{words} and {max_len}: the last word is the one that ends a response")
@@ -54,10 +57,10 @@ def micro_world(
         f"{len(words)} words and length {max_len} make about {len(words)**max_len:,} "
         "responses, too many to list: take fewer words or a shorter length")
     eos = len(words) - 1
-    def grow(said):
-        if len(said) == max_len or said[-1:] == [eos]: yield said
+    def grow(prefix):
+        if len(prefix) == max_len or prefix[-1:] == [eos]: yield prefix
         else:
-            for word in range(len(words)): yield from grow(said + [word])
+            for word in range(len(words)): yield from grow(prefix + [word])
     rows = list(grow([]))
     seqs = make_seqs([[eos + 1]] * len(rows), rows, pad=eos + 2)
     return MicroWorld(tuple(words), eos + 2, eos + 1, eos, seqs)
@@ -65,8 +68,8 @@ def micro_world(
 # %% ../nbs/03_oracle.ipynb #micro_tokenizer
 def micro_tokenizer(
     world:MicroWorld,
-)->PreTrainedTokenizerFast: # words with spaces between them
-    "A real tokenizer for the world, for code that asks for one."
+)->PreTrainedTokenizerFast: # of words with spaces between them
+    "Build a tokenizer with the token ids of the world."
     names = [*world.words, "<start>", "<pad>"]
     words = Tokenizer(WordLevel({w: i for i, w in enumerate(names)}, "<pad>"))
     words.pre_tokenizer = WhitespaceSplit()
@@ -76,47 +79,47 @@ def micro_tokenizer(
 # %% ../nbs/03_oracle.ipynb #states
 def states(
     world:MicroWorld,
-)->list[tuple[int,...]]: # word ids said so far, () first, then by length
-    "Every prefix that can still grow: the moments at which a policy chooses."
-    grows = {said[:i] for said in world.responses() for i in range(len(said))}
-    return sorted(grows, key=lambda said: (len(said), said))
+)->list[tuple[int,...]]: # s token-id tuples, () first, then by length
+    "The states of the world as an MDP: every prefix after which a token is chosen."
+    prefixes = {y[:i] for y in world.responses() for i in range(len(y))}
+    return sorted(prefixes, key=lambda prefix: (len(prefix), prefix))
 
 # %% ../nbs/03_oracle.ipynb #OneHotBackbone
 class OneHotBackbone(nn.Module):
-    "A backbone without weights: its hidden state says, one-hot, which prefix it read."
+    "A backbone without weights: the hidden state is the state (prefix) read, one-hot."
     def __init__(self, world:MicroWorld):
         super().__init__()
-        number = {said: i for i, said in enumerate(states(world))}
-        self.pad, self.over = world.pad, len(number)   # over: cannot grow any more
-        step = torch.full((self.over + 1, world.vocab_size), self.over)
-        step[:, world.start], step[:, world.pad] = 0, torch.arange(self.over + 1)
-        for said, i in number.items():
-            if said: step[number[said[:-1]], said[-1]] = i
-        self.register_buffer("step", step, persistent=False)              # (s+1 v)
+        index = {prefix: i for i, prefix in enumerate(states(world))}
+        self.pad, self.ended = world.pad, len(index)   # ended: nothing can follow
+        step = torch.full((self.ended + 1, world.vocab_size), self.ended)
+        step[:, world.start], step[:, world.pad] = 0, torch.arange(self.ended + 1)
+        for prefix, i in index.items():
+            if prefix: step[index[prefix[:-1]], prefix[-1]] = i
+        self.register_buffer("step", step, persistent=False)      # (s+1 v) next state
         self.register_buffer("one_hot", torch.eye(len(step))[:, :-1], persistent=False)
         self.config = PreTrainedConfig(
-            vocab_size=world.vocab_size, hidden_size=self.over,
+            vocab_size=world.vocab_size, hidden_size=self.ended,
             pad_token_id=world.pad, eos_token_id=world.eos)
     device = property(lambda self: self.one_hot.device)
     dtype = property(lambda self: self.one_hot.dtype)
     def forward(self, input_ids, attention_mask=None, **_): # no positions
         read = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        walk = [torch.full_like(input_ids[:, 0], self.over)]
+        path = [torch.full_like(input_ids[:, 0], self.ended)]
         for token in input_ids.masked_fill(~read.bool(), self.pad).unbind(1):
-            walk.append(self.step[walk[-1], token])
-        hidden = self.one_hot[torch.stack(walk[1:], 1)]                   # (b t s)
+            path.append(self.step[path[-1], token])
+        hidden = self.one_hot[torch.stack(path[1:], 1)]                   # (b t s)
         return BaseModelOutput(last_hidden_state=hidden)
 
 # %% ../nbs/03_oracle.ipynb #TabularLM
 class TabularLM(nn.Module):
-    "A causal language model that is a table: one row of logits for each prefix."
+    "Tabular causal LM: one row of logits per state; the head's weight is the table."
     def __init__(self, world:MicroWorld):
         super().__init__()
         self.base_model = OneHotBackbone(world)
         self.config = self.base_model.config
         self.head = nn.utils.skip_init(
             nn.Linear, self.config.hidden_size, world.vocab_size, bias=False)
-        with torch.no_grad():               # start and pad: exp(-1e4) = 0, never said
+        with torch.no_grad():               # start and pad: exp(-1e4) = 0
             self.head.weight.zero_()[[world.start, world.pad]] = -1e4
     device = property(lambda self: self.head.weight.device)
     dtype = property(lambda self: self.head.weight.dtype)
@@ -134,28 +137,30 @@ BIGRAM_PROBS = {                       # which word follows which: very, kind, r
 
 def bigram_lm(
     world:MicroWorld,
-    bigram_probs:dict[str,tuple]=BIGRAM_PROBS, # word before, "" at the start -> chance of each word
+    bigram_probs:dict[str,tuple]=BIGRAM_PROBS, # previous word, "" at the start -> probs
 )->TabularLM: # in float64
-    "A table in which the next word depends on the word before it only."
+    """Bigram model as a tabular LM: the next word depends on the previous word only.
+
+    Raises ValueError unless each row has one probability per word and sums to 1."""
     for word in ("",) + world.words[:-1]:
         row = bigram_probs.get(word, ())
         if len(row) != len(world.words) or abs(sum(row) - 1) > 1e-6: raise ValueError(
-            f"bigram_lm needs {len(world.words)} chances that sum to 1 after '{word}', "
-            f"got {row}: give one for each of {world.words}")
+            f"bigram_lm needs {len(world.words)} probabilities that sum to 1 after "
+            f"'{word}', got {row}: give one for each of {world.words}")
     model = TabularLM(world).double()
     with torch.no_grad():
-        for i, said in enumerate(states(world)):
-            row = bigram_probs[world.words[said[-1]] if said else ""]
-            chance = torch.tensor(row, dtype=torch.double)
-            model.head.weight[:world.eos + 1, i] = chance.log()
+        for i, prefix in enumerate(states(world)):
+            row = bigram_probs[world.words[prefix[-1]] if prefix else ""]
+            probs = torch.tensor(row, dtype=torch.double)
+            model.head.weight[:world.eos + 1, i] = probs.log()
     return model
 
 # %% ../nbs/03_oracle.ipynb #all_logprobs
 def all_logprobs(
     model,            # a causal LM over the world's vocabulary
     world:MicroWorld,
-)->Tensor:            # (n) log-prob of every response
-    "How readily the model gives each response; the chances of a table sum to 1."
+)->Tensor:            # (n) differentiable
+    "Log-prob log π(y) of every response; for a TabularLM the probabilities sum to 1."
     seqs = world.seqs.to(model.device)
     logits = model(input_ids=seqs.ids, attention_mask=seqs.attention_mask).logits
     return masked_sum(token_logprobs(logits, seqs.ids), seqs.response_mask)
@@ -163,39 +168,44 @@ def all_logprobs(
 # %% ../nbs/03_oracle.ipynb #expectation
 def expectation(
     logp:Tensor,   # (n) log-prob of every response
-    values:Tensor, # (n) a number for each
-)->Tensor:         # a number
-    "The mean over all responses, each weighed by its chance: a sum, not a sample."
-    never = logp == -torch.inf              # what is never said counts nothing
-    return (logp.exp() * values.masked_fill(never, 0.)).sum()
+    values:Tensor, # (n) f(y) of every response
+)->Tensor:         # () a number
+    "Exact mean E_π[f(y)] = Σ π(y) f(y); a response of probability 0 adds 0."
+    zero_prob = logp == -torch.inf
+    return (logp.exp() * values.masked_fill(zero_prob, 0.)).sum()
 
 # %% ../nbs/03_oracle.ipynb #exact_gradient
 def exact_gradient(
-    model:nn.Module,
+    model:nn.Module,   # a causal LM over the world's vocabulary
     world:MicroWorld,
-    reward:Tensor, # (n) one for each response, a constant
-)->dict[str,Tensor]: # parameter name -> gradient of the expected reward
-    "What every policy-gradient estimator tries to hit."
+    reward:Tensor,     # (n) reward of every response, a constant
+)->dict[str,Tensor]:   # parameter name -> gradient; frozen parameters are left out
+    """Exact policy gradient ∇ E_π[r(y)]: autograd through the sum over all responses.
+
+    What policy-gradient estimators (Williams 1992) estimate."""
     free = {n: p for n, p in model.named_parameters() if p.requires_grad}
     value = expectation(all_logprobs(model, world), reward.detach())
     return dict(zip(free, torch.autograd.grad(value, list(free.values()))))
 
 # %% ../nbs/03_oracle.ipynb #sample_rows
 def sample_rows(
-    logp:Tensor, # (n) log-prob of every response
-    n:int,
+    logp:Tensor, # (m) log-prob of every response
+    n:int,       # how many, 1 or more
     generator:Generator,
-)->Tensor:       # (n) row numbers
-    "Sample responses, by their row number, from the exact distribution."
-    return torch.multinomial(logp.detach().exp(), n, replacement=True, generator=generator)
+)->Tensor:       # (n) row numbers, 0 to m-1
+    "Sample responses with replacement from their exact distribution."
+    probs = logp.detach().exp()
+    return torch.multinomial(probs, n, replacement=True, generator=generator)
 
 # %% ../nbs/03_oracle.ipynb #optimal_policy
 def optimal_policy(
     ref_logp:Tensor, # (n) log-prob of every response under the reference
-    reward:Tensor,   # (n)
-    beta:float,      # price of one nat of KL
-)->tuple[Tensor,Tensor]: # (n) log-prob under the best policy, log Z
-    "The policy that no other beats at E[reward] - beta KL; its value is beta log Z."
+    reward:Tensor,   # (n) reward of every response
+    beta:float,      # KL coefficient, above 0
+)->tuple[Tensor,Tensor]: # (n) log π*(y), () log Z
+    """The best policy at E[r] - β KL(π‖π_ref): π* = π_ref exp(r/β) / Z, value β log Z.
+
+    Rafailov et al. 2023, eq. 4. Raises ValueError unless beta is above 0."""
     if not beta > 0: raise ValueError(
         f"optimal_policy needs beta above 0, got {beta}: where KL is free the best "
         "policy gives the best response only, and Z is infinite")
@@ -207,55 +217,58 @@ def optimal_policy(
 def to_tabular_lm(
     world:MicroWorld,
     logp:Tensor, # (n) log-prob of every response
-)->TabularLM:      # in the dtype of logp
-    "The language model that gives exactly these chances to the responses."
-    model, said = TabularLM(world).to(logp.dtype), world.responses()
-    def begins_with(way): return [y[:len(way)] == way for y in said]
+)->TabularLM:    # in the dtype of logp
+    "The tabular LM with exactly this distribution over responses."
+    model, responses = TabularLM(world).to(logp.dtype), world.responses()
+    def begins_with(prefix): return [y[:len(prefix)] == prefix for y in responses]
     for i, state in enumerate(states(world)):
-        ways = torch.tensor([begins_with((*state, w)) for w in range(world.eos + 1)])
-        row = torch.where(ways, logp.detach(), -torch.inf).logsumexp(-1)    # (words)
-        if row.max() > -torch.inf:          # else: never reached, any habit will do
+        mask = torch.tensor([begins_with((*state, w)) for w in range(world.eos + 1)])
+        row = torch.where(mask, logp.detach(), -torch.inf).logsumexp(-1)    # (words)
+        if row.max() > -torch.inf:          # else never reached: any row will do
             model.head.weight.data[:world.eos + 1, i] = row.log_softmax(-1).clamp(-1e4)
     return model
 
 # %% ../nbs/03_oracle.ipynb #best_of_n_policy
 def best_of_n_policy(
     logp:Tensor,  # (m) log-prob of every response
-    score:Tensor, # (m) what the picker goes by; equal scores: the first one drawn
-    n:int,        # how many are drawn
+    score:Tensor, # (m) what is compared; of equal scores the first one drawn wins
+    n:int,        # how many are drawn, 1 or more
 )->Tensor:        # (m) log-prob that a response is the one picked
-    "The exact distribution of the best of n draws."
+    """Exact distribution of best-of-n: the highest-scored of n independent samples.
+
+    Its KL to logp is at most log n - (n-1)/n (Beirami et al. 2024). Raises ValueError
+    if n is below 1."""
     if n < 1: raise ValueError(f"the best of {n} draws is nothing: take n of 1 or more")
-    chance, order = logp.exp(), score[:, None] - score               # (m m)
-    level = (chance * (order == 0)).sum(-1)          # chance of this very score
-    upto = (chance * (order >= 0)).sum(-1)           # of this score or a lower one
+    probs, order = logp.exp(), score[:, None] - score                # (m m)
+    level = (probs * (order == 0)).sum(-1)           # probability of this very score
+    upto = (probs * (order >= 0)).sum(-1)            # of this score or a lower one
     gain = upto**n - (upto - level).clamp(min=0)**n  # of being the best of n
     return (logp - level.log() + gain.log()).masked_fill(logp == -torch.inf, -torch.inf)
 
 # %% ../nbs/03_oracle.ipynb #optimal_q
 def optimal_q(
     world:MicroWorld,
-    reward:Tensor,   # (n) paid when a response ends
-    gamma:float=1.,  # what a reward is worth one word later
-)->Tensor:           # (s v) nan where a word cannot be said
-    "The best return after each word in each state, found from the end backwards."
+    reward:Tensor,   # (n) reward of every response, given at its end
+    gamma:float=1.,  # discount, 0 to 1
+)->Tensor:           # (s v) nan for start and pad
+    "Q*(s, w) by backward induction: r(sw) if sw is complete, else γ max over w' of Q*."
     prefixes, ends = states(world), {y: i for i, y in enumerate(world.responses())}
-    number = {said: i for i, said in enumerate(prefixes)}
+    index = {prefix: i for i, prefix in enumerate(prefixes)}
     q = reward.new_full((len(prefixes), world.vocab_size), torch.nan)
-    for said in reversed(prefixes):
+    for prefix in reversed(prefixes):
         for word in range(world.eos + 1):
-            after = (*said, word)
-            q[number[said], word] = (reward[ends[after]] if after in ends else
-                                     gamma * q[number[after], :world.eos + 1].max())
+            after = (*prefix, word)
+            q[index[prefix], word] = (reward[ends[after]] if after in ends else
+                                      gamma * q[index[after], :world.eos + 1].max())
     return q
 
 # %% ../nbs/03_oracle.ipynb #exact_values
 def exact_values(
     world:MicroWorld,
     logp:Tensor,    # (n) log-prob of every response under the policy
-    returns:Tensor, # (n t) entry i: what is still to be earned from token i on
-)->Tensor:          # (n t) entry i: its mean given the tokens before i
-    "What a perfect critic says just before each token."
+    returns:Tensor, # (n t) entry i: sum of the rewards from token i on
+)->Tensor:          # (n t) 0 outside the response
+    "Exact values V_i = E_π[return from token i | tokens before i]: a perfect critic."
     ids = world.seqs.ids
     same = shift_right((ids[..., None] == ids.T).long().cumprod(1))  # (n t n) same past
     weight = same * logp.detach().exp()

@@ -1,11 +1,13 @@
-"""The oracle is the judge of the other rooms, so it is judged here by brute force."""
+"""The oracle is the judge of the other modules, so it is judged here by brute force."""
 import copy, itertools, math
 import pytest, torch
 from torch.testing import assert_close
 from rlhf_nb import models, oracle, sampling
-from rlhf_nb.oracle import (all_logprobs, best_of_n_policy, sample_rows, exact_gradient, exact_values, expectation,
-    bigram_lm, micro_tokenizer, micro_world, optimal_policy, optimal_q, states, to_tabular_lm, TabularLM)
-from rlhf_nb.tokens import shift_right, pad_and_eos
+from rlhf_nb.oracle import (
+    TabularLM, all_logprobs, best_of_n_policy, bigram_lm, exact_gradient, exact_values,
+    expectation, micro_tokenizer, micro_world, optimal_policy, optimal_q, sample_rows,
+    states, to_tabular_lm)
+from rlhf_nb.tokens import pad_and_eos, shift_right
 
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
 def random_table(world, seed=0, dtype=torch.double):
@@ -34,7 +36,7 @@ def test_every_response_is_listed_once(world):
 
 @each_world
 @pytest.mark.parametrize("dtype, tol", [(torch.double, 1e-12), (torch.float, 1e-5)])
-def test_chances_sum_to_one(world, dtype, tol):
+def test_probabilities_sum_to_one(world, dtype, tol):
     logp = all_logprobs(random_table(world, dtype=dtype), world)
     assert logp.dtype == dtype and abs(logp.exp().sum().item() - 1) < tol
 
@@ -42,7 +44,7 @@ def test_tokenizer_is_one():
     world = micro_world()
     tokenizer = micro_tokenizer(world)
     assert pad_and_eos(tokenizer) == (world.pad, world.eos) and len(tokenizer) == world.vocab_size
-    for said in world.responses(): assert tokenizer.encode(tokenizer.decode(said)) == list(said)
+    for y in world.responses(): assert tokenizer.encode(tokenizer.decode(y)) == list(y)
 
 # ---------------------------------------------------------------- the table as a language model
 @each_world
@@ -68,19 +70,19 @@ def test_reads_like_a_language_model():
     model = random_table(world)
     logits = model(input_ids=world.seqs.ids, attention_mask=world.seqs.attention_mask,
                    position_ids=None, use_cache=False).logits
-    for row, said in enumerate(world.responses()):                   # what follows depends on what came
-        for i in range(len(said)):
-            assert_close(logits[row, i], model.head.weight[:, states(world).index(said[:i])])
+    for row, y in enumerate(world.responses()):                   # what follows depends on what came
+        for i in range(len(y)):
+            assert_close(logits[row, i], model.head.weight[:, states(world).index(y[:i])])
     assert_close(model(world.seqs.ids, logits_to_keep=1).logits, model(world.seqs.ids).logits[:, -1:])
     assert model.config.vocab_size == logits.shape[-1] and list(model.state_dict()) == ["head.weight"]
     assert_close(copy.deepcopy(model)(world.seqs.ids).logits, logits)
     assert model.to(torch.bfloat16)(world.seqs.ids).logits.dtype == torch.bfloat16
 
-def test_starting_leaves_chance_alone():
-    before_, _ = torch.get_rng_state(), [TabularLM(micro_world()), bigram_lm(micro_world())]
-    assert torch.equal(before_, torch.get_rng_state())
+def test_a_new_table_draws_no_random_number():
+    rng_state, _ = torch.get_rng_state(), [TabularLM(micro_world()), bigram_lm(micro_world())]
+    assert torch.equal(rng_state, torch.get_rng_state())
 
-def test_start_and_pad_are_never_said_and_never_learned():
+def test_start_and_pad_have_no_probability_and_never_get_one():
     world = micro_world()
     model = TabularLM(world)
     opt = torch.optim.AdamW(model.parameters(), lr=.5, weight_decay=0.)
@@ -92,7 +94,7 @@ def test_start_and_pad_are_never_said_and_never_learned():
 
 @pytest.mark.parametrize("budget", [64., 0.])
 @pytest.mark.parametrize("dtype", [torch.float, torch.double])
-def test_the_models_room_sees_the_same_numbers(dtype, budget):
+def test_models_logprobs_are_the_same_numbers(dtype, budget):
     world = micro_world()
     model = random_table(world, dtype=dtype)
     logp = models.logprobs(model, world.seqs, budget)
@@ -102,7 +104,7 @@ def test_the_models_room_sees_the_same_numbers(dtype, budget):
     assert_close(torch.autograd.grad(value, model.head.weight)[0],
                  exact_gradient(model, world, reward)["head.weight"])
 
-def test_sampled_responses_follow_the_exact_chances():
+def test_sampled_responses_follow_the_exact_probabilities():
     world = micro_world()
     model, n = random_table(world), 4000
     params = sampling.SamplingParams(max_new_tokens=world.max_len)
@@ -147,8 +149,8 @@ def test_gradient_of_the_kl_objective_needs_no_gradient_of_the_kl():
     model, reward, beta = random_table(world), some_reward(world), .3
     ref_logp, logp = all_logprobs(bigram_lm(world), world).detach(), all_logprobs(model, world)
     whole = torch.autograd.grad(expectation(logp, reward - beta * (logp - ref_logp)), model.head.weight)[0]
-    pay = reward - beta * (logp.detach() - ref_logp)
-    assert_close(exact_gradient(model, world, pay)["head.weight"], whole, atol=1e-14, rtol=1e-12)
+    penalized = reward - beta * (logp.detach() - ref_logp)
+    assert_close(exact_gradient(model, world, penalized)["head.weight"], whole, atol=1e-14, rtol=1e-12)
 
 def test_gradient_reaches_any_model_and_skips_frozen_weights():
     world = micro_world()
@@ -157,11 +159,11 @@ def test_gradient_reaches_any_model_and_skips_frozen_weights():
     grads = exact_gradient(lm, world, torch.ones(40))
     assert set(grads) == {n for n, p in lm.named_parameters() if p.requires_grad}
 
-def test_expected_ignores_what_is_never_said():
+def test_expectation_ignores_responses_of_probability_0():
     logp = torch.tensor([.25, .75, 0.]).log()
     for bad in (math.inf, -math.inf, math.nan): assert expectation(logp, torch.tensor([4., 8., bad])) == 7
 
-def test_draw_follows_its_generator():
+def test_sample_rows_follows_its_generator():
     logp = all_logprobs(random_table(micro_world()), micro_world())
     assert sample_rows(logp, 50, seeded(3)).equal(sample_rows(logp, 50, seeded(3)))
     assert not sample_rows(logp, 50, seeded(3)).equal(sample_rows(logp, 50, seeded(4)))
@@ -179,38 +181,38 @@ def test_gold_numbers():
 def test_no_policy_beats_the_closed_form(world, beta):
     ref_logp, reward = all_logprobs(random_table(world), world).detach(), some_reward(world)
     best, log_z = optimal_policy(ref_logp, reward, beta)
-    def earns(logp): return expectation(logp, reward - beta * (logp - ref_logp))
-    assert_close(earns(best), beta * log_z)
+    def value(logp): return expectation(logp, reward - beta * (logp - ref_logp))
+    assert_close(value(best), beta * log_z)
     assert_close(beta * (best - ref_logp), reward - beta * log_z)    # DPO, eq. 4 and 5
     for seed in range(5):
         other = (best + .3 * torch.randn(len(best), generator=seeded(seed)).double()).log_softmax(0)
-        assert_close(beta * log_z - earns(other), beta * expectation(other, other - best))
+        assert_close(beta * log_z - value(other), beta * expectation(other, other - best))
 
 @each_world
-def test_table_gives_back_any_distribution(world):
+def test_to_tabular_lm_gives_back_any_distribution(world):
     logp = torch.randn(len(world.seqs), generator=seeded(5)).double().mul(3).log_softmax(0)
     assert_close(all_logprobs(to_tabular_lm(world, logp), world), logp, atol=1e-10, rtol=0)
     model = random_table(world)
     assert_close(all_logprobs(to_tabular_lm(world, all_logprobs(model, world)), world), all_logprobs(model, world))
     assert to_tabular_lm(world, logp.float()).head.weight.dtype == torch.float
 
-def test_table_of_impossible_responses():
+def test_to_tabular_lm_with_responses_of_probability_0():
     world = micro_world()
-    chance = torch.zeros(40).double(); chance[[2, 9]] = torch.tensor([.25, .75]).double()
-    got = all_logprobs(to_tabular_lm(world, chance.log()), world).exp()
-    assert_close(got, chance)
+    probs = torch.zeros(40).double(); probs[[2, 9]] = torch.tensor([.25, .75]).double()
+    got = all_logprobs(to_tabular_lm(world, probs.log()), world).exp()
+    assert_close(got, probs)
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_best_of_n_by_drawing_every_tuple(n):
-    chance = torch.tensor([.1, .2, .3, .15, .25]).double()
+    probs = torch.tensor([.1, .2, .3, .15, .25]).double()
     score = torch.tensor([1., 3., 1., 3., -2.]).double()             # two ties
     want = torch.zeros(5).double()
     for drawn in itertools.product(range(5), repeat=n):
         best = max(drawn, key=lambda i: score[i].item())             # the first of equals
-        want[best] += chance[list(drawn)].prod()
-    assert_close(best_of_n_policy(chance.log(), score, n).exp(), want)
-    never = torch.tensor([1., 0.]).log()                             # alone in its score, and never drawn
-    assert best_of_n_policy(never, torch.tensor([0., 1.]), n).exp().tolist() == [1., 0.]
+        want[best] += probs[list(drawn)].prod()
+    assert_close(best_of_n_policy(probs.log(), score, n).exp(), want)
+    zero_prob = torch.tensor([1., 0.]).log()                             # alone in its score, of probability 0
+    assert best_of_n_policy(zero_prob, torch.tensor([0., 1.]), n).exp().tolist() == [1., 0.]
 
 def test_best_of_n_kl_bound_is_met_by_many_untied_responses():
     for n, want in ((4, .6363), (16, 1.8351), (64, 3.1745)):
@@ -229,11 +231,11 @@ def test_best_of_n_kl_bound_is_met_by_many_untied_responses():
 @pytest.mark.parametrize("gamma", [1., .9, .3])
 def test_q_is_the_best_completion(world, gamma):
     reward, q = some_reward(world), optimal_q(world, some_reward(world), gamma)
-    for i, said in enumerate(states(world)):
+    for i, state in enumerate(states(world)):
         for word in range(world.eos + 1):
-            way = (*said, word)
-            futures = [gamma**(len(y) - len(way)) * r for y, r in zip(world.responses(), reward.tolist())
-                       if y[:len(way)] == way]
+            prefix = (*state, word)
+            futures = [gamma**(len(y) - len(prefix)) * r for y, r in zip(world.responses(), reward.tolist())
+                       if y[:len(prefix)] == prefix]
             # maxima of discounted chains: with gamma > 0 the best completion is the best chain
             assert_close(q[i, word].item(), max(futures))
     assert q[:, world.eos + 1:].isnan().all() and not q[:, :world.eos + 1].isnan().any()
@@ -242,13 +244,13 @@ def test_q_is_the_best_completion(world, gamma):
 def test_values_by_brute_force(world):
     logp, t = all_logprobs(random_table(world), world).detach(), world.seqs.ids.shape[1]
     returns = torch.randn(len(world.seqs), t, generator=seeded(8)).double()
-    values, said = exact_values(world, logp, returns), world.responses()
-    for row, y in enumerate(said):
+    values, responses = exact_values(world, logp, returns), world.responses()
+    for row, y in enumerate(responses):
         for i in range(len(y)):                                      # token i+1 of the row
-            rows = [j for j, z in enumerate(said) if z[:i] == y[:i]]
-            rows = [j for j in rows if len(said[j]) > i]
-            chance = logp.exp()[rows]
-            assert_close(values[row, i + 1], (chance * returns[rows, i + 1]).sum() / chance.sum())
+            rows = [j for j, z in enumerate(responses) if z[:i] == y[:i]]
+            rows = [j for j in rows if len(responses[j]) > i]
+            probs = logp.exp()[rows]
+            assert_close(values[row, i + 1], (probs * returns[rows, i + 1]).sum() / probs.sum())
     assert (values[~world.seqs.response_mask] == 0).all()
 
 def test_values_average_to_the_values_before():
@@ -265,7 +267,7 @@ def test_values_average_to_the_values_before():
     (lambda: micro_world((".",)), "2 or more"),
     (lambda: micro_world(max_len=0), "max_len 1 or more"),
     (lambda: micro_world(tuple("abcdefghij"), 7), "too many"),
-    (lambda: bigram_lm(micro_world(("a", "b", "."))), "3 chances"),
+    (lambda: bigram_lm(micro_world(("a", "b", "."))), "3 probabilities"),
     (lambda: bigram_lm(micro_world(), {**oracle.BIGRAM_PROBS, "very": (.5, .5, .5, .5)}), "'very'"),
     (lambda: optimal_policy(torch.zeros(3), torch.zeros(3), 0.), "beta above 0"),
     (lambda: optimal_policy(torch.zeros(3), torch.zeros(3), math.nan), "beta above 0"),
