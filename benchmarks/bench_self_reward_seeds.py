@@ -8,7 +8,7 @@ base with other demonstrations, judgements and batches (as in bench_judge_seeds.
 --judges for the next time). The seed also changes prompts, samples, judgements and batches of the
 loop. Measured on the 48 held-out questions: 16 answers each at temperature 1, one greedy answer each,
 KL to M1 per answer, and the model as judge of 256 answers of mixed quality ("parse", "judge_r");
-own_parse and spread are those of the loop itself, on what it sampled. Temperature and weight of
+own_parse and vote_std are those of the loop itself, on what it sampled. Temperature and weight of
 replay were chosen on training questions with seeds 31 and 32, after .7 and 1 had failed on the
 held-out ones (gold stood still, one judge parsed .96). The table goes to stdout, the numbers to
 nbs/results/self_reward.json, from which the chapter draws.
@@ -23,17 +23,19 @@ from functools import partial
 from pathlib import Path
 import torch
 from bench_judge_seeds import ROOT, answers, trained
-from rlhf_nb.learning import named_generator
-from rlhf_nb.judge import JudgeConfig, agreement, generate_replies, judge_scorer, judge_answers
+from rlhf_nb.judge import JudgeConfig, agreement, generate_replies, judge_answers, judge_scorer
 from rlhf_nb.kl import response_kl
+from rlhf_nb.learning import named_generator
 from rlhf_nb.models import frozen_copy, logprobs
 from rlhf_nb.sampling import SamplingParams, generate_many
 from rlhf_nb.self_reward import (
-    COLUMNS, SMALL, SelfRewardConfig, SelfRewardTask, self_reward_iteration, train_online_dpo, replay_examples)
+    COLUMNS, SMALL, SelfRewardConfig, SelfRewardTask, replay_examples, self_reward_iteration,
+    train_online_dpo)
 from rlhf_nb.store import create_store
-from rlhf_nb.world import TEST, TRAIN, gold_score, gold_rewards, judge_prompt, prompt_ids
+from rlhf_nb.world import TEST, TRAIN, gold_rewards, gold_score, judge_prompt, prompt_ids
 
-RUNS = {"replay": SMALL, "no replay": replace(SMALL, replay_weight=0.), "cooler": SelfRewardConfig(replay_weight=1.),
+RUNS = {"replay": SMALL, "no replay": replace(SMALL, replay_weight=0.),
+        "cooler": SelfRewardConfig(replay_weight=1.),
         "online": replace(SMALL, num_generations=2, n_pairs=1024)}
 
 
@@ -42,45 +44,47 @@ def seeded(seed): return torch.Generator().manual_seed(seed)
 
 @torch.no_grad()
 def measure(model, first, tokenizer):
-    asked = [q for q in TEST for _ in range(16)]
-    seqs, greedy = [generate_many(model, [prompt_ids(tokenizer, q) for q in qs], tokenizer, config,
+    questions = [q for q in TEST for _ in range(16)]
+    seqs, greedy = [generate_many(model, [prompt_ids(tokenizer, q) for q in some], tokenizer, sampling,
                                   seeded(1), 128)[0]
-                    for qs, config in ((asked, SamplingParams()), (TEST, SamplingParams(temperature=0.)))]
+                    for some, sampling in ((questions, SamplingParams()),
+                                           (TEST, SamplingParams(temperature=0.)))]
     kl = response_kl(logprobs(model, seqs), logprobs(first, seqs), seqs.response_mask)
     items = answers(256)
     true = torch.tensor([gold_score(*item) for item in items])
     marks = judge_answers(model, tokenizer, [(q.text, a) for q, a in items], JudgeConfig(), seeded(2))
     known = ~marks.score().isnan()
-    r = agreement(marks, true)["r"] if known.sum() > 9 else 0.
-    return dict(gold=gold_rewards(tokenizer, asked, seqs).mean().item(),
+    r = agreement(marks, true)["pearson_r"] if known.sum() > 9 else 0.
+    return dict(gold=gold_rewards(tokenizer, questions, seqs).mean().item(),
                 greedy=gold_rewards(tokenizer, list(TEST), greedy).mean().item(),
                 kl=kl.mean().item(), parse=marks.parse_rate(), judge_r=r if r == r else 0.)
 
 
 def replies(model, tokenizer, n=4):
-    "What the model says as a judge, word by word."
+    "What the model replies as a judge, word by word."
     items = answers(n, seed=6)
-    said = generate_replies(model, tokenizer, [judge_prompt(*item) for item in items], JudgeConfig(n_votes=1), seeded(3))
-    return [row[0] for row in said]
+    rows = generate_replies(model, tokenizer, [judge_prompt(*item) for item in items],
+                            JudgeConfig(n_votes=1), seeded(3))
+    return [row[0] for row in rows]
 
 
 def run(name, seed, shelf, iterations):
     config, (model, tokenizer) = RUNS[name], trained(seed, shelf)
     first, model = frozen_copy(model), model.requires_grad_()
     task = SelfRewardTask(tokenizer, [q.text for q in TRAIN],
-                replay_examples(tokenizer, TRAIN, 3000, random.Random(500 + seed)))
+                          replay_examples(tokenizer, TRAIN, 3000, random.Random(500 + seed)))
     rows = [dict(run=name, seed=seed, model=1, **measure(model, first, tokenizer))]
     print(rows[-1], flush=True)
     for t in range(1 if name == "online" else iterations):
-        began, chance = time.process_time(), partial(named_generator, seed, t)
+        began, make_generator = time.process_time(), partial(named_generator, seed, t)
         if name == "online":
             scorer = judge_scorer(first, tokenizer, config.judge)
-            train_online_dpo(model, task, config, scorer, chance)
+            train_online_dpo(model, task, config, scorer, make_generator)
             row = dict(prompts=config.n_pairs)
         else:
             with tempfile.TemporaryDirectory() as temp:
                 store = create_store(Path(temp) / "pairs", tokenizer, COLUMNS)
-                try: row = self_reward_iteration(model, task, store, config, chance)
+                try: row = self_reward_iteration(model, task, store, config, make_generator)
                 except ValueError as e:                    # no pair left to learn from
                     print(e, flush=True)
                     break
@@ -116,15 +120,16 @@ def main():
     redone = {(row["run"], row["seed"]) for row in new}
     rows = [row for row in old if (row["run"], row["seed"]) not in redone] + [rounded(r) for r in new]
     rows.sort(key=lambda row: (list(RUNS).index(row["run"]), row["seed"], row["model"]))
-    keys = ("gold", "greedy", "kl", "parse", "judge_r", "own_parse", "spread", "pairs", "cpu_s")
+    keys = ("gold", "greedy", "kl", "parse", "judge_r", "own_parse", "vote_std", "pairs", "cpu_s")
     print(f"{'':10} seed " + "".join(f"{k:>10}" for k in ("model", *keys)))
     for row in rows:
         print(f"{row['run']:10} {row['seed']:4} {row['model']:10}" + "".join(
             f"{row[k]:10.3g}" if k in row else " " * 10 for k in keys))
     args.json.write_text(json.dumps(dict(
         command="python benchmarks/bench_self_reward_seeds.py",
-        settings={name: {k: getattr(config, k) for k in ("n_prompts", "n_pairs", "k", "beta", "lr",
-                  "batch_size", "replay")} | dict(temperature=config.sampling.temperature, top_p=config.sampling.top_p)
+        settings={name: {k: getattr(config, k) for k in (
+                  "n_prompts", "n_pairs", "num_generations", "beta", "lr", "batch_size",
+                  "replay_weight")} | dict(temperature=config.sampling.temperature, top_p=config.sampling.top_p)
                   for name, config in RUNS.items()}, rows=rows), indent=1) + "\n")
 
 

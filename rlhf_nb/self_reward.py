@@ -11,7 +11,7 @@ __all__ = ['COLUMNS', 'SMALL', 'PAPER', 'SelfRewardConfig', 'sample_prompts', 'C
            'make_replay_loss', 'train_on_pairs', 'self_reward_iteration', 'iteration_table', 'train_online_dpo']
 
 # %% ../nbs/16_self_reward.ipynb #a_model_that_teaches_itself
-import hashlib, math
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -19,46 +19,51 @@ from functools import partial
 from random import Random
 import torch
 from torch import Generator, Tensor, nn
-from .dpo import PairsWithRef, make_pair_loss, dpo_loss, precompute_ref_logprobs
+from .dpo import PairsWithRef, dpo_loss, make_pair_loss, precompute_ref_logprobs
 from .judge import ADDITIVE_PROMPT, JudgeConfig, Verdicts, judge_scorer
-from .learning import named_generator, Trainer, TrainConfig, fit, progress_bar, make_trainer, train_step
+from .learning import (
+    TrainConfig, Trainer, fit, make_trainer, named_generator, progress_bar, train_step)
 from .models import frozen_copy, logprobs, merge_adapters
 from .sampling import SamplingParams, generate_many
-from .tokens import PreferencePairs, Batch, Seqs, concat_seqs, make_seqs
+from .tokens import Batch, PreferencePairs, Seqs, concat_seqs, make_seqs
 from .world import chat_ids, demonstrations, judge_examples, response_text
 
 # %% ../nbs/16_self_reward.ipynb #SelfRewardConfig
 @dataclass(frozen=True)
 class SelfRewardConfig:
-    "One iteration: how much is sampled, judged and learned."
-    n_prompts:int=768   # prompts to answer at most
-    n_pairs:int=768     # stop earlier when so many pairs are found
-    num_generations:int=4             # candidates per prompt
-    prompts_per_round:int=256       # prompts that are answered, judged and kept at one time
+    """Settings of one iteration: how much is sampled, judged and learned.
+
+    Raises ValueError, with the name of the field, when it is made."""
+    n_prompts:int=768         # prompts to answer at most
+    n_pairs:int=768           # stop earlier when so many pairs are found
+    num_generations:int=4     # candidates per prompt
+    prompts_per_round:int=256 # prompts answered, judged and stored at one time
     sampling:SamplingParams=SamplingParams(max_new_tokens=40, temperature=.7, top_p=.9)
-    judge:JudgeConfig=JudgeConfig() # three replies per candidate, averaged
-    beta:float=.1       # of DPO
+    judge:JudgeConfig=JudgeConfig() # three votes per candidate, averaged
+    beta:float=.1             # of DPO
     lr:float=5e-4
-    final_lr_frac:float=.05     # lr of the last step, as a share of lr
-    batch_size:int=32   # pairs per step
+    final_lr_frac:float=.05   # lr of the last step, as a share of lr
+    batch_size:int=32         # pairs per step
     n_epochs:int=1
-    replay_weight:float=2.     # weight of old examples beside DPO, one per pair; 0: none
+    replay_weight:float=2.    # of old examples beside DPO, one per pair; 0: none
     def __post_init__(self): _check_settings(self)
     def train_config(self, n:int)->TrainConfig: # for n pairs
-        steps = max(1, n // self.batch_size) * self.n_epochs
-        return TrainConfig(self.lr, steps, self.batch_size, final_lr_frac=self.final_lr_frac)
+        n_steps = max(1, n // self.batch_size) * self.n_epochs
+        return TrainConfig(self.lr, n_steps, self.batch_size,
+                           final_lr_frac=self.final_lr_frac)
 
 # %% ../nbs/16_self_reward.ipynb #_check_settings
 def _check_settings(x):
-    for name in ("n_prompts", "n_pairs", "prompts_per_round", "beta", "batch_size", "n_epochs"):
+    for name in ("n_prompts", "n_pairs", "prompts_per_round", "beta", "batch_size",
+                 "n_epochs"):
         if not getattr(x, name) > 0: raise ValueError(
             f"SelfRewardConfig.{name} must be above 0, got {getattr(x, name)}")
     if x.num_generations < 2 or x.sampling.temperature == 0: raise ValueError(
-        "a pair needs two candidates that can differ: k of 2 or more and a temperature "
-        f"above 0, got k = {x.num_generations} and temperature {x.sampling.temperature:g}")
+        "a pair needs two candidates that can differ: num_generations of 2 or more and "
+        f"temperature above 0, got {x.num_generations} and {x.sampling.temperature:g}")
     if x.replay_weight < 0: raise ValueError(
         f"SelfRewardConfig.replay_weight is a weight, 0 or more, got {x.replay_weight}")
-    x.train_config(x.n_pairs)                                     # lr, floor: TrainConfig's own
+    x.train_config(x.n_pairs) # lr, final_lr_frac: TrainConfig's own
 
 # %% ../nbs/16_self_reward.ipynb #sample_prompts
 def sample_prompts(
@@ -66,35 +71,37 @@ def sample_prompts(
     n:int,
     generator:Generator,
 )->list[str]: # n of them
-    "Prompts by chance, with replacement."
+    "Prompts drawn uniformly, with replacement."
     return [prompts[i] for i in torch.randint(len(prompts), (n,), generator=generator)]
 
 # %% ../nbs/16_self_reward.ipynb #Candidates
 @dataclass(frozen=True, eq=False)
 class Candidates(Batch):
-    "k answers to each prompt, side by side."
+    "Candidate responses, k to each prompt, side by side."
     seqs:Seqs    # b = k * prompts rows
     group:Tensor # (b) number of the prompt
 
 def sample_candidates(
     policy:nn.Module,
     tokenizer,
-    prompts:list[str],
-    config:SelfRewardConfig,
+    prompts:list[str],       # n user messages
+    config:SelfRewardConfig, # num_generations and sampling are used
     generator:Generator,
-)->Candidates: # how.k rows for each prompt
-    "Let the model try several times."
-    asked = [chat_ids(tokenizer, prompt) for prompt in prompts for _ in range(config.num_generations)]
-    seqs, _ = generate_many(policy, asked, tokenizer, config.sampling, generator, batch_size=256)
-    return Candidates(seqs, torch.arange(len(prompts)).repeat_interleave(config.num_generations))
+)->Candidates:               # n * num_generations rows
+    "Sample several candidate responses y_1 ... y_k to every prompt (Yuan et al. 2024)."
+    k = config.num_generations
+    ids = [chat_ids(tokenizer, prompt) for prompt in prompts for _ in range(k)]
+    seqs, _ = generate_many(policy, ids, tokenizer, config.sampling, generator,
+                            batch_size=256)
+    return Candidates(seqs, torch.arange(len(prompts)).repeat_interleave(k))
 
 # %% ../nbs/16_self_reward.ipynb #decode_candidates
 def decode_candidates(
     tokenizer,
-    prompts:list[str],
+    prompts:list[str],     # by their number in `group`
     candidates:Candidates, # b rows
 )->list[tuple[str,str]]:   # b of (prompt, response): what a scorer takes
-    "Candidates as text."
+    "Candidates as pairs of texts, up to eos."
     seqs = candidates.seqs
     return [(prompts[g], response_text(tokenizer, row[mask].tolist())) for g, row, mask
             in zip(candidates.group.tolist(), seqs.ids, seqs.response_mask)]
@@ -102,39 +109,42 @@ def decode_candidates(
 # %% ../nbs/16_self_reward.ipynb #max_min
 def max_min(
     score:list[float], # of the candidates that have one, two or more
-)->tuple[int,int]:     # which is chosen, which rejected
-    "The best against the worst (Yuan et al. 2024)."
+)->tuple[int,int]:     # places of chosen and rejected
+    "The highest score against the lowest (Yuan et al. 2024); of equal ones the first."
     return score.index(max(score)), score.index(min(score))
 
-def best_second(score:list[float])->tuple[int,int]:
-    "The best against the next best: hard pairs."
+def best_second(
+    score:list[float], # two or more
+)->tuple[int,int]:     # places of chosen and rejected
+    "The highest score against the second highest: hard pairs."
     order = sorted(range(len(score)), key=lambda i: -score[i])
     return order[0], order[1]
 
 # %% ../nbs/16_self_reward.ipynb #ScoredPair
 @dataclass(frozen=True)
 class ScoredPair:
-    "A pair as a validity function sees it."
+    "A pair as text, with its scores: what a filter is given."
     prompt:str
-    chosen:str            # texts
+    chosen:str
     rejected:str
-    chosen_score:float
+    chosen_score:float   # mean of the votes
     rejected_score:float
 
 @dataclass(frozen=True)
 class PairRules:
-    "How pairs are made, and which are refused."
-    select:Callable=max_min   # scores of one prompt -> chosen, rejected
-    filters:dict[str,Callable]=field(default_factory=dict) # why not -> Pick -> bool
+    "How a pair is selected by score, and which pairs are filtered out."
+    select:Callable=max_min # scores of one prompt -> places of chosen and rejected
+    filters:dict[str,Callable]=field( # reason to drop a pair -> ScoredPair -> keep it?
+        default_factory=dict)
 
 # %% ../nbs/16_self_reward.ipynb #SelectedPairs
 @dataclass(frozen=True, eq=False)
 class SelectedPairs:
-    "The pairs of one round, and what became of every prompt."
-    pairs:PreferencePairs
-    chosen_score:Tensor   # (n) mean verdicts
+    "Preference pairs of one round, their scores, and counts over all its prompts."
+    pairs:PreferencePairs # n
+    chosen_score:Tensor   # (n) means of votes
     rejected_score:Tensor # (n)
-    counts:dict           # prompts, kept, why others were dropped; what the judge said
+    counts:dict           # prompts, kept, reasons of the dropped ones; of the votes
 
 # %% ../nbs/16_self_reward.ipynb #select_pairs
 def select_pairs(
@@ -144,7 +154,8 @@ def select_pairs(
     tokenizer,
     rules:PairRules=PairRules(),
 )->SelectedPairs:
-    "One pair per prompt, or the reason why there is none; no prompt costs another."
+    """One preference pair per prompt from scored candidates (Yuan et al. 2024), or a
+    counted reason why there is none. One without a score or an eos is left out."""
     texts = [text for _, text in decode_candidates(tokenizer, prompts, candidates)]
     seqs, score = candidates.seqs, verdicts.score()
     ended = (seqs.ids.eq(tokenizer.eos_token_id) & seqs.response_mask).any(1)
@@ -156,40 +167,40 @@ def select_pairs(
         if isinstance(pair, str): counts[pair] += 1
         else: kept.append(pair)
     counts["kept"] = len(kept)
-    return _chosen(seqs, score, kept, {**counts, **_said(verdicts, ended)})
+    return _selected(seqs, score, kept, {**counts, **_vote_counts(verdicts, ended)})
 
 # %% ../nbs/16_self_reward.ipynb #_pair
-def _pair(rows, prompt, rules): # [(row, text, score)] -> (row, row), or why not
-    if len(rows) < 2: return "unread"
+def _pair(rows, prompt, rules): # [(row, text, score)] -> (row, row), or the reason
+    if len(rows) < 2: return "unparsed"
     scores = [score for _, _, score in rows]
     a, b = rules.select(scores)
     if scores[a] == scores[b]: return "tie"
-    pick = ScoredPair(prompt, rows[a][1], rows[b][1], scores[a], scores[b])
-    if pick.chosen == pick.rejected: return "same answer"
-    for reason, valid in rules.filters.items():
-        if not valid(pick): return reason
+    pair = ScoredPair(prompt, rows[a][1], rows[b][1], scores[a], scores[b])
+    if pair.chosen == pair.rejected: return "same answer"
+    for reason, keep in rules.filters.items():
+        if not keep(pair): return reason
     return rows[a][0], rows[b][0]
 
-# %% ../nbs/16_self_reward.ipynb #_chosen
-def _chosen(seqs, score, kept, counts): # kept: [(row, row)]
+# %% ../nbs/16_self_reward.ipynb #_selected
+def _selected(seqs, score, kept, counts): # kept: [(row, row)]
     rows = torch.tensor(kept, dtype=torch.long).view(-1, 2).T               # (2 n)
-    sides = [seqs[side.to(seqs.ids.device)].to("cpu") for side in rows]
-    return SelectedPairs(PreferencePairs(*sides), *score[rows], counts)
+    chosen, rejected = [seqs[row.to(seqs.ids.device)].to("cpu") for row in rows]
+    return SelectedPairs(PreferencePairs(chosen, rejected), *score[rows], counts)
 
-def _said(verdicts, ended): # numbers that can be summed over rounds
+def _vote_counts(verdicts, ended): # numbers that can be summed over rounds
     votes, n = verdicts.votes, (~verdicts.votes.isnan()).sum(1)
     several = int((n > 1).sum())
-    spread = verdicts.vote_std() * several if several else 0.
-    return dict(candidates=len(votes), cut=int((~ended).sum()), spread=spread,
+    vote_std = verdicts.vote_std() * several if several else 0.
+    return dict(candidates=len(votes), cut=int((~ended).sum()), vote_std=vote_std,
                 replies=votes.numel(), parsed=int(n.sum()), several=several)
 
 # %% ../nbs/16_self_reward.ipynb #SelfRewardTask
 @dataclass(frozen=True)
 class SelfRewardTask:
-    "What the model works on."
+    "What the model works on: prompts, old examples, and how pairs are made."
     tokenizer:object
     prompts:list[str]  # user messages
-    replay:Seqs        # IFT and EFT examples
+    replay:Seqs        # old examples: of answering (IFT) and of judging (EFT)
     rules:PairRules=PairRules()
 
 def replay_examples(
@@ -197,8 +208,9 @@ def replay_examples(
     questions:list, # of the world
     n:int,          # rows in all
     rng:Random,
-)->Seqs:
-    "What M1 learned from: half demonstrations (IFT), half judgements (EFT)."
+)->Seqs:            # n rows
+    """Old examples like those that M1 was trained on: half demonstrations (IFT), half
+    judgements (EFT), as in Yuan et al. 2024."""
     parts = [demonstrations(tokenizer, questions, n // 2, rng),
              judge_examples(tokenizer, questions, n - n // 2, rng)]
     return concat_seqs(parts, tokenizer.pad_token_id)
@@ -208,10 +220,10 @@ def run_round(
     policy:nn.Module,
     task:SelfRewardTask,
     config:SelfRewardConfig,
-    scorer:Callable, # (answers, gen) -> Verdicts
+    scorer:Callable,         # (answers, generator) -> Verdicts
     generator:Generator,
 )->SelectedPairs:
-    "Ask, answer, judge, choose."
+    "One round: sample prompts, sample candidates, score them, select pairs."
     prompts = sample_prompts(task.prompts, config.prompts_per_round, generator)
     candidates = sample_candidates(policy, task.tokenizer, prompts, config, generator)
     verdicts = scorer(decode_candidates(task.tokenizer, prompts, candidates), generator)
@@ -221,7 +233,7 @@ def run_round(
 def _keep_round(
     store,    # with COLUMNS
     x:SelectedPairs,
-    n_wanted:int, # pairs that are still wanted
+    n_wanted:int, # pairs that the store still takes
 ):
     "A round is in the store as a whole, with what was counted, or not at all."
     pairs, counts = x.pairs[:n_wanted], dict(x.counts)
@@ -233,139 +245,156 @@ def _keep_round(
 COLUMNS = ("chosen_score", "rejected_score")
 
 def fill_store(
-    store,               # empty, with COLUMNS; or with the first rounds of this call
+    store,                     # empty, with COLUMNS; or with first rounds of this call
     policy:nn.Module,
     task:SelfRewardTask,
     config:SelfRewardConfig,
-    make_generator:Callable,     # what -> Generator, for example partial(named_generator, 0, 1)
-    scorer:Callable|None=None, # who judges; the policy itself when not given
-)->dict: # the store's totals
-    "Round after round until there are pairs enough, or the prompts are used up."
+    make_generator:Callable,   # name -> Generator, as partial(named_generator, 0, 1)
+    scorer:Callable|None=None, # None: the policy judges its own answers
+)->dict:                       # the store's totals
+    "Rounds until the store holds `n_pairs` pairs or `n_prompts` prompts were used."
     scorer = scorer or judge_scorer(policy, task.tokenizer, config.judge)
     with progress_bar(config.n_pairs, len(store), "pairs", "pair") as bar:
-        while (room := config.n_pairs - len(store)) > 0:
-            done = store.totals().get("prompts", 0)
-            if done >= config.n_prompts: break                   # there may be no more
-            part = replace(config, prompts_per_round=min(config.prompts_per_round, config.n_prompts - done))
+        while (n_wanted := config.n_pairs - len(store)) > 0:
+            left = config.n_prompts - store.totals().get("prompts", 0)
+            if left <= 0: break                        # there may be no more
+            n_prompts = min(config.prompts_per_round, left)
+            part = replace(config, prompts_per_round=n_prompts)
             generator = make_generator(f"round {store.totals()['appends']}")
             x = run_round(policy, task, part, scorer, generator)
-            _keep_round(store, x, room)
-            bar.update(min(room, len(x.pairs)))
+            _keep_round(store, x, n_wanted)
+            bar.update(min(n_wanted, len(x.pairs)))
     return store.totals()
 
 # %% ../nbs/16_self_reward.ipynb #summarize_store
 def summarize_store(
     totals:dict, # of a store that `fill_store` filled
-)->dict:         # one row of the table of iterations
-    "What became of the prompts, and how the judge behaved."
+)->dict:         # prompts, pairs, dropped: reason -> count, parse_rate, vote_std
+    "One row of the table of iterations, from the counts of all rounds."
     known = ("appends", "prompts", "kept", "candidates", "cut", "replies", "parsed",
-             "spread", "several")
+             "vote_std", "several")
     return dict(prompts=totals["prompts"], pairs=totals["kept"],
                 dropped={k: n for k, n in totals.items() if k not in known and n},
                 parse_rate=totals["parsed"] / totals["replies"],
-                spread=totals["spread"] / max(1, totals["several"]))
+                vote_std=totals["vote_std"] / max(1, totals["several"]))
 
 # %% ../nbs/16_self_reward.ipynb #PairsWithReplay
 @dataclass(frozen=True, eq=False)
 class PairsWithReplay(Batch):
-    "Pairs to learn from; with each comes an old example, so that nothing is forgotten."
+    "Preference pairs, and beside each an old example to replay."
     pairs:PairsWithRef # b pairs
-    replay:Seqs          # b rows
+    replay:Seqs        # b rows
     def lengths(self): return self.pairs.lengths()
     def trim(self): return PairsWithReplay(self.pairs.trim(), self.replay.trim())
 
 def make_replay_loss(
     beta:float,
-    weight:float, # of the cross-entropy
-    tokens:float, # response tokens of an old example, on average
-)->Callable: # (model, Replayed) -> summed loss, number of pairs, more sums
-    "DPO, and the price of old examples per token."
-    dpo = make_pair_loss(partial(dpo_loss, beta=beta))
-    def of_batch(model, x:PairsWithReplay):
-        loss, n, more = dpo(model, x.pairs)
-        price = -logprobs(model, x.replay).sum() / tokens
-        return loss + weight * price, n, more | {"replay": price.detach()}
-    return of_batch
+    weight:float,      # w, of the old example beside a pair
+    mean_length:float, # T, response tokens of an old example, on average
+)->Callable: # (model, PairsWithReplay) -> summed loss, number of pairs, metric sums
+    """Loss per pair: DPO's (Rafailov et al. 2023, eq. 7) + w/T times the negative
+    log-likelihood of the old example."""
+    pair_loss = make_pair_loss(partial(dpo_loss, beta=beta))
+    def loss_fn(model, x:PairsWithReplay):
+        loss, n, metrics = pair_loss(model, x.pairs)
+        nll = -logprobs(model, x.replay).sum() / mean_length
+        return loss + weight * nll, n, metrics | {"replay": nll.detach()}
+    return loss_fn
+
+# %% ../nbs/16_self_reward.ipynb #_with_replay
+def _with_replay(data, replay, config, generator): # -> PairsWithReplay, loss_fn
+    rows = torch.randint(len(replay), (len(data),), generator=generator)
+    mean_length = replay.response_mask.sum(1).double().mean().item()
+    return (PairsWithReplay(data, replay[rows]),
+            make_replay_loss(config.beta, config.replay_weight, mean_length))
 
 # %% ../nbs/16_self_reward.ipynb #train_on_pairs
 def train_on_pairs(
-    policy:nn.Module,
-    pairs,                 # Pairs, or a store of them
+    policy:nn.Module,      # trained in place
+    pairs,                 # PreferencePairs, or a store of them
     config:SelfRewardConfig,
     generator:Generator,
-    replay:Seqs|None=None, # any number of rows
+    replay:Seqs|None=None, # old examples, any number of rows
     folder=None,           # for checkpoints; goes on from what is there
-)->Trainer:                # the policy, trained in place, and its log
-    "DPO; the reference is the policy as it comes in."
+)->Trainer:
+    """DPO with replay; the reference is the policy as it comes in (Yuan et al. 2024).
+
+    Raises ValueError if there is no pair, or no old example for a weight above 0."""
     if not len(pairs): raise ValueError(
         "no pair to learn from: every prompt was dropped, look at the counts")
-    data = precompute_ref_logprobs(merge_adapters(policy), pairs)      # its adapters, if any, count
-    loss = make_pair_loss(partial(dpo_loss, beta=config.beta))
+    if config.replay_weight and replay is None: raise ValueError(
+        f"replay_weight = {config.replay_weight} needs old examples: give some as "
+        "replay, or set it to 0")
+    data = precompute_ref_logprobs(merge_adapters(policy), pairs) # with its adapters
+    loss_fn = make_pair_loss(partial(dpo_loss, beta=config.beta))
     if config.replay_weight:
-        if replay is None: raise ValueError(
-            f"replay = {config.replay_weight} needs old examples: give some, or set it to 0")
-        old = torch.randint(len(replay), (len(pairs),), generator=generator)
-        tokens = replay.response_mask.sum(1).double().mean().item()
-        data = PairsWithReplay(data, replay[old])
-        loss = make_replay_loss(config.beta, config.replay_weight, tokens)
+        data, loss_fn = _with_replay(data, replay, config, generator)
     trainer = make_trainer(policy, config.train_config(len(pairs)))
     policy.eval()                                  # dropout off, as for the reference
-    fit(trainer, data, loss, generator, folder=folder)
+    fit(trainer, data, loss_fn, generator, folder=folder)
     return trainer
 
 # %% ../nbs/16_self_reward.ipynb #two_recipes
-SMALL = SelfRewardConfig(sampling=SamplingParams(max_new_tokens=40))   # for our world: temperature 1
-PAPER = tuple(SelfRewardConfig(             # M2, then M3 (Yuan et al. 2024, section 3.1)
-    n_prompts=4 * n, n_pairs=n, num_generations=4, sampling=SamplingParams(512, temperature=.7, top_p=.9),
-    judge=JudgeConfig(ADDITIVE_PROMPT, 3, SamplingParams(512, temperature=.7, top_p=.9)), beta=.1,
+SMALL = SelfRewardConfig(sampling=SamplingParams(max_new_tokens=40)) # temperature 1
+_PAPER_SAMPLING = SamplingParams(512, temperature=.7, top_p=.9)
+PAPER = tuple(SelfRewardConfig(      # M2, then M3 (Yuan et al. 2024, section 3.1)
+    n_prompts=4 * n, n_pairs=n, num_generations=4, sampling=_PAPER_SAMPLING,
+    judge=JudgeConfig(ADDITIVE_PROMPT, 3, _PAPER_SAMPLING), beta=.1,
     lr=1e-6, final_lr_frac=.1, batch_size=16, replay_weight=0.) for n in (3964, 6942))
 
 # %% ../nbs/16_self_reward.ipynb #self_reward_iteration
 def self_reward_iteration(
-    policy:nn.Module,
+    policy:nn.Module,        # M_t; M_{t+1} afterwards
     task:SelfRewardTask,
-    store,             # empty, with COLUMNS; or as a kill left it
+    store,                   # empty, with COLUMNS; or as a kill left it
     config:SelfRewardConfig,
-    make_generator:Callable,   # what -> Generator
-    folder=None,       # for checkpoints
-)->dict: # the summary, and the scores of both sides
-    "One iteration: the model that comes out judges the next one."
+    make_generator:Callable, # name -> Generator
+    folder=None,             # for checkpoints
+)->dict: # the summary, and the mean scores of both sides
+    """One self-rewarding iteration M_t -> M_{t+1}: sample, judge, select, then DPO
+    (Yuan et al. 2024). Raises ValueError if no pair was found."""
     row = summarize_store(fill_store(store, policy, task, config, make_generator))
     train_on_pairs(policy, store, config, make_generator("train"), task.replay, folder)
     return row | {name: store.column(name).mean().item() for name in COLUMNS}
 
 # %% ../nbs/16_self_reward.ipynb #iteration_table
 def iteration_table(
-    rows:list[dict], # M1, M2, ...: of `improve`, with whatever else was measured
+    rows:list[dict], # M1, M2, ...: of `self_reward_iteration`, and other measurements
 )->str:
-    "One column per model; what was dropped is told by reason."
-    flat = [{f"dropped: {why}" if k == "dropped" else k: n for k, v in row.items()
-             for why, n in (v.items() if k == "dropped" else [(k, v)])} for row in rows]
-    names = dict.fromkeys(name for row in reversed(flat) for name in row)
+    "Table of iterations: one column per model; dropped prompts by reason."
+    columns = [{f"dropped: {reason}" if k == "dropped" else k: n
+                for k, v in row.items()
+                for reason, n in (v.items() if k == "dropped" else [(k, v)])}
+               for row in rows]
+    names = dict.fromkeys(name for column in reversed(columns) for name in column)
     def cell(x): return f"{x:8.2f}" if isinstance(x, float) else f"{x:>8}"
-    lines = [" " * 20 + "".join(f"{f'M{i + 1}':>8}" for i in range(len(rows)))]
+    text = " " * 20 + "".join(f"{f'M{i + 1}':>8}" for i in range(len(rows)))
     for name in names:
-        cells = "".join(cell(row.get(name, "")) for row in flat)
-        lines.append(f"{name.replace('_', ' '):20}{cells}")
-    return "\n".join(lines)
+        cells = "".join(cell(column.get(name, "")) for column in columns)
+        text += f"\n{name.replace('_', ' '):20}{cells}"
+    return text
 
 # %% ../nbs/16_self_reward.ipynb #train_online_dpo
 def train_online_dpo(
     policy:nn.Module,
     task:SelfRewardTask,
     config:SelfRewardConfig,  # batch_size prompts per step, n_pairs of them in all
-    scorer:Callable, # the judge, who stays as it is
-    make_generator:Callable, # what -> Generator
+    scorer:Callable,         # the judge, who stays as it is
+    make_generator:Callable, # name -> Generator
 )->Trainer:
-    "The judge in the loop: each step learns from pairs that the policy just made."
+    """Online DPO: each step samples from the policy, has the answers scored, and learns
+    from these pairs (OAIF, Guo et al. 2024).
+
+    Raises ValueError if a step finds no pair."""
     ref = frozen_copy(merge_adapters(policy))
-    loss = make_pair_loss(partial(dpo_loss, beta=config.beta))
+    loss_fn = make_pair_loss(partial(dpo_loss, beta=config.beta))
     trainer = make_trainer(policy, config.train_config(config.n_pairs))
     policy.eval()                                  # dropout off, as for the reference
-    now = replace(config, prompts_per_round=config.batch_size)
+    per_step = replace(config, prompts_per_round=config.batch_size)
     while trainer.step < trainer.config.n_steps:
-        x = run_round(policy, task, now, scorer, make_generator(f"step {trainer.step}"))
+        generator = make_generator(f"step {trainer.step}")
+        x = run_round(policy, task, per_step, scorer, generator)
         if not len(x.pairs): raise ValueError(
             f"step {trainer.step + 1} found no pair in {dict(x.counts)}")
-        train_step(trainer, precompute_ref_logprobs(ref, x.pairs), loss)
+        train_step(trainer, precompute_ref_logprobs(ref, x.pairs), loss_fn)
     return trainer

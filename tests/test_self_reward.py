@@ -14,9 +14,10 @@ from rlhf_nb.judge import JudgeConfig, Verdicts, function_scorer, judge_scorer
 from rlhf_nb.models import add_lora, frozen_copy, load_bundled, logprobs, weight_hash
 from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.self_reward import (
-    COLUMNS, PAPER, Candidates, PairsWithReplay, PairRules, SelfRewardConfig, SelfRewardTask, decode_candidates, best_second,
-    select_pairs, sample_prompts, fill_store, self_reward_iteration, max_min, run_round, train_online_dpo,
-    replay_examples, make_replay_loss, sample_candidates, summarize_store, iteration_table, train_on_pairs)
+    COLUMNS, PAPER, Candidates, PairRules, PairsWithReplay, SelfRewardConfig, SelfRewardTask, best_second,
+    decode_candidates, fill_store, iteration_table, make_replay_loss, max_min, replay_examples, run_round,
+    sample_candidates, sample_prompts, select_pairs, self_reward_iteration, summarize_store,
+    train_on_pairs, train_online_dpo)
 from rlhf_nb.store import create_store, open_store
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.workbook import notebooks
@@ -24,8 +25,9 @@ from rlhf_nb.world import TRAIN, chat_ids, gold_score, response_text
 
 NAN = math.nan
 PROMPTS = [q.text for q in TRAIN]
-TINY = SelfRewardConfig(n_prompts=20, n_pairs=14, prompts_per_round=8, judge=JudgeConfig(n_votes=2), batch_size=4)
-CHANCE = partial(named_generator, 3, 1)
+TINY = SelfRewardConfig(n_prompts=20, n_pairs=14, prompts_per_round=8, judge=JudgeConfig(n_votes=2),
+                        batch_size=4)
+NAMED = partial(named_generator, 3, 1)
 BY_TEXT = {q.text: q for q in TRAIN}
 
 
@@ -46,20 +48,20 @@ def true_score(prompt, response): return gold_score(BY_TEXT[prompt], response)
 
 
 def hand(tokenizer, texts, k, cut=()):
-    "Candidates that say `texts`, k to a prompt; rows in `cut` lack their eos."
+    "Candidates with the responses `texts`, k to a prompt; rows in `cut` lack their eos."
     ids = tokenizer(texts, add_special_tokens=False).input_ids
     n = len(texts) // k
-    asked = [chat_ids(tokenizer, PROMPTS[g]) for g in range(n) for _ in range(k)]
-    seqs = make_seqs(asked, [x + [tokenizer.eos_token_id] * (i not in cut) for i, x in enumerate(ids)],
+    prompts = [chat_ids(tokenizer, PROMPTS[g]) for g in range(n) for _ in range(k)]
+    seqs = make_seqs(prompts, [x + [tokenizer.eos_token_id] * (i not in cut) for i, x in enumerate(ids)],
                      tokenizer.pad_token_id)
     return PROMPTS[:n], Candidates(seqs, torch.arange(n).repeat_interleave(k))
 
 
-def said(tokenizer, seqs): return [response_text(tokenizer, r[m].tolist())
-                                   for r, m in zip(seqs.ids, seqs.response_mask)]
+def responses(tokenizer, seqs): return [response_text(tokenizer, r[m].tolist())
+                                        for r, m in zip(seqs.ids, seqs.response_mask)]
 
 
-# ------------------------------------------------------------ settings and chance
+# ------------------------------------------------------------ settings and generators
 
 @pytest.mark.parametrize("wrong", [
     dict(num_generations=1), dict(n_prompts=0), dict(n_pairs=0), dict(prompts_per_round=0), dict(batch_size=0), dict(n_epochs=0),
@@ -68,7 +70,7 @@ def test_wrong_settings_are_refused_when_they_are_made(wrong):
     with pytest.raises(ValueError, match=r"got"): SelfRewardConfig(**wrong)
 
 
-def test_paper_recipe():
+def test_settings_of_the_paper():
     assert [x.n_pairs for x in PAPER] == [3964, 6942]
     for x in PAPER:
         assert (x.num_generations, x.sampling.temperature, x.sampling.top_p, x.judge.n_votes, x.beta) == (4, .7, .9, 3, .1)
@@ -77,7 +79,7 @@ def test_paper_recipe():
     assert (d.num_generations, d.sampling.temperature, d.sampling.top_p, d.judge.n_votes) == (4, .7, .9, 3)
 
 
-def test_chance_is_named_and_repeats():
+def test_generators_are_named_and_repeat():
     draws = {key: torch.rand(3, generator=named_generator(*key)).tolist() for key in
              ((0, 0, "a"), (1, 0, "a"), (0, 1, "a"), (0, 0, "b"), (0, 10, "a"), (1, 10, "a"), (11, 0, "a"))}
     assert len({tuple(x) for x in draws.values()}) == len(draws)
@@ -90,13 +92,13 @@ def test_chance_is_named_and_repeats():
 
 def test_candidates_stand_side_by_side_and_differ(world):
     model, tokenizer = world
-    x = sample_candidates(model, tokenizer, PROMPTS[:3], TINY, CHANCE("x"))
+    x = sample_candidates(model, tokenizer, PROMPTS[:3], TINY, NAMED("x"))
     assert x.group.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     answers = decode_candidates(tokenizer, PROMPTS[:3], x)
     assert [p for p, _ in answers] == [p for p in PROMPTS[:3] for _ in range(4)]
     prompt = [tokenizer.decode(r[m]) for r, m in zip(x.seqs.ids, x.seqs.attention_mask & ~x.seqs.response_mask)]
     assert all(p in whole for whole, (p, _) in zip(prompt, answers))
-    assert [text for _, text in answers] == said(tokenizer, x.seqs)
+    assert [text for _, text in answers] == responses(tokenizer, x.seqs)
     assert len({text for _, text in answers[:4]}) > 1
 
 
@@ -121,38 +123,38 @@ def test_every_prompt_is_a_pair_or_a_reason(world):
     votes = torch.tensor([[1., 2.], [4., 5.], [3., 3.], [2., 4.], [NAN, NAN], [5., 5.], [5., 5.], [1., 1.],
                           [4., 4.], [2., 2.], [4., NAN], [2., 2.]])
     seen = []
-    def no_excuse(pick):
-        seen.append(pick)
-        return "know" not in pick.chosen
+    def no_excuse(pair):
+        seen.append(pair)
+        return "know" not in pair.chosen
     got = select_pairs(prompts, x, Verdicts(votes), tokenizer, PairRules(filters={"excuse": no_excuse}))
-    why = {k: n for k, n in got.counts.items() if k in ("prompts", "kept", "tie", "unread", "same answer", "excuse")}
-    assert why == {"prompts": 6, "kept": 1, "tie": 1, "unread": 2, "same answer": 1, "excuse": 1}
-    assert said(tokenizer, got.pairs.chosen) == ["It is white."]
-    assert said(tokenizer, got.pairs.rejected) == ["It is red."]
+    names = ("prompts", "kept", "tie", "unparsed", "same answer", "excuse")
+    assert {k: got.counts[k] for k in names} == dict(zip(names, (6, 1, 1, 2, 1, 1)))
+    assert responses(tokenizer, got.pairs.chosen) == ["It is white."]
+    assert responses(tokenizer, got.pairs.rejected) == ["It is red."]
     assert (got.chosen_score.item(), got.rejected_score.item()) == (4.5, 1.5)
     assert [(p.prompt, p.chosen, p.chosen_score, p.rejected_score) for p in seen] == [
         (prompts[0], "It is white.", 4.5, 1.5), (prompts[5], "I do not know.", 4., 2.)]
     c = got.counts
     assert (c["candidates"], c["cut"], c["replies"], c["parsed"], c["several"]) == (12, 1, 24, 21, 10)
-    assert c["spread"] == pytest.approx(.5**.5 * 2 + 2**.5, rel=1e-5)      # 1,2  4,5  2,4; the rest agree
+    assert c["vote_std"] == pytest.approx(.5**.5 * 2 + 2**.5, rel=1e-5)      # 1,2  4,5  2,4; the rest agree
 
 
 def test_a_refusal_costs_no_other_prompt(world):
     _, tokenizer = world
     prompts, x = hand(tokenizer, ["It is red.", "It is white."] * 5, 2)
     votes = Verdicts(torch.tensor([[3.], [3.]] + [[4.], [1.]] * 4))
-    rules = PairRules(filters={"second prompt": lambda pick: pick.prompt != prompts[1]})
+    rules = PairRules(filters={"second prompt": lambda pair: pair.prompt != prompts[1]})
     got = select_pairs(prompts, x, votes, tokenizer, rules)
     assert got.counts["kept"] == len(got.pairs) == 3 and got.counts["tie"] == got.counts["second prompt"] == 1
 
 
-def test_one_unread_candidate_leaves_the_others(world):
+def test_one_candidate_that_was_not_parsed_leaves_the_others(world):
     _, tokenizer = world
     prompts, x = hand(tokenizer, ["It is red.", "It is white.", "It is grey.", "It is black."], 4)
     got = select_pairs(prompts, x, Verdicts(torch.tensor([[NAN], [1.], [5.], [3.]])), tokenizer)
-    assert said(tokenizer, got.pairs.chosen) + said(tokenizer, got.pairs.rejected) == ["It is grey.", "It is white."]
+    assert responses(tokenizer, got.pairs.chosen) + responses(tokenizer, got.pairs.rejected) == ["It is grey.", "It is white."]
     hard = select_pairs(prompts, x, Verdicts(torch.tensor([[NAN], [1.], [5.], [3.]])), tokenizer, PairRules(best_second))
-    assert said(tokenizer, hard.pairs.rejected) == ["It is black."]
+    assert responses(tokenizer, hard.pairs.rejected) == ["It is black."]
 
 
 def test_no_pair_at_all_is_no_error(world):
@@ -180,13 +182,13 @@ def scorer_that_dies(after):
 def test_a_killed_round_is_done_again_and_nothing_else(world, task, tmp_path, after):
     model, tokenizer = world
     whole = create_store(tmp_path / "whole", tokenizer, COLUMNS)
-    totals = fill_store(whole, model, task, TINY, CHANCE, function_scorer(true_score))
+    totals = fill_store(whole, model, task, TINY, NAMED, function_scorer(true_score))
     again = create_store(tmp_path / "again", tokenizer, COLUMNS)
-    with pytest.raises(Killed): fill_store(again, model, task, TINY, CHANCE, scorer_that_dies(after))
+    with pytest.raises(Killed): fill_store(again, model, task, TINY, NAMED, scorer_that_dies(after))
     assert again.totals()["appends"] == after
     again.close()
     again = open_store(tmp_path / "again", tokenizer, writable=True)
-    assert fill_store(again, model, task, TINY, CHANCE, function_scorer(true_score)) == totals
+    assert fill_store(again, model, task, TINY, NAMED, function_scorer(true_score)) == totals
     assert torch.equal(whole[:].chosen.ids, again[:].chosen.ids)
     for name in COLUMNS: assert torch.equal(whole.column(name), again.column(name))
 
@@ -194,7 +196,7 @@ def test_a_killed_round_is_done_again_and_nothing_else(world, task, tmp_path, af
 def test_it_stops_at_the_pairs_that_are_wanted(world, task, tmp_path):
     model, tokenizer = world
     store = create_store(tmp_path / "s", tokenizer, COLUMNS)
-    totals = fill_store(store, model, task, replace(TINY, n_pairs=5), CHANCE, function_scorer(true_score))
+    totals = fill_store(store, model, task, replace(TINY, n_pairs=5), NAMED, function_scorer(true_score))
     assert len(store) == totals["kept"] == 5 and totals["appends"] == 1
     assert totals["not needed"] + totals.get("tie", 0) + totals.get("same answer", 0) + 5 == totals["prompts"] == 8
     assert (store.column("chosen_score") > store.column("rejected_score")).all()
@@ -215,44 +217,44 @@ def test_prompts_run_out_and_the_last_round_is_short(world, task, tmp_path):
     model, tokenizer = world
     store = create_store(tmp_path / "s", tokenizer, COLUMNS)
     def mute(answers, generator): return Verdicts(torch.full((len(answers), 2), NAN))
-    totals = fill_store(store, model, task, TINY, CHANCE, mute)
-    assert (totals["prompts"], totals["unread"], totals["appends"], len(store)) == (20, 20, 3, 0)
+    totals = fill_store(store, model, task, TINY, NAMED, mute)
+    assert (totals["prompts"], totals["unparsed"], totals["appends"], len(store)) == (20, 20, 3, 0)
     row = summarize_store(totals)
-    assert row == dict(prompts=20, pairs=0, dropped={"unread": 20}, parse_rate=0., spread=0.)
+    assert row == dict(prompts=20, pairs=0, dropped={"unparsed": 20}, parse_rate=0., vote_std=0.)
     with pytest.raises(ValueError, match="no pair"):
-        train_on_pairs(policy(), store, TINY, CHANCE("train"), task.replay)
+        train_on_pairs(policy(), store, TINY, NAMED("train"), task.replay)
 
 
 def test_the_policy_judges_itself(world, task):
     model, tokenizer = world
-    a = run_round(model, task, TINY, judge_scorer(model, tokenizer, TINY.judge), CHANCE("round 0"))
+    a = run_round(model, task, TINY, judge_scorer(model, tokenizer, TINY.judge), NAMED("round 0"))
     assert a.counts["replies"] == 8 * 4 * 2 and a.counts["parsed"] > 60 and len(a.pairs) >= 5
 
 
 def test_scores_stay_with_their_answers(world, task):
     model, tokenizer = world
-    x = run_round(model, task, TINY, function_scorer(true_score), CHANCE("round 0"))
+    x = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0"))
     for side, scores in ((x.pairs.chosen, x.chosen_score), (x.pairs.rejected, x.rejected_score)):
-        asked = [tokenizer.decode(r[m]) for r, m in zip(side.ids, side.attention_mask & ~side.response_mask)]
-        asked = [text.removeprefix("<|user|>").removesuffix("<|assistant|>") for text in asked]
-        assert scores.tolist() == [true_score(p, a) for p, a in zip(asked, said(tokenizer, side))]
+        texts = [tokenizer.decode(r[m]) for r, m in zip(side.ids, side.attention_mask & ~side.response_mask)]
+        texts = [text.removeprefix("<|user|>").removesuffix("<|assistant|>") for text in texts]
+        assert scores.tolist() == [true_score(p, a) for p, a in zip(texts, responses(tokenizer, side))]
 
 
 # ------------------------------------------------------------ learning
 
 def test_replay_loss_by_hand(world, task):
     model, tokenizer = world
-    x = run_round(model, task, TINY, function_scorer(true_score), CHANCE("round 0"))
+    x = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0"))
     other = policy()
     with torch.no_grad(): other.get_output_embeddings().weight.mul_(1.1)
     data, old = precompute_ref_logprobs(model, x.pairs[:4]), task.replay[:4]
     with torch.no_grad():
-        loss, n, more = make_replay_loss(.1, .7, 13.)(other, PairsWithReplay(data, old))
+        loss, n, metrics = make_replay_loss(.1, .7, 13.)(other, PairsWithReplay(data, old))
         margin = [logprobs(other, s).sum(1) - logprobs(model, s).sum(1) for s in (x.pairs.chosen[:4], x.pairs.rejected[:4])]
-        price = -logprobs(other, old).sum() / 13.
-        by_hand = -torch.nn.functional.logsigmoid(.1 * (margin[0] - margin[1])).sum() + .7 * price
+        nll = -logprobs(other, old).sum() / 13.
+        by_hand = -torch.nn.functional.logsigmoid(.1 * (margin[0] - margin[1])).sum() + .7 * nll
         assert_close(loss, by_hand, rtol=1e-4, atol=1e-4)
-        assert n == 4 and more["replay"] == pytest.approx(price.item(), rel=1e-4)
+        assert n == 4 and metrics["replay"] == pytest.approx(nll.item(), rel=1e-4)
         batches = [PairsWithReplay(data, old)[rows].trim() for rows in ([0, 1, 2], [3])]
         parts = [make_replay_loss(.1, .7, 13.)(other, batch)[0] for batch in batches]
     assert_close(sum(parts), loss, rtol=1e-4, atol=1e-4)
@@ -262,10 +264,10 @@ def test_replay_loss_by_hand(world, task):
 
 def test_an_old_example_costs_its_words_over_the_mean_length(world, task):
     model, tokenizer = world
-    pairs = run_round(model, task, TINY, function_scorer(true_score), CHANCE("round 0")).pairs[:4]
+    pairs = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0")).pairs[:4]
     replay = task.replay[:3]
-    trainer = train_on_pairs(policy(), pairs, TINY, CHANCE("train"), replay)     # one step
-    drawn = torch.randint(3, (4,), generator=CHANCE("train"))
+    trainer = train_on_pairs(policy(), pairs, TINY, NAMED("train"), replay)     # one step
+    drawn = torch.randint(3, (4,), generator=NAMED("train"))
     with torch.no_grad(): words = -logprobs(model, replay[drawn]).sum().item()
     each = replay.response_mask.sum().item() / 3
     assert trainer.log.rows[0]["replay"] == pytest.approx(words / each / 4, rel=1e-3)
@@ -273,27 +275,27 @@ def test_an_old_example_costs_its_words_over_the_mean_length(world, task):
 
 def test_training_prefers_the_chosen_and_resumes_bit_for_bit(world, task, tmp_path):
     model, tokenizer = world
-    x = run_round(model, task, replace(TINY, prompts_per_round=24), function_scorer(true_score), CHANCE("round 0"))
+    x = run_round(model, task, replace(TINY, prompts_per_round=24), function_scorer(true_score), NAMED("round 0"))
     config = replace(TINY, batch_size=2, replay_weight=1., n_epochs=6)
     one = policy()
-    trainer = train_on_pairs(one, x.pairs, config, CHANCE("train"), task.replay)
+    trainer = train_on_pairs(one, x.pairs, config, NAMED("train"), task.replay)
     margins = [row["rewards/margins"] for row in trainer.log.rows]
     assert margins[0] == pytest.approx(0, abs=1e-4) and sum(margins[-5:]) / 5 > .3
     assert weight_hash(one) != weight_hash(model)
     import rlhf_nb.learning as learning
-    real, steps = learning.update, []
+    real, steps = learning.train_step, []
     def dying(*args):
         steps.append(1)
         if len(steps) == 55: raise Killed
         return real(*args)
     assert trainer.config.n_steps > 55                    # a checkpoint lies at 50
-    learning.update = dying
+    learning.train_step = dying
     try:
-        with pytest.raises(Killed): train_on_pairs(policy(), x.pairs, config, CHANCE("train"), task.replay, tmp_path)
+        with pytest.raises(Killed): train_on_pairs(policy(), x.pairs, config, NAMED("train"), task.replay, tmp_path)
         two, before = policy(), len(steps)
-        learning.update = lambda *args: (steps.append(1), real(*args))[1]
-        train_on_pairs(two, x.pairs, config, CHANCE("train"), task.replay, tmp_path)
-    finally: learning.update = real
+        learning.train_step = lambda *args: (steps.append(1), real(*args))[1]
+        train_on_pairs(two, x.pairs, config, NAMED("train"), task.replay, tmp_path)
+    finally: learning.train_step = real
     assert len(steps) - before == trainer.config.n_steps - 50             # it went on, it did not begin again
     assert weight_hash(two) == weight_hash(one)
 
@@ -301,81 +303,81 @@ def test_training_prefers_the_chosen_and_resumes_bit_for_bit(world, task, tmp_pa
 @pytest.mark.parametrize("replay", [0., 1e-9])
 def test_beta_reaches_the_loss(world, task, replay):
     model, tokenizer = world
-    x = run_round(model, task, TINY, function_scorer(true_score), CHANCE("round 0"))
-    norms = [train_on_pairs(policy(), x.pairs, replace(TINY, beta=beta, batch_size=8, replay_weight=replay), CHANCE("train"),
+    x = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0"))
+    norms = [train_on_pairs(policy(), x.pairs, replace(TINY, beta=beta, batch_size=8, replay_weight=replay), NAMED("train"),
                             task.replay).log.rows[0]["grad_norm"] for beta in (.1, .3)]
     assert norms[1] == pytest.approx(3 * norms[0], rel=1e-3)       # at margin 0 the slope is beta / 2
 
 
 def test_adapters_that_have_learned_are_part_of_the_reference(world, task):
     model, tokenizer = world
-    x = run_round(model, task, TINY, function_scorer(true_score), CHANCE("round 0"))
+    x = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0"))
     one = add_lora(policy(), rank=2)
     with torch.no_grad():
         for name, p in one.named_parameters():
             if "lora_B" in name: p.normal_(0, .5, generator=torch.Generator().manual_seed(1))
     assert any(p.requires_grad for p in one.parameters())
-    log = train_on_pairs(one, x.pairs, replace(TINY, replay_weight=0.), CHANCE("train")).log.rows
+    log = train_on_pairs(one, x.pairs, replace(TINY, replay_weight=0.), NAMED("train")).log.rows
     assert log[0]["rewards/margins"] == pytest.approx(0, abs=1e-3) and log[0]["loss"] == pytest.approx(math.log(2), abs=1e-3)
 
 
 def test_dropout_is_off_as_for_the_reference(world, task):
     model, tokenizer = world
-    x = run_round(model, task, TINY, function_scorer(true_score), CHANCE("round 0"))
+    x = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0"))
     one = policy()
     for part in one.modules():
         if isinstance(part, torch.nn.Dropout): part.p = .4
-    log = train_on_pairs(one, x.pairs, replace(TINY, replay_weight=0.), CHANCE("train")).log.rows
+    log = train_on_pairs(one, x.pairs, replace(TINY, replay_weight=0.), NAMED("train")).log.rows
     assert log[0]["rewards/margins"] == pytest.approx(0, abs=1e-3)
 
 
 def test_old_examples_are_remembered(world, task):
     model, tokenizer = world
-    x = run_round(model, task, replace(TINY, prompts_per_round=24), function_scorer(true_score), CHANCE("round 0"))
-    prices = {}
+    x = run_round(model, task, replace(TINY, prompts_per_round=24), function_scorer(true_score), NAMED("round 0"))
+    nll = {}
     for weight in (0., 5.):
         one = policy()
-        train_on_pairs(one, x.pairs, replace(TINY, lr=2e-3, n_epochs=3, replay_weight=weight), CHANCE("train"), task.replay)
-        with torch.no_grad(): prices[weight] = -logprobs(one, task.replay).sum().item()
-    assert prices[5.] < prices[0.]
-    with pytest.raises(ValueError, match="replay"): train_on_pairs(policy(), x.pairs, TINY, CHANCE("train"))
+        train_on_pairs(one, x.pairs, replace(TINY, lr=2e-3, n_epochs=3, replay_weight=weight), NAMED("train"), task.replay)
+        with torch.no_grad(): nll[weight] = -logprobs(one, task.replay).sum().item()
+    assert nll[5.] < nll[0.]
+    with pytest.raises(ValueError, match="replay"): train_on_pairs(policy(), x.pairs, TINY, NAMED("train"))
 
 
 def test_replay_is_half_answers_half_judgements(world):
     _, tokenizer = world
     seqs = replay_examples(tokenizer, TRAIN, 7, Random(1))
-    assert sum("Score" in text for text in said(tokenizer, seqs)) == 4 and len(seqs) == 7
+    assert sum("Score" in text for text in responses(tokenizer, seqs)) == 4 and len(seqs) == 7
 
 
 def test_an_iteration_gives_its_row_and_changes_the_policy(world, task, tmp_path):
     model, tokenizer = world
     store, one = create_store(tmp_path / "s", tokenizer, COLUMNS), policy()
-    row = self_reward_iteration(one, task, store, TINY, CHANCE)
-    assert row["pairs"] == len(store) and row["parse_rate"] > .9 and row["spread"] > 0
+    row = self_reward_iteration(one, task, store, TINY, NAMED)
+    assert row["pairs"] == len(store) and row["parse_rate"] > .9 and row["vote_std"] > 0
     assert row["chosen_score"] > row["rejected_score"] and weight_hash(one) != weight_hash(model)
     text = iteration_table([dict(gold=2.5), row | dict(gold=3.)])
     assert "M1" in text and "2.50" in text and "M2" in text and str(row["pairs"]) in text
     assert len({len(line) for line in text.splitlines()}) == 1          # columns stand under each other
-    named = iteration_table([dict(gold=2.5), dict(prompts=9, pairs=5, dropped={"tie": 3, "unread": 1}, gold=3.)]).splitlines()
+    named = iteration_table([dict(gold=2.5), dict(prompts=9, pairs=5, dropped={"tie": 3, "unparsed": 1}, gold=3.)]).splitlines()
     assert [line.split() for line in named] == [["M1", "M2"], ["prompts", "9"], ["pairs", "5"], ["dropped:", "tie", "3"],
-        ["dropped:", "unread", "1"], ["gold", "2.50", "3.00"]]
+        ["dropped:", "unparsed", "1"], ["gold", "2.50", "3.00"]]
 
 
-def test_online_feedback_samples_from_the_policy_as_it_is_now(world, task):
+def test_online_dpo_samples_from_the_policy_as_it_is_now(world, task):
     model, tokenizer = world
     seen, one, config = [], policy(), replace(TINY, num_generations=2, n_pairs=24, batch_size=8, lr=5e-3)
     def score(answers, generator):
-        again = CHANCE(f"step {len(seen)}")
+        again = NAMED(f"step {len(seen)}")
         prompts = sample_prompts(PROMPTS, 8, again)
         assert answers == decode_candidates(tokenizer, prompts, sample_candidates(one, tokenizer, prompts, config, again))
         seen.append((weight_hash(one), len(answers)))
         return function_scorer(true_score)(answers, generator)
-    trainer = train_online_dpo(one, task, config, score, CHANCE)
+    trainer = train_online_dpo(one, task, config, score, NAMED)
     assert trainer.step == 3 and [n for _, n in seen] == [16] * 3 and len({h for h, _ in seen}) == 3
     margins = [row["rewards/margins"] for row in trainer.log.rows]       # against the policy as it came in
     assert margins[0] == pytest.approx(0, abs=1e-4) and min(map(abs, margins[1:])) > 1e-3
     with pytest.raises(ValueError, match="found no pair"):
-        train_online_dpo(policy(), task, config, function_scorer(lambda p, r: 1.), CHANCE)
+        train_online_dpo(policy(), task, config, function_scorer(lambda p, r: 1.), NAMED)
 
 
 # ------------------------------------------------------------ figures over seeds

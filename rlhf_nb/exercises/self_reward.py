@@ -3,7 +3,7 @@ from math import isnan
 from rlhf_nb.checks import Exercise
 from rlhf_nb.self_reward import ScoredPair
 
-# ------------------------------------------------------------------ mended_pairs
+# ------------------------------------------------------------------ fixed_pairs
 nan = float("nan") # not math.nan: `s is math.nan` would find that one, and no other
 
 def _pairs(scores, stop=False, ties=False, rank=-1, first=True):
@@ -17,7 +17,7 @@ def _pairs(scores, stop=False, ties=False, rank=-1, first=True):
         pairs.append((prompt, order[0], row.index(row[order[rank]])))
     return pairs
 
-def _among_the_read(row, i): return sum(not isnan(s) for s in row[:i])
+def _among_the_parsed(row, i): return sum(not isnan(s) for s in row[:i])
 
 def _nan_by_comparison(scores): # `s != nan` is true of every number, nan too
     pairs = []
@@ -26,13 +26,13 @@ def _nan_by_comparison(scores): # `s != nan` is true of every number, nan too
         if row[a] > row[b]: pairs.append((prompt, a, b))
     return pairs
 
-mended_pairs = Exercise(
+fixed_pairs = Exercise(
     reference=_pairs,
     cases={"nothing to drop": ([[1., 3.], [4., 2., 5.], [0., 1.]],),
            "a tie in between": ([[1., 2.], [3., 3.], [5., 4.]],),
            "a tie first": ([[2., 2.], [1., 4.]],),
-           "an unread candidate": ([[nan, 2., 4.], [3., nan, 1.]],),
-           "an unread prompt in between": ([[3., 2.], [nan, nan], [nan, 1.], [2., 5.]],),
+           "a candidate that was not parsed": ([[nan, 2., 4.], [3., nan, 1.]],),
+           "a prompt that was not parsed in between": ([[3., 2.], [nan, nan], [nan, 1.], [2., 5.]],),
            "several best, several worst": ([[1., 4., 4., 1.], [0., 0., 2.]],),
            "only ties": ([[3., 3.], [1., 1., 1.]],), "no prompts": ([],),
            "four candidates": ([[3., 1., 4.5, 2.]],)},
@@ -40,14 +40,14 @@ mended_pairs = Exercise(
         "it still leaves the batch at the first prompt without a pair":
             lambda scores: _pairs(scores, stop=True),
         "a tie is no pair: nothing is better than anything": lambda scores: _pairs(scores, ties=True),
-        "an unread candidate has no score: not 0 either": lambda scores: _pairs(
+        "a candidate that was not parsed has no score: not 0 either": lambda scores: _pairs(
             [[0. if isnan(s) else s for s in row] for row in scores]),
-        "one unread candidate costs the whole prompt: leave out just that one":
+        "one candidate that was not parsed costs the whole prompt: leave out just that one":
             lambda scores: _pairs([[] if any(map(isnan, row)) else row for row in scores]),
         "turned round: the best is chosen, the worst rejected": lambda scores: [
             (p, worst, best) for p, best, worst in _pairs(scores)],
-        "places are counted among all candidates of a prompt, the unread ones too":
-            lambda scores: [(p, *[_among_the_read(scores[p], i) for i in two]) for p, *two in _pairs(scores)],
+        "places are counted among all candidates of a prompt, parsed or not":
+            lambda scores: [(p, *[_among_the_parsed(scores[p], i) for i in two]) for p, *two in _pairs(scores)],
         "that is the second best: reject the worst": lambda scores: _pairs(scores, rank=1),
         "of several best ones take the first": lambda scores: _pairs(scores, first=False),
         "prompts are counted whether they give a pair or not": lambda scores: [
@@ -96,31 +96,31 @@ best_middle = Exercise(
             lambda s: _best_middle(s, lambda s: (max(s) - min(s)) / 2)})
 
 # ------------------------------------------------------------------ not_by_length
-def _keep(pick, most, size=lambda text: len(text.split()), gap=True, longer=int.__le__,
+def _keep(pair, most, size=lambda text: len(text.split()), gap=True, longer=int.__le__,
           enough=float.__ge__, way=lambda n: n, both=False):
-    more = way(size(pick.chosen) - size(pick.rejected))
-    fine, clear = longer(more, most), gap and enough(float(pick.chosen_score - pick.rejected_score), 2.)
+    more = way(size(pair.chosen) - size(pair.rejected))
+    fine, clear = longer(more, most), gap and enough(float(pair.chosen_score - pair.rejected_score), 2.)
     return bool(fine and clear if both else fine or clear)
 
-def _pick(chosen, rejected, a, b): return ScoredPair("q", chosen, rejected, a, b)
+def _scored(chosen, rejected, a, b): return ScoredPair("q", chosen, rejected, a, b)
 
 _long, _short = "It is red and it lives here", "It is red"
 not_by_length = Exercise(
     reference=_keep,
-    cases={"longer, hardly better": (_pick(_long, _short, 4., 3.), 2),
-           "longer, much better": (_pick(_long, _short, 4., 1.), 2),
-           "longer, better by 2": (_pick(_long, _short, 4., 2.), 2),
-           "shorter": (_pick(_short, _long, 4., 3.), 2),
-           "just as many more as allowed": (_pick(_long, _short, 3.5, 3.), 4),
-           "one more than allowed": (_pick(_long, _short, 3.5, 3.), 3),
-           "few long words": (_pick("Hippopotamuses hibernate", "It is red", 4., 3.), 0),
-           "two spaces": (_pick("It  is  red", "It is a", 4., 3.), 1),
-           "much better and not longer": (_pick(_short, _short, 5., 0.), 0),
-           "a short winner": (_pick("It is red", "It is", 4., 3.), 3),
-           "an empty loser": (_pick("It is", "", 2., 1.), 1),
-           "longer, twice the score": (_pick(_long, _short, 2., 1.), 2),
-           "longer, both poor": (_pick(_long, _short, 1.5, 1.), 2),
-           "the same words again": (_pick("It is red It is red", "It is red", 4., 3.), 2)},
+    cases={"longer, hardly better": (_scored(_long, _short, 4., 3.), 2),
+           "longer, much better": (_scored(_long, _short, 4., 1.), 2),
+           "longer, better by 2": (_scored(_long, _short, 4., 2.), 2),
+           "shorter": (_scored(_short, _long, 4., 3.), 2),
+           "just as many more as allowed": (_scored(_long, _short, 3.5, 3.), 4),
+           "one more than allowed": (_scored(_long, _short, 3.5, 3.), 3),
+           "few long words": (_scored("Hippopotamuses hibernate", "It is red", 4., 3.), 0),
+           "two spaces": (_scored("It  is  red", "It is a", 4., 3.), 1),
+           "much better and not longer": (_scored(_short, _short, 5., 0.), 0),
+           "a short winner": (_scored("It is red", "It is", 4., 3.), 3),
+           "an empty loser": (_scored("It is", "", 2., 1.), 1),
+           "longer, twice the score": (_scored(_long, _short, 2., 1.), 2),
+           "longer, both poor": (_scored(_long, _short, 1.5, 1.), 2),
+           "the same words again": (_scored("It is red It is red", "It is red", 4., 3.), 2)},
     mistakes={
         "the gap in score is not looked at": lambda *x: _keep(*x, gap=False),
         "letters are counted, not words": lambda *x: _keep(*x, size=len),

@@ -1,24 +1,24 @@
 "Wrong answers to the exercises of the chapter on self-rewarding."
 import math
 
-# mended_pairs(scores)
-def read(row): return [i for i in range(len(row)) if not math.isnan(row[i])]
+# fixed_pairs(scores)
+def parsed(row): return [i for i in range(len(row)) if not math.isnan(row[i])]
 def best(row, places): return max(places, key=lambda i: row[i])
 def worst(row, places): return min(places, key=lambda i: row[i])
 def as_it_was(scores):
     pairs = []
     for p, row in enumerate(scores):
-        places = read(row)
+        places = parsed(row)
         if len(places) < 2: break
         a, b = best(row, places), worst(row, places)
         if row[a] == row[b]: break
         pairs.append((p, a, b))
     return pairs
 def each(scores, make): # make(prompt, row, places) -> a pair or None
-    made = [make(p, row, read(row)) for p, row in enumerate(scores) if len(read(row)) > 1]
+    made = [make(p, row, parsed(row)) for p, row in enumerate(scores) if len(parsed(row)) > 1]
     return [pair for pair in made if pair]
 def ties_too(scores): return each(scores, lambda p, row, at: (p, best(row, at), worst(row, at)))
-def unread_is_zero(scores):
+def unparsed_is_zero(scores):
     filled = [[0. if math.isnan(s) else s for s in row] for row in scores]
     return [(p, row.index(max(row)), row.index(min(row))) for p, row in enumerate(filled)
             if max(row) > min(row)]
@@ -28,7 +28,7 @@ def whole_prompts(scores):
 def swapped(scores):
     return each(scores, lambda p, row, at: row[best(row, at)] > row[worst(row, at)]
                 and (p, worst(row, at), best(row, at)))
-def of_the_read(scores):
+def of_the_parsed(scores):
     pairs = []
     for p, row in enumerate(scores):
         row = [s for s in row if s == s]
@@ -61,8 +61,8 @@ def not_nan(scores):
         if row[a] > row[b]: pairs.append((p, a, b))
     return pairs
 def is_not_nan(scores): # one nan is that object, another is not
-    read = [[i for i, s in enumerate(row) if s is not math.nan] for row in scores]
-    made = [(p, best(row, at), worst(row, at)) for p, (row, at) in enumerate(zip(scores, read)) if len(at) > 1]
+    places = [[i for i, s in enumerate(row) if s is not math.nan] for row in scores]
+    made = [(p, best(row, at), worst(row, at)) for p, (row, at) in enumerate(zip(scores, places)) if len(at) > 1]
     return [(p, a, b) for p, a, b in made if scores[p][a] > scores[p][b]]
 def their_scores(scores):
     return each(scores, lambda p, row, at: row[best(row, at)] > row[worst(row, at)]
@@ -105,35 +105,35 @@ def around(score, goal):
 def no_brackets(score): return around(score, max(score) + min(score) / 2)
 def half_the_way(score): return around(score, (max(score) - min(score)) / 2)
 
-# not_by_length(pick, most)
+# not_by_length(pair, most)
 def words(text): return len(text.split())
-def more(pick): return words(pick.chosen) - words(pick.rejected)
-def gap(pick): return pick.chosen_score - pick.rejected_score
-def length_only(pick, most): return more(pick) <= most
-def letters(pick, most): return len(pick.chosen) - len(pick.rejected) <= most or gap(pick) >= 2
-def fewer(pick, most): return more(pick) < most or gap(pick) >= 2
-def more_than_two(pick, most): return more(pick) <= most or gap(pick) > 2
-def refuse(pick, most): return more(pick) > most and gap(pick) < 2
-def either_way(pick, most): return abs(more(pick)) <= most or gap(pick) >= 2
-def both(pick, most): return more(pick) <= most and gap(pick) >= 2
-def in_all(pick, most): return words(pick.chosen) <= most or gap(pick) >= 2
-def wrong_side(pick, most): return words(pick.rejected) - words(pick.chosen) <= most or gap(pick) >= 2
-def spaces(pick, most): return pick.chosen.count(" ") - pick.rejected.count(" ") <= most or gap(pick) >= 2
-def score_only(pick, most): return gap(pick) >= 2
-def twice(pick, most): return more(pick) <= most or pick.chosen_score >= 2 * pick.rejected_score
-def own_score(pick, most): return more(pick) <= most or pick.chosen_score >= 2
-def kinds_of_words(pick, most):
-    more = len(set(pick.chosen.split())) - len(set(pick.rejected.split()))
-    return more <= most or gap(pick) >= 2
+def more(pair): return words(pair.chosen) - words(pair.rejected)
+def gap(pair): return pair.chosen_score - pair.rejected_score
+def length_only(pair, most): return more(pair) <= most
+def letters(pair, most): return len(pair.chosen) - len(pair.rejected) <= most or gap(pair) >= 2
+def fewer(pair, most): return more(pair) < most or gap(pair) >= 2
+def more_than_two(pair, most): return more(pair) <= most or gap(pair) > 2
+def refuse(pair, most): return more(pair) > most and gap(pair) < 2
+def either_way(pair, most): return abs(more(pair)) <= most or gap(pair) >= 2
+def both(pair, most): return more(pair) <= most and gap(pair) >= 2
+def in_all(pair, most): return words(pair.chosen) <= most or gap(pair) >= 2
+def wrong_side(pair, most): return words(pair.rejected) - words(pair.chosen) <= most or gap(pair) >= 2
+def spaces(pair, most): return pair.chosen.count(" ") - pair.rejected.count(" ") <= most or gap(pair) >= 2
+def score_only(pair, most): return gap(pair) >= 2
+def twice(pair, most): return more(pair) <= most or pair.chosen_score >= 2 * pair.rejected_score
+def own_score(pair, most): return more(pair) <= most or pair.chosen_score >= 2
+def kinds_of_words(pair, most):
+    more = len(set(pair.chosen.split())) - len(set(pair.rejected.split()))
+    return more <= most or gap(pair) >= 2
 
 WRONG = {
-    "mended_pairs": [
+    "fixed_pairs": [
         ("it still leaves the batch at the first prompt without a pair", as_it_was),
         ("a tie is no pair: nothing is better than anything", ties_too),
-        ("an unread candidate has no score: not 0 either", unread_is_zero),
-        ("one unread candidate costs the whole prompt: leave out just that one", whole_prompts),
+        ("a candidate that was not parsed has no score: not 0 either", unparsed_is_zero),
+        ("one candidate that was not parsed costs the whole prompt: leave out just that one", whole_prompts),
         ("turned round: the best is chosen, the worst rejected", swapped),
-        ("places are counted among all candidates of a prompt, the unread ones too", of_the_read),
+        ("places are counted among all candidates of a prompt, parsed or not", of_the_parsed),
         ("that is the second best: reject the worst", second),
         ("of several best ones take the first", last_of_best),
         ("prompts are counted whether they give a pair or not", counts_pairs),
