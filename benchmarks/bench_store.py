@@ -32,9 +32,9 @@ def resident(kind):
 
 def some_pairs(tokenizer, n):
     rng = random.Random(0)
-    asked = rng.choices(TRAIN, k=n)
-    prompts = [prompt_ids(tokenizer, q) for q in asked]
-    sides = [[tokenizer(demonstrate(q, rng)).input_ids + [tokenizer.eos_token_id] for q in asked]
+    questions = rng.choices(TRAIN, k=n)
+    prompts = [prompt_ids(tokenizer, q) for q in questions]
+    sides = [[tokenizer(demonstrate(q, rng)).input_ids + [tokenizer.eos_token_id] for q in questions]
              for _ in range(2)]
     return PreferencePairs(*[make_seqs(prompts, side, tokenizer.pad_token_id) for side in sides])
 
@@ -48,15 +48,15 @@ def fill(folder, n):
 def one(folder, where):
     torch.set_num_threads(1)
     model, tokenizer = load_bundled("sft")
-    store, step = open_store(folder, tokenizer), make_pair_loss(dpo_loss)
+    store, loss_fn = open_store(folder, tokenizer), make_pair_loss(dpo_loss)
     def train(pairs, n_steps, peak):
-        def loss(model, part):
-            out = step(model, part)
+        def measured(model, part):
+            out = loss_fn(model, part)
             peak.append((resident("RssAnon"), resident("RssFile")))
             return out
         n = len(pairs)
         data = PairsWithRef(pairs, *[store.column(name)[:n] for name in store.columns])
-        fit(make_trainer(model, TrainConfig(lr=1e-4, n_steps=n_steps)), data, loss,
+        fit(make_trainer(model, TrainConfig(lr=1e-4, n_steps=n_steps)), data, measured,
             torch.Generator().manual_seed(0))
     train(store[:1280], 20, [])
     before, peak = (resident("RssAnon"), resident("RssFile")), []
@@ -84,9 +84,9 @@ def main():
             folder = Path(temp)/str(n)
             fill(folder, n)
             for where in ("store", "memory"):
-                said = subprocess.run([sys.executable, __file__, "--one", folder, where],
+                printed = subprocess.run([sys.executable, __file__, "--one", folder, where],
                                       capture_output=True, text=True, check=True).stdout
-                rows.append(row := json.loads(said.splitlines()[-1]))
+                rows.append(row := json.loads(printed.splitlines()[-1]))
                 print("{pairs:8,} pairs, {disk:5.1f} MB on disk, from {where:6}: private {private:6.1f} "
                       "MB, mapped {mapped:5.1f} MB, {read_ms:.2f} ms per batch".format(**row), flush=True)
     out = Path(__file__).resolve().parents[1]/"nbs/results/store.json"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np, pytest, torch
 
-from rlhf_nb import store as room
+from rlhf_nb import store as store_module
 from rlhf_nb.learning import TrainConfig, fit, make_trainer
-from rlhf_nb.store import (create_store, disk_errors, tokenizer_hash, flat, open_store, row_numbers,
+from rlhf_nb.store import (create_store, disk_errors, tokenizer_hash, flatten_pairs, open_store, row_numbers,
                            atomic_folder, atomic_write)
 from rlhf_nb.tokens import PreferencePairs, Seqs, make_seqs
 from rlhf_nb.world import make_tokenizer
@@ -76,10 +76,10 @@ def test_columns_keep_every_bit_and_their_order(tmp_path, tokenizer):
 
 def test_counts_add_up(tmp_path, tokenizer):
     store = create_store(tmp_path/"s", tokenizer)
-    store.append(some_pairs(2), dict(ties=3, spread=.5))
+    store.append(some_pairs(2), dict(ties=3, vote_std=.5))
     store.append(some_pairs(0 + 1), dict(ties=1))
-    store.append(some_pairs(1)[:0], dict(ties=1, spread=.25))
-    assert open_store(tmp_path/"s", tokenizer).totals() == dict(appends=3, ties=5, spread=.75)
+    store.append(some_pairs(1)[:0], dict(ties=1, vote_std=.25))
+    assert open_store(tmp_path/"s", tokenizer).totals() == dict(appends=3, ties=5, vote_std=.75)
 
 def test_rows_are_asked_for_as_of_a_batch():
     with pytest.raises(TypeError, match="row axis"): row_numbers(3, 9)
@@ -90,15 +90,15 @@ def test_rows_are_asked_for_as_of_a_batch():
 def test_what_is_no_pair_is_refused(tmp_path, tokenizer):
     pairs = some_pairs(4)
     with pytest.raises(ValueError, match="prompts of chosen and rejected differ"):
-        flat(PreferencePairs(pairs.chosen, pairs.rejected[[1, 2, 3, 0]]))
+        flatten_pairs(PreferencePairs(pairs.chosen, pairs.rejected[[1, 2, 3, 0]]))
     mask = pairs.chosen.attention_mask
     with pytest.raises(ValueError, match="behind response"):
-        flat(PreferencePairs(Seqs(pairs.chosen.ids, mask, mask & (torch.arange(mask.shape[1]) == 0)),
+        flatten_pairs(PreferencePairs(Seqs(pairs.chosen.ids, mask, mask & (torch.arange(mask.shape[1]) == 0)),
                    pairs.rejected))
 
 # ---- who wrote it
 
-def test_fingerprint_sees_tokens_and_marks_not_state(tokenizer):
+def test_the_tokenizer_hash_sees_tokens_and_marks_not_state(tokenizer):
     a, b = make_tokenizer(), make_tokenizer()
     assert tokenizer_hash(a) == tokenizer_hash(b)
     b("a text", padding="max_length", max_length=9, truncation=True)         # leaves state behind
@@ -115,7 +115,7 @@ def made(tmp_path, tokenizer):
     store.close()
     return tmp_path/"made"
 
-def facts(change):
+def metadata(change):
     def spoil(f):
         x = json.loads((f/"store.json").read_text())
         change(x)
@@ -134,13 +134,13 @@ SPOILED = {
                               "tokens.bin is too short"),
     "rows cut": (lambda f: os.truncate(f/"rows.bin", 28 * 7), "rows.bin is too short"),
     "rows gone": (lambda f: os.remove(f/"rows.bin"), "rows.bin is too short"),
-    "no facts": (lambda f: os.remove(f/"store.json"), "no pair store in"),
-    "half facts": (lambda f: (f/"store.json").write_text('{"format": '), "cannot be read"),
+    "no metadata": (lambda f: os.remove(f/"store.json"), "no pair store in"),
+    "half metadata": (lambda f: (f/"store.json").write_text('{"format": '), "cannot be read"),
     "a list": (lambda f: (f/"store.json").write_text('[]'), "another program"),
-    "newer": (facts(lambda x: x.update(format="pairs 2")), "another program or version"),
-    "other columns": (facts(lambda x: x.update(columns=[])), "last row in .* is not what was written"),
-    "more columns": (facts(lambda x: x.update(columns=["margin", "b"])), "rows.bin is too short"),
-    "other tokenizer": (facts(lambda x: x.update(tokenizer="0")), "another tokenizer"),
+    "newer": (metadata(lambda x: x.update(format="pairs 2")), "another program or version"),
+    "other columns": (metadata(lambda x: x.update(columns=[])), "last row in .* is not what was written"),
+    "more columns": (metadata(lambda x: x.update(columns=["margin", "b"])), "rows.bin is too short"),
+    "other tokenizer": (metadata(lambda x: x.update(tokenizer="0")), "another tokenizer"),
     "last token": (flip("tokens.bin", -4), "row 7 of .* is not what was written"),
     "last length": (flip("rows.bin", 28 * 7 + 8), "row 7 of .* is not what was written"),
     "last start": (flip("rows.bin", 28 * 7), "row 7 of .* is not what was written"),
@@ -149,10 +149,10 @@ SPOILED = {
 @pytest.mark.parametrize("name", SPOILED)
 def test_a_spoiled_store_is_refused(made, tokenizer, name):
     assert len(open_store(made, tokenizer)) == 8
-    change, said = SPOILED[name]
+    change, message = SPOILED[name]
     change(made)
     for writable in (False, True):
-        with pytest.raises(ValueError, match=said): open_store(made, tokenizer, writable)
+        with pytest.raises(ValueError, match=message): open_store(made, tokenizer, writable)
 
 def test_a_damaged_row_in_the_middle_is_found_when_read(made, tokenizer):
     flip("tokens.bin", 0)(made)
@@ -272,15 +272,15 @@ def test_no_space_left(made, tokenizer):
     def refuse(path, at, x):
         with open("/dev/full", "wb", buffering=0) as file: file.write(x.tobytes())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room, "add_bytes", refuse)
+        patch.setattr(store_module, "add_bytes", refuse)
         with pytest.raises(OSError, match="no room is left on the disk") as e:
             store.append(some_pairs(3), margin=torch.zeros(3))
     assert e.value.errno == errno.ENOSPC and (made/"tokens.bin").read_bytes() == raw
 
-@pytest.mark.parametrize("code, said", [(errno.EROFS, "read-only"), (errno.EACCES, "may not write"),
+@pytest.mark.parametrize("code, message", [(errno.EROFS, "read-only"), (errno.EACCES, "may not write"),
                                         (errno.ENOSPC, "no room"), (errno.EPERM, "may not write")])
-def test_disk_errors_in_plain_words(tmp_path, code, said):
-    with pytest.raises(OSError, match=f"{said}.*All is there. make room") as e:
+def test_disk_errors_in_plain_words(tmp_path, code, message):
+    with pytest.raises(OSError, match=f"{message}.*All is there. make room") as e:
         with disk_errors(tmp_path, "All is there"): raise OSError(code, "x")
     assert e.value.errno == code
     with pytest.raises(FileNotFoundError, match="^.Errno 2. x$"):

@@ -3,7 +3,7 @@ import torch
 from torch import nan, tensor
 from rlhf_nb.checks import Exercise
 
-# ------------------------------------------------------------------ mended_best_and_worst
+# ------------------------------------------------------------------ fixed_best_and_worst
 def _extremes(scores, on_tie="skip", low=-torch.inf, high=torch.inf, give_up=lambda x: False):
     kept = []
     for i, x in enumerate(scores):
@@ -15,7 +15,7 @@ def _extremes(scores, on_tie="skip", low=-torch.inf, high=torch.inf, give_up=lam
         kept.append((i, best, worst))
     return kept
 
-mended_best_and_worst = Exercise(
+fixed_best_and_worst = Exercise(
     reference=_extremes,
     cases={"a tie in the middle": (tensor([[3., 1.], [2., 2.], [0., 4.]]),),
            "a tie first": (tensor([[5., 5., 5.], [1., 4., 2.], [0., 0., 3.], [2., 2., 2.]]),),

@@ -157,7 +157,7 @@ def _chunks(n_rows, n_wanted, size):
     return [(int(r[0]), int(r[-1])) for r in rows if len(r)]
 
 WRONG = {
-    "mended_best_and_worst": [
+    "fixed_best_and_worst": [
         ("one tie still ends the whole batch: the prompts behind it were answered and judged, too",
          _break),
         ("one tie still ends the whole batch: the prompts behind it were answered and judged, too",
