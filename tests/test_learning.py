@@ -1,11 +1,14 @@
 "learning: what its chapter does not show: real kills, odd shapes, bf16, property tests."
-import json, os, random, shutil, signal, subprocess, sys, time
+import json, math, os, random, shutil, signal, subprocess, sys, time
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 import pytest, torch
 from torch import nn
 from rlhf_nb.learning import (
-    EvalConfig, Log, TrainConfig, accumulate_gradients, batch_indices, fit, list_checkpoints, lr_at,
-    make_trainer, progress_bar, restore_checkpoint, save_checkpoint, train_step)
+    EvalConfig, Log, TrainConfig, accumulate_gradients, batch_indices, data_fingerprint, describe_run,
+    fit, list_checkpoints, lr_at, make_trainer, progress_bar, require_same_run, restore_checkpoint,
+    save_checkpoint, train_step)
 from rlhf_nb.tokens import PreferencePairs, Rollout, make_seqs, masked_sum, token_logprobs
 
 
@@ -268,16 +271,17 @@ def test_evaluating_without_monitor_never_stops():
 
 CONFIG = TrainConfig(lr=.02, n_steps=24, batch_size=8, micro_batch_size=5, warmup_steps=4)
 
+def eval_loss(model): return {"eval_loss": loss_fn(model, rows(9, 2))[0].item()}
+
 def run(folder, upto=10**9, dropout=.2, log=None):
     "A run that is interrupted before step `upto`; dropout uses torch's own generator."
     torch.manual_seed(5)
-    trainer, scores = make_trainer(Small(dropout), CONFIG, log), iter(range(100))
+    trainer, last = make_trainer(Small(dropout), CONFIG, log), [upto]
     def stop_before(model, x):
-        if trainer.step == upto: raise KeyboardInterrupt
+        if trainer.step == last[0]: raise KeyboardInterrupt
         return loss_fn(model, x)
-    def measure(model): return {"eval_loss": loss_fn(model, rows(9, 2))[0].item()}
     generator = seeded(1)
-    try: fit(trainer, rows(50), stop_before, generator, EvalConfig(measure, "eval_loss", patience=9),
+    try: fit(trainer, rows(50), stop_before, generator, EvalConfig(eval_loss, "eval_loss", patience=9),
              folder, eval_every=4)
     except KeyboardInterrupt: pass
     return trainer, generator
@@ -336,22 +340,168 @@ def test_checkpoints_are_counted_not_sorted_as_text(tmp_path):
     assert list_checkpoints(tmp_path)[-1].name == "000010-step-1000"
 
 
-def test_another_config_model_or_data_is_refused_and_nothing_changes(tmp_path):
+def test_another_config_or_model_is_refused_and_nothing_changes(tmp_path):
     run(tmp_path/"a", upto=6)
     for model, config, message in (
             (Small(), TrainConfig(lr=.02, n_steps=25, batch_size=8, micro_batch_size=5, warmup_steps=4),
-             "another config: n_steps was 24, got 25"),
-            (nn.Linear(2, 2), CONFIG, "another model"),
+             "another run: train_config.n_steps was 24, got 25"),
+            (nn.Linear(2, 2), CONFIG, "another run: model was '3 items', got '2 items'"),
             (nn.ModuleDict(dict(inner=nn.Embedding(11, 9), outer=nn.Linear(9, 11))), CONFIG,
-             r"another model: inner.weight was \[11, 8\], got \[11, 9\]")):
+             r"another run: model.inner.weight was '\[11, 8\]', got '\[11, 9\]'")):
         trainer, before = make_trainer(model, config), flat(model)
         with pytest.raises(ValueError, match=message):
-            restore_checkpoint(tmp_path/"a", trainer, seeded())
+            restore_checkpoint(tmp_path/"a", trainer, seeded(1))
         assert torch.equal(flat(model), before) and trainer.step == 0
-    with pytest.raises(ValueError, match="50 rows, got 49"):
-        fit(make_trainer(Small(.2), CONFIG), rows(49), loss_fn, seeded(), folder=tmp_path/"a")
     with pytest.raises(ValueError, match="no checkpoint"):
         restore_checkpoint(tmp_path/"none", make_trainer(Small(), CONFIG), seeded())
+
+
+# ---------------------------------------------------------------- what makes two runs the same
+
+@dataclass(frozen=True)
+class Method:
+    beta:float=.1
+    penalty:object=None
+    prompts:list=field(default_factory=list)
+
+class Scaled:
+    def __init__(self, scale): self.scale, self._calls = scale, 0
+    def __call__(self, seqs): return self.scale * seqs
+    def method(self, seqs): return seqs
+
+SCALE = 2.
+def by_global(x): return SCALE * x
+def with_default(x, scale=2.): return scale * x
+def closed(beta, rows_seen):
+    def loss(model, x): return beta, rows_seen
+    return loss
+def frozen(seed=0): return Small(seed=seed).requires_grad_(False)
+
+DIFFERENT = {                              # what -> (was, got, the name that is told)
+    "a field": (Method(.1), Method(.2), "x.beta was 0.1, got 0.2"),
+    "a field that is a function": (Method(penalty=loss_fn), Method(penalty=rows), "x.penalty was '.*loss_fn', got '.*rows'"),
+    "a list in a config": (Method(prompts=[[1, 2], [3]]), Method(prompts=[[1, 2], [4]]), "x.prompts.1.0 was 3, got 4"),
+    "a long list": (Method(prompts=[[i] for i in range(30)]), Method(prompts=[[i] for i in range(1, 31)]), "x.prompts.hash was"),
+    "a method": (Method(), TrainConfig(), "x was 'Method', got 'TrainConfig'"),
+    "a function": (loss_fn, rows, "x was '.*loss_fn', got '.*rows'"),
+    "a partial's keyword": (partial(with_default, scale=3.), partial(with_default, scale=4.), "x.scale was 3.0, got 4.0"),
+    "a partial's argument": (partial(with_default, 3.), partial(with_default, 4.), "x.argument_0 was 3.0, got 4.0"),
+    "a default": (with_default, partial(with_default, scale=4.), "x.scale was 2.0, got 4.0"),
+    "a closure": (closed(.1, []), closed(.5, []), "x.beta was 0.1, got 0.5"),
+    "a function in a closure": (closed(rows, []), closed(loss_fn, []), "x.beta was"),
+    "a settings object in a closure": (closed(Method(.1), []), closed(Method(.2), []), "x.beta.beta was 0.1, got 0.2"),
+    "data in a closure": (closed(rows(3), []), closed(rows(3, 1), []), "x.beta.hash was"),
+    "an object that is called": (Scaled(1.), Scaled(2.), "x.scale was 1.0, got 2.0"),
+    "a frozen model": (frozen(0), frozen(1), "x was 'Small .{16}', got 'Small .{16}'"),
+    "data": (rows(4), rows(5), "x.rows was 4, got 5"),
+    "a token": (rows(4), replace(rows(4), ids=rows(4).ids + 1), "x.hash was"),
+    "a mask": (rows(4), replace(rows(4), response_mask=rows(4).attention_mask), "x.hash was"),
+    "one side of a pair": (PreferencePairs(rows(4), rows(4, 1)), PreferencePairs(rows(4), rows(4, 2)), "x.hash was"),
+    "floats": (torch.ones(3), 1.01 * torch.ones(3), r"x.mean \|x\| was 1.0, got 1.0"),
+    "a number": (1, 2, "x was 1, got 2"), "a text": ("a", "b", "x was 'a', got 'b'"), "nothing": (None, .1, "x was None, got 0.1"),
+    "a tuple": ((1, 2), (1, 3), "x.1 was 2, got 3"), "a dict": (dict(a=1), dict(a=2), "x.a was 1, got 2"),
+}
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_a_difference_is_refused_by_name(what):
+    was, now, message = DIFFERENT[what]
+    was, now = (json.loads(json.dumps(describe_run({"x": x}))) for x in (was, now))      # it is JSON
+    with pytest.raises(ValueError, match=f"^run belongs to another run: {message}.*; go on with the same, or begin a new run"):
+        require_same_run("run", was, now)
+    require_same_run("run", was, was)
+    require_same_run("run", now, now)
+    require_same_run("run", was, now, may_change=tuple(was))
+
+
+def test_what_is_the_same_passes():
+    grows = []
+    for x in (math.nan, math.inf, closed(.1, grows), Scaled(2.).method, print, len, Method, Small(), torch.nn.Identity(),
+              torch.float32, Path("a"), seeded(), random.Random(0), (), [], {}, torch.tensor(3.)):
+        was = json.loads(json.dumps(describe_run(dict(x=x))))
+        grows.append(1)                                     # a list that a closure fills is no setting
+        require_same_run("run", was, describe_run(dict(x=x)))
+    rounded = torch.full((9,), -3.)
+    require_same_run("run", describe_run(dict(x=rounded)), describe_run(dict(x=rounded * 1.0001)))
+    require_same_run("run", dict(a=1), dict(b=2))           # what is not told cannot differ
+
+
+def test_a_number_of_the_functions_module_is_seen(monkeypatch):
+    was = describe_run(dict(x=by_global))
+    monkeypatch.setitem(globals(), "SCALE", 3.)
+    with pytest.raises(ValueError, match="x.SCALE was 2.0, got 3.0"): require_same_run("run", was, describe_run(dict(x=by_global)))
+
+
+def test_a_function_that_holds_itself_ends():
+    def loss(x): return loss(x)
+    assert describe_run(dict(x=loss))["x.loss.loss"].endswith("loss")
+
+
+def test_a_fingerprint_sees_every_token_of_large_data_and_is_not_slow():
+    x = torch.arange(3 * 2**20).view(-1, 3)
+    y, start = x.clone(), time.process_time()
+    a = data_fingerprint(x)
+    took = time.process_time() - start
+    y[-1, -1] += 1
+    assert a["rows"] == 2**20 and a != data_fingerprint(y) and a == data_fingerprint(x.clone())
+    assert took < 1                                         # 25 MB
+
+
+def test_data_with_a_fingerprint_of_its_own_is_not_read():
+    class Stored:
+        def __init__(self, text): self.text = text
+        def __len__(self): return 7
+        def fingerprint(self): return self.text
+    assert data_fingerprint(Stored("a")) == data_fingerprint(Stored("a")) != data_fingerprint(Stored("b"))
+    assert data_fingerprint(Stored("a"))["rows"] == 7
+
+
+# one change of a run each: what resumes it, and the name that is told
+def _other(**changes):
+    given = dict(config=CONFIG, data=rows(50), loss=partial(scaled_loss, scale=1.), seed=1, held=rows(9), monitor="x",
+                 patience=9, every=4, run=dict(method=Method(.1)), may_change=()) | changes
+    def measure(model, held=given["held"]): return dict(x=0., y=0.)
+    trainer = make_trainer(Small(), given["config"], run=given["run"], may_change=given["may_change"])
+    return trainer, lambda folder: fit(trainer, given["data"], given["loss"], seeded(given["seed"]),
+        EvalConfig(measure, given["monitor"], patience=given["patience"]), folder, given["every"])
+
+def scaled_loss(model, x, scale=1.):
+    loss, n = loss_fn(model, x)
+    return scale * loss, n
+
+CHANGES = {"config": (replace(CONFIG, lr=.03), "train_config.lr was 0.02, got 0.03"),
+           "data": (rows(49), "data.rows was 50, got 49"), "loss": (partial(scaled_loss, scale=2.), "loss_fn.scale was 1.0, got 2.0"),
+           "seed": (2, "generator_seed was 1, got 2"), "held": (rows(8), "eval_config.eval_fn.held.rows was 9, got 8"),
+           "monitor": ("y", "eval_config.monitor was 'x', got 'y'"), "patience": (8, "eval_config.patience was 9, got 8"),
+           "every": (5, "eval_every was 4, got 5"), "run": (dict(method=Method(.2)), "method.beta was 0.1, got 0.2")}
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_fit_refuses_to_resume_another_run(what, tmp_path):
+    value, message = CHANGES[what]
+    _other()[1](tmp_path)
+    before = [path.name for path in list_checkpoints(tmp_path)]
+    trainer, go_on = _other(**{what: value})
+    with pytest.raises(ValueError, match=f"another run: .*{message}"): go_on(tmp_path)
+    assert trainer.step == 0 and [path.name for path in list_checkpoints(tmp_path)] == before
+    trainer, go_on = _other(**{what: value}, may_change=(message.split()[0], "data.hash", "eval_config.eval_fn.held.hash"))
+    assert go_on(tmp_path) and trainer.step == 24           # accepted by its name
+
+
+def test_another_number_of_threads_is_refused_with_the_remedy(tmp_path, monkeypatch):
+    trainer = make_trainer(Small(), CONFIG)
+    save_checkpoint(tmp_path, trainer, seeded())
+    n = torch.get_num_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: n + 1)
+    with pytest.raises(ValueError, match=rf"num_threads was {n}, got {n + 1}; torch.set_num_threads\({n}\)"):
+        restore_checkpoint(tmp_path, make_trainer(Small(), CONFIG), seeded())
+
+
+def test_a_trainer_that_was_restored_by_hand_goes_on_with_its_own_run_only(tmp_path):
+    run(tmp_path/"a", upto=6)
+    trainer = make_trainer(Small(.2), CONFIG)
+    restore_checkpoint(tmp_path/"a", trainer, seeded(1))
+    with pytest.raises(ValueError, match="this trainer belongs to another run: data.rows was 50, got 49"):
+        fit(trainer, rows(49), loss_fn, seeded(1))
+    with pytest.raises(ValueError, match="loss_fn was"): fit(trainer, rows(50), loss_fn, seeded(1), folder=tmp_path/"a")
 
 
 def test_a_checkpoint_that_brings_code_is_not_run(tmp_path):
@@ -360,7 +510,7 @@ def test_a_checkpoint_that_brings_code_is_not_run(tmp_path):
         def __reduce__(self): return os.mkdir, (str(tmp_path/"owned"),)
     torch.save(dict(optimizer=Evil()), list_checkpoints(tmp_path/"a")[-1]/"state.pt")
     with pytest.raises(Exception, match="[Ww]eights"):
-        restore_checkpoint(tmp_path/"a", make_trainer(Small(.2), CONFIG), seeded())
+        restore_checkpoint(tmp_path/"a", make_trainer(Small(.2), CONFIG), seeded(1))
     assert not (tmp_path/"owned").exists()
 
 
