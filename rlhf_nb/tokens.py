@@ -189,7 +189,7 @@ def token_logprobs(
 
 # %% ../nbs/00_tokens.ipynb #_entropy
 def _entropy(logp): # (... v) -> (...); a word ruled out adds 0, not 0 * -inf
-    return -(logp.exp() * logp.clamp(min=torch.finfo(logp.dtype).min)).sum(-1)
+    return -(logp.exp() * logp.clamp(min=-1e4)).sum(-1)          # exp(-1e4) is 0
 
 # %% ../nbs/00_tokens.ipynb #token_entropy
 def token_entropy(
@@ -204,9 +204,13 @@ def hidden_logprobs(
     hidden:Tensor,  # (n d) states just before the targets
     targets:Tensor, # (n) token ids
     with_entropy:bool=True,     # False skips the entropy and returns None for it
+    excluded:int|None=None,     # a token id that is ruled out: its logit counts as -inf
 )->tuple[Tensor,Tensor|None]:   # (n) log-prob of each target, (n) entropy in nats
     "Log-prob of each target and entropy of its distribution, from all logits (n v)."
-    logp = _log_softmax(head(hidden))                                # (n v)
+    logits = head(hidden)                                            # (n v)
+    if excluded is not None: logits = logits.index_fill(
+        1, torch.tensor(excluded, device=logits.device), -torch.inf)
+    logp = _log_softmax(logits)
     target_logp = logp.gather(-1, targets[:, None])[:, 0]
     return target_logp, _entropy(logp) if with_entropy else None
 
@@ -215,19 +219,21 @@ def _chunks(x, rows): # at least one, if an empty one
     return [slice(i, i + rows) for i in range(0, max(len(x), 1), rows)]
 
 # %% ../nbs/00_tokens.ipynb #_linear
-def _linear(x, weight, bias, buffer): # x W^T + b, written into buffer
+def _linear(x, weight, bias, excluded, buffer): # x W^T + b, written into buffer
     z = torch.mm(x, weight.t(), out=buffer[:len(x)])
-    return z if bias is None else z.add_(bias)
+    if bias is not None: z.add_(bias)
+    if excluded is not None: z[:, excluded] = -torch.inf
+    return z
 
 # %% ../nbs/00_tokens.ipynb #_LinearHead
 class _LinearHead(torch.autograd.Function):
     "One chunk of logits at a time, made again in the backward pass."
     @staticmethod
-    def forward(ctx, hidden, weight, bias, targets, chunk_size, with_entropy):
+    def forward(ctx, hidden, weight, bias, targets, chunk_size, with_entropy, excluded):
         buffer = hidden.new_empty(2, min(chunk_size, len(hidden)), len(weight))
         logp, total, entropy = hidden.new_empty(3, len(hidden)).unbind()
         for s in _chunks(hidden, chunk_size):
-            z = _linear(hidden[s], weight, bias, buffer[0])              # (r v) logits
+            z = _linear(hidden[s], weight, bias, excluded, buffer[0])    # (r v) logits
             top = z.amax(-1, keepdim=True)
             p = torch.sub(z, top, out=buffer[1, :len(z)]).exp_()         # not yet / sum
             norm = p.sum(-1)
@@ -237,7 +243,7 @@ class _LinearHead(torch.autograd.Function):
                 mean = p.mul_(z.clamp_(min=torch.finfo(z.dtype).min)).sum(-1) / norm
                 entropy[s] = total[s] - mean
         ctx.save_for_backward(hidden, weight, bias, targets, total, entropy)
-        ctx.chunk_size, ctx.with_entropy = chunk_size, with_entropy
+        ctx.settings = chunk_size, with_entropy, excluded
         return logp, entropy if with_entropy else None
     @staticmethod
     def backward(ctx, g_logp, g_entropy):
@@ -246,14 +252,16 @@ class _LinearHead(torch.autograd.Function):
 # %% ../nbs/00_tokens.ipynb #_linear_head_backward
 def _linear_head_backward(ctx, g_logp, g_entropy):
     hidden, weight, bias, targets, total, entropy = ctx.saved_tensors
+    chunk_size, with_entropy, excluded = ctx.settings
     g_hidden = torch.empty_like(hidden)
     g_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
     g_bias = None if bias is None else torch.zeros_like(bias)
-    buffer = hidden.new_empty(2, min(ctx.chunk_size, len(hidden)), len(weight))
-    for s in _chunks(hidden, ctx.chunk_size):
-        z = _linear(hidden[s], weight, bias, buffer[0]).sub_(total[s, None]) # log p
+    buffer = hidden.new_empty(2, min(chunk_size, len(hidden)), len(weight))
+    for s in _chunks(hidden, chunk_size):
+        z = _linear(hidden[s], weight, bias, excluded, buffer[0])
+        z.sub_(total[s, None])                                               # log p
         p = torch.exp(z, out=buffer[1, :len(z)])
-        if ctx.with_entropy:  # d entropy / d logit = -p (log p + entropy)
+        if with_entropy:  # d entropy / d logit = -p (log p + entropy)
             z.clamp_(min=-1e4).add_(entropy[s, None]).mul_(g_entropy[s, None])
             p.mul_(z.add_(g_logp[s, None])).neg_()
         else: p.mul_(-g_logp[s, None])   # d logp / d logit = [is target] - p
@@ -261,7 +269,7 @@ def _linear_head_backward(ctx, g_logp, g_entropy):
         torch.mm(p, weight, out=g_hidden[s])
         if g_weight is not None: g_weight.addmm_(p.t(), hidden[s])
         if bias is not None: g_bias += p.sum(0)
-    return g_hidden, g_weight, g_bias, None, None, None
+    return g_hidden, g_weight, g_bias, None, None, None, None
 
 # %% ../nbs/00_tokens.ipynb #chunked_logprobs
 def chunked_logprobs(
@@ -270,6 +278,7 @@ def chunked_logprobs(
     targets:Tensor, # (n) token ids
     chunk_size:int, # rows whose logits exist at one time, 1 or more
     with_entropy:bool=True,     # False skips the entropy and returns None for it
+    excluded:int|None=None,     # a token id that is ruled out: its logit counts as -inf
 )->tuple[Tensor,Tensor|None]:   # (n) log-prob of each target, (n) entropy in nats
     """`hidden_logprobs` in chunks of rows, computed again in the backward pass.
 
@@ -279,9 +288,10 @@ def chunked_logprobs(
             and hidden.dtype in (torch.float32, torch.float64)
             and not torch.is_autocast_enabled(hidden.device.type)):
         return _LinearHead.apply(hidden, head.weight, head.bias, targets, chunk_size,
-                                 with_entropy)
+                                 with_entropy, excluded)
     parts = [checkpoint(hidden_logprobs, head, hidden[s], targets[s], with_entropy,
-                        use_reentrant=False) for s in _chunks(hidden, chunk_size)]
+                        excluded, use_reentrant=False)
+             for s in _chunks(hidden, chunk_size)]
     logp, entropy = zip(*parts)
     return torch.cat(logp), torch.cat(entropy) if with_entropy else None
 

@@ -239,6 +239,34 @@ def test_chunks_equal_the_literal_form(generator, name, chunk_size, with_entropy
     for a, b in zip(got, want, strict=True): assert_close(a, b)
 
 
+@pytest.mark.parametrize("with_entropy", [True, False])
+@pytest.mark.parametrize("name", HEADS)
+def test_an_excluded_token_is_as_if_its_logit_were_minus_infinity(generator, name, with_entropy):
+    torch.manual_seed(1)
+    head = HEADS[name]().double()
+    x = torch.randn(7, 6, generator=generator, dtype=torch.double, requires_grad=True)
+    y = torch.randint(12, (7,), generator=generator)
+    y[y >= 5] += 1                                      # any token but 5
+    def by_hand(head, x):
+        logits = head(x)
+        left = torch.cat([logits[:, :5], logits[:, 6:]], 1).log_softmax(-1)   # without 5
+        logp = left.gather(1, (y - (y > 5).long())[:, None])[:, 0]
+        return logp, -(left.exp() * left).sum(1) if with_entropy else None
+    want = results(by_hand, head, x)
+    for got in (results(lambda h, x: hidden_logprobs(h, x, y, with_entropy, 5), head, x),
+                results(lambda h, x: chunked_logprobs(h, x, y, 3, with_entropy, 5), head, x)):
+        for a, b in zip(got, want, strict=True): assert_close(a, b)
+
+
+def test_an_excluded_token_takes_no_probability_however_large_its_logit():
+    head = nn.Linear(4, 7)
+    with torch.no_grad(): head.bias[2] = 1e4
+    x, y = torch.randn(5, 4), torch.tensor([0, 1, 3, 4, 6])
+    for logp, entropy in (hidden_logprobs(head, x, y, excluded=2),
+                          chunked_logprobs(head, x, y, 2, excluded=2)):
+        assert logp.isfinite().all() and logp.min() > -10 and entropy.min() > .1
+
+
 def test_chunks_pass_gradcheck(generator):
     head = nn.Linear(3, 5).double()
     x = torch.randn(4, 3, generator=generator, dtype=torch.double, requires_grad=True)
