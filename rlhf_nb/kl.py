@@ -16,10 +16,12 @@ from .tokens import masked_sum
 
 # %% ../nbs/10_kl.ipynb #kl_k1
 def kl_k1(
-    logp:Tensor,     # (b t) or any shape: log-probs of samples under the policy
-    ref_logp:Tensor, # (b t) the same samples under the reference
-)->Tensor:           # (b t) any sign
-    "The log-ratio itself: right on average, noisy."
+    logp:Tensor,     # (b t) or any shape: log π of samples from the policy π
+    ref_logp:Tensor, # the same shape: log π_ref of the same samples
+)->Tensor:           # the same shape, nats, of any sign
+    """k1 estimator of KL(π‖π_ref): the log-ratio d = log π - log π_ref.
+
+    Unbiased, high variance (Schulman 2020). Raises ValueError if the shapes differ."""
     if logp.shape != ref_logp.shape: raise ValueError(
         f"kl_k1 needs two tensors of one shape, got {tuple(logp.shape)} and "
         f"{tuple(ref_logp.shape)}: score the same tokens under both models")
@@ -27,33 +29,39 @@ def kl_k1(
 
 # %% ../nbs/10_kl.ipynb #exact_kl
 def exact_kl(
-    logp:Tensor,     # (... n) log-probs of every outcome under the policy
-    ref_logp:Tensor, # (... n) log-probs of the same outcomes under the reference
-)->Tensor:           # (...)   KL(policy || reference), in nats
-    "Mean log-ratio under the policy, every outcome counted."
+    logp:Tensor,     # (... n) log π of every outcome
+    ref_logp:Tensor, # (... n) log π_ref of the same outcomes
+)->Tensor:           # (...) nats, 0 or more; inf where only π_ref is 0
+    """KL(π‖π_ref) = Σ π (log π - log π_ref) over all outcomes, with 0 log 0 = 0.
+
+    Raises ValueError if probabilities do not sum to 1 within .01."""
     for name, x in (("logp", logp), ("ref_logp", ref_logp)):
         total = x.exp().sum(-1)
         off = total[~((total - 1).abs() < .01)]
         if len(off): raise ValueError(
-            f"exact_kl needs chances that sum to 1 over the last axis, got "
+            f"exact_kl needs probabilities that sum to 1 over the last axis, got "
             f"{off[0]:.3g} in {name}: call log_softmax(-1) on logits first")
-    never = logp == -torch.inf     # 0 log 0 = 0: what is never said costs nothing
-    return (logp.exp() * kl_k1(logp, ref_logp).masked_fill(never, 0.)).sum(-1)
+    zero_prob = logp == -torch.inf                      # 0 log 0 = 0
+    return (logp.exp() * kl_k1(logp, ref_logp).masked_fill(zero_prob, 0.)).sum(-1)
 
 # %% ../nbs/10_kl.ipynb #kl_k2
 def kl_k2(
-    logp:Tensor,     # (b t) or any shape: log-probs of samples under the policy
-    ref_logp:Tensor, # (b t) the same samples under the reference
-)->Tensor:           # (b t) never below 0
-    "Half the squared log-ratio: calm, a little wrong on average."
+    logp:Tensor,     # (b t) or any shape: log π of samples from the policy π
+    ref_logp:Tensor, # the same shape: log π_ref of the same samples
+)->Tensor:           # the same shape, nats, 0 or more
+    """k2 estimator of KL(π‖π_ref): d² / 2 with d = log π - log π_ref.
+
+    Biased, low variance (Schulman 2020). Raises ValueError if the shapes differ."""
     return kl_k1(logp, ref_logp)**2 / 2
 
 # %% ../nbs/10_kl.ipynb #kl_k3
 def kl_k3(
-    logp:Tensor,     # (b t) or any shape: log-probs of samples under the policy
-    ref_logp:Tensor, # (b t) the same samples under the reference
-)->Tensor:           # (b t) never below 0
-    "k1 plus a term whose mean is zero: right on average, never negative."
+    logp:Tensor,     # (b t) or any shape: log π of samples from the policy π
+    ref_logp:Tensor, # the same shape: log π_ref of the same samples
+)->Tensor:           # the same shape, nats, 0 or more
+    """k3 estimator of KL(π‖π_ref): exp(-d) - 1 + d with d = log π - log π_ref.
+
+    Unbiased, never negative (Schulman 2020). Raises ValueError if the shapes differ."""
     d = kl_k1(logp, ref_logp)
     return torch.expm1(-d) + d    # expm1 keeps the digits exp(-d) - 1 loses near 0
 
@@ -64,19 +72,23 @@ def response_kl(
     mask:Tensor,     # (b t) bool, True on response tokens
     estimator=kl_k1, # kl_k1, kl_k2 or kl_k3
 )->Tensor:           # (b) nats per response
-    "How far each response drifted, summed over its tokens."
+    """Estimate of KL(π‖π_ref) for each response: the estimator summed over its tokens.
+
+    Masked entries may hold anything. Raises ValueError if the shapes differ."""
     logp, ref_logp = [x.masked_fill(~mask, 0.) for x in (logp, ref_logp)]   # no nan
     return masked_sum(estimator(logp, ref_logp), mask)
 
 # %% ../nbs/10_kl.ipynb #kl_penalty
 def kl_penalty(
-    logp:Tensor,     # (b t) log-probs under the policy
-    ref_logp:Tensor, # (b t) log-probs under the reference
+    logp:Tensor,     # (b t) log-probs of the tokens under the policy
+    ref_logp:Tensor, # (b t) under the reference
     mask:Tensor,     # (b t) bool, True on response tokens
-    beta:float=.1,   # price of one nat
-    estimator=kl_k1, # kl_k1 is the right one here; some trainers offer kl_k3
-)->Tensor:           # (b t) -beta * estimate; 0 where masked out
-    "What each token pays for drifting. A reward: no gradient flows through it."
+    beta:float=.1,   # KL coefficient, reward per nat
+    estimator=kl_k1, # kl_k1 gives the right gradient; some trainers offer kl_k3
+)->Tensor:           # (b t) no gradient flows through it
+    """KL penalty of each token, -β k(log π, log π_ref), detached; 0 outside the mask.
+
+    Ziegler et al. 2019, eq. 2."""
     cost = estimator(logp.detach(), ref_logp.detach())
     return torch.where(mask, -beta * cost, 0.)
 
@@ -85,8 +97,10 @@ def token_rewards(
     score:Tensor,   # (b)   one score per response
     penalty:Tensor, # (b t) from `kl_penalty`
     mask:Tensor,    # (b t) bool, True on response tokens
-)->Tensor:          # (b t) what PPO sees
-    "The penalty at every token, plus the score at the last response token."
+)->Tensor:          # (b t) the rewards of PPO; an empty response gets no score
+    """Reward of each token: its penalty, plus the score at the last response token.
+
+    Ziegler et al. 2019, eq. 2, per token. Raises ValueError if the shapes differ."""
     if score.shape != mask.shape[:1] or penalty.shape != mask.shape: raise ValueError(
         f"token_rewards needs score (b), penalty (b t) and mask (b t), got "
         f"{tuple(score.shape)}, {tuple(penalty.shape)} and {tuple(mask.shape)}")
@@ -96,29 +110,32 @@ def token_rewards(
 
 # %% ../nbs/10_kl.ipynb #fixed_kl_controller
 def fixed_kl_controller(
-    beta:float, # price of one nat so far
-    kl:float,   # mean nats per response in this batch
-    n:int,      # responses in this batch
-)->float:       # price for the next batch
-    "Whatever happens, the price stays."
+    beta:float, # KL coefficient
+    kl:float,   # mean KL of the batch, nats per response
+    n:int,      # responses in the batch
+)->float:       # KL coefficient for the next batch
+    "Keep the KL coefficient β as it is, whatever the KL."
     return beta
 
 # %% ../nbs/10_kl.ipynb #AdaptiveKLController
 @dataclass(frozen=True)
 class AdaptiveKLController:
-    "Raise the price when the policy is too far away, lower it when it is too near."
-    target:float        # nats per response
-    horizon:int=10_000  # responses in which the price may change by a fifth
+    """Adapt the KL coefficient: β (1 + clip(KL / target - 1, ±.2) n / horizon).
+
+    Ziegler et al. 2019. Raises ValueError unless target and horizon are above 0, and
+    when called with a KL that is not finite or with n above the horizon."""
+    target:float        # KL to keep, nats per response
+    horizon:int=10_000  # responses in which beta may change by a fifth
     def __post_init__(self):
         if not self.target > 0 or not self.horizon > 0: raise ValueError(
-            f"AdaptiveKLController needs target and horizon above 0, got {self.target} and "
-            f"{self.horizon}: a target of 0 nats would forbid all learning")
+            f"AdaptiveKLController needs target and horizon above 0, got {self.target} "
+            f"and {self.horizon}: a target of 0 nats would forbid all learning")
     def __call__(self, beta:float, kl:float, n:int)->float:
         if not abs(kl) < float("inf"): raise ValueError(
-            f"AdaptiveKLController needs a finite KL, got {kl}: the log-probs are broken, look "
-            "there before the next update")
+            f"AdaptiveKLController needs a finite KL, got {kl}: the log-probs are "
+            "broken, look there before the next update")
         if n > self.horizon: raise ValueError(
-            f"AdaptiveKLController got {n} responses for a horizon of {self.horizon}: the "
-            "price would jump; take a horizon well above the batch")
+            f"AdaptiveKLController got {n} responses for a horizon of {self.horizon}: "
+            "beta would jump; take a horizon well above the batch")
         error = max(-.2, min(.2, kl / self.target - 1))
         return beta * (1 + error * n / self.horizon)

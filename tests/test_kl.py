@@ -2,8 +2,11 @@
 import math
 import pytest, torch
 from torch.testing import assert_close
-from rlhf_nb.kl import AdaptiveKLController, exact_kl, fixed_kl_controller, kl_k1, kl_k2, kl_k3, kl_penalty, response_kl, token_rewards
-from rlhf_nb.oracle import TabularLM, all_logprobs, exact_gradient, expectation, micro_world
+from rlhf_nb.kl import (
+    AdaptiveKLController, exact_kl, fixed_kl_controller, kl_k1, kl_k2, kl_k3,
+    kl_penalty, response_kl, token_rewards)
+from rlhf_nb.oracle import (
+    TabularLM, all_logprobs, exact_gradient, expectation, micro_world)
 from rlhf_nb.tokens import token_logprobs
 
 ESTIMATORS = [kl_k1, kl_k2, kl_k3]
@@ -16,13 +19,13 @@ def gaussians(mu):
     def log_density(mean): return -(x - mean)**2 / 2 - math.log(2 * math.pi) / 2
     return log_density(0.), log_density(mu), x[1] - x[0]
 
-@pytest.mark.parametrize("mu, true, spread, bias", [
+@pytest.mark.parametrize("mu, true, std, bias", [
     (.1, .005, (20., 1.42, 1.41), .0025), (1., .5, (2., 1.73, 1.70), .25)])
-def test_bias_and_spread_of_gaussians(mu, true, spread, bias):
+def test_bias_and_std_of_gaussians(mu, true, std, bias):
     logq, logp, dx = gaussians(mu)
     def mean(f): return (logq.exp() * f).sum() * dx
     assert_close(mean(kl_k1(logq, logp)).item(), true, atol=1e-9, rtol=0)
-    for est, want, off in zip(ESTIMATORS, spread, (0., bias, 0.)):
+    for est, want, off in zip(ESTIMATORS, std, (0., bias, 0.)):
         value = est(logq, logp)
         m = mean(value)
         assert_close((mean((value - m)**2).sqrt() / true).item(), want, atol=.008, rtol=0)
@@ -31,7 +34,7 @@ def test_bias_and_spread_of_gaussians(mu, true, spread, bias):
 # ---------------------------------------------------------------- three words, all by hand
 LOGITS, REF = torch.tensor([.4, 0., .5]).double(), torch.tensor([.5, 1., 0.]).double()
 def slope(loss, at=LOGITS):
-    "Mean gradient over draws from the policy, whose chances are constants."
+    "Mean gradient over draws from the policy, whose probabilities are constants."
     x = at.clone().requires_grad_()
     logp = x.log_softmax(-1)
     return torch.autograd.grad((logp.detach().exp() * loss(logp, REF.log_softmax(-1))).sum(), x)[0]
@@ -77,7 +80,7 @@ def test_unbiased_over_all_responses_per_token_and_whole(seed):
     assert abs(expectation(y, kl_k2(y, ref_y)) - kl) > 1e-3
 
 @pytest.mark.parametrize("seed", range(3))
-def test_k1_paid_per_token_is_the_gradient_of_the_objective(seed):
+def test_k1_per_token_in_the_reward_is_the_gradient_of_the_objective(seed):
     world, model, ref = policies(seed)
     ids, mask, beta, score = world.seqs.ids, world.seqs.response_mask, .3, normal(40, seed=9)
     y, ref_y = all_logprobs(model, world), all_logprobs(ref, world).detach()
@@ -91,8 +94,8 @@ def test_k1_paid_per_token_is_the_gradient_of_the_objective(seed):
         return torch.autograd.grad(gain, model.head.weight, retain_graph=True)[0]
     assert_close(mean_gradient(kl_k1), wanted)
     assert (mean_gradient(kl_k3) - wanted).norm() > .05
-    pay = (score - beta * kl_k1(y, ref_y)).detach()
-    assert_close(exact_gradient(model, world, pay)["head.weight"], wanted)
+    penalized = (score - beta * kl_k1(y, ref_y)).detach()
+    assert_close(exact_gradient(model, world, penalized)["head.weight"], wanted)
 
 # ---------------------------------------------------------------- numbers that computers find hard
 @pytest.mark.parametrize("dtype", [torch.double, torch.float, torch.bfloat16])
@@ -111,8 +114,8 @@ def test_exact_kl_shapes_and_zeros():
     kl = exact_kl(a, b)
     assert kl.shape == (2, 3) and (kl > 0).all()
     assert_close(kl, torch.nn.functional.kl_div(b, a, log_target=True, reduction="none").sum(-1))
-    never = torch.tensor([1., 0.]).log()
-    assert exact_kl(never, never) == 0 and exact_kl(torch.tensor([.5, .5]).log(), never) == math.inf
+    zero_prob = torch.tensor([1., 0.]).log()
+    assert exact_kl(zero_prob, zero_prob) == 0 and exact_kl(torch.tensor([.5, .5]).log(), zero_prob) == math.inf
 
 # ---------------------------------------------------------------- masks and rewards
 def batch():
@@ -123,14 +126,14 @@ def batch():
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_what_stands_on_pads_does_not_matter(estimator):
     logp, ref_logp, mask = batch()
-    bad = logp.masked_fill(~mask, math.nan).requires_grad_()
-    assert_close(response_kl(bad, ref_logp, mask, estimator), response_kl(logp, ref_logp, mask, estimator))
-    response_kl(bad, ref_logp, mask, estimator).sum().backward()
-    assert not bad.grad.isnan().any() and (bad.grad[~mask] == 0).all()
-    pay = kl_penalty(bad, ref_logp, mask, .2, estimator)
-    assert_close(pay, torch.where(mask, -.2 * estimator(logp, ref_logp), 0.))
-    assert not pay.requires_grad
-    assert_close(pay.sum(1), -.2 * response_kl(logp, ref_logp, mask, estimator))
+    broken = logp.masked_fill(~mask, math.nan).requires_grad_()
+    assert_close(response_kl(broken, ref_logp, mask, estimator), response_kl(logp, ref_logp, mask, estimator))
+    response_kl(broken, ref_logp, mask, estimator).sum().backward()
+    assert not broken.grad.isnan().any() and (broken.grad[~mask] == 0).all()
+    penalty = kl_penalty(broken, ref_logp, mask, .2, estimator)
+    assert_close(penalty, torch.where(mask, -.2 * estimator(logp, ref_logp), 0.))
+    assert not penalty.requires_grad
+    assert_close(penalty.sum(1), -.2 * response_kl(logp, ref_logp, mask, estimator))
 
 def test_score_stands_on_the_last_response_token():
     logp, ref_logp, mask = batch()
@@ -151,22 +154,22 @@ def test_empty_responses_are_legal():
     mask[1] = False
     rewards = token_rewards(torch.tensor([1., 2., math.nan]).double(), kl_penalty(logp, ref_logp, mask), mask)
     assert (rewards[1] == 0).all() and rewards[0].sum() != 0
-    assert rewards[2].isnan().sum() == 1                                    # a bad score stays visible
+    assert rewards[2].isnan().sum() == 1                                    # a nan score stays visible
 
-# ---------------------------------------------------------------- the price
-def test_price_table():
-    steer = AdaptiveKLController(target=6., horizon=10_000)
+# ---------------------------------------------------------------- the coefficient
+def test_controller_table():
+    controller = AdaptiveKLController(target=6., horizon=10_000)
     for kl, want in ((60., .101), (0., .099), (-5., .099), (6.6, .1005), (5.4, .0995), (6., .1)):
-        assert_close(steer(.1, kl, 500), want, atol=1e-12, rtol=0)
-    assert_close(steer(.2, 60., 64), .2 * (1 + .2 * 64 / 10_000))
+        assert_close(controller(.1, kl, 500), want, atol=1e-12, rtol=0)
+    assert_close(controller(.2, 60., 64), .2 * (1 + .2 * 64 / 10_000))
     assert fixed_kl_controller(.1, 60., 64) == .1
 
-def test_price_is_a_value_and_settles():
-    steer, beta, seen = AdaptiveKLController(2., 1000), 5., []
-    assert steer == AdaptiveKLController(2., 1000) and AdaptiveKLController(6.).horizon == 10_000
+def test_controller_is_a_value_and_settles():
+    controller, beta, seen = AdaptiveKLController(2., 1000), 5., []
+    assert controller == AdaptiveKLController(2., 1000) and AdaptiveKLController(6.).horizon == 10_000
     for _ in range(3000):
-        kl = 1 / beta                                                       # the dearer, the nearer
-        beta = steer(beta, kl, 64); seen.append(kl)
+        kl = 1 / beta                                                       # the larger beta, the nearer
+        beta = controller(beta, kl, 64); seen.append(kl)
     assert abs(seen[-1] - 2) < .01 and beta > 0
 
 @pytest.mark.parametrize("call, says", [

@@ -8,7 +8,7 @@ def as_it_was(logp, ref_logp, mask, beta):
     return torch.where(mask, -beta * ratio, 0.)
 def plus_beta(logp, ref_logp, mask, beta):
     return (beta * (logp - ref_logp)).detach().masked_fill(~mask, 0.)
-def free_of_price(logp, ref_logp, mask, beta):
+def without_beta(logp, ref_logp, mask, beta):
     return torch.where(mask, (ref_logp - logp).detach(), 0.)
 def alive(logp, ref_logp, mask, beta):
     return torch.where(mask, -beta * (logp - ref_logp), 0.)
@@ -82,70 +82,70 @@ def minus(logits, ref_logits):
     p, q = logs(logits, ref_logits)
     return safe(p.exp(), torch.where(p > -torch.inf, q - p, 0.)).sum(-1)
 
-def moments(d, chance):
+def moments(d, probs):
     extra = (-d).exp() - 1
-    mean_d, mean_x = (chance * d).sum(), (chance * extra).sum()
-    cov = (chance * d * extra).sum() - mean_d * mean_x
-    return cov, (chance * d**2).sum() - mean_d**2, (chance * extra**2).sum() - mean_x**2
+    mean_d, mean_x = (probs * d).sum(), (probs * extra).sum()
+    cov = (probs * d * extra).sum() - mean_d * mean_x
+    return cov, (probs * d**2).sum() - mean_d**2, (probs * extra**2).sum() - mean_x**2
 def searched(step, most):
-    def search(d, chance):
+    def search(d, probs):
         def variance(lam):
             x = d + lam * (torch.exp(-d) - 1)
-            return (chance * (x - (chance * x).sum())**2).sum().item()
+            return (probs * (x - (probs * x).sum())**2).sum().item()
         return min((step * i for i in range(round(most / step) + 1)), key=variance)
     return search
-def no_minus(d, chance): return moments(d, chance)[0] / moments(d, chance)[2]
-def as_samples(d, chance):
+def no_minus(d, probs): return moments(d, probs)[0] / moments(d, probs)[2]
+def as_samples(d, probs):
     both = torch.cov(torch.stack([d, torch.expm1(-d)]))
     return -both[0, 1] / both[1, 1]
-def wrong_exp(d, chance):
-    extra, mean_d = d.exp() - 1, (chance * d).sum()
-    off = extra - (chance * extra).sum()
-    return -(chance * (d - mean_d) * off).sum() / (chance * off * off).sum()
-def other_variance(d, chance): return -moments(d, chance)[0] / moments(d, chance)[1]
-def by_std(d, chance): return -moments(d, chance)[0] / moments(d, chance)[2].sqrt()
-def correlated(d, chance):
-    cov, a, b = moments(d, chance)
+def wrong_exp(d, probs):
+    extra, mean_d = d.exp() - 1, (probs * d).sum()
+    off = extra - (probs * extra).sum()
+    return -(probs * (d - mean_d) * off).sum() / (probs * off * off).sum()
+def other_variance(d, probs): return -moments(d, probs)[0] / moments(d, probs)[1]
+def by_std(d, probs): return -moments(d, probs)[0] / moments(d, probs)[2].sqrt()
+def correlated(d, probs):
+    cov, a, b = moments(d, probs)
     return -cov / a.sqrt() / b.sqrt()
-def flipped(d, chance): return -moments(d, chance)[2] / moments(d, chance)[0]
-def undivided(d, chance): return -moments(d, chance)[0]
-def least_variance(d, chance):
-    cov, a, b = moments(d, chance)
+def flipped(d, probs): return -moments(d, probs)[2] / moments(d, probs)[0]
+def undivided(d, probs): return -moments(d, probs)[0]
+def least_variance(d, probs):
+    cov, a, b = moments(d, probs)
     return a - cov * cov / b
-def under_reference(d, chance):
-    q = chance / d.exp()
+def under_reference(d, probs):
+    q = probs / d.exp()
     return -moments(d, q)[0] / moments(d, q)[2]
 
 WRONG = {
-    "mended_charge": [
-        ("still the wrong way round: the policy is paid for leaving", as_it_was),
-        ("still the wrong way round: the policy is paid for leaving", plus_beta),
-        ("beta is missing", free_of_price),
-        ("a charge that is paid in the reward is data: no gradient flows through it", alive),
+    "fixed_charge": [
+        ("still the wrong way round: the policy is rewarded for leaving", as_it_was),
+        ("still the wrong way round: the policy is rewarded for leaving", plus_beta),
+        ("beta is missing", without_beta),
+        ("a penalty in the reward is data: no gradient flows through it", alive),
         ("nothing flows into the reference either: detach both", half_alive),
         ("nan at a pad gets through: choose with the mask, do not multiply", multiplied),
-        ("prompt tokens pay as well: only those of the response do", not_masked),
+        ("prompt tokens are penalised as well: only those of the response are", not_masked),
         ("the mask is True where a token pays", mask_upside_down),
         ("that is k3, whose gradient in the reward is no KL's", with_k3),
         ("that is k2, whose gradient in the reward is no KL's", with_k2),
         ("a token that steps back gets a refund: do not take the absolute value", distance),
         ("a token that steps back gets a refund: do not cut at zero", cut),
         ("that is the ratio: its log is charged", ratio_itself),
-        ("that is one number per response: every token pays its own", per_response)],
+        ("that is one number per response: every token has its own", per_response)],
     "token_kl": [
         ("that is KL(ref || policy): swap them", forward_kl),
-        ("a word of chance 0 adds 0, not nan", with_kl_div),
+        ("a word of probability 0 adds 0, not nan", with_kl_div),
         ("that is one number for all: keep one per position", kl_div_total),
         ("that is one number per row: keep one per position", each_row),
         ("that is the mean over words: sum them", mean_word),
         ("the reference is data: no gradient flows into it", both_learn),
         ("no gradient reaches the policy", only_measured),
-        ("two things: the reference is data, and a word of chance 0 adds 0, not nan",
+        ("two things: the reference is data, and a word of probability 0 adds 0, not nan",
          both_learn_and_nan),
-        ("two things: a gradient must reach the policy, and a word of chance 0 adds 0, not nan",
+        ("two things: a gradient must reach the policy, and a word of probability 0 adds 0, not nan",
          measured_and_nan),
         ("a logit is no log-prob: log_softmax comes first", raw_logits),
-        ("weigh each word by its chance under the policy", unweighted),
+        ("weigh each word by its probability under the policy", unweighted),
         ("that is the cross-entropy: the policy's own entropy is to be taken off", cross_entropy),
         ("some words count below zero: no absolute values", sizes),
         ("words are on the last axis", other_axis),
@@ -157,7 +157,7 @@ WRONG = {
         ("a grid of thousandths only comes near: where is the slope of the variance 0?",
          searched(.001, 2)),
         ("turn the sign", no_minus),
-        ("weigh by chance: outcomes are not equally likely", as_samples),
+        ("weigh by probability: outcomes are not equally likely", as_samples),
         ("the second term is exp(-d) - 1: mind the minus", wrong_exp),
         ("divide by the variance of the second term, not of the first", other_variance),
         ("divide by the variance, not by its root", by_std),
@@ -165,4 +165,4 @@ WRONG = {
         ("the fraction is upside down", flipped),
         ("that is the covariance: divide", undivided),
         ("that is how little it varies; asked is where", least_variance),
-        ("samples come from the policy: those are the reference's chances", under_reference)]}
+        ("samples come from the policy: those are the reference's probabilities", under_reference)]}
