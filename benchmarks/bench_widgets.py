@@ -1,9 +1,9 @@
-"""What looking costs: CPU time per frame of every view, and of a board on a tiny PPO loop.
+"""What looking costs: CPU time per frame of every view, and of a dashboard on a tiny PPO loop.
 
     python benchmarks/bench_widgets.py [--rounds 60] [--out benchmarks/results/widgets.json]
 
 The loop runs in a real Jupyter kernel, so that every drawing is also packed and sent. With and
-without a board in turn (A B B A ...), the same seeds, CPU time of all threads of the kernel."""
+without a dashboard in turn (A B B A ...), the same seeds, CPU time of all threads of the kernel."""
 import argparse, json, math, os, platform, statistics as st, sys, time
 from pathlib import Path
 os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
@@ -28,26 +28,26 @@ def frames():
     from rlhf_nb.sampling import SamplingParams
     generator = torch.Generator().manual_seed(0)
     names = [f"metric {k}" for k in range(8)]
-    def board(n): return w.Dashboard(names, rows=[{k: math.sin(j / 50 + m) for m, k in enumerate(names)}
-                                              for j in range(n)], texts=["a sample of text"] * 2)
-    book = w.Ledger([" word"] * 40, {f"channel {k}": [math.sin(k + j) for j in range(40)] for k in range(10)},
+    def dashboard(n): return w.Dashboard(names, rows=[
+        {k: math.sin(j / 50 + m) for m, k in enumerate(names)} for j in range(n)], samples=["a sample of text"] * 2)
+    ledger = w.Ledger([" word"] * 40, {f"channel {k}": [math.sin(k + j) for j in range(40)] for k in range(10)},
                     {"a sum": (1., 1.)})
-    runs = w.Sweep(None, names[:3], {f"beta {k}": board(12).rows for k in range(4)})
-    desk = w.LabelSession([("question", "one answer " * 20, "another " * 20)], "none.jsonl")
-    reading = i.PrefixScores([" word"] * 60, [math.sin(j) for j in range(60)], 56, 0.)
+    sweep = w.Sweep(None, names[:3], {f"beta {k}": dashboard(12).rows for k in range(4)})
+    session = w.LabelSession([("question", "one answer " * 20, "another " * 20)], "none.jsonl")
+    prefixes = i.PrefixScores([" word"] * 60, [math.sin(j) for j in range(60)], 56, 0.)
     z, s = torch.randn(8, generator=generator), torch.linspace(-1, 1, 8)
     samples, arrows = i.kl_samples(z, s, (1., 1.), 16, generator), i.kl_gradients(z, s, 1., 1.)
     replies = [["Relevant: yes. Clean: no. Score: 3"] * 3] * 6
     words, logits = [f"w{k}" for k in range(213)], torch.randn(213, generator=generator)
-    small, large, flat = board(200), board(5000), [.5 + k / 20 for k in range(10)]
+    small, large, flat = dashboard(200), dashboard(5000), [.5 + k / 20 for k in range(10)]
     gap = torch.randn(300, generator=generator).tolist()
     return {
-        "token ledger, two responses, 40 tokens, 10 channels": lambda: w.ledger_page({"a": book, "b": book}),
-        "desk": lambda: w.label_page(desk),
-        "board, 8 panels, 200 points": lambda: w.dashboard_page(small),
-        "board, 8 panels, 5000 points": lambda: w.dashboard_page(large),
-        "trials, 3 panels, 4 settings": lambda: w.sweep_page(runs),
-        "reward, 60 tokens": lambda: i.prefix_page(reading, {"a": True}),
+        "token ledger, two responses, 40 tokens, 10 channels": lambda: w.ledger_page({"a": ledger, "b": ledger}),
+        "label session": lambda: w.label_page(session),
+        "dashboard, 8 panels, 200 points": lambda: w.dashboard_page(small),
+        "dashboard, 8 panels, 5000 points": lambda: w.dashboard_page(large),
+        "sweep, 3 panels, 4 settings": lambda: w.sweep_page(sweep),
+        "reward, 60 tokens": lambda: i.prefix_page(prefixes, {"a": True}),
         "calibration, 10 bins": lambda: i.calibration_panel(flat, flat, [9] * 10),
         "length, 300 pairs": lambda: i.length_panel(gap, gap, .1),
         "KL, 3 histograms of 400": lambda: i.kl_page(samples, arrows),
@@ -58,41 +58,42 @@ def frames():
 
 IN_KERNEL = '''
 import copy, json, time, torch
-from rlhf_nb.models import ScalarModel, frozen, load_bundled
-from rlhf_nb.ppo import PPO, ActorCritic, Task, train_ppo
-from rlhf_nb.reward import fit_normalizer, reward_fn, score_seqs
-from rlhf_nb.sampling import Sampling, generate_many
-from rlhf_nb.widgets import Board, show_dashboard, dashboard_callback
+from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled
+from rlhf_nb.ppo import PPOConfig, ActorCritic, RLTask, train_ppo
+from rlhf_nb.reward import fit_normalizer, make_reward_fn, score_seqs
+from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.widgets import Dashboard, show_dashboard, dashboard_callback
 from rlhf_nb.world import TRAIN, prompt_ids
 from IPython.display import display
 torch.set_num_threads(1)
 (policy, tokenizer), (rm, _) = load_bundled("sft"), load_bundled("reward")
-ref, asked = frozen(policy), [prompt_ids(tokenizer, q) for q in TRAIN]
-first, _ = generate_many(ref, asked, tokenizer, Sampling(), torch.Generator().manual_seed(2))
-task = Task(asked, reward_fn(rm, fit_normalizer(score_seqs(rm, first))), tokenizer, Sampling())
+ref, prompts = frozen_copy(policy), [prompt_ids(tokenizer, q) for q in TRAIN]
+first, _ = generate_many(ref, prompts, tokenizer, SamplingParams(), torch.Generator().manual_seed(2))
+reward_fn = make_reward_fn(rm, fit_normalizer(score_seqs(rm, first)))
+task = RLTask(prompts, reward_fn, tokenizer, SamplingParams())
 NAMES = ["objective/scores", "objective/kl", "policy/entropy_avg", "policy/clipfrac_avg",
-         "loss/value_avg", "objective/beta", "tokens per second", "GPU memory, MB"]
+         "loss/value_avg", "objective/kl_coef", "tokens per second", "GPU memory, MB"]
 inside = []
-def loop(with_board):
+def loop(with_dashboard):
     model = ActorCritic(copy.deepcopy(policy).requires_grad_(), ScalarModel.from_lm(ref))
-    watch = lambda row, roll: None
-    if with_board:
-        board = Board(NAMES)
-        display(show_dashboard(board))
-        inner = dashboard_callback(board, tokenizer, str)
-        def watch(row, roll):
+    callback = lambda row, roll: None
+    if with_dashboard:
+        dashboard = Dashboard(NAMES)
+        display(show_dashboard(dashboard))
+        inner = dashboard_callback(dashboard, tokenizer, str)
+        def callback(row, roll):
             began = time.thread_time()
             inner(row, roll)
             inside.append(time.thread_time() - began)
     began = time.process_time()
-    train_ppo(model, ref, task, PPO(n_iterations=ITERATIONS, n_prompts=32),
-              torch.Generator().manual_seed(3), watch=watch)
+    train_ppo(model, ref, task, PPOConfig(n_iterations=ITERATIONS, n_prompts=32),
+              torch.Generator().manual_seed(3), callback=callback)
     return time.process_time() - began
 loop(False); loop(True); inside.clear()
 rows = []
 for i in range(ROUNDS):
     pair = {}
-    for with_board in ((False, True) if i % 2 == 0 else (True, False)): pair[with_board] = loop(with_board)
+    for with_dashboard in ((False, True) if i % 2 == 0 else (True, False)): pair[with_dashboard] = loop(with_dashboard)
     rows.append([pair[False], pair[True]])
 print("RESULT" + json.dumps([rows, inside]))
 '''
@@ -109,8 +110,8 @@ def on_a_loop(rounds, iterations=10):
     step = st.median(a for a, _ in rows) / iterations
     ratios = [b / a - 1 for a, b in rows]
     return {"rounds": rounds, "iterations": iterations, "ms_per_iteration": round(1e3 * step, 2),
-            "ms_in_watch": round(1e3 * st.mean(inside), 3),
-            "share_in_watch": round(st.mean(inside) / step, 5),
+            "ms_in_callback": round(1e3 * st.mean(inside), 3),
+            "share_in_callback": round(st.mean(inside) / step, 5),
             "paired_overhead_median": round(st.median(ratios), 5),
             "paired_overhead_all": [round(r, 4) for r in ratios]}
 
@@ -122,7 +123,7 @@ def main():
     views, work = frames()
     result = {"ms_per_frame": {k: per_frame(f) for k, f in views.items()},
               "ms_of_what_is_drawn": {k: per_frame(f) for k, f in work.items()},
-              "board_on_a_tiny_ppo_loop": on_a_loop(args.rounds),
+              "dashboard_on_a_tiny_ppo_loop": on_a_loop(args.rounds),
               "machine": f"{platform.machine()}, Python {platform.python_version()}, one thread"}
     from matplotlib import pyplot as plt
     result["figures_left_open"] = len(plt.get_fignums())

@@ -31,8 +31,8 @@ FLOORS = {
 }
 BASE = {"settings", "files"}      # of any module: what checks settings, and what writes files
 FLOORS["recipes"] = set(FLOORS) - {"views"}
-FLOORS["widgets"] = set()       # like views: data in, a page out
-FLOORS["inspectors"] = {"widgets", "tokens", "sampling", "kl", "judge"}
+FLOORS["widgets"] = {"views"}   # like views: data in, a page out
+FLOORS["inspectors"] = {"widgets", "views", "tokens", "sampling", "kl", "judge"}
 FLOORS["checks"] = set()        # knows nothing of what is checked
 FLOORS["workbook"] = {"checks", "recipes", "pipeline"}
 FLOORS = {"settings": set(), "files": set(), **{room: below | BASE for room, below in FLOORS.items()}}

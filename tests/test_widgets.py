@@ -44,28 +44,28 @@ def plain(page):
     for gone in ("style", "svg"): page = re.sub(rf"<{gone}.*?</{gone}>", "", page, flags=re.S)
     return re.sub(r"<(\w+)[^>]*>", r"<\1>", page)
 
-def trials(names=("x",), rows=None):
-    return Sweep(lambda settings, watch: None, list(names), rows or {})
+def a_sweep(metrics=("x",), results=None):
+    return Sweep(lambda settings, callback: None, list(metrics), results or {})
 
 
-def test_what_a_model_says_never_becomes_a_tag():
-    desk = LabelSession([(BAD, BAD, BAD + "2")], "unused.jsonl")
-    board = Dashboard([BAD], rows=[{BAD: 1.}], texts=[BAD], note=BAD, state=BAD)
-    book = Ledger([BAD, "ok"], {BAD: [1., -1.]}, {BAD: (1., 1.)})
-    for page in (ledger_page({BAD: book, "b": book}), show_ledger(book).data, label_page(desk, BAD),
-                 dashboard_page(board), dashboard_table(board), panel(BAD, {BAD: ([0, 1], [1., 2.])}),
-                 sweep_page(trials([BAD], {BAD: [{BAD: 1.}]})), html_table([BAD], [[BAD]])):
+def test_what_a_model_generates_never_becomes_a_tag():
+    session = LabelSession([(BAD, BAD, BAD + "2")], "unused.jsonl")
+    dashboard = Dashboard([BAD], rows=[{BAD: 1.}], samples=[BAD], note=BAD, state=BAD)
+    ledger = Ledger([BAD, "ok"], {BAD: [1., -1.]}, {BAD: (1., 1.)})
+    for page in (ledger_page({BAD: ledger, "b": ledger}), show_ledger(ledger).data, label_page(session, BAD),
+                 dashboard_page(dashboard), dashboard_table(dashboard), panel(BAD, {BAD: ([0, 1], [1., 2.])}),
+                 sweep_page(a_sweep([BAD], {BAD: [{BAD: 1.}]})), html_table([BAD], [[BAD]])):
         assert "alert(" in check_page(page).text + page             # shown, as text
     assert escape_text("a\nb") == "a⏎b" and escape_text("\u202e") == r"\u202e" and escape_text("Grüße 你好") == "Grüße 你好"
 
 
 def test_ledger_numbers_and_colours():
-    book = Ledger(["a", "b", "c"], {"r": [2., -1., math.nan], "v": [0., 0., 0.]},
+    ledger = Ledger(["a", "b", "c"], {"r": [2., -1., math.nan], "v": [0., 0., 0.]},
                   {"good": (1., 1.0004), "bad": (1., 1.01), "large": (5000., 5000.5)})
-    page = show_ledger(book).data
+    page = show_ledger(ledger).data
     styles = re.findall(r'class="t" tabindex="0" role="img" style="([^"]*)"', page)
     assert styles[0].startswith("--c0:" + tint(2., 2.)) and styles[1].startswith("--c0:" + tint(-1., 2.))
-    assert "128,128,128" in styles[2] and tint(2., 2.) != tint(-2., 2.)
+    assert "#8884" in styles[2] and tint(2., 2.) != tint(-2., 2.)
     assert page.count("DO NOT AGREE") == 1 and "good" in page.split("agree")[0]
     assert page.count('type="radio"') == 2 and page.count(" checked>") == page.count('-0" checked>') == 1
     assert "background:var(--c1)" in page and "attr(data-1)" in page and page.count("&#10;") == 3
@@ -110,25 +110,25 @@ def one_row(config, ended=True):
 def test_rewards_read_back_are_those_of_ppo(config, ended):
     roll, x, now = one_row(config, ended)
     tokenizer = SimpleNamespace(decode=lambda ids: f"<{ids[0]}>", eos_token_id=1)
-    slots = ppo_rewards(roll, config, 1)
+    reward = ppo_rewards(roll, config, 1)
     for i in range(2):
         row = slice(i, i + 1)
-        book = ppo_ledger(tokenizer, roll[row], x[row], now[row], config)
-        want = slots[i][x.reward_mask[i]]
-        torch.testing.assert_close(torch.tensor(book.channels["reward"]), want)
-        assert len(book.sums) == 2 and all(abs(a - b) < 1e-5 for a, b in book.sums.values())
-        raw, back = gae(slots, x.value, x.reward_mask, config.gamma, config.lam)
-        torch.testing.assert_close(torch.tensor(book.channels["advantage"]), raw[i][x.reward_mask[i]])
-        torch.testing.assert_close(torch.tensor(book.channels["Q"]), back[i][x.reward_mask[i]])
+        ledger = ppo_ledger(tokenizer, roll[row], x[row], now[row], config)
+        want = reward[i][x.reward_mask[i]]
+        torch.testing.assert_close(torch.tensor(ledger.channels["reward"]), want)
+        assert len(ledger.sums) == 2 and all(abs(a - b) < 1e-5 for a, b in ledger.sums.values())
+        raw, returns = gae(reward, x.value, x.reward_mask, config.gamma, config.lam)
+        torch.testing.assert_close(torch.tensor(ledger.channels["advantage"]), raw[i][x.reward_mask[i]])
+        torch.testing.assert_close(torch.tensor(ledger.channels["Q"]), returns[i][x.reward_mask[i]])
         for name, there in {"log-prob": roll.logp, "reference": roll.ref_logp, "KL": roll.logp - roll.ref_logp,
                             "value": x.value, "whitened": x.advantage, "ratio": (now - roll.logp).exp()}.items():
-            torch.testing.assert_close(torch.tensor(book.channels[name]), there[i][x.reward_mask[i]])
-        assert book.channels["clip"] == [clip_state(r, a, config.clip) for r, a in zip(
-            book.channels["ratio"], book.channels["whitened"])]
-        assert book.tokens == [f"<{t}>" for t in roll.seqs.ids[i][x.reward_mask[i]].tolist()]
+            torch.testing.assert_close(torch.tensor(ledger.channels[name]), there[i][x.reward_mask[i]])
+        assert ledger.channels["clip"] == [clip_state(r, a, config.cliprange) for r, a in zip(
+            ledger.channels["ratio"], ledger.channels["whitened"])]
+        assert ledger.tokens == [f"<{t}>" for t in roll.seqs.ids[i][x.reward_mask[i]].tolist()]
         broken = replace(x, returns=x.returns + .1 * x.reward_mask)
-        book = ppo_ledger(tokenizer, roll[row], broken[row], now[row], config)
-        assert "DO NOT AGREE" in show_ledger(book).data
+        ledger = ppo_ledger(tokenizer, roll[row], broken[row], now[row], config)
+        assert "DO NOT AGREE" in show_ledger(ledger).data
     assert not ppo_ledger(tokenizer, roll[:1], x[:1], now[:1], replace(config, whiten_rewards=True)).sums
 
 def test_clip_state_is_where_the_gradient_is_cut():
@@ -143,15 +143,15 @@ def test_clip_state_is_where_the_gradient_is_cut():
 
 def test_labels_survive_and_sides_are_fair(tmp_path):
     path = tmp_path/"deep"/"labels.jsonl"
-    desk = LabelSession(PAIRS, path, seed=3)
-    for choice in ("left", "right", "neither"): add_label(desk, choice)
-    book = path.with_suffix(".desk")
+    session = LabelSession(PAIRS, path, seed=3)
+    for choice in ("left", "right", "neither"): add_label(session, choice)
+    book = path.with_suffix(".labels")
     rows = [json.loads(line) for line in book.read_text().splitlines()]
-    assert (rows[0]["chosen"], rows[0]["rejected"]) == sides(desk, 0)
-    assert (rows[1]["rejected"], rows[1]["chosen"]) == sides(desk, 1)
+    assert (rows[0]["chosen"], rows[0]["rejected"]) == sides(session, 0)
+    assert (rows[1]["rejected"], rows[1]["chosen"]) == sides(session, 1)
     assert "chosen" not in rows[2] and set(rows[2]["tie"]) == set(PAIRS[2][1:])
     assert [json.loads(line) for line in path.read_text().splitlines()] == rows[:2]   # no tie
-    undo_label(desk)
+    undo_label(session)
     assert len(book.read_text().splitlines()) == 2 and not list(path.parent.glob("*.part"))
     again = LabelSession(PAIRS, path, seed=3)
     assert again.labels == rows[:2]
@@ -160,33 +160,33 @@ def test_labels_survive_and_sides_are_fair(tmp_path):
     assert "Done" in label_page(again)
     first = [sides(LabelSession(PAIRS, path, seed=s), i)[0] == PAIRS[i][1] for s in range(9) for i in range(30)]
     assert .4 < sum(first) / len(first) < .6                 # 270 fair coins: .5 +- .03
-    assert all(5 < sum(first[k:k + 30]) < 25 for k in range(0, 270, 30))  # on every desk
+    assert all(5 < sum(first[k:k + 30]) < 25 for k in range(0, 270, 30))  # on every session
     with pytest.raises(ValueError, match="30 labels for 2 pairs"): LabelSession(PAIRS[:2], path)
     with pytest.raises(ValueError, match="same pairs"): LabelSession(PAIRS[::-1], path)
 
 
-def test_a_desk_writes_over_no_file_but_its_own(tmp_path):
+def test_a_session_writes_over_no_file_but_its_own(tmp_path):
     path = tmp_path/"pairs.jsonl"
     path.write_text("somebody's work")
-    with pytest.raises(ValueError, match="no pairs.desk beside"): LabelSession(PAIRS, path)
+    with pytest.raises(ValueError, match="has no pairs.labels beside"): LabelSession(PAIRS, path)
     assert path.read_text() == "somebody's work"
-    with pytest.raises(ValueError, match="got ties.desk"): LabelSession(PAIRS, tmp_path/"ties.desk")
+    with pytest.raises(ValueError, match="got ties.labels"): LabelSession(PAIRS, tmp_path/"ties.labels")
 
 
 def test_strange_text_survives_the_file(tmp_path):
     odd = [(f"{i} line\u2028break \x85 \ud800", "a\nb\r", '"\\') for i in range(3)]
-    desk = LabelSession(odd, tmp_path/"l.jsonl")
-    for _ in odd: add_label(desk, "left")
-    assert LabelSession(odd, tmp_path/"l.jsonl").labels == desk.labels
+    session = LabelSession(odd, tmp_path/"l.jsonl")
+    for _ in odd: add_label(session, "left")
+    assert LabelSession(odd, tmp_path/"l.jsonl").labels == session.labels
     lines = (tmp_path/"l.jsonl").read_text("utf-8").split("\n")
     assert len(lines) == 4 and {json.loads(lines[0])[k] for k in ("chosen", "rejected")} == set(odd[0][1:])
 
 
-def test_a_killed_desk_leaves_whole_lines(tmp_path):
+def test_a_killed_session_leaves_whole_lines(tmp_path):
     code = ("import sys; from rlhf_nb.widgets import *\n"
-            "d = Desk([(str(i), 'a', 'b') for i in range(10**6)], sys.argv[1])\n"
+            "d = LabelSession([(str(i), 'a', 'b') for i in range(10**6)], sys.argv[1])\n"
             "print('ready', flush=True)\n"
-            "while True: label(d, 'left')")
+            "while True: add_label(d, 'left')")
     path = tmp_path/"l.jsonl"
     p = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
     p.stdout.readline()
@@ -197,20 +197,20 @@ def test_a_killed_desk_leaves_whole_lines(tmp_path):
     assert rows and [row["prompt"] for row in rows] == [str(i) for i in range(len(rows))]
 
 
-def test_a_full_disk_is_told_and_nothing_counts_as_said(tmp_path, monkeypatch):
-    desk = LabelSession(PAIRS[:3], tmp_path/"l.jsonl")
-    view = show_labels(desk)
+def test_a_full_disk_is_told_and_nothing_counts_as_labelled(tmp_path, monkeypatch):
+    session = LabelSession(PAIRS[:3], tmp_path/"l.jsonl")
+    view = show_labels(session)
     page, row = view.children[:2]
     row.children[0].click()
     def full(*_): raise OSError(28, "No space left on device")
     with monkeypatch.context() as m:
         m.setattr(os, "fsync", full)
         row.children[1].click()
-        assert "Not saved" in page.value and "No space" in page.value and len(desk.labels) == 1
+        assert "Not saved" in page.value and "No space" in page.value and len(session.labels) == 1
         row.children[3].click()
-        assert len(desk.labels) == 1
+        assert len(session.labels) == 1
     row.children[1].click()
-    assert "Not saved" not in page.value and LabelSession(PAIRS[:3], tmp_path/"l.jsonl").labels == desk.labels
+    assert "Not saved" not in page.value and LabelSession(PAIRS[:3], tmp_path/"l.jsonl").labels == session.labels
 
 
 def test_a_reward_model_and_dpo_train_on_the_file(tmp_path):
@@ -219,12 +219,12 @@ def test_a_reward_model_and_dpo_train_on_the_file(tmp_path):
     from rlhf_nb.learning import TrainConfig, fit, make_trainer
     from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled
     from rlhf_nb.reward import preference_accuracy, score_pairs, train_reward
-    desk = LabelSession([(f"Where does the {x} live?", f"It lives in the {y}.", "I do not know.")
+    session = LabelSession([(f"Where does the {x} live?", f"It lives in the {y}.", "I do not know.")
                  for x, y in (("fox", "forest"), ("crab", "sea"), ("hare", "field"), ("owl", "forest"))],
                 tmp_path/"l.jsonl")
-    for i in range(4): add_label(desk, "neither" if i == 1 else ("left", "right")["know" in sides(desk, i)[0]])
+    for i in range(4): add_label(session, "neither" if i == 1 else ("left", "right")["know" in sides(session, i)[0]])
     lm, tokenizer = load_bundled("sft")
-    pairs, _ = load_pairs(desk.path, tokenizer)
+    pairs, _ = load_pairs(session.path, tokenizer)
     assert len(pairs) == 3
     generator, config = torch.Generator().manual_seed(0), TrainConfig(n_steps=8, batch_size=3, warmup_steps=1)
     trainer = train_reward(ScalarModel.from_lm(lm), pairs, config, generator)
@@ -235,36 +235,36 @@ def test_a_reward_model_and_dpo_train_on_the_file(tmp_path):
     assert losses[0] == pytest.approx(math.log(2), abs=1e-3) and losses[-1] < .6
 
 
-def test_buttons_and_arrows_of_the_desk(tmp_path):
-    desk = LabelSession(PAIRS[:2], tmp_path/"l.jsonl")
-    page, row, arrows = show_labels(desk).children
+def test_buttons_and_arrows_of_the_session(tmp_path):
+    session = LabelSession(PAIRS[:2], tmp_path/"l.jsonl")
+    page, row, arrows = show_labels(session).children
     left, right, neither, back = row.children
     assert all(b.description and b.tooltip for b in row.children) and arrows.description
     back.click()                                             # nothing to take back
     right.click(); left.click(); left.click()                # one more than there is
-    assert len(desk.labels) == 2 and "Done" in page.value
+    assert len(session.labels) == 2 and "Done" in page.value
     back.click()
-    assert len(desk.labels) == 1 and "1 of 2" in page.value
+    assert len(session.labels) == 1 and "1 of 2" in page.value
     back.click()
     arrows.value = -1
-    assert desk.labels[0]["chosen"] == sides(desk, 0)[0] and arrows.value == 0
+    assert session.labels[0]["chosen"] == sides(session, 0)[0] and arrows.value == 0
     arrows.value = 1
     arrows.value = 1                                         # one more than there is
-    assert desk.labels[1]["chosen"] == sides(desk, 1)[1] and len(desk.labels) == 2
+    assert session.labels[1]["chosen"] == sides(session, 1)[1] and len(session.labels) == 2
 
 
 def test_the_page_shows_the_sides_that_are_labelled():
     for seed in range(8):
-        desk = LabelSession(PAIRS, "unused.jsonl", seed)
-        for side, answer in zip(("Left", "Right"), sides(desk, 0)):
-            assert f"<b>{side}</b><br>{answer}<" in label_page(desk)
+        session = LabelSession(PAIRS, "unused.jsonl", seed)
+        for side, answer in zip(("Left", "Right"), sides(session, 0)):
+            assert f"<b>{side}</b><br>{answer}<" in label_page(session)
 
-def test_the_desk_keeps_its_height():
+def test_the_session_keeps_its_height():
     pages = [label_page(LabelSession(pairs, "unused.jsonl"), t) for pairs in (PAIRS, []) for t in ("", "full")]
     assert all(re.search(r"height:15em;overflow:auto", p) for p in pages)
 
 
-# ---- the board
+# ---- the dashboard
 
 def toy_roll(): return SimpleNamespace(seqs=make_seqs([[5], [5]], [[1, 2], [3]], 0))
 WORDS = SimpleNamespace(decode=lambda ids, **_: f"<{ids.tolist()}>")
@@ -274,137 +274,137 @@ def until(ready, seconds=20):
         assert time.monotonic() < end, "waited too long"
         time.sleep(.005)
 
-def toy_run(board, save=lambda: "here", fail_at=None, n=10**9):
-    watch = dashboard_callback(board, WORDS, save)
+def toy_run(dashboard, save=lambda: "here", fail_at=None, n=10**9):
+    callback = dashboard_callback(dashboard, WORDS, save)
     def train():
         for i in range(n):
             if i == fail_at: raise KeyError("<b>lost</b>")
-            watch(dict(iteration=i, x=float(i)), toy_roll())
+            callback(dict(iteration=i, x=float(i)), toy_roll())
             time.sleep(.002)
-    return run_in_background(train, board)
+    return run_in_background(train, dashboard)
 
-def test_board_pauses_saves_and_stops():
-    board, saved = Dashboard(["x"], every=0.), []
-    pause, stop, save = show_dashboard(board).children[1].children
+def test_dashboard_pauses_saves_and_stops():
+    dashboard, saved = Dashboard(["x"], interval=0.), []
+    pause, stop, save = show_dashboard(dashboard).children[1].children
     def keep():
-        saved.append(len(board.rows))
+        saved.append(len(dashboard.rows))
         return "<folder>"
-    thread = toy_run(board, keep)
-    until(lambda: len(board.rows) >= 3)
+    thread = toy_run(dashboard, keep)
+    until(lambda: len(dashboard.rows) >= 3)
     save.click()                                             # while it runs
     until(lambda: saved)
-    assert thread.is_alive() and board.state == "running" and "&lt;folder&gt;" in board.page.value
+    assert thread.is_alive() and dashboard.state == "running" and "&lt;folder&gt;" in dashboard.page.value
     pause.click()
-    until(lambda: board.state == "paused")
-    held = len(board.rows)
+    until(lambda: dashboard.state == "paused")
+    held = len(dashboard.rows)
     save.click()                                             # while it waits
     until(lambda: len(saved) == 2)
-    assert saved[1] == held and pause.description == "Go on" and "paused" in board.page.value
+    assert saved[1] == held and pause.description == "Go on" and "paused" in dashboard.page.value
     began = time.process_time()
     time.sleep(.4)
     assert time.process_time() - began < .2                  # it sleeps, it does not ask and ask
-    assert len(board.rows) == held and thread.is_alive()
+    assert len(dashboard.rows) == held and thread.is_alive()
     pause.click()
-    until(lambda: len(board.rows) >= held + 5 and board.state == "running")
+    until(lambda: len(dashboard.rows) >= held + 5 and dashboard.state == "running")
     assert pause.description == "Pause" and len(saved) == 2
     pause.click(); stop.click()                              # stop works while it waits
     thread.join(10)
-    assert not thread.is_alive() and board.state == "stopped"
-    assert "&lt;[1, 2]&gt;" in board.page.value and "stopped" in board.page.value
+    assert not thread.is_alive() and dashboard.state == "stopped"
+    assert "&lt;[1, 2]&gt;" in dashboard.page.value and "stopped" in dashboard.page.value
     other = Dashboard(["x"])
     toy_run(other, n=3).join(10)
     assert other.state == "finished" and "finished, 3 iterations" in other.page.value
 
-def test_a_board_is_of_one_run():
-    board = Dashboard(["x"])
-    thread = toy_run(board)
-    with pytest.raises(ValueError, match="is running: give it a new Board"): toy_run(board)
-    board.stop = True
+def test_a_dashboard_is_of_one_run():
+    dashboard = Dashboard(["x"])
+    thread = toy_run(dashboard)
+    with pytest.raises(ValueError, match="is running: give it a new Dashboard"): toy_run(dashboard)
+    dashboard.stop = True
     thread.join(10)
-    with pytest.raises(ValueError, match="is stopped"): toy_run(board)
+    with pytest.raises(ValueError, match="is stopped"): toy_run(dashboard)
 
 def test_what_is_pressed_before_the_run_begins_holds():
-    board = Dashboard(["x"])
-    show_dashboard(board).children[1].children[0].click()        # Pause
-    thread = toy_run(board)
-    until(lambda: board.state == "paused")
-    assert len(board.rows) == 1
-    for button in show_dashboard(board).children[1].children[1::-1]: button.click()   # Stop, Go on
+    dashboard = Dashboard(["x"])
+    show_dashboard(dashboard).children[1].children[0].click()        # Pause
+    thread = toy_run(dashboard)
+    until(lambda: dashboard.state == "paused")
+    assert len(dashboard.rows) == 1
+    for button in show_dashboard(dashboard).children[1].children[1::-1]: button.click()   # Stop, Go on
     thread.join(10)
-    assert board.state == "stopped"
+    assert dashboard.state == "stopped"
 
-def test_a_board_shown_again_is_the_same_board():
-    board = Dashboard(["x"], every=0.)
-    first = show_dashboard(board)
-    thread = toy_run(board)
-    until(lambda: len(board.rows) >= 3)
+def test_a_dashboard_shown_again_is_the_same_dashboard():
+    dashboard = Dashboard(["x"], interval=0.)
+    first = show_dashboard(dashboard)
+    thread = toy_run(dashboard)
+    until(lambda: len(dashboard.rows) >= 3)
     first.children[1].children[0].click()
-    until(lambda: board.state == "paused")
-    again = show_dashboard(board)                                # after a reload
-    assert again is not first and again.children[0] is board.page
-    assert again.children[1].children[0].description == "Go on" and "paused" in board.page.value
-    held = len(board.rows)
+    until(lambda: dashboard.state == "paused")
+    again = show_dashboard(dashboard)                                # after a reload
+    assert again is not first and again.children[0] is dashboard.page
+    assert again.children[1].children[0].description == "Go on" and "paused" in dashboard.page.value
+    held = len(dashboard.rows)
     again.children[1].children[0].click()                    # one press, one turn
-    until(lambda: len(board.rows) >= held + 3)
+    until(lambda: len(dashboard.rows) >= held + 3)
     again.children[1].children[1].click()
     thread.join(10)
-    assert board.state == "stopped" and "stopped" in first.children[0].value
+    assert dashboard.state == "stopped" and "stopped" in first.children[0].value
 
 def test_a_save_that_fails_stops_nothing():
-    board = Dashboard(["x"], every=0.)
-    save = show_dashboard(board).children[1].children[2]
+    dashboard = Dashboard(["x"], interval=0.)
+    save = show_dashboard(dashboard).children[1].children[2]
     def full(): raise OSError("<disk> full")
-    thread = toy_run(board, full)
+    thread = toy_run(dashboard, full)
     save.click()
-    until(lambda: "Not saved: OSError" in board.note)
-    n = len(board.rows)
-    until(lambda: len(board.rows) >= n + 3)
-    board.stop = True
+    until(lambda: "Not saved: OSError" in dashboard.note)
+    n = len(dashboard.rows)
+    until(lambda: len(dashboard.rows) >= n + 3)
+    dashboard.stop = True
     thread.join(10)
-    assert "&lt;disk&gt; full" in board.page.value
+    assert "&lt;disk&gt; full" in dashboard.page.value
 
 def test_errors_of_a_run_are_shown_and_not_swallowed():
-    board, seen = Dashboard(["x"]), []
+    dashboard, seen = Dashboard(["x"]), []
     old = threading.excepthook
     threading.excepthook = lambda args: seen.append(args.exc_type)
-    try: toy_run(board, fail_at=2).join(10)
+    try: toy_run(dashboard, fail_at=2).join(10)
     finally: threading.excepthook = old
-    assert seen == [KeyError] and board.state == "failed" and "&lt;b&gt;lost" in board.page.value
+    assert seen == [KeyError] and dashboard.state == "failed" and "&lt;b&gt;lost" in dashboard.page.value
     other = Dashboard(["x"])
     def stopped(): raise Stopped("enough")
     run_in_background(stopped, other).join(5)
     assert len(seen) == 1 and other.state == "stopped"
 
-def test_a_board_draws_no_more_than_it_is_asked():
-    board, drawn = Dashboard(["x"], every=60.), []
-    board.page.observe(lambda change: drawn.append(1), "value")
-    watch = dashboard_callback(board, WORDS, str)
-    for i in range(50): watch(dict(iteration=i, x=float(i)), toy_roll())
-    assert len(drawn) <= 2 and len(board.rows) == 50         # the first row, and that it runs
+def test_a_dashboard_draws_no_more_than_it_is_asked():
+    dashboard, drawn = Dashboard(["x"], interval=60.), []
+    dashboard.page.observe(lambda change: drawn.append(1), "value")
+    callback = dashboard_callback(dashboard, WORDS, str)
+    for i in range(50): callback(dict(iteration=i, x=float(i)), toy_roll())
+    assert len(drawn) <= 2 and len(dashboard.rows) == 50         # the first row, and that it runs
 
 def test_rows_are_not_changed_and_pace_is_measured():
-    board, row = Dashboard(["x"]), dict(iteration=0, x=1.)
-    watch = dashboard_callback(board, WORDS, str)
-    board.clock = time.monotonic() - 2
-    watch(row, toy_roll())                                   # 3 tokens in two seconds
+    dashboard, row = Dashboard(["x"]), dict(iteration=0, x=1.)
+    callback = dashboard_callback(dashboard, WORDS, str)
+    dashboard.iteration_began = time.monotonic() - 2
+    callback(row, toy_roll())                                   # 3 tokens in two seconds
     assert row == dict(iteration=0, x=1.)
-    assert board.rows[0]["tokens per second"] == pytest.approx(1.5, rel=.1)
-    assert pace(board, 10)["tokens per second"] > 100        # the clock began anew
+    assert dashboard.rows[0]["tokens per second"] == pytest.approx(1.5, rel=.1)
+    assert pace(dashboard, 10)["tokens per second"] > 100        # the clock began anew
 
 def test_pause_does_not_count_as_time():
-    board = Dashboard(["x"], every=0.)
-    thread = toy_run(board)
-    until(lambda: len(board.rows) >= 3)
-    pause = show_dashboard(board).children[1].children[0]
+    dashboard = Dashboard(["x"], interval=0.)
+    thread = toy_run(dashboard)
+    until(lambda: len(dashboard.rows) >= 3)
+    pause = show_dashboard(dashboard).children[1].children[0]
     pause.click()
-    until(lambda: board.state == "paused")
+    until(lambda: dashboard.state == "paused")
     time.sleep(1.)
-    held = len(board.rows)
+    held = len(dashboard.rows)
     pause.click()
-    until(lambda: len(board.rows) > held)
-    board.stop = True
+    until(lambda: len(dashboard.rows) > held)
+    dashboard.stop = True
     thread.join(10)
-    assert board.rows[held]["tokens per second"] > 10        # 3 tokens; with the pause it were 3
+    assert dashboard.rows[held]["tokens per second"] > 10        # 3 tokens; with the pause it were 3
 
 def test_memory_of_a_gpu_and_of_none(monkeypatch):
     assert pace(Dashboard([]), 1)["GPU memory, MB"] == 0 or torch.cuda.is_initialized()
@@ -447,73 +447,73 @@ def test_thinned_keeps_spikes():
 def test_pages_are_of_one_height():
     def shape(page): return re.sub(r"[\d.]+|no data yet|points=\"[^\"]*\"|aria-label=\"[^\"]*\"", "", page)
     empty, full = Dashboard(["x", "y"]), Dashboard(["x", "y"], rows=[dict(x=float(i), y=1.) for i in range(9)],
-                                          texts=["a " * 900, "b"], note="c " * 900)
+                                          samples=["a " * 900, "b"], note="c " * 900)
     for page in map(dashboard_page, (empty, full)):
         assert page.count("<svg") == 2 and page.count("white-space:nowrap") == 3
-    few, many = (trials(["x"], {f"s{i}": [dict(x=1.)] for i in range(n)}) for n in (0, 9))
+    few, many = (a_sweep(["x"], {f"s{i}": [dict(x=1.)] for i in range(n)}) for n in (0, 9))
     assert sweep_page(few).count("<tr>") == sweep_page(many).count("<tr>") == 5
     assert "① s5" in sweep_page(many) and "▬ s8" in sweep_page(many)     # the newest four
 
 def test_a_long_run_costs_no_more_and_loses_no_spike():
-    board = Dashboard(["x"])
+    dashboard = Dashboard(["x"])
     for i in range(6000):
-        board.rows.append(dict(iteration=i, x=9. if i == 321 else math.nan if i % 1000 == 7 else i % 3))
-        if i % 50 == 0: dashboard_page(board)                    # read a few rows at a time
-    xs, ys = curves_of(board)["x"]
+        dashboard.rows.append(dict(iteration=i, x=9. if i == 321 else math.nan if i % 1000 == 7 else i % 3))
+        if i % 50 == 0: dashboard_page(dashboard)                    # read a few rows at a time
+    xs, ys = curves_of(dashboard)["x"]
     assert len(xs) < 600 and xs == sorted(xs) and ys[xs.index(321)] == 9. and xs[-1] == 5999
-    assert "✕ 6" in dashboard_page(board) and board.read == 6000
-    once = Dashboard(["x"], rows=board.rows)
-    assert curves_of(once) == curves_of(board)
+    assert "✕ 6" in dashboard_page(dashboard) and dashboard.n_read == 6000
+    once = Dashboard(["x"], rows=dashboard.rows)
+    assert curves_of(once) == curves_of(dashboard)
 
-def test_a_saved_board_has_its_numbers_in_text():
-    board = Dashboard(["x"], rows=[dict(x=1.25), dict(y=2.), dict(x=None)])
-    left = plain(dashboard_page(board) + dashboard_table(board))
+def test_a_saved_dashboard_has_its_numbers_in_text():
+    dashboard = Dashboard(["x"], rows=[dict(x=1.25), dict(y=2.), dict(x=None)])
+    left = plain(dashboard_page(dashboard) + dashboard_table(dashboard))
     assert "<td>1</td><td>1.25</td>" in left and left.count("<td>–</td>") == 2 and "3 iterations" in left
 
 
 # ---- sliders that run it again
 
-def test_trials_overlay_and_come_back():
+def test_settings_overlay_and_come_back():
     calls = []
-    def run(settings, watch):
+    def run(settings, callback):
         calls.append(settings)
-        for i in range(3): watch(dict(x=settings["beta"] * i), None)
+        for i in range(3): callback(dict(x=settings["beta"] * i), None)
     made = Sweep(run, ["x"])
     for beta in (1., 2., 1.): run_setting(made, dict(beta=beta))
-    assert len(calls) == 2 and list(made.done) == ["beta 2", "beta 1"]      # seen: only the order changes
+    assert len(calls) == 2 and list(made.results) == ["beta 2", "beta 1"]      # seen: only the order changes
     page = sweep_page(made)
     assert page.count("<polyline") == 2 and "▬ beta 1" in page and "① beta 2" in page
     assert "<td>2</td>" in plain(page) and "<td>4</td>" in plain(page)
 
-def test_a_trial_that_failed_is_no_result():
+def test_a_setting_that_failed_is_no_result():
     fails = [True]
-    def run(settings, watch):
-        watch(dict(x=None), None)
+    def run(settings, callback):
+        callback(dict(x=None), None)
         if fails.pop(): raise OSError("full")
-        watch(dict(x=2.), None)
+        callback(dict(x=2.), None)
     made, shown = Sweep(run, ["x"]), []
     with pytest.raises(OSError): run_setting(made, dict(beta=1.), lambda: shown.append(sweep_page(made)))
-    assert not made.done and "beta 1" not in shown[-1] and "<td>–</td>" in plain(shown[0])
+    assert not made.results and "beta 1" not in shown[-1] and "<td>–</td>" in plain(shown[0])
     fails.append(False)
     run_setting(made, dict(beta=1.))
-    assert made.done == {"beta 1": [dict(x=None), dict(x=2.)]}
+    assert made.results == {"beta 1": [dict(x=None), dict(x=2.)]}
 
 def test_a_slider_runs_the_newest_wish():
     seen, hold = [], threading.Event()
-    def run(settings, watch):
+    def run(settings, callback):
         seen.append(settings["beta"])
         hold.wait(10)
-        watch(dict(x=settings["beta"]), None)
+        callback(dict(x=settings["beta"]), None)
     made = Sweep(run, ["x"])
-    box, page = show_sweep(made, {"beta": (.1, 0., 1., .1), "clip": (.2, 0., 1., .1)}).children
+    box, page = show_sweep(made, {"beta": (.1, 0., 1., .1), "cliprange": (.2, 0., 1., .1)}).children
     number, slider = box.children[0].children
     assert number.description == "beta" and not slider.continuous_update
     slider.value = .2
     until(lambda: seen)
     for x in (.3, .4, .5): slider.value = x                  # faster than the runs are done
     hold.set()
-    until(lambda: len(made.done) == 2 and all(made.done.values()))
-    assert seen == [.2, .5] and list(made.done) == ["beta 0.2, clip 0.2", "beta 0.5, clip 0.2"]
+    until(lambda: len(made.results) == 2 and all(made.results.values()))
+    assert seen == [.2, .5] and list(made.results) == ["beta 0.2, cliprange 0.2", "beta 0.5, cliprange 0.2"]
     until(lambda: "▬ beta 0.5" in page.value)
 
 
@@ -521,10 +521,10 @@ def test_a_slider_runs_the_newest_wish():
 
 def test_a_frame_is_cheap_and_leaves_no_figure():
     rows = [{f"m{k}": math.sin(i / 50 + k) for k in range(8)} for i in range(2000)]
-    board = Dashboard([f"m{k}" for k in range(8)], rows=rows, texts=["a b"] * 2)
-    dashboard_page(board)
+    dashboard = Dashboard([f"m{k}" for k in range(8)], rows=rows, samples=["a b"] * 2)
+    dashboard_page(dashboard)
     before, began = len(plt.get_fignums()), time.process_time()
-    for _ in range(5): dashboard_page(board)
+    for _ in range(5): dashboard_page(dashboard)
     assert (time.process_time() - began) / 5 < .06           # 5 ms on a quiet machine, see benchmarks
     assert len(plt.get_fignums()) == before and "matplotlib" not in sys.modules["rlhf_nb.widgets"].__dict__
 
@@ -532,5 +532,5 @@ def test_what_was_measured_keeps_the_promise():
     path = Path(__file__).parents[1]/"benchmarks/results/widgets.json"
     seen = json.loads(path.read_text("utf-8"))
     assert max(seen["ms_per_frame"].values()) < 5 and seen["figures_left_open"] == 0
-    loop = seen["board_on_a_tiny_ppo_loop"]
-    assert loop["paired_overhead_median"] < .02 and loop["share_in_watch"] < .02
+    loop = seen["dashboard_on_a_tiny_ppo_loop"]
+    assert loop["paired_overhead_median"] < .02 and loop["share_in_callback"] < .02

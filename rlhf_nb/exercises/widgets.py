@@ -15,7 +15,7 @@ def _twice(word): return html.escape(html.escape(word))
 def _and_last(word): return _brackets(word).replace("&", "&amp;").replace('"', "&quot;").replace("'", "&#x27;")
 def _stripped(word): return html.escape(re.sub(r"<[^>]*>", "", word))
 
-mended_token_line = Exercise(
+fixed_token_line = Exercise(
     reference=_line,
     cases={"harmless words": (["Hello", " there"], [.1, -.25]),
            "the start of a text": ([" a", "<s>", " b"], [0., 3., -1.]),
@@ -24,7 +24,7 @@ mended_token_line = Exercise(
            "an image that is none": (["<img src=x onerror=alert('1')>"], [9.]),
            "no words": ([], [])},
     mistakes={
-        "nothing is mended: a word still speaks HTML":
+        "nothing is escaped: a word is still read as HTML":
             lambda w, v: _line(w, v, _as_it_is, _as_it_is),
         "the note is still open: a quotation mark ends the title":
             lambda w, v: _line(w, v, note=_as_it_is),

@@ -78,8 +78,8 @@ def values_only(ys, size):
     return [y for s in range(0, len(ys), size) for y in (min(ys[s:s + size]), max(ys[s:s + size]))]
 
 WRONG = {
-    "mended_token_line": [
-        ("nothing is mended: a word still speaks HTML", untouched),
+    "fixed_token_line": [
+        ("nothing is escaped: a word is still read as HTML", untouched),
         ("the note is still open: a quotation mark ends the title", text_only),
         ("the text is still open, only the note is safe", note_only),
         ("quotation marks get out of the title: quote=False is for text alone", unquoted),
