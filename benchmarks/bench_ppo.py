@@ -6,7 +6,7 @@
 
 One step: 64 prompts of 16 tokens, 32 new tokens each, reference, critic and reward model read them, 4 epochs of
 1 or 4 minibatches. Bare: the same transformers modules, shapes and weights, a loop with a KV cache,
-AdamW, and nothing else: no masks, entropy, metrics, gradient clipping. Ours: `collect` and `practise`, in fp32
+AdamW, and nothing else: no masks, entropy, metrics, gradient clipping. Ours: `collect_rollout` and `ppo_update`, in fp32
 and with bf16 autocast (attention by plain matrix products: on a CPU the backward pass of fused bf16
 attention was measured to take half of all the time). They take turns in one process; CPU seconds,
 median of the ratios to the bare fp32 step of the same turn.
@@ -46,14 +46,14 @@ def make_models(size, device):
 
 @torch.no_grad()
 def bare_generate(policy, prompts):
-    cache, ids, said, logp = DynamicCache(), prompts, [prompts], []
+    cache, ids, tokens, logp = DynamicCache(), prompts, [prompts], []
     for _ in range(NEW):
         out = policy(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
         now = out.logits[:, -1].log_softmax(-1)
         ids = torch.multinomial(now.exp(), 1)
-        said.append(ids)
+        tokens.append(ids)
         logp.append(now.gather(1, ids))
-    return torch.cat(said, 1), torch.cat(logp, 1)
+    return torch.cat(tokens, 1), torch.cat(logp, 1)
 
 
 def of_response(x): return x[:, PROMPT - 1:-1]
@@ -75,10 +75,10 @@ def bare_step(m, minibatches):
             reward = -.05 * (old - bare_logprobs(m.ref, x))
             v0 = of_response(scalar(m.critic, x))
             reward[:, -1] += scalar(m.rm, x)[:, -1]
-            a, ahead = torch.empty_like(reward), 0.
+            a, later = torch.empty_like(reward), 0.
             for t in reversed(range(NEW)):
-                ahead = reward[:, t] + (v0[:, t + 1] if t < NEW - 1 else 0.) - v0[:, t] + .95 * ahead
-                a[:, t] = ahead
+                later = reward[:, t] + (v0[:, t + 1] if t < NEW - 1 else 0.) - v0[:, t] + .95 * later
+                a[:, t] = later
             returns, a = a + v0, (a - a.mean()) * (a.var() + 1e-8).rsqrt()
         for _ in range(EPOCHS):
             for rows in torch.randperm(ROWS).chunk(minibatches):
@@ -95,21 +95,21 @@ def bare_step(m, minibatches):
 
 # ---------------------------------------------------------------- ours
 
-def our_step(m, minibatches, precision):
+def our_step(m, minibatches, mixed_precision):
     model = ActorCritic(m.policy, m.critic)
     config = PPOConfig(n_prompts=ROWS, n_epochs=EPOCHS, n_minibatches=minibatches, micro_batch_size=ROWS, beta=.05,
-              lam=.95, mixed_precision=precision)
-    trainer = make_trainer(model, TrainConfig(lr=LR, n_steps=10**6, warmup_steps=0, final_lr_frac=1., micro_batch_size=ROWS,
-                                  mixed_precision=precision))
+                       lam=.95, mixed_precision=mixed_precision)
+    trainer = make_trainer(model, TrainConfig(lr=LR, n_steps=10**6, warmup_steps=0, final_lr_frac=1.,
+                                              micro_batch_size=ROWS, mixed_precision=mixed_precision))
     generator = torch.Generator().manual_seed(0)
     def step(prompts):
         with trainer.autocast:
             roll = collect_rollout(m.policy, m.ref, prompts.tolist(), lambda s: pooled_scores(m.rm, s), NEVER,
-                           SamplingParams(NEW), generator, batch_size=ROWS)
+                                   SamplingParams(NEW), generator, batch_size=ROWS)
         ppo_update(trainer, roll, config, NEVER.eos_token_id, generator)
     def plain(prompts):
         with sdpa_kernel(SDPBackend.MATH): step(prompts)
-    return plain if precision == "bf16" and next(m.policy.parameters()).device.type == "cpu" else step
+    return plain if mixed_precision == "bf16" and next(m.policy.parameters()).device.type == "cpu" else step
 
 
 def cpu(step, *args):

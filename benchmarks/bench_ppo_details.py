@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 import torch
 import rlhf_nb.ppo as ppo
-from bench_ppo_seeds import answers, generator, measure
+from bench_ppo_seeds import answers, measure, seeded
 from rlhf_nb.kl import kl_k3
 from rlhf_nb.learning import TrainConfig
 from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled
@@ -41,7 +41,7 @@ SETTINGS = {
     "score not scaled": {}, "critic's head random": {}, "critic from the reward model": {}}
 NAMES = {"advantages not whitened": ("masked_whiten", raw),
          "gradient not clipped": ("TrainConfig", partial(TrainConfig, max_grad_norm=1e9)),
-         "rate falls to 0": ("TrainConfig", lambda *a, **k: TrainConfig(*a, **k | dict(floor=0.)))}
+         "rate falls to 0": ("TrainConfig", lambda *a, **k: TrainConfig(*a, **k | dict(final_lr_frac=0.)))}
 
 
 @contextmanager
@@ -61,13 +61,13 @@ def run(name, seed):
     ref, rm = frozen_copy(sft), frozen_copy(load_bundled("reward")[0])
     _, seqs = answers(ref, tokenizer, 8, SamplingParams(), 99)
     scaled = make_reward_fn(rm, fit_normalizer(score_seqs(rm, seqs)))
-    paid = make_reward_fn(rm, ScoreNormalizer(0., 1.)) if name == "score not scaled" else scaled
-    task = RLTask([prompt_ids(tokenizer, q) for q in TRAIN], paid, tokenizer, SamplingParams())
+    reward_fn = make_reward_fn(rm, ScoreNormalizer(0., 1.)) if name == "score not scaled" else scaled
+    task = RLTask([prompt_ids(tokenizer, q) for q in TRAIN], reward_fn, tokenizer, SamplingParams())
     model = ActorCritic(sft.requires_grad_(), start_critic(name, ref, rm, seed))
-    if "random" in name: torch.nn.init.normal_(model.critic.score.weight, generator=generator(seed))
+    if "random" in name: torch.nn.init.normal_(model.critic.score.weight, generator=seeded(seed))
     config = PPOConfig(**dict(max_kl=1e4) | SETTINGS[name])
-    with replaced(*NAMES.get(name, ("PPO", PPOConfig))):
-        train_ppo(model, ref, task, config, generator(seed))
+    with replaced(*NAMES.get(name, ("PPOConfig", PPOConfig))):
+        train_ppo(model, ref, task, config, seeded(seed))
     return dict(run=name, seed=seed, **measure(sft, ref, scaled, tokenizer),
                 **measure(sft, ref, scaled, tokenizer, greedy=True))
 

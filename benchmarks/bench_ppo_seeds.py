@@ -31,15 +31,15 @@ RUNS = {"beta .1": PPOConfig(),
 def seeded(seed): return torch.Generator().manual_seed(seed)
 
 
-def answers(policy, tokenizer, n, config, seed):
-    asked = [q for q in TEST for _ in range(n)]
-    prompts = [prompt_ids(tokenizer, q) for q in asked]
-    return asked, generate_many(policy, prompts, tokenizer, config, seeded(seed), 128)[0]
+def answers(policy, tokenizer, n, sampling, seed):
+    questions = [q for q in TEST for _ in range(n)]
+    prompts = [prompt_ids(tokenizer, q) for q in questions]
+    return questions, generate_many(policy, prompts, tokenizer, sampling, seeded(seed), 128)[0]
 
 
 def measure(policy, ref, proxy, tokenizer, greedy=False):
-    asked, seqs = answers(policy, tokenizer, 1 if greedy else 8, SamplingParams(temperature=1. - greedy), 1)
-    gold = gold_rewards(tokenizer, asked, seqs).mean().item()
+    questions, seqs = answers(policy, tokenizer, 1 if greedy else 8, SamplingParams(temperature=1. - greedy), 1)
+    gold = gold_rewards(tokenizer, questions, seqs).mean().item()
     if greedy: return dict(greedy=gold)
     texts = [response_text(tokenizer, r[m].tolist()) for r, m in zip(seqs.ids, seqs.response_mask)]
     kl = response_kl(logprobs(policy, seqs), logprobs(ref, seqs), seqs.response_mask)
@@ -48,12 +48,12 @@ def measure(policy, ref, proxy, tokenizer, greedy=False):
 
 
 def true_score(tokenizer, by_prompt):
-    "Gold as a reward, in units of its spread among SFT answers."
-    def pay(seqs):
+    "Gold as a reward, in units of its standard deviation among SFT answers."
+    def reward_fn(seqs):
         prompt = seqs.attention_mask & ~seqs.response_mask
-        asked = [by_prompt[tuple(r[m].tolist())] for r, m in zip(seqs.ids, prompt)]
-        return gold_rewards(tokenizer, asked, seqs) / 1.5
-    return pay
+        questions = [by_prompt[tuple(r[m].tolist())] for r, m in zip(seqs.ids, prompt)]
+        return gold_rewards(tokenizer, questions, seqs) / 1.5
+    return reward_fn
 
 
 def run(name, seed, every=3):
@@ -62,18 +62,18 @@ def run(name, seed, every=3):
     _, seqs = answers(ref, tokenizer, 8, SamplingParams(), 99)
     proxy = make_reward_fn(rm, fit_normalizer(score_seqs(rm, seqs)))
     by_prompt = {tuple(prompt_ids(tokenizer, q)): q for q in TRAIN}
-    paid = true_score(tokenizer, by_prompt) if "true" in name else proxy
-    task = RLTask([list(p) for p in by_prompt], paid, tokenizer, SamplingParams())
+    reward_fn = true_score(tokenizer, by_prompt) if "true" in name else proxy
+    task = RLTask([list(p) for p in by_prompt], reward_fn, tokenizer, SamplingParams())
     model = ActorCritic(sft.requires_grad_(), ScalarModel.from_lm(ref, seed))
     curve = [dict(iteration=0, **measure(sft, ref, proxy, tokenizer))]
     seconds, began = 0., time.process_time()
-    def watch(row, roll):
+    def callback(row, roll):
         nonlocal seconds, began
         if row["iteration"] % every: return
         seconds += time.process_time() - began
         curve.append(dict(iteration=row["iteration"], **measure(sft, ref, proxy, tokenizer)))
         began = time.process_time()
-    trainer = train_ppo(model, ref, task, RUNS[name], seeded(seed), callback=watch)
+    trainer = train_ppo(model, ref, task, RUNS[name], seeded(seed), callback=callback)
     end = measure(sft, ref, proxy, tokenizer, greedy=True)
     rollouts = [row["objective/scores"] for row in trainer.log.rows if "iteration" in row]
     return dict(run=name, seed=seed, cpu_s=seconds, **curve[-1], **end, curve=curve, scores=rollouts)
@@ -96,8 +96,8 @@ def main():
     for name in (name for name in RUNS if any(r["run"] == name for r in rows)):
         mine = [r for r in rows if r["run"] == name]
         cells = [[r[k] for r in mine] for k in keys]
-        spread = [statistics.stdev(c) if len(c) > 1 else 0. for c in cells]
-        print(f"{name:22}" + "".join(f"{statistics.mean(c):9.2f} +-{s:4.2f}" for c, s in zip(cells, spread)))
+        std = [statistics.stdev(c) if len(c) > 1 else 0. for c in cells]
+        print(f"{name:22}" + "".join(f"{statistics.mean(c):9.2f} +-{s:4.2f}" for c, s in zip(cells, std)))
     args.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 

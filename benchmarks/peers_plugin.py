@@ -25,8 +25,8 @@ def seqs(ids, first):
 
 def setup(task, spec, models, data):
     config = TrainConfig(lr=spec["lr"], n_steps=10**6, warmup_steps=0, batch_size=spec["batch"],
-                    micro_batch_size=spec["batch"], final_lr_frac=1.,
-                    mixed_precision="bf16" if spec.get("bf16") else "no")
+                         micro_batch_size=spec["batch"], final_lr_frac=1.,
+                         mixed_precision="bf16" if spec.get("bf16") else "no")
     if task == "sft":
         from rlhf_nb.sft import sft_loss
         trainer, ids = make_trainer(models["policy"], config), data["input_ids"]
@@ -37,7 +37,7 @@ def setup(task, spec, models, data):
         policy, first = models["policy"], data["prompt_len"]
         trainer = make_trainer(ScalarModel(policy.base_model, policy.score), config)
         return lambda i: step(trainer, PreferencePairs(seqs(data["chosen"][i], first),
-                                             seqs(data["rejected"][i], first)), reward_loss)
+                                                       seqs(data["rejected"][i], first)), reward_loss)
     if task == "dpo":
         from functools import partial
         from rlhf_nb.dpo import make_pair_loss, dpo_loss, precompute_ref_logprobs
@@ -57,14 +57,14 @@ def ppo(spec, models, data):
     critic, rm = [ScalarModel(models[k].base_model, models[k].score) for k in ("value", "reward")]
     model = ActorCritic(models["policy"], critic)
     config = PPOConfig(n_prompts=spec["batch"], n_epochs=spec["epochs"], n_minibatches=spec["minibatches"],
-              micro_batch_size=spec["batch"], beta=spec["kl_coef"], vf_coef=spec["vf_coef"])
+                       micro_batch_size=spec["batch"], beta=spec["kl_coef"], vf_coef=spec["vf_coef"])
     trainer = make_trainer(model, TrainConfig(lr=spec["lr"], n_steps=10**6, warmup_steps=0, final_lr_frac=1.,
         micro_batch_size=config.micro_batch_size, mixed_precision="bf16" if spec.get("bf16") else "no"))
     never = SimpleNamespace(pad_token_id=0, eos_token_id=10**9)
     generator, sampling = torch.Generator().manual_seed(0), SamplingParams(spec["response"])
     def run(i):
         roll = collect_rollout(model.policy, models["ref"], data["prompts"][i].tolist(),
-                       lambda s: pooled_scores(rm, s), never, sampling, generator, batch_size=config.n_prompts)
+                               lambda s: pooled_scores(rm, s), never, sampling, generator, batch_size=config.n_prompts)
         ppo_update(trainer, roll, config, never.eos_token_id, generator)
         return {}
     return run

@@ -11,63 +11,72 @@ __all__ = ['METRICS', 'clipped_policy_loss', 'gae', 'clipped_value_loss', 'PPOCo
 
 # %% ../nbs/11_ppo.ipynb #ppo_learn_from_your_own_answ
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 import torch
 from torch import Generator, Tensor, nn
-from .kl import fixed_kl_controller, kl_k1, kl_penalty, response_kl, token_rewards
-from .learning import (Trainer, TrainConfig, list_checkpoints, restore_checkpoint,
-    progress_bar, save_checkpoint, make_trainer, train_step)
-from .models import ScalarModel, logprobs_and_entropy, adapters_disabled
+from .kl import (
+    fixed_kl_controller, kl_k1, kl_penalty, response_kl, token_rewards)
+from .learning import (
+    Trainer, TrainConfig, list_checkpoints, make_trainer, progress_bar,
+    restore_checkpoint, save_checkpoint, train_step)
+from .models import ScalarModel, logprobs_and_entropy
 from .sampling import SamplingParams, collect_rollout, generate_many, in_batches
-from .tokens import (Rollout, Batch, Seqs, shift_right, masked_mean, masked_sum,
-    masked_whiten, pad_and_eos)
+from rlhf_nb.tokens import (
+    Batch, Rollout, Seqs, masked_mean, masked_sum, masked_whiten, pad_and_eos,
+    shift_right)
 
 # %% ../nbs/11_ppo.ipynb #clipped_policy_loss
 def clipped_policy_loss(
-    logp:Tensor,      # (b t) log-probs now
-    old_logp:Tensor,  # (b t) log-probs when the tokens were sampled
-    advantage:Tensor, # (b t) how much better than expected each token was
-    cliprange:float=.2,    # the ratio earns nothing beyond 1 -+ clip
-)->Tensor:            # (b t)
-    "PPO's objective with the sign of a loss, token by token."
+    logp:Tensor,        # (b t) log-probs now
+    old_logp:Tensor,    # (b t) log-probs when the tokens were sampled
+    advantage:Tensor,   # (b t) A
+    cliprange:float=.2, # eps: a ratio earns nothing beyond 1 - eps and 1 + eps
+)->Tensor:              # (b t)
+    """Clipped policy loss -min(rho A, clip(rho, 1 - eps, 1 + eps) A) of each token.
+
+    rho = exp(logp - old_logp); Schulman et al. 2017, eq. 7, with the sign of a loss."""
     ratio = (logp - old_logp).exp()
     clipped = ratio.clamp(1 - cliprange, 1 + cliprange)
     return -torch.minimum(ratio * advantage, clipped * advantage)
 
 # %% ../nbs/11_ppo.ipynb #gae
 def gae(
-    reward:Tensor, # (b t) reward of each token
-    value:Tensor,  # (b t) entry i: the critic's guess just before token i
-    mask:Tensor,   # (b t) bool, True on response tokens
-    gamma:float=1.,
-    lam:float=.95,
-)->tuple[Tensor,Tensor]: # (b t) advantage, (b t) return; 0 outside the response
-    "How much better than expected each token was, later surprises counted in part."
+    reward:Tensor,  # (b t) reward of token i
+    value:Tensor,   # (b t) critic's prediction just before token i
+    mask:Tensor,    # (b t) bool, True on response tokens
+    gamma:float=1., # discount, 0 to 1
+    lam:float=.95,  # 0: one-step TD, 1: Monte Carlo
+)->tuple[Tensor,Tensor]: # (b t) advantages A, (b t) returns A + value; 0 where masked
+    """Generalized advantage estimates A_i = delta_i + gamma lam A_{i+1}.
+
+    delta_i = reward_i + gamma value_{i+1} - value_i; Schulman et al. 2016, eq. 16."""
     reward, value = [x.masked_fill(~mask, 0.) for x in (reward, value)]
-    ahead = next_value = torch.zeros_like(reward[:, 0])
+    next_advantage = next_value = torch.zeros_like(reward[:, 0])
     columns = []
     for i in reversed(range(reward.shape[1])):
         delta = reward[:, i] + gamma * next_value - value[:, i]
-        ahead = (delta + gamma * lam * ahead).masked_fill(~mask[:, i], 0.)
+        next_advantage = delta + gamma * lam * next_advantage
+        next_advantage = next_advantage.masked_fill(~mask[:, i], 0.)
         next_value = value[:, i]
-        columns.append(ahead)
+        columns.append(next_advantage)
     advantage = torch.stack(columns[::-1], dim=1)
     return advantage, advantage + value
 
 # %% ../nbs/11_ppo.ipynb #clipped_value_loss
 def clipped_value_loss(
-    value:Tensor,     # (b t) the critic now
-    old_value:Tensor, # (b t) the critic when the tokens were sampled
-    returns:Tensor,   # (b t) what it should have said
-    cliprange:float=.2,
-)->Tensor:            # (b t)
-    "Half the squared error, or that of the clipped value where it is larger."
-    near = old_value + (value - old_value).clamp(-cliprange, cliprange)
-    return torch.maximum((value - returns)**2, (near - returns)**2) / 2
+    value:Tensor,       # (b t) V, the critic now
+    old_value:Tensor,   # (b t) the critic when the tokens were sampled
+    returns:Tensor,     # (b t) G, what it should have predicted
+    cliprange:float=.2, # eps, in units of reward
+)->Tensor:              # (b t)
+    """max((V - G)^2, (V_clipped - G)^2) / 2, V_clipped within eps of the old value.
+
+    The value loss of OpenAI's baselines (Huang et al. 2022, detail 9)."""
+    clipped = old_value + (value - old_value).clamp(-cliprange, cliprange)
+    return torch.maximum((value - returns)**2, (clipped - returns)**2) / 2
 
 # %% ../nbs/11_ppo.ipynb #_Checked
-class _Checked: # what a dataclass does first
+class _Checked: # what PPOConfig does first
     def __post_init__(self):
         rows, n = self.n_prompts, self.n_minibatches
         if rows < 1 or n < 1 or rows % n: raise ValueError(
@@ -75,64 +84,64 @@ class _Checked: # what a dataclass does first
             "even: choose n_prompts as a multiple of n_minibatches")
         if not self.temperature > 0: raise ValueError(
             f"PPO needs a temperature above 0, got {self.temperature}: a greedy policy "
-            "draws nothing, so it has nothing to compare")
+            "samples nothing, so it has nothing to compare")
 
 # %% ../nbs/11_ppo.ipynb #PPOConfig
 @dataclass(frozen=True)
 class PPOConfig(_Checked):
-    "The settings of a run."
-    n_iterations:int=18    # rollouts
-    n_prompts:int=128      # prompts per rollout, one response each
-    n_epochs:int=2           # passes over a rollout
-    n_minibatches:int=1      # optimiser steps per pass
-    micro_batch_size:int=128    # rows in memory at once
+    "Settings of `train_ppo`; names as in TRL's PPOConfig where it has them."
+    n_iterations:int=18       # rollouts
+    n_prompts:int=128         # prompts per rollout, one response each
+    n_epochs:int=2            # passes over a rollout
+    n_minibatches:int=1       # optimiser steps per pass
+    micro_batch_size:int=128  # rows in memory at once
     lr:float=1e-3
-    mixed_precision:str="no"     # or "bf16"
-    temperature:float=1.   # of the policy: answers are drawn and scored at it
-    beta:float=.1          # price of one nat of KL to the reference
-    kl_controller:Callable=fixed_kl_controller # the next price; or AdaptiveKLController(target), chapter 10
-    max_kl:float=50.       # nats per response beyond which a run is lost
+    mixed_precision:str="no"  # or "bf16"
+    temperature:float=1.      # of the policy: responses are sampled and scored at it
+    beta:float=.1             # coefficient of the KL to the reference, TRL's kl_coef
+    kl_controller:Callable=fixed_kl_controller # or AdaptiveKLController(target)
+    max_kl:float=50.          # nats per response beyond which a run is lost
     kl_estimator:Callable=kl_k1 # of the KL in the reward; or kl_k3
-    missing_eos_penalty:float=0. # taken off the score of a response without eos
-    score_after_eos:bool=False # one slot past eos, where TRL's trainer puts it
-    whiten_rewards:bool=False # scale the token rewards to std 1, keeping their mean
-    gamma:float=1.         # worth of a reward one token later
-    lam:float=.8           # of GAE; .95 for long answers
-    cliprange:float=.2          # of the policy's ratio
+    missing_eos_penalty:float=0. # subtracted from the score of a response without eos
+    score_after_eos:bool=False   # one position past eos, where TRL's trainer puts it
+    whiten_rewards:bool=False    # scale token rewards to std 1, keeping their mean
+    gamma:float=1.            # discount per token
+    lam:float=.8              # of GAE; .95 for long responses
+    cliprange:float=.2        # of the policy's ratio
     cliprange_value:float=.2
-    vf_coef:float=.1  # of the critic's loss beside the policy's
-    entropy_coef:float=0. # reward per nat of indecision
+    vf_coef:float=.1          # of the value loss
+    entropy_coef:float=0.     # reward per nat of entropy
 
 # %% ../nbs/11_ppo.ipynb #Experience
 @dataclass(frozen=True, eq=False)
 class Experience(Batch):
-    "What a rollout teaches: fixed while the policy takes its steps."
-    seqs:Seqs        # b rows
-    reward_mask:Tensor     # (b t) bool, where rewards stand: the response tokens
-    logp:Tensor      # (b t) under the policy that sampled
-    value:Tensor     # (b t) the critic just before each token
-    advantage:Tensor # (b t) whitened
-    returns:Tensor   # (b t)
+    "Rollout with values, advantages and returns: constant while the policy is updated."
+    seqs:Seqs          # b rows
+    reward_mask:Tensor # (b t) bool, where rewards and values count
+    logp:Tensor        # (b t) under the policy that sampled
+    value:Tensor       # (b t) the critic just before each token
+    advantage:Tensor   # (b t) whitened
+    returns:Tensor     # (b t)
     def trim(self):
         "The same rows without the columns that are padding in every row."
         t = int((self.seqs.attention_mask | self.reward_mask).any(0).sum())
-        def cut(x):
-            return Seqs(*map(cut, x._parts())) if isinstance(x, Seqs) else x[:, :t]
-        return Experience(*map(cut, self._parts()))
+        def narrow(x):
+            return Seqs(*map(narrow, x._parts())) if isinstance(x, Seqs) else x[:, :t]
+        return Experience(*map(narrow, self._parts()))
 
 # %% ../nbs/11_ppo.ipynb #ActorCritic
 class ActorCritic(nn.Module):
-    "A policy and the critic that judges its prefixes, each with its own body."
+    "Policy and critic with separate bodies; the critic's head is set to zero."
     def __init__(self,
         policy:nn.Module,  # a causal language model, trained in place
-        critic:nn.Module,  # a ScalarModel; its head begins at zero
+        critic:nn.Module,  # a ScalarModel
     ):
         super().__init__()
         self.policy, self.critic = policy, critic
         nn.init.zeros_(critic.score.weight)
     def values(self,
         seqs:Seqs, # b rows
-    )->Tensor:     # (b t) entry i: what the critic says just before token i
+    )->Tensor:     # (b t) entry i: the critic's prediction just before token i
         return shift_right(self.critic(seqs))
 
 # %% ../nbs/11_ppo.ipynb #reward_mask
@@ -140,22 +149,28 @@ def reward_mask(
     mask:Tensor, # (b t) bool, True on response tokens
     config:PPOConfig,
 )->Tensor:       # (b t) bool
-    "Where a reward may stand, and where the critic is asked."
+    "Positions where rewards stand and values count: the response, one more if asked."
     return mask | shift_right(mask) if config.score_after_eos else mask
+
+# %% ../nbs/11_ppo.ipynb #_scores
+def _scores(roll, config, eos): # (b) less the penalty of a response without eos
+    ended = ((roll.seqs.ids == eos) & roll.seqs.response_mask).any(1)
+    return roll.reward - config.missing_eos_penalty * ~ended
 
 # %% ../nbs/11_ppo.ipynb #ppo_rewards
 def ppo_rewards(
-    roll:Rollout,
-    config:PPOConfig,
-    eos:int,   # token id
-)->Tensor:     # (b t) 0 outside the slots
-    "KL is paid token by token, the score arrives in the last slot."
-    mask, slots = roll.seqs.response_mask, reward_mask(roll.seqs.response_mask, config)
-    ended = ((roll.seqs.ids == eos) & mask).any(1)
-    score = roll.reward - config.missing_eos_penalty * ~ended
-    penalty = kl_penalty(roll.logp, roll.ref_logp, mask, config.beta, config.kl_estimator)
-    reward = token_rewards(score, penalty, slots)
-    if config.whiten_rewards: return masked_whiten(reward, slots, shift_mean=False)
+    roll:Rollout,     # b rows
+    config:PPOConfig, # its beta, kl_estimator, missing_eos_penalty, ...
+    eos:int,          # token id
+)->Tensor:            # (b t) 0 where `reward_mask` is False
+    """KL penalty -beta k(logp, ref_logp) at every token, plus the score at the last.
+
+    Ziegler et al. 2019, eq. 2."""
+    mask, at = roll.seqs.response_mask, reward_mask(roll.seqs.response_mask, config)
+    penalty = kl_penalty(roll.logp, roll.ref_logp, mask, config.beta,
+                         config.kl_estimator)
+    reward = token_rewards(_scores(roll, config, eos), penalty, at)
+    if config.whiten_rewards: return masked_whiten(reward, at, shift_mean=False)
     return reward
 
 # %% ../nbs/11_ppo.ipynb #make_experience
@@ -165,48 +180,58 @@ def make_experience(
     roll:Rollout,
     config:PPOConfig,
     eos:int,     # token id
-)->Experience:
-    "Rewards, values, advantages: what the updates of this rollout will use."
-    mask, slots = roll.seqs.response_mask, reward_mask(roll.seqs.response_mask, config)
+)->Experience:   # b rows
+    "Values, advantages by `gae` (whitened over the rollout) and returns of a rollout."
+    mask, at = roll.seqs.response_mask, reward_mask(roll.seqs.response_mask, config)
     value = in_batches(model.values, roll.seqs, config.micro_batch_size)
     reward = ppo_rewards(roll, config, eos)
-    advantage, returns = gae(reward, value, slots, config.gamma, config.lam)
-    white = masked_whiten(advantage, mask)
-    return Experience(roll.seqs, slots, roll.logp, value, white, returns)
+    advantage, returns = gae(reward, value, at, config.gamma, config.lam)
+    whitened = masked_whiten(advantage, mask)
+    return Experience(roll.seqs, at, roll.logp, value, whitened, returns)
+
+# %% ../nbs/11_ppo.ipynb #_token_terms
+def _token_terms(model, x, config): # two dicts name -> (b t): of tokens, of values
+    logp, entropy = logprobs_and_entropy(model.policy, x.seqs,
+                                         temperature=config.temperature)
+    value, log_ratio = model.values(x.seqs), (logp - x.logp).detach()
+    policy_loss = clipped_policy_loss(logp, x.logp, x.advantage, config.cliprange)
+    value_loss = clipped_value_loss(value, x.value, x.returns, config.cliprange_value)
+    policy_clipped = policy_loss > -log_ratio.exp() * x.advantage
+    beyond = (value - x.value).abs() > config.cliprange_value
+    value_clipped = beyond & (value_loss > (value - x.returns)**2 / 2)
+    return {"loss/policy_avg": policy_loss, "policy/entropy_avg": entropy,
+            "policy/approxkl_avg": log_ratio**2 / 2, "val/ratio": log_ratio.exp(),
+            "policy/clipfrac_avg": policy_clipped.float()}, {
+            "loss/value_avg": value_loss, "val/clipfrac_avg": value_clipped.float()}
 
 # %% ../nbs/11_ppo.ipynb #ppo_loss
 def ppo_loss(
     model:ActorCritic,
-    x:Experience,
+    x:Experience,     # b rows
     config:PPOConfig,
-)->tuple[Tensor,Tensor,dict]: # summed loss, tokens, sums of the metrics
-    "Policy, critic and entropy in one sum over response tokens."
-    n, n_slots = x.seqs.response_mask.sum(), x.reward_mask.sum()
-    def total(y, mask=x.seqs.response_mask): return masked_sum(y, mask).sum()
-    logp, entropy = logprobs_and_entropy(model.policy, x.seqs,
-                                         temperature=config.temperature)
-    value, change = model.values(x.seqs), (logp - x.logp).detach()
-    policy_loss = total(clipped_policy_loss(logp, x.logp, x.advantage, config.cliprange))
-    error = clipped_value_loss(value, x.value, x.returns, config.cliprange_value)
-    value_loss, indecision = total(error, x.reward_mask) * n / n_slots, total(entropy)
-    loss = policy_loss + config.vf_coef * value_loss
-    if config.entropy_coef: loss = loss - config.entropy_coef * indecision
-    moved = (value.detach() - x.value).abs() > config.cliprange_value
-    return loss, n, {
-        "loss/policy_avg": policy_loss.detach(), "loss/value_avg": value_loss.detach(),
-        "policy/entropy_avg": indecision.detach(),
-        "policy/approxkl_avg": total(change**2 / 2), "val/ratio": total(change.exp()),
-        "policy/clipfrac_avg": total(((change.exp() - 1).abs() > config.cliprange).float()),
-        "val/clipfrac_avg": total(moved.float(), x.reward_mask) * n / n_slots}
+)->tuple[Tensor,Tensor,dict]: # summed loss, response tokens, sums of the metrics
+    """Policy loss + vf_coef value loss - entropy_coef entropy.
+
+    Schulman et al. 2017, eq. 9, with the sign of a loss."""
+    of_tokens, of_values = _token_terms(model, x, config)
+    n, n_values = x.seqs.response_mask.sum(), x.reward_mask.sum()
+    sums = {name: masked_sum(y, x.seqs.response_mask).sum()
+            for name, y in of_tokens.items()}
+    sums |= {name: masked_sum(y, x.reward_mask).sum() * n / n_values
+             for name, y in of_values.items()}
+    loss = sums["loss/policy_avg"] + config.vf_coef * sums["loss/value_avg"]
+    if config.entropy_coef:
+        loss = loss - config.entropy_coef * sums["policy/entropy_avg"]
+    return loss, n, {name: y.detach() for name, y in sums.items()}
 
 # %% ../nbs/11_ppo.ipynb #RLTask
 @dataclass(frozen=True)
 class RLTask:
-    "Prompts to practise on, and any callable as reward."
+    "Prompts to train on, and any callable as reward."
     prompts:list[list[int]] # token ids
     reward_fn:Callable      # Seqs of b rows -> (b)
     tokenizer:object
-    sampling:SamplingParams       # max_new_tokens; the temperature is PPO's
+    sampling:SamplingParams # max_new_tokens; the temperature is PPOConfig's
 
 # %% ../nbs/11_ppo.ipynb #validate_ppo
 def validate_ppo(
@@ -214,111 +239,118 @@ def validate_ppo(
     ref:nn.Module, # frozen; or the policy itself, when it has LoRA
     task:RLTask,
 ):
-    "Raise what would spoil the run, before it begins."
+    "Raise ValueError for what would spoil a run of PPO, before it begins."
     pad_and_eos(task.tokenizer)
     policy, lora = model.policy, hasattr(model.policy, "disable_adapter")
     shared = {p.data_ptr() for p in ref.parameters()} & {
         p.data_ptr() for p in policy.parameters()}
     if shared and not (lora and ref is policy): raise ValueError(
         "policy and reference are the same weights, so KL would stay 0 while the "
-        "policy drifts: pass frozen(policy), made before training")
+        "policy drifts: pass frozen_copy(policy), made before training")
     sizes = policy.config.vocab_size, ref.config.vocab_size
     if sizes[0] != sizes[1]: raise ValueError(
-        f"policy and reference speak different vocabularies, of {sizes[0]} and "
+        f"policy and reference have different vocabularies, of {sizes[0]} and "
         f"{sizes[1]} tokens: both must come from one tokenizer")
-    if task.sampling != SamplingParams(task.sampling.max_new_tokens):
-        raise ValueError(
-            "PPO scores what it samples at one temperature, no top-k, no top-p; got "
-            f"{task.sampling}: use SamplingParams(max_new_tokens), PPOConfig(temperature=...)")
-    if not task.prompts: raise ValueError("PPO needs prompts to practise on, got none")
+    if task.sampling != SamplingParams(task.sampling.max_new_tokens): raise ValueError(
+        "PPO scores what it samples at one temperature, no top-k, no top-p; got "
+        f"{task.sampling}: use SamplingParams(max_new_tokens) and "
+        "PPOConfig(temperature=...)")
+    if not task.prompts: raise ValueError("PPO needs prompts to train on, got none")
 
 # %% ../nbs/11_ppo.ipynb #next_prompts
 def next_prompts(
-    n:int,             # wanted
-    of:int,            # prompts there are
-    queue:list[int],   # those still to come in this pass; changed
-    generator:Generator,
-)->list[int]:          # their numbers
-    "Every prompt once per pass, in chance order, pass after pass."
-    while len(queue) < n: queue += torch.randperm(of, generator=generator).tolist()
+    n:int,               # prompts wanted
+    n_prompts:int,       # prompts there are
+    queue:list[int],     # those still to come in this pass; changed
+    generator:Generator, # shuffles each pass
+)->list[int]:            # row numbers of the prompts
+    "The next n prompts; every prompt once per pass, in random order, pass after pass."
+    while len(queue) < n:
+        queue += torch.randperm(n_prompts, generator=generator).tolist()
     rows, queue[:n] = queue[:n], []
     return rows
 
 # %% ../nbs/11_ppo.ipynb #checked_reward_fn
 def checked_reward_fn(
     reward_fn:Callable, # Seqs of b rows -> (b)
-    tokenizer,
-)->Callable:            # the same, its faults told with row and text
-    "A reward that raises, or is not a number, is worth knowing the text of."
+    tokenizer,          # decodes the row that an error shows
+)->Callable:            # Seqs of b rows -> (b) float32
+    """The same reward function, its faults named with row and text.
+
+    Raises ValueError where reward_fn raises, or returns another shape, nan or inf."""
     def text(seqs, i): return tokenizer.decode(seqs.ids[i][seqs.attention_mask[i]])
     def raises(seqs, i):
         try: reward_fn(seqs[i:i + 1])
         except Exception: return True
-    def pay(seqs):
+    def checked(seqs):
         try: reward = torch.as_tensor(reward_fn(seqs), dtype=torch.float)
         except Exception as e:
             i = next((i for i in range(len(seqs)) if raises(seqs, i)), 0)
             raise ValueError(
                 f"reward_fn raised {type(e).__name__}: {e}; the first row it cannot "
                 f"take is {i}: {text(seqs, i)!r}") from e
-        if reward.shape != (len(seqs),): raise ValueError(
-            f"reward_fn must give one number per row, ({len(seqs)},), got "
-            f"{tuple(reward.shape)}; row 0 is {text(seqs, 0)!r}")
-        bad = (~reward.isfinite()).nonzero().flatten().tolist()
-        if bad: raise ValueError(f"reward_fn gave {reward[bad[0]]} for row {bad[0]} "
-            f"({len(bad)} such rows): {text(seqs, bad[0])!r}")
+        _check_rewards(reward, seqs, text)
         return reward
-    return pay
+    return checked
+
+# %% ../nbs/11_ppo.ipynb #_check_rewards
+def _check_rewards(reward, seqs, text):
+    if reward.shape != (len(seqs),): raise ValueError(
+        f"reward_fn must give one number per row, ({len(seqs)},), got "
+        f"{tuple(reward.shape)}; row 0 is {text(seqs, 0)!r}")
+    rows = (~reward.isfinite()).nonzero().flatten().tolist()
+    if rows: raise ValueError(f"reward_fn gave {reward[rows[0]]} for row {rows[0]} "
+        f"({len(rows)} such rows): {text(seqs, rows[0])!r}")
 
 # %% ../nbs/11_ppo.ipynb #the_trainer_4
 METRICS = {
     "episode": "responses so far",
-    "objective/scores": "mean score of a response",
-    "objective/kl": "KL to the reference, nats per response",
-    "objective/non_score_reward": "what the KL cost, mean per response",
-    "objective/rlhf_reward": "score minus that cost: what is maximised",
-    "objective/entropy": "surprise at its own response, nats per response",
-    "objective/beta": "price of one nat",
+    "objective/scores": "mean score of a response, less missing_eos_penalty",
+    "objective/kl": "KL to the reference (k1), nats per response",
+    "objective/non_score_reward": "KL penalty, mean per response",
+    "objective/rlhf_reward": "score plus KL penalty: what is maximised",
+    "objective/entropy": "negative log-prob of a response, nats",
+    "objective/kl_coef": "beta, the KL coefficient",
     "val/num_eos_tokens": "responses of the rollout that ended by themselves",
-    "tokens": "response tokens, mean per response",
-    "policy/entropy_avg": "indecision, nats per token",
-    "policy/approxkl_avg": "move of the policy within one rollout, nats per token",
-    "policy/clipfrac_avg": "share of tokens whose ratio is beyond the clip",
-    "val/clipfrac_avg": "share of tokens whose value is beyond its clip",
+    "completions/mean_length": "response tokens, mean per response",
+    "policy/entropy_avg": "entropy of the policy, nats per token",
+    "policy/approxkl_avg": "KL (k2) from the policy that sampled, nats per token",
+    "policy/clipfrac_avg": "share of tokens whose clipped policy loss is the larger",
+    "val/clipfrac_avg": "share of values whose clipped loss is the larger",
     "val/ratio": "mean ratio; 1 at the first step",
     "val/ratio_var": "variance of that mean over the updates of a rollout",
     "lr": "learning rate of the last update",
     "loss/policy_avg": "policy loss per token",
-    "loss/value_avg": "critic loss per token"}
+    "loss/value_avg": "value loss per token"}
 
 # %% ../nbs/11_ppo.ipynb #rollout_metrics
 def rollout_metrics(
     roll:Rollout,
-    config:PPOConfig,
-    eos:int, # token id
-)->dict:
-    "What one rollout says about the policy that made it."
-    mask, score = roll.seqs.response_mask, roll.reward.mean().item()
+    config:PPOConfig, # with the beta of this rollout
+    eos:int,          # token id
+)->dict:              # name -> number, as in `METRICS`
+    "Metrics of one rollout: score, KL, entropy, length."
+    mask, score = roll.seqs.response_mask, _scores(roll, config, eos).mean().item()
     def mean(x): return masked_sum(x, mask).mean().item()
-    penalty = kl_penalty(roll.logp, roll.ref_logp, mask, config.beta, config.kl_estimator)
-    ended = ((roll.seqs.ids == eos) & mask).any(1)
-    return {"objective/scores": score, "objective/beta": config.beta,
+    penalty = kl_penalty(roll.logp, roll.ref_logp, mask, config.beta,
+                         config.kl_estimator)
+    return {"objective/scores": score, "objective/kl_coef": config.beta,
             "objective/kl": mean(kl_k1(roll.logp, roll.ref_logp)),
             "objective/non_score_reward": mean(penalty),
             "objective/rlhf_reward": score + mean(penalty),
             "objective/entropy": mean(-roll.logp),
-            "tokens": mean(torch.ones_like(roll.logp)),
-            "val/num_eos_tokens": ended.sum().item()}
+            "completions/mean_length": mean(torch.ones_like(roll.logp)),
+            "val/num_eos_tokens": ((roll.seqs.ids == eos) & mask).sum().item()}
 
 # %% ../nbs/11_ppo.ipynb #ppo_update
 def ppo_update(
-    trainer:Trainer,  # of an ActorCritic
+    trainer:Trainer,     # of an ActorCritic
     roll:Rollout,
     config:PPOConfig,
-    eos:int,
-    generator:Generator,    # order of the minibatches
-)->dict:              # mean of each metric over the updates
-    "Several passes over one rollout, in minibatches of whole responses."
+    eos:int,             # token id
+    generator:Generator, # order of the minibatches
+)->dict:                 # metrics, averaged over the optimiser steps
+    "PPO's update phase: `n_epochs` passes over a rollout in `n_minibatches`."
     x, rows = make_experience(trainer.model, roll, config, eos), []
     length = x.seqs.attention_mask.sum(1)
     def loss_fn(model, batch): return ppo_loss(model, batch, config)
@@ -335,43 +367,48 @@ def ppo_update(
 
 # %% ../nbs/11_ppo.ipynb #ppo_rollout
 def ppo_rollout(
-    trainer:Trainer, # of an ActorCritic
-    ref:nn.Module,
+    trainer:Trainer,     # of an ActorCritic
+    ref:nn.Module,       # frozen; or the policy itself, when it has LoRA
     task:RLTask,
     config:PPOConfig,
-    generator:Generator,
-    last_good:dict,       # weights of the last rollout near home; changed
-)->tuple[Rollout,dict]: # the responses, and what they say about the policy
-    "Let the policy answer the next prompts, and see whether it is still near home."
-    asked = next_prompts(config.n_prompts, len(task.prompts), trainer.queue, generator)
-    pay = checked_reward_fn(task.reward_fn, task.tokenizer)
-    sampling = replace(task.sampling, temperature=config.temperature)
-    roll = collect_rollout(trainer.model.policy, ref, [task.prompts[j] for j in asked], pay,
-                   task.tokenizer, sampling, generator, batch_size=config.micro_batch_size)
+    generator:Generator, # chooses prompts and tokens
+    last_good:dict,      # weights of the last rollout within max_kl; changed
+)->tuple[Rollout,dict]:  # n_prompts responses, `rollout_metrics`
+    """PPO's rollout phase: sample responses to the next prompts and score them.
+
+    Raises ValueError for a bad reward and beyond `max_kl`."""
+    prompts = [task.prompts[row] for row in next_prompts(
+        config.n_prompts, len(task.prompts), trainer.queue, generator)]
+    roll = collect_rollout(
+        trainer.model.policy, ref, prompts,
+        checked_reward_fn(task.reward_fn, task.tokenizer), task.tokenizer,
+        replace(task.sampling, temperature=config.temperature), generator,
+        batch_size=config.micro_batch_size)
     row = rollout_metrics(roll, config, task.tokenizer.eos_token_id)
-    last_good.update(_near_home(trainer, row, config, last_good))
+    last_good.update(_weights_within_max_kl(trainer, row, config, last_good))
     return roll, row
 
 # %% ../nbs/11_ppo.ipynb #train_ppo
 def train_ppo(
-    model:ActorCritic,  # trained in place
-    ref:nn.Module,      # frozen; or the policy itself, when it has LoRA
+    model:ActorCritic,   # trained in place
+    ref:nn.Module,       # frozen; or the policy itself, when it has LoRA
     task:RLTask,
     config:PPOConfig,
-    generator:Generator,      # all chance of the run
-    folder=None,        # checkpoints, one per iteration; resumed if there
+    generator:Generator, # all randomness of the run
+    folder=None,         # checkpoints, one per iteration; resumed if there
     callback:Callable=lambda row, roll: None, # called after each iteration
-)->Trainer:             # log rows of iterations have "iteration"
-    "Climb the reward, paying for every nat away from the reference."
+)->Trainer:              # log rows of iterations have "iteration" and all of `METRICS`
+    """Maximise E[reward] - beta KL(policy || ref) by PPO (Ziegler et al. 2019, eq. 2).
+
+    Raises ValueError as `validate_ppo` and `ppo_rollout` do."""
     validate_ppo(model, ref, task)
     trainer, config, done, good = *_begin(model, config, folder, generator), {}
     with progress_bar(config.n_iterations, done, "PPO", "rollout") as bar:
         for i in range(done, config.n_iterations):
-            roll, row = ppo_rollout(trainer, ref, task, config, generator, good)
-            row |= ppo_update(trainer, roll, config, task.tokenizer.eos_token_id, generator)
-            row |= dict(iteration=i + 1, episode=(i + 1) * config.n_prompts)
-            config = _next_price(config, row["objective/kl"])
-            row = trainer.log.add(**row, next_beta=config.beta)
+            roll, row = _iterate(trainer, ref, task, config, generator, good)
+            config = replace(config, beta=row["next_kl_coef"])
+            row = trainer.log.add(**row, iteration=i + 1,
+                                  episode=(i + 1) * config.n_prompts)
             if folder: save_checkpoint(folder, trainer, generator)
             callback(row, roll)
             bar.set_postfix(score=row["objective/scores"], kl=row["objective/kl"])
@@ -382,55 +419,61 @@ def train_ppo(
 def _begin(model, config, folder, generator): # dropout off: the first ratio is 1
     n_steps = config.n_iterations * config.n_epochs * config.n_minibatches
     trainer = make_trainer(model, TrainConfig(
-        config.lr, n_steps, config.n_prompts // config.n_minibatches, warmup_steps=5, final_lr_frac=1.,
-        micro_batch_size=config.micro_batch_size, mixed_precision=config.mixed_precision))
+        config.lr, n_steps, config.n_prompts // config.n_minibatches, warmup_steps=5,
+        final_lr_frac=1., micro_batch_size=config.micro_batch_size,
+        mixed_precision=config.mixed_precision))
     model.eval()
-    if folder and list_checkpoints(folder): restore_checkpoint(folder, trainer, generator)
+    if folder and list_checkpoints(folder):
+        restore_checkpoint(folder, trainer, generator)
     done = [row for row in trainer.log.rows if "iteration" in row]
-    if done: config = replace(config, beta=done[-1]["next_beta"])
+    if done: config = replace(config, beta=done[-1]["next_kl_coef"])
     return trainer, config, len(done)
 
-def _next_price(config, kl):
-    return replace(config, beta=config.kl_controller(config.beta, kl, config.n_prompts))
+# %% ../nbs/11_ppo.ipynb #_iterate
+def _iterate(trainer, ref, task, config, generator, last_good): # rollout, log row
+    roll, row = ppo_rollout(trainer, ref, task, config, generator, last_good)
+    row |= ppo_update(trainer, roll, config, task.tokenizer.eos_token_id, generator)
+    beta = config.kl_controller(config.beta, row["objective/kl"], config.n_prompts)
+    return roll, row | dict(next_kl_coef=beta)
 
-def _near_home(trainer, row, config, last_good): # the weights near home, for next time
+def _weights_within_max_kl(trainer, row, config, last_good): # to go back to, later
     kl, model = row["objective/kl"], trainer.model
     if abs(kl) <= config.max_kl:             # False for nan
         return {k: v.to("cpu", copy=True) for k, v in model.state_dict().items()}
     if last_good: model.load_state_dict(last_good)
     raise ValueError(
         f"after {trainer.step} steps a response is {kl:.1f} nats from the reference, "
-        f"the limit is {config.max_kl:g}: the weights of the rollout before are put back; "
-        "raise beta or lower lr")
+        f"the limit is {config.max_kl:g}: the weights of the rollout before are put "
+        "back; raise beta or lower lr")
 
 # %% ../nbs/11_ppo.ipynb #sample_printer
 def sample_printer(
-    tokenizer,
+    tokenizer,   # decodes the responses
     every:int=6, # rollouts
     n:int=2,     # responses
-)->Callable:     # a `watch` for train_ppo
-    "Print a few responses of every few rollouts, with score and log-ratio."
-    def watch(row, roll):
+)->Callable:     # (row, roll) -> None, a `callback` for train_ppo
+    "Callback that prints n responses of every few rollouts: reward, log-ratio, text."
+    def callback(row, roll):
         if (row["iteration"] - 1) % every: return
         print(f"rollout {row['iteration']}: reward {row['objective/scores']:+.2f}, "
               f"KL {row['objective/kl']:.2f}")
         kl = response_kl(roll.logp, roll.ref_logp, roll.seqs.response_mask)
         for i in range(n):
-            said = roll.seqs.ids[i][roll.seqs.response_mask[i]]
-            text = tokenizer.decode(said, skip_special_tokens=True).strip()
+            tokens = roll.seqs.ids[i][roll.seqs.response_mask[i]]
+            text = tokenizer.decode(tokens, skip_special_tokens=True).strip()
             print(f"  {roll.reward[i]:+5.2f} {kl[i]:+6.2f}  {text}")
-    return watch
+    return callback
 
 # %% ../nbs/11_ppo.ipynb #generate_best_of_n
 def generate_best_of_n(
     policy:nn.Module,
-    prompts:list[list[int]],
-    task:RLTask,     # its reward, tokenizer and sampling
-    generator:Generator,
-    n:int=4,       # responses per prompt
-)->Seqs:           # one row per prompt
-    "Answer n times, keep the answer with the highest reward."
-    many = [prompt for prompt in prompts for _ in range(n)]
-    seqs, _ = generate_many(policy, many, task.tokenizer, task.sampling, generator)
+    prompts:list[list[int]], # p prompts
+    task:RLTask,             # its reward, tokenizer and sampling
+    generator:Generator,     # samples the responses
+    n:int=4,                 # responses per prompt
+)->Seqs:                     # p rows
+    "Best-of-n: sample n responses to each prompt, keep the one of highest reward."
+    repeated = [prompt for prompt in prompts for _ in range(n)]
+    seqs, _ = generate_many(policy, repeated, task.tokenizer, task.sampling, generator)
     score = checked_reward_fn(task.reward_fn, task.tokenizer)(seqs).view(-1, n)
-    return seqs[torch.arange(0, len(many), n) + score.argmax(1).cpu()]
+    return seqs[torch.arange(0, len(repeated), n) + score.argmax(1).cpu()]

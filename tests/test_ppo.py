@@ -10,25 +10,26 @@ from rlhf_nb.learning import list_checkpoints, make_trainer, TrainConfig, accumu
 from rlhf_nb.models import ScalarModel, frozen_copy, weight_hash
 from rlhf_nb.oracle import (all_logprobs, expectation, bigram_lm, micro_tokenizer, micro_world,
                             optimal_policy)
-from rlhf_nb.ppo import (METRICS, PPOConfig, ActorCritic, Experience, RLTask, clipped_policy_loss,
-    clipped_value_loss, make_experience, gae, generate_best_of_n, checked_reward_fn, next_prompts, ppo_loss, reward_mask,
-    rollout_metrics, sample_printer, ppo_rewards, train_ppo)
+from rlhf_nb.ppo import (
+    METRICS, PPOConfig, ActorCritic, Experience, RLTask, checked_reward_fn, clipped_policy_loss, clipped_value_loss, gae,
+    generate_best_of_n, make_experience, next_prompts, ppo_loss, ppo_rewards, reward_mask, rollout_metrics,
+    sample_printer, train_ppo)
 from rlhf_nb.sampling import SamplingParams, collect_rollout
 from rlhf_nb.tokens import Rollout, Seqs, make_seqs
 
 torch.set_num_threads(1)
 WORLD = micro_world()
 TOK = micro_tokenizer(WORLD)
-NUMBER = {said: i for i, said in enumerate(WORLD.responses())}
-PAY = torch.tensor([w.count("kind") - w.count("rude") for w in WORLD.texts()]).float()
+NUMBER = {response: i for i, response in enumerate(WORLD.responses())}
+REWARD = torch.tensor([w.count("kind") - w.count("rude") for w in WORLD.texts()]).float()
 
 
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
 
 
-def pay(seqs):
-    said = [tuple(row[m].tolist()) for row, m in zip(seqs.ids, seqs.response_mask)]
-    return PAY[[NUMBER[y] for y in said]]
+def reward_fn(seqs):
+    responses = [tuple(row[m].tolist()) for row, m in zip(seqs.ids, seqs.response_mask)]
+    return REWARD[[NUMBER[y] for y in responses]]
 
 
 def actor(seed=0):
@@ -38,12 +39,12 @@ def actor(seed=0):
     return model
 
 
-TASK = RLTask([[WORLD.start]] * 5, pay, TOK, SamplingParams(WORLD.max_len))
+TASK = RLTask([[WORLD.start]] * 5, reward_fn, TOK, SamplingParams(WORLD.max_len))
 SMALL = PPOConfig(n_iterations=4, n_prompts=24, n_minibatches=3, lr=.05, beta=.5, micro_batch_size=24)
 
 
 def rollout(model, n=32, seed=0):
-    return collect_rollout(model.policy, frozen_copy(bigram_lm(WORLD).float()), [[WORLD.start]] * n, pay, TOK,
+    return collect_rollout(model.policy, frozen_copy(bigram_lm(WORLD).float()), [[WORLD.start]] * n, reward_fn, TOK,
                    TASK.sampling, seeded(seed))
 
 
@@ -149,16 +150,16 @@ def test_rewards_cut_empty_and_k3():
 def test_converges_to_the_closed_form(seed):
     model = actor(seed)
     ref = frozen_copy(model.policy)
-    home = weight_hash(ref)
+    ref_hash = weight_hash(ref)
     config = PPOConfig(n_iterations=60, n_prompts=256, micro_batch_size=256, lr=.03, beta=.5, vf_coef=1.)
     train_ppo(model, ref, TASK, config, seeded(seed))
     now, start_ = [all_logprobs(m, WORLD).detach().double() for m in (model.policy, ref)]
-    best, log_z = optimal_policy(start_, PAY.double(), .5)
-    value = expectation(now, PAY.double()) - .5 * exact_kl(now, start_)
+    best, log_z = optimal_policy(start_, REWARD.double(), .5)
+    value = expectation(now, REWARD.double()) - .5 * exact_kl(now, start_)
     # rollouts of 256 leave a total variation near .02; untrained it is .5
     assert (now.exp() - best.exp()).abs().sum() / 2 < .08
     assert .5 * log_z - .03 < value <= .5 * log_z + 1e-9
-    assert weight_hash(ref) == home
+    assert weight_hash(ref) == ref_hash
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3])
@@ -167,32 +168,32 @@ def test_resumed_equals_uninterrupted(tmp_path, stop):
     whole, ref = actor(), frozen_copy(actor().policy)
     log = train_ppo(whole, ref, TASK, config, seeded(7)).log.rows
     class Cut(Exception): pass
-    def watch(row, roll):
+    def callback(row, roll):
         if row["iteration"] == stop: raise Cut
-    with pytest.raises(Cut): train_ppo(actor(), ref, TASK, config, seeded(7), tmp_path, watch)
-    resumed, g = actor(1), seeded(99)
+    with pytest.raises(Cut): train_ppo(actor(), ref, TASK, config, seeded(7), tmp_path, callback)
+    resumed, g = actor(1), seeded(7)
     again = train_ppo(resumed, ref, TASK, config, g, tmp_path).log.rows
     assert weight_hash(resumed) == weight_hash(whole)
-    keys = ("objective/scores", "objective/beta", "loss/value_avg")
+    keys = ("objective/scores", "objective/kl_coef", "loss/value_avg")
     assert [[r.get(k) for k in keys] for r in again] == [[r.get(k) for k in keys] for r in log]
-    betas = [r["objective/beta"] for r in log if "iteration" in r]
+    betas = [r["objective/kl_coef"] for r in log if "iteration" in r]
     assert len(betas) == 4 and len(set(betas)) > 1
 
 
-@pytest.mark.parametrize("fault,says", [
+@pytest.mark.parametrize("fault,message", [
     (lambda s: torch.where(s.ids[:, 1] == 0, math.nan, 1.), "row 2.*very"),
     (lambda s: torch.ones(len(s), 2), "one number per row"),
     (lambda s: [{1: 1., 2: 1., 3: 1.}[i] for i in s.ids[:, 1].tolist()], "KeyError.*2.*very")])
-def test_reward_faults_name_the_row(fault, says):
+def test_reward_faults_name_the_row(fault, message):
     seqs = make_seqs([[WORLD.start]] * 3, [[1, 3], [2, 3], [0, 3]], WORLD.pad)
-    with pytest.raises(ValueError, match=says): checked_reward_fn(fault, TOK)(seqs)
+    with pytest.raises(ValueError, match=message): checked_reward_fn(fault, TOK)(seqs)
 
 
 def test_a_late_fault_keeps_the_last_checkpoint(tmp_path):
     calls = []
     def breaks(seqs):
         calls.append(1)
-        return pay(seqs) * (math.nan if len(calls) == 3 else 1.)
+        return reward_fn(seqs) * (math.nan if len(calls) == 3 else 1.)
     model, ref = actor(), frozen_copy(actor().policy)
     with pytest.raises(ValueError, match="nan for row 0"):
         train_ppo(model, ref, replace(TASK, reward_fn=breaks), SMALL, seeded(), tmp_path)
@@ -202,10 +203,10 @@ def test_a_late_fault_keeps_the_last_checkpoint(tmp_path):
 def test_divergence_puts_the_last_good_weights_back():
     model, ref = actor(), frozen_copy(actor().policy)
     seen = []
-    def watch(row, roll): seen.append(weight_hash(model))
+    def callback(row, roll): seen.append(weight_hash(model))
     with pytest.raises(ValueError, match="raise beta or lower lr"):
         train_ppo(model, ref, TASK, replace(SMALL, lr=3., beta=0., max_kl=.3, n_iterations=9),
-                  seeded(), callback=watch)
+                  seeded(), callback=callback)
     before = [weight_hash(actor()), *seen]
     assert weight_hash(model) in before[:-1] and weight_hash(model) != before[-1]
 
@@ -225,12 +226,12 @@ def test_metrics_are_named_and_explained():
 def test_answers_are_scored_at_the_temperature_that_was_sampled():
     model = actor()
     config = replace(SMALL, temperature=.5)
-    roll = collect_rollout(model.policy, frozen_copy(model.policy), [[WORLD.start]] * 64, pay, TOK,
+    roll = collect_rollout(model.policy, frozen_copy(model.policy), [[WORLD.start]] * 64, reward_fn, TOK,
                    replace(TASK.sampling, temperature=.5), seeded())
     _, n, sums = ppo_loss(model, make_experience(model, roll, config, WORLD.eos), config)
     assert_close(sums["val/ratio"] / n, torch.tensor(1.))
     _, n, sums = ppo_loss(model, make_experience(model, roll, SMALL, WORLD.eos), SMALL)
-    assert abs(sums["val/ratio"] / n - 1) > .01 # scored at 1: not the policy that spoke
+    assert abs(sums["val/ratio"] / n - 1) > .01 # scored at 1: not the policy that sampled
     with pytest.raises(ValueError, match="temperature above 0"): PPOConfig(temperature=0.)
 
 
@@ -239,18 +240,18 @@ def test_a_cool_policy_reaches_its_own_closed_form():
     policy, heat = bigram_lm(WORLD).float(), .6
     with torch.no_grad(): cool = bigram_lm(WORLD).float(); cool.head.weight /= heat
     ref_logp = all_logprobs(cool, WORLD).detach().double()
-    best, log_z = optimal_policy(ref_logp, PAY.double(), .5)
+    best, log_z = optimal_policy(ref_logp, REWARD.double(), .5)
     model = ActorCritic(policy, ScalarModel.from_lm(policy))
     config = PPOConfig(n_iterations=60, n_prompts=256, micro_batch_size=256, lr=.02, beta=.5, vf_coef=1., lam=.95,
               temperature=heat)
     train_ppo(model, frozen_copy(policy), TASK, config, seeded())
     with torch.no_grad(): policy.head.weight /= heat
     now = all_logprobs(policy, WORLD).detach().double()
-    value = expectation(now, PAY.double()) - .5 * exact_kl(now, ref_logp)
+    value = expectation(now, REWARD.double()) - .5 * exact_kl(now, ref_logp)
     assert .5 * log_z - .02 < value < .5 * log_z + 1e-6
 
 
-def test_the_slot_after_eos():
+def test_the_position_after_eos():
     mask = torch.tensor([[0, 1, 1, 0, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0]]).bool()
     assert torch.equal(reward_mask(mask, PPOConfig()), mask)
     after = torch.tensor([[0, 1, 1, 1, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0]]).bool()
@@ -258,7 +259,7 @@ def test_the_slot_after_eos():
     model, config = actor(), replace(SMALL, score_after_eos=True)
     x = make_experience(model, rollout(model), config, WORLD.eos)
     short = x.seqs.response_mask.sum(1) == 1
-    part = x[short.nonzero().flatten()].trim()           # one word each, and the slot behind it
+    part = x[short.nonzero().flatten()].trim()           # one word each, and the position behind it
     assert part.reward_mask.shape == part.seqs.ids.shape and part.reward_mask.sum() == 2 * short.sum()
     trainer = train_ppo(model, frozen_copy(bigram_lm(WORLD).float()), TASK, replace(config, micro_batch_size=5), seeded())
     assert math.isfinite(trainer.log.rows[-1]["loss/value_avg"])
@@ -266,27 +267,27 @@ def test_the_slot_after_eos():
 
 def test_best_of_n_keeps_the_best():
     drawn = []
-    def note(seqs): drawn.append(pay(seqs)); return drawn[-1]
-    task = replace(TASK, reward_fn=note)
+    def recorded(seqs): drawn.append(reward_fn(seqs)); return drawn[-1]
+    task = replace(TASK, reward_fn=recorded)
     best = generate_best_of_n(actor().policy, [[WORLD.start]] * 6, task, seeded(3), n=5)
     assert len(best) == 6
-    assert_close(pay(best), drawn[0].view(6, 5).max(1).values)
-    assert (pay(best) > drawn[0].view(6, 5)[:, 0]).any()  # not simply the first
+    assert_close(reward_fn(best), drawn[0].view(6, 5).max(1).values)
+    assert (reward_fn(best) > drawn[0].view(6, 5)[:, 0]).any()  # not simply the first
 
 
-def test_sample_table_prints_every_few(capsys):
-    watch = sample_printer(TOK, every=2, n=1)
-    train_ppo(actor(), frozen_copy(actor().policy), TASK, SMALL, seeded(), callback=watch)
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in said if line.startswith("rollout")] == ["rollout 1", "rollout 3"]
-    assert len(said) == 4
+def test_sample_printer_prints_every_few(capsys):
+    callback = sample_printer(TOK, every=2, n=1)
+    train_ppo(actor(), frozen_copy(actor().policy), TASK, SMALL, seeded(), callback=callback)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in printed if line.startswith("rollout")] == ["rollout 1", "rollout 3"]
+    assert len(printed) == 4
 
 
-def test_sample_table_by_hand(capsys):
+def test_sample_printer_by_hand(capsys):
     seqs = make_seqs([[4], [4, 1]], [[2, 0, TOK.eos_token_id], [1]], TOK.pad_token_id)
     zeros, mask = torch.zeros(seqs.ids.shape), seqs.response_mask
     roll = Rollout(seqs, torch.arange(2), zeros, (-.25 * mask).masked_fill(~mask, 9.), torch.tensor([1.5, -2.]))
     sample_printer(TOK)({"iteration": 7, "objective/scores": -.25, "objective/kl": .5}, roll)
-    assert capsys.readouterr().out.splitlines() == [           # log-ratio .25 for each word said
+    assert capsys.readouterr().out.splitlines() == [           # log-ratio .25 for each token
         "rollout 7: reward -0.25, KL 0.50",
         "  +1.50  +0.75  rude very", "  -2.00  +0.25  kind"]

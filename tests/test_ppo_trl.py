@@ -12,7 +12,7 @@ from torch.testing import assert_close
 import rlhf_nb.ppo as ours
 from rlhf_nb.kl import kl_k1, kl_k3
 from rlhf_nb.models import ScalarModel, logprobs
-from rlhf_nb.ppo import PPOConfig, ActorCritic, make_experience, ppo_loss, ppo_rewards
+from rlhf_nb.ppo import PPOConfig, ActorCritic, make_experience, ppo_loss, ppo_rewards, rollout_metrics
 from rlhf_nb.reward import pooled_scores
 from rlhf_nb.tokens import Rollout, Seqs, masked_mean, masked_whiten
 
@@ -33,7 +33,7 @@ def make_models():
         kind = GPTNeoXForSequenceClassification if i > 1 else GPTNeoXForCausalLM
         made[name] = kind(config).eval()
         if i > 1: continue
-        with torch.no_grad():                    # never say <pad>
+        with torch.no_grad():                    # never sample <pad>
             made[name].base_model.final_layer_norm.bias[0] = 5.
             head = made[name].get_output_embeddings().weight
             head[:, 0], head[PAD] = 0., 0.
@@ -54,8 +54,8 @@ def make_tokenizer():
 class Caught(Exception): pass
 
 
-def run_theirs(m, folder, monkeypatch, **settings):
-    "One rollout and one backward pass of TRL's trainer; what it saw and made."
+def run_theirs(m, folder, monkeypatch, epochs=1, **settings):
+    "One rollout and `epochs` backward passes of TRL's trainer; what it saw, made and logged."
     seen = dict(whitened=[])
     real_generation, real_whiten = theirs.batch_generation, theirs.masked_whiten
     def generation(*args, **kwargs):
@@ -72,7 +72,7 @@ def run_theirs(m, folder, monkeypatch, **settings):
     data = datasets.Dataset.from_dict(rows)
     args = theirs.PPOConfig(output_dir=str(folder), use_cpu=True, bf16=False, report_to=[],
         save_strategy="no", logging_strategy="no", seed=0, gradient_checkpointing=False,
-        disable_tqdm=True, per_device_train_batch_size=N, num_mini_batches=1, num_ppo_epochs=1,
+        disable_tqdm=True, per_device_train_batch_size=N, num_mini_batches=1, num_ppo_epochs=epochs,
         response_length=NEW, total_episodes=N, num_sample_generations=0, stop_token="eos",
         **settings)
     trainer = theirs.PPOTrainer(args=args, processing_class=make_tokenizer(), model=m.policy,
@@ -82,14 +82,35 @@ def run_theirs(m, folder, monkeypatch, **settings):
         loss.backward()
         seen["loss"] = loss.detach()
         seen["grads"] = [None if p.grad is None else p.grad.clone() for p in params(m)]
+        seen["weights"] = weights(m)
+        if epochs == 1: raise Caught
+    def log(metrics):
+        seen["metrics"] = metrics
         raise Caught
     monkeypatch.setattr(trainer.accelerator, "backward", backward)
+    monkeypatch.setattr(trainer, "log", log)
     with pytest.raises(Caught): trainer.train()
     for part in (m.policy, m.value): part.zero_grad(set_to_none=True)
     return seen
 
 
 def params(m): return [*m.policy.parameters(), *m.value.parameters()]
+
+
+def weights(m): return [p.detach().clone() for p in params(m)]
+
+
+@torch.no_grad()
+def set_weights(m, values):
+    for p, value in zip(params(m), values): p.copy_(value)
+
+
+def actor_critic(m):
+    critic = ScalarModel(m.value.base_model, m.value.score)
+    head = critic.score.weight.detach().clone()
+    model = ActorCritic(m.policy, critic)                 # sets the critic's head to zero
+    with torch.no_grad(): critic.score.weight.copy_(head)
+    return model
 
 
 def sample_std(x, mask, shift_mean=True):
@@ -127,13 +148,10 @@ def test_trl_ppo_arithmetic(tmp_path, monkeypatch, temperature, estimator, penal
     assert_close(ppo_rewards(roll, config, EOS)[:, PROMPT:], rewards, **near)
     monkeypatch.setattr(ours, "masked_whiten", sample_std)
     config = ours.replace(config, whiten_rewards=True)
-    slots = ours.reward_slots(roll.seqs.response_mask, config)
+    at = ours.reward_mask(roll.seqs.response_mask, config)
     got = ppo_rewards(roll, config, EOS)[:, PROMPT:]
-    assert_close(got, white.masked_fill(~slots[:, PROMPT:], 0.), **near)
-    critic = ScalarModel(m.value.base_model, m.value.score)
-    head = critic.score.weight.detach().clone()
-    model = ActorCritic(m.policy, critic)                 # sets the critic's head to zero
-    with torch.no_grad(): critic.score.weight.copy_(head)
+    assert_close(got, white.masked_fill(~at[:, PROMPT:], 0.), **near)
+    model = actor_critic(m)
     x = make_experience(model, roll, config, EOS)
     mask = roll.seqs.response_mask[:, PROMPT:]
     assert_close(x.advantage[:, PROMPT:], white_advantages.masked_fill(~mask, 0.), **near)
@@ -142,3 +160,34 @@ def test_trl_ppo_arithmetic(tmp_path, monkeypatch, temperature, estimator, penal
     (loss / n).backward()
     for mine, want in zip(params(m), seen["grads"]):
         if want is not None: assert_close(mine.grad, want, **near)
+
+
+def test_logged_numbers_are_those_of_trl(tmp_path, monkeypatch):
+    "Means over two updates of one rollout, far enough apart that policy and values are clipped."
+    m, penalty = make_models(), .5
+    before = weights(m)
+    clips = dict(cliprange=.1, cliprange_value=.05)
+    seen = run_theirs(m, tmp_path, monkeypatch, epochs=2, kl_coef=.3, missing_eos_penalty=penalty,
+                      learning_rate=.01, gamma=.98, lam=.9, **clips)
+    after, config = seen["weights"], PPOConfig(n_prompts=N, beta=.3, gamma=.98, lam=.9, score_after_eos=True,
+        temperature=.7 + 1e-7, missing_eos_penalty=penalty, **clips)
+    set_weights(m, before)
+    monkeypatch.setattr(ours, "masked_whiten", sample_std)
+    roll = as_rollout(m, seen["answers"], config.temperature)
+    logged, want = rollout_metrics(roll, config, EOS), seen["metrics"]
+    for name in ("kl", "entropy", "non_score_reward", "rlhf_reward", "scores"):
+        assert logged[f"objective/{name}"] == pytest.approx(want[f"objective/{name}"], rel=2e-5), name
+    assert logged["val/num_eos_tokens"] == want["val/num_eos_tokens"] < N
+    model, rows = actor_critic(m), []
+    x = make_experience(model, roll, config, EOS)
+    for now in (before, after):
+        set_weights(m, now)
+        _, n, sums = ppo_loss(model, x, config)
+        rows.append({name: float(total / n) for name, total in sums.items()})
+    for name in ("policy/clipfrac_avg", "val/clipfrac_avg", "loss/policy_avg", "loss/value_avg"):
+        assert (rows[0][name] + rows[1][name]) / 2 == pytest.approx(want[name], rel=1e-4, abs=1e-6), name
+    assert rows[0]["policy/clipfrac_avg"] == rows[0]["val/clipfrac_avg"] == 0       # ratio 1, values as they were
+    ratio = (logprobs(m.policy, x.seqs, temperature=config.temperature) - x.logp).exp()
+    beyond = masked_mean(((ratio - 1).abs() > config.cliprange).float(), x.seqs.response_mask)
+    assert .05 < rows[1]["policy/clipfrac_avg"] < beyond - .05     # it is not the share beyond the clip
+    assert 0 < rows[1]["val/clipfrac_avg"] < 1
