@@ -11,10 +11,12 @@ __all__ = ['sequence_logprobs', 'pair_logprobs', 'log_ratio_gap', 'dpo_loss', 'P
            'kto_loss']
 
 # %% ../nbs/13_dpo.ipynb #dpo_the_optimum_without_a_re
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from inspect import signature
+from numbers import Real
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import logsigmoid
@@ -39,6 +41,25 @@ def pair_logprobs(
     both = concat_seqs([pairs.chosen, pairs.rejected], pad=0)  # masked: any id will do
     return sequence_logprobs(model, both).chunk(2)
 
+# %% ../nbs/13_dpo.ipynb #_float32
+def _float32(*logps)->list[Tensor]: # tensors of log-probs
+    "Raise bf16 and fp16 to float32: near -100 two bf16 numbers are half a nat apart."
+    return [x.to(torch.promote_types(x.dtype, torch.float32)) for x in logps]
+
+# %% ../nbs/13_dpo.ipynb #_check_loss
+_RULES = {"beta": ("a finite number above 0", lambda x: 0 < x < math.inf),
+          "gamma": ("a finite number, 0 or more", lambda x: 0 <= x < math.inf),
+          "weight": ("a finite number, 0 or more", lambda x: 0 <= x < math.inf),
+          "label_smoothing": ("a share of wrong labels, from 0 to below .5",
+                              lambda x: 0 <= x < .5)}
+
+def _check_loss(**settings): # name -> value
+    "Refuse settings with which a loss is flat, upside down, infinite or nan."
+    for name, x in settings.items():
+        rule, is_right = _RULES[name]
+        if not isinstance(x, (Real, Tensor)) or not is_right(x): raise ValueError(
+            f"{name} must be {rule}, got {x!r}")
+
 # %% ../nbs/13_dpo.ipynb #log_ratio_gap
 def log_ratio_gap(
     policy_chosen:Tensor,   # (b) log-probs under the policy, nats
@@ -48,8 +69,11 @@ def log_ratio_gap(
 )->Tensor:                  # (b) nats
     """Difference of the two log-ratios: log π(y_w)/π_ref(y_w) - log π(y_l)/π_ref(y_l).
 
-    Times β it is the margin of DPO's implicit rewards (Rafailov et al. 2023, eq. 5)."""
-    return (policy_chosen - ref_chosen) - (policy_rejected - ref_rejected)
+    Times β it is the margin of DPO's implicit rewards (Rafailov et al. 2023, eq. 5).
+    Low-precision inputs are raised to float32 first."""
+    chosen, rejected = _float32(policy_chosen, policy_rejected)
+    ref_chosen, ref_rejected = _float32(ref_chosen, ref_rejected)
+    return (chosen - ref_chosen) - (rejected - ref_rejected)
 
 # %% ../nbs/13_dpo.ipynb #dpo_loss
 def dpo_loss(
@@ -61,7 +85,8 @@ def dpo_loss(
 )->Tensor:                  # (b) above 0; ln 2 where the gap is 0
     """DPO loss -log σ(β gap) of each pair, where gap is `log_ratio_gap`.
 
-    Rafailov et al. 2023, eq. 7."""
+    Rafailov et al. 2023, eq. 7. Raises ValueError unless beta is above 0."""
+    _check_loss(beta=beta)
     gap = log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return -logsigmoid(beta * gap)
 
@@ -105,8 +130,9 @@ def dpo_metric_sums(
 )->dict[str,Tensor]: # name -> sum over the pairs, without gradient
     """Sums of DPO's metrics under TRL's keys: implicit rewards β log π/π_ref, their
     margin and accuracy, and the log-probs."""
-    logp = [x.detach() for x in policy]
-    chosen_reward, rejected_reward = [beta * (x - y) for x, y in zip(logp, ref)]
+    logp = [x.detach() for x in _float32(*policy)]
+    chosen_reward, rejected_reward = [
+        beta * (x - y) for x, y in zip(logp, _float32(*ref))]
     return {"rewards/chosen": chosen_reward.sum(),
             "rewards/rejected": rejected_reward.sum(),
             "rewards/margins": (chosen_reward - rejected_reward).sum(),
@@ -132,7 +158,7 @@ def make_pair_loss(
 
 def _per_token(logp, pairs): # two (b) -> two (b)
     n = [side.response_mask[:, 1:].sum(1) for side in (pairs.chosen, pairs.rejected)]
-    return [x / k.clamp(min=1) for x, k in zip(logp, n)]
+    return [x / k.clamp(min=1) for x, k in zip(_float32(*logp), n)]
 
 # %% ../nbs/13_dpo.ipynb #evaluate_pairs
 @torch.no_grad()
@@ -184,7 +210,8 @@ def cdpo_loss(
 )->Tensor:                     # (b) above 0
     """Conservative DPO loss -(1-ε) log σ(β gap) - ε log σ(-β gap): smoothed labels.
 
-    Mitchell 2023, eq. 3."""
+    Mitchell 2023, eq. 3. Raises ValueError if a setting is out of range."""
+    _check_loss(beta=beta, label_smoothing=label_smoothing)
     x = beta * log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return -(1 - label_smoothing) * logsigmoid(x) - label_smoothing * logsigmoid(-x)
 
@@ -199,7 +226,9 @@ def robust_dpo_loss(
 )->Tensor:                     # (b) may be negative
     """Robust DPO loss [-(1-ε) log σ(β gap) + ε log σ(-β gap)] / (1 - 2ε).
 
-    Over flipped labels its mean is DPO's on true ones (Chowdhury et al. 2024)."""
+    Over flipped labels its mean is DPO's on true ones (Chowdhury et al. 2024).
+    Raises ValueError if a setting is out of range."""
+    _check_loss(beta=beta, label_smoothing=label_smoothing)
     x = beta * log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     noisy = -(1 - label_smoothing) * logsigmoid(x) + label_smoothing * logsigmoid(-x)
     return noisy / (1 - 2 * label_smoothing)
@@ -214,7 +243,9 @@ def hinge_loss(
 )->Tensor:                  # (b) 0 or more
     """Hinge loss max(0, 1 - β gap) on DPO's gap.
 
-    SLiC-HF's loss with log-ratios in place of log-probs (Zhao et al. 2023)."""
+    SLiC-HF's loss with log-ratios in place of log-probs (Zhao et al. 2023).
+    Raises ValueError unless beta is above 0."""
+    _check_loss(beta=beta)
     gap = log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return (1 - beta * gap).relu()
 
@@ -228,7 +259,8 @@ def ipo_loss(
 )->Tensor:                  # (b) nats squared, 0 or more
     """IPO loss (gap - 1 / (2β))²: regress the gap of log-ratios to a fixed target.
 
-    Azar et al. 2023, eq. 17."""
+    Azar et al. 2023, eq. 17. Raises ValueError unless beta is above 0."""
+    _check_loss(beta=beta)
     gap = log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return (gap - 1 / (2 * beta))**2
 
@@ -241,7 +273,10 @@ def simpo_loss(
 )->Tensor:           # (b) above 0
     """SimPO loss -log σ(β(ℓ_w - ℓ_l) - γ) on length-normalised log-probs ℓ.
 
-    Reference-free (Meng et al. 2024, eq. 6)."""
+    Reference-free (Meng et al. 2024, eq. 6). Raises ValueError unless beta is above 0
+    and gamma is not below 0."""
+    _check_loss(beta=beta, gamma=gamma)
+    chosen, rejected = _float32(chosen, rejected)
     return -logsigmoid(beta * (chosen - rejected) - gamma)
 
 # %% ../nbs/13_dpo.ipynb #log_odds
@@ -251,6 +286,7 @@ def log_odds(
     """Log-odds log(p / (1 - p)) from log p, stable where p is close to 0 or to 1.
 
     From log p = -1e-6 upwards p is taken for 1 - 1e-6 in the denominator."""
+    logp, = _float32(logp)
     return logp - torch.log(-torch.expm1(logp.clamp(max=-1e-6)))
 
 # %% ../nbs/13_dpo.ipynb #orpo_loss
@@ -261,7 +297,10 @@ def orpo_loss(
 )->Tensor:           # (b) above 0
     """ORPO loss -ℓ_w - w log σ(log odds_w - log odds_l), reference-free.
 
-    Imitation of the chosen response plus the odds ratio (Hong et al. 2024, eq. 6)."""
+    Imitation of the chosen response plus the odds ratio (Hong et al. 2024, eq. 6).
+    Raises ValueError if weight is below 0."""
+    _check_loss(weight=weight)
+    chosen, rejected = _float32(chosen, rejected)
     return -chosen - weight * logsigmoid(log_odds(chosen) - log_odds(rejected))
 
 # %% ../nbs/13_dpo.ipynb #make_reference_free_loss
@@ -286,6 +325,7 @@ def kto_baseline(
     """KTO's reference point z_0 = max(0, mean of log π/π_ref) over mismatched answers.
 
     A biased estimate of KL(π‖π_ref) (Ethayarajh et al. 2024)."""
+    policy, ref = _float32(policy, ref)
     return (policy - ref).mean().clamp(min=0).detach()
 
 # %% ../nbs/13_dpo.ipynb #kto_loss
@@ -298,6 +338,9 @@ def kto_loss(
 )->Tensor:            # (b) 0 to 1; weigh the rows where one kind of label is rare
     """KTO loss 1 - σ(±β(log π/π_ref - z_0)): + for desirable answers, - for the others.
 
-    Ethayarajh et al. 2024, eq. 7, with both weights 1."""
+    Ethayarajh et al. 2024, eq. 7, with both weights 1.
+    Raises ValueError unless beta is above 0."""
+    _check_loss(beta=beta)
+    policy, ref = _float32(policy, ref)
     sign = torch.where(desirable, 1., -1.).to(policy)
     return 1 - (beta * sign * (policy - ref - baseline)).sigmoid()

@@ -1,6 +1,8 @@
 "DPO beyond its chapter: finite differences, invariance, one forward, LoRA, TRL, a store, resume, the saved figures."
-import json
+import json, math, shutil
+from dataclasses import fields, replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 import pytest, torch
 from torch.testing import assert_close
@@ -15,6 +17,7 @@ from rlhf_nb.tokens import PreferencePairs, Seqs, concat_seqs, make_seqs
 
 RESULTS = Path(__file__).resolve().parents[1]/"nbs/results"
 PAIRED = [dpo_loss, cdpo_loss, robust_dpo_loss, hinge_loss, ipo_loss]
+FAMILY = [*PAIRED, simpo_loss, orpo_loss, kto_loss]
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +80,50 @@ def test_one_forward_for_both_sides(model, pairs):
     calls.clear()
     pair_logprobs(model, pairs)
     assert len(calls) == 1
+
+
+def made_up(loss, dtype, seed=0): # log-probs of four pairs, as many tensors as the loss takes
+    g = torch.Generator().manual_seed(seed)
+    x = [(-60 * torch.rand(8, generator=g)).to(dtype) for _ in range(4)]
+    if loss is kto_loss: return x[0], x[1], x[2] > -30, torch.tensor(1.5).to(dtype)
+    return x[:2] if loss in (simpo_loss, orpo_loss) else x
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("loss", [*FAMILY, log_odds, kto_baseline])
+def test_low_precision_is_raised_before_anything_is_computed(loss, dtype):
+    n = {log_odds: 1, kto_baseline: 2}.get(loss, 4)
+    for seed in range(5):
+        low = made_up(loss, dtype, seed)[:n]
+        got, want = loss(*low), loss(*[x if x.dtype == torch.bool else x.float() for x in low])
+        assert got.dtype == torch.float32 and torch.equal(got, want)
+        assert loss(*[x if x.dtype == torch.bool else x.double() for x in low]).dtype == torch.float64
+
+
+def test_low_precision_pairs_are_raised_in_rewards_and_per_token(model, ref, pairs):
+    data = precompute_ref_logprobs(ref, pairs)
+    low = PairsWithRef(pairs, data.ref_chosen.bfloat16(), data.ref_rejected.bfloat16())
+    same = PairsWithRef(pairs, low.ref_chosen.float(), low.ref_rejected.float())
+    for per_token in (False, True):
+        (a, _, x), (b, _, y) = [make_pair_loss(ipo_loss, per_token)(model, d) for d in (low, same)]
+        assert a == b and x == y
+    half = frozen_copy(model).bfloat16()            # a model in bf16: its log-probs come in float32
+    assert pair_logprobs(half, pairs)[0].dtype == torch.float32
+
+
+WRONG = {"beta": [0., -.1, math.nan, math.inf, "0.1", None], "gamma": [-1., math.nan, math.inf, "1"],
+         "weight": [-.1, math.nan, math.inf, "1"], "label_smoothing": [.5, 1., -.1, math.nan, "0.1"]}
+
+@pytest.mark.parametrize("loss", FAMILY)
+def test_settings_without_a_meaning_are_refused_by_name(loss):
+    x, checked = made_up(loss, torch.float32), 0
+    for name, p in signature(loss).parameters.items():
+        if p.default is p.empty: continue
+        checked += 1
+        for value in WRONG[name]:
+            with pytest.raises(ValueError, match=f"^{name} .*got {value!r}$"): loss(*x, **{name: value})
+        for value in (.01, .49, torch.tensor(.3)): assert loss(*x, **{name: value}).isfinite().all()
+    assert checked
 
 
 @pytest.mark.parametrize("loss", PAIRED)
@@ -215,6 +262,47 @@ def test_resumes_bit_for_bit(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt): go(tmp_path)
     monkeypatch.setattr(dpo, "pair_logprobs", real)
     assert go(tmp_path) == whole
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory): # a run that died behind its checkpoint at step 50, and what it was
+    world, folder = micro_world(), tmp_path_factory.mktemp("killed")/"run"
+    def pairs_of(first): return PreferencePairs(world.seqs[first:first + 12], world.seqs[20:32])
+    run = dict(data=precompute_ref_logprobs(bigram_lm(world), pairs_of(0)), seed=0, held_out=None,
+               config=TrainConfig(lr=.1, n_steps=60, batch_size=5), loss=partial(cdpo_loss, beta=.2))
+    run["other data"] = precompute_ref_logprobs(bigram_lm(world), pairs_of(3))
+    with pytest.MonkeyPatch.context() as patch:
+        real, calls = dpo.pair_logprobs, iter(range(55))
+        patch.setattr(dpo, "pair_logprobs", lambda *x: real(*x) if next(calls, None) is not None else 1 / 0)
+        with pytest.raises(ZeroDivisionError): resumed(folder, run)
+    return folder, run
+
+
+def resumed(folder, run):
+    policy, g = bigram_lm(micro_world()), torch.Generator().manual_seed(run["seed"])
+    return train_dpo(policy, run["data"], run["config"], g, run["loss"], run["held_out"], folder)
+
+
+OTHERS = {"loss_fn.loss": lambda run: dict(loss=partial(robust_dpo_loss, beta=.2)),
+          "loss_fn.loss.beta": lambda run: dict(loss=partial(cdpo_loss, beta=.3)),
+          "loss_fn.loss.label_smoothing": lambda run: dict(loss=partial(cdpo_loss, beta=.2, label_smoothing=.2)),
+          "data.hash": lambda run: dict(data=run["other data"]),
+          "data.rows": lambda run: dict(data=run["data"][:11]),
+          "data.mean |ref_chosen|": lambda run: dict(data=replace(run["data"], ref_chosen=run["data"].ref_chosen - 1)),
+          "data.mean |ref_rejected|": lambda run: dict(data=replace(run["data"], ref_rejected=run["data"].ref_rejected - 1)),
+          "generator_seed": lambda run: dict(seed=1), "eval_config": lambda run: dict(held_out=run["other data"])}
+for f in fields(TrainConfig):
+    value = dict(mixed_precision="bf16", final_lr_frac=.5).get(f.name, 7)
+    OTHERS["train_config." + f.name] = lambda run, name=f.name, value=value: dict(
+        config=replace(run["config"], **{name: value}))
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_run_is_refused_by_the_name_of_what_differs(killed, tmp_path, name):
+    folder, run = killed
+    shutil.copytree(folder, tmp_path/"run")
+    with pytest.raises(ValueError, match="belongs to another run") as e: resumed(tmp_path/"run", run | OTHERS[name](run))
+    assert f"{name} was " in str(e.value), e.value
+    assert resumed(tmp_path/"run", run).step == 60                   # nothing was lost: the same run goes on
 
 
 def test_held_out_is_measured_in_parts(model, ref, pairs):
