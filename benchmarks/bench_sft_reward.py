@@ -4,7 +4,7 @@
     python benchmarks/bench_sft_reward.py --pairs 60 --json out.json
 
 Bare: the same transformers modules, the same shapes and weights, AdamW, and nothing
-else (no masks, no clipping, no log). Ours: `update` of rlhf_nb.learning with `sft_loss`
+else (no masks, no clipping, no log). Ours: `train_step` of rlhf_nb.learning with `sft_loss`
 and `reward_loss`. Both take turns in one process; each turn gives one ratio, and the
 table shows the median ratio.
 """

@@ -1,4 +1,4 @@
-"""Teach a base model to answer by imitation, and count only what it should learn to say.
+"""Teach a base model to answer by imitation, with a loss that counts response tokens only.
 
 Docs: https://OWNER.github.io/rlhf-nb/sft.html.md"""
 
@@ -10,34 +10,37 @@ __all__ = ['labels', 'sft_loss', 'mean_loss', 'train_sft']
 # %% ../nbs/07_sft.ipynb #supervised_fine_tuning
 import torch
 from torch import Generator, Tensor, nn
-from .learning import Trainer, TrainConfig, EvalConfig, fit, make_trainer
+from .learning import EvalConfig, TrainConfig, Trainer, fit, make_trainer
 from .models import logprobs
 from .tokens import Seqs
 
 # %% ../nbs/07_sft.ipynb #labels
 def labels(
     seqs:Seqs, # (b t)
-)->Tensor:     # (b t) response tokens; -100 on prompt and pads
-    "What the model is taught to say, as transformers wants to be told."
+)->Tensor: # (b t) token ids of the response, its eos included; -100 on prompt and pads
+    "Labels of the causal-LM loss as transformers takes them: each at its own token."
     return seqs.ids.masked_fill(~seqs.response_mask, -100)
 
 # %% ../nbs/07_sft.ipynb #sft_loss
 def sft_loss(
     model:nn.Module, # a causal language model
     seqs:Seqs,       # (b t)
-)->tuple[Tensor,Tensor]: # summed -log p, number of tokens in the sum
-    "How unlikely the responses are; neither prompt nor pads count."
-    n = seqs.response_mask[:, 1:].sum() # before the first token there is nothing to say
+)->tuple[Tensor,Tensor]: # Σ -log p(xᵢ | x₍<ᵢ₎) over response tokens, their number
+    """Summed negative log-likelihood of the responses; prompt and pads do not count
+    (Ouyang et al. 2022, section 3.5)."""
+    n = seqs.response_mask[:, 1:].sum() # the first token has nothing before it
     return -logprobs(model, seqs).sum(), n
 
 # %% ../nbs/07_sft.ipynb #mean_loss
 @torch.no_grad()
 def mean_loss(
-    model:nn.Module,    # a causal language model, in the mode it is judged in
+    model:nn.Module,    # a causal language model, in the mode it is evaluated in
     seqs:Seqs,          # (b t) any number of rows
     batch_size:int=128, # rows per forward pass
-)->float:
-    "Mean -log p per response token; every token weighs the same."
+)->float: # nats per response token
+    """Mean negative log-likelihood per response token, without gradient.
+
+    Raises ValueError if there is no response token."""
     if not seqs.response_mask[:, 1:].any(): raise ValueError(
         f"mean_loss needs a response token, got none in {len(seqs)} rows: was every "
         "response cut away?")
@@ -48,15 +51,16 @@ def mean_loss(
 
 # %% ../nbs/07_sft.ipynb #train_sft
 def train_sft(
-    model:nn.Module, # a causal language model; changed in place
-    data:Seqs,       # demonstrations
+    model:nn.Module,     # a causal language model; trained in place
+    data:Seqs,           # demonstrations
     config:TrainConfig,
-    generator:Generator,   # the order of the demonstrations
-    held_out:Seqs|None=None, # looked at every 50 steps, if given
-)->Trainer:          # the model and its log
-    "Fine-tune a model on demonstrations."
+    generator:Generator, # order of the demonstrations
+    held_out:Seqs|None=None, # if given, eval_loss is logged on it every 50 steps
+)->Trainer: # the model and its log
+    "Supervised fine-tuning on demonstrations (Ouyang et al. 2022, section 3.5)."
     trainer, eval_config = make_trainer(model, config), None
     if held_out is not None:
-        eval_config = EvalConfig(lambda model: {"held_out": mean_loss(model, held_out)})
+        def eval_fn(model): return {"eval_loss": mean_loss(model, held_out)}
+        eval_config = EvalConfig(eval_fn)
     fit(trainer, data, sft_loss, generator, eval_config)
     return trainer

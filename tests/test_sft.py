@@ -100,16 +100,16 @@ def test_mean_loss_weighs_tokens_whatever_the_batch(batch_size, data):
     assert mean_loss(model, data, batch_size) == pytest.approx((loss / n).item(), rel=1e-5)
 
 
-def test_sft_learns_repeats_itself_and_looks_at_what_was_held_out(data):
+def test_sft_learns_repeats_itself_and_evaluates_what_was_held_out(data):
     config = TrainConfig(lr=3e-3, n_steps=12, batch_size=16, micro_batch_size=8, warmup_steps=2)
     one = train_sft(tiny_lm(tokenizer), data, config, seeded(), data[:8])
     two = train_sft(tiny_lm(tokenizer), data, config, seeded())
-    assert torch.equal(flat(one.model), flat(two.model))          # looking changes nothing
+    assert torch.equal(flat(one.model), flat(two.model))          # evaluating changes nothing
     three = train_sft(tiny_lm(tokenizer), data, config, seeded(1))
-    assert not torch.equal(flat(two.model), flat(three.model))    # the order is gen's
+    assert not torch.equal(flat(two.model), flat(three.model))    # the order is the generator's
     losses = [row["loss"] for row in one.log.rows if "loss" in row]
     assert len(losses) == 12 and losses[-1] < losses[0] - .5
-    assert [row["step"] for row in one.log.rows if "held_out" in row] == [0]
+    assert [row["step"] for row in one.log.rows if "eval_loss" in row] == [0]
 
 
 def test_lora_trains_only_the_adapters(data):

@@ -15,7 +15,7 @@ def _labels(ids, n_prompt, n_real, shift=1, rest=X, behind=1):
     return tensor(rows, dtype=torch.long)
 
 _ids = tensor([[7, 8, 5, 6, 2, 0, 0], [7, 9, 2, 0, 0, 0, 0], [3, 4, 5, 6, 7, 8, 2]])
-mended_labels = Exercise(
+fixed_labels = Exercise(
     reference=_labels,
     cases={"three rows": (_ids, tensor([2, 1, 4]), tensor([5, 3, 7])),
            "an empty response": (_ids[:2], tensor([5, 1]), tensor([5, 3])),
@@ -27,7 +27,7 @@ mended_labels = Exercise(
             lambda ids, p, n: _labels(ids, 0 * p, p),
         "label j is token j + 1: the first word of each answer is missing":
             lambda ids, p, n: _labels(ids, p + 1, n),
-        "label j speaks of token j + 1: compare j + 1, not j, with both borders":
+        "label j belongs to token j + 1: compare j + 1, not j, with both borders":
             lambda ids, p, n: _labels(ids, p + 1, n + 1),
         "the last token of the prompt was given, it is no label":
             lambda ids, p, n: _labels(ids, p - 1, n),
@@ -37,17 +37,17 @@ mended_labels = Exercise(
         "pads are no labels": lambda ids, p, n: _labels(ids, p, n + 99),
         "no shift: label j is token j + 1": lambda *a: _labels(*a, shift=0),
         "the prompt is learned too: mask it": lambda ids, p, n: _labels(ids, 0 * p, n),
-        "nothing is said behind the last token: t - 1 labels": lambda *a: _labels(*a, behind=0),
+        "nothing is predicted behind the last token: t - 1 labels": lambda *a: _labels(*a, behind=0),
         "masked labels are -100, not 0": lambda *a: _labels(*a, rest=0)})
 
 # ---- labels of a conversation
 
 def _chat(turns, eos, learns=lambda i, role, n: role == "assistant", ends="assistant", end=True):
     ids, labels = [], []
-    for i, (role, said) in enumerate(turns):
+    for i, (role, tokens) in enumerate(turns):
         taught = learns(i, role, len(turns))
-        ids += said
-        labels += said if taught else [X] * len(said)
+        ids += tokens
+        labels += tokens if taught else [X] * len(tokens)
         stop = role == "assistant" if ends == "assistant" else ends == "all"
         if stop:
             ids.append(eos)
@@ -71,9 +71,9 @@ chat_labels = Exercise(
         "the end mark must be learned too": lambda t, e: _chat(t, e, end=False),
         "the questions are given, they are not learned":
             lambda t, e: _chat(t, e, lambda i, role, n: role != "system"),
-        "everything is learned here: mask what others say":
+        "everything is learned here: mask the turns of the others":
             lambda t, e: _chat(t, e, lambda i, role, n: True),
-        "upside down: that learns what others say":
+        "upside down: that learns the turns of the others":
             lambda t, e: _chat(t, e, lambda i, role, n: role != "assistant"),
         "the end mark stands behind each answer, not behind each turn":
             lambda t, e: _chat(t, e, ends="all"),
@@ -106,7 +106,7 @@ loss_by_answer = Exercise(
     reference=_by_answer,
     cases={"one answer is empty": _three(0, grad=True), "no answer is empty": tuple(
                x[:3] for x in _three(1)), "one row": tuple(x[1:2] for x in _three(2)),
-           "nan where nothing is asked": (
+           "nan where the mask is False": (
                _three(3)[0].masked_fill(~_three(3)[1], torch.nan), _three(3)[1]),
            "bf16": _three(4, dtype=torch.bfloat16)},
     mistakes={

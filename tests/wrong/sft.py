@@ -2,7 +2,7 @@
 import torch
 from rlhf_nb.tokens import masked_mean, masked_mean_rows, masked_sum
 
-def _places(ids): return torch.arange(1, ids.shape[1])[None]         # of the tokens told about
+def _places(ids): return torch.arange(1, ids.shape[1])[None]         # of the predicted tokens
 def swapped(ids, n_prompt, n_real):
     return ids[:, 1:].masked_fill(_places(ids) >= n_prompt[:, None], -100)
 def slipped(ids, n_prompt, n_real):
@@ -43,65 +43,65 @@ def by_pad_id(ids, n_prompt, n_real):
 
 def last_answer(turns, eos):
     ids, labels = [], []
-    for role, said in turns:
+    for role, tokens in turns:
         if role == "assistant":
-            labels = [-100] * len(ids) + said + [eos]
-            ids = ids + said + [eos]
+            labels = [-100] * len(ids) + tokens + [eos]
+            ids = ids + tokens + [eos]
         else:
-            ids, labels = ids + said, labels + [-100] * len(said)
+            ids, labels = ids + tokens, labels + [-100] * len(tokens)
     return ids, labels
 def end_masked(turns, eos):
     ids, labels = [], []
-    for role, said in turns:
+    for role, tokens in turns:
         mine = role == "assistant"
-        ids.extend(said + [eos] * mine)
-        labels.extend((said if mine else [-100] * len(said)) + [-100] * mine)
+        ids.extend(tokens + [eos] * mine)
+        labels.extend((tokens if mine else [-100] * len(tokens)) + [-100] * mine)
     return ids, labels
 def without_system(turns, eos):
     ids, labels = [], []
-    for role, said in turns:
-        if role == "assistant": said = said + [eos]
-        ids += said
-        labels += [-100] * len(said) if role == "system" else said
+    for role, tokens in turns:
+        if role == "assistant": tokens = tokens + [eos]
+        ids += tokens
+        labels += [-100] * len(tokens) if role == "system" else tokens
     return ids, labels
 def everything(turns, eos):
-    ids = [i for role, said in turns for i in said + [eos] * (role == "assistant")]
+    ids = [i for role, tokens in turns for i in tokens + [eos] * (role == "assistant")]
     return ids, list(ids)
 def others(turns, eos):
     ids, labels = [], []
-    for role, said in turns:
+    for role, tokens in turns:
         if role == "assistant":
-            ids += said + [eos]
-            labels += [-100] * (len(said) + 1)
+            ids += tokens + [eos]
+            labels += [-100] * (len(tokens) + 1)
         else:
-            ids += said
-            labels += said
+            ids += tokens
+            labels += tokens
     return ids, labels
 def every_turn(turns, eos):
     ids, labels = [], []
-    for role, said in turns:
-        row = said + [eos]
+    for role, tokens in turns:
+        row = tokens + [eos]
         ids += row
         labels += row if role == "assistant" else [-100] * len(row)
     return ids, labels
 def once(turns, eos):
     ids, labels = [], []
-    for role, said in turns:
-        ids += said
-        labels += said if role == "assistant" else [-100] * len(said)
+    for role, tokens in turns:
+        ids += tokens
+        labels += tokens if role == "assistant" else [-100] * len(tokens)
     return ids + [eos], labels + [eos]
 def endless(turns, eos):
     ids, labels = [], []
-    for role, said in turns:
-        ids += said
-        labels += said if role == "assistant" else [-100] * len(said)
+    for role, tokens in turns:
+        ids += tokens
+        labels += tokens if role == "assistant" else [-100] * len(tokens)
     return ids, labels
 def shifted(turns, eos):
     ids, labels = [], []
-    for role, said in turns:
-        said = said + [eos] if role == "assistant" else said
-        ids += said
-        labels += said if role == "assistant" else [-100] * len(said)
+    for role, tokens in turns:
+        tokens = tokens + [eos] if role == "assistant" else tokens
+        ids += tokens
+        labels += tokens if role == "assistant" else [-100] * len(tokens)
     return ids, (labels + [-100])[1:] if ids else labels
 def first_only(turns, eos):
     ids, labels = everything(turns, eos)
@@ -125,23 +125,23 @@ def frozen(logp, mask): return masked_mean_rows(-logp, mask)[mask.any(1)].mean()
 def first_answer(logp, mask): return masked_mean_rows(-logp, mask)[0]
 
 WRONG = {
-    "mended_labels": [
+    "fixed_labels": [
         ("it still learns the questions: kept and masked are swapped", swapped),
         ("label j is token j + 1: the first word of each answer is missing", slipped),
-        ("label j speaks of token j + 1: compare j + 1, not j, with both borders", both_slipped),
+        ("label j belongs to token j + 1: compare j + 1, not j, with both borders", both_slipped),
         ("the last token of the prompt was given, it is no label", last_of_prompt),
         ("the end mark must be learned too", no_end),
         ("one pad is a label: the last token stands at n_real - 1", one_pad),
         ("pads are no labels", all_pads), ("no shift: label j is token j + 1", not_shifted),
         ("the prompt is learned too: mask it", prompt_too),
-        ("nothing is said behind the last token: t - 1 labels", too_wide),
+        ("nothing is predicted behind the last token: t - 1 labels", too_wide),
         ("masked labels are -100, not 0", zeros), ("", by_pad_id)],
     "chat_labels": [
         ("every answer of the assistant is learned, not only the last", last_answer),
         ("the end mark must be learned too", end_masked),
         ("the questions are given, they are not learned", without_system),
-        ("everything is learned here: mask what others say", everything),
-        ("upside down: that learns what others say", others),
+        ("everything is learned here: mask the turns of the others", everything),
+        ("upside down: that learns the turns of the others", others),
         ("the end mark stands behind each answer, not behind each turn", every_turn),
         ("the end mark stands behind each answer, not once at the end", once),
         ("the end mark is missing", endless),
