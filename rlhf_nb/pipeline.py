@@ -6,12 +6,12 @@ Docs: https://OWNER.github.io/rlhf-nb/pipeline.html.md"""
 
 # %% auto #0
 __all__ = ['WORLD_REGISTRY', 'StageEval', 'SFT', 'SelfPlay', 'ExternalRewardDPO', 'SelfRewardDPO', 'RewardPPO', 'Pipeline',
-           'to_toml', 'from_toml', 'Registry', 'validate_pipeline', 'on_main_process', 'StageContext', 'fit_stage',
-           'sample_chunk', 'ConcatPairs', 'finite', 'kl_reference', 'evaluate_stage', 'manifest', 'run_pipeline',
+           'to_toml', 'PipelineError', 'from_toml', 'Registry', 'validate_pipeline', 'on_main_process', 'StageContext',
+           'fit_stage', 'sample_chunk', 'ConcatPairs', 'kl_reference', 'evaluate_stage', 'manifest', 'run_pipeline',
            'clean', 'add_pipeline_parser']
 
 # %% ../nbs/16b_pipeline.ipynb #a_run_of_many_stages_that_su
-import argparse, difflib, hashlib, json, math, os, random, shutil, time, tomllib
+import argparse, difflib, hashlib, json, math, os, random, shutil, sys, time, tomllib
 from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
@@ -20,66 +20,69 @@ import torch
 from torch import Generator, Tensor, distributed as dist, nn
 from transformers import AutoTokenizer
 from transformers.utils import logging
-from .data import (load_demonstrations, load_prompts, prompts_of, read_jsonl,
-                          parse_row)
-from .learning import (named_generator,
-    Trainer, TrainConfig, EvalConfig, fit, progress_bar, make_trainer, is_interactive)
-from .models import (Placement, ScalarModel, choose_placement, frozen_copy, load_bundled,
-                            load_lm, load_reward_model)
+from rlhf_nb.data import (load_demonstrations, load_prompts, parse_row, prompts_of,
+    read_jsonl)
+from .learning import (EvalConfig, TrainConfig, Trainer, fit, is_interactive,
+    make_trainer, named_generator, progress_bar)
+from .models import (Placement, ScalarModel, choose_placement, frozen_copy,
+    load_bundled, load_lm, load_reward_model)
 from .sampling import SamplingParams, collect_rollout, generate_many
+from .settings import check_settings
 from .tokens import PreferencePairs, Seqs, concat_seqs, masked_sum
-from .world import (TEST, TRAIN, chat_ids, demonstrations, gold_score, prompt_ids,
-                           response_text)
+from .world import (TEST, TRAIN, chat_ids, demonstrations, gold_score,
+    prompt_ids, response_text)
 
 # %% ../nbs/16b_pipeline.ipynb #a_run_of_many_stages_that_su_2
-from .dpo import make_pair_loss, dpo_loss, precompute_ref_logprobs
-from .judge import ADDITIVE_PROMPT, JudgeConfig, JudgePrompt, Verdicts, judge_scorer
-from .judge import WORLD_PROMPT
-from .ppo import PPOConfig, ActorCritic, RLTask, train_ppo
+from .dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
+from .judge import ADDITIVE_PROMPT, WORLD_PROMPT, JudgeConfig, JudgePrompt
+from .judge import Verdicts, judge_scorer
+from .ppo import ActorCritic, PPOConfig, RLTask, train_ppo
 from .reward import fit_normalizer, normalize_scores, score_seqs
-from .self_reward import (COLUMNS, Candidates, PairsWithReplay, decode_candidates,
-    select_pairs, replay_examples, make_replay_loss, summarize_store)
+from .self_reward import (COLUMNS, Candidates, PairsWithReplay,
+    decode_candidates, make_replay_loss, replay_examples, select_pairs, summarize_store)
 from .sft import mean_loss, sft_loss
-from .spin import opponent_pairs, make_spin_loss
-from .store import (PairStore, create_store, disk_errors, tokenizer_hash,
-    lock_folder, open_store, atomic_folder, atomic_write)
+from .spin import make_spin_loss, opponent_pairs
+from .store import (PairStore, atomic_folder, atomic_write, create_store,
+    disk_errors, lock_folder, open_store, tokenizer_hash)
 
 # %% ../nbs/16b_pipeline.ipynb #_check_fields
-def _check_fields(x):
+def _check_fields(stage):
     "Types as declared, numbers above 0 (a seed or a weight may be 0), no empty name."
-    for field in fields(x):
-        got, name = getattr(x, field.name), f"{type(x).__name__}.{field.name}"
-        kinds = (int, float) if field.type is float else field.type
-        if not isinstance(got, kinds) or isinstance(got, bool) != (field.type is bool):
-            raise TypeError(f"{name} is of type {field.type.__name__}, got {got!r}")
-        if field.default is MISSING and got == "": raise ValueError(f"{name} is empty")
-        low = 0 if field.name in ("seed", "replay_weight") else math.ulp(0.)
-        if field.type in (int, float) and not low <= got < math.inf: raise ValueError(
-            f"{name} must be {'0 or more' if low == 0 else 'above 0'}, got {got}")
+    numbers = [field.name for field in fields(stage) if field.type in (int, float)]
+    may_be_0 = [name for name in numbers if name in ("seed", "replay_weight")]
+    check_settings(stage, above_0=" ".join(n for n in numbers if n not in may_be_0),
+                   at_least_0=" ".join(may_be_0))
+    for field in fields(stage):
+        if field.default is MISSING and getattr(stage, field.name) == "":
+            raise ValueError(f"{type(stage).__name__}.{field.name} is empty")
 
 # %% ../nbs/16b_pipeline.ipynb #StageEval
 @dataclass(frozen=True)
 class StageEval:
-    "How to look at a model while it learns, and when to stop."
-    measure:str=""      # a name of `Means.measures`, or a file of demonstrations
-    monitor:str=""      # the number that decides; empty: only look
-    mode:str="min"  # or "max"
-    patience:int=3      # looks in a row without a new best
-    eval_every:int=50        # steps between looks, and between checkpoints
+    """Evaluation during a stage, and early stopping (Prechelt 1998).
+
+    Raises TypeError or ValueError that names the field."""
+    measure:str=""      # name in `Registry.measures`, or a file of demonstrations
+    monitor:str=""      # the metric that decides when to stop; "": none does
+    mode:str="min"      # "min" or "max": which way the metric is better
+    patience:int=3      # evaluations in a row without a new best
+    eval_every:int=50   # steps between evaluations, and between checkpoints
     def __post_init__(self):
         _check_fields(self)
         if self.monitor and not self.measure: raise ValueError(
             f"StageEval.monitor is {self.monitor!r}, but nothing is measured: name one")
         self.eval_config(print)
-    def eval_config(self, measure:Callable)->EvalConfig:
-        return EvalConfig(measure, self.monitor, self.mode, self.patience)
+    def eval_config(self, eval_fn:Callable)->EvalConfig:
+        return EvalConfig(eval_fn, self.monitor, self.mode, self.patience)
 
 # %% ../nbs/16b_pipeline.ipynb #SFT
 @dataclass(frozen=True)
 class SFT:
-    "Imitate demonstrations."
-    data:str            # a name of `Means.demonstrations`, or a JSONL file
-    max_length:int=256  # room for prompt and answer
+    """Stage: supervised fine-tuning on demonstrations.
+
+    Raises TypeError or ValueError that names the field."""
+    data:str            # name in `Registry.demonstrations`, or a JSONL file
+    max_length:int=256  # tokens of prompt and answer, at most
     train_config:TrainConfig=TrainConfig()
     eval:StageEval=StageEval()
     def __post_init__(self): _check_fields(self)
@@ -87,13 +90,15 @@ class SFT:
 # %% ../nbs/16b_pipeline.ipynb #SelfPlay
 @dataclass(frozen=True)
 class SelfPlay:
-    "One iteration of SPIN: learn to tell demonstrations from the model's own answers."
-    data:str            # a name of `Means.demonstrations`, or a JSONL file
-    max_length:int=256
-    n_pairs:int=1024
-    chunk_size:int=128       # answers per write
-    beta:float=1.        # of eq. 4.7
-    mix_previous:bool=True       # with the pairs of the stage before, when that was self-play
+    """Stage: one iteration of SPIN (Chen et al. 2024).
+
+    Raises TypeError or ValueError that names the field."""
+    data:str            # name in `Registry.demonstrations`, or a JSONL file
+    max_length:int=256  # tokens of prompt and answer, at most
+    n_pairs:int=1024    # demonstrations that the model answers
+    chunk_size:int=128  # answers per write
+    beta:float=1.       # lambda in eq. 4.7
+    mix_previous:bool=True  # with the pairs of the stage before, if that was SelfPlay
     max_new_tokens:int=64
     lr:float=2e-4
     batch_size:int=64
@@ -105,15 +110,17 @@ class SelfPlay:
 # %% ../nbs/16b_pipeline.ipynb #ExternalRewardDPO
 @dataclass(frozen=True)
 class ExternalRewardDPO:
-    "Sample answers, let a reward find the best and the worst, learn the difference."
-    prompts:str         # a name of `Means.prompts`, or a JSONL file
-    reward:str          # a name of `Means.rewards`, or a folder with a reward model
-    n_prompts:int=2048  # prompts to answer at most
-    n_pairs:int=1024    # stop earlier when there are so many
-    num_generations:int=4    # answers per prompt
-    chunk_size:int=64        # prompts per write
+    """Stage: DPO (Rafailov et al. 2023) on the best and worst of sampled answers.
+
+    Raises TypeError or ValueError that names the field."""
+    prompts:str            # name in `Registry.prompts`, or a JSONL file
+    reward:str             # name in `Registry.rewards`, or a folder with a reward model
+    n_prompts:int=2048     # prompts at most
+    n_pairs:int=1024       # enough pairs
+    num_generations:int=4  # answers per prompt
+    chunk_size:int=64      # prompts per write
     sampling:SamplingParams=SamplingParams(40, temperature=.7, top_p=.9)
-    beta:float=.1
+    beta:float=.1          # of DPO
     lr:float=5e-4
     batch_size:int=64
     micro_batch_size:int=32
@@ -125,26 +132,26 @@ def _check_candidates(stage):
     "The fields, and that two candidates can differ."
     _check_fields(stage)
     if stage.num_generations < 2 or stage.sampling.temperature == 0: raise ValueError(
-        "a pair needs two candidates that can differ, got candidates = "
+        "a pair needs two candidates that can differ, got num_generations = "
         f"{stage.num_generations}, temperature = {stage.sampling.temperature}")
 
 # %% ../nbs/16b_pipeline.ipynb #SelfRewardDPO
 @dataclass(frozen=True)
 class SelfRewardDPO:
-    "One iteration: the model answers, judges its answers, and learns the difference."
-    prompts:str         # a name of `Means.prompts`, or a JSONL file
-    judge:str           # a name of `Means.judges`
-    data:str            # old examples (IFT and EFT) that are not to be forgotten
-    replay_weight:float=.5     # their weight beside DPO; 0: none
-    max_length:int=256
-    n_votes:int=3       # times each answer is judged
+    "Stage: one iteration of self-rewarding DPO (Yuan et al. 2024). Raises as SFT does."
+    prompts:str            # name in `Registry.prompts`, or a JSONL file
+    judge:str              # name in `Registry.judges`
+    data:str               # old examples (IFT and EFT) that are not to be forgotten
+    replay_weight:float=.5 # their weight beside DPO; 0: none
+    max_length:int=256     # tokens of prompt and answer
+    n_votes:int=3          # judgements per answer
     judge_sampling:SamplingParams=SamplingParams(64, temperature=.7, top_p=.9)
-    n_prompts:int=768
-    n_pairs:int=768
-    num_generations:int=4
-    chunk_size:int=64
+    n_prompts:int=768      # prompts at most
+    n_pairs:int=768        # enough pairs
+    num_generations:int=4  # answers per prompt
+    chunk_size:int=64      # prompts per write
     sampling:SamplingParams=SamplingParams(40, temperature=.7, top_p=.9)
-    beta:float=.1
+    beta:float=.1          # of DPO
     lr:float=5e-4
     batch_size:int=32
     micro_batch_size:int=32
@@ -157,38 +164,42 @@ class SelfRewardDPO:
 # %% ../nbs/16b_pipeline.ipynb #RewardPPO
 @dataclass(frozen=True)
 class RewardPPO:
-    "Climb a reward, paying for every nat away from where the stage began."
-    prompts:str         # a name of `Means.prompts`, or a JSONL file
-    reward:str          # a name of `Means.rewards`, or a folder with a reward model
+    """Stage: PPO (Schulman et al. 2017) with a KL penalty to the stage's first model.
+
+    Raises TypeError or ValueError that names the field."""
+    prompts:str         # name in `Registry.prompts`, or a JSONL file
+    reward:str          # name in `Registry.rewards`, or a folder with a reward model
     max_new_tokens:int=40
-    n_iterations:int=12
-    n_prompts:int=128
-    n_epochs:int=2
-    n_minibatches:int=1
+    n_iterations:int=12 # rollouts
+    n_prompts:int=128   # prompts per rollout
+    n_epochs:int=2      # passes over a rollout
+    n_minibatches:int=1 # optimiser steps per pass
     micro_batch_size:int=128
     lr:float=1e-3
-    beta:float=.1
+    beta:float=.1       # KL coefficient
     temperature:float=1.
     def __post_init__(self):
         _check_fields(self)
         self.ppo()
-    def ppo(self)->PPOConfig: # which checks its fields, too
+    def ppo(self)->PPOConfig: # the fields that both have; it checks them, too
         known = {field.name for field in fields(PPOConfig)}
         return PPOConfig(**{k: v for k, v in asdict(self).items() if k in known})
 
 # %% ../nbs/16b_pipeline.ipynb #Pipeline
 _KINDS = {kind.__name__: kind for kind in (SFT, SelfPlay, ExternalRewardDPO,
-                                          SelfRewardDPO, RewardPPO)}
+                                           SelfRewardDPO, RewardPPO)}
 
 @dataclass(frozen=True)
 class Pipeline:
-    "A model, and what is done to it."
+    """A model and the stages that train it, in order.
+
+    Raises TypeError or ValueError that names the field or the stage."""
     model:str           # base, sft or judge; a folder; or a hub id
-    stages:tuple
+    stages:tuple        # of SFT, SelfPlay, ExternalRewardDPO, SelfRewardDPO, RewardPPO
     seed:int=0
-    device:str="cpu"
-    prompts:str=""      # asked after each stage, for KL in the table; empty: not asked
-    measure:str=""      # taken after each stage, for the table; empty: none
+    device:str="cpu"    # as `choose_placement` takes it
+    prompts:str=""      # answered after each stage, for KL in the table; "": none
+    measure:str=""      # evaluated after each stage, for the table; "": none
     def __post_init__(self):
         _check_fields(self)
         if not self.stages: raise ValueError("a pipeline needs a stage, got none")
@@ -198,35 +209,41 @@ class Pipeline:
 
 # %% ../nbs/16b_pipeline.ipynb #to_toml
 def to_toml(pipeline:Pipeline)->str:
-    "The pipeline as text that people can read and change."
+    "The pipeline as TOML; `from_toml` gives the same pipeline back."
     def value(x): # JSON's strings are TOML's, but for one control character
         text = repr(x) if isinstance(x, float) else json.dumps(x, ensure_ascii=False)
         return text.replace("\x7f", "\\u007f")
-    def lines(x, path, head):
-        flat = {f.name: getattr(x, f.name) for f in fields(x) if f.name != "stages"}
-        deep = {k: v for k, v in flat.items() if is_dataclass(v)}
-        out = [*head, *[f"{k} = {value(v)}" for k, v in flat.items() if k not in deep]]
+    def table(x, path, head):
+        plain = {f.name: getattr(x, f.name) for f in fields(x) if f.name != "stages"}
+        deep = {k: v for k, v in plain.items() if is_dataclass(v)}
+        out = [*head, *[f"{k} = {value(v)}" for k, v in plain.items() if k not in deep]]
         for k, v in deep.items():
-            out += lines(v, f"{path}.{k}", ["", f"[{path}.{k}]"])
+            out += table(v, f"{path}.{k}", ["", f"[{path}.{k}]"])
         return out
-    out = lines(pipeline, "", [])
+    out = table(pipeline, "", [])
     for stage in pipeline.stages:
         kind = value(type(stage).__name__)
-        out += lines(stage, "stage", ["", "[[stage]]", f"kind = {kind}"])
+        out += table(stage, "stage", ["", "[[stage]]", f"kind = {kind}"])
     return "\n".join(out) + "\n"
+
+# %% ../nbs/16b_pipeline.ipynb #PipelineError
+class PipelineError(ValueError):
+    "A pipeline that cannot run as it is written; the message names each problem."
 
 # %% ../nbs/16b_pipeline.ipynb #from_toml
 def from_toml(text:str)->Pipeline:
-    "Read a pipeline; a key that is not known is refused, with the nearest that is."
+    """The pipeline that a TOML text describes; keys are the fields of the stages.
+
+    Raises PipelineError for a key that is not known, with the nearest one that is."""
     try: table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e: raise ValueError(f"no TOML: {e}") from e
+    except tomllib.TOMLDecodeError as e: raise PipelineError(f"no TOML: {e}") from e
     stages = table.pop("stage", [])
-    if not isinstance(stages, list): raise ValueError(
+    if not isinstance(stages, list): raise PipelineError(
         "stages are written [[stage]], with two brackets on each side")
     made = []
     for i, stage in enumerate(stages, 1):
         kind = stage.pop("kind", None)
-        if kind not in _KINDS: raise ValueError(
+        if kind not in _KINDS: raise PipelineError(
             f"stage {i} has the kind {kind!r}; there are {', '.join(_KINDS)}")
         made.append(_make(_KINDS[kind], stage, f"stage {i}, {kind}"))
     return _make(Pipeline, table | dict(stages=tuple(made)), "the pipeline")
@@ -238,44 +255,45 @@ def _make(kind, table, where): # a dataclass from a table, tables in it as well
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {list(known)}"
-            raise ValueError(f"{where}: no field {name!r}; {hint}")
+            raise PipelineError(f"{where}: no field {name!r}; {hint}")
         inner = known[name].type
         if is_dataclass(inner) and isinstance(value, dict):
-            start = {} if known[name].default is MISSING else vars(known[name].default)
-            table = table | {name: _make(inner, start | value, f"{where}, {name}")}
+            given = {} if known[name].default is MISSING else vars(known[name].default)
+            table = table | {name: _make(inner, given | value, f"{where}, {name}")}
         elif inner is float and type(value) is int: table = table | {name: float(value)}
     try: return kind(**table)
-    except (TypeError, ValueError) as e: raise ValueError(f"{where}: {e}") from e
+    except (TypeError, ValueError) as e: raise PipelineError(f"{where}: {e}") from e
 
 # %% ../nbs/16b_pipeline.ipynb #Registry
 @dataclass(frozen=True, eq=False)
 class Registry:
     "What the names in a pipeline stand for, besides files and folders."
     demonstrations:dict[str,Callable] # name -> (tokenizer -> Seqs)
-    prompts:dict[str,list[str]]       # name -> what users ask
-    rewards:dict[str,Callable]        # name -> (tokenizer -> (Seqs -> (b)))
-    judges:dict[str,JudgePrompt]     # name -> how to ask for a score
+    prompts:dict[str,list[str]]       # name -> texts
+    rewards:dict[str,Callable]        # name -> (tokenizer -> (Seqs -> (b) scores))
+    judges:dict[str,JudgePrompt]      # name -> prompt and parser
     measures:dict[str,Callable]       # name -> (tokenizer -> (model -> {name: number}))
 
 # %% ../nbs/16b_pipeline.ipynb #_world_gold
 def _world_gold(tokenizer)->Callable: # Seqs -> (b)
     "The true score; the question is read off the prompt."
-    asked = {tuple(prompt_ids(tokenizer, q)): q for q in (*TRAIN, *TEST)}
-    def pay(seqs):
+    questions = {tuple(prompt_ids(tokenizer, q)): q for q in (*TRAIN, *TEST)}
+    def reward_fn(seqs):
         rows = zip(prompts_of(seqs), seqs.ids.cpu(), seqs.response_mask.cpu())
-        return torch.tensor([gold_score(asked[p], response_text(tokenizer, ids[m].tolist()))
-                             for p, ids, m in rows])
-    return pay
+        return torch.tensor([
+            gold_score(questions[p], response_text(tokenizer, ids[m].tolist()))
+            for p, ids, m in rows])
+    return reward_fn
 
 def _gold_on(questions, name:str)->Callable: # tokenizer -> (model -> {name: number})
     "Mean true score of sampled answers, two to each question."
     def opener(tokenizer):
         prompts = [prompt_ids(tokenizer, q) for q in questions] * 2
-        pay = _world_gold(tokenizer)
+        reward_fn = _world_gold(tokenizer)
         def measure(model):
             seqs, _ = generate_many(model, prompts, tokenizer, SamplingParams(40),
                                     Generator().manual_seed(0))
-            return {name: pay(seqs).mean().item()}
+            return {name: reward_fn(seqs).mean().item()}
         return measure
     return opener
 
@@ -291,14 +309,15 @@ WORLD_REGISTRY = Registry(
 # %% ../nbs/16b_pipeline.ipynb #_open_model
 def _open_model(name:str, device:str)->tuple[nn.Module,object]: # float32, and tokenizer
     "A shipped language model, one in a folder, or one of the hub."
-    where = Placement(choose_placement(device).device, torch.float32)
+    placement = Placement(choose_placement(device).device, torch.float32)
     if name not in ("base", "sft", "judge") or Path(name).exists():
-        return load_lm(name, where)
+        return load_lm(name, placement)
     model, tokenizer = load_bundled(name)
-    return model.to(where.device), tokenizer
+    return model.to(placement.device), tokenizer
 
 # %% ../nbs/16b_pipeline.ipynb #_open_reward
-def _open_reward(name:str, tokenizer, device:str, registry:Registry)->Callable: # Seqs -> (b)
+def _open_reward(
+    name:str, tokenizer, device:str, registry:Registry)->Callable: # Seqs -> (b)
     "A reward by its name, or the scores of a reward model."
     if name in registry.rewards: return registry.rewards[name](tokenizer)
     if name == "reward" and not Path(name).exists():
@@ -311,71 +330,78 @@ def _open_reward(name:str, tokenizer, device:str, registry:Registry)->Callable: 
     return lambda seqs: score_seqs(model, seqs)
 
 # %% ../nbs/16b_pipeline.ipynb #_open_demonstrations
-def _open_demonstrations(name:str, tokenizer, max_length:int, registry:Registry)->Seqs:
+def _open_demonstrations(
+    name:str, tokenizer, max_length:int, registry:Registry)->Seqs:
     "Demonstrations by their name, or from a file."
     if name in registry.demonstrations: return registry.demonstrations[name](tokenizer)
     return load_demonstrations(name, tokenizer, max_length)[0]
 
-def _open_prompts(name:str, tokenizer, registry:Registry)->tuple[list[str],list[list[int]]]:
+def _open_prompts(name:str, tokenizer, registry:Registry)->tuple[list[str],list]:
     "Prompts by their name, or from a file: as text, and as token ids."
     if name in registry.prompts:
         texts = registry.prompts[name]
         return texts, [chat_ids(tokenizer, text) for text in texts]
-    ids, kept = load_prompts(name, tokenizer)
-    rows = [parse_row(row, ())[0] for i, row in read_jsonl(name) if i in set(kept.lines)]
-    return ["\n".join(turn["content"] for turn in chat) for chat in rows], ids
+    ids, load_report = load_prompts(name, tokenizer)
+    kept = set(load_report.lines)
+    chats = [parse_row(row, ())[0] for i, row in read_jsonl(name) if i in kept]
+    return ["\n".join(turn["content"] for turn in chat) for chat in chats], ids
 
 def _open_judge(name:str, tokenizer, registry:Registry)->JudgePrompt:
     "A way to ask for a score, by its name."
     if name in registry.judges: return registry.judges[name]
     raise ValueError(f"no judge {name!r}, there are {', '.join(registry.judges)}")
 
-def _open_measure(name:str, tokenizer, registry:Registry)->Callable: # model -> {name: number}
+def _open_measure(name:str, tokenizer, registry:Registry)->Callable: # model -> metrics
     "A measure by its name, or the loss on a file of demonstrations."
     if name in registry.measures: return registry.measures[name](tokenizer)
-    held = load_demonstrations(name, tokenizer)[0]
-    return lambda model: {"held_out_loss": mean_loss(model, held)}
+    data = load_demonstrations(name, tokenizer)[0]
+    return lambda model: {"eval_loss": mean_loss(model, data)}
 
 # %% ../nbs/16b_pipeline.ipynb #validate_pipeline
 def validate_pipeline(
     pipeline:Pipeline,
     registry:Registry=WORLD_REGISTRY,
-)->list[str]: # one line per problem; empty when the run may begin
-    "Try all that any stage will need, before the first one begins."
+)->list[str]: # one line per problem; [] when the run may begin
+    "Try to open everything that any stage will need, before the first one begins."
     try: model, tokenizer = _open_model(pipeline.model, pipeline.device)
     except (ValueError, OSError) as e: return [f"model: {e}"]
-    said, room = [], getattr(model.config, "max_position_embeddings", math.inf)
+    problems, limit = [], getattr(model.config, "max_position_embeddings", math.inf)
     def attempt(where, name, opener, *more):
         try: return opener(name, tokenizer, *more, registry) if name else None
-        except Exception as e: said.append(f"{where}: {e}")
+        except Exception as e: problems.append(f"{where}: {e}")
     for i, stage in enumerate(pipeline.stages, 1):
         at, has = f"stage {i} ({type(stage).__name__})", vars(stage)
-        n = min(has.get("max_length", 0), room)
+        n = min(has.get("max_length", 0), limit)
         rows = attempt(f"{at}, data", has.get("data"), _open_demonstrations, n)
         few = isinstance(stage, SelfPlay) and rows and len(rows) < stage.n_pairs
-        if few: said.append(f"{at}: {stage.n_pairs} pairs, only {len(rows)} rows")
+        if few: problems.append(f"{at}: {stage.n_pairs} pairs, only {len(rows)} rows")
         attempt(f"{at}, prompts", has.get("prompts"), _open_prompts)
         attempt(f"{at}, reward", has.get("reward"), _open_reward, pipeline.device)
         attempt(f"{at}, judge", has.get("judge"), _open_judge)
-        attempt(f"{at}, look", has.get("eval", StageEval()).measure, _open_measure)
+        attempt(f"{at}, eval", has.get("eval", StageEval()).measure, _open_measure)
     for name, opener in (("prompts", _open_prompts), ("measure", _open_measure)):
         attempt(name, getattr(pipeline, name), opener)
-    return said
+    return problems
+
+# %% ../nbs/16b_pipeline.ipynb #_require_all
+def _require_all(pipeline, registry): # PipelineError if anything is missing
+    problems = validate_pipeline(pipeline, registry)
+    if problems: raise PipelineError("\n".join(["the pipeline cannot run", *problems]))
 
 # %% ../nbs/16b_pipeline.ipynb #on_main_process
 def on_main_process(measure:Callable)->Callable: # model -> {name: number}
-    "In a run of several processes the first one measures, and all hear the same."
+    "A measure that the first of several processes computes; all get its result."
     def of(model):
         if not (dist.is_available() and dist.is_initialized()): return measure(model)
-        said = [measure(model) if dist.get_rank() == 0 else None]
-        dist.broadcast_object_list(said)
-        return said[0]
+        result = [measure(model) if dist.get_rank() == 0 else None]
+        dist.broadcast_object_list(result)
+        return result[0]
     return of
 
 # %% ../nbs/16b_pipeline.ipynb #StageContext
 @dataclass(frozen=True, eq=False)
 class StageContext:
-    "One stage, and all it may use."
+    "One stage of a pipeline, and all it may use."
     pipeline:Pipeline
     i:int           # which stage, from 0
     registry:Registry
@@ -385,23 +411,23 @@ class StageContext:
     last:Path|None  # folder of the stage before
     @property
     def stage(self): return self.pipeline.stages[self.i]
-    def generator(self, what:str)->Generator: # made anew, it deals the same again
-        return named_generator(self.pipeline.seed, self.i, what)
+    def generator(self, purpose:str)->Generator: # made anew, it draws the same again
+        return named_generator(self.pipeline.seed, self.i, purpose)
     def eval_config(self)->EvalConfig|None:
-        look = self.stage.eval
-        if not look.measure: return None
-        measure = _open_measure(look.measure, self.tokenizer, self.registry)
-        return look.eval_config(on_main_process(measure))
+        settings = self.stage.eval
+        if not settings.measure: return None
+        measure = _open_measure(settings.measure, self.tokenizer, self.registry)
+        return settings.eval_config(on_main_process(measure))
 
 # %% ../nbs/16b_pipeline.ipynb #fit_stage
 def fit_stage(
     ctx:StageContext,
-    data,              # Seqs, Compared, ...
-    loss_fn:Callable,  # (model, part) -> summed loss, weight[, dict of more sums]
+    data,              # Seqs, PairsWithRef, ...
+    loss_fn:Callable,  # (model, part) -> summed loss, weight[, dict of metric sums]
     train_config:TrainConfig,
     dropout:bool,
-)->Trainer:
-    "Train job.model in place; goes on from the last checkpoint."
+)->Trainer:            # its model is ctx.model
+    "Train ctx.model in place; goes on from the last checkpoint in ctx.work."
     trainer = make_trainer(ctx.model, train_config)
     ctx.model.train(dropout)
     with torch.random.fork_rng():
@@ -414,30 +440,32 @@ def fit_stage(
 def _run_sft(ctx:StageContext)->tuple[nn.Module,list,dict]: # model, log, for the table
     "Imitation."
     stage = ctx.stage
-    data = _open_demonstrations(stage.data, ctx.tokenizer, stage.max_length, ctx.registry)
+    data = _open_demonstrations(stage.data, ctx.tokenizer, stage.max_length,
+                                ctx.registry)
     trainer = fit_stage(ctx, data, sft_loss, stage.train_config, dropout=True)
-    return trainer.model, trainer.log.rows, dict(why=trainer.stop_reason)
+    return trainer.model, trainer.log.rows, dict(stop_reason=trainer.stop_reason)
 
 # %% ../nbs/16b_pipeline.ipynb #_fill
 def _fill(
     ctx:StageContext,
-    columns:tuple,   # of the store
-    n_chunks:int,    # at most
-    answer:Callable, # number of the chunk -> pairs, counts, columns
+    columns:tuple,       # of the store
+    n_chunks:int,        # at most
+    make_chunk:Callable, # number of the chunk -> pairs, counts, columns
 )->PairStore:
-    "Ask for chunk after chunk until there are enough pairs; each is kept at once."
+    "Make chunk after chunk until there are enough pairs; each is kept at once."
     run, folder = f"{ctx.i + 1} {type(ctx.stage).__name__}", ctx.work/"pairs"
     if folder.exists(): store = open_store(folder, ctx.tokenizer, True, run)
     else: store = create_store(folder, ctx.tokenizer, columns, run)
     n_pairs, done = ctx.stage.n_pairs, store.totals()["appends"]
     with progress_bar(n_pairs, len(store), "pairs", "pair") as bar:
         for c in range(done, n_chunks):
-            room = n_pairs - len(store)
-            if not room: break
-            pairs, counts, x = answer(c)
-            counts |= {"kept": len(pairs[:room]), "not needed": len(pairs[room:])}
-            store.append(pairs[:room], counts, **{k: v[:room] for k, v in x.items()})
-            bar.update(len(pairs[:room]))
+            n_wanted = n_pairs - len(store)
+            if not n_wanted: break
+            pairs, counts, x = make_chunk(c)
+            kept, dropped = pairs[:n_wanted], pairs[n_wanted:]
+            counts |= {"kept": len(kept), "not needed": len(dropped)}
+            store.append(kept, counts, **{k: v[:n_wanted] for k, v in x.items()})
+            bar.update(len(kept))
     if not len(store): raise ValueError(
         f"stage {run}: no pair came of {n_chunks} chunks: {store.totals()}")
     return store
@@ -448,29 +476,31 @@ def sample_chunk(
     prompts:tuple, # all there are, as texts and as token ids
     c:int,         # number of the chunk
     generator:Generator,
-)->tuple[list[str],Candidates]: # texts of the prompts, k answers to each
+)->tuple[list[str],Candidates]: # texts of the prompts, num_generations answers to each
     "Sampled answers to the next prompts of an endless shuffle."
-    stage, n, asked = ctx.stage, len(prompts[0]), []
+    stage, n, chosen = ctx.stage, len(prompts[0]), []
     for i in range(c * stage.chunk_size, (c + 1) * stage.chunk_size):
         order = torch.randperm(n, generator=ctx.generator(f"order {i // n}"))
-        asked.append(int(order[i % n]))
-    repeated = [prompts[1][i] for i in asked for _ in range(stage.num_generations)]
-    seqs, _ = generate_many(ctx.model, repeated, ctx.tokenizer, stage.sampling, generator,
-                            256, is_interactive())
-    group = torch.arange(len(asked)).repeat_interleave(stage.num_generations)
-    return [prompts[0][i] for i in asked], Candidates(seqs, group)
+        chosen.append(int(order[i % n]))
+    repeated = [prompts[1][i] for i in chosen for _ in range(stage.num_generations)]
+    seqs, _ = generate_many(ctx.model, repeated, ctx.tokenizer, stage.sampling,
+                            generator, 256, is_interactive())
+    group = torch.arange(len(chosen)).repeat_interleave(stage.num_generations)
+    return [prompts[0][i] for i in chosen], Candidates(seqs, group)
 
 # %% ../nbs/16b_pipeline.ipynb #_scorer
-def _scorer(ctx:StageContext)->Callable: # (texts of prompts, Candidates, gen) -> Verdicts
-    "Who says what answers are worth: an external reward, or the model itself."
+def _scorer(ctx:StageContext)->Callable: # (texts, Candidates, generator) -> Verdicts
+    "Scores of answers: by an external reward, or by the model itself as a judge."
     stage, registry, tokenizer = ctx.stage, ctx.registry, ctx.tokenizer
     if isinstance(stage, ExternalRewardDPO):
-        pay = _open_reward(stage.reward, tokenizer, ctx.pipeline.device, registry)
-        return lambda texts, x, generator: Verdicts(pay(x.seqs).float().cpu()[:, None])
-    prompt = _open_judge(stage.judge, tokenizer, registry)
-    asked = judge_scorer(ctx.model, tokenizer, JudgeConfig(prompt, stage.n_votes, stage.judge_sampling))
-    def own(texts, x, generator): return asked(decode_candidates(tokenizer, texts, x), generator)
-    return own
+        reward_fn = _open_reward(stage.reward, tokenizer, ctx.pipeline.device, registry)
+        return lambda texts, x, generator: Verdicts(
+            reward_fn(x.seqs).float().cpu()[:, None])
+    config = JudgeConfig(_open_judge(stage.judge, tokenizer, registry), stage.n_votes,
+                         stage.judge_sampling)
+    judge = judge_scorer(ctx.model, tokenizer, config)
+    return lambda texts, x, generator: judge(
+        decode_candidates(tokenizer, texts, x), generator)
 
 # %% ../nbs/16b_pipeline.ipynb #_learn_pairs
 def _learn_pairs(
@@ -479,40 +509,44 @@ def _learn_pairs(
     loss_fn:Callable,
     old:Seqs|None=None,  # examples that are not to be forgotten
 )->Trainer:
-    "The reference is the model as the stage began: it is read once, then it learns."
+    "Preference training; the reference is the model as the stage began."
     stage, data = ctx.stage, precompute_ref_logprobs(ctx.model, pairs)
     if old is not None:
         rows = torch.randint(len(old), (len(pairs),), generator=ctx.generator("replay"))
         data = PairsWithReplay(data, old[rows])
-    steps = max(1, len(pairs) // stage.batch_size) * stage.n_epochs
-    config = TrainConfig(stage.lr, steps, stage.batch_size, micro_batch_size=stage.micro_batch_size)
+    config = TrainConfig(stage.lr, _pair_steps(stage, len(pairs)), stage.batch_size,
+                         micro_batch_size=stage.micro_batch_size)
     return fit_stage(ctx, data, loss_fn, config, dropout=False)
 
+def _pair_steps(stage, n_pairs): # optimiser steps on that many pairs
+    return max(1, n_pairs // stage.batch_size) * stage.n_epochs
+
 # %% ../nbs/16b_pipeline.ipynb #_run_scored
-def _run_scored(ctx:StageContext)->tuple[nn.Module,list,dict]: # model, log, for the table
+def _run_scored(ctx:StageContext)->tuple[nn.Module,list,dict]: # as _run_sft
     "Answers, scores, pairs, DPO."
     stage, tokenizer, score, old = ctx.stage, ctx.tokenizer, _scorer(ctx), None
     loss_fn = make_pair_loss(partial(dpo_loss, beta=stage.beta))
     prompts = _open_prompts(stage.prompts, tokenizer, ctx.registry)
-    def answer(c):
+    def make_chunk(c):
         generator = ctx.generator(f"chunk {c}")
         texts, x = sample_chunk(ctx, prompts, c, generator)
         got = select_pairs(texts, x, score(texts, x, generator), tokenizer)
         scores = got.chosen_score, got.rejected_score
         return got.pairs, got.counts, dict(zip(COLUMNS, scores))
-    store = _fill(ctx, COLUMNS, -(-stage.n_prompts // stage.chunk_size), answer)
+    store = _fill(ctx, COLUMNS, -(-stage.n_prompts // stage.chunk_size), make_chunk)
     if getattr(stage, "replay_weight", 0.):
-        old = _open_demonstrations(stage.data, tokenizer, stage.max_length, ctx.registry)
+        old = _open_demonstrations(stage.data, tokenizer, stage.max_length,
+                                   ctx.registry)
         n_tokens = old.response_mask.sum(1).double().mean().item()
         loss_fn = make_replay_loss(stage.beta, stage.replay_weight, n_tokens)
     trainer = _learn_pairs(ctx, store, loss_fn, old)
-    totals = dict(spread=math.nan, several=0, parsed=0, replies=1) | store.totals()
-    row = summarize_store(totals | dict(spread=totals["spread"] or math.nan))
-    return trainer.model, trainer.log.rows, row | dict(why=trainer.stop_reason)
+    totals = dict(vote_std=math.nan, several=0, parsed=0, replies=1) | store.totals()
+    row = summarize_store(totals | dict(vote_std=totals["vote_std"] or math.nan))
+    return trainer.model, trainer.log.rows, row | dict(stop_reason=trainer.stop_reason)
 
 # %% ../nbs/16b_pipeline.ipynb #ConcatPairs
 class ConcatPairs:
-    "Several stores, read as one."
+    "Several pair stores read as one: rows of the first, then of the second, and so on."
     def __init__(self, stores:list): self.stores = stores
     def __len__(self): return sum(map(len, self.stores))
     def lengths(self)->Tensor: return torch.cat([s.lengths() for s in self.stores])
@@ -525,46 +559,54 @@ class ConcatPairs:
             order.append(here)
             begin += len(store)
         back = torch.cat(order).argsort()
-        return PreferencePairs(*[concat_seqs([getattr(p, side) for p in parts], self.stores[0].pad
-                                   )[back] for side in ("chosen", "rejected")])
+        def joined(side):
+            return concat_seqs([getattr(p, side) for p in parts], self.stores[0].pad)
+        return PreferencePairs(joined("chosen")[back], joined("rejected")[back])
 
 # %% ../nbs/16b_pipeline.ipynb #_run_self_play
-def _run_self_play(ctx:StageContext)->tuple[nn.Module,list,dict]: # model, log, for the table
-    "Answers of the model as it is, demonstrations, and telling them apart."
+def _run_self_play(ctx:StageContext)->tuple[nn.Module,list,dict]: # as _run_sft
+    "Demonstrations against the model's own answers: SPIN's loss."
     stage, tokenizer = ctx.stage, ctx.tokenizer
+    sampling = SamplingParams(stage.max_new_tokens)
     real = _open_demonstrations(stage.data, tokenizer, stage.max_length, ctx.registry)
     order = torch.randperm(len(real), generator=ctx.generator("order"))[:stage.n_pairs]
-    chunks, sampling = order.split(stage.chunk_size), SamplingParams(stage.max_new_tokens)
-    def answer(c):
-        rows = real[chunks[c]]
-        return opponent_pairs(ctx.model, rows, tokenizer, sampling, ctx.generator(f"chunk {c}")), {
-            "prompts": len(rows)}, {}
-    store = _fill(ctx, (), len(chunks), answer)
-    before = ctx.i and ctx.pipeline.stages[ctx.i - 1]
-    mixed = stage.mix_previous and isinstance(before, SelfPlay)
+    chunks = order.split(stage.chunk_size)
+    def make_chunk(c):
+        rows, generator = real[chunks[c]], ctx.generator(f"chunk {c}")
+        pairs = opponent_pairs(ctx.model, rows, tokenizer, sampling, generator)
+        return pairs, {"prompts": len(rows)}, {}
+    store = _fill(ctx, (), len(chunks), make_chunk)
+    mixed = _previous(ctx.pipeline, ctx.i)
     past = [open_store(ctx.last/"pairs", tokenizer)] if mixed else []
     trainer = _learn_pairs(ctx, ConcatPairs([*past, store]), make_spin_loss(stage.beta))
     return trainer.model, trainer.log.rows, dict(
-        prompts=len(store), pairs=len(store), why=trainer.stop_reason)
+        prompts=len(store), pairs=len(store), stop_reason=trainer.stop_reason)
+
+def _previous(pipeline, i): # the stage whose pairs are mixed in, or None
+    stage, last = pipeline.stages[i], pipeline.stages[i - 1] if i else None
+    return last if stage.mix_previous and isinstance(last, SelfPlay) else None
 
 # %% ../nbs/16b_pipeline.ipynb #_run_ppo
-def _run_ppo(ctx:StageContext)->tuple[nn.Module,list,dict]: # model, log, for the table
-    "PPO; the scores are scaled to mean 0 and std 1 on answers of the model as it is."
+def _run_ppo(ctx:StageContext)->tuple[nn.Module,list,dict]: # as _run_sft
+    "PPO; scores are normalised on answers of the model as the stage began."
     stage, tokenizer = ctx.stage, ctx.tokenizer
     sampling = SamplingParams(stage.max_new_tokens)
     prompts = _open_prompts(stage.prompts, tokenizer, ctx.registry)[1]
-    pay = _open_reward(stage.reward, tokenizer, ctx.pipeline.device, ctx.registry)
-    some = [prompts[i % len(prompts)] for i in range(256)]
-    seqs, _ = generate_many(ctx.model, some, tokenizer, sampling, ctx.generator("scale"))
-    scale, policy, ref = fit_normalizer(pay(seqs)), ctx.model, frozen_copy(ctx.model)
+    raw = _open_reward(stage.reward, tokenizer, ctx.pipeline.device, ctx.registry)
+    first = [prompts[i % len(prompts)] for i in range(256)]
+    seqs, _ = generate_many(ctx.model, first, tokenizer, sampling,
+                            ctx.generator("scale"))
+    normalizer, policy = fit_normalizer(raw(seqs)), ctx.model
+    ref = frozen_copy(policy)
     critic = ScalarModel.from_lm(policy, ctx.pipeline.seed).to(policy.device)
-    task = RLTask(prompts, lambda x: normalize_scores(pay(x), scale), tokenizer, sampling)
+    task = RLTask(prompts, lambda x: normalize_scores(raw(x), normalizer), tokenizer,
+                  sampling)
     trainer = train_ppo(ActorCritic(policy, critic), ref, task, stage.ppo(),
                         ctx.generator("ppo"), ctx.work/"checkpoints")
-    return policy, trainer.log.rows, dict(why=f"took all {trainer.step} steps")
+    return policy, trainer.log.rows, dict(stop_reason=f"took all {trainer.step} steps")
 
 _RUN = {SFT: _run_sft, SelfPlay: _run_self_play, ExternalRewardDPO: _run_scored,
-       SelfRewardDPO: _run_scored, RewardPPO: _run_ppo}
+        SelfRewardDPO: _run_scored, RewardPPO: _run_ppo}
 
 # %% ../nbs/16b_pipeline.ipynb #_stage_folder
 def _stage_folder(out:Path, pipeline:Pipeline, i:int)->Path:
@@ -582,8 +624,8 @@ def _identity(
     i:int, # a stage
 )->dict:   # what must not change once it has begun
     "All settings up to this stage, and the contents of the files they name."
-    known = dict(to_toml=to_toml(replace(pipeline, stages=pipeline.stages[:i + 1],
-                                         prompts="", measure="", device="cpu")))
+    known = dict(pipeline=to_toml(replace(pipeline, stages=pipeline.stages[:i + 1],
+                                          prompts="", measure="", device="cpu")))
     names = [pipeline.model]
     for stage in pipeline.stages[:i + 1]:
         names += [v for v in vars(stage).values() if isinstance(v, str) and v]
@@ -596,22 +638,30 @@ def _identity(
                 known[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return known
 
+# %% ../nbs/16b_pipeline.ipynb #_read_json
+_FORMAT = 2 # of stage.json, work.json and manifest.json
+
+def _read_json(path): # a file of this format
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    if saved.get("format") != _FORMAT: raise ValueError(
+        f"{path} has format {saved.get('format')}, not {_FORMAT}: name a new folder")
+    return saved
+
 # %% ../nbs/16b_pipeline.ipynb #_refuse_another
 def _refuse_another(out:Path, pipeline:Pipeline):
     "Raise when a stage that is finished or begun is not the one that is asked for."
     for i in range(len(pipeline.stages)):
         done = _stage_folder(out, pipeline, i)/"stage.json"
         for path in (done, Path(out)/"work.json"):
-            if not path.is_file(): continue
-            was = json.loads(path.read_text(encoding="utf-8"))
-            if was["i"] != i: continue
+            saved = _read_json(path) if path.is_file() else {}
+            if saved.get("i") != i: continue
             now = _identity(pipeline, i)
-            for name in {**was["identity"], **now}:
-                _same(out, i, name, was["identity"].get(name), now.get(name))
+            for name in {**saved["identity"], **now}:
+                _same(out, i, name, saved["identity"].get(name), now.get(name))
 
 def _same(out, i, name, was, now):
     if was == now: return
-    if name != "to_toml": raise ValueError(
+    if name != "pipeline": raise ValueError(
         f"{out}: {name} is not the file that stage {i + 1} began with: bring it back, "
         "name another folder, or use --overwrite")
     pair = next(((a, b) for a, b in zip(was.split("\n"), now.split("\n")) if a != b),
@@ -631,25 +681,29 @@ def _save_stage(ctx:StageContext, rows:list[dict], row:dict, folder:Path):
         if (ctx.work/"pairs").exists():
             shutil.copytree(ctx.work/"pairs", temp/"pairs", copy_function=_link)
         with open(temp/"log.jsonl", "w", encoding="utf-8") as file:
-            for x in rows: file.write(json.dumps(finite(x)) + "\n")
+            for x in rows: file.write(json.dumps(_finite(x)) + "\n")
         alone = replace(ctx.pipeline, stages=(ctx.stage,))
         (temp/"stage.toml").write_text(to_toml(alone), encoding="utf-8")
-        facts = dict(i=ctx.i, identity=_identity(ctx.pipeline, ctx.i), row=finite(row))
-        (temp/"stage.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+        saved = dict(format=_FORMAT, i=ctx.i, identity=_identity(ctx.pipeline, ctx.i),
+                     row=_finite(row))
+        (temp/"stage.json").write_text(json.dumps(saved, indent=1), encoding="utf-8")
     if bar: logging.enable_progress_bar()
 
-def finite(row:dict)->dict:
-    "JSON has no nan and no inf."
+def _finite(row): # JSON has no nan and no inf
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v
             for k, v in row.items()}
 
-def _link(a, b): # the same file in two folders costs no room; where that works
+def _link(a, b): # the same file in two folders takes no space; where that works
     try: os.link(a, b)
     except OSError: shutil.copy2(a, b)
 
 # %% ../nbs/16b_pipeline.ipynb #kl_reference
-def kl_reference(pipeline:Pipeline, out:Path, i:int)->str:
-    "M1: the model before the first stage that is no SFT; empty while there is none."
+def kl_reference(
+    pipeline:Pipeline,
+    out:Path,
+    i:int, # stage, from 0
+)->str:    # a folder or a name; "" while all stages are SFT
+    "M1, the model before the first stage that is no SFT: KL is measured from it."
     kinds = [isinstance(stage, SFT) for stage in pipeline.stages[:i + 1]]
     if all(kinds): return ""
     n = kinds.index(False)
@@ -657,55 +711,58 @@ def kl_reference(pipeline:Pipeline, out:Path, i:int)->str:
 
 # %% ../nbs/16b_pipeline.ipynb #evaluate_stage
 def evaluate_stage(ctx:StageContext, out:Path)->dict: # numbers for the table
-    "The pipeline's measure, and how far the model has moved from M1."
+    "The pipeline's measure, and the KL to M1 in nats per answer (k1 on samples)."
     pipeline, tokenizer, row = ctx.pipeline, ctx.tokenizer, {}
-    if pipeline.measure: row |= _open_measure(pipeline.measure, tokenizer, ctx.registry)(
-        ctx.model.eval())
+    if pipeline.measure:
+        measure = _open_measure(pipeline.measure, tokenizer, ctx.registry)
+        row |= measure(ctx.model.eval())
     name = kl_reference(pipeline, out, ctx.i)
     if pipeline.prompts and name:
         first, _ = _open_model(name, pipeline.device)
         prompts = _open_prompts(pipeline.prompts, tokenizer, ctx.registry)[1]
-        roll = collect_rollout(ctx.model, first, prompts, lambda x: torch.zeros(len(x)),
-                       tokenizer, SamplingParams(64), ctx.generator("kl"))
-        mask = roll.seqs.response_mask
-        row["kl"] = masked_sum(roll.logp - roll.ref_logp, mask).mean().item()
+        rollout = collect_rollout(ctx.model, first, prompts,
+            lambda x: torch.zeros(len(x)), tokenizer, SamplingParams(64),
+            ctx.generator("kl"))
+        mask = rollout.seqs.response_mask
+        row["kl"] = masked_sum(rollout.logp - rollout.ref_logp, mask).mean().item()
     return row
 
 # %% ../nbs/16b_pipeline.ipynb #_run_stage
-def _run_stage(pipeline:Pipeline, i:int, out:Path, registry:Registry)->dict: # for the table
+def _run_stage(pipeline:Pipeline, i:int, out:Path, registry:Registry):
     "One stage, from where it was left to its finished folder."
     folder, work = _stage_folder(out, pipeline, i), out/"work"
     began = time.perf_counter()
     last = _stage_folder(out, pipeline, i - 1) if i else None
-    facts = dict(i=i, identity=_identity(pipeline, i))
+    begun = dict(format=_FORMAT, i=i, identity=_identity(pipeline, i))
     if not _began(out, i): _clear(out)
     work.mkdir(exist_ok=True)
-    atomic_write(out/"work.json", json.dumps(facts))
+    atomic_write(out/"work.json", json.dumps(begun))
     model, tokenizer = _open_model(str(last or pipeline.model), pipeline.device)
     ctx = StageContext(pipeline, i, registry, model, tokenizer, work, last)
     model, rows, row = _RUN[type(ctx.stage)](ctx)
     row = dict(stage=folder.name) | row | evaluate_stage(ctx, out)
     _save_stage(ctx, rows, row | dict(seconds=time.perf_counter() - began), folder)
     _clear(out)
-    return row
 
 def _began(out, i):
     path = out/"work.json"
-    return path.is_file() and json.loads(path.read_text(encoding="utf-8"))["i"] == i
+    return path.is_file() and _read_json(path)["i"] == i
 
 def _clear(out): # the work of a stage that is finished
     (out/"work.json").unlink(missing_ok=True)
     if (out/"work").exists(): shutil.rmtree(out/"work")
 
 # %% ../nbs/16b_pipeline.ipynb #manifest
-def manifest(out:str|Path)->dict:
-    "What a run's folder holds: the rows of finished stages, and what is under way."
+def manifest(
+    out:str|Path, # folder of a run
+)->dict:          # format; stages: their rows; unfinished: number of a stage, or None
+    "The rows of the finished stages, and which one is under way."
     out = Path(out)
-    rows = [json.loads(path.read_text(encoding="utf-8"))["row"]
+    rows = [_read_json(path)["row"]
             for path in sorted(out.glob("[0-9][0-9]-*/stage.json"))]
     work = out/"work.json"
-    now = json.loads(work.read_text(encoding="utf-8")) if work.is_file() else {}
-    return dict(stages=rows, unfinished=now["i"] + 1 if now else None)
+    now = _read_json(work) if work.is_file() else {}
+    return dict(format=_FORMAT, stages=rows, unfinished=now["i"] + 1 if now else None)
 
 # %% ../nbs/16b_pipeline.ipynb #_open_out
 def _open_out(out:Path, pipeline:Pipeline, overwrite:bool):
@@ -724,14 +781,15 @@ def run_pipeline(
     registry:Registry=WORLD_REGISTRY,
     overwrite:bool=False, # delete the run that is in the folder
 )->list[dict]:            # one row per stage
-    "Run what is not done yet; after a kill, the same call goes on."
+    """Run the stages that are not finished; after a kill, the same call goes on.
+
+    Raises PipelineError for what is missing, ValueError for another run's folder."""
     out = Path(out)
     with disk_errors(out, "Finished stages and the last checkpoint are whole"):
         _open_out(out, pipeline, overwrite)
         left = [i for i in range(len(pipeline.stages))
                 if not _is_done(_stage_folder(out, pipeline, i))]
-        wrong = validate_pipeline(pipeline, registry) if left else []
-        if wrong: raise ValueError("\n".join(["the pipeline cannot run", *wrong]))
+        if left: _require_all(pipeline, registry)
         out.mkdir(parents=True, exist_ok=True)
         lock = lock_folder(out)
         atomic_write(out/"pipeline.toml", to_toml(pipeline))
@@ -746,20 +804,20 @@ def run_pipeline(
 # %% ../nbs/16b_pipeline.ipynb #_table_of
 def _table_of(rows:list[dict])->str:
     "The run in one table, a line per stage; then what was dropped, why it ended."
-    names = ["stage", "prompts", "pairs", "parse_rate", "spread", "kl"]
+    names = ["stage", "prompts", "pairs", "parse_rate", "vote_std", "kl"]
     names += sorted({k for row in rows for k, v in row.items() if isinstance(v, float)}
                     - {*names, "seconds"}) + ["seconds"]
     def cell(x):
         return f"{x:.3f}" if isinstance(x, float) else "" if x is None else str(x)
-    lines = [names] + [[*[cell(row.get(k)) for k in names[:-1]],
+    cells = [names] + [[*[cell(row.get(k)) for k in names[:-1]],
                         f"{row['seconds']:.0f}"] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    said = ["  ".join(x.rjust(w) if k else x.ljust(w)
-                      for k, (x, w) in enumerate(zip(line, widths))) for line in lines]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    table = ["  ".join(x.rjust(w) if k else x.ljust(w)
+                       for k, (x, w) in enumerate(zip(line, widths))) for line in cells]
     for row in rows:
-        drops = [f"{n} {why}" for why, n in row.get("dropped", {}).items()]
-        said.append(f"{row['stage'][:2]}: " + "; ".join([*drops, row.get("why", "")]))
-    return "\n".join(said)
+        drops = [f"{n} {reason}" for reason, n in row.get("dropped", {}).items()]
+        table.append(f"{row['stage'][:2]}: " + "; ".join([*drops, row["stop_reason"]]))
+    return "\n".join(table)
 
 # %% ../nbs/16b_pipeline.ipynb #_spare
 def _spare(
@@ -771,23 +829,25 @@ def _spare(
     n_stages = len(pipeline.stages)
     n = sum(_is_done(_stage_folder(out, pipeline, i)) for i in range(n_stages))
     over = n == n_stages
-    needed = "" if over else kl_reference(pipeline, out, n)
+    first = "" if over else kl_reference(pipeline, out, n)
     old = [_stage_folder(out, pipeline, i) for i in range(max(0, n - keep))]
-    paths = [path for folder in old if str(folder) != needed
+    paths = [path for folder in old if str(folder) != first
              for path in (*folder.glob("*.safetensors"), folder/"pairs")]
     paths += [*out.glob("*.unfinished"), *[out/"work"] * over]
     return [path for path in paths if path.exists()]
 
 # %% ../nbs/16b_pipeline.ipynb #clean
 def clean(
-    out:str|Path,
-    keep:int=1,      # finished stages whose weights stay, counted from the last
-    dry_run:bool=False,  # only say what would go
+    out:str|Path,        # folder of a run
+    keep:int=1,          # finished stages whose weights stay, counted from the last
+    dry_run:bool=False,  # only tell what would go
 )->list[tuple[str,int]]: # what went, and its bytes
-    "Free the room of old checkpoints; logs, settings and the table stay."
+    """Delete weights and pairs of earlier stages; logs, settings and the table stay.
+
+    Raises ValueError for another folder, or for keep below 1."""
     out, gone = Path(out), []
     if not (out/"pipeline.toml").is_file(): raise ValueError(
-        f"{out} holds no run of ours: name the folder that was given as --out")
+        f"{out} holds no run of ours: name the folder that was given as --output-dir")
     if keep < 1: raise ValueError(f"keep is 1 or more, the last model stays: {keep}")
     lock = lock_folder(out)
     pipeline = from_toml((out/"pipeline.toml").read_text(encoding="utf-8"))
@@ -799,26 +859,63 @@ def clean(
     lock.close()
     return gone
 
+# %% ../nbs/16b_pipeline.ipynb #_plan
+def _plan(pipeline:Pipeline, registry:Registry, out:Path)->str:
+    "The settings; for every stage what it reads and how many steps it takes."
+    _, tokenizer = _open_model(pipeline.model, pipeline.device)
+    table = [to_toml(pipeline)]
+    for i, stage in enumerate(pipeline.stages):
+        folder, has, parts = _stage_folder(out, pipeline, i), vars(stage), []
+        if "data" in has: parts.append(f"""{len(_open_demonstrations(
+            stage.data, tokenizer, stage.max_length, registry))} rows""")
+        if "prompts" in has: parts.append(
+            f"{len(_open_prompts(stage.prompts, tokenizer, registry)[0])} prompts")
+        parts.append(f"{_n_steps(pipeline, i)} steps at most")
+        table.append(f"{folder.name}: {', '.join(parts)}"
+                     + ", finished" * _is_done(folder))
+    return "\n".join([*table, "dry run: nothing was trained or written"])
+
+def _n_steps(pipeline, i): # of the i-th stage, when nothing stops it early
+    stage = pipeline.stages[i]
+    if isinstance(stage, SFT): return stage.train_config.n_steps
+    if isinstance(stage, RewardPPO):
+        return stage.n_iterations * stage.n_epochs * stage.n_minibatches
+    past = _previous(pipeline, i) if isinstance(stage, SelfPlay) else None
+    return _pair_steps(stage, stage.n_pairs + (past.n_pairs if past else 0))
+
 # %% ../nbs/16b_pipeline.ipynb #_read_pipeline
 def _read_pipeline(path:str|Path)->Pipeline:
     "A pipeline from a TOML file."
     if not Path(path).is_file(): raise ValueError(f"no file {path}: name a TOML file")
     return from_toml(Path(path).read_text(encoding="utf-8"))
 
+def _or_1(command): # an invalid pipeline is exit status 1, and every problem is named
+    def func(args):
+        try: return command(args)
+        except PipelineError as e: print(f"{args.file}: {e}", file=sys.stderr)
+        return 1
+    return func
+
+# %% ../nbs/16b_pipeline.ipynb #_run_command
+@_or_1
 def _run_command(args):
     "`rlhf-nb pipeline run`."
-    try: rows = run_pipeline(_read_pipeline(args.file), args.out, WORLD_REGISTRY, args.overwrite)
+    pipeline, out = _read_pipeline(args.file), Path(args.output_dir)
+    if args.dry_run:
+        _require_all(pipeline, WORLD_REGISTRY)
+        return print(_plan(pipeline, WORLD_REGISTRY, out))
+    try: rows = run_pipeline(pipeline, out, WORLD_REGISTRY, args.overwrite)
     except KeyboardInterrupt:
-        print(f"\nthe same command goes on in {args.out}")
+        print(f"\nthe same command goes on in {out}")
         raise
     print(_table_of(rows))
 
-def _check_command(args):
-    "`rlhf-nb pipeline check`."
+@_or_1
+def _validate_command(args):
+    "`rlhf-nb pipeline validate`."
     pipeline = _read_pipeline(args.file)
-    wrong = validate_pipeline(pipeline)
-    print("\n".join(wrong) if wrong else f"{len(pipeline.stages)} stages, all is there")
-    return int(bool(wrong))
+    _require_all(pipeline, WORLD_REGISTRY)
+    print(f"{len(pipeline.stages)} stages, all is there")
 
 def _clean_command(args):
     "`rlhf-nb pipeline clean`."
@@ -828,8 +925,9 @@ def _clean_command(args):
           + ("would be freed" if args.dry_run else "freed"))
 
 # %% ../nbs/16b_pipeline.ipynb #from_the_shell
-_ABOUT = """a list of stages, written as TOML: sft, self-play, DPO on pairs that a reward
-or the model itself has judged, PPO. Killed at any moment, the same command goes on.
+_ABOUT = """a list of stages, written as TOML: SFT, self-play, DPO on pairs that a
+reward or the model itself has judged, PPO. Killed at any moment, the same command goes
+on.
 example:
   model = "sft"
   [[stage]]
@@ -842,7 +940,7 @@ example:
 def add_pipeline_parser(
     sub, # the subparsers of `rlhf-nb`
 ):
-    "`rlhf-nb pipeline run`, `check` and `clean`."
+    "Add the command `rlhf-nb pipeline` with `run`, `validate` and `clean`."
     p = sub.add_parser("pipeline", help="run a list of training stages", epilog=_ABOUT,
                        formatter_class=argparse.RawDescriptionHelpFormatter)
     tasks = p.add_subparsers(metavar="TASK", required=True)
@@ -850,13 +948,16 @@ def add_pipeline_parser(
         q = tasks.add_parser(name, help=text, description=text)
         q.set_defaults(func=func)
         return q.add_argument
-    file = dict(metavar="FILE", help="TOML file")
     run = add("run", _run_command, "run what is not done yet")
-    run("file", **file)
-    run("--out", required=True, metavar="DIR", help="folder of the run")
-    run("--overwrite", action="store_true", help="delete the run that is in DIR")
-    add("check", _check_command, "say what is missing, run nothing")("file", **file)
+    validate = add("validate", _validate_command, "tell what is missing, run nothing")
+    for arg in (run, validate): arg("file", metavar="FILE", help="TOML file")
+    run("-o", "--output-dir", "--out", required=True, metavar="DIR",
+        help="folder of the run (required)")
+    run("--overwrite", action="store_true",
+        help="replace the run that is in DIR (default: refuse)")
+    run("--dry-run", action="store_true",
+        help="print config, rows and steps; train nothing (default: train)")
     go = add("clean", _clean_command, "remove weights and pairs of earlier stages")
     go("dir", metavar="DIR", help="folder of a run")
-    go("--keep", type=int, default=1, metavar="N", help="stages to keep (%(default)s)")
-    go("--dry-run", action="store_true", help="only say what would go")
+    go("--keep", type=int, default=1, metavar="N", help="stages to keep (default: 1)")
+    go("--dry-run", action="store_true", help="only list them (default: delete)")

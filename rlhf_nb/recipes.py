@@ -7,7 +7,7 @@ Docs: https://OWNER.github.io/rlhf-nb/recipes.html.md"""
 # %% auto #0
 __all__ = ['TASKS', 'RunConfig', 'add_scalar_head', 'default_train_config', 'begin_model', 'write_run', 'check_folder',
            'open_run', 'Run', 'results_of', 'train', 'decode_seqs', 'BestOfNConfig', 'BestOfNResult', 'score_texts',
-           'run_best_of_n', 'format_best_of_n', 'write_best_of_n', 'add_train_parser']
+           'run_best_of_n', 'format_best_of_n', 'write_best_of_n', 'add_best_of_n_parser', 'add_train_parser']
 
 # %% ../nbs/21_recipes.ipynb #your_own_data
 import argparse, hashlib, json, math, os, shutil, sys, torch
@@ -18,55 +18,66 @@ from pathlib import Path
 from torch import Generator, Tensor, nn
 from transformers import AutoTokenizer
 from transformers.utils import logging
-from .data import (LoadReport, truncate_tokens, load_demonstrations, load_pairs,
-    load_prompts, prompts_of, read_jsonl, read_texts, split_by_prompt, train_tokenizer)
-from .learning import Trainer, TrainConfig, EvalConfig, fit, make_trainer
+from .data import (LoadReport, load_demonstrations, load_pairs, load_prompts,
+    prompts_of, read_jsonl, read_texts, split_by_prompt, train_tokenizer,
+    truncate_tokens)
+from .learning import EvalConfig, TrainConfig, Trainer, fit, make_trainer
 from .models import (Placement, ScalarModel, add_lora, choose_placement, load_lm,
-    load_reward_model, merge_adapters, unwrap_model, save_reward_model, tiny_lm)
-from .reward import (preference_accuracy, best_of_n, bradley_terry_loss, expected_best_of_n,
-    fit_normalizer, normalize_scores, reward_loss, score_seqs, score_pairs)
+    load_reward_model, merge_adapters, save_reward_model, tiny_lm, unwrap_model)
+from rlhf_nb.reward import (best_of_n, bradley_terry_loss, expected_best_of_n,
+    fit_normalizer, normalize_scores, preference_accuracy, reward_loss, score_pairs,
+    score_seqs)
 from .sampling import SamplingParams, generate_many
+from .settings import check_settings
 from .sft import mean_loss, sft_loss
 from .tokens import PreferencePairs, Seqs, make_seqs
 
 # %% ../nbs/21_recipes.ipynb #RunConfig
 @dataclass(frozen=True)
 class RunConfig:
-    "What to train, on what, and where to put it; 0 and '' leave it to the recipe."
-    task:str             # sft or reward
-    data:str             # JSONL file
-    output_dir:str              # folder for the model
-    model:str=""         # folder or hub id to start from; '': a tiny one, from scratch
-    max_steps:int=0          # optimiser steps
-    lr:float=0.          # highest learning rate
-    batch_size:int=32
-    micro_batch_size:int=0    # rows in memory at once
-    max_length:int=256   # room for prompt and answer
-    eval_rows:int=0       # rows to test on
-    lora_r:int=0           # rank of adapters; 0 trains all weights
-    device:str="auto"
-    seed:int=0
-    strict:bool=True     # stop at faulty lines instead of leaving them out
+    """Settings of a training run; 0 and "" leave the choice to `default_train_config`.
+
+    Raises TypeError or ValueError that names the field."""
+    task:str                # "sft" or "reward"
+    data:str                # path of a JSONL file
+    output_dir:str          # folder of the run and of the trained model
+    model:str=""            # folder or hub id to start from; "": tiny, from scratch
+    max_steps:int=0         # optimiser steps
+    lr:float=0.             # peak learning rate
+    batch_size:int=32       # rows per optimiser step
+    micro_batch_size:int=0  # rows in memory at once
+    max_length:int=256      # tokens of prompt and answer, at most
+    eval_rows:int=0         # rows held out for evaluation
+    lora_r:int=0            # rank of the LoRA adapters; 0 trains all weights
+    device:str="auto"       # as `choose_placement` takes it
+    seed:int=0              # of held-out rows, new weights, batches and dropout
+    strict:bool=True        # stop at invalid lines; False: leave them out
+    def __post_init__(self):
+        check_settings(self, above_0="batch_size max_length", at_least_0="max_steps lr "
+                       "micro_batch_size eval_rows lora_r seed",
+                       choices=dict(task=("sft", "reward")))
 
 # %% ../nbs/21_recipes.ipynb #_Task
 @dataclass(frozen=True)
 class _Task:
-    "What imitation and reward modelling do differently."
-    load:Callable    # (path, tokenizer, max_length, strict) -> rows, Summary
-    prepare:Callable # (language model, seed) -> what is trained
+    "What differs between fine-tuning and reward modelling."
+    load:Callable    # (path, tokenizer, max_length, strict) -> rows, LoadReport
+    prepare:Callable # (language model, seed) -> the model that is trained
     loss:Callable    # (model, rows) -> summed loss, weight
-    measure:Callable # (model, held-out rows) -> {name: number}
+    eval_fn:Callable # (model, held-out rows) -> {name: number}
     save:Callable    # (model, language model, tokenizer, folder)
-    passes:tuple[int,int] # over the rows: from scratch, from a model
+    n_epochs:tuple[int,int] # passes over the rows: from scratch, from a model
     lr:float         # from scratch, at a width of 64; half of it from a model
 
 # %% ../nbs/21_recipes.ipynb #add_scalar_head
 def add_scalar_head(
-    lm:nn.Module, # language model, with or without LoRA; it lends its body
-    seed:int=0,   # of the head
-)->ScalarModel:
-    "A reward model on the language model's own body, which is not copied."
-    weight = unwrap_model(lm).get_input_embeddings().weight                         # (v d)
+    lm:nn.Module, # language model of width d, with or without LoRA
+    seed:int=0,   # of the head's weights
+)->ScalarModel:   # (b t) -> one score per position; it shares the layers of lm
+    """Reward model on the layers of `lm`, which are shared and not copied.
+
+    The new linear head (d to 1) is drawn from a normal with std (d + 1)^-1/2."""
+    weight = unwrap_model(lm).get_input_embeddings().weight            # (v d)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         score = nn.Linear(weight.shape[1], 1, bias=False)
@@ -76,12 +87,12 @@ def add_scalar_head(
 
 def _in_its_dtype(score, inputs): return (inputs[0].to(score.weight.dtype),)
 
-def _measure_pairs(model, pairs):
+def _evaluate_pairs(model, pairs):
     chosen, rejected = score_pairs(model, pairs)
-    return dict(held_out_loss=bradley_terry_loss(chosen, rejected).mean().item(),
-                held_out_accuracy=preference_accuracy(chosen, rejected))
+    return dict(eval_loss=bradley_terry_loss(chosen, rejected).mean().item(),
+                eval_accuracy=preference_accuracy(chosen, rejected))
 
-def _measure_seqs(model, seqs): return dict(held_out_loss=mean_loss(model, seqs))
+def _evaluate_seqs(model, seqs): return dict(eval_loss=mean_loss(model, seqs))
 
 # %% ../nbs/21_recipes.ipynb #_save_lm
 def _save_lm(model, lm, tokenizer, folder):
@@ -89,38 +100,45 @@ def _save_lm(model, lm, tokenizer, folder):
     tokenizer.save_pretrained(folder)
 
 def _save_reward(model, lm, tokenizer, folder):
-    save_reward_model(ScalarModel(merge_adapters(lm).base_model, model.score), tokenizer, folder)
+    scalar = ScalarModel(merge_adapters(lm).base_model, model.score)
+    save_reward_model(scalar, tokenizer, folder)
 
 TASKS = dict(
-    sft=_Task(load_demonstrations, lambda lm, seed: lm, sft_loss, _measure_seqs,
-             _save_lm, passes=(8, 3), lr=3e-3),
-    reward=_Task(load_pairs, add_scalar_head, reward_loss, _measure_pairs,
-                _save_reward, passes=(4, 3), lr=2e-3))
+    sft=_Task(load_demonstrations, lambda lm, seed: lm, sft_loss, _evaluate_seqs,
+              _save_lm, n_epochs=(8, 3), lr=3e-3),
+    reward=_Task(load_pairs, add_scalar_head, reward_loss, _evaluate_pairs,
+                 _save_reward, n_epochs=(4, 3), lr=2e-3))
 
 # %% ../nbs/21_recipes.ipynb #default_train_config
 def default_train_config(
     config:RunConfig,
-    n_rows:int,   # rows to learn from
-    lm:nn.Module, # the language model to start from
-)->TrainConfig:
-    "Steps from the number of rows, learning rate from the width of the model."
-    task, width = TASKS[config.task], unwrap_model(lm).get_input_embeddings().weight.shape[1]
-    lr = task.lr * 64 / width * (.5 if config.model else 1) * (10 if config.lora_r else 1)
-    steps = max(50, math.ceil(task.passes[bool(config.model)] * n_rows / config.batch_size))
-    autocast = not config.lora_r and choose_placement(config.device).dtype == torch.bfloat16
-    return TrainConfig(lr=config.lr or lr, n_steps=config.max_steps or steps,
-                  batch_size=config.batch_size, mixed_precision="bf16" if autocast else "no",
-                  micro_batch_size=config.micro_batch_size or (64 if width <= 512 else 8))
+    n_rows:int,   # rows that are trained on
+    lm:nn.Module, # language model to start from, of width d
+)->TrainConfig:   # what config says, and defaults for what it leaves open
+    """Training settings: steps from the number of rows, learning rate from the width.
+
+    n_steps = max(50, ceil(n_epochs n_rows / batch_size)); lr is a constant over d."""
+    task, old = TASKS[config.task], bool(config.model)
+    width = unwrap_model(lm).get_input_embeddings().weight.shape[1]
+    lr = task.lr * 64 / width * (.5 if old else 1) * (10 if config.lora_r else 1)
+    n_steps = max(50, math.ceil(task.n_epochs[old] * n_rows / config.batch_size))
+    bf16 = not config.lora_r and choose_placement(config.device).dtype == torch.bfloat16
+    return TrainConfig(
+        lr=config.lr or lr, n_steps=config.max_steps or n_steps,
+        batch_size=config.batch_size, mixed_precision="bf16" if bf16 else "no",
+        micro_batch_size=config.micro_batch_size or (64 if width <= 512 else 8))
 
 # %% ../nbs/21_recipes.ipynb #begin_model
 def begin_model(config:RunConfig)->tuple[nn.Module,object]: # language model, tokenizer
-    "The model to start from: yours, or a tiny one and a tokenizer made for this file."
+    """Model to start from: the one config names, or a tiny one and a new tokenizer.
+
+    Raises ValueError for LoRA without a model, or if the model reads fewer tokens."""
     if not config.model and config.lora_r: raise ValueError(
         "LoRA adapts a model that has learned before: name it with --model")
     device = choose_placement(config.device)
     if config.model:
-        kind = device if config.lora_r else Placement(device.device, torch.float32)
-        lm, tokenizer = load_lm(config.model, kind, _new_pad(config.model))
+        placement = device if config.lora_r else Placement(device.device, torch.float32)
+        lm, tokenizer = load_lm(config.model, placement, _new_pad(config.model))
     else:
         tokenizer = train_tokenizer(islice(read_texts(config.data), 1_000_000))
         lm = tiny_lm(tokenizer, seed=config.seed).to(device.device)
@@ -128,8 +146,8 @@ def begin_model(config:RunConfig)->tuple[nn.Module,object]: # language model, to
             if isinstance(part, nn.Dropout): part.p = lm.config.hidden_dropout = .2
     limit = getattr(lm.config, "max_position_embeddings", config.max_length)
     if config.max_length > limit: raise ValueError(
-        f"this model reads {limit} tokens, got {config.max_length}: lower --max-tokens")
-    return (add_lora(lm, config.lora_r, config.seed) if config.lora_r else lm), tokenizer
+        f"this model reads {limit} tokens, got {config.max_length}: lower --max-length")
+    return add_lora(lm, config.lora_r, config.seed) if config.lora_r else lm, tokenizer
 
 def _new_pad(path): # a pad token to add to this model, or None
     try: tokenizer = AutoTokenizer.from_pretrained(path)
@@ -137,35 +155,42 @@ def _new_pad(path): # a pad token to add to this model, or None
     return "<pad>" if tokenizer.pad_token_id in (None, tokenizer.eos_token_id) else None
 
 # %% ../nbs/21_recipes.ipynb #write_run
+_FORMAT = 2 # of run.json
+
 def write_run(
     config:RunConfig,
-    results:dict, # empty until the run is finished
+    results:dict, # {} until the run is finished
 ):
-    "Note a run's settings and results in its folder: run.json, whole or not at all."
+    "Write a run's settings and results into its folder: run.json, whole or not at all."
     out = Path(config.output_dir)
     out.mkdir(parents=True, exist_ok=True)
-    facts = json.dumps(dict(job=_facts(config), results=results), indent=1)
-    (out/"run.tmp").write_text(facts, encoding="utf-8")
+    run = dict(format=_FORMAT, config=_metadata(config), results=results)
+    (out/"run.tmp").write_text(json.dumps(run, indent=1), encoding="utf-8")
     os.replace(out/"run.tmp", out/"run.json")
 
-def _facts(config): # what must be the same for a run to go on
+def _metadata(config): # what must be the same for a run to go on
     with open(config.data, "rb") as file: sha = hashlib.file_digest(file, "sha256")
-    return asdict(config) | dict(out="", data=Path(config.data).name, sha=sha.hexdigest())
+    return asdict(config) | dict(output_dir="", data=Path(config.data).name,
+                                 sha=sha.hexdigest())
 
 # %% ../nbs/21_recipes.ipynb #check_folder
 def check_folder(config:RunConfig):
-    "Refuse a folder that holds anything but this very job, unfinished."
-    out, facts = Path(config.output_dir), Path(config.output_dir)/"run.json"
-    if not facts.is_file():
+    """Check that the run's folder is new, or holds this very run, unfinished.
+
+    Raises ValueError if it holds anything else."""
+    out, path = Path(config.output_dir), Path(config.output_dir)/"run.json"
+    if not path.is_file():
         if not out.exists() or out.is_dir() and not any(out.iterdir()): return
         raise ValueError(f"{out} exists and is no run of ours: name a new folder")
-    old, now = json.loads(facts.read_text(encoding="utf-8")), _facts(config)
+    old, new = json.loads(path.read_text(encoding="utf-8")), _metadata(config)
+    if old.get("format") != _FORMAT: raise ValueError(
+        f"{path} has the format {old.get('format')}, not {_FORMAT}: name a new folder")
     if old["results"]: raise ValueError(
         f"{out} holds a finished run: name another folder, or use --overwrite")
-    other = [name for name in now if old["job"].get(name) != now[name]]
+    other = [name for name in new if old["config"].get(name) != new[name]]
     if other: raise ValueError(
-        f"{out} holds an unfinished run, {other[0]} {old['job'].get(other[0])!r}, not "
-        f"{now[other[0]]!r}: go on with its own settings, or use --overwrite")
+        f"{out} holds an unfinished run, {other[0]} {old['config'].get(other[0])!r}, "
+        f"not {new[other[0]]!r}: go on with its own settings, or use --overwrite")
 
 # %% ../nbs/21_recipes.ipynb #open_run
 def open_run(
@@ -173,19 +198,20 @@ def open_run(
     overwrite:bool=False, # delete the run that is in the folder
 ):
     "Make the folder of a run, or find it as it was left."
-    facts = Path(config.output_dir)/"run.json"
-    if overwrite and facts.is_file(): shutil.rmtree(config.output_dir)
+    path = Path(config.output_dir)/"run.json"
+    if overwrite and path.is_file(): shutil.rmtree(config.output_dir)
     check_folder(config)
-    if not facts.is_file(): write_run(config, {})
+    if not path.is_file(): write_run(config, {})
 
 # %% ../nbs/21_recipes.ipynb #_hold_out
 def _hold_out(
     rows:Seqs|PreferencePairs,
     config:RunConfig,
-)->tuple[Tensor,Tensor]: # row numbers to learn from, row numbers to test on
-    "A fifth of the rows, at most 100, unless the job says how many."
+)->tuple[Tensor,Tensor]: # row numbers to learn from, row numbers held out
+    "A fifth of the rows, at most 100, unless the config says how many."
     prompts = prompts_of(rows.chosen if isinstance(rows, PreferencePairs) else rows)
-    return split_by_prompt(prompts, config.eval_rows or max(1, min(100, len(rows) // 5)), config.seed)
+    n_eval = config.eval_rows or max(1, min(100, len(rows) // 5))
+    return split_by_prompt(prompts, n_eval, config.seed)
 
 def _copy_lines(path, wanted, out):
     with (out/"held_out.jsonl").open("w", encoding="utf-8") as file:
@@ -195,52 +221,60 @@ def _copy_lines(path, wanted, out):
 # %% ../nbs/21_recipes.ipynb #Run
 @dataclass(frozen=True)
 class Run:
-    "A finished run, to be looked at."
+    "A finished run: its model, the rows held out, the log, the results."
     config:RunConfig
-    model:nn.Module   # what was trained, in eval mode
+    model:nn.Module    # what was trained, in eval mode
     tokenizer:object
-    held:Seqs|PreferencePairs   # rows it has not learned from
-    report:LoadReport   # what became of the file
-    trainer:Trainer   # recipe and log
-    results:dict      # what was measured in the end, on the held-out rows
+    held_out:Seqs|PreferencePairs # rows that were not trained on
+    report:LoadReport  # what became of every line of the file
+    trainer:Trainer    # its settings and log
+    results:dict       # as in run.json
 
 # %% ../nbs/21_recipes.ipynb #results_of
 def results_of(
     trainer:Trainer,
-    measured:dict, # on the held-out rows
-    n_held:int,
-)->dict:           # numbers and words for run.json
-    "What a run came to; the standard error says how far chance alone reaches."
-    p, more = measured.get("held_out_accuracy"), {}
-    if p is not None: more = dict(standard_error=math.sqrt(p * (1 - p) / n_held))
+    metrics:dict, # measured on the held-out rows
+    n_eval:int,   # number of held-out rows
+)->dict:          # numbers and words for run.json
+    "Metrics, standard error sqrt(p (1 - p) / n) of the accuracy p, steps and seconds."
+    p, error = metrics.get("eval_accuracy"), {}
+    if p is not None: error = dict(standard_error=math.sqrt(p * (1 - p) / n_eval))
     seconds = sum(row.get("seconds", 0.) for row in trainer.log.rows)
-    return measured | more | dict(n_held=n_held, steps=trainer.step, why=trainer.stop_reason,
-                                  seconds=round(seconds, 1))
+    return metrics | error | dict(n_eval=n_eval, steps=trainer.step,
+        stop_reason=trainer.stop_reason, seconds=round(seconds, 1))
+
+# %% ../nbs/21_recipes.ipynb #_load_rows
+def _load_rows(config, tokenizer): # rows, report, numbers of rows to learn and held out
+    rows, load_report = TASKS[config.task].load(
+        config.data, tokenizer, config.max_length, config.strict)
+    print(load_report)
+    return rows, load_report, *_hold_out(rows, config)
 
 # %% ../nbs/21_recipes.ipynb #train
 def train(
     config:RunConfig,
     overwrite:bool=False, # delete the run that is in the folder
 )->Run:
-    "From a file to a folder for transformers; goes on where it was interrupted."
+    """Train as config says, save a folder for transformers; an interrupted run goes on.
+
+    Raises ValueError for a folder, model or file that cannot be used."""
     task, out = TASKS[config.task], Path(config.output_dir)
     if not overwrite: check_folder(config)                # before anything takes time
     lm, tokenizer = begin_model(config)
-    rows, summary = task.load(config.data, tokenizer, config.max_length, config.strict)
-    print(summary)
-    learn, test = _hold_out(rows, config)
+    rows, load_report, learn, test = _load_rows(config, tokenizer)
     open_run(config, overwrite)
-    _copy_lines(config.data, {summary.lines[i] for i in test.tolist()}, out)
-    train_config, held = default_train_config(config, len(learn), lm), rows[test]
+    _copy_lines(config.data, {load_report.lines[i] for i in test.tolist()}, out)
+    train_config, held_out = default_train_config(config, len(learn), lm), rows[test]
     trainer = make_trainer(task.prepare(lm, config.seed), train_config, out/"log.jsonl")
-    eval_config = EvalConfig(lambda model: task.measure(model, held))
+    eval_config = EvalConfig(lambda model: task.eval_fn(model, held_out))
     with torch.random.fork_rng():
-        torch.manual_seed(config.seed)                              # dropout draws from it
-        fit(trainer, rows[learn], task.loss, Generator().manual_seed(config.seed), eval_config,
-            out/"checkpoints", eval_every=max(10, train_config.n_steps // 8))
-    model = trainer.model.eval()
-    results = results_of(trainer, task.measure(model, held), len(held))
-    return _finish(Run(config, model, tokenizer, held, summary, trainer, results), lm)
+        torch.manual_seed(config.seed)                    # dropout draws from it
+        fit(trainer, rows[learn], task.loss, Generator().manual_seed(config.seed),
+            eval_config, out/"checkpoints", max(10, train_config.n_steps // 8))
+    metrics = task.eval_fn(trainer.model.eval(), held_out)
+    results = results_of(trainer, metrics, len(held_out))
+    return _finish(Run(config, trainer.model, tokenizer, held_out, load_report, trainer,
+                       results), lm)
 
 # %% ../nbs/21_recipes.ipynb #_finish
 def _finish(run, lm):
@@ -256,30 +290,36 @@ def _finish(run, lm):
 # %% ../nbs/21_recipes.ipynb #_table_of
 def _table_of(run:Run)->str:
     "The run in a few lines."
-    got, config = run.results, run.trainer.config
-    n, n_learn = len(run.held), run.trainer.n_rows
-    n_all, n_trained = [sum(p.numel() for p in run.model.parameters()
+    results, config = run.results, run.trainer.config
+    score = f"loss {results['eval_loss']:.3f}"
+    if "eval_accuracy" in results: score += (
+        f", accuracy {results['eval_accuracy']:.3f} ± {results['standard_error']:.3f} "
+        "(guessing .5)")
+    return _aligned(dict(
+        rows=f"{run.trainer.n_rows} to learn from, {len(run.held_out)} held out",
+        model=_weights(run.config, run.model, run.tokenizer),
+        training=f"{config.batch_size} rows a step, lr {config.lr:.2g}; "
+                 f"{results['stop_reason']} in {results['seconds']:.0f} s",
+        held_out=score, folder=run.config.output_dir))
+
+def _weights(config, model, tokenizer): # of a model, in words
+    n_all, n_trained = [sum(p.numel() for p in model.parameters()
                             if p.requires_grad or frozen) for frozen in (True, False)]
-    score = f"loss {got['held_out_loss']:.3f}"
-    if "held_out_accuracy" in got: score += (f", accuracy "
-        f"{got['held_out_accuracy']:.3f} ± {got['standard_error']:.3f} (guessing .5)")
-    rows = dict(rows=f"{n_learn} to learn from, {n} held out",
-        model=f"{run.config.model or 'tiny, from scratch'}: {n_trained:,} of {n_all:,} "
-              f"weights trained, {len(run.tokenizer):,} tokens",
-        training=f"{config.batch_size} rows a step, lr {config.lr:.2g}; {got['why']} "
-                 f"in {got['seconds']:.0f} s",
-        held_out=score, folder=run.config.output_dir)
-    return "\n".join(f"{name:10}{said}" for name, said in rows.items())
+    return (f"{config.model or 'tiny, from scratch'}: {n_trained:,} of {n_all:,} "
+            f"weights trained, {len(tokenizer):,} tokens")
+
+def _aligned(rows): # {name: text} as lines
+    return "\n".join(f"{name:10}{text}" for name, text in rows.items())
 
 # %% ../nbs/21_recipes.ipynb #decode_seqs
 def decode_seqs(
     tokenizer,
     seqs:Seqs, # (b t)
 )->list[tuple[str,str]]: # b times prompt, response
-    "What the rows say, without marks."
-    def words(ids): return tokenizer.decode(ids.tolist(), skip_special_tokens=True)
+    "Prompt and response of every row as text, without special tokens."
+    def decode(ids): return tokenizer.decode(ids.tolist(), skip_special_tokens=True)
     is_prompt = seqs.attention_mask & ~seqs.response_mask
-    return [(words(ids[p]), words(ids[r]))
+    return [(decode(ids[p]), decode(ids[r]))
             for ids, p, r in zip(seqs.ids, is_prompt, seqs.response_mask)]
 
 # %% ../nbs/21_recipes.ipynb #_show_answers
@@ -287,11 +327,11 @@ def _show_answers(
     run:Run,   # of sft
     n:int=3,
 )->str:
-    "What the model says to prompts it has not learned, and what the file says."
-    prompts = [list(prompt) for prompt in prompts_of(run.held[:n])]
-    said, _ = generate_many(run.model, prompts, run.tokenizer,
-                            SamplingParams(60, temperature=0.), Generator())
-    rows = zip(decode_seqs(run.tokenizer, run.held[:n]), decode_seqs(run.tokenizer, said))
+    "The model's greedy answers to held-out prompts, and the answers in the file."
+    held_out = run.held_out[:n]
+    seqs, _ = generate_many(run.model, [list(p) for p in prompts_of(held_out)],
+        run.tokenizer, SamplingParams(60, temperature=0.), Generator())
+    rows = zip(decode_seqs(run.tokenizer, held_out), decode_seqs(run.tokenizer, seqs))
     return "\n".join(f"{prompt}\n    model  {answer}\n    file   {wanted}"
                      for (prompt, wanted), (_, answer) in rows)
 
@@ -299,47 +339,67 @@ def _show_answers(
 def _show_pairs(
     run:Run, # of reward
 )->str:
-    "The held-out pairs that the model is most sure of, and most wrong about."
-    score = score_pairs(run.model, run.held)                         # chosen, rejected
-    text = [decode_seqs(run.tokenizer, s) for s in (run.held.chosen, run.held.rejected)]
-    gap, said = score[0] - score[1], []
-    for name, i in (("surest", int(gap.argmax())), ("last", int(gap.argmin()))):
-        said.append(f"{name}: {text[0][i][0]}")
-        for side, x, rows in zip(("chosen", "rejected"), score, text):
-            said.append(f"    {x[i]:+.2f}  {side:8}  {rows[i][1]}")
-    return "\n".join(said)
+    "The held-out pairs that the model orders with the largest and the smallest margin."
+    scores = score_pairs(run.model, run.held_out)                    # chosen, rejected
+    texts = [decode_seqs(run.tokenizer, seqs)
+             for seqs in (run.held_out.chosen, run.held_out.rejected)]
+    margin, shown = scores[0] - scores[1], []
+    for name, i in (("surest", int(margin.argmax())), ("last", int(margin.argmin()))):
+        shown.append(f"{name}: {texts[0][i][0]}")
+        for side, score, rows in zip(("chosen", "rejected"), scores, texts):
+            shown.append(f"    {score[i]:+.2f}  {side:8}  {rows[i][1]}")
+    return "\n".join(shown)
+
+# %% ../nbs/21_recipes.ipynb #_print_plan
+def _print_plan(config:RunConfig):
+    "What `train` would do: rows, model, settings, steps; nothing is written."
+    check_folder(config)
+    lm, tokenizer = begin_model(config)
+    rows, load_report, learn, test = _load_rows(config, tokenizer)
+    train_config = default_train_config(config, len(learn), lm)
+    model = TASKS[config.task].prepare(lm, config.seed)
+    print(_aligned(dict(
+        rows=f"{len(learn)} to learn from, {len(test)} held out",
+        model=_weights(config, model, tokenizer), steps=train_config.n_steps,
+        config=config, training=train_config)))
+    print("dry run: nothing was trained or written")
 
 # %% ../nbs/21_recipes.ipynb #BestOfNConfig
 @dataclass(frozen=True)
 class BestOfNConfig:
-    "Several answers to every prompt, and which one a reward model likes best."
-    policy:str            # folder or hub id of a language model
-    reward:str            # folder or hub id of a reward model
-    prompts:str           # JSONL file; answers in it are passed over
-    num_generations:int=8               # answers per prompt
-    max_prompts:int=100         # prompts at most
+    """Settings of best-of-n sampling (Nakano et al. 2021).
+
+    Raises TypeError or ValueError that names the field."""
+    policy:str             # folder or hub id of a language model
+    reward:str             # folder or hub id of a reward model
+    prompts:str            # path of a JSONL file; answers in it are not read
+    num_generations:int=8  # n, responses per prompt
+    max_prompts:int=100    # prompts at most, in the order of the file
     sampling:SamplingParams=SamplingParams(60, temperature=.7)
-    max_length:int=256    # room for prompt and answer
-    device:str="auto"
-    seed:int=0
-    strict:bool=True      # stop at faulty lines instead of leaving them out
+    max_length:int=256     # tokens of prompt and response, at most
+    device:str="auto"      # as `choose_placement` takes it
+    seed:int=0             # of the sampled responses
+    strict:bool=True       # stop at invalid lines; False: leave them out
+    def __post_init__(self):
+        check_settings(self, above_0="num_generations max_prompts max_length",
+                       at_least_0="seed")
 
 # %% ../nbs/21_recipes.ipynb #BestOfNResult
 @dataclass(frozen=True)
 class BestOfNResult:
-    "What a contest came to."
+    "Prompts, n responses to each, and their scores."
     prompts:list[str]       # p
     answers:list[list[str]] # p times n
     score:Tensor            # (p n) by the reward model; mean 0, std 1 over all
 
 # %% ../nbs/21_recipes.ipynb #score_texts
 def score_texts(
-    reward:tuple,      # reward model, its tokenizer
-    prompts:list[list[int]], # b, in the tokens of the reward model
-    answers:list[tuple[str,bool]], # b, and whether the answer came to its end
-    max_length:int,
-)->Tensor:             # (b)
-    "Answers as the reward model reads them, whatever tokens they were written in."
+    reward:tuple,            # reward model, its tokenizer
+    prompts:list[list[int]], # b prompts, in the tokens of the reward model
+    answers:list[tuple[str,bool]], # b responses, and whether each has come to its end
+    max_length:int,          # tokens of prompt and response, at most
+)->Tensor:                   # (b) raw scores, on the CPU
+    "Scores of responses that are given as text: the policy's tokenizer plays no part."
     model, tokenizer = reward
     rows = []
     for prompt, (answer, ended) in zip(prompts, answers):
@@ -349,59 +409,66 @@ def score_texts(
     prompts, answers = [p for p, _ in rows], [a for _, (a,) in rows]
     return score_seqs(model, make_seqs(prompts, answers, tokenizer.pad_token_id)).cpu()
 
-# %% ../nbs/21_recipes.ipynb #run_best_of_n
-def run_best_of_n(c:BestOfNConfig)->BestOfNResult:
-    "Sample n answers to every prompt and score them all."
-    device = choose_placement(c.device)
-    lm, tokenizer = load_lm(c.policy, device, _new_pad(c.policy))
-    model = load_reward_model(c.reward, device)
-    reader = AutoTokenizer.from_pretrained(c.reward)
-    asked, read = _by_line(c, tokenizer), _by_line(c, reader)
-    lines = [i for i in asked if i in read][:c.max_prompts]
-    rows = [asked[i] for i in lines for _ in range(c.num_generations)]
-    said, _ = generate_many(lm, rows, tokenizer, c.sampling, Generator().manual_seed(c.seed),
-                            progress=sys.stderr.isatty())
-    said = said.to("cpu")
-    ended = (said.response_mask & (said.ids == tokenizer.eos_token_id)).any(1).tolist()
-    words = decode_seqs(tokenizer, said)
-    score = score_texts((model, reader), [read[i] for i in lines for _ in range(c.num_generations)],
-                        [(w[1], end) for w, end in zip(words, ended)], c.max_length)
-    rows = [words[i:i + c.num_generations] for i in range(0, len(words), c.num_generations)]
-    return BestOfNResult([row[0][0] for row in rows], [[a for _, a in row] for row in rows],
-                 normalize_scores(score, fit_normalizer(score)).view(-1, c.num_generations))
+# %% ../nbs/21_recipes.ipynb #_by_line
+def _by_line(config, tokenizer): # line number -> prompt
+    prompts, load_report = load_prompts(config.prompts, tokenizer, config.max_length,
+                                        config.strict)
+    return dict(zip(load_report.lines, prompts))
 
-def _by_line(c, tokenizer): # line number -> prompt
-    prompts, summary = load_prompts(c.prompts, tokenizer, c.max_length, c.strict)
-    return dict(zip(summary.lines, prompts))
+# %% ../nbs/21_recipes.ipynb #run_best_of_n
+def run_best_of_n(config:BestOfNConfig)->BestOfNResult:
+    """Sample n responses to each prompt and score them (Nakano et al. 2021).
+
+    Scores are normalised over all responses. Raises ValueError for unusable input."""
+    placement, n = choose_placement(config.device), config.num_generations
+    lm, tokenizer = load_lm(config.policy, placement, _new_pad(config.policy))
+    model = load_reward_model(config.reward, placement)
+    reader = AutoTokenizer.from_pretrained(config.reward)
+    prompts, read = _by_line(config, tokenizer), _by_line(config, reader)
+    kept = [i for i in prompts if i in read][:config.max_prompts]
+    seqs, _ = generate_many(
+        lm, [prompts[i] for i in kept for _ in range(n)], tokenizer, config.sampling,
+        Generator().manual_seed(config.seed), progress=sys.stderr.isatty())
+    seqs = seqs.to("cpu")
+    ended = (seqs.response_mask & (seqs.ids == tokenizer.eos_token_id)).any(1).tolist()
+    texts = decode_seqs(tokenizer, seqs)
+    score = score_texts((model, reader), [read[i] for i in kept for _ in range(n)],
+        [(answer, end) for (_, answer), end in zip(texts, ended)], config.max_length)
+    answers = [answer for _, answer in texts]
+    return BestOfNResult([prompt for prompt, _ in texts[::n]],
+        [answers[i:i + n] for i in range(0, len(answers), n)],
+        normalize_scores(score, fit_normalizer(score)).view(-1, n))
 
 # %% ../nbs/21_recipes.ipynb #format_best_of_n
 def format_best_of_n(
-    picks:BestOfNResult,
+    result:BestOfNResult,
     n_shown:int=3, # prompts
 )->str:
-    "How the best of n grows with n, and some of what was picked."
-    n = picks.score.shape[1]
-    said = ["best of  mean score (of all answers: mean 0, std 1)"]
+    "Table of the expected best score of 1, 2, 4, ... n responses, and a few examples."
+    n = result.score.shape[1]
+    shown = ["best of  mean score (of all answers: mean 0, std 1)"]
     for k in [2**i for i in range(n.bit_length()) if 2**i < n] + [n]:
-        said.append(f"{k:7}  {expected_best_of_n(picks.score, picks.score, k).mean():+.2f}")
-    best = best_of_n(picks.score).tolist()
-    for i, (prompt, answers) in enumerate(zip(picks.prompts[:n_shown], picks.answers)):
-        said.append(prompt)
+        mean = expected_best_of_n(result.score, result.score, k).mean()
+        shown.append(f"{k:7}  {mean:+.2f}")
+    best = best_of_n(result.score).tolist()
+    for i, prompt in enumerate(result.prompts[:n_shown]):
+        shown.append(prompt)
         for name, j in (("first", 0), ("best", best[i])):
-            said.append(f"    {picks.score[i, j]:+.2f}  {name:5}  {answers[j]}")
-    return "\n".join(said)
+            answer = result.answers[i][j]
+            shown.append(f"    {result.score[i, j]:+.2f}  {name:5}  {answer}")
+    return "\n".join(shown)
 
 # %% ../nbs/21_recipes.ipynb #write_best_of_n
 def write_best_of_n(
-    picks:BestOfNResult,
+    result:BestOfNResult,
     path:str|Path, # JSONL: prompt, the best as response, all answers with their scores
 ):
-    "One line per prompt; what is written can be learned from as demonstrations."
-    best = best_of_n(picks.score).tolist()
+    "Write one line per prompt; `load_demonstrations` reads the best answers from it."
+    best = best_of_n(result.score).tolist()
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
-        for prompt, answers, score, i in zip(picks.prompts, picks.answers,
-                                             picks.score.tolist(), best):
+        for prompt, answers, score, i in zip(result.prompts, result.answers,
+                                             result.score.tolist(), best):
             row = dict(prompt=prompt, response=answers[i], answers=answers,
                        scores=[round(x, 4) for x in score])
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -413,58 +480,63 @@ def _take(kind, args): # the fields of a dataclass from the command line
 
 def _train_command(args):
     "`rlhf-nb train sft` and `rlhf-nb train reward`."
-    try: run = train(RunConfig(**_take(RunConfig, args)), args.overwrite)
+    config = RunConfig(**_take(RunConfig, args))
+    if args.dry_run: return _print_plan(config)
+    try: run = train(config, args.overwrite)
     except KeyboardInterrupt:
-        print(f"\nthe same command goes on from the last checkpoint in {args.out}")
+        print("\nthe same command goes on from the last checkpoint in", args.output_dir)
         raise
     print(_table_of(run))
     print(dict(sft=_show_answers, reward=_show_pairs)[args.task](run))
 
-def _best_command(args):
-    "`rlhf-nb train best`."
+# %% ../nbs/21_recipes.ipynb #_best_of_n_command
+def _best_of_n_command(args):
+    "`rlhf-nb best-of-n`."
     sampling = SamplingParams(args.max_new_tokens, args.temperature)
-    picks = run_best_of_n(BestOfNConfig(**_take(BestOfNConfig, args), sampling=sampling))
-    print(format_best_of_n(picks))
-    if args.out: write_best_of_n(picks, args.out)
+    config = BestOfNConfig(**_take(BestOfNConfig, args), sampling=sampling)
+    result = run_best_of_n(config)
+    print(format_best_of_n(result))
+    if args.output: write_best_of_n(result, args.output)
 
 # %% ../nbs/21_recipes.ipynb #the_command
-_ABOUT = dict(
-    sft=("teach a language model to answer as in DATA", """
+_ABOUT = {
+    "sft": ("teach a language model to answer as in DATA", """
 lines of DATA: {"prompt": "...", "response": "..."}, {"messages": [...]}, or the
 pairs of `train reward`, of which the chosen side is learned
 examples:
-  rlhf-nb train sft pairs.jsonl --out runs/sft
-  rlhf-nb train sft chats.jsonl --out runs/410m --model EleutherAI/pythia-410m --lora 16
+  rlhf-nb train sft pairs.jsonl -o runs/sft
+  rlhf-nb train sft chats.jsonl -o runs/410m --model EleutherAI/pythia-410m --lora-r 16
 """),
-    reward=("teach a model which of two answers is preferred", """
+    "reward": ("teach a model which of two answers is preferred", """
 lines of DATA: {"prompt": "...", "chosen": "...", "rejected": "..."}; a chat may stand
 for each text: [{"role": "user", "content": "..."}, ...]
 examples:
-  rlhf-nb train reward pairs.jsonl --out runs/reward
-  rlhf-nb train reward pairs.jsonl --out runs/second --model runs/sft --seed 1
+  rlhf-nb train reward pairs.jsonl -o runs/reward
+  rlhf-nb train reward pairs.jsonl -o runs/second --model runs/sft --seed 1
 """),
-    best=("let a reward model pick the best of n sampled answers", """
-lines of PROMPTS: {"prompt": "..."} or {"messages": [...]}; answers are passed over
+    "best-of-n": ("let a reward model pick the best of n sampled answers", """
+lines of PROMPTS: {"prompt": "..."} or {"messages": [...]}; answers are not read
 example:
-  rlhf-nb train best runs/sft runs/reward runs/reward/held_out.jsonl -n 16
-"""))
+  rlhf-nb best-of-n runs/sft runs/reward runs/reward/held_out.jsonl -n 16
+""")}
 
 # %% ../nbs/21_recipes.ipynb #_parser
 def _parser(sub, name, func):
-    about, more = _ABOUT[name]
-    p = sub.add_parser(name, help=about, description=about, epilog=more,
+    about, examples = _ABOUT[name]
+    p = sub.add_parser(name, help=about, description=about, epilog=examples,
                        formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.set_defaults(func=func, task=name)
+    p.set_defaults(func=func)
     return p
 
 def _common(p):
-    p.add_argument("--max-tokens", type=_count, default=256, metavar="N",
-        help="room for prompt and answer; longer ones are cut, counted (%(default)s)")
-    p.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps")
+    p.add_argument("--max-length", type=_count, default=256, metavar="N",
+        help="tokens of prompt and answer; longer ones are cut, counted (default: 256)")
+    p.add_argument("--device", default="auto",
+        help="auto, cpu, cuda, cuda:1 or mps (default: auto)")
     p.add_argument("--seed", type=int, default=0, metavar="N",
-        help="another number: other held-out rows, another order, other chance")
-    p.add_argument("--skip-faulty", dest="strict", action="store_false",
-        help="leave out lines that need mending, and count them, instead of stopping")
+        help="another number: other held-out rows, order and samples (default: 0)")
+    p.add_argument("--skip-invalid", dest="strict", action="store_false",
+        help="leave out invalid lines and count them (default: stop and name them)")
 
 def _count(text):
     if text.isdecimal() and int(text): return int(text)
@@ -478,52 +550,65 @@ def _above_0(text):
 
 # %% ../nbs/21_recipes.ipynb #_add_task
 def _add_task(sub, task):
-    "`train sft` or `train reward`."
+    "`train sft` or `train reward`; the dest of every option is a field of RunConfig."
     p = _parser(sub, task, _train_command)
-    add = p.add_argument
+    p.set_defaults(task=task)
+    add, (new, old) = p.add_argument, TASKS[task].n_epochs
     add("data", metavar="DATA", help="JSONL file: one object per line, UTF-8")
-    add("--out", required=True, metavar="DIR", help="folder for the trained model")
-    add("--model", default="", metavar="DIR_OR_ID",
+    add("-o", "--output-dir", "--out", required=True, metavar="DIR",
+        help="folder for the trained model (required)")
+    add("--model", "--model-name-or-path", default="", metavar="DIR_OR_ID",
         help="folder or hub id to start from (default: a tiny model, from scratch)")
-    add("--lora", type=_count, default=0, metavar="RANK",
-        help="train adapters of this rank, merged in the end (needs --model)")
-    new, old = TASKS[task].passes
-    add("--steps", type=_count, default=0, metavar="N", help="optimiser steps "
+    add("--lora-r", type=_count, default=0, metavar="RANK",
+        help="rank of adapters, merged in the end; needs --model (default: no LoRA)")
+    add("--max-steps", type=_count, default=0, metavar="N", help="optimiser steps "
         f"(default: {new} passes over the rows, with --model {old}, at least 50 steps)")
-    add("--lr", type=_above_0, default=0., metavar="X",
-        help="highest learning rate (default: by the width of the model)")
-    add("--batch-size", type=_count, default=32, metavar="N",
-        help="rows per step (%(default)s)")
-    add("--micro-batch", type=_count, default=0, metavar="N",
-        help="rows in memory at once (default: 64, or 8 for models wider than 512)")
-    add("--held-out", type=_count, default=0, metavar="N",
-        help="rows to test on (default: a fifth, at most 100)")
-    add("--overwrite", action="store_true", help="delete the run that is in DIR")
+    add("--learning-rate", "--lr", dest="lr", type=_above_0, default=0., metavar="X",
+        help="peak learning rate (default: by the width of the model)")
+    _add_sizes(add)
     _common(p)
 
-# %% ../nbs/21_recipes.ipynb #_add_best
-def _add_best(sub):
-    "`train best`."
-    p = _parser(sub, "best", _best_command)
+# %% ../nbs/21_recipes.ipynb #_add_sizes
+def _add_sizes(add):
+    add("--batch-size", type=_count, default=32, metavar="N",
+        help="rows per step (default: 32)")
+    add("--micro-batch-size", type=_count, default=0, metavar="N",
+        help="rows in memory at once (default: 64, or 8 for models wider than 512)")
+    add("--eval-rows", type=_count, default=0, metavar="N",
+        help="rows held out for evaluation (default: a fifth, at most 100)")
+    add("--overwrite", action="store_true",
+        help="replace the run that is in DIR (default: refuse)")
+    add("--dry-run", action="store_true",
+        help="print config, rows and steps; train nothing (default: train)")
+
+# %% ../nbs/21_recipes.ipynb #add_best_of_n_parser
+def add_best_of_n_parser(
+    sub, # the subparsers of `rlhf-nb`
+):
+    "Add the command `rlhf-nb best-of-n`."
+    p = _parser(sub, "best-of-n", _best_of_n_command)
     add = p.add_argument
     add("policy", metavar="POLICY", help="language model: a folder or hub id")
     add("reward", metavar="REWARD", help="reward model: a folder or hub id")
     add("prompts", metavar="PROMPTS", help="JSONL file")
-    add("-n", type=_count, default=8, help="answers per prompt (%(default)s)")
-    add("--limit", type=_count, default=100, metavar="N",
-        help="prompts at most (%(default)s)")
-    add("--temperature", type=float, default=.7, metavar="X", help="(%(default)s)")
-    add("--max-new-tokens", type=_count, default=60, metavar="N", help="(%(default)s)")
-    add("--out", default="", metavar="FILE", help="write all answers as JSONL")
+    add("-n", "--num-generations", type=_count, default=8, metavar="N",
+        help="answers per prompt (default: 8)")
+    add("--max-prompts", type=_count, default=100, metavar="N",
+        help="prompts at most (default: 100)")
+    add("--temperature", type=float, default=.7, metavar="X",
+        help="of the samples (default: 0.7)")
+    add("--max-new-tokens", type=_count, default=60, metavar="N",
+        help="tokens of an answer at most (default: 60)")
+    add("-o", "--output", "--out", default="", metavar="FILE",
+        help="write all answers as JSONL (default: print a few)")
     _common(p)
 
 # %% ../nbs/21_recipes.ipynb #add_train_parser
 def add_train_parser(
     sub, # the subparsers of `rlhf-nb`
 ):
-    "`rlhf-nb train` and its three tasks."
+    "Add the command `rlhf-nb train` with its tasks."
     p = sub.add_parser("train", help="train a model on your own data",
         description="Train on a file of your own: `rlhf-nb train TASK --help`.")
     tasks = p.add_subparsers(metavar="TASK", required=True)
     for task in TASKS: _add_task(tasks, task)
-    _add_best(tasks)

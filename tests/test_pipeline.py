@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest, torch
 
-from rlhf_nb import pipeline as room
+from rlhf_nb import pipeline as module
 from rlhf_nb.judge import JudgePrompt
-from rlhf_nb.learning import TrainConfig, EvalConfig
+from rlhf_nb.learning import TrainConfig
 from rlhf_nb.models import load_lm, tiny_lm, weight_hash
-from rlhf_nb.pipeline import (ExternalRewardDPO, ConcatPairs, StageEval, Registry, Pipeline, RewardPPO, SelfPlay,
-    SelfRewardDPO, SFT, clean, kl_reference, from_toml, manifest, validate_pipeline, run_pipeline, to_toml)
+from rlhf_nb.pipeline import (SFT, ConcatPairs, ExternalRewardDPO, Pipeline, PipelineError, Registry, RewardPPO, SelfPlay,
+    SelfRewardDPO, StageEval, clean, kl_reference, from_toml, manifest, validate_pipeline, run_pipeline, to_toml)
 from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.store import create_store, open_store
 from rlhf_nb.tokens import PreferencePairs, Seqs, make_seqs
@@ -57,7 +57,7 @@ def seed_model(folder):
         model.get_output_embeddings().weight[tokenizer().eos_token_id] += .5
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout): part.p = .1
-    model.config.hidden_dropout = .1                     # so that the dropout's chance is resumed, too
+    model.config.hidden_dropout = .1                     # so that dropout is resumed, too
     model.save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     return str(folder)
@@ -187,22 +187,22 @@ def test_toml_both_ways(begin):
         assert from_toml(to_toml(p)) == p
     assert from_toml('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\n[stage.train_config]\nlr=1').stages[0].train_config.lr == 1.
 
-@pytest.mark.parametrize("text, said", [
+@pytest.mark.parametrize("text, error", [
     ("model=", "no TOML"), ('model="m"', "needs a stage"), ('model="m"\n[stage]\nkind="SFT"', "two brackets"),
     ('model="m"\n[[stage]]\nkind="sft"', "stage 1 has the kind 'sft'"),
     ('model="m"\n[[stage]]\ndata="x"', "stage 1 has the kind None"),
     ('model="m"\n[[stage]]\nkind="SFT"', "stage 1, SFT: .*data"),
     ('model="m"\nseeed=1\n[[stage]]\nkind="SFT"\ndata="x"', "did you mean 'seed'"),
-    ('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\nrecipe=3', "TrainConfig, got 3"),
-    ('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\n[stage.train_config]\nlr="a"', "stage 1, SFT, recipe"),
+    ('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\ntrain_config=3', "TrainConfig, got 3"),
+    ('model="m"\n[[stage]]\nkind="SFT"\ndata="x"\n[stage.train_config]\nlr="a"', "stage 1, SFT, train_config"),
     ('model="m"\nseed=-1\n[[stage]]\nkind="SFT"\ndata="x"', "seed must be 0 or more")])
-def test_a_faulty_file_is_refused_in_words(text, said):
-    with pytest.raises(ValueError, match=said): from_toml(text)
+def test_a_faulty_file_is_refused_in_words(text, error):
+    with pytest.raises(PipelineError, match=error): from_toml(text)
 
-@pytest.mark.parametrize("make, said", [
-    (lambda: SFT(""), "SFT.data is empty"), (lambda: SFT(3), "SFT.data is of type str"),
-    (lambda: SFT("x", max_length=True), "of type int"), (lambda: SFT("x", max_length=2.), "of type int"),
-    (lambda: SelfPlay("x", beta=0.), "above 0"), (lambda: SelfPlay("x", mix_previous=1), "of type bool"),
+@pytest.mark.parametrize("make, error", [
+    (lambda: SFT(""), "SFT.data is empty"), (lambda: SFT(3), "SFT.data must be a text"),
+    (lambda: SFT("x", max_length=True), "must be a whole number"), (lambda: SFT("x", max_length=2.), "must be a whole number"),
+    (lambda: SelfPlay("x", beta=0.), "above 0"), (lambda: SelfPlay("x", mix_previous=1), "must be True or False"),
     (lambda: ExternalRewardDPO("p", "r", num_generations=1), "two candidates"),
     (lambda: ExternalRewardDPO("p", "r", sampling=SamplingParams(temperature=0.)), "two candidates"),
     (lambda: ExternalRewardDPO("p", ""), "reward is empty"), (lambda: ExternalRewardDPO("p", "r", beta=math.nan), "beta"),
@@ -212,18 +212,42 @@ def test_a_faulty_file_is_refused_in_words(text, said):
     (lambda: StageEval("m", "x", mode="up"), "min"), (lambda: StageEval(monitor="x"), "nothing is measured"),
     (lambda: Pipeline("m", ()), "needs a stage"), (lambda: Pipeline("m", [SFT("x")]), "of type tuple"),
     (lambda: Pipeline("m", (TrainConfig(),)), "stage 1 is")])
-def test_a_stage_checks_its_fields_when_it_is_made(make, said):
-    with pytest.raises((ValueError, TypeError), match=said): make()
+def test_a_stage_checks_its_fields_when_it_is_made(make, error):
+    with pytest.raises((ValueError, TypeError), match=error): make()
 
-def test_what_is_missing_is_said_before_stage_1(tmp_path, begin):
+def test_strings_that_are_matched_at_run_time():
+    "Names of fields in strings: values that are not the default arrive."
+    values = dict(max_new_tokens=7, n_iterations=5, n_prompts=12, n_epochs=3, n_minibatches=4, micro_batch_size=6, lr=.5,
+                  beta=.7, temperature=.6)
+    stage = RewardPPO("tiny", "even", **values)
+    assert {k: getattr(stage.ppo(), k) for k in values if k != "max_new_tokens"} == {
+        k: v for k, v in values.items() if k != "max_new_tokens"}
+    assert Pipeline("m", FIVE, seed=0).seed == 0 and replace(FIVE[4], replay_weight=0.).replay_weight == 0
+    for name in ("n_pairs", "chunk_size", "lr", "beta", "n_votes"):
+        with pytest.raises(ValueError, match=f"SelfRewardDPO.{name} must be above 0"): replace(FIVE[4], **{name: type(
+            getattr(FIVE[4], name))(0)})
+    keys = from_toml(to_toml(Pipeline("m", FIVE))).stages
+    for a, b in zip(keys, FIVE): assert a == b
+    for old in ("candidates", "repeats", "judging", "replay", "lam", "look", "every"):
+        with pytest.raises(PipelineError, match=f"no field '{old}'"):
+            from_toml(f'model = "m"\n[[stage]]\nkind = "SelfRewardDPO"\n{old} = 1')
+
+def test_the_replay_weight_is_used(tmp_path, begin):
+    found = set()
+    for weight in (0., .5, .9):
+        run_pipeline(Pipeline(begin, (replace(FIVE[4], replay_weight=weight),)), tmp_path/str(weight), TINY)
+        found |= set(weights(tmp_path/str(weight)).values())
+    assert len(found) == 3
+
+def test_what_is_missing_is_told_before_stage_1(tmp_path, begin):
     bad = Pipeline(begin, (FIVE[0], FIVE[1], ExternalRewardDPO("tiny", "./no/reward"),
                            replace(FIVE[4], judge="nobody"), SelfPlay("tiny", n_pairs=25)), measure="nothing")
-    said = validate_pipeline(bad, TINY)
-    for line, want in zip(said, ("stage 3 (ExternalRewardDPO), reward", "stage 4 (SelfRewardDPO), judge",
+    problems = validate_pipeline(bad, TINY)
+    for line, want in zip(problems, ("stage 3 (ExternalRewardDPO), reward", "stage 4 (SelfRewardDPO), judge",
                                  "stage 5 (SelfPlay): 25 pairs, only 24", "measure: ")):
         assert line.startswith(want), line
-    assert len(said) == 4
-    with pytest.raises(ValueError, match="stage 3"): run_pipeline(bad, tmp_path/"o", TINY)
+    assert len(problems) == 4
+    with pytest.raises(PipelineError, match="stage 3"): run_pipeline(bad, tmp_path/"o", TINY)
     assert not (tmp_path/"o").exists()
     assert validate_pipeline(Pipeline("./nowhere", (FIVE[0],)), TINY)[0].startswith("model: ")
 
@@ -325,15 +349,15 @@ def ups_and_downs(values):
         return lambda model: {"x": next(left), "print": next(model.parameters()).sum().item()}
     return opener
 
-@pytest.mark.parametrize("better, values, best, steps", [
+@pytest.mark.parametrize("mode, values, best, steps", [
     ("max", [0, 3, 5, 4, 4, 9], 2, 4), ("min", [9, 3, 5, 4, 1], 1, 3), ("max", [0, 1, 2, 3, 4, 5, 6, 7], 7, 7)])
-def test_the_best_model_is_kept(tmp_path, begin, better, values, best, steps):
+def test_the_best_model_is_kept(tmp_path, begin, mode, values, best, steps):
     registry = replace(TINY, measures=dict(x=ups_and_downs([float("nan")] * 0 + list(map(float, values)))))
     registry = replace(registry, measures={"x": lambda t, o=registry.measures["x"]: SEEN.setdefault(str(tmp_path), o(t))})
-    stage = replace(FIVE[0], eval=StageEval("x", "x", better, 2, eval_every=1))
+    stage = replace(FIVE[0], eval=StageEval("x", "x", mode, 2, eval_every=1))
     [row] = run_pipeline(Pipeline(begin, (stage,)), tmp_path/"o", registry)
     log = [json.loads(line) for line in open(tmp_path/"o"/"01-SFT"/"log.jsonl")]
-    assert max(r["step"] for r in log) == steps and f"weights of step {best} are kept" in row["why"]
+    assert max(r["step"] for r in log) == steps and f"weights of step {best} are kept" in row["stop_reason"]
     kept = next(load_lm(tmp_path/"o"/"01-SFT")[0].parameters()).sum().item()
     looks = {r["step"]: r["print"] for r in log if "print" in r}
     assert abs(kept - looks[best]) < 1e-6 and len(set(looks.values())) == len(looks)
@@ -348,7 +372,7 @@ def in_two(rank, port, folder, values, result):
     mine = iter(values[rank])
     torch.manual_seed(0)                                  # dropout
     trainer = make_trainer(load_lm(folder)[0], TrainConfig(lr=1e-2, n_steps=9, batch_size=8))
-    eval_config = StageEval("m", "x", "max", 2).eval_config(room.on_main_process(lambda model: {"x": next(mine)}))
+    eval_config = StageEval("m", "x", "max", 2).eval_config(module.on_main_process(lambda model: {"x": next(mine)}))
     fit(trainer, demos(tokenizer()), sft_loss, torch.Generator().manual_seed(0), eval_config, eval_every=1)
     result.put((rank, trainer.step, trainer.best_step, weight_hash(trainer.model)))
     dist.destroy_process_group()
@@ -371,7 +395,7 @@ def test_several_processes_stop_together(begin):
 
 # ---- parts
 
-def test_joined_reads_like_one_store(tmp_path):
+def test_concat_pairs_reads_like_one_store(tmp_path):
     t, stores = tokenizer(), []
     d = demos(t)
     pairs = PreferencePairs(d, Seqs(d.ids, d.attention_mask, d.response_mask))
@@ -386,33 +410,36 @@ def test_joined_reads_like_one_store(tmp_path):
 
 def test_command_line(tmp_path, begin, capsys, monkeypatch):
     from rlhf_nb.workbook import main
-    monkeypatch.setattr(room, "WORLD_REGISTRY", TINY)
-    monkeypatch.setattr(room.validate_pipeline, "__defaults__", (TINY,))
+    monkeypatch.setattr(module, "WORLD_REGISTRY", TINY)
+    monkeypatch.setattr(module.validate_pipeline, "__defaults__", (TINY,))
     file = tmp_path/"p.toml"
     file.write_text(to_toml(some(begin, "SFT", "ExternalRewardDPO")))
-    assert main(["pipeline", "check", str(file)]) == 0 and "2 stages" in capsys.readouterr().out
-    assert main(["pipeline", "run", str(file), "--out", str(tmp_path/"o")]) == 0
+    assert main(["pipeline", "validate", str(file)]) == 0 and "2 stages" in capsys.readouterr().out
+    assert main(["pipeline", "run", str(file), "--output-dir", str(tmp_path/"o")]) == 0
     out = capsys.readouterr().out
     assert "01-SFT" in out and "02-ExternalRewardDPO" in out and "tie" in out
     assert main(["pipeline", "clean", str(tmp_path/"o"), "--dry-run"]) == 0
     assert "01-SFT/model.safetensors" in capsys.readouterr().out and len(weights(tmp_path/"o")) == 2
     assert main(["pipeline", "clean", str(tmp_path/"o")]) == 0 and len(weights(tmp_path/"o")) == 1
     file.write_text(file.read_text().replace('"even"', '"odd/one/out"'))
-    assert main(["pipeline", "check", str(file)]) == 1
-    assert main(["pipeline", "run", str(file), "--out", str(tmp_path/"p")]) == 2
+    assert main(["pipeline", "validate", str(file)]) == 1
+    assert main(["pipeline", "run", str(file), "--output-dir", str(tmp_path/"p")]) == 1
     assert "stage 2 (ExternalRewardDPO), reward" in capsys.readouterr().err
-    assert main(["pipeline", "check", str(tmp_path/"none.toml")]) == 2
+    file.write_text("model = ")
+    for task in (["validate"], ["run", "--out", str(tmp_path/"p")]):
+        assert main(["pipeline", task[0], str(file), *task[1:]]) == 1 and "no TOML" in capsys.readouterr().err
+    assert main(["pipeline", "validate", str(tmp_path/"none.toml")]) == 2
 
-# ---- chance, and work that is kept
+# ---- random numbers, and work that is kept
 
-def test_every_purpose_has_its_own_chance():
+def test_every_purpose_has_its_own_generator():
     def drawn(seed, i, what):
-        job = room.StageContext(Pipeline("m", FIVE, seed=seed), i, TINY, None, None, None, None)
-        return torch.rand(3, generator=job.generator(what)).tolist()
+        ctx = module.StageContext(Pipeline("m", FIVE, seed=seed), i, TINY, None, None, None, None)
+        return torch.rand(3, generator=ctx.generator(what)).tolist()
     purposes = [(0, 0, "chunk 0"), (1, 0, "chunk 0"), (0, 1, "chunk 0"), (0, 0, "chunk 1"), (0, 0, "order 0")]
     assert len({tuple(drawn(*p)) for p in purposes}) == 5 and drawn(*purposes[0]) == drawn(*purposes[0])
 
-def test_chunks_differ_and_chance_comes_from_the_seed_alone(tmp_path, begin):
+def test_chunks_differ_and_random_numbers_come_from_the_seed_alone(tmp_path, begin):
     pipeline = some(begin, "SFT", "ExternalRewardDPO")
     for k in (1, 2):
         torch.manual_seed(k)                               # what was drawn before plays no part
@@ -429,7 +456,26 @@ def test_what_was_sampled_is_not_sampled_again(tmp_path, begin, monkeypatch):
     while not (out/"work"/"pairs").exists() or open_store(out/"work"/"pairs", tokenizer()).totals()["appends"] < 2:
         assert run_until(19, pipeline, out, TINY)
     done = open_store(out/"work"/"pairs", tokenizer()).totals()["appends"]
-    real = room.sample_chunk
-    monkeypatch.setattr(room, "sample_chunk", lambda job, prompts, c, generator: calls.append(c) or real(job, prompts, c, generator))
+    real = module.sample_chunk
+    monkeypatch.setattr(module, "sample_chunk", lambda ctx, prompts, c, generator: calls.append(c) or real(ctx, prompts, c, generator))
     run_pipeline(pipeline, out, TINY)
     assert calls and calls[0] == done, (calls, done)
+
+def test_dry_run_tells_rows_and_steps_and_writes_nothing(tmp_path, begin, capsys, monkeypatch):
+    from rlhf_nb.workbook import main
+    monkeypatch.setattr(module, "WORLD_REGISTRY", TINY)
+    file, out = tmp_path/"p.toml", tmp_path/"o"
+    file.write_text(to_toml(Pipeline(begin, FIVE)))
+    line = ["pipeline", "run", str(file), "-o", str(out), "--dry-run"]
+    assert main(line) == 0 and not out.exists()
+    text = capsys.readouterr().out
+    for want in ("n_steps = 7", "01-SFT: 24 rows, 7 steps", "02-SelfPlay: 24 rows, 3 steps", "03-SelfPlay: 24 rows, 6 steps",
+                 "04-ExternalRewardDPO: 3 prompts, 3 steps", "05-SelfRewardDPO: 24 rows, 3 prompts, 2 steps",
+                 "06-RewardPPO: 3 prompts, 3 steps", "nothing was trained or written"): assert want in text, want
+    rows = run_pipeline(from_toml(file.read_text()), out, TINY)
+    assert main(line) == 0 and capsys.readouterr().out.count(", finished") == 6
+    for row, n in zip(rows, (7, 3, 6, 3, 2)):             # as many as are taken, or more
+        log = [json.loads(line) for line in open(out/row["stage"]/"log.jsonl")]
+        assert 1 <= max(x["step"] for x in log) <= n, row
+    file.write_text(file.read_text().replace('"even"', '"odd/one/out"'))
+    assert main(line) == 1

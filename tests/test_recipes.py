@@ -1,6 +1,6 @@
 "Runs end to end on files small and real, interrupted, refused, with LoRA, and through the command line."
-import json, os, random, re, signal, subprocess, sys, time
-from dataclasses import replace
+import argparse, json, os, random, re, signal, subprocess, sys, time
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 import pytest, torch
 from torch.testing import assert_close
@@ -8,9 +8,10 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from rlhf_nb import recipes
 from rlhf_nb.data import prompts_of
 from rlhf_nb.models import Placement, load_reward_model, tiny_lm, weight_hash
-from rlhf_nb.recipes import (TASKS, BestOfNConfig, RunConfig, BestOfNResult, add_scalar_head, begin_model, check_folder,
-                             run_best_of_n, open_run, default_train_config, results_of, score_texts,
-                             format_best_of_n, decode_seqs, train, write_best_of_n, write_run)
+from rlhf_nb.recipes import (TASKS, BestOfNConfig, BestOfNResult, RunConfig, add_best_of_n_parser, add_scalar_head,
+                             add_train_parser, begin_model, check_folder, decode_seqs, default_train_config,
+                             format_best_of_n, open_run, results_of, run_best_of_n, score_texts, train, write_best_of_n,
+                             write_run)
 from rlhf_nb.reward import score_seqs
 from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.workbook import main
@@ -51,10 +52,10 @@ def test_folders_load_in_transformers(runs):
     classifier = AutoModelForSequenceClassification.from_pretrained(reward.config.output_dir, num_labels=1)
     tokenizer = AutoTokenizer.from_pretrained(reward.config.output_dir)
     texts = [f"{tokenizer.bos_token}<|user|>{p}<|assistant|>{a}{tokenizer.eos_token}"
-             for p, a in decode_seqs(reward.tokenizer, reward.held.rejected)]
+             for p, a in decode_seqs(reward.tokenizer, reward.held_out.rejected)]
     batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right", return_token_type_ids=False)
     with torch.no_grad(): theirs = classifier.eval()(**batch).logits[:, 0]
-    assert_close(theirs, score_seqs(reward.model, reward.held.rejected), atol=1e-5, rtol=0)
+    assert_close(theirs, score_seqs(reward.model, reward.held_out.rejected), atol=1e-5, rtol=0)
 
 def test_what_lies_in_the_folder(runs, data):
     for run in runs:
@@ -63,33 +64,33 @@ def test_what_lies_in_the_folder(runs, data):
         log = [json.loads(line) for line in (out/"log.jsonl").read_text().splitlines()]
         assert [row["step"] for row in log if "loss" in row] == list(range(1, 13))
         facts = json.loads((out/"run.json").read_text())
-        assert facts["results"] == run.results and facts["job"]["steps"] == 12
+        assert facts["results"] == run.results and facts["config"]["max_steps"] == 12
         rows = [json.loads(line) for line in data.read_text().splitlines()]
         held = [json.loads(line) for line in (out/"held_out.jsonl").read_text().splitlines()]
-        assert len(held) == len(run.held) == run.results["n_held"] == 12 and all(r in rows for r in held)
+        assert len(held) == len(run.held_out) == run.results["n_eval"] == 12 and all(r in rows for r in held)
 
 def test_both_tasks_hold_out_the_same_rows(runs):
     sft, reward = runs
-    assert sorted(prompts_of(sft.held)) == sorted(prompts_of(reward.held.chosen))
+    assert sorted(prompts_of(sft.held_out)) == sorted(prompts_of(reward.held_out.chosen))
 
 def test_results_are_those_of_the_saved_model(runs):
     for run in runs:
-        again = TASKS[run.config.task].measure(run.model, run.held)
+        again = TASKS[run.config.task].eval_fn(run.model, run.held_out)
         assert all(run.results[k] == v for k, v in again.items())
-    assert runs[1].results["held_out_accuracy"] > .9                # an easy file
-    made = results_of(runs[1].trainer, dict(held_out_accuracy=.75), 12)
+    assert runs[1].results["eval_accuracy"] > .9                # an easy file
+    made = results_of(runs[1].trainer, dict(eval_accuracy=.75), 12)
     assert made["standard_error"] == pytest.approx(.125)            # sqrt(.75 * .25 / 12)
 
-def test_recipes(data):
+def test_default_train_config(data):
     lm, _ = begin_model(RunConfig("sft", str(data), ""))
-    for job, want in [(RunConfig("sft", "", ""), (200, 3e-3)), (RunConfig("reward", "", ""), (100, 2e-3)),
+    for config, want in [(RunConfig("sft", "", ""), (200, 3e-3)), (RunConfig("reward", "", ""), (100, 2e-3)),
                       (RunConfig("sft", "", "", model="x"), (75, 1.5e-3)),
                       (RunConfig("reward", "", "", model="x", lora_r=4), (75, 1e-2)),
                       (RunConfig("reward", "", "", batch_size=16), (200, 2e-3)),
                       (RunConfig("reward", "", "", max_steps=3, lr=.5), (3, .5))]:
-        config = default_train_config(job, 800, lm)
-        assert (config.n_steps, pytest.approx(config.lr)) == want
-        assert config.mixed_precision == "no" and config.batch_size == job.batch_size and config.micro_batch_size == 64
+        got = default_train_config(config, 800, lm)
+        assert (got.n_steps, pytest.approx(got.lr)) == want
+        assert got.mixed_precision == "no" and got.batch_size == config.batch_size and got.micro_batch_size == 64
     assert default_train_config(RunConfig("sft", "", ""), 10, lm).n_steps == 50
     wide = tiny_lm(begin_model(RunConfig("sft", str(data), ""))[1], hidden=1024, layers=1)
     assert default_train_config(RunConfig("sft", "", ""), 800, wide).micro_batch_size == 8
@@ -104,22 +105,22 @@ def test_bfloat16_on_a_gpu_that_has_it(data, monkeypatch):
 @pytest.mark.parametrize("task", ["sft", "reward"])
 def test_lora_in_bfloat16_trains_adapters_and_saves_a_plain_model(task, runs, data, tmp_path, monkeypatch):
     monkeypatch.setattr(recipes, "choose_placement", lambda name: Placement(torch.device("cpu"), torch.bfloat16))
-    job = RunConfig(task, str(data), str(tmp_path/"x"), model=runs[0].config.output_dir, lora_r=4, **SHORT)
-    run = train(job)
+    config = RunConfig(task, str(data), str(tmp_path/"x"), model=runs[0].config.output_dir, lora_r=4, **SHORT)
+    run = train(config)
     trained = {n for n, p in run.model.named_parameters() if p.requires_grad}
     assert trained and all("lora" in n or n == "score.weight" for n in trained)
     frozen = [p for p in run.model.parameters() if not p.requires_grad]
     assert frozen and all(p.dtype == torch.bfloat16 for p in frozen)
     kind = AutoModelForCausalLM if task == "sft" else AutoModelForSequenceClassification
-    model, info = kind.from_pretrained(job.output_dir, output_loading_info=True)
+    model, info = kind.from_pretrained(config.output_dir, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
     start = AutoModelForCausalLM.from_pretrained(runs[0].config.output_dir)
     assert not any("lora" in n for n, _ in model.named_parameters())
     a, b = (m.base_model.layers[0].attention.dense.weight.float() for m in (model, start))
     assert (a - b).abs().max() > 1e-3                                # merged, not lost
     if task == "reward":
-        again = score_seqs(load_reward_model(job.output_dir), run.held.chosen)
-        assert_close(again, score_seqs(run.model, run.held.chosen), atol=.1, rtol=.05)
+        again = score_seqs(load_reward_model(config.output_dir), run.held_out.chosen)
+        assert_close(again, score_seqs(run.model, run.held_out.chosen), atol=.1, rtol=.05)
 
 def test_head_borrows_the_body(data):
     lm, _ = begin_model(RunConfig("reward", str(data), ""))
@@ -136,35 +137,35 @@ def test_dropout_only_from_scratch_and_saved(runs, data):
     assert not runs[0].model.training and not runs[1].model.training
 
 def test_same_seed_same_weights_another_seed_another_run(runs, data, tmp_path):
-    job = replace(runs[1].config, output_dir=str(tmp_path/"a"))
+    config = replace(runs[1].config, output_dir=str(tmp_path/"a"))
     torch.rand(3)                                                   # the global state plays no part
-    assert weight_hash(train(job).model) == weight_hash(runs[1].model)
-    other = train(replace(job, output_dir=str(tmp_path/"b"), seed=1))
-    assert prompts_of(other.held.chosen) != prompts_of(runs[1].held.chosen)
+    assert weight_hash(train(config).model) == weight_hash(runs[1].model)
+    other = train(replace(config, output_dir=str(tmp_path/"b"), seed=1))
+    assert prompts_of(other.held_out.chosen) != prompts_of(runs[1].held_out.chosen)
 
-def test_global_chance_is_left_alone(data, tmp_path):
+def test_global_random_state_is_left_alone(data, tmp_path):
     before = torch.get_rng_state()
     train(RunConfig("reward", str(data), str(tmp_path/"x"), max_steps=2))
     assert torch.equal(before, torch.get_rng_state())
 
 def test_folders_that_are_refused(data, tmp_path):
-    job = RunConfig("sft", str(data), str(tmp_path/"run"))
-    check_folder(job)
+    config = RunConfig("sft", str(data), str(tmp_path/"run"))
+    check_folder(config)
     assert not (tmp_path/"run").exists()                            # looking makes nothing
-    open_run(job); open_run(job); open_run(replace(job, data=str(data.parent/"."/"pairs.jsonl")))
-    with pytest.raises(ValueError, match="seed 0, not 5"): open_run(replace(job, seed=5))
-    with pytest.raises(ValueError, match="task 'sft'"): open_run(replace(job, task="reward"))
+    open_run(config); open_run(config); open_run(replace(config, data=str(data.parent/"."/"pairs.jsonl")))
+    with pytest.raises(ValueError, match="seed 0, not 5"): open_run(replace(config, seed=5))
+    with pytest.raises(ValueError, match="task 'sft'"): open_run(replace(config, task="reward"))
     longer = tmp_path/"pairs.jsonl"
     longer.write_text(data.read_text() + '{"prompt": "a", "chosen": "b", "rejected": "c"}\n')
-    with pytest.raises(ValueError, match="sha"): open_run(replace(job, data=str(longer)))
-    write_run(job, dict(done=1))
-    with pytest.raises(ValueError, match="finished"): open_run(job)
-    open_run(replace(job, seed=5), overwrite=True)
+    with pytest.raises(ValueError, match="sha"): open_run(replace(config, data=str(longer)))
+    write_run(config, dict(done=1))
+    with pytest.raises(ValueError, match="finished"): open_run(config)
+    open_run(replace(config, seed=5), overwrite=True)
     mine = tmp_path/"mine"
     mine.mkdir(); (mine/"thesis.txt").write_text("years of work")
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match="no run of ours"): open_run(replace(job, output_dir=str(mine)), overwrite)
-        with pytest.raises(ValueError, match="no run of ours"): open_run(replace(job, output_dir=str(longer)), overwrite)
+        with pytest.raises(ValueError, match="no run of ours"): open_run(replace(config, output_dir=str(mine)), overwrite)
+        with pytest.raises(ValueError, match="no run of ours"): open_run(replace(config, output_dir=str(longer)), overwrite)
     assert (mine/"thesis.txt").exists()
 
 def test_bad_data_leaves_no_folder_and_an_old_run_as_it_is(runs, tmp_path):
@@ -177,7 +178,7 @@ def test_bad_data_leaves_no_folder_and_an_old_run_as_it_is(runs, tmp_path):
     assert sorted(p.name for p in Path(runs[1].config.output_dir).iterdir()) == before
 
 def test_a_finished_run_is_refused_before_anything_is_read(runs, monkeypatch):
-    def begin(job): raise AssertionError("read")
+    def begin(config): raise AssertionError("read")
     monkeypatch.setattr(recipes, "begin_model", begin)
     with pytest.raises(ValueError, match="finished"): train(runs[0].config)
 
@@ -206,31 +207,31 @@ def test_a_model_without_a_pad_of_its_own_gets_one(runs, data, tmp_path):
 
 def test_killed_run_goes_on_and_ends_the_same(data, tmp_path):
     "A process killed by -9; the same command takes the rest of the steps and no others."
-    job = RunConfig("reward", str(data), str(tmp_path/"cut"), max_steps=120, batch_size=8)
-    words = ["train", "reward", job.data, "--out", job.output_dir, "--steps", "120", "--batch-size", "8"]
+    config = RunConfig("reward", str(data), str(tmp_path/"cut"), max_steps=120, batch_size=8)
+    words = ["train", "reward", config.data, "--output-dir", config.output_dir, "--max-steps", "120", "--batch-size", "8"]
     code = f"import torch; torch.set_num_threads(1); from rlhf_nb.workbook import main; main({words!r})"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    checkpoints, end = Path(job.output_dir)/"checkpoints", time.time() + 120
+    checkpoints, end = Path(config.output_dir)/"checkpoints", time.time() + 120
     while time.time() < end and not list(checkpoints.glob("[0-9]*")) and process.poll() is None: time.sleep(.02)
     assert process.poll() is None, process.stdout.read().decode()
     process.send_signal(signal.SIGKILL); process.wait()
     begun = int(sorted(checkpoints.glob("[0-9]*"))[-1].name.split("-")[-1])
-    assert 0 < begun < 120 and not json.loads((Path(job.output_dir)/"run.json").read_text())["results"]
-    with pytest.raises(ValueError, match="steps"): train(replace(job, max_steps=121))
-    run = train(job)
-    whole = train(replace(job, output_dir=str(tmp_path/"whole")))
+    assert 0 < begun < 120 and not json.loads((Path(config.output_dir)/"run.json").read_text())["results"]
+    with pytest.raises(ValueError, match="max_steps"): train(replace(config, max_steps=121))
+    run = train(config)
+    whole = train(replace(config, output_dir=str(tmp_path/"whole")))
     assert weight_hash(run.model) == weight_hash(whole.model)
-    steps = [json.loads(line)["step"] for line in (Path(job.output_dir)/"log.jsonl").read_text().splitlines() if '"lr"' in line]
+    steps = [json.loads(line)["step"] for line in (Path(config.output_dir)/"log.jsonl").read_text().splitlines() if '"lr"' in line]
     assert steps == list(range(1, 121))
-    for key in ("held_out_loss", "held_out_accuracy", "steps", "n_held"): assert run.results[key] == whole.results[key]
+    for key in ("eval_loss", "eval_accuracy", "steps", "n_eval"): assert run.results[key] == whole.results[key]
 
-def test_contest(runs, tmp_path):
+def test_best_of_n(runs, tmp_path):
     sft, reward = runs
-    contest = BestOfNConfig(sft.config.output_dir, reward.config.output_dir, str(Path(reward.config.output_dir)/"held_out.jsonl"), num_generations=4, max_prompts=5, sampling=SamplingParams(20))
-    picks = run_best_of_n(contest)
+    config = BestOfNConfig(sft.config.output_dir, reward.config.output_dir, str(Path(reward.config.output_dir)/"held_out.jsonl"), num_generations=4, max_prompts=5, sampling=SamplingParams(20))
+    picks = run_best_of_n(config)
     assert picks.score.shape == (5, 4) and [len(a) for a in picks.answers] == [4] * 5
     assert len({a for answers in picks.answers for a in answers}) > 5
-    assert picks.score.mean().abs() < 1e-5 and torch.equal(picks.score, run_best_of_n(contest).score)
+    assert picks.score.mean().abs() < 1e-5 and torch.equal(picks.score, run_best_of_n(config).score)
     held = [json.loads(x)["prompt"] for x in (Path(reward.config.output_dir)/"held_out.jsonl").open()]
     assert picks.prompts == held[:5]                                # in the order of the file
     write_best_of_n(picks, tmp_path/"deep"/"picks.jsonl")
@@ -238,7 +239,7 @@ def test_contest(runs, tmp_path):
         row = json.loads(line)
         assert row["response"] == answers[int(score.argmax())] and row["answers"] == answers
 
-def test_contest_between_tokenizers(runs, data, tmp_path, monkeypatch):
+def test_best_of_n_between_tokenizers(runs, data, tmp_path, monkeypatch):
     "The reward model reads text: its own tokenizer may have any ids."
     other = data.parent/"other.jsonl"
     other.write_text(data.read_text().replace("Where", "Whither").replace("Gladly", "Certainly, it is my pleasure"))
@@ -255,7 +256,7 @@ def test_contest_between_tokenizers(runs, data, tmp_path, monkeypatch):
 
 def test_scores_of_texts(runs):
     _, run = runs
-    seqs = run.held.rejected
+    seqs = run.held_out.rejected
     prompts, texts = [list(p) for p in prompts_of(seqs)], [a for _, a in decode_seqs(run.tokenizer, seqs)]
     got = score_texts((run.model, run.tokenizer), prompts, [(a, True) for a in texts], 256)
     assert_close(got, score_seqs(run.model, seqs))
@@ -265,67 +266,137 @@ def test_scores_of_texts(runs):
     short, whole = [score_texts((run.model, run.tokenizer), prompts, long, n) for n in (40, 900)]
     assert (short - whole).abs().max() > 1e-3                       # cut to the room there is
 
-def test_show_picks():
+def test_format_best_of_n():
     picks = BestOfNResult(["p", "q"], [["a", "b", "c"], ["d", "e", "f"]], torch.tensor([[1., 2., 4.], [3., 0., 0.]]))
-    said = format_best_of_n(picks, 1)
+    text = format_best_of_n(picks, 1)
     # best of 1: means 7/3 and 1; of 2: (2 + 4 + 4) / 3 and (3 + 3 + 0) / 3; of 3: 4 and 3
-    for n, value in ((1, "+1.67"), (2, "+2.67"), (3, "+3.50")): assert re.search(rf"^ +{n}  \{value}$", said, re.M)
-    assert "+4.00  best   c" in said and "+1.00  first  a" in said and "q" not in said.split()
+    for n, value in ((1, "+1.67"), (2, "+2.67"), (3, "+3.50")): assert re.search(rf"^ +{n}  \{value}$", text, re.M)
+    assert "+4.00  best   c" in text and "+1.00  first  a" in text and "q" not in text.split()
 
-@pytest.mark.parametrize("words,said", [
-    ("train reward none.jsonl --out x", "no file none.jsonl"),
-    ("train reward {data} --out {reward}", "finished run"),
-    ("train reward {data} --out x --lora 4", "--model"),
-    ("train sft {data} --out x --model ./none", "no folder"),
-    ("train reward {data} --out x --held-out 60", "60 of 60 rows"),
-    ("train best {sft} {sft} {data}", "no reward model"),
-    ("train best {sft} {reward} none.jsonl", "no file"),
+@pytest.mark.parametrize("words,error", [
+    ("train reward none.jsonl -o x", "no file none.jsonl"),
+    ("train reward {data} -o {reward}", "finished run"),
+    ("train reward {data} -o x --lora-r 4", "--model"),
+    ("train sft {data} -o x --model ./none", "no folder"),
+    ("train reward {data} -o x --eval-rows 60", "60 of 60 rows"),
+    ("best-of-n {sft} {sft} {data}", "no reward model"),
+    ("best-of-n {sft} {reward} none.jsonl", "no file"),
 ])
-def test_command_line_refuses_in_one_message(words, said, runs, data, tmp_path, monkeypatch, capfd):
+def test_command_line_refuses_in_one_message(words, error, runs, data, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     line = words.format(data=data, sft=runs[0].config.output_dir, reward=runs[1].config.output_dir).split()
     assert main(line) == 2
     err = capfd.readouterr().err
-    assert said in err and err.startswith("rlhf-nb train: ") and "Traceback" not in err
+    assert error in err and err.startswith(f"rlhf-nb {line[0]}: ") and "Traceback" not in err
     assert not Path("x").exists()
 
-@pytest.mark.parametrize("words", ["train reward", "train reward x", "train", "train dpo x", "train sft x --out y --steps 0",
-    "train sft x --out y --steps many", "train sft x --out y --lr -1", "train sft x --out y --lr nan", "train best a b"])
+@pytest.mark.parametrize("words", ["train reward", "train reward x", "train", "train dpo x", "train sft x -o y --max-steps 0",
+    "train sft x -o y --max-steps many", "train sft x -o y --lr -1", "train sft x -o y --lr nan", "best-of-n a b"])
 def test_command_line_usage_errors(words, capfd):
     with pytest.raises(SystemExit) as e: main(words.split())
-    assert e.value.code == 2 and "usage: rlhf-nb train" in capfd.readouterr().err
+    assert e.value.code == 2 and "usage: rlhf-nb" in capfd.readouterr().err
 
 def test_command_line(data, tmp_path, capfd):
     out = tmp_path/"r"
-    assert main(["train", "reward", str(data), "--out", str(out), "--steps", "3", "--held-out", "7", "--seed", "2"]) == 0
-    said = capfd.readouterr()
-    assert "60 of 60 rows kept" in said.out and "53 to learn from, 7 held out" in said.out and "accuracy" in said.out
-    assert "surest" in said.out and said.err == ""
-    assert main(["train", "reward", str(data), "--out", str(out), "--steps", "3", "--overwrite"]) == 0
-    for task in ("sft", "reward", "best"):
-        with pytest.raises(SystemExit) as e: main(["train", task, "--help"])
+    assert main(["train", "reward", str(data), "--output-dir", str(out), "--max-steps", "3", "--eval-rows", "7", "--seed", "2"]) == 0
+    shown = capfd.readouterr()
+    assert "60 of 60 rows kept" in shown.out and "53 to learn from, 7 held out" in shown.out and "accuracy" in shown.out
+    assert "surest" in shown.out and shown.err == ""
+    assert main(["train", "reward", str(data), "--output-dir", str(out), "--max-steps", "3", "--overwrite"]) == 0
+    for command in (["train", "sft"], ["train", "reward"], ["best-of-n"]):
+        with pytest.raises(SystemExit) as e: main([*command, "--help"])
         assert e.value.code == 0 and "example" in capfd.readouterr().out
 
-def test_skip_faulty(data, tmp_path, capfd):
+def parsed(words):
+    parser = argparse.ArgumentParser()
+    sub = parser.add_subparsers()
+    add_train_parser(sub), add_best_of_n_parser(sub)
+    return parser.parse_args(words.split())
+
+def test_every_option_arrives_in_the_field_of_its_name():
+    "The command line and the fields are matched as strings; no value here is a default."
+    args = parsed("train reward d.jsonl -o out --model m --max-steps 3 --learning-rate .5 --batch-size 4 --micro-batch-size 2 "
+                  "--max-length 99 --eval-rows 7 --lora-r 6 --device cpu --seed 5 --skip-invalid")
+    config = RunConfig(**recipes._take(RunConfig, args))
+    assert asdict(config) == dict(task="reward", data="d.jsonl", output_dir="out", model="m", max_steps=3, lr=.5, batch_size=4,
+        micro_batch_size=2, max_length=99, eval_rows=7, lora_r=6, device="cpu", seed=5, strict=False)
+    start = RunConfig("sft", "", "")
+    assert all(getattr(config, f.name) != getattr(start, f.name) for f in fields(RunConfig))
+    short = parsed("train sft d.jsonl --out out --model-name-or-path m --lr .25")
+    assert (short.output_dir, short.model, short.lr, short.task) == ("out", "m", .25, "sft")
+    plain = parsed("train sft d -o o")
+    assert RunConfig(**recipes._take(RunConfig, plain)) == RunConfig("sft", "d", "o")
+    args = parsed("best-of-n a b c -n 3 --max-prompts 9 --max-length 77 --device cpu --seed 4 --skip-invalid -o picks.jsonl")
+    got = BestOfNConfig(**recipes._take(BestOfNConfig, args))
+    assert got == BestOfNConfig("a", "b", "c", 3, 9, max_length=77, device="cpu", seed=4, strict=False)
+    assert parsed("best-of-n a b c --num-generations 5").num_generations == 5 and args.output == "picks.jsonl"
+    args = parsed("best-of-n a b c")
+    assert BestOfNConfig(**recipes._take(BestOfNConfig, args)) == BestOfNConfig("a", "b", "c")
+
+def test_help_prints_every_default():
+    parser = argparse.ArgumentParser()
+    sub = parser.add_subparsers()
+    add_train_parser(sub), add_best_of_n_parser(sub)
+    tasks = sub.choices["train"]._subparsers._group_actions[0].choices
+    for command in (*tasks.values(), sub.choices["best-of-n"]):
+        options = [a for a in command._actions if a.option_strings and a.dest != "help"]
+        assert len(options) >= 9
+        for a in options:
+            assert "(required)" in a.help if a.required else "(default: " in a.help, a.dest
+            plain = re.search(r"\(default: ([\d.]+)\)", a.help)
+            assert not plain or float(plain[1]) == a.default, a.dest     # the help tells the true number
+    assert len(tasks) == 2
+
+def test_underscore_and_hyphen_alike(data, tmp_path, capfd):
+    line = ["train", "reward", str(data), "--output_dir", str(tmp_path/"a_b"), "--max_steps=2", "--eval_rows", "7"]
+    assert main(line) == 0 and (tmp_path/"a_b"/"config.json").exists() and "7 held out" in capfd.readouterr().out
+
+def test_dry_run_writes_nothing(data, runs, tmp_path, capfd):
+    out = tmp_path/"r"
+    line = ["train", "reward", str(data), "-o", str(out), "--dry-run", "--seed", "3"]
+    assert main(line) == 0 and not out.exists() and not list(tmp_path.iterdir())
+    text = capfd.readouterr().out
+    for want in ("48 to learn from, 12 held out", "steps     50", "seed=3", "lr=0.002", "nothing was trained"): assert want in text
+    assert main([*line, "--lora-r", "4"]) == 2 and main([*line[:4], runs[0].config.output_dir, "--dry-run"]) == 2
+
+@pytest.mark.parametrize("change, error", [(dict(task="dpo"), "task must be one of"), (dict(lr=-1.), "lr must be 0 or more"),
+    (dict(batch_size=0), "batch_size must be above 0"), (dict(max_steps=2.5), "max_steps must be a whole number"),
+    (dict(strict=1), "strict must be True or False"), (dict(lr=float("nan")), "lr must be a finite number")])
+def test_a_config_checks_its_fields(change, error):
+    with pytest.raises((ValueError, TypeError), match="RunConfig." + error):
+        RunConfig(**{**dict(task="sft", data="", output_dir=""), **change})
+
+def test_a_best_of_n_config_checks_its_fields():
+    for name in ("num_generations", "max_prompts", "max_length"):
+        with pytest.raises(ValueError, match=f"BestOfNConfig.{name} must be above 0"): BestOfNConfig("a", "b", "c", **{name: 0})
+
+def test_a_folder_of_another_format_is_refused(data, tmp_path):
+    config = RunConfig("sft", str(data), str(tmp_path/"run"))
+    open_run(config)
+    path = tmp_path/"run"/"run.json"
+    path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
+    with pytest.raises(ValueError, match="format"): open_run(config)
+
+def test_skip_invalid(data, tmp_path, capfd):
     path = tmp_path/"some.jsonl"
     path.write_text("{oops\n" + data.read_text())
-    assert main(["train", "sft", str(path), "--out", str(tmp_path/"x"), "--steps", "2"]) == 2
+    assert main(["train", "sft", str(path), "--output-dir", str(tmp_path/"x"), "--max-steps", "2"]) == 2
     assert "some.jsonl:1: broken JSON" in capfd.readouterr().err
-    assert main(["train", "sft", str(path), "--out", str(tmp_path/"x"), "--steps", "2", "--skip-faulty"]) == 0
+    assert main(["train", "sft", str(path), "--output-dir", str(tmp_path/"x"), "--max-steps", "2", "--skip-invalid"]) == 0
     assert "dropped: broken JSON" in capfd.readouterr().out
     run = train(RunConfig("sft", str(path), str(tmp_path/"y"), max_steps=2, strict=False))
     held = [json.loads(x)["prompt"] for x in (tmp_path/"y"/"held_out.jsonl").open()]
-    assert held == [prompt for prompt, _ in decode_seqs(run.tokenizer, run.held)]
+    assert held == [prompt for prompt, _ in decode_seqs(run.tokenizer, run.held_out)]
 
 def test_ctrl_c_says_how_to_go_on(data, tmp_path, monkeypatch, capfd):
     def stop(*args): raise KeyboardInterrupt
     monkeypatch.setitem(TASKS, "reward", replace(TASKS["reward"], loss=stop))
-    assert main(["train", "reward", str(data), "--out", str(tmp_path/"x"), "--steps", "2"]) == 2
+    assert main(["train", "reward", str(data), "--output-dir", str(tmp_path/"x"), "--max-steps", "2"]) == 130
     assert "goes on" in capfd.readouterr().out
 
 @pytest.mark.skipif(not REAL.is_file(), reason="the real preference file is not here")
 def test_real_file(tmp_path):
     "The file's own word on politeness: nine in ten held-out pairs are put in the right order."
     run = train(RunConfig("reward", str(REAL), str(tmp_path/"r")))
-    assert len(run.held) == 100 and run.report.kept == 895
-    assert run.results["held_out_accuracy"] >= .85
+    assert len(run.held_out) == 100 and run.report.kept == 895
+    assert run.results["eval_accuracy"] >= .85

@@ -2,65 +2,65 @@
 from hashlib import md5, sha256
 from rlhf_nb.checks import Exercise
 
-# ------------------------------------------------------------------ mended_stops_at
-def _stops(scores, better, patience, rule="best", tie=False, total=False):
-    best, misses = scores[0] if scores else None, 0
+# ------------------------------------------------------------------ fixed_stops_at
+def _stops(scores, mode, patience, rule="best", tie=False, total=False):
+    best, n_bad = scores[0] if scores else None, 0
     for i, x in enumerate(scores[1:], 1):
         against = scores[i - 1] if rule == "last" else scores[0] if rule == "first" else best
-        new = x > against if better == "max" else x < against
+        new = x > against if mode == "max" else x < against
         if new or tie and x == against:
             best = x
-            if not total: misses = 0
-        else: misses += 1
-        if misses >= patience: return i
+            if not total: n_bad = 0
+        else: n_bad += 1
+        if n_bad >= patience: return i
 
-def _flip(better): return "min" if better == "max" else "max"
+def _flip(mode): return "min" if mode == "max" else "max"
 
-def _by_pairs(scores, better): # the first look above the one before it, whatever is better
+def _by_pairs(scores, mode): # the first evaluation above the one before it, whatever is better
     return next((i for i in range(1, len(scores)) if scores[i] > scores[i - 1]), None)
 
-def _from_zero(scores, better, patience):
-    i = _stops([0., *scores], better, patience)
+def _from_zero(scores, mode, patience):
+    i = _stops([0., *scores], mode, patience)
     return None if i is None else i - 1
 
-def _first_missed(scores, better, patience): # the first look counts as one without a new best
-    i = _stops([*scores[:1], *scores], better, patience)
+def _first_missed(scores, mode, patience): # the first evaluation counts as one without a new best
+    i = _stops([*scores[:1], *scores], mode, patience)
     return None if i is None else i - 1
 
-mended_stops_at = Exercise(
+fixed_stops_at = Exercise(
     reference=_stops,
     cases={"a rate that rises, then falls": ([.5, .6, .7, .65, .6, .55, .5], "max", 2),
            "a loss that falls, then rises": ([3., 2., 1.5, 1.6, 1.7, 1.8, 1.9], "min", 3),
-           "one bad look between good ones": ([.1, .3, .2, .4, .35, .5, .6], "max", 2),
+           "one bad evaluation between good ones": ([.1, .3, .2, .4, .35, .5, .6], "max", 2),
            "up again, but not to the best": ([1., 3., 2., 2.5, 2.8, 2.9, 1., 1.], "max", 3),
            "falls, rises, falls": ([2., 1., 1.5, .9, 1.2, .8, .9, 1., 1.1], "min", 3),
            "the same again and again": ([.4, .4, .4, .4, .4], "max", 3),
            "never without a new best": ([4., 3., 2., 1.], "min", 1),
            "patience 1": ([1., 2., 1.5, 3.], "max", 1),
-           "one look": ([.5], "max", 2), "no looks": ([], "min", 1)},
+           "one evaluation": ([.5], "max", 2), "no evaluations": ([], "min", 1)},
     mistakes={
-        "it still stops at the first look that is higher, whatever is better":
+        "it still stops at the first evaluation that is higher, whatever is better":
             lambda s, b, n: _by_pairs(s, b),
-        "patience is not asked: it stops at the first look without a new best":
+        "patience is not asked: it stops at the first evaluation without a new best":
             lambda s, b, n: _stops(s, b, 1),
         "higher and lower have changed places": lambda s, b, n: _stops(s, _flip(b), n),
         "lower is taken for better, always": lambda s, b, n: _stops(s, "min", n),
         "higher is taken for better, always": lambda s, b, n: _stops(s, "max", n),
-        "compare with the best so far, not with the look before":
+        "compare with the best so far, not with the evaluation before":
             lambda s, b, n: _stops(s, b, n, rule="last"),
-        "compare with the best so far, not with the first look":
+        "compare with the best so far, not with the first evaluation":
             lambda s, b, n: _stops(s, b, n, rule="first"),
-        "a look as good as the best is no new best": lambda s, b, n: _stops(s, b, n, tie=True),
+        "an evaluation as good as the best is no new best": lambda s, b, n: _stops(s, b, n, tie=True),
         "in a row: a new best lets the count begin again":
             lambda s, b, n: _stops(s, b, n, total=True),
-        "one look too late: it stops at look number `patience` without a new best":
+        "one evaluation too late: it stops at evaluation number `patience` without a new best":
             lambda s, b, n: _stops(s, b, n + 1),
-        "one look too early": lambda s, b, n: _stops(s, b, n - 1),
-        "that is the best look: at which one does the run stop?":
+        "one evaluation too early": lambda s, b, n: _stops(s, b, n - 1),
+        "that is the best evaluation: at which one does the run stop?":
             lambda s, b, n: None if (i := _stops(s, b, n)) is None else i - n,
-        "looks are counted from 0": lambda s, b, n: None if (i := _stops(s, b, n)) is None else i + 1,
+        "evaluations are counted from 0": lambda s, b, n: None if (i := _stops(s, b, n)) is None else i + 1,
         "the best begins as the first score, not as 0": _from_zero,
-        "the first look is the first best: it has missed nothing": _first_missed})
+        "the first evaluation is the first best: it has missed nothing": _first_missed})
 
 # ------------------------------------------------------------------ next_stage
 def _first(has, wanted=False): return next((i for i, x in enumerate(has) if x == wanted), None)

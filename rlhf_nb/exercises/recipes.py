@@ -5,12 +5,12 @@ from torch import tensor
 from rlhf_nb.checks import Exercise
 from rlhf_nb.recipes import BestOfNResult
 
-# ------------------------------------------------------------------ mended_lr_at
-def _lr(step, n_rows, batch_size, epochs, low=.2, total=None, clamp=True, up=math.ceil):
-    way = step / (total or up(n_rows * epochs / batch_size))
-    return 1. - (1. - low) * (min(way, 1.) if clamp else way)
+# ------------------------------------------------------------------ fixed_lr_share
+def _lr(step, n_rows, batch_size, n_epochs, low=.2, total=None, clamp=True, up=math.ceil):
+    progress = step / (total or up(n_rows * n_epochs / batch_size))
+    return 1. - (1. - low) * (min(progress, 1.) if clamp else progress)
 
-mended_lr_at = Exercise(
+fixed_lr_share = Exercise(
     reference=_lr,
     cases={"the first step": (0, 320, 32, 3), "half-way": (15, 320, 32, 3),
            "a last batch that is not full": (10, 100, 32, 5), "one epoch": (7, 64, 8, 1),
@@ -67,27 +67,27 @@ errors_apart = Exercise(
             lambda p, n, q, m: math.sqrt(p * (1 - p) / n + q * (1 - q) / m)})
 
 # ------------------------------------------------------------------ to_pairs
-def _pairs(picks, first=torch.argmax, second=torch.argmin, same=False, names=("chosen", "rejected")):
+def _pairs(result, first=torch.argmax, second=torch.argmin, same=False, names=("chosen", "rejected")):
     rows = []
-    for prompt, answers, score in zip(picks.prompts, picks.answers, picks.score):
+    for prompt, answers, score in zip(result.prompts, result.answers, result.score):
         two = answers[int(first(score))], answers[int(second(score))]
         if same or two[0] != two[1]: rows.append(dict(prompt=prompt) | dict(zip(names, two)))
     return rows
 
 def _rank(k): return lambda score: score.argsort(descending=True)[k]
 
-def _picks(*rows): # prompt, answers, scores
+def _result(*rows): # prompt, answers, scores
     prompts, answers, scores = zip(*rows)
     return BestOfNResult(list(prompts), [list(a) for a in answers], tensor(scores))
 
 to_pairs = Exercise(
     reference=_pairs,
-    cases={"three prompts": (_picks(("p", "abc", [.5, -1., 2.]), ("q", "def", [3., 0., 1.]),
+    cases={"three prompts": (_result(("p", "abc", [.5, -1., 2.]), ("q", "def", [3., 0., 1.]),
                                     ("r", "ghi", [-1., .1, -2.])),),
-           "the same text twice": (_picks(("p", "ddd", [1., 0., -1.]), ("q", "aba", [2., 1., 1.5])),),
-           "all below 0": (_picks(("p", "abcd", [-3., -.5, -9., -1.])),),
-           "two answers": (_picks(("p", "xy", [0., 1.]), ("q", "zz", [1., 0.])),),
-           "nobody differs": (_picks(("p", "aa", [0., 1.])),)},
+           "the same text twice": (_result(("p", "ddd", [1., 0., -1.]), ("q", "aba", [2., 1., 1.5])),),
+           "all below 0": (_result(("p", "abcd", [-3., -.5, -9., -1.])),),
+           "two answers": (_result(("p", "xy", [0., 1.]), ("q", "zz", [1., 0.])),),
+           "nobody differs": (_result(("p", "aa", [0., 1.])),)},
     mistakes={
         "the best is the chosen one": lambda p: _pairs(p, torch.argmin, torch.argmax),
         "two equal texts teach nothing: leave that prompt out": lambda p: _pairs(p, same=True),

@@ -1,91 +1,91 @@
 "Answers to the exercises on pipelines, each with one thing wrong."
 from hashlib import md5, sha256
 
-def _as_it_was(scores, better, patience):
+def _as_it_was(scores, mode, patience):
     for i in range(1, len(scores)):
         if scores[i] > scores[i - 1]: return i
 
-def _first_miss(scores, better, patience):
+def _first_miss(scores, mode, patience):
     if not scores: return None
     best = scores[0]
     for i in range(1, len(scores)):
-        good = scores[i] > best if better == "max" else scores[i] < best
-        if not good: return i
+        new = scores[i] > best if mode == "max" else scores[i] < best
+        if not new: return i
         best = scores[i]
 
-def _turned(scores, better, patience):
-    best, misses = None, 0
+def _turned(scores, mode, patience):
+    best, n_bad = None, 0
     for i, x in enumerate(scores):
-        if best is None or (x < best if better == "max" else x > best): best, misses = x, 0
-        else: misses += 1
-        if misses == patience: return i
+        if best is None or (x < best if mode == "max" else x > best): best, n_bad = x, 0
+        else: n_bad += 1
+        if n_bad == patience: return i
 
-def _only_loss(scores, better, patience):
-    best, misses = float("inf"), 0
+def _only_loss(scores, mode, patience):
+    best, n_bad = float("inf"), 0
     for i, x in enumerate(scores):
-        if x < best: best, misses = x, 0
-        else: misses += 1
-        if misses == patience: return i
+        if x < best: best, n_bad = x, 0
+        else: n_bad += 1
+        if n_bad == patience: return i
 
-def _against_last(scores, better, patience):
-    misses = 0
+def _against_last(scores, mode, patience):
+    n_bad = 0
     for i in range(1, len(scores)):
-        up = scores[i] > scores[i - 1] if better == "max" else scores[i] < scores[i - 1]
-        misses = 0 if up else misses + 1
-        if misses == patience: return i
+        up = scores[i] > scores[i - 1] if mode == "max" else scores[i] < scores[i - 1]
+        n_bad = 0 if up else n_bad + 1
+        if n_bad == patience: return i
 
-def _ties(scores, better, patience):
-    sign = 1 if better == "max" else -1
-    best, misses = float("-inf"), 0
+def _ties(scores, mode, patience):
+    sign = 1 if mode == "max" else -1
+    best, n_bad = float("-inf"), 0
     for i, x in enumerate(scores):
-        if sign * x >= best: best, misses = sign * x, 0
-        else: misses += 1
-        if misses == patience: return i
+        if sign * x >= best: best, n_bad = sign * x, 0
+        else: n_bad += 1
+        if n_bad == patience: return i
 
-def _altogether(scores, better, patience):
-    sign = 1 if better == "max" else -1
-    best, misses = float("-inf"), 0
+def _altogether(scores, mode, patience):
+    sign = 1 if mode == "max" else -1
+    best, n_bad = float("-inf"), 0
     for i, x in enumerate(scores):
         if sign * x > best: best = sign * x
-        else: misses += 1
-        if misses == patience: return i
+        else: n_bad += 1
+        if n_bad == patience: return i
 
-def _late(scores, better, patience):
-    sign = 1 if better == "max" else -1
-    best, misses = float("-inf"), 0
+def _late(scores, mode, patience):
+    sign = 1 if mode == "max" else -1
+    best, n_bad = float("-inf"), 0
     for i, x in enumerate(scores):
-        if sign * x > best: best, misses = sign * x, 0
-        else: misses += 1
-        if misses > patience: return i
+        if sign * x > best: best, n_bad = sign * x, 0
+        else: n_bad += 1
+        if n_bad > patience: return i
 
-def _best_look(scores, better, patience):
-    sign = 1 if better == "max" else -1
+def _best_eval(scores, mode, patience):
+    sign = 1 if mode == "max" else -1
     best, at = float("-inf"), 0
     for i, x in enumerate(scores):
         if sign * x > best: best, at = sign * x, i
         elif i - at >= patience: return at
 
-def _from_one(scores, better, patience):
-    sign = 1 if better == "max" else -1
-    best, misses = float("-inf"), 0
+def _from_one(scores, mode, patience):
+    sign = 1 if mode == "max" else -1
+    best, n_bad = float("-inf"), 0
     for i, x in enumerate(scores, 1):
-        if sign * x > best: best, misses = sign * x, 0
-        else: misses += 1
-        if misses == patience: return i
+        if sign * x > best: best, n_bad = sign * x, 0
+        else: n_bad += 1
+        if n_bad == patience: return i
 
-def _best_is_zero(scores, better, patience):
-    best, misses = 0, 0
+def _best_is_zero(scores, mode, patience):
+    best, n_bad = 0, 0
     for i, x in enumerate(scores):
-        if (x > best if better == "max" else x < best): best, misses = x, 0
-        else: misses += 1
-        if misses == patience: return i
+        if (x > best if mode == "max" else x < best): best, n_bad = x, 0
+        else: n_bad += 1
+        if n_bad == patience: return i
 
-def _first_misses(scores, better, patience):
-    best, misses = scores[0] if scores else None, 0
+def _first_misses(scores, mode, patience):
+    best, n_bad = scores[0] if scores else None, 0
     for i, x in enumerate(scores):
-        if (x > best if better == "max" else x < best): best, misses = x, 0
-        else: misses += 1
-        if misses == patience: return i
+        if (x > best if mode == "max" else x < best): best, n_bad = x, 0
+        else: n_bad += 1
+        if n_bad == patience: return i
 
 def _folder(has_folder, has_json):
     for i, there in enumerate(has_folder):
@@ -146,19 +146,19 @@ def _texts(seed, n): return [_digest(f"{seed}/{c}")[:15] for c in range(n)]
 def _md5(seed, n): return [int(md5(f"{seed}/{c}".encode()).hexdigest()[:15], 16) for c in range(n)]
 
 WRONG = {
-    "mended_stops_at": [
-        ("it still stops at the first look that is higher, whatever is better", _as_it_was),
-        ("patience is not asked: it stops at the first look without a new best", _first_miss),
+    "fixed_stops_at": [
+        ("it still stops at the first evaluation that is higher, whatever is better", _as_it_was),
+        ("patience is not asked: it stops at the first evaluation without a new best", _first_miss),
         ("higher and lower have changed places", _turned),
         ("lower is taken for better, always", _only_loss),
-        ("compare with the best so far, not with the look before", _against_last),
-        ("a look as good as the best is no new best", _ties),
+        ("compare with the best so far, not with the evaluation before", _against_last),
+        ("an evaluation as good as the best is no new best", _ties),
         ("in a row: a new best lets the count begin again", _altogether),
-        ("one look too late: it stops at look number `patience` without a new best", _late),
-        ("that is the best look: at which one does the run stop?", _best_look),
-        ("looks are counted from 0", _from_one),
+        ("one evaluation too late: it stops at evaluation number `patience` without a new best", _late),
+        ("that is the best evaluation: at which one does the run stop?", _best_eval),
+        ("evaluations are counted from 0", _from_one),
         ("the best begins as the first score, not as 0", _best_is_zero),
-        ("the first look is the first best: it has missed nothing", _first_misses)],
+        ("the first evaluation is the first best: it has missed nothing", _first_misses)],
     "next_stage": [
         ("a folder alone does not say that the stage is finished", _folder),
         ("that is the last finished stage", _last_done),

@@ -2,40 +2,40 @@
 import math
 from itertools import permutations
 
-def _as_it_was(step, n_rows, batch_size, epochs):
+def _as_it_was(step, n_rows, batch_size, n_epochs):
     return 1. - .8 * min(step / (n_rows // 2), 1.)
 
-def _rows_and_epochs(step, n_rows, batch_size, epochs):
-    return 1. - .8 * min(step / (n_rows * epochs), 1.)
+def _rows_and_epochs(step, n_rows, batch_size, n_epochs):
+    return 1. - .8 * min(step / (n_rows * n_epochs), 1.)
 
-def _rows(step, n_rows, batch_size, epochs): return 1. - .8 * min(step / n_rows, 1.)
+def _rows(step, n_rows, batch_size, n_epochs): return 1. - .8 * min(step / n_rows, 1.)
 
-def _one_epoch(step, n_rows, batch_size, epochs):
+def _one_epoch(step, n_rows, batch_size, n_epochs):
     return 1. - .8 * min(step / math.ceil(n_rows / batch_size), 1.)
 
-def _whole_batches(step, n_rows, batch_size, epochs):
-    return 1. - .8 * min(step / (n_rows * epochs // batch_size), 1.)
+def _whole_batches(step, n_rows, batch_size, n_epochs):
+    return 1. - .8 * min(step / (n_rows * n_epochs // batch_size), 1.)
 
-def _epoch_by_epoch(step, n_rows, batch_size, epochs):
-    return 1. - .8 * min(step / (epochs * math.ceil(n_rows / batch_size)), 1.)
+def _epoch_by_epoch(step, n_rows, batch_size, n_epochs):
+    return 1. - .8 * min(step / (n_epochs * math.ceil(n_rows / batch_size)), 1.)
 
-def _drop_last(step, n_rows, batch_size, epochs):
-    return 1. - .8 * min(step / (epochs * max(1, n_rows // batch_size)), 1.)
+def _drop_last(step, n_rows, batch_size, n_epochs):
+    return 1. - .8 * min(step / (n_epochs * max(1, n_rows // batch_size)), 1.)
 
-def _through(step, n_rows, batch_size, epochs):
-    return 1. - .8 * step / math.ceil(epochs * n_rows / batch_size)
+def _through(step, n_rows, batch_size, n_epochs):
+    return 1. - .8 * step / math.ceil(n_epochs * n_rows / batch_size)
 
-def _to_zero(step, n_rows, batch_size, epochs):
-    return 1. - min(step / math.ceil(epochs * n_rows / batch_size), 1.)
+def _to_zero(step, n_rows, batch_size, n_epochs):
+    return 1. - min(step / math.ceil(n_epochs * n_rows / batch_size), 1.)
 
-def _rising(step, n_rows, batch_size, epochs):
-    return .2 + .8 * min(step / math.ceil(epochs * n_rows / batch_size), 1.)
+def _rising(step, n_rows, batch_size, n_epochs):
+    return .2 + .8 * min(step / math.ceil(n_epochs * n_rows / batch_size), 1.)
 
-def _by_a_fifth(step, n_rows, batch_size, epochs):
-    return 1. - .2 * min(step / math.ceil(epochs * n_rows / batch_size), 1.)
+def _by_a_fifth(step, n_rows, batch_size, n_epochs):
+    return 1. - .2 * min(step / math.ceil(n_epochs * n_rows / batch_size), 1.)
 
-def _from_one(step, n_rows, batch_size, epochs):
-    return 1. - .8 * min((step + 1) / math.ceil(epochs * n_rows / batch_size), 1.)
+def _from_one(step, n_rows, batch_size, n_epochs):
+    return 1. - .8 * min((step + 1) / math.ceil(n_epochs * n_rows / batch_size), 1.)
 
 def _one_error(p, n_p, q, n_q): return abs(p - q) / math.sqrt(p * (1 - p) / n_p)
 def _added(p, n_p, q, n_q):
@@ -51,56 +51,56 @@ def _mean_var(p, n_p, q, n_q):
     return abs(p - q) / ((p * (1 - p) / n_p + q * (1 - q) / n_q) / 2)**.5
 def _error(p, n_p, q, n_q): return (p * (1 - p) / n_p + q * (1 - q) / n_q)**.5
 
-def _swapped(picks):
+def _swapped(result):
     rows = []
-    for prompt, answers, score in zip(picks.prompts, picks.answers, picks.score):
+    for prompt, answers, score in zip(result.prompts, result.answers, result.score):
         best, worst = answers[int(score.argmax())], answers[int(score.argmin())]
         if best != worst: rows.append(dict(prompt=prompt, chosen=worst, rejected=best))
     return rows
 
-def _with_equal(picks):
+def _with_equal(result):
     return [dict(prompt=p, chosen=a[s.argmax()], rejected=a[s.argmin()])
-            for p, a, s in zip(picks.prompts, picks.answers, picks.score)]
+            for p, a, s in zip(result.prompts, result.answers, result.score)]
 
-def _first_best(picks):
+def _first_best(result):
     rows = [dict(prompt=p, chosen=a[0], rejected=a[s.argmin()])
-            for p, a, s in zip(picks.prompts, picks.answers, picks.score)]
+            for p, a, s in zip(result.prompts, result.answers, result.score)]
     return [row for row in rows if row["chosen"] != row["rejected"]]
 
-def _ends(picks):
+def _ends(result):
     return [dict(prompt=p, chosen=a[0], rejected=a[-1])
-            for p, a in zip(picks.prompts, picks.answers) if a[0] != a[-1]]
+            for p, a in zip(result.prompts, result.answers) if a[0] != a[-1]]
 
-def _second(picks):
+def _second(result):
     rows = []
-    for prompt, answers, score in zip(picks.prompts, picks.answers, picks.score.tolist()):
+    for prompt, answers, score in zip(result.prompts, result.answers, result.score.tolist()):
         order = sorted(range(len(score)), key=lambda i: -score[i])
         best, other = answers[order[0]], answers[order[1]]
         if best != other: rows.append(dict(prompt=prompt, chosen=best, rejected=other))
     return rows
 
-def _absolute(picks):
+def _absolute(result):
     rows = []
-    for prompt, answers, score in zip(picks.prompts, picks.answers, picks.score.abs()):
+    for prompt, answers, score in zip(result.prompts, result.answers, result.score.abs()):
         best, worst = answers[score.argmax()], answers[score.argmin()]
         if best != worst: rows.append(dict(prompt=prompt, chosen=best, rejected=worst))
     return rows
 
-def _every(picks):
+def _every(result):
     return [dict(prompt=p, chosen=a[i], rejected=a[j])
-            for p, a, s in zip(picks.prompts, picks.answers, picks.score.tolist())
+            for p, a, s in zip(result.prompts, result.answers, result.score.tolist())
             for i, j in permutations(range(len(a)), 2) if s[i] > s[j] and a[i] != a[j]]
 
-def _best_worst(picks):
+def _best_worst(result):
     return [dict(prompt=row["prompt"], best=row["chosen"], worst=row["rejected"])
-            for row in _with_equal(picks) if row["chosen"] != row["rejected"]]
+            for row in _with_equal(result) if row["chosen"] != row["rejected"]]
 
-def _tuples(picks):
+def _tuples(result):
     return [(row["prompt"], row["chosen"], row["rejected"])
-            for row in _with_equal(picks) if row["chosen"] != row["rejected"]]
+            for row in _with_equal(result) if row["chosen"] != row["rejected"]]
 
 WRONG = {
-    "mended_lr_at": [
+    "fixed_lr_share": [
         ("still in rows: the schedule is as long as the file, the run is not", _as_it_was),
         ("still in rows: a step takes a whole batch of them", _rows_and_epochs),
         ("still in rows, and the epochs are missing", _rows),
