@@ -9,17 +9,17 @@ def _alarm(kl, errors=2., correction=1, root=.5, mean=torch.mean):
 kl_is_negative = Exercise(
     reference=_alarm,
     cases={"far below": (tensor([-1., -1.1, -.9, -1.05]),),
-           "below, within chance": (tensor([-1., .9, -.8, .6]),),
+           "below, within noise": (tensor([-1., .9, -.8, .6]),),
            "above": (tensor([1., 1.2, .8]),),
            "two values": (tensor([-1., -1.1]),),
            "only just": (tensor([-.1, -1.7, -.2, -1.6, -.3, -1.2]),),
-           "two, below by chance": (tensor([-1., -.05]),),
+           "two, below by noise": (tensor([-1., -.05]),),
            "n - 1 or n": (tensor([-1.95, -1., -.05]),),
            "most a little above": (tensor([-2.] * 4 + [.1] * 5),),
            "one standard error": (tensor([-1., -.6, .2]),),
            "nothing moved yet": (torch.zeros(3),)},
     mistakes={
-        "a mean below 0 alone is chance: mind the noise": lambda kl: _alarm(kl, errors=0.),
+        "a mean below 0 alone is noise: ask for two standard errors": lambda kl: _alarm(kl, errors=0.),
         "that is the standard deviation: divide by the root of n": lambda kl: _alarm(kl, root=0),
         "the root of n, not n": lambda kl: _alarm(kl, root=1),
         "exactly 0 is not below 0: every run starts there":

@@ -35,7 +35,7 @@ def reward_alone(reward, kl, nats, gain):
 
 WRONG = {
     "kl_is_negative": [
-        ("a mean below 0 alone is chance: mind the noise", below),
+        ("a mean below 0 alone is noise: ask for two standard errors", below),
         ("that is the standard deviation: divide by the root of n", deviation),
         ("the root of n, not n", by_n),
         ("exactly 0 is not below 0: every run starts there", at_most),
