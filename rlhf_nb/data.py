@@ -23,31 +23,39 @@ from .tokens import PreferencePairs, Seqs, make_seqs, pad_and_eos
 
 # %% ../nbs/06b_data.ipynb #RowError
 class RowError(Exception):
-    "What is wrong with one row: something to mend, or a harmless thing to count."
-    def __init__(self, kind:str, detail:str="", must_fix:bool=True):
+    "What is wrong with one row of a file: to be fixed, or a harmless thing to count."
+    def __init__(self,
+        kind:str,           # a few words, the same for every row with this fault
+        detail:str="",      # what was found, what was expected, and the remedy
+        must_fix:bool=True, # False: the row is dropped and counted without complaint
+    ):
         super().__init__(f"{kind}: {detail}" if detail else kind)
         self.kind, self.must_fix = kind, must_fix
 
 # %% ../nbs/06b_data.ipynb #DataError
 class DataError(ValueError):
-    "A file that cannot be used as it is, every faulty line named."
-    def __init__(self, path:str|Path, faults:list[tuple[int,RowError]], show:int=20):
-        rest = len(faults) - show
+    "A file that cannot be used as it is; the message names every line to fix."
+    def __init__(self,
+        path:str|Path,
+        errors:list[tuple[int,RowError]], # line number from 1, what is wrong
+        show:int=20,                      # lines that are named
+    ):
+        rest = len(errors) - show
         super().__init__("\n".join([
-            f"{len(faults)} line{'s' * (len(faults) > 1)} of {path} cannot be used:",
-            *[f"  {path}:{line}: {fault}" for line, fault in faults[:show]],
+            f"{len(errors)} line{'s' * (len(errors) > 1)} of {path} cannot be used:",
+            *[f"  {path}:{line}: {error}" for line, error in errors[:show]],
             *[f"  ... and {rest} more"] * (rest > 0),
-            "mend them, or have them left out and counted with strict=False "
-            "(on the command line --skip-faulty)"]))
-        self.faults = faults
+            "fix them, or have them left out and counted with strict=False "
+            "(on the command line --skip-invalid)"]))
+        self.errors = errors
 
 # %% ../nbs/06b_data.ipynb #_once
-def _once(pairs):
+def _once(pairs): # an object of the JSON as a dict, each key once
     row = dict(pairs)
     if len(row) == len(pairs): return row
     keys = [key for key, _ in pairs]
     twice = next(key for key in keys if keys.count(key) > 1)
-    raise RowError("repeated key", f'"{twice}" stands twice; keep one of the two')
+    raise RowError("repeated key", f'"{twice}" occurs twice; keep one of the two')
 
 def _row(raw:bytes):
     "One line of the file as a dict."
@@ -68,22 +76,24 @@ def _kind(x): return {str: "text", list: "a list", dict: "an object"}.get(
 # %% ../nbs/06b_data.ipynb #_check_start
 def _check_start(path, line):
     "Refuse what is no text, or no JSON object per line, before reading on."
-    for start, name, mend in (
+    for start, name, remedy in (
         (b"\x1f\x8b", "gzip-compressed", "run gunzip first"),
         (b"PAR1", "Parquet", "write it with to_json(path, lines=True)"),
         (b"\xff\xfe", "UTF-16", "run iconv -f utf-16 -t utf-8"),
         (b"\xfe\xff", "UTF-16", "run iconv -f utf-16 -t utf-8"),
         (b"[", "one JSON list", "run jq -c '.[]' for one object per line")):
         if line.startswith(start): raise ValueError(
-            f"{path} is {name}, wanted JSONL (one JSON object per line): {mend}")
+            f"{path} is {name}, wanted JSONL (one JSON object per line): {remedy}")
     if line.strip() == b"{": raise ValueError(
         f"{path} spreads an object over several lines, wanted JSONL: run jq -c '.'")
 
 # %% ../nbs/06b_data.ipynb #read_jsonl
 def read_jsonl(
-    path:str|Path, # one JSON object per line, UTF-8; blank lines are passed over
+    path:str|Path, # one JSON object per line, UTF-8; blank lines are skipped
 )->Iterator[tuple[int,dict|RowError]]: # line number from 1; the row, or what is wrong
-    "Line by line, so that the file may be larger than memory."
+    """Read a JSONL file line by line, so that it may be larger than memory.
+
+    Raises FileNotFoundError, or ValueError if it is no JSONL at all."""
     path = Path(path)
     if not path.is_file(): raise FileNotFoundError(
         f"no file {path}: give a JSONL file, one JSON object per line")
@@ -94,7 +104,7 @@ def read_jsonl(
                 _check_start(path, raw)
             if not raw.strip(): continue
             try: yield line, _row(raw)
-            except RowError as fault: yield line, fault
+            except RowError as error: yield line, error
 
 # %% ../nbs/06b_data.ipynb #_text
 ROLES = "system", "user", "assistant"
@@ -119,7 +129,7 @@ def _messages(x, key, role):
             f'"{key}[{i}]" is {_kind(m)}; give {{"role": ..., "content": ...}}')
         _need(m, f' in "{key}[{i}]"', "role"); _need(m, f' in "{key}[{i}]"', "content")
         if m["role"] not in ROLES: raise RowError("unknown role",
-            f'"{key}[{i}]" speaks as {m["role"]!r}; use {", ".join(ROLES)}')
+            f'"{key}[{i}]" has the role {m["role"]!r}; use {", ".join(ROLES)}')
     return [dict(role=m["role"], content=_text(m["content"], f"{key}[{i}].content"))
             for i, m in enumerate(x)]
 
@@ -136,9 +146,10 @@ def _answer(row, *keys):
     "An answer as messages; those before the last are the prompt, repeated."
     key = _need(row, "", *keys)
     chat = _messages(row[key], key, "assistant")
-    if chat[-1]["role"] == "assistant": return chat
-    raise RowError("no answer", f'"{key}" ends with the turn of the {chat[-1]["role"]}; '
-                "end it with the assistant's")
+    role = chat[-1]["role"]
+    if role == "assistant": return chat
+    raise RowError("no answer", f'"{key}" ends with the turn of the {role}; '
+                   "end it with the assistant's")
 
 # %% ../nbs/06b_data.ipynb #parse_row
 PAIR = ("chosen",), ("rejected",)
@@ -146,9 +157,11 @@ DEMONSTRATION = ("messages", "response", "completion", "chosen"),
 
 def parse_row(
     row:dict,           # one line of the file
-    answers:tuple=PAIR, # for each answer the keys it may stand under; () for prompts
+    answers:tuple=PAIR, # for each answer the keys it may have; () for prompts
 )->tuple[list[dict],list[str]]: # messages of the prompt, one text per answer
-    "The prompt of a row and its answers, whether given as text or as chats."
+    """Prompt and answers of a row, whether they are given as text or as chats.
+
+    Raises RowError."""
     chats = [_answer(row, *keys) for keys in answers]
     before = [chat[:-1] for chat in chats if len(chat) > 1]
     if "prompt" in row or not before:
@@ -157,19 +170,19 @@ def parse_row(
         if not answers and given[-1]["role"] == "assistant": given = given[:-1]
     else: given = before[0]
     prompt = before[0] if before else given
-    if any(b != prompt for b in before) or given != prompt[-len(given):]: raise RowError(
-        "two prompts", "what stands before the answers differs; "
-        "give all answers of a row the same prompt")
+    if any(b != prompt for b in before) or given != prompt[-len(given):]:
+        raise RowError("two prompts", "what comes before the answers differs; "
+                       "give all answers of a row the same prompt")
     if prompt and prompt[-1]["role"] != "assistant":
         return prompt, [chat[-1]["content"] for chat in chats]
     raise RowError("no question", "the prompt ends with the assistant's turn; "
-                "end it with the user's")
+                   "end it with the user's")
 
 # %% ../nbs/06b_data.ipynb #read_texts
 def read_texts(
-    path:str|Path, # JSONL as above; faulty lines are passed over, the loaders name them
-)->Iterator[str]:  # every text of prompts and answers
-    "What a tokenizer for this file should know."
+    path:str|Path, # JSONL as above; faulty lines are skipped, the loaders name them
+)->Iterator[str]: # every text of prompts and answers
+    "The texts of a file of pairs, demonstrations or prompts, to train a tokenizer on."
     for _, row in read_jsonl(path):
         for key in ("prompt", "chosen", "rejected", *DEMONSTRATION[0][:3]):
             value = {} if isinstance(row, RowError) else row.get(key)
@@ -184,10 +197,12 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}")
 
 def train_tokenizer(
-    texts:Iterable[str],    # what it should know well
-    vocab_size:int=2000,    # 262 or more: 256 bytes, 6 marks, then merges
-)->PreTrainedTokenizerFast: # gives back any text exactly
-    "Byte-pair encoding learned from texts, with a chat template."
+    texts:Iterable[str], # what it should encode well
+    vocab_size:int=2000, # at most; 262 or more: 256 bytes, 6 marks, then merges
+)->PreTrainedTokenizerFast: # lossless: decoding gives back any text exactly
+    """Byte-pair encoding (Sennrich et al. 2016) over bytes (Radford et al. 2019).
+
+    Has a chat template. Raises ValueError if vocab_size is below 262."""
     marks = [f"<|{role}|>" for role in ROLES]
     special = ["<pad>", "<bos>", "<eos>", *marks]
     if vocab_size < 256 + len(special): raise ValueError(f"vocab_size must be 262 or "
@@ -205,10 +220,12 @@ def train_tokenizer(
 
 # %% ../nbs/06b_data.ipynb #encode_prompt
 def encode_prompt(
-    tokenizer,            # with or without a chat template
-    messages:list[dict],  # role and content
-)->list[int]:             # token ids, up to where the answer begins
-    "Through the chat template; without one, contents as they are, a line end between."
+    tokenizer,           # with or without a chat template
+    messages:list[dict], # role and content
+)->list[int]: # token ids, up to where the answer begins
+    """A prompt through the chat template; without one, contents joined by line ends.
+
+    Raises RowError if the template refuses the messages."""
     if tokenizer.chat_template:
         try: return list(tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=False))
@@ -221,9 +238,10 @@ def encode_prompt(
 def truncate_tokens(
     prompt:list[int],        # token ids
     answers:list[list[int]], # token ids, each with its eos
-    max_length:int,          # room for the prompt and one answer
-)->tuple[list[int],list[list[int]]]: # the same, shortened where they must be
-    "Cut the prompt's start, down to a quarter of the room; only then answers' ends."
+    max_length:int,          # tokens for the prompt and one answer together
+)->tuple[list[int],list[list[int]]]: # prompt and answers, truncated where they must be
+    """Truncate the prompt's start first, down to max_length // 4 tokens; only then the
+    answers' ends. All answers keep the same prompt."""
     longest = max(map(len, answers), default=0)
     prompt = prompt[-max(max_length - longest, max_length // 4):]
     return prompt, [answer[:max_length - len(prompt)] for answer in answers]
@@ -233,29 +251,29 @@ def truncate_tokens(
 class LoadReport:
     "What became of every row of a file."
     path:str
-    lines:tuple[int,...]        # line number of each kept row
-    dropped:dict[str,list[int]] # why -> line numbers
-    truncated:dict[str,list[int]]     # what was shortened -> line numbers; they are kept
-    tokenized_with:str                     # how text became tokens
+    lines:tuple[int,...]             # line number of each kept row, from 1
+    dropped:dict[str,list[int]]      # why -> line numbers
+    truncated:dict[str,list[int]]    # what was truncated -> line numbers; rows are kept
+    tokenized_with:str               # how text became tokens
     @property
-    def kept(self): return len(self.lines)
+    def kept(self)->int: return len(self.lines)
     @property
-    def total(self): return self.kept + sum(map(len, self.dropped.values()))
-    def table(self)->list[tuple]: # (how many, what became of them, on which lines)
-        parts = [(f"{word}: {why}", lines) for word, part in
-                 (("dropped", self.dropped), ("cut", self.truncated))
-                 for why, lines in part.items()]
+    def total(self)->int: return self.kept + sum(map(len, self.dropped.values()))
+    def table(self)->list[tuple]: # (number of rows, what became of them, their lines)
+        parts = [(f"{word}: {what}", numbers) for word, part in
+                 (("dropped", self.dropped), ("truncated", self.truncated))
+                 for what, numbers in part.items()]
         return [(self.kept, "kept", "")] + [
-            (len(lines), what, _some(lines)) for what, lines in parts]
-    def head(self):
-        return f"{self.path}: {self.kept} of {self.total} rows kept ({self.tokenized_with})"
+            (len(numbers), what, _some(numbers)) for what, numbers in parts]
+    def head(self)->str: return (
+        f"{self.path}: {self.kept} of {self.total} rows kept ({self.tokenized_with})")
     def __repr__(self): return "\n".join([self.head()] + [
-        f"{n:>7}  {what:44} {lines}".rstrip() for n, what, lines in self.table()])
+        f"{n:>7}  {what:44} {some}".rstrip() for n, what, some in self.table()])
     def _repr_html_(self): return _html(self.head(), self.table())
 
 # %% ../nbs/06b_data.ipynb #_some
-def _some(lines, show=6):
-    return ", ".join(map(str, lines[:show])) + ", ..." * (len(lines) > show)
+def _some(numbers, show=6):
+    return ", ".join(map(str, numbers[:show])) + ", ..." * (len(numbers) > show)
 
 def _html(head, rows):
     "A small table, safe for any file name."
@@ -267,106 +285,116 @@ def _html(head, rows):
 
 # %% ../nbs/06b_data.ipynb #_encode
 def _encode(tokenizer, messages, answers, max_length):
-    "Token ids of the prompt and each answer, and what was cut."
+    "Token ids of the prompt and each answer, and what was truncated."
     marks = [t.content for t in tokenizer.added_tokens_decoder.values() if t.special]
     for text in [m["content"] for m in messages] + answers:
         for mark in marks:
-            if mark in text: raise RowError("special token in the text", mark, must_fix=False)
+            if mark in text:
+                raise RowError("special token in the text", mark, must_fix=False)
     whole = encode_prompt(tokenizer, messages)
     ids = [[*tokenizer(text, add_special_tokens=False)["input_ids"],
             tokenizer.eos_token_id] for text in answers]
     prompt, shorter = truncate_tokens(whole, ids, max_length)
     if len(ids) == 2 and shorter[0] == shorter[1]: raise RowError(
-        "chosen equals rejected" + " after the cut" * (ids[0] != ids[1]), must_fix=False)
-    cut = {"start of the prompt": prompt != whole, "end of an answer": shorter != ids}
-    return (prompt, *shorter), [what for what, was_cut in cut.items() if was_cut]
+        "chosen equals rejected" + " after truncation" * (ids[0] != ids[1]),
+        must_fix=False)
+    truncated = {"start of the prompt": prompt != whole,
+                 "end of an answer": shorter != ids}
+    return (prompt, *shorter), [what for what, was in truncated.items() if was]
 
 # %% ../nbs/06b_data.ipynb #_load
 def _load(path, tokenizer, answers, max_length, strict):
     "Columns of token ids (prompts, then answers), and what became of every row."
     pad_and_eos(tokenizer)
     if max_length < 8: raise ValueError(f"max_length must be 8 or more: {max_length}")
-    rows, dropped, cuts, faults, seen = {}, {}, {}, [], set()
+    rows, dropped, truncated, errors, seen = {}, {}, {}, [], set()
     for line, row in tqdm(read_jsonl(path), unit=" rows", delay=2, disable=None):
         try:
             if isinstance(row, RowError): raise row
             content = parse_row(row, answers)
-            ids, cut = _encode(tokenizer, *content, max_length)
+            ids, parts = _encode(tokenizer, *content, max_length)
             key = hashlib.sha1(json.dumps(content).encode()).digest()
             if key in seen: raise RowError("repeats an earlier row", must_fix=False)
-        except RowError as fault:
-            dropped.setdefault(fault.kind, []).append(line)
-            if fault.must_fix: faults.append((line, fault))
+        except RowError as error:
+            dropped.setdefault(error.kind, []).append(line)
+            if error.must_fix: errors.append((line, error))
             continue
         rows[line] = ids; seen.add(key)
-        for what in cut: cuts.setdefault(what, []).append(line)
-    if faults and strict: raise DataError(path, faults)
-    config = ("in the chat template" if tokenizer.chat_template
-           else "no chat template: answers straight after prompts")
-    summary = LoadReport(str(path), tuple(rows), dropped, cuts, config)
-    if not rows: raise ValueError(f"nothing is left of {path}\n{summary!r}")
-    return list(map(list, zip(*rows.values()))), summary
+        for part in parts: truncated.setdefault(part, []).append(line)
+    if errors and strict: raise DataError(path, errors)
+    with_template = ("in the chat template" if tokenizer.chat_template
+                     else "no chat template: answers straight after prompts")
+    load_report = LoadReport(str(path), tuple(rows), dropped, truncated, with_template)
+    if not rows: raise ValueError(f"nothing is left of {path}\n{load_report!r}")
+    return list(map(list, zip(*rows.values()))), load_report
 
 # %% ../nbs/06b_data.ipynb #load_pairs
 def load_pairs(
-    path:str|Path,       # JSONL with prompt, chosen, rejected: text or chats
-    tokenizer,           # with a pad and an eos token
-    max_length:int=256,  # room for the prompt and one answer
-    strict:bool=True,    # False leaves out lines that need mending, and counts them
-)->tuple[PreferencePairs,LoadReport]: # pairs of token sequences, what became of every row
-    "Preferences, ready for a reward model."
-    columns, summary = _load(path, tokenizer, PAIR, max_length, strict)
-    prompts, chosen, rejected = columns
-    pad = tokenizer.pad_token_id
-    return PreferencePairs(make_seqs(prompts, chosen, pad),
-                 make_seqs(prompts, rejected, pad)), summary
+    path:str|Path,      # JSONL with prompt, chosen, rejected: text or chats
+    tokenizer,          # with a pad and an eos token of its own
+    max_length:int=256, # tokens for the prompt and one answer together; 8 or more
+    strict:bool=True,   # False: lines that must be fixed are dropped and counted
+)->tuple[PreferencePairs,LoadReport]: # n rows, and what became of every row of the file
+    """Load a file of preferences as pairs of token sequences.
+
+    Raises DataError if strict and lines must be fixed; ValueError if no row is left."""
+    columns, load_report = _load(path, tokenizer, PAIR, max_length, strict)
+    (prompts, chosen, rejected), pad = columns, tokenizer.pad_token_id
+    pairs = PreferencePairs(make_seqs(prompts, chosen, pad),
+                            make_seqs(prompts, rejected, pad))
+    return pairs, load_report
 
 # %% ../nbs/06b_data.ipynb #load_demonstrations
 def load_demonstrations(
-    path:str|Path,       # JSONL: messages, or prompt and response, completion or chosen
-    tokenizer,           # with a pad and an eos token
-    max_length:int=256,  # room for the prompt and the answer
-    strict:bool=True,    # False leaves out lines that need mending, and counts them
-)->tuple[Seqs,LoadReport]:  # token sequences, what became of every row
-    "Prompts with one answer each, ready for imitation."
-    columns, summary = _load(path, tokenizer, DEMONSTRATION, max_length, strict)
-    return make_seqs(*columns, tokenizer.pad_token_id), summary
+    path:str|Path,      # JSONL: messages, or prompt and response, completion or chosen
+    tokenizer,          # with a pad and an eos token of its own
+    max_length:int=256, # tokens for prompt and answer together; 8 or more
+    strict:bool=True,   # False: lines that must be fixed are dropped and counted
+)->tuple[Seqs,LoadReport]: # n rows, and what became of every row of the file
+    """Load prompts with one answer each, ready for supervised fine-tuning.
+
+    Raises DataError if strict and lines must be fixed; ValueError if no row is left."""
+    columns, load_report = _load(path, tokenizer, DEMONSTRATION, max_length, strict)
+    return make_seqs(*columns, tokenizer.pad_token_id), load_report
 
 # %% ../nbs/06b_data.ipynb #load_prompts
 def load_prompts(
-    path:str|Path,       # JSONL with prompt or messages; answers are passed over
-    tokenizer,           # with a pad and an eos token
-    max_length:int=256,  # room for the prompt
-    strict:bool=True,    # False leaves out lines that need mending, and counts them
+    path:str|Path,      # JSONL with prompt or messages; answers are ignored
+    tokenizer,          # with a pad and an eos token of its own
+    max_length:int=256, # tokens for the prompt; 8 or more
+    strict:bool=True,   # False: lines that must be fixed are dropped and counted
 )->tuple[list[list[int]],LoadReport]: # token ids per prompt, what became of every row
-    "Prompts alone, ready to be answered."
-    (prompts,), summary = _load(path, tokenizer, (), max_length, strict)
-    return prompts, summary
+    """Load prompts alone, ready to be answered; each is kept once.
+
+    Raises DataError if strict and lines must be fixed; ValueError if no row is left."""
+    (prompts,), load_report = _load(path, tokenizer, (), max_length, strict)
+    return prompts, load_report
 
 # %% ../nbs/06b_data.ipynb #prompts_of
 def prompts_of(
     seqs:Seqs, # (b t)
-)->list[tuple[int,...]]: # b prompts
-    "What each row answers, as token ids."
+)->list[tuple[int,...]]: # b prompts, token ids without pads
+    "The prompt of each row."
     is_prompt = seqs.attention_mask & ~seqs.response_mask
     return [tuple(ids[mask].tolist()) for ids, mask in zip(seqs.ids, is_prompt)]
 
 # %% ../nbs/06b_data.ipynb #split_by_prompt
 def split_by_prompt(
-    prompts:list,  # b prompts, see `prompts_of`
-    n_eval:int,    # rows to hold out; a few less where repeats do not add up to it
-    seed:int=0,    # another seed holds out others
-)->tuple[Tensor,Tensor]: # row numbers to learn from and row numbers held out, ascending
-    "Hold out whole prompts, picked by a hash of the prompt: order plays no part."
+    prompts:list, # b prompts, see `prompts_of`
+    n_eval:int,   # rows to hold out; a few less where repeats do not add up to it
+    seed:int=0,   # another seed holds out others
+)->tuple[Tensor,Tensor]: # row numbers to train on, row numbers held out, both ascending
+    """Grouped train/eval split by a hash of the prompt: a prompt's rows stay together.
+
+    Raises ValueError if n_eval leaves no row on one side."""
     if not 0 < n_eval < len(prompts): raise ValueError(
-        f"n_held must leave rows on both sides, got {n_eval} of {len(prompts)} rows")
-    rows = {}
+        f"n_eval must leave rows on both sides, got {n_eval} of {len(prompts)} rows")
+    rows, held = {}, []
     for i, prompt in enumerate(prompts): rows.setdefault(str(prompt), []).append(i)
-    held = []
-    def chance(prompt): return hashlib.sha1(f"{seed} {prompt}".encode()).digest()
-    for prompt in sorted(rows, key=chance):
+    def hashed(prompt): return hashlib.sha1(f"{seed} {prompt}".encode()).digest()
+    for prompt in sorted(rows, key=hashed):
         if len(held) + len(rows[prompt]) <= n_eval: held += rows[prompt]
     if not held: raise ValueError(
-        f"every prompt has more than {n_eval} rows, none can be held out: raise n_held")
+        f"every prompt has more than {n_eval} rows, none can be held out: raise n_eval")
     learn = set(range(len(prompts))) - set(held)
     return torch.tensor(sorted(learn)), torch.tensor(sorted(held))

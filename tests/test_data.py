@@ -2,9 +2,9 @@
 import json, random, tracemalloc
 from pathlib import Path
 import pytest, torch
-from rlhf_nb.data import (DEMONSTRATION, DataError, RowError, truncate_tokens, encode_prompt,
-                          load_demonstrations, load_pairs, load_prompts, prompts_of,
-                          read_jsonl, parse_row, read_texts, split_by_prompt, train_tokenizer)
+from rlhf_nb.data import (
+    DEMONSTRATION, DataError, RowError, encode_prompt, load_demonstrations, load_pairs, load_prompts,
+    parse_row, prompts_of, read_jsonl, read_texts, split_by_prompt, train_tokenizer, truncate_tokens)
 
 REAL = Path(__file__).resolve().parents[2]/"shared/data/instruction_preferences.jsonl"
 real = pytest.mark.skipif(not REAL.is_file(), reason="the real preference file is not here")
@@ -31,7 +31,7 @@ def texts(tok, seqs): # prompt with marks, response with eos
     return out
 
 # one bad row each: (row, kind, words that the message must hold)
-TO_MEND = [
+TO_FIX = [
     ('{"prompt": "a", "chosen": "b" "rejected": "c"}', "broken JSON", ["column 31"]),
     ('{"prompt": "a", "chosen": "b", "rej', "broken JSON", ["column"]),
     ("[" * 100_000, "broken JSON", ["deep"]),
@@ -74,31 +74,31 @@ TO_COUNT = [
     (dict(GOOD, note="other keys do not matter"), "repeats an earlier row"),
 ]
 
-@pytest.mark.parametrize("row,kind,words", TO_MEND, ids=lambda x: x if isinstance(x, str) and len(x) < 30 else "")
-def test_fault_to_mend(row, kind, words, tok, write):
+@pytest.mark.parametrize("row,kind,words", TO_FIX, ids=lambda x: x if isinstance(x, str) and len(x) < 30 else "")
+def test_row_to_fix(row, kind, words, tok, write):
     path = write(GOOD, "", row, dict(GOOD, prompt="b"))
     with pytest.raises(DataError) as e: load_pairs(path, tok)
-    said = str(e.value)
-    assert f"{path}:3: {kind}: " in said and said.count(f"{path}:") == 1
-    for word in words: assert word in said
-    assert "strict=False" in said and ";" in said.split(kind)[1]         # a remedy
-    pairs, summary = load_pairs(path, tok, strict=False)
-    assert (summary.lines, summary.dropped, summary.total) == ((1, 4), {kind: [3]}, 3)
+    message = str(e.value)
+    assert f"{path}:3: {kind}: " in message and message.count(f"{path}:") == 1
+    for word in words: assert word in message
+    assert "strict=False" in message and ";" in message.split(kind)[1]   # a remedy
+    pairs, report = load_pairs(path, tok, strict=False)
+    assert (report.lines, report.dropped, report.total) == ((1, 4), {kind: [3]}, 3)
     assert len(pairs) == 2
 
 @pytest.mark.parametrize("row,kind", TO_COUNT)
-def test_fault_to_count(row, kind, tok, write):
-    pairs, summary = load_pairs(write(GOOD, row), tok)
-    assert len(pairs) == 1 and summary.dropped == {kind: [2]}
+def test_row_to_count(row, kind, tok, write):
+    pairs, report = load_pairs(write(GOOD, row), tok)
+    assert len(pairs) == 1 and report.dropped == {kind: [2]}
 
 def test_all_faulty_lines_at_once(tok, write):
-    path = write(GOOD, *[row for row, *_ in TO_MEND])
+    path = write(GOOD, *[row for row, *_ in TO_FIX])
     with pytest.raises(DataError) as e: load_pairs(path, tok)
-    assert len(e.value.faults) == len(TO_MEND) > 20
-    assert [line for line, _ in e.value.faults] == list(range(2, 2 + len(TO_MEND)))
-    assert f"and {len(TO_MEND) - 20} more" in str(e.value) and str(e.value).count(f"{path}:") == 20
-    pairs, summary = load_pairs(path, tok, strict=False)
-    assert summary.kept == 1 and summary.total == 1 + len(TO_MEND)
+    assert len(e.value.errors) == len(TO_FIX) > 20
+    assert [line for line, _ in e.value.errors] == list(range(2, 2 + len(TO_FIX)))
+    assert f"and {len(TO_FIX) - 20} more" in str(e.value) and str(e.value).count(f"{path}:") == 20
+    pairs, report = load_pairs(path, tok, strict=False)
+    assert report.kept == 1 and report.total == 1 + len(TO_FIX)
 
 def test_nothing_left(tok, write):
     with pytest.raises(ValueError, match="nothing is left") as e:
@@ -120,25 +120,25 @@ def test_no_file(tmp_path):
 def test_bom_blank_crlf_and_no_last_newline(tok, write):
     row = json.dumps(GOOD)
     path = write(b"\xef\xbb\xbf" + row.encode() + b"\r", "\r", " ", dict(GOOD, prompt="b"), end="")
-    pairs, summary = load_pairs(path, tok)
-    assert summary.lines == (1, 4) and summary.dropped == {}
+    pairs, report = load_pairs(path, tok)
+    assert report.lines == (1, 4) and report.dropped == {}
 
 def test_chats_and_texts_give_the_same_tokens(tok, write):
     user, system = dict(role="user", content="What is it?"), dict(role="system", content="Be kind.")
-    def said(x): return dict(role="assistant", content=x)
+    def reply(x): return dict(role="assistant", content=x)
     forms = [GOOD, dict(GOOD, prompt=[user]),
-        dict(prompt="What is it?", chosen=[said("A kind answer.")], rejected=[said("No.")]),
-        dict(prompt=[user], chosen=[user, said("A kind answer.")], rejected=[user, said("No.")]),
-        dict(prompt="What is it?", chosen=[user, said("A kind answer.")], rejected=[user, said("No.")]),
-        dict(chosen=[user, said("A kind answer.")], rejected=[user, said("No.")]),
-        dict(prompt=[user], chosen=[user, said("A kind answer.")], rejected="No.")]
+        dict(prompt="What is it?", chosen=[reply("A kind answer.")], rejected=[reply("No.")]),
+        dict(prompt=[user], chosen=[user, reply("A kind answer.")], rejected=[user, reply("No.")]),
+        dict(prompt="What is it?", chosen=[user, reply("A kind answer.")], rejected=[user, reply("No.")]),
+        dict(chosen=[user, reply("A kind answer.")], rejected=[user, reply("No.")]),
+        dict(prompt=[user], chosen=[user, reply("A kind answer.")], rejected="No.")]
     for form in forms:
         pairs, _ = load_pairs(write(form), tok)
         assert texts(tok, pairs.chosen) == [("<bos><|user|>What is it?<|assistant|>", "A kind answer.<eos>")]
         assert texts(tok, pairs.rejected) == [("<bos><|user|>What is it?<|assistant|>", "No.<eos>")]
-    full = [system, user, said("Hm?"), user]
-    longer = dict(prompt="What is it?", chosen=full + [said("A.")], rejected=full + [said("B.")])
-    pairs, _ = load_pairs(write(longer), tok)          # the conversation says more than the prompt
+    full = [system, user, reply("Hm?"), user]
+    longer = dict(prompt="What is it?", chosen=full + [reply("A.")], rejected=full + [reply("B.")])
+    pairs, _ = load_pairs(write(longer), tok)          # the conversation holds more than the prompt
     assert texts(tok, pairs.chosen) == [("<bos><|system|>Be kind.<|user|>What is it?<|assistant|>Hm?<eos>"
                                          "<|user|>What is it?<|assistant|>", "A.<eos>")]
 
@@ -147,8 +147,8 @@ def test_demonstrations(tok, write):
     user, a = dict(role="user", content="What is it?"), dict(role="assistant", content="A.")
     for row in [dict(messages=[user, a]), dict(prompt="What is it?", response="A."),
                 dict(prompt=[user], completion=[a]), dict(prompt="What is it?", chosen="A.", rejected="A.")]:
-        seqs, summary = load_demonstrations(write(row), tok)
-        assert texts(tok, seqs) == want and summary.kept == 1
+        seqs, report = load_demonstrations(write(row), tok)
+        assert texts(tok, seqs) == want and report.kept == 1
     seqs, _ = load_demonstrations(write(dict(messages=[user, a, user, dict(a, content="B.")])), tok)
     assert texts(tok, seqs)[0][1] == "B.<eos>"                       # the last turn is learned
     for row, kind in [(dict(prompt="x"), "missing key"), (dict(messages=[a]), "missing key"),
@@ -159,15 +159,15 @@ def test_prompts(tok, write):
     user, a = dict(role="user", content="What?"), dict(role="assistant", content="A.")
     for row in [dict(prompt="What?"), dict(messages=[user]), dict(messages=[user, a]), dict(prompt=[user, a]),
                 dict(prompt="What?", chosen="", rejected=3)]:
-        prompts, summary = load_prompts(write(row), tok)
+        prompts, report = load_prompts(write(row), tok)
         assert [tok.decode(p) for p in prompts] == ["<bos><|user|>What?<|assistant|>"]
     for row, kind in [(dict(messages=[a]), "no question"), (dict(chosen="x"), "missing key")]:
         with pytest.raises(DataError, match=kind): load_prompts(write(row), tok)
-    prompts, summary = load_prompts(write(dict(prompt="What is it? " * 20)), tok, max_length=10)
-    assert len(prompts[0]) == 10 and summary.truncated == {"start of the prompt": [1]}
+    prompts, report = load_prompts(write(dict(prompt="What is it? " * 20)), tok, max_length=10)
+    assert len(prompts[0]) == 10 and report.truncated == {"start of the prompt": [1]}
     assert tok.decode(prompts[0]).endswith("<|assistant|>")
 
-def test_cut_to_fit():
+def test_truncate_tokens():
     p, a, b = list(range(6)), [10, 11, 12], [20, 21, 22, 23, 24]
     assert truncate_tokens(p, [a, b], 11) == (p, [a, b])                  # just fits
     assert truncate_tokens(p, [a, b], 10) == ([1, 2, 3, 4, 5], [a, b])    # the prompt gives way
@@ -176,22 +176,22 @@ def test_cut_to_fit():
     assert truncate_tokens(p, [], 4) == ([2, 3, 4, 5], [])
     rng = random.Random(0)
     for _ in range(300):
-        p, answers, room = [[rng.randrange(9) for _ in range(rng.randrange(1, 30))] for _ in "p"][0], \
+        p, answers, max_length = [[rng.randrange(9) for _ in range(rng.randrange(1, 30))] for _ in "p"][0], \
             [[rng.randrange(9) for _ in range(rng.randrange(1, 30))] for _ in range(rng.randrange(3))], rng.randrange(8, 50)
-        short, cut = truncate_tokens(p, answers, room)
-        assert p[-len(short):] == short and len(short) >= min(len(p), room // 4)
+        short, cut = truncate_tokens(p, answers, max_length)
+        assert p[-len(short):] == short and len(short) >= min(len(p), max_length // 4)
         assert all(a[:len(c)] == c and len(c) > 0 for a, c in zip(answers, cut))
-        assert max([len(short)] + [len(short) + len(c) for c in cut]) <= room
-        if cut != answers: assert len(short) <= room // 4            # answers are cut last
+        assert max([len(short)] + [len(short) + len(c) for c in cut]) <= max_length
+        if cut != answers: assert len(short) <= max_length // 4            # answers are cut last
         if short != p and cut == answers:                            # no more than needed
-            assert len(short) + max([0] + [len(c) for c in cut]) == room
+            assert len(short) + max([0] + [len(c) for c in cut]) == max_length
 
 def test_over_long_rows(tok, write):
     long = "very " * 40
     same = dict(GOOD, chosen=long + "kind", rejected=long + "rude")
-    pairs, summary = load_pairs(write(GOOD, same, dict(GOOD, chosen=long), dict(GOOD, prompt=long)), tok, 64)
-    assert summary.dropped == {"chosen equals rejected after the cut": [2]}
-    assert summary.truncated == {"start of the prompt": [4], "end of an answer": [3]}
+    pairs, report = load_pairs(write(GOOD, same, dict(GOOD, chosen=long), dict(GOOD, prompt=long)), tok, 64)
+    assert report.dropped == {"chosen equals rejected after truncation": [2]}
+    assert report.truncated == {"start of the prompt": [4], "end of an answer": [3]}
     assert pairs.chosen.ids.shape[1] == 64
     eos = (pairs.chosen.ids == tok.eos_token_id).sum(1)
     assert eos.tolist() == [1, 0, 1]                 # an answer that was cut has not ended
@@ -213,9 +213,9 @@ class Plain:
         return {"input_ids": [1, *ids, 2] if add_special_tokens else ids}
 
 def test_without_a_chat_template(write):
-    pairs, summary = load_pairs(write(dict(prompt="ab", chosen="c", rejected="d")), Plain())
+    pairs, report = load_pairs(write(dict(prompt="ab", chosen="c", rejected="d")), Plain())
     assert pairs.chosen.ids.tolist() == [[1, 97, 98, 99, 2]]         # eos once, at the end
-    assert "no chat template" in summary.tokenized_with and "no chat template" in repr(summary)
+    assert "no chat template" in report.tokenized_with and "no chat template" in repr(report)
     chat = [dict(role="system", content="s"), dict(role="user", content="u")]
     assert encode_prompt(Plain(), chat) == [1, ord("s"), 10, ord("u")]
 
@@ -262,15 +262,15 @@ def test_texts(write):
                  dict(messages=[user, 3, a]), '{"prompt": "half \\ud83d"}')
     assert list(read_texts(path)) == [*GOOD.values(), "u", "u", "a", "u", "a", "half "]
 
-def test_summary_adds_up(tok, write):
-    rows = [GOOD] + [row for row, *_ in TO_MEND] + [row for row, _ in TO_COUNT]
+def test_report_adds_up(tok, write):
+    rows = [GOOD] + [row for row, *_ in TO_FIX] + [row for row, _ in TO_COUNT]
     pairs, s = load_pairs(write(*rows), tok, strict=False)
     assert s.total == len(rows) and s.kept == len(pairs) == len(s.lines)
     lines = sorted([*s.lines, *[n for part in s.dropped.values() for n in part]])
     assert lines == list(range(1, len(rows) + 1))                    # each exactly once
     for _, what, _ in s.table(): assert what in repr(s)
 
-def test_summary_html_is_safe(tok, write):
+def test_report_html_is_safe(tok, write):
     _, s = load_pairs(write(GOOD, name="<script>.jsonl"), tok)
     assert "<script>" not in s._repr_html_() and "&lt;script&gt;" in s._repr_html_()
 
@@ -283,10 +283,10 @@ def test_split_keeps_prompts_together():
         assert sorted(learn.tolist() + held.tolist()) == list(range(10)) and 3 <= len(held) <= 4
         assert (learn.diff() > 0).all() and (held.diff() > 0).all()
         seen |= set(held.tolist())
-    assert seen == set(range(10))                                    # each row has its chance
+    assert seen == set(range(10))                                    # any row may be held out
     for bad in (0, 10, -1):
-        with pytest.raises(ValueError, match="n_held"): split_by_prompt(prompts, bad)
-    with pytest.raises(ValueError, match="raise n_held"): split_by_prompt([(1,)] * 4, 2)
+        with pytest.raises(ValueError, match="n_eval"): split_by_prompt(prompts, bad)
+    with pytest.raises(ValueError, match="raise n_eval"): split_by_prompt([(1,)] * 4, 2)
 
 def test_split_is_the_same_in_another_order_and_in_part_of_the_file():
     prompts = [(n,) for n in range(200)]
@@ -322,11 +322,11 @@ def test_real_file():
     lines = list(read_texts(REAL))
     assert len(lines) == 2700
     assert all(tok.decode(tok(x, add_special_tokens=False)["input_ids"]) == x for x in lines)
-    pairs, summary = load_pairs(REAL, tok)
-    assert summary.total == 900 and summary.kept == len(pairs) == 895
-    assert summary.dropped == {"chosen equals rejected": [103, 344, 473, 522, 568]} and not summary.truncated
+    pairs, report = load_pairs(REAL, tok)
+    assert report.total == 900 and report.kept == len(pairs) == 895
+    assert report.dropped == {"chosen equals rejected": [103, 344, 473, 522, 568]} and not report.truncated
     rows = [json.loads(x) for x in REAL.read_text(encoding="utf-8").splitlines()]
-    for i, (_, answer) in zip(summary.lines, texts(tok, pairs.rejected)):
+    for i, (_, answer) in zip(report.lines, texts(tok, pairs.rejected)):
         assert answer == rows[i - 1]["rejected"] + "<eos>"
     prompts = prompts_of(pairs.chosen)
     learn, held = split_by_prompt(prompts, 100)

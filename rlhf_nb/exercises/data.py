@@ -10,17 +10,17 @@ ROLES = {"Human": "user", "Assistant": "assistant"}
 def _chat(text, roles=ROLES, colons=1, turn="\n\n", strip=False, colon=": ", skip=1):
     chat = []
     for part in text.split(turn)[skip:]:
-        who, said = part.split(colon, colons)[:2]
-        chat.append(dict(role=roles.get(who, who), content=said.strip() if strip else said))
+        who, content = part.split(colon, colons)[:2]
+        chat.append(dict(role=roles.get(who, who), content=content.strip() if strip else content))
     return chat
 
-def _pieces(text): # every part of what is said is a turn of its own
+def _pieces(text): # every part of a content is a turn of its own
     return [dict(role=ROLES.get(p.split(": ")[0], "user"), content=p.split(": ")[-1])
             for p in text.split("\n\n")[1:]]
 
 def _mentions(text): # any mention of a name begins a turn
     parts = re.split(r"\s*(Human|Assistant): ", text)[1:]
-    return [dict(role=ROLES[who], content=said) for who, said in zip(parts[::2], parts[1::2])]
+    return [dict(role=ROLES[who], content=content) for who, content in zip(parts[::2], parts[1::2])]
 
 def _stripped(text):
     if not text: raise ValueError("no turn in it")
@@ -29,7 +29,7 @@ def _stripped(text):
 from_string = Exercise(
     reference=_chat,
     cases={"one exchange": ("\n\nHuman: Hi.\n\nAssistant: Hello!",),
-           "a colon in what is said": ("\n\nHuman: What time is it?\n\nAssistant: It is 10:30.",),
+           "a colon in the content": ("\n\nHuman: What time is it?\n\nAssistant: It is 10:30.",),
            "a colon and a space": ("\n\nHuman: Finish: one, two\n\nAssistant: So: three",),
            "two exchanges": ("\n\nHuman: A.\n\nAssistant: B.\n\nHuman: C.\n\nAssistant: D.",),
            "spaces that belong to it": ("\n\nHuman:  x \n\nAssistant: y\n z",),
@@ -42,15 +42,15 @@ from_string = Exercise(
             t, roles={"Human": "assistant", "Assistant": "user"}),
         "a turn begins after an empty line, not after each line end":
             lambda t: _chat(t.replace("\n\n", "\n"), turn="\n"),
-        "nothing may be stripped: spaces and line ends belong to what was said":
+        "nothing may be stripped: spaces and line ends belong to the content":
             lambda t: _chat(t, strip=True),
         "two things: nothing may be stripped, and an empty text has no turns": _stripped,
         "one space belongs to the mark, after the colon": lambda t: _chat(t, colon=":"),
         "before the first empty line there is nothing: that part is no turn":
             lambda t: _chat(t, skip=0),
         "the first turn is missing": lambda t: _chat(t, skip=2),
-        "a name inside what is said begins no turn": _mentions,
-        "what is said begins after the first colon, not after the last": _pieces})
+        "a name inside the content begins no turn": _mentions,
+        "the content begins after the first colon, not after the last": _pieces})
 
 # ---- annotators who disagree
 
@@ -75,7 +75,7 @@ contested = Exercise(
         "count both rows of an opposite pair": lambda r: _contested(r, lambda r, i: r[:i]),
         "count both rows: the earlier ones were never compared with what follows":
             lambda r: _contested(r, lambda r, i: r[i + 1:]),
-        "rows that stand twice count twice": lambda r: _contested(list(set(r))),
+        "rows that occur twice count twice": lambda r: _contested(list(set(r))),
         "the prompt must be the same": lambda r: _contested([("", a, b) for _, a, b in r]),
         "those are repetitions: the opposite has its answers in the other order":
             lambda r: sum(r.count(row) > 1 for row in r),
@@ -86,25 +86,25 @@ contested = Exercise(
 
 # ---- the clinic: pairs that are cut until they are equal
 
-def _side(prompt, answer, room, longest, least=4, tail=True, ends=True):
-    n = min(len(prompt), max(room - longest, room // least))
+def _side(prompt, answer, max_length, longest, least=4, tail=True, ends=True):
+    n = min(len(prompt), max(max_length - longest, max_length // least))
     kept = prompt[len(prompt) - n:] if tail else prompt[:n]
-    left = room - n
+    left = max_length - n
     return kept + (answer[:left] if ends else answer[max(0, len(answer) - left):])
 
-def _cut(prompt, chosen, rejected, room, side=_side, drop=True):
+def _cut(prompt, chosen, rejected, max_length, side=_side, drop=True):
     longest = max(len(chosen), len(rejected))
-    pair = tuple(side(prompt, answer, room, longest) for answer in (chosen, rejected))
+    pair = tuple(side(prompt, answer, max_length, longest) for answer in (chosen, rejected))
     return None if drop and pair[0] == pair[1] else pair
 
-def _end_off(prompt, answer, room, longest): return (prompt + answer)[:room]
+def _end_off(prompt, answer, max_length, longest): return (prompt + answer)[:max_length]
 
 _p = list(range(10, 22))                                                   # 12 tokens
-mended_pair = Exercise(
+fixed_pair = Exercise(
     reference=_cut,
     cases={"all fits": ([1, 2, 3], [4, 5, 9], [6, 9], 16),
            "a long prompt": (_p, [4, 5, 9], [6, 7, 8, 9], 12),
-           "a prompt that alone fills the room": (_p, [4, 5, 9], [6, 9], 12),
+           "a prompt that alone fills max_length": (_p, [4, 5, 9], [6, 9], 12),
            "both are long": (_p, [4, 5, 6, 7, 8, 9], [4, 7, 7, 7, 7, 7, 9], 8),
            "only the ends differ": (_p, [4, 4, 4, 4, 4, 5, 9], [4, 4, 4, 4, 4, 6, 9], 5),
            "an empty answer": (_p, [], [6, 6, 9], 8), "equal from the start": ([1], [4, 9], [4, 9], 8)},
@@ -113,13 +113,13 @@ mended_pair = Exercise(
             lambda *a: _cut(*a, side=_end_off),
         "it still cuts the end off; equal pairs are kept":
             lambda *a: _cut(*a, side=_end_off, drop=False),
-        "cut the start off, but of the prompt only, and no more than its room":
-            lambda *a: _cut(*a, side=lambda p, x, room, longest: (p + x)[-room:]),
+        "cut the start off, but of the prompt only, and no more than its part":
+            lambda *a: _cut(*a, side=lambda p, x, max_length, longest: (p + x)[-max_length:]),
         "a pair whose rows are equal gives None": lambda *a: _cut(*a, drop=False),
         "the prompt loses its start: the question comes last":
             lambda *a: _cut(*a, side=partial(_side, tail=False)),
-        "both answers keep the same prompt: make room for the longer one":
-            lambda *a: _cut(*a, side=lambda p, x, room, longest: _side(p, x, room, len(x))),
-        "a quarter of the room stays with the prompt": lambda *a: _cut(*a, side=partial(_side, least=99)),
-        "a quarter of the room, not half of it": lambda *a: _cut(*a, side=partial(_side, least=2)),
+        "both answers keep the same prompt: leave tokens for the longer one":
+            lambda *a: _cut(*a, side=lambda p, x, max_length, longest: _side(p, x, max_length, len(x))),
+        "a quarter of max_length stays with the prompt": lambda *a: _cut(*a, side=partial(_side, least=99)),
+        "a quarter of max_length, not half of it": lambda *a: _cut(*a, side=partial(_side, least=2)),
         "an answer loses its end, not its start": lambda *a: _cut(*a, side=partial(_side, ends=False))})

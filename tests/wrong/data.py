@@ -14,49 +14,49 @@ def own_names(text):
 def turned(text):
     out = []
     for part in text.split("\n\n")[1:]:
-        who, said = part.split(": ", 1)
-        out.append(dict(role="assistant" if who == "Human" else "user", content=said))
+        who, content = part.split(": ", 1)
+        out.append(dict(role="assistant" if who == "Human" else "user", content=content))
     return out
 def by_lines(text):
     chat = []
     for part in text.replace("\n\n", "\n").split("\n")[1:]:
-        who, said = part.split(": ", 1)
-        chat.append(dict(role=WHO[who], content=said))
+        who, content = part.split(": ", 1)
+        chat.append(dict(role=WHO[who], content=content))
     return chat
 def tidied(text):
     out = []
     for part in text.split("\n\n"):
         if not part: continue
-        who, _, said = part.partition(":")
-        out.append(dict(role=WHO[who], content=said.strip()))
+        who, _, content = part.partition(":")
+        out.append(dict(role=WHO[who], content=content.strip()))
     return out
 def with_space(text):
     out = []
     for part in text.split("\n\n")[1:]:
-        who, said = part.split(":", 1)
-        out.append(dict(role=WHO[who], content=said))
+        who, content = part.split(":", 1)
+        out.append(dict(role=WHO[who], content=content))
     return out
 def all_parts(text):
     chat = []
     for part in text.split("\n\n"):
-        who, said = part.split(": ", 1)
-        chat.append(dict(role=WHO[who], content=said))
+        who, content = part.split(": ", 1)
+        chat.append(dict(role=WHO[who], content=content))
     return chat
 def without_first(text):
     parts = text.strip("\n").split("\n\n")[1:]
-    return [dict(role=WHO[who], content=said) for who, said in (p.split(": ", 1) for p in parts)]
+    return [dict(role=WHO[who], content=content) for who, content in (p.split(": ", 1) for p in parts)]
 def by_names(text):
     found = re.findall(r"(Human|Assistant): (.*?)(?=\s*(?:Human|Assistant): |\Z)", text, re.S)
-    return [dict(role=WHO[who], content=said) for who, said in found]
+    return [dict(role=WHO[who], content=content) for who, content in found]
 def last_colon(text):
     out = []
     for part in text.split("\n\n")[1:]:
-        who, said = part.rsplit(": ", 1)
-        out.append(dict(role=WHO[who.split(": ")[0]], content=said))
+        who, content = part.rsplit(": ", 1)
+        out.append(dict(role=WHO[who.split(": ")[0]], content=content))
     return out
 def alternating(text):
     parts = [p.split(": ", 1)[1] for p in text.split("\n\n")[1:]]
-    return [(("user", "assistant")[i % 2], said) for i, said in enumerate(parts)]
+    return [(("user", "assistant")[i % 2], content) for i, content in enumerate(parts)]
 
 def seen_before(rows):
     known, n = set(), 0
@@ -82,52 +82,52 @@ def half(rows):
 def whether(rows): return any((p, b, a) in rows for p, a, b in rows)
 def prompts(rows): return len({p for p, a, b in rows if (p, b, a) in rows})
 
-def end_off(prompt, chosen, rejected, room):
-    a, b = (prompt + chosen)[:room], (prompt + rejected)[:room]
+def end_off(prompt, chosen, rejected, max_length):
+    a, b = (prompt + chosen)[:max_length], (prompt + rejected)[:max_length]
     return None if a == b else (a, b)
-def as_it_was(prompt, chosen, rejected, room):
-    return (prompt + chosen)[:room], (prompt + rejected)[:room]
-def start_off(prompt, chosen, rejected, room):
-    rows = [(prompt + answer)[-room:] for answer in (chosen, rejected)]
+def as_it_was(prompt, chosen, rejected, max_length):
+    return (prompt + chosen)[:max_length], (prompt + rejected)[:max_length]
+def start_off(prompt, chosen, rejected, max_length):
+    rows = [(prompt + answer)[-max_length:] for answer in (chosen, rejected)]
     return tuple(rows) if rows[0] != rows[1] else None
-def equal_too(prompt, chosen, rejected, room):
-    prompt, (a, b) = truncate_tokens(prompt, [chosen, rejected], room)
+def equal_too(prompt, chosen, rejected, max_length):
+    prompt, (a, b) = truncate_tokens(prompt, [chosen, rejected], max_length)
     return prompt + a, prompt + b
-def first_words(prompt, chosen, rejected, room):
-    keep = max(room - max(len(chosen), len(rejected)), room // 4)
+def first_words(prompt, chosen, rejected, max_length):
+    keep = max(max_length - max(len(chosen), len(rejected)), max_length // 4)
     prompt = prompt[:keep]
-    a, b = (prompt + answer[:room - len(prompt)] for answer in (chosen, rejected))
+    a, b = (prompt + answer[:max_length - len(prompt)] for answer in (chosen, rejected))
     return None if a == b else (a, b)
-def each_alone(prompt, chosen, rejected, room):
+def each_alone(prompt, chosen, rejected, max_length):
     rows = []
     for answer in (chosen, rejected):
-        p, (x,) = truncate_tokens(prompt, [answer], room)
+        p, (x,) = truncate_tokens(prompt, [answer], max_length)
         rows.append(p + x)
     return None if rows[0] == rows[1] else tuple(rows)
-def no_prompt(prompt, chosen, rejected, room):
-    keep = max(0, room - max(len(chosen), len(rejected)))
+def no_prompt(prompt, chosen, rejected, max_length):
+    keep = max(0, max_length - max(len(chosen), len(rejected)))
     prompt = prompt[-keep:] if keep else []
-    a, b = ((prompt + answer)[:room] for answer in (chosen, rejected))
+    a, b = ((prompt + answer)[:max_length] for answer in (chosen, rejected))
     return None if a == b else (a, b)
-def half_of_it(prompt, chosen, rejected, room):
-    prompt = prompt[-max(room - max(len(chosen), len(rejected)), room // 2):]
-    a, b = ((prompt + answer)[:room] for answer in (chosen, rejected))
+def half_of_it(prompt, chosen, rejected, max_length):
+    prompt = prompt[-max(max_length - max(len(chosen), len(rejected)), max_length // 2):]
+    a, b = ((prompt + answer)[:max_length] for answer in (chosen, rejected))
     return None if a == b else (a, b)
-def answers_start(prompt, chosen, rejected, room):
-    prompt = prompt[-max(room - max(len(chosen), len(rejected)), room // 4):]
-    left = room - len(prompt)
+def answers_start(prompt, chosen, rejected, max_length):
+    prompt = prompt[-max(max_length - max(len(chosen), len(rejected)), max_length // 4):]
+    left = max_length - len(prompt)
     a, b = (prompt + answer[-left:] for answer in (chosen, rejected))
     return None if a == b else (a, b)
-def shorter_answer(prompt, chosen, rejected, room):
-    prompt = prompt[-max(room - min(len(chosen), len(rejected)), room // 4):]
-    a, b = ((prompt + answer)[:room] for answer in (chosen, rejected))
+def shorter_answer(prompt, chosen, rejected, max_length):
+    prompt = prompt[-max(max_length - min(len(chosen), len(rejected)), max_length // 4):]
+    a, b = ((prompt + answer)[:max_length] for answer in (chosen, rejected))
     return None if a == b else (a, b)
 
 def tidied_first(text):
     out = []
     for part in text.strip().split("\n\n"):
-        who, said = part.split(": ", 1)
-        out.append(dict(role=WHO[who], content=said.strip()))
+        who, content = part.split(": ", 1)
+        out.append(dict(role=WHO[who], content=content.strip()))
     return out
 
 WRONG = {
@@ -135,30 +135,30 @@ WRONG = {
         ("split at the first colon only", every_colon),
         ("the roles are user and assistant", own_names), ("the roles are swapped", turned),
         ("a turn begins after an empty line, not after each line end", by_lines),
-        ("nothing may be stripped: spaces and line ends belong to what was said", tidied),
+        ("nothing may be stripped: spaces and line ends belong to the content", tidied),
         ("two things: nothing may be stripped, and an empty text has no turns", tidied_first),
         ("one space belongs to the mark, after the colon", with_space),
         ("before the first empty line there is nothing: that part is no turn", all_parts),
         ("the first turn is missing", without_first),
-        ("a name inside what is said begins no turn", by_names),
-        ("what is said begins after the first colon, not after the last", last_colon),
+        ("a name inside the content begins no turn", by_names),
+        ("the content begins after the first colon, not after the last", last_colon),
         ("", alternating)],
     "contested": [
         ("count both rows of an opposite pair", seen_before),
         ("count both rows: the earlier ones were never compared with what follows", seen_after),
-        ("rows that stand twice count twice", distinct),
+        ("rows that occur twice count twice", distinct),
         ("the prompt must be the same", any_prompt),
         ("those are repetitions: the opposite has its answers in the other order", repeated),
         ("those are repetitions too: the order of the answers matters", unordered),
         ("rows, not pairs of rows", half), ("that is whether, not how many", whether),
         ("rows, not prompts", prompts)],
-    "mended_pair": [
+    "fixed_pair": [
         ("it still cuts the end off, and with a long prompt both sides are equal", end_off),
         ("it still cuts the end off; equal pairs are kept", as_it_was),
-        ("cut the start off, but of the prompt only, and no more than its room", start_off),
+        ("cut the start off, but of the prompt only, and no more than its part", start_off),
         ("a pair whose rows are equal gives None", equal_too),
         ("the prompt loses its start: the question comes last", first_words),
-        ("both answers keep the same prompt: make room for the longer one", each_alone),
-        ("a quarter of the room stays with the prompt", no_prompt),
-        ("a quarter of the room, not half of it", half_of_it),
+        ("both answers keep the same prompt: leave tokens for the longer one", each_alone),
+        ("a quarter of max_length stays with the prompt", no_prompt),
+        ("a quarter of max_length, not half of it", half_of_it),
         ("an answer loses its end, not its start", answers_start), ("", shorter_answer)]}
