@@ -21,18 +21,18 @@ from .judge import JudgePrompt, agreement, parse_votes, score_regex
 from .kl import exact_kl, kl_k1, kl_k2, kl_k3
 from .sampling import SamplingParams, filter_logits
 from .tokens import Seqs, last_token_index
-from rlhf_nb.widgets import (
-    BLUE, GREY, ORANGE, brief, knob, escape_text, signed, svg_text, html_table, tint,
-    with_sliders)
+from .views import BLUE, ORANGE
+from .widgets import (
+    brief, knob, escape_text, signed, svg_text, html_table, tint, with_sliders)
 
 # %% ../nbs/19b_inspectors.ipynb #PrefixScores
 @dataclass(frozen=True)
 class PrefixScores:
-    "What a reward model said of one response, prefix by prefix."
-    tokens:list[str]  # of prompt and response, pads among them
-    scores:list[float] # after each token; nan at pads
-    pooled:int        # the column that counts
-    last_column:float # what stands in the last column, pad or not
+    "The scores of a reward model after every prefix of one response."
+    tokens:list[str]   # t texts of prompt and response, pads among them
+    scores:list[float] # (t) score after each token; nan at pads
+    pooled:int         # the column that counts: the last real token
+    last_column:float  # the score in the last column, pad or not
 
 # %% ../nbs/19b_inspectors.ipynb #padded
 SIDES = ("right", "left", "none")
@@ -40,11 +40,13 @@ SIDES = ("right", "left", "none")
 def padded(
     ids:list[int], # prompt and response
     start:int,     # where the response begins
-    side:str,      # of the pads: one of SIDES
-    pad:int,
-    n:int=3,       # pads
-)->Seqs:           # one row
-    "The same row with pads on one side."
+    side:str,      # of the pads: "right", "left" or "none"
+    pad:int,       # token id
+    n:int=3,       # number of pads
+)->Seqs:           # (1 t)
+    """One row of tokens with pads on one side.
+
+    Raises ValueError for another side."""
     if side not in SIDES: raise ValueError(f"pads go {', '.join(SIDES)}; got {side!r}")
     left, right = n * (side == "left"), n * (side == "right")
     row = torch.tensor([[pad] * left + ids + [pad] * right])
@@ -57,13 +59,13 @@ def padded(
 def prefix_scores(
     model,     # a ScalarModel
     tokenizer,
-    seqs:Seqs, # one row
+    seqs:Seqs, # (1 t)
 )->PrefixScores:
-    "The score after every token, and the one that counts."
+    "The score after every token of one row, and which of them counts."
     scores, real = model(seqs)[0].tolist(), seqs.attention_mask[0].tolist()
     return PrefixScores([tokenizer.decode([i]) for i in seqs.ids[0].tolist()],
-                   [x if on else math.nan for x, on in zip(scores, real)],
-                   int(last_token_index(seqs.attention_mask)[0]), scores[-1])
+                        [x if on else math.nan for x, on in zip(scores, real)],
+                        int(last_token_index(seqs.attention_mask)[0]), scores[-1])
 
 # %% ../nbs/19b_inspectors.ipynb #prefix_page
 def prefix_page(
@@ -71,75 +73,79 @@ def prefix_page(
     marks:dict[str,bool], # criterion -> met; {} where nobody knows
 )->str:                   # HTML
     "Every prefix with its score; the one that counts is framed and named."
-    most = max((abs(s) for s in x.scores if math.isfinite(s)), default=0.)
+    max_abs = max((abs(s) for s in x.scores if math.isfinite(s)), default=0.)
     boxes = ""
     for i, (token, score) in enumerate(zip(x.tokens, x.scores)):
         here = i == x.pooled
         frame = "3px solid currentColor" if here else "1px solid transparent"
         boxes += (f'<span style="display:inline-block;text-align:center;border:{frame};'
-                  f'background:{tint(score, most)};white-space:pre;padding:1px 3px">'
+                  f'background:{tint(score, max_abs)};white-space:pre;padding:1px 3px">'
                   f'{escape_text(token)}<small style="display:block">{signed(score)}'
                   f'{" ◀ read" * here}</small></span>')
-    score, off = x.scores[x.pooled], x.last_column
-    met = "".join(f'<span style="margin-right:1em">{"✓" if on else "✗"} {escape_text(k)}: '
-                  f'{"yes" if on else "no"}</span>' for k, on in marks.items())
+    met = "".join(
+        '<span style="margin-right:1em">'
+        f'{"✓" if on else "✗"} {escape_text(k)}: {"yes" if on else "no"}</span>'
+        for k, on in marks.items())
     if marks: met = f"{met}<b>gold {sum(marks.values())} of {len(marks)}</b>"
     return ('<div style="font:14px/1.4 ui-monospace,monospace;height:17em;'
             f'overflow:auto">{boxes}<p style="font:14px sans-serif"><b>score '
-            f'{score:+.3f}</b>, read at column {x.pooled} of {len(x.tokens) - 1}; the '
-            f'last column says {off:+.3f}<br>{met}</p></div>')
+            f'{x.scores[x.pooled]:+.3f}</b>, read at column {x.pooled} of '
+            f'{len(x.tokens) - 1}; score in the last column {x.last_column:+.3f}'
+            f'<br>{met}</p></div>')
 
 # %% ../nbs/19b_inspectors.ipynb #show_reward
 def show_reward(
-    read:Callable, # (text, side) -> (Reading, marks)
-    text:str,      # to begin with
+    score_fn:Callable, # (text, side) -> (PrefixScores, marks)
+    text:str,          # to begin with
 )->VBox:
-    "Edit the answer, choose the side of the pads."
+    "A text field and the side of the pads, with the scores of every prefix."
     field = Textarea(text, description="Answer", layout=Layout(width="95%"))
     side = ToggleButtons(options=SIDES, description="Pads")
     page = Page()
-    def draw(_):
-        try: page.value = prefix_page(*read(field.value, side.value))
+    def redraw(_):
+        try: page.value = prefix_page(*score_fn(field.value, side.value))
         except ValueError as e: page.value = f"<p>{escape_text(str(e))}</p>"
-    for control in (field, side): control.observe(draw, "value")
-    draw(None)
+    for control in (field, side): control.observe(redraw, "value")
+    redraw(None)
     return VBox([field, side, page])
 
 # %% ../nbs/19b_inspectors.ipynb #calibration_panel
 def calibration_panel(
-    confidence:list[float],  # mean chance claimed, per bin
-    accuracy:list[float], # share right, per bin
-    count:list[int],   # pairs, per bin
-)->str:                # SVG
-    "How sure against how right; on the dashed line the model is honest."
+    confidence:list[float], # mean probability claimed, .5 to 1, per bin
+    accuracy:list[float],   # share right, 0 to 1, per bin
+    count:list[int],        # pairs, per bin
+)->str:                     # SVG
+    """Reliability diagram: accuracy against confidence, with the calibration error.
+
+    Guo et al. 2017."""
     def at(x, y): return 45 + 390 * (x - .5), 220 - 180 * y
     dots = ""
     for x, y, n in zip(confidence, accuracy, count):
         px, py = at(x, y)
         size = 3 + 9 * math.sqrt(n / max(count))
         dots += (f'<circle cx="{px:.1f}" cy="{py:.1f}" r="{size:.1f}" '
-                 f'fill="rgb({BLUE})" fill-opacity=".8"/>')
-    n = sum(count)
-    off = sum(abs(x - y) * k for x, y, k in zip(confidence, accuracy, count)) / max(n, 1)
-    words = f"calibration: {n} pairs, mean distance {off:.3f}"
+                 f'fill="{BLUE}" fill-opacity=".8"/>')
+    n, bins = sum(count), zip(confidence, accuracy, count)
+    ece = sum(abs(x - y) * k for x, y, k in bins) / max(n, 1)
+    words = f"calibration: {n} pairs, ECE {ece:.3f}"
     return (f'<svg role="img" aria-label="{words}" width="270" height="250">'
             '<path d="M40 30V220H245" fill="none" stroke="currentColor" '
             'stroke-opacity=".4"/><path d="M45 130L240 40" stroke="currentColor" '
             f'stroke-dasharray="4 4"/>{dots}' + svg_text(2, 14, words)
-            + svg_text(40, 235, "sure .5") + svg_text(234, 235, "1")
-            + svg_text(2, 44, "right 1") + svg_text(2, 220, "0") + "</svg>")
+            + svg_text(40, 235, "confidence .5") + svg_text(234, 235, "1")
+            + svg_text(2, 28, "accuracy 1") + svg_text(2, 220, "0") + "</svg>")
 
 # %% ../nbs/19b_inspectors.ipynb #length_panel
 def length_panel(
-    longer:list[float], # tokens by which one side is longer
-    gap:list[float],    # by how much it scores higher
-    r:float,            # their correlation, both sides in turn
+    longer:list[float], # (b) tokens by which one side is longer
+    gap:list[float],    # (b) by how much it scores higher
+    r:float,            # their correlation, -1 to 1
 )->str:                 # SVG
-    "Extra tokens against extra score."
+    "Difference in score against difference in length, one dot per pair."
     wide = max(map(abs, longer), default=1.) or 1.
     tall = max(map(abs, gap), default=1.) or 1.
     dots = "".join(f'<circle cx="{140 + 100 * x / wide:.1f}" '
-                   f'cy="{120 - 95 * y / tall:.1f}" r="2.5" fill="rgb({ORANGE})" '
+                   f'cy="{120 - 95 * y / tall:.1f}" r="2.5" fill="{ORANGE}" '
                    'fill-opacity=".55"/>' for x, y in zip(longer, gap))
     words = f"length: correlation {r:+.2f} over {len(gap)} pairs"
     return (f'<svg role="img" aria-label="{words}" width="270" height="250">'
@@ -151,55 +157,56 @@ def length_panel(
 
 # %% ../nbs/19b_inspectors.ipynb #shifted
 def shifted(
-    logits:Tensor, # (v) of the reference
-    liking:Tensor, # (v) what the policy likes more
-    at:Tensor,     # (2) mu, log temperature
-)->Tensor:         # (v) log-probs of the policy
-    "The reference, moved by mu along the liking, at a temperature."
-    return ((logits + at[0] * liking) / at[1].exp()).log_softmax(-1)
+    logits:Tensor,    # (v) z of the reference
+    direction:Tensor, # (v) s
+    at:Tensor,        # (2) mu, log T
+)->Tensor:            # (v) log-probs of the policy
+    "Log-probs of softmax((z + mu s) / T)."
+    return ((logits + at[0] * direction) / at[1].exp()).log_softmax(-1)
 
 # %% ../nbs/19b_inspectors.ipynb #kl_gradients
 _ESTIMATORS = {"k1": kl_k1, "k2": kl_k2, "k3": kl_k3}
 
 def kl_gradients(
-    logits:Tensor, # (v)
-    liking:Tensor, # (v)
+    logits:Tensor,     # (v) of the reference
+    direction:Tensor,  # (v)
     mu:float,
-    temperature:float,
+    temperature:float, # > 0
 )->dict[str,tuple[float,float]]: # name -> gradient along (mu, log temperature)
-    "The gradient of KL, and what each estimator gives when it is used as a loss."
+    "Gradient of the exact KL, and the expected gradient of k1, k2, k3 used as a loss."
     at = torch.tensor([mu, math.log(temperature)], requires_grad=True)
-    ref, logp = logits.log_softmax(-1), shifted(logits, liking, at)
-    chance = logp.detach().exp()                    # how often each word is drawn
+    ref, logp = logits.log_softmax(-1), shifted(logits, direction, at)
+    prob = logp.detach().exp()                      # of each word to be sampled
     losses = {"true": exact_kl(logp, ref)} | {
-        k: (chance * f(logp, ref)).sum() for k, f in _ESTIMATORS.items()}
+        k: (prob * f(logp, ref)).sum() for k, f in _ESTIMATORS.items()}
     return {k: tuple(torch.autograd.grad(loss, at, retain_graph=True)[0].tolist())
             for k, loss in losses.items()}
 
 # %% ../nbs/19b_inspectors.ipynb #kl_samples
 def kl_samples(
-    logits:Tensor, # (v)
-    liking:Tensor, # (v)
+    logits:Tensor,    # (v) of the reference
+    direction:Tensor, # (v)
     knobs:tuple[float,float], # mu, temperature
-    n:int,         # words in a batch
+    n:int,            # words in a batch
     generator:Generator,
-)->dict[str,list[float]]: # name -> 400 batch means; "true" -> the one true value
-    "What each estimator says of KL, batch after batch."
+)->dict[str,list[float]]: # name -> 400 batch means; "true" -> the exact KL
+    "Estimates of KL by k1, k2 and k3 in 400 batches sampled from the policy."
     at = torch.tensor([knobs[0], math.log(knobs[1])])
-    ref, logp = logits.log_softmax(-1), shifted(logits, liking, at)
-    words = torch.multinomial(logp.exp(), 400 * n, replacement=True, generator=generator)
-    registry = {k: f(logp[words], ref[words]).view(400, n).mean(1).tolist()
+    ref, logp = logits.log_softmax(-1), shifted(logits, direction, at)
+    words = torch.multinomial(logp.exp(), 400 * n, replacement=True,
+                              generator=generator)
+    means = {k: f(logp[words], ref[words]).view(400, n).mean(1).tolist()
              for k, f in _ESTIMATORS.items()}
-    return registry | {"true": [exact_kl(logp, ref).item()]}
+    return means | {"true": [exact_kl(logp, ref).item()]}
 
 # %% ../nbs/19b_inspectors.ipynb #histogram
 def histogram(
     xs:list[float],
-    low:float,
-    high:float,
-    bins:int=24,
-)->list[int]: # counts; what lies outside goes into the outer bins
-    "How often each stretch was hit."
+    low:float,    # lower end of the first bin
+    high:float,   # upper end of the last bin
+    bins:int=24,  # all of one width
+)->list[int]:     # counts; what lies outside goes into the outer bins
+    "Number of values in each bin."
     count = [0] * bins
     for x in xs: count[min(bins - 1, max(0, int((x - low) / (high - low) * bins)))] += 1
     return count
@@ -207,7 +214,7 @@ def histogram(
 # %% ../nbs/19b_inspectors.ipynb #kl_page
 def kl_page(
     samples:dict[str,list[float]],        # from `kl_samples`
-    arrows:dict[str,tuple[float,float]],  # from `kl_gradients`
+    gradients:dict[str,tuple[float,float]], # from `kl_gradients`
 )->str:                                   # SVG and a table
     "A histogram per estimator with the true KL in each, and the gradients as arrows."
     true, names = samples["true"][0], [k for k in samples if k != "true"]
@@ -219,11 +226,11 @@ def kl_page(
     drawn += (svg_text(90, 226, brief(low)) + svg_text(
         240, 240, "means of 400 batches, nats", 'text-anchor="middle"')
         + svg_text(390, 226, brief(high), 'text-anchor="end"'))
-    rows = [[k, sum(x) / len(x), *arrows[k]] for k, x in samples.items()]
+    rows = [[k, sum(x) / len(x), *gradients[k]] for k, x in samples.items()]
     words = "; ".join(f"{k} mean {mean:.3f}" for k, mean, *_ in rows[:-1])
     return (f'<svg role="img" aria-label="true KL {true:.3f}; {words}" width="680" '
             f'viewBox="0 0 680 250" style="max-width:100%">{drawn}'
-            f'{arrow_plot(arrows)}</svg>'
+            f'{arrow_plot(gradients)}</svg>'
             + html_table(["", "mean", "slope along mu", "slope along log T"], rows))
 
 # %% ../nbs/19b_inspectors.ipynb #_kl_row
@@ -233,58 +240,59 @@ def _kl_row(
     span:tuple[float,float,float], # lowest, true, highest
     top:float,                     # pixels
 )->str:                            # SVG
-    "One histogram: where the estimates fall, and where they should."
+    "One histogram of estimates, with their mean and the true value."
     low, true, high = span
     count, place = histogram(xs, low, high), 90 + 300 * (true - low) / (high - low)
-    bars = "".join(f'<rect x="{90 + 12.5 * i:.1f}" width="11.5" fill="rgb({BLUE})" '
-                   f'y="{top + 50 - 48 * n / max(count):.1f}" '
-                   f'height="{48 * n / max(count):.1f}"/>' for i, n in enumerate(count))
+    boxes = "".join(
+        f'<rect x="{90 + 12.5 * i:.1f}" width="11.5" fill="{BLUE}" '
+        f'y="{top + 50 - 48 * n / max(count):.1f}" '
+        f'height="{48 * n / max(count):.1f}"/>' for i, n in enumerate(count))
     mean = sum(xs) / len(xs)
     std = math.sqrt(sum((x - mean)**2 for x in xs) / len(xs))
-    return (svg_text(2, top + 20, name, 'font-weight="bold"') + bars
+    return (svg_text(2, top + 20, name, 'font-weight="bold"') + boxes
             + svg_text(2, top + 34, f"{mean:.3f}")
             + svg_text(2, top + 48, f"± {std:.3f}")
             + f'<path d="M90 {top + 50}H390" stroke="currentColor"/>'
-            f'<path d="M{place:.1f} {top - 6}V{top + 52}" stroke="rgb({ORANGE})" '
+            f'<path d="M{place:.1f} {top - 6}V{top + 52}" stroke="{ORANGE}" '
             'stroke-width="2"/>' + svg_text(place + 4, top, f"true {true:.3f}"))
 
 # %% ../nbs/19b_inspectors.ipynb #arrow_plot
 def arrow_plot(
-    arrows:dict[str,tuple[float,float]], # name -> (along mu, along log T)
-)->str:                                  # SVG, right of x = 420
+    gradients:dict[str,tuple[float,float]], # name -> (along mu, along log T)
+)->str:                                     # SVG, right of x = 420
     "Gradients as arrows from one point; a zero is a ring."
-    most = max(max(map(abs, a)) for a in arrows.values()) or 1.
+    largest = max(max(map(abs, g)) for g in gradients.values()) or 1.
     drawn = ('<path d="M430 130H660M545 20V240" stroke="currentColor" '
              'stroke-opacity=".3"/>')
-    for i, (name, (a, b)) in enumerate(arrows.items()):
-        x, y = 545 + 90 * a / most, 130 - 90 * b / most
+    for i, (name, (a, b)) in enumerate(gradients.items()):
+        x, y = 545 + 90 * a / largest, 130 - 90 * b / largest
         size = math.hypot(x - 545, y - 130)
-        colour, width = (ORANGE, 7) if name == "true" else (BLUE, 2)
+        color, width = (ORANGE, 7) if name == "true" else (BLUE, 2)
         if size < 2: drawn += (f'<circle cx="545" cy="130" r="{5 + i}" fill="none" '
-                               f'stroke="rgb({colour})" stroke-width="2"/>')
-        else: drawn += (f'<path d="M545 130L{x:.1f} {y:.1f}" stroke="rgb({colour})" '
+                               f'stroke="{color}" stroke-width="2"/>')
+        else: drawn += (f'<path d="M545 130L{x:.1f} {y:.1f}" stroke="{color}" '
                         f'stroke-width="{width}"/><circle cx="{x:.1f}" cy="{y:.1f}" '
-                        f'r="{width / 2 + 2}" fill="rgb({colour})"/>')
+                        f'r="{width / 2 + 2}" fill="{color}"/>')
         drawn += svg_text(x + 8, y - 12 + 8 * i, name)
     return (drawn + svg_text(652, 145, "μ") + svg_text(550, 28, "log T")
             + svg_text(430, 14, "gradient when used as a loss"))
 
 # %% ../nbs/19b_inspectors.ipynb #show_kl
 def show_kl(
-    logits:Tensor, # (v) of the reference
-    liking:Tensor, # (v)
+    logits:Tensor,    # (v) of the reference
+    direction:Tensor, # (v)
 )->VBox:
-    "Move mu, temperature and the size of a batch."
+    "Fields for mu, temperature and batch size, with estimates and gradients of KL."
     knobs = [knob("mu", (1.5, -4., 4., .25)), knob("temperature", (.8, .3, 3., .1)),
              knob("batch", (16, 1, 64, 1))]
     page = Page()
-    def draw(_):
+    def redraw(_):
         mu, temperature, n = (control.value for control in knobs)
         generator = Generator().manual_seed(0)
-        page.value = kl_page(kl_samples(logits, liking, (mu, temperature), n, generator),
-                             kl_gradients(logits, liking, mu, temperature))
-    for control in knobs: control.observe(draw, "value")
-    draw(None)
+        samples = kl_samples(logits, direction, (mu, temperature), n, generator)
+        page.value = kl_page(samples, kl_gradients(logits, direction, mu, temperature))
+    for control in knobs: control.observe(redraw, "value")
+    redraw(None)
     return VBox([with_sliders(knobs), page])
 
 # %% ../nbs/19b_inspectors.ipynb #highlight_match
@@ -292,63 +300,65 @@ def highlight_match(
     prompt:JudgePrompt,
     reply:str|None, # None: cut before its end
 )->str:             # HTML
-    "A reply with the match lit, and what was read of it in words."
-    if reply is None: return "<b>nothing read:</b> (cut before its end)"
+    "A reply with the match of the score pattern highlighted, and the parsed score."
+    if reply is None: return "<b>nothing parsed:</b> (cut before its end)"
     score = prompt.parse(reply)
-    verdict = f"<b>{'nothing read' if score is None else f'read {score:g}'}:</b> "
-    if not isinstance(prompt.parser, str): return verdict + escape_text(reply)
+    head = f"<b>{'nothing parsed' if score is None else f'parsed {score:g}'}:</b> "
+    if not isinstance(prompt.parser, str): return head + escape_text(reply)
     found = [*score_regex(prompt.parser, prompt.high).finditer(reply)]
-    if not found: return verdict + escape_text(reply)
+    if not found: return head + escape_text(reply)
     a, b = found[-1 if prompt.last else 0].span()
-    look = (f"background:rgba({ORANGE},.35);color:inherit;font-weight:bold;"
-            f"border-bottom:2px solid rgb({ORANGE})")
-    return (f'{verdict}{escape_text(reply[:a])}<mark style="{look}">{escape_text(reply[a:b])}</mark>'
-            f'{escape_text(reply[b:])}')
+    css = (f"background:{ORANGE}59;color:inherit;font-weight:bold;"
+           f"border-bottom:2px solid {ORANGE}")
+    before, match, after = map(escape_text, (reply[:a], reply[a:b], reply[b:]))
+    return f'{head}{before}<mark style="{css}">{match}</mark>{after}'
 
 # %% ../nbs/19b_inspectors.ipynb #judge_page
 def judge_page(
     prompt:JudgePrompt,
-    answers:list[str],            # b of them
-    replies:list[list[str|None]], # b rows of n
-    true:Tensor,                  # (b) gold
+    answers:list[str],            # b texts
+    replies:list[list[str|None]], # b rows of n; None: cut before its end
+    true:Tensor,                  # (b) gold scores
 )->str:                           # HTML
-    "Every reply, its reading, and how far this judge can be trusted."
+    "Every reply, its parsed score, and how well the judge agrees with the gold scores."
     verdicts = parse_votes(prompt, replies)
     rows = ""
     for i, (row, score) in enumerate(zip(replies, verdicts.score().tolist())):
-        said = "".join(f"<div>{highlight_match(prompt, reply)}</div>" for reply in row)
+        cell = "".join(f"<div>{highlight_match(prompt, reply)}</div>" for reply in row)
         rows += (f'<tr><td style="text-align:left">{escape_text(answers[i])}</td>'
-                 f'<td style="text-align:left">{said}</td>'
+                 f'<td style="text-align:left">{cell}</td>'
                  f'<td>{signed(score)}</td><td>{true[i]:g}</td></tr>')
-    facts = agreement(verdicts, true)
-    line = (f"parse rate {facts['parse_rate']:.0%}, spread {facts['vote_std']:.2f}, "
-            f"agreement: exact {facts['exact_match']:.0%}, pairs in the right order "
-            f"{facts['pair_accuracy']:.0%}, bias {facts['bias']:+.2f}")
+    found = agreement(verdicts, true)
+    head = (f"parse rate {found['parse_rate']:.0%}, std of the votes "
+            f"{found['vote_std']:.2f}, agreement: exact {found['exact_match']:.0%}, "
+            f"pairs in the right order {found['pair_accuracy']:.0%}, "
+            f"bias {found['bias']:+.2f}")
     return ('<div style="font:13px/1.5 sans-serif;height:26em;overflow:auto">'
-            f"<b>{line}</b><table><tr><th>answer</th><th>replies</th><th>score</th>"
+            f"<b>{head}</b><table><tr><th>answer</th><th>replies</th><th>score</th>"
             f"<th>gold</th></tr>{rows}</table></div>")
 
 # %% ../nbs/19b_inspectors.ipynb #show_judge
 def show_judge(
-    consult:Callable, # (JudgePrompt, n) -> replies
+    ask_fn:Callable,   # (JudgePrompt, n) -> replies, b rows of n
     prompt:JudgePrompt,
     answers:list[str], # b of them
-    true:Tensor,      # (b) gold
+    true:Tensor,       # (b) gold scores
 )->VBox:
-    "Edit template and pattern, press Ask; a new pattern reads the old replies."
+    "Fields for template and pattern, and the replies; a new pattern parses them again."
     template = Textarea(prompt.template, description="Template", rows=4,
                         layout=Layout(width="95%"))
-    pattern = Text(prompt.parser, description="Pattern")
-    n, page = knob("replies", (3, 1, 8, 1)), Page()
-    trouble = Page(layout=Layout(height="3em"))
+    pattern, n = Text(prompt.parser, description="Pattern"), knob("replies", (3, 1, 8, 1))
+    page, trouble = Page(), Page(layout=Layout(height="3em"))
     button = Button(description="Ask", tooltip="Ask the judge")
-    heard = []
-    def act(new):
+    replies = []
+    def act(ask):
+        message = ""
         try:
             now = replace(prompt, template=template.value, parser=pattern.value)
-            if new or not heard: heard[:] = consult(now, n.value)
-            page.value, trouble.value = judge_page(now, answers, heard, true), ""
-        except ValueError as e: trouble.value = f"<b>Not done: {escape_text(str(e))}</b>"
+            if ask or not replies: replies[:] = ask_fn(now, n.value)
+            page.value = judge_page(now, answers, replies, true)
+        except ValueError as e: message = f"<b>Not done: {escape_text(str(e))}</b>"
+        trouble.value = message
     button.on_click(lambda _: act(True))
     pattern.observe(lambda _: act(False), "value")
     act(False)
@@ -361,35 +371,38 @@ def next_page(
     sampling:SamplingParams,
     n:int=12,        # bars
 )->str:              # SVG and a table
-    "The likeliest tokens: their chance, and the chance with which they are drawn."
-    raw, drawn = logits.float().softmax(-1), filter_logits(logits[None], sampling)[0].exp()
+    "The most probable next tokens, before and after temperature, top-k and top-p."
+    raw = logits.float().softmax(-1)
+    drawn = filter_logits(logits[None], sampling)[0].exp()
     top = raw.topk(min(n, len(raw)))
     wide = max(top.values[0].item(), drawn.max().item())
     rows = [[words[i], raw[i].item(), drawn[i].item()] for i in top.indices.tolist()]
-    bars = "".join(_next_bar(row, 20 * j + 24, 380 / wide) for j, row in enumerate(rows))
+    boxes = "".join(_next_bar(row, 20 * j + 24, 380 / wide)
+                    for j, row in enumerate(rows))
     kept, rest = int((drawn > 0).sum()), 1 - sum(row[2] for row in rows)
-    nats = torch.special.entr(drawn).sum().item()
-    line = (f"{kept} of {len(raw)} tokens can be drawn; {max(rest, 0):.1%} on those "
-            f"not shown; entropy {nats:.2f} nats")
-    return (f'<svg role="img" aria-label="next token: {line}" width="680" '
+    entropy = torch.special.entr(drawn).sum().item()
+    head = (f"{kept} of {len(raw)} tokens can be drawn; {max(rest, 0):.1%} on those "
+            f"not shown; entropy {entropy:.2f} nats")
+    return (f'<svg role="img" aria-label="next token: {head}" width="680" '
             f'viewBox="0 0 680 {20 * n + 34}" style="max-width:100%">'
-            + svg_text(120, 14, line, 'font-weight="bold"')
-            + bars + "</svg>" + html_table(["token", "chance", "drawn with"], rows))
+            + svg_text(120, 14, head, 'font-weight="bold"') + boxes + "</svg>"
+            + html_table(["token", "probability", "sampled with"], rows))
 
 # %% ../nbs/19b_inspectors.ipynb #_next_bar
 def _next_bar(
-    row:tuple[str,float,float], # token, chance, chance with which it is drawn
+    row:tuple[str,float,float], # token, its probability, that of sampling it
     y:float,                    # pixels
     size:float,                 # pixels per 1
 )->str:                         # SVG
-    "One token: grey what is believed, orange what is drawn."
+    "One token: grey the model's probability, orange that of sampling."
     word, raw, drawn = row
     note = f"{raw:.1%} → {drawn:.1%}" if drawn else f"{raw:.1%} → never"
     return (svg_text(112, y + 12, word.strip() or repr(word), 'text-anchor="end"')
             + f'<rect x="120" y="{y}" height="16" width="{raw * size:.1f}" '
-            f'fill="rgba({GREY},.35)" stroke="rgb({GREY})"/>'
+            'fill="currentColor" fill-opacity=".15" stroke="currentColor" '
+            'stroke-opacity=".5"/>'
             f'<rect x="120" y="{y + 4}" height="8" width="{drawn * size:.1f}" '
-            f'fill="rgb({ORANGE})"/>' + svg_text(
+            f'fill="{ORANGE}"/>' + svg_text(
                 126 + max(raw, drawn) * size, y + 12, note))
 
 # %% ../nbs/19b_inspectors.ipynb #show_next
@@ -397,15 +410,15 @@ def show_next(
     words:list[str],     # (v) every token as text
     logits_of:Callable,  # text so far -> (v) logits
 )->VBox:
-    "Write a beginning, move temperature, top-k and top-p."
+    "Fields for a beginning, temperature, top-k and top-p, with the next tokens."
     so_far = Text("", description="So far", continuous_update=False)
     knobs = [knob("temperature", (1., 0., 2., .1)), knob("top-k", (0, 0, 20, 1)),
              knob("top-p", (1., .05, 1., .05))]
     page = Page()
-    def draw(_):
+    def redraw(_):
         t, k, p = (control.value for control in knobs)
         page.value = next_page(words, logits_of(so_far.value), SamplingParams(
             temperature=t, top_k=k, top_p=p))
-    for control in (so_far, *knobs): control.observe(draw, "value")
-    draw(None)
+    for control in (so_far, *knobs): control.observe(redraw, "value")
+    redraw(None)
     return VBox([so_far, with_sliders(knobs), page])

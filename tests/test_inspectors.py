@@ -20,8 +20,8 @@ TWO = JudgePrompt("{{ prompt }} {{ response }}", "Score: {{ reward }}")
 
 
 def test_no_text_becomes_a_tag():
-    reading = PrefixScores([BAD, "a"], [1., math.nan], 0, 2.)
-    for page in (prefix_page(reading, {BAD: True}), highlight_match(TWO, BAD + "Score: 3" + BAD), highlight_match(TWO, BAD),
+    scores = PrefixScores([BAD, "a"], [1., math.nan], 0, 2.)
+    for page in (prefix_page(scores, {BAD: True}), highlight_match(TWO, BAD + "Score: 3" + BAD), highlight_match(TWO, BAD),
                  judge_page(TWO, [BAD], [[BAD, "Score: 2" + BAD, None]], tensor([2.])),
                  next_page([BAD, "b"], tensor([1., 0.]), SamplingParams(), 2),
                  arrow_plot({BAD: (1., 1.), "true": (0., 0.)})):
@@ -47,7 +47,7 @@ def test_the_score_is_where_pooled_reads_it(arch):
     assert max(want.values()) - min(want.values()) < 1e-4
     page = prefix_page(PrefixScores(["a", "b"], [1., -2.], 0, -2.), {})
     assert re.findall(r">(\w)<small[^>]*>([^<]*)<", page) == [("a", "+1.00 ◀ read"), ("b", "-2.00")]
-    assert tint(1., 2.) in page and "last column says -2.000" in page
+    assert tint(1., 2.) in page and "score in the last column -2.000" in page
     right = prefix_scores(rm, tokenizer, padded(ids, 4, "right", 0))
     assert right.pooled == 6 and len(right.tokens) == 10 and right.last_column != right.scores[6]
 
@@ -67,7 +67,7 @@ def test_calibration_and_length_stand_where_they_should():
     page = calibration_panel([.5, 1.], [.5, 0.], [6, 2])
     dots = re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', page)
     assert [d[:2] for d in dots] == [("45.0", "130.0"), ("240.0", "220.0")]   # honest: on the line
-    assert float(dots[0][2]) > float(dots[1][2]) and "distance 0.250" in page
+    assert float(dots[0][2]) > float(dots[1][2]) and "ECE 0.250" in page
     check_page(page)
     page = length_panel([10., -5.], [2., -1.], .5)
     assert re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', page) == [("240.0", "25.0"), ("90.0", "167.5")]
@@ -75,18 +75,18 @@ def test_calibration_and_length_stand_where_they_should():
     for empty in (calibration_panel([], [], []), length_panel([], [], 0.), length_panel([0.], [0.], 0.)):
         check_page(empty)
 
-def test_arrows_are_the_gradients():
+def test_kl_gradients_are_those_by_hand():
     generator = GEN()
     for _ in range(5):
         z, s = torch.randn(6, generator=generator), torch.randn(6, generator=generator)
         mu, temperature = torch.randn(1, generator=generator).item(), .5 + torch.rand(1, generator=generator).item()
-        arrows, ref = kl_gradients(z, s, mu, temperature), z.double().log_softmax(-1)
+        gradients, ref = kl_gradients(z, s, mu, temperature), z.double().log_softmax(-1)
         def kl(a, b): return exact_kl(shifted(z.double(), s.double(), tensor([a, b]).double()), ref).item()
         t, h = math.log(temperature), 1e-4
         by_hand = (kl(mu + h, t) - kl(mu - h, t)) / 2 / h, (kl(mu, t + h) - kl(mu, t - h)) / 2 / h
-        assert arrows["true"] == pytest.approx(by_hand, abs=1e-3)
-        assert arrows["k2"] == pytest.approx(by_hand, abs=1e-3)
-        assert arrows["k1"] == pytest.approx((0, 0), abs=1e-5)
+        assert gradients["true"] == pytest.approx(by_hand, abs=1e-3)
+        assert gradients["k2"] == pytest.approx(by_hand, abs=1e-3)
+        assert gradients["k1"] == pytest.approx((0, 0), abs=1e-5)
 
 def test_samples_are_of_the_policy():
     z, s = tensor([1., 0., -1.]), tensor([0., 1., 2.])
@@ -116,7 +116,7 @@ def test_kl_page_of_every_setting():
     assert heights == {"0 0 680 250"} and "<td>true</td>" in plain(page)
     assert histogram([0., 1., .5], 0., 1., 4) == [1, 0, 1, 1]
 
-def test_arrows_point_where_the_slopes_do():
+def test_gradients_point_where_the_slopes_do():
     page = arrow_plot({"true": (2., 0.), "k1": (0., -1.), "k2": (0., 0.)})
     assert re.findall(r'd="M545 130L([\d. ]+)"', page) == ["635.0 130.0", "545.0 175.0"]
     assert page.count('fill="none"') == 1                    # the ring of k2
@@ -131,16 +131,16 @@ def test_kl_knobs():
     mu.value = 3.
     assert page.value != was and all(k.description for k in (mu, temperature, batch))
 
-def test_what_was_read_is_lit():
+def test_what_was_parsed_is_highlighted():
     def mark(prompt, text):
         found = re.findall(r"<mark[^>]*>(.*?)</mark>", highlight_match(prompt, text))
         return found, re.search(r"<b>(.*?):</b>", highlight_match(prompt, text))[1]
-    assert mark(TWO, "Score: 2 then Score: 4") == (["Score: 4"], "read 4")
+    assert mark(TWO, "Score: 2 then Score: 4") == (["Score: 4"], "parsed 4")
     first = JudgePrompt(TWO.template, TWO.parser, last=False)
-    assert mark(first, "Score: 2 then Score: 4") == (["Score: 2"], "read 2")
-    assert mark(TWO, "Score: 9") == (["Score: 9"], "nothing read")     # seen, out of range
-    assert mark(TWO, "no idea") == ([], "nothing read")
-    assert mark(JudgePrompt(TWO.template, lambda reply: 3.), "words") == ([], "read 3")
+    assert mark(first, "Score: 2 then Score: 4") == (["Score: 2"], "parsed 2")
+    assert mark(TWO, "Score: 9") == (["Score: 9"], "nothing parsed")     # seen, out of range
+    assert mark(TWO, "no idea") == ([], "nothing parsed")
+    assert mark(JudgePrompt(TWO.template, lambda reply: 3.), "words") == ([], "parsed 3")
     assert "cut" in highlight_match(TWO, None)
 
 def test_judge_page_counts():
@@ -148,15 +148,15 @@ def test_judge_page_counts():
     page = judge_page(TWO, ["first", "second"], replies, tensor([3., 4.]))
     assert "parse rate 67%" in page and "exact 50%" in page and "pairs in the right order 100%" in page
     assert "<td>+3.00</td><td>3</td>" in page and "<td>+5.00</td><td>4</td>" in page
-    assert "spread 0.71" in page and "+3.00" in page and page.count("<mark") == 4
+    assert "std of the votes 0.71" in page and "+3.00" in page and page.count("<mark") == 4
     check_page(judge_page(TWO, ["x"], [["mute"]], tensor([1.])))         # nothing parsed at all
 
 def test_judge_console_refuses_in_the_sandbox():
     asked = []
-    def consult(prompt, n):
+    def ask_judge(prompt, n):
         asked.append((prompt.render("Q", "A"), n))
         return [["Score: 3"] * n]
-    template, row, trouble, page = show_judge(consult, TWO, ["A"], tensor([3.])).children
+    template, row, trouble, page = show_judge(ask_judge, TWO, ["A"], tensor([3.])).children
     pattern, n, button = row.children
     n = n.children[0].children[0]
     assert all(w.description for w in (template, pattern, n, button)) and len(asked) == 1
@@ -165,7 +165,7 @@ def test_judge_console_refuses_in_the_sandbox():
     pattern.value = "Score: {{ reward }}"
     n.value = 5
     button.click()
-    assert asked[-1] == ("Q A", 5) and page.value.count("read 3") == 5
+    assert asked[-1] == ("Q A", 5) and page.value.count("parsed 3") == 5
     was = page.value
     for bad in ("{{ prompt.__class__ }} {{ response }}", "{{ prompt }}", "{% for %}",
                 "{{ prompt }}{{ response }}{{ range(9) }}", "{{ prompt }} {{ response }} {{ <b> }}"):
@@ -194,8 +194,8 @@ def test_next_page_says_what_is_drawn(config):
     nats = -(drawn[drawn > 0] * drawn[drawn > 0].log()).sum()
     assert f"entropy {abs(nats):.2f}" in page                # never -0.00
     raw = logits.float().softmax(-1)
-    for height, chance in ((16, raw), (8, drawn)):
-        want = chance[order] * 380 / max(raw.max(), drawn.max())
+    for height, prob in ((16, raw), (8, drawn)):
+        want = prob[order] * 380 / max(raw.max(), drawn.max())
         got = re.findall(rf'height="{height}" width="([\d.]+)"', page)
         assert [float(x) for x in got] == pytest.approx(want.tolist(), abs=.06)
     assert f"{(1 - drawn[order].sum()).clamp(min=0):.1%} on those not shown" in page
@@ -217,9 +217,9 @@ def test_next_knobs():
 
 def test_frames_are_cheap():
     z, s = torch.randn(8, generator=GEN()), torch.randn(8, generator=GEN())
-    samples, arrows = kl_samples(z, s, (1., 1.), 16, GEN()), kl_gradients(z, s, 1., 1.)
+    samples, gradients = kl_samples(z, s, (1., 1.), 16, GEN()), kl_gradients(z, s, 1., 1.)
     x = PrefixScores(["word"] * 60, [.5] * 60, 59, 0.)
-    for draw in (lambda: kl_page(samples, arrows), lambda: prefix_page(x, {}),
+    for draw in (lambda: kl_page(samples, gradients), lambda: prefix_page(x, {}),
                  lambda: next_page([str(i) for i in range(213)], torch.randn(213, generator=GEN()), SamplingParams())):
         draw()
         began = time.process_time()

@@ -19,7 +19,7 @@ def _case(seed, *rows, dtype=torch.float32):
     scores = torch.randn(mask.shape, generator=_gen(seed)).to(dtype)
     return scores.requires_grad_(), mask
 
-mended_batch_scores = Exercise(
+fixed_batch_scores = Exercise(
     reference=_batch_scores,
     cases={"pads on the right": _case(0, "xxx..", "xxxxx", "x...."),
            "pads on the left": _case(1, "..xxx", "xxxxx", "....x"),
@@ -43,39 +43,39 @@ mended_batch_scores = Exercise(
 
 # ---- what can still be drawn
 
-def _remains(chance, top_k, top_p, rank=lambda chance, i: (-chance, i), norm=True,
+def _remains(probs, top_k, top_p, rank=lambda probs, i: (-probs, i), norm=True,
              full=lambda before, own, top_p: before >= top_p):
-    order = sorted(range(len(chance)), key=lambda i: rank(chance[i], i))[:top_k or None]
-    total, before, kept = sum(chance[i] for i in order) if norm else 1., 0., []
+    order = sorted(range(len(probs)), key=lambda i: rank(probs[i], i))[:top_k or None]
+    total, before, kept = sum(probs[i] for i in order) if norm else 1., 0., []
     for i in order:
-        own = chance[i] / total
+        own = probs[i] / total
         if kept and full(before, own, top_p): break
         kept.append(i)
         before += own
     return kept
 
 _eight = [.0625, .25, .125, .0625, .1875, .125, .125, .0625]
-who_remains = Exercise(
+kept_tokens = Exercise(
     reference=_remains,
-    cases={"both": ([.5, .05, .2, .15, .1], 3, .7), "the new chances matter": ([.5, .05, .2, .15, .1], 3, .55),
+    cases={"both": ([.5, .05, .2, .15, .1], 3, .7), "the new probs matter": ([.5, .05, .2, .15, .1], 3, .55),
            "only top-k": (_eight, 4, 1.),
            "only top-p": ([.125, .5, .25, .125], 0, .6),
            "top-p reached exactly": ([.125, .5, .25, .125], 0, .75),
            "top-p below the first": ([.1, .7, .2], 0, .05),
            "k larger than the vocabulary": ([.25, .75], 9, 1.),
-           "equal chances": ([.25, .25, .25, .25], 2, 1.)},
+           "equal probs": ([.25, .25, .25, .25], 2, 1.)},
     mistakes={
         "the token that crosses top_p is dropped: it stays":
             lambda *x: _remains(*x, full=lambda before, own, top_p: before + own > top_p),
-        "after top_k the chances have to sum to 1 again, before top_p looks":
+        "after top_k the probs have to sum to 1 again, before top_p is applied":
             lambda *x: _remains(*x, norm=False),
-        "top_k is not looked at": lambda c, k, p: _remains(c, 0, p),
-        "top_p is not looked at": lambda c, k, p: _remains(c, k, 9.),
-        "the unlikeliest come first": lambda *x: _remains(*x, rank=lambda c, i: (c, i)),
+        "top_k is not applied": lambda c, k, p: _remains(c, 0, p),
+        "top_p is not applied": lambda c, k, p: _remains(c, k, 9.),
+        "the least probable come first": lambda *x: _remains(*x, rank=lambda c, i: (c, i)),
         "one too many where top_p is reached exactly: >= ends it":
             lambda *x: _remains(*x, full=lambda before, own, top_p: before > top_p),
-        "places in their own order: the likeliest comes first":
+        "ids in their own order: the most probable comes first":
             lambda *x: sorted(_remains(*x)),
-        "of equal chances the later place comes first":
+        "of equal probs the larger id comes first":
             lambda *x: _remains(*x, rank=lambda c, i: (-c, -i)),
         "top_k 0 means no limit": lambda c, k, p: _remains(c, k, p) if k else _remains(c, 1, 9.)})

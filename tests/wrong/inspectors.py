@@ -23,63 +23,63 @@ def frozen(scores, mask):
 def first_pad(scores, mask): # -1 where there is no pad
     return scores[range(len(scores)), (~mask).int().argmax(1) - 1]
 
-def sorted_pairs(chance): return sorted(enumerate(chance), key=lambda p: p[1], reverse=True)
-def crossing_dropped(chance, top_k, top_p):
-    pairs = sorted_pairs(chance)[:top_k] if top_k else sorted_pairs(chance)
+def sorted_pairs(probs): return sorted(enumerate(probs), key=lambda p: p[1], reverse=True)
+def crossing_dropped(probs, top_k, top_p):
+    pairs = sorted_pairs(probs)[:top_k] if top_k else sorted_pairs(probs)
     total, run, out = sum(p for _, p in pairs), 0., []
     for i, p in pairs:
         run += p / total
         if run > top_p and out: break
         out.append(i)
     return out
-def not_renormed(chance, top_k, top_p):
-    pairs, run, out = sorted_pairs(chance)[:top_k or len(chance)], 0., []
+def not_renormed(probs, top_k, top_p):
+    pairs, run, out = sorted_pairs(probs)[:top_k or len(probs)], 0., []
     for i, p in pairs:
         if not out or run < top_p: out.append(i)
         run += p
     return out
-def only_p(chance, top_k, top_p):
-    order = np.argsort(-np.array(chance), kind="stable")
-    run = np.cumsum(np.array(chance)[order])
-    return [int(i) for i, r in zip(order, run - np.array(chance)[order]) if r < top_p]
-def only_k(chance, top_k, top_p):
-    return [i for i, _ in sorted_pairs(chance)][:top_k or None]
-def upwards(chance, top_k, top_p):
-    order, run, out = sorted(range(len(chance)), key=chance.__getitem__)[:top_k or None], 0., []
-    total = sum(chance[i] for i in order)
+def only_p(probs, top_k, top_p):
+    order = np.argsort(-np.array(probs), kind="stable")
+    run = np.cumsum(np.array(probs)[order])
+    return [int(i) for i, r in zip(order, run - np.array(probs)[order]) if r < top_p]
+def only_k(probs, top_k, top_p):
+    return [i for i, _ in sorted_pairs(probs)][:top_k or None]
+def upwards(probs, top_k, top_p):
+    order, run, out = sorted(range(len(probs)), key=probs.__getitem__)[:top_k or None], 0., []
+    total = sum(probs[i] for i in order)
     for i in order:
         if run >= top_p and out: break
         out.append(i)
-        run += chance[i] / total
+        run += probs[i] / total
     return out
-def strict(chance, top_k, top_p):
-    pairs, run, out = sorted_pairs(chance)[:top_k or None], 0., []
+def strict(probs, top_k, top_p):
+    pairs, run, out = sorted_pairs(probs)[:top_k or None], 0., []
     total = sum(p for _, p in pairs)
     for i, p in pairs:
         if run > top_p: break
         out.append(i)
         run += p / total
     return out
-def by_place(chance, top_k, top_p):
-    pairs, run, out = sorted_pairs(chance)[:top_k or None], 0., []
+def by_place(probs, top_k, top_p):
+    pairs, run, out = sorted_pairs(probs)[:top_k or None], 0., []
     total = sum(p for _, p in pairs)
     for i, p in pairs:
         if run >= top_p and out: break
         out.append(i)
         run += p / total
     return sorted(out)
-def later_first(chance, top_k, top_p):
-    order, run, out = sorted(range(len(chance)), key=lambda i: (chance[i], i))[::-1][:top_k or None], 0., []
-    total = sum(chance[i] for i in order)
+def later_first(probs, top_k, top_p):
+    order, run, out = sorted(range(len(probs)), key=lambda i: (probs[i], i))[::-1][:top_k or None], 0., []
+    total = sum(probs[i] for i in order)
     for i in order:
         if run >= top_p and out: break
         out.append(i)
-        run += chance[i] / total
+        run += probs[i] / total
     return out
-def chances(chance, top_k, top_p): return [chance[i] for i in only_p(chance, top_k, top_p)]
+def values_kept(probs, top_k, top_p): return [probs[i] for i in only_p(probs, top_k, top_p)]
 
 WRONG = {
-    "mended_batch_scores": [
+    "fixed_batch_scores": [
         ("the last column is read, pad or not", last_column),
         ("the first real token is read", first_real),
         ("one too early: the token before the last", before_last),
@@ -90,13 +90,13 @@ WRONG = {
         ("that is the sum of all scores", total),
         ("no gradient reaches the scores: do not detach", frozen),
         ("", first_pad)],
-    "who_remains": [
+    "kept_tokens": [
         ("the token that crosses top_p is dropped: it stays", crossing_dropped),
-        ("after top_k the chances have to sum to 1 again, before top_p looks", not_renormed),
-        ("top_k is not looked at", only_p),
-        ("top_p is not looked at", only_k),
-        ("the unlikeliest come first", upwards),
+        ("after top_k the probs have to sum to 1 again, before top_p is applied", not_renormed),
+        ("top_k is not applied", only_p),
+        ("top_p is not applied", only_k),
+        ("the least probable come first", upwards),
         ("one too many where top_p is reached exactly: >= ends it", strict),
-        ("places in their own order: the likeliest comes first", by_place),
-        ("of equal chances the later place comes first", later_first),
-        ("", chances)]}
+        ("ids in their own order: the most probable comes first", by_place),
+        ("of equal probs the larger id comes first", later_first),
+        ("", values_kept)]}
