@@ -47,7 +47,7 @@ test: test-chapters test-package ## pass every check
 test-chapters: $(READY) ## run every cell of every chapter
 	$(TESTING) nbdev-test --n-workers 2 --timing
 
-test-package: $(READY) ## run tests/ (export unchanged, wheel, floors, command line, each room)
+test-package: $(READY) ## run tests/ (export unchanged, wheel, layers, command line, each module)
 	$(TESTING) python -m pytest
 
 browser: $(VENV)/docs $(VENV)/browser ## install what the tests in a real browser need (chromium: apt install chromium)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GROUPS = {"Ground": "07", "Methods": "17", "Tools": "zz"}   # up to which number
+UTILITIES = "Utilities"                                       # notebooks without a number
 EXPORT = re.compile(r"^#\|\s*export\s*$", re.M)
 DIRECTIVE = re.compile(r"^\s*#\s*\|\s*(.*)$")
 LEFT_OVER = (("a fenced div of Quarto, :::", re.compile(r"^\s*:::")),
@@ -22,8 +23,8 @@ class Site:
     "What all pages of one build have to know."
     repo:str            # https://github.com/...
     host:str            # where nbdev thinks that the pages stand
-    rooms:dict          # room -> (number, file name of its notebook)
-    names:frozenset     # "room.name" of everything that the reference shows
+    modules:dict        # module -> (number or "", file name of its notebook)
+    names:frozenset     # "module.name" of everything that the reference shows
 
 @dataclass(frozen=True)
 class Entry:
@@ -32,12 +33,13 @@ class Entry:
     source:str          # link to the line of code, "" where nbdev knows none
     text:str            # signature and docstring, Markdown
 
-def room(file)->tuple[str, str]:
-    "10_kl.ipynb -> ('10', 'kl')"
+def module_of(file)->tuple[str, str]:
+    "10_kl.ipynb -> ('10', 'kl'); settings.ipynb -> ('', 'settings')"
     found = re.fullmatch(r"(\d+[a-z]?)_(.+)", Path(file).stem)
     return found.groups() if found else ("", Path(file).stem)
 
-def group(number:str)->str: return next(g for g, end in GROUPS.items() if number < end)
+def group(number:str)->str:
+    return next(g for g, end in GROUPS.items() if number < end) if number else UTILITIES
 
 def read(file, tries:int=5):
     "A notebook that may be being written at this moment."
@@ -86,9 +88,9 @@ def refuse_left_overs(text:str, where:str):
         for what, pattern in LEFT_OVER:
             if pattern.search(line): raise Fault(f"{where}, line {n}: {what}: {line.strip()[:80]}")
 
-def label(kind:str, room:str, name:str)->str:
+def label(kind:str, module:str, name:str)->str:
     "api-kl-kl_k1; a capital is told from a small letter, which labels are not."
-    return f"{kind}-{room}-" + re.sub(r"([A-Z])", lambda m: m[1].lower() + "^", name)
+    return f"{kind}-{module}-" + re.sub(r"([A-Z])", lambda m: m[1].lower() + "^", name)
 
 def link_names(text:str, site:Site, written:str="")->str:
     "Links that nbdev made: to our own names within the site, to other libraries not at all."
@@ -102,10 +104,10 @@ def link_names(text:str, site:Site, written:str="")->str:
     return re.sub(r"\[`([^`]+)`\]\((https?://[^)\s]+)\)", turn, text)
 
 def link_chapters(text:str, site:Site, where:str, up:str="")->str:
-    "`](10_kl.ipynb)` -> `](kl.ipynb)`: pages are named like rooms."
+    "`](10_kl.ipynb)` -> `](kl.ipynb)`: pages are named like modules."
     def turn(m):
-        name = room(m[1])[1]
-        if name != "index" and name not in site.rooms: raise Fault(
+        name = module_of(m[1])[1]
+        if name != "index" and name not in site.modules: raise Fault(
             f"{where}, line {text[:m.start()].count(chr(10)) + 1}: there is no chapter {m[1]}")
         return f"]({up}{name}.ipynb{m[2] or ''})"
     return re.sub(r"\]\(\s*(?:\.\./nbs/)?([\w-]+)\.ipynb(#[\w-]+)?\)", turn, text)
@@ -155,13 +157,13 @@ def code_cell(cell, body:str, tags:list[str], heading:str)->dict:
 def head(nb, site:Site, file:str)->str:
     "Title, sentence, and the ways to run the page."
     import yaml
-    number, name = room(file)
+    number, name = module_of(file)
     raw = next((c for c in nb["cells"] if c["cell_type"] == "raw"), None)
     if raw is None: raise Fault(f"{file}: no title; a chapter begins with `# Title` and `> one sentence`")
     said = yaml.safe_load("".join(raw["source"]).strip().strip("-"))
     lead = " ".join(said.get("description", "").split())
     title = f"# {number + ' · ' if number else ''}{said['title']}\n\n{{.lead}}\n{lead}\n"
-    if not number: return title
+    if name == "index": return title
     user = site.repo.removeprefix("https://github.com/")
     colab = f"https://colab.research.google.com/github/{user}/blob/main/nbs/{file}"
     return (f"{title}\n{{.run}}\n[Open in Colab]({colab}) {{download}}`Download <files/{file}>`"
@@ -169,7 +171,7 @@ def head(nb, site:Site, file:str)->str:
 
 def chapter(nb, site:Site, file:str, written:str)->dict:
     "The page of one chapter."
-    number, name = room(file)
+    number, name = module_of(file)
     cells, heading = [dict(cell_type="markdown", id="head", metadata={}, source=head(nb, site, file))], ""
     for cell in nb["cells"]:
         source, where = "".join(cell["source"]), f"{file}, cell {cell.get('id')}"
@@ -190,9 +192,10 @@ def chapter(nb, site:Site, file:str, written:str)->dict:
     return dict(cells=cells, metadata=meta, nbformat=4, nbformat_minor=5)
 
 def reference(found:list[Entry], constants:list[str], site:Site, name:str, lead:str)->str:
-    "The reference of one room."
-    number, file = site.rooms[name]
-    parts = [f"# rlhf_nb.{name}\n\n{{.lead}}\n{lead}\n\nBuilt in [chapter {number}](../{name}.ipynb)."]
+    "The reference of one module."
+    number, _ = site.modules[name]
+    where = f"chapter {number}" if number else f"the notebook {name}"
+    parts = [f"# rlhf_nb.{name}\n\n{{.lead}}\n{lead}\n\nBuilt in [{where}](../{name}.ipynb)."]
     for e in found:
         source = f" · [source]({e.source})" if e.source else ""
         shorter = re.sub(r"\btorch\.Tensor\b", "Tensor", e.text)
@@ -205,7 +208,7 @@ def reference(found:list[Entry], constants:list[str], site:Site, name:str, lead:
 
 def page(text:str, site:Site, where:str, tests:Path)->str:
     "`kl.kl_k1` leads to the reference, `../nbs/...` to a chapter, `tests/...::test` must exist."
-    rooms = "|".join(map(re.escape, sorted(site.rooms)))
+    modules = "|".join(map(re.escape, sorted(site.modules)))
     def at(m): return f"{where}, line {text[:m.start()].count(chr(10)) + 1}"
     def name(m):
         if m[1] not in site.names: raise Fault(f"{at(m)}: the package has no {m[1]}")
@@ -218,7 +221,7 @@ def page(text:str, site:Site, where:str, tests:Path)->str:
         n = source[:line.start()].count("\n") + 1
         return f"[`{m[1]}` {m[2].removeprefix('test_').replace('_', ' ')}]({site.repo}/blob/main/tests/{m[1]}#L{n})"
     out = re.sub(r"`tests/(\w+\.py)::(\w+)`", test, text)
-    out = re.sub(rf"`((?:{rooms})\.\w+)`", name, out) if rooms else out
+    out = re.sub(rf"`((?:{modules})\.\w+)`", name, out) if modules else out
     out = link_chapters(out, site, where)
     refuse_left_overs(out, where)
     return out
@@ -230,14 +233,14 @@ def papers(text:str, site:Site, where:str, written:dict[str, str])->str:
         if line.startswith("|---"): lines[i - 1], lines[i] = lines[i - 1] + " chapter |", line + "---|"
         found = re.search(r"`(\w+)\.\w+`", line)
         if not line.startswith("|") or not found: continue
-        if found[1] not in site.rooms: raise Fault(f"{where}, line {i + 1}: there is no room {found[1]}")
-        number, file = site.rooms[found[1]]
+        if found[1] not in site.modules: raise Fault(f"{where}, line {i + 1}: there is no module {found[1]}")
+        number, file = site.modules[found[1]]
         author = re.match(r"\| (van Hasselt|[\w-]+)", line)[1]
         wanted = [author, *re.findall(r"\[(\d{4}\.\d{5})\]", line), *re.findall(r"eq\. [\d.]*\d", line)]
         for word in wanted:
             if not re.search(re.escape(word) + r"(?![\d.]*\d)", written[found[1]], re.I): raise Fault(
                 f"{where}, line {i + 1}: chapter {file} does not say {word!r}")
-        lines[i] = line.replace("eq. ", "eq.\u00a0") + f" [{number}](../nbs/{file}) |"
+        lines[i] = line.replace("eq. ", "eq.\u00a0") + f" [{number or found[1]}](../nbs/{file}) |"
     return "\n".join(lines)
 
 def toctree(captions:dict[str, list[str]])->str:

@@ -9,7 +9,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import adapter, audit
-from adapter import Fault, Site, room
+from adapter import Fault, Site, module_of
 
 PAGES = "glossary", "papers", "checked"
 
@@ -34,12 +34,13 @@ def process(root:Path, folder:Path)->Path:
 
 def facts(root:Path, processed:dict)->Site:
     urls = tomllib.loads((root/"pyproject.toml").read_text("utf-8"))["project"]["urls"]
-    rooms = {name: (number, file) for file in processed for number, name in [room(file)] if number}
-    names = {f"{room(file)[1]}.{e.name}" for file, nb in processed.items() for e in adapter.shown(nb)}
-    return Site(urls["Repository"].rstrip("/"), urls["Documentation"].rstrip("/"), rooms, frozenset(names))
+    modules = {name: (number, file) for file in processed for number, name in [module_of(file)]
+               if name != "index"}
+    names = {f"{module_of(file)[1]}.{e.name}" for file, nb in processed.items() for e in adapter.shown(nb)}
+    return Site(urls["Repository"].rstrip("/"), urls["Documentation"].rstrip("/"), modules, frozenset(names))
 
 def constants(file:Path, shown:set)->list[str]:
-    "What a room exports and show_doc does not show."
+    "What a module exports and show_doc does not show."
     for node in ast.parse(file.read_text("utf-8")).body if file.is_file() else []:
         if isinstance(node, ast.Assign) and node.targets[0].id == "__all__":
             return [n for n in ast.literal_eval(node.value) if n not in shown]
@@ -50,21 +51,21 @@ def write_pages(root:Path, folder:Path, out:Path)->Site:
     processed = {f.name: json.loads(f.read_text("utf-8")) for f in sorted((folder/"_proc").glob("*.ipynb"))}
     site = facts(root, processed)
     (out/"api").mkdir(parents=True)
-    captions = {g: [] for g in adapter.GROUPS}
+    captions = {g: [] for g in (*adapter.GROUPS, adapter.UTILITIES)}
     for file, nb in processed.items():
-        number, name = room(file)
+        number, name = module_of(file)
         made = adapter.chapter(nb, site, file, (folder/"nbs"/file).read_text("utf-8"))
         (out/f"{name}.ipynb").write_text(json.dumps(made), "utf-8")
-        if not number: continue
+        if name == "index": continue
         captions[adapter.group(number)].append(name)
         lead = re.search(r"\{\.lead\}\n(.*)", made["cells"][0]["source"])[1]
         shown = adapter.shown(nb)
         rest = constants(root/"rlhf_nb"/f"{name}.py", {e.name for e in shown})
         (out/"api"/f"{name}.md").write_text(adapter.reference(shown, rest, site, name, lead), "utf-8")
-    rooms = [n for names in captions.values() for n in names]
-    (out/"api/index.md").write_text("# Reference\n\n{.lead}\nEvery exported function and class, room by room.\n\n"
-        "```{toctree}\n:maxdepth: 1\n\n" + "\n".join(rooms) + "\n```\n", "utf-8")
-    written = {name: (root/"nbs"/file).read_text("utf-8") for name, (_, file) in site.rooms.items()}
+    in_order = [n for names in captions.values() for n in names]
+    (out/"api/index.md").write_text("# Reference\n\n{.lead}\nEvery exported function and class, module by module.\n\n"
+        "```{toctree}\n:maxdepth: 1\n\n" + "\n".join(in_order) + "\n```\n", "utf-8")
+    written = {name: (root/"nbs"/file).read_text("utf-8") for name, (_, file) in site.modules.items()}
     for name in PAGES:
         text = (HERE/f"{name}.md").read_text("utf-8")
         if name == "papers": text = adapter.papers(text, site, f"docs/{name}.md", written)
@@ -114,7 +115,7 @@ def build(root:Path, out:Path)->dict:
         shutil.rmtree(out, ignore_errors=True)
         shutil.move(folder/"html", out)
     files = [f for f in out.rglob("*") if f.is_file()]
-    return dict(chapters=len(site.rooms), names=len(site.names), pages=sum(f.suffix == ".html" for f in files),
+    return dict(notebooks=len(site.modules), names=len(site.names), pages=sum(f.suffix == ".html" for f in files),
                 megabytes=round(sum(f.stat().st_size for f in files) / 1e6, 1), outside=len(outside),
                 seconds=round(time.perf_counter() - began))
 
@@ -125,7 +126,7 @@ def main():
     os.environ |= dict(MPLBACKEND="agg", HF_HUB_OFFLINE="1", PYTHONWARNINGS="ignore")
     try: made = build(HERE.parent, a.out.resolve())
     except Fault as e: sys.exit(f"The site was not built:\n{e}")
-    print("{chapters} chapters, {names} names, {pages} pages, {megabytes} MB, requests to other machines: "
+    print("{notebooks} notebooks, {names} names, {pages} pages, {megabytes} MB, requests to other machines: "
           "{outside}, {seconds} s".format(**made) + f"\n{a.out/'index.html'}")
 
 if __name__ == "__main__": main()

@@ -347,18 +347,17 @@ def show_judge(
     "Fields for template and pattern, and the replies; a new pattern parses them again."
     template = Textarea(prompt.template, description="Template", rows=4,
                         layout=Layout(width="95%"))
-    pattern, n = Text(prompt.parser, description="Pattern"), knob("replies", (3, 1, 8, 1))
-    page, trouble = Page(), Page(layout=Layout(height="3em"))
+    pattern = Text(prompt.parser, description="Pattern")
     button = Button(description="Ask", tooltip="Ask the judge")
-    replies = []
+    page, trouble = Page(), Page(layout=Layout(height="3em"))
+    n, replies = knob("replies", (3, 1, 8, 1)), []
     def act(ask):
-        message = ""
         try:
             now = replace(prompt, template=template.value, parser=pattern.value)
             if ask or not replies: replies[:] = ask_fn(now, n.value)
-            page.value = judge_page(now, answers, replies, true)
-        except ValueError as e: message = f"<b>Not done: {escape_text(str(e))}</b>"
-        trouble.value = message
+            page.value, trouble.value = judge_page(now, answers, replies, true), ""
+        except ValueError as e:
+            trouble.value = f"<b>Not done: {escape_text(str(e))}</b>"
     button.on_click(lambda _: act(True))
     pattern.observe(lambda _: act(False), "value")
     act(False)

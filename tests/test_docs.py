@@ -13,26 +13,27 @@ import adapter, audit, make_site
 from adapter import Fault, Site
 
 NOTEBOOKS = sorted((ROOT/"nbs").glob("[!._]*.ipynb"))
-CHAPTERS = [f for f in NOTEBOOKS if adapter.room(f)[0]]
+CHAPTERS = [f for f in NOTEBOOKS if f.stem != "index"]      # numbered ones first, then utilities
 SITE = Site("https://github.com/OWNER/rlhf-nb", "https://OWNER.github.io/rlhf-nb",
             {"kl": ("10", "10_kl.ipynb"), "ppo": ("11", "11_ppo.ipynb")},
             frozenset({"kl.kl_k1", "kl.Price", "ppo.gae"}))
 
 def real_site():
     "As in a build, but with names read from the package."
-    rooms = {name: (number, f.name) for f in CHAPTERS for number, name in [adapter.room(f)]
-             if (ROOT/"rlhf_nb"/f"{name}.py").is_file()}
-    return replace(SITE, rooms=rooms, names=frozenset(
-        f"{room}.{n}" for room in rooms for n in import_module(f"rlhf_nb.{room}").__all__))
+    modules = {name: (number, f.name) for f in CHAPTERS for number, name in [adapter.module_of(f)]
+               if (ROOT/"rlhf_nb"/f"{name}.py").is_file()}
+    return replace(SITE, modules=modules, names=frozenset(
+        f"{module}.{n}" for module in modules for n in import_module(f"rlhf_nb.{module}").__all__))
 
 # ---- names and order
 
 @pytest.mark.parametrize("file, want", [("10_kl.ipynb", ("10", "kl")), ("nbs/06b_data.ipynb", ("06b", "data")),
-                                        ("16_self_reward.ipynb", ("16", "self_reward")), ("index.ipynb", ("", "index"))])
-def test_room(file, want): assert adapter.room(file) == want
+                                        ("16_self_reward.ipynb", ("16", "self_reward")), ("settings.ipynb", ("", "settings")),
+                                        ("index.ipynb", ("", "index"))])
+def test_module_of(file, want): assert adapter.module_of(file) == want
 
 @pytest.mark.parametrize("number, want", [("00", "Ground"), ("06b", "Ground"), ("07", "Methods"), ("16b", "Methods"),
-                                          ("19", "Tools"), ("22", "Tools")])
+                                          ("19", "Tools"), ("22", "Tools"), ("", "Utilities")])
 def test_group(number, want): assert adapter.group(number) == want
 
 # ---- before nbdev
@@ -131,6 +132,8 @@ def test_a_chapter():
     assert drawn["metadata"]["mystnb"]["image"]["alt"] == "Figure: A distance" and not drawn["metadata"]["tags"]
     assert [list(o["data"]) for o in drawn["outputs"]] == [["image/png"], ["text/html"]]
     assert adapter.head(processed(), SITE, "index.ipynb") == "# How far?\n\n{.lead}\nMeasure it.\n"
+    utility = adapter.head(processed(), SITE, "settings.ipynb")     # without a number, with all the rest
+    assert utility.startswith("# How far?") and "files/settings.ipynb" in utility and "api/settings.md" in utility
 
 @pytest.mark.parametrize("source, want", [
     ('x = 1\nlines(x, {"ours": y, **more}, "step", "mean loss", log_x=True)', "Figure: Two: ours, step, mean loss"),
@@ -150,13 +153,15 @@ def test_a_fault_in_a_chapter_names_its_cell():
     nb["cells"][2]["source"] += "\n\n::: {.note}"
     with pytest.raises(Fault, match="10_kl.ipynb, cell m, line 7"): adapter.chapter(nb, SITE, "10_kl.ipynb", "")
 
-def test_the_reference_of_a_room():
+def test_the_reference_of_a_module():
     [entry] = adapter.shown(processed())
     assert (entry.name, entry.source[-5:]) == ("kl_k1", "y#L17")
     text = adapter.reference([entry], ["LIMIT"], SITE, "kl", "Measure it.")
     for part in ("# rlhf_nb.kl", "(api-kl-kl_k1)=\n## `kl_k1`", "[source](https://github.com", "#built-kl-kl_k1",
                  "x:Tensor, # (b t)", "*Far.*", "`LIMIT`", "[chapter 10](../kl.ipynb)"): assert part in text, part
     assert "{target" not in text and "---" not in text
+    utility = adapter.reference([entry], [], replace(SITE, modules={"settings": ("", "settings.ipynb")}), "settings", "x")
+    assert "[the notebook settings](../settings.ipynb)" in utility
 
 # ---- pages of docs/
 
@@ -181,8 +186,8 @@ def test_a_paper_its_chapter_does_not_name_is_a_fault(written, word):
     with pytest.raises(Fault, match=f"line 3: chapter 10_kl.ipynb does not say '{re.escape(word)}'"):
         adapter.papers(TABLE, SITE, "p", {"kl": written})
 
-def test_a_paper_in_a_room_that_is_not_there():
-    with pytest.raises(Fault, match="p, line 3: there is no room gone"): adapter.papers(TABLE.replace("kl.", "gone."), SITE, "p", {})
+def test_a_paper_in_a_module_that_is_not_there():
+    with pytest.raises(Fault, match="p, line 3: there is no module gone"): adapter.papers(TABLE.replace("kl.", "gone."), SITE, "p", {})
 
 def test_the_contents_stand_in_the_sidebar_only():
     assert adapter.toctree({"Ground": ["kl", "ppo"]}) == "```{toctree}\n:hidden:\n:caption: Ground\n\nkl\nppo\n```"
@@ -191,7 +196,7 @@ def read(name): return (ROOT/"docs"/f"{name}.md").read_text("utf-8")
 
 def test_the_real_pages_name_only_what_is_there():
     site = real_site()
-    written = {room: (ROOT/"nbs"/file).read_text("utf-8") for room, (_, file) in site.rooms.items()}
+    written = {name: (ROOT/"nbs"/file).read_text("utf-8") for name, (_, file) in site.modules.items()}
     for name in make_site.PAGES:
         text = adapter.papers(read(name), site, name, written) if name == "papers" else read(name)
         adapter.page(text, site, f"docs/{name}.md", ROOT/"tests")
@@ -350,18 +355,18 @@ def test_the_built_site(built):
     site, said = built
     assert audit.audit(site) == ([], []) and (not said or "requests to other machines: 0" in said)
     index = (site/"index.html").read_text("utf-8")
-    for caption in ("Ground", "Methods", "Tools", "Reference"): assert f"<span class=\"caption-text\">{caption}<" in index
+    for caption in ("Ground", "Methods", "Tools", "Utilities", "Reference"): assert f"<span class=\"caption-text\">{caption}<" in index
     assert "images/pipeline.svg" in index
     copies = sorted(site.glob("_downloads/*/*.ipynb"), key=lambda f: f.name)    # what the pages were made from
-    order = [index.index(f'href="{adapter.room(f)[1]}.html"') for f in copies]
+    order = [index.index(f'href="{adapter.module_of(f)[1]}.html"') for f in copies]
     assert order == sorted(order), "chapters in the order of their numbers"
     assert {f.name for f in copies} >= {f.name for f in CHAPTERS}
     for file in copies:
-        number, name = adapter.room(file)
+        number, name = adapter.module_of(file)
         page, nb = (site/f"{name}.html").read_text("utf-8"), nbformat.read(file, 4)
         title = re.match("# (.+)", nb.cells[0].source)[1]
         own = [c for c in nb.cells if c.cell_type == "markdown" and "**You need**" in c.source]
-        assert page.count("<h1>") == 1 and f"{number} · {title.split()[0]}" in page, name
+        assert page.count("<h1>") == 1 and f"{number} · " * bool(number) + title.split()[0] in page, name
         assert page.count("<strong>You need</strong>") >= len(own), f"{name}: what one needs is lost"
         assert f"colab.research.google.com/github/OWNER/rlhf-nb/blob/main/nbs/{file.name}" in page, name
         pictures = sum("image/png" in o.get("data", {}) for c in nb.cells for o in c.get("outputs", []))

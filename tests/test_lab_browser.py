@@ -17,26 +17,27 @@ PATIENCE = 120_000    # ms; a busy machine with two cores starts a kernel slowly
 LIVE = [    # what the chapters do, on one short page
 """import torch; torch.set_num_threads(1)
 from pathlib import Path
-from rlhf_nb.models import ScalarModel, frozen, load_bundled
-from rlhf_nb.ppo import PPO, ActorCritic, Task, train_ppo
-from rlhf_nb.sampling import Sampling
-from rlhf_nb.widgets import Board, Desk, run_in_background, show_dashboard, show_labels, dashboard_callback
+from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled
+from rlhf_nb.ppo import PPOConfig, ActorCritic, RLTask, train_ppo
+from rlhf_nb.sampling import SamplingParams
+from rlhf_nb.widgets import (
+    Dashboard, LabelSession, dashboard_callback, run_in_background, show_dashboard, show_labels)
 from rlhf_nb.world import TRAIN, prompt_ids
 sft, tokenizer = load_bundled("sft")
-ref, model = frozen(sft), ActorCritic(sft, ScalarModel.from_lm(sft, 0))""",
+ref, model = frozen_copy(sft), ActorCritic(sft, ScalarModel.from_lm(sft, 0))""",
 """pairs = [(f"Question {i}?", f"<b>one</b> {i}", f"two {i}") for i in range(5)]
-show_labels(Desk(pairs, Path("mine.jsonl")))""",
-"""task = Task([prompt_ids(tokenizer, q) for q in TRAIN],
-            lambda seqs: seqs.response_mask.sum(1) / 10, tokenizer, Sampling(20))
-board = Board(["objective/scores", "objective/kl"])
+show_labels(LabelSession(pairs, Path("mine.jsonl")))""",
+"""task = RLTask([prompt_ids(tokenizer, q) for q in TRAIN],
+              lambda seqs: seqs.response_mask.sum(1) / 10, tokenizer, SamplingParams(20))
+dashboard = Dashboard(["objective/scores", "objective/kl"])
 def save():
     model.policy.save_pretrained("saved")
     return "saved/"
 def train():
-    train_ppo(model, ref, task, PPO(n_iterations=2000, n_prompts=8, max_kl=1e9),
-              torch.Generator().manual_seed(0), watch=dashboard_callback(board, tokenizer, save))
-run = run_in_background(train, board)""",
-"show_dashboard(board)"]
+    train_ppo(model, ref, task, PPOConfig(n_iterations=2000, n_prompts=8, max_kl=1e9),
+              torch.Generator().manual_seed(0), callback=dashboard_callback(dashboard, tokenizer, save))
+thread = run_in_background(train, dashboard)""",
+"show_dashboard(dashboard)"]
 
 def free_port():
     with socket.socket() as s:
@@ -132,9 +133,9 @@ def show(page, locator, shot):
 def test_a_learners_chapter_runs_and_its_slider_moves_by_keyboard(page, lab):
     open_notebook(page, lab, "10_kl.ipynb")
     run_all(page)
-    said = page.evaluate(f"() => {CELLS}.map(c => c.toJSON()).flatMap(c => c.outputs || [])"
+    printed = page.evaluate(f"() => {CELLS}.map(c => c.toJSON()).flatMap(c => c.outputs || [])"
                          ".map(o => [].concat(o.text || '').join('')).join('')")
-    assert "not done yet" in said                              # stubs stop nothing
+    assert "not done yet" in printed                              # stubs stop nothing
     handle = page.locator(".widget-slider .noUi-handle").first
     show(page, handle, "lab-slider-before")
     readout = page.locator(".widget-slider .widget-readout").first
@@ -153,17 +154,17 @@ def test_label_five_pairs_pause_a_run_reload_and_reattach(page, lab, folder):
     open_notebook(page, lab, "live.ipynb")
     run_all(page)
     # -- five labels by keyboard alone: focus, then Enter
-    desk = page.locator(".jp-Cell", has=page.get_by_role("button", name="Left is better"))
+    session = page.locator(".jp-Cell", has=page.get_by_role("button", name="Left is better"))
     presses = [("Left is better", 1), ("Right is better", 2), ("Cannot say", 3), ("Undo", 2),
                ("Left is better", 3), ("Right is better", 4), ("Left is better", 5)]
     for i, (name, done) in enumerate(presses):
-        choice = desk.get_by_role("button", name=name)
+        choice = session.get_by_role("button", name=name)
         choice.focus()
         choice.press("Enter")
         page.wait_for_function("n => document.body.innerText.includes(`${n} of 5`)", arg=done)
         if i == 1:
-            show(page, desk, "lab-desk")
-            assert "<b>one</b>" in desk.inner_text()        # what a model wrote is text
+            show(page, session, "lab-session")
+            assert "<b>one</b>" in session.inner_text()        # what a model wrote is text
     rows = [json.loads(line) for line in (folder/"mine.jsonl").read_text().splitlines()]
     assert len(rows) == 5 and all(set(r) == {"prompt", "chosen", "rejected"} for r in rows)
     # -- a live run: Pause holds it, Save now writes while it waits
@@ -177,8 +178,8 @@ def test_label_five_pairs_pause_a_run_reload_and_reattach(page, lab, folder):
     button(page, "Save now").press("Enter")
     page.wait_for_function("() => document.body.innerText.includes('Saved after iteration')")
     assert (folder/"saved/model.safetensors").is_file()
-    show(page, button(page, "Go on"), "lab-board-paused")
-    # -- save the notebook, reload: the run is still held, its board is shown again and obeys
+    show(page, button(page, "Go on"), "lab-dashboard-paused")
+    # -- save the notebook, reload: the run is still held, its dashboard is shown again and obeys
     command(page, "docmanager:save")
     page.wait_for_timeout(1000)
     open_notebook(page, lab, "live.ipynb", reset=False)
@@ -190,7 +191,7 @@ def test_label_five_pairs_pause_a_run_reload_and_reattach(page, lab, folder):
     assert last_iteration(page) == held
     button(page, "Go on").press("Enter")
     page.wait_for_function(f"old => ({LAST}) > old + 2", arg=held)
-    show(page, button(page, "Pause"), "lab-board-again")
+    show(page, button(page, "Pause"), "lab-dashboard-again")
     button(page, "Stop").press("Enter")
     page.wait_for_function("() => document.body.innerText.includes('stopped')")
 
@@ -202,7 +203,7 @@ def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
     assert views.count() > 4 and page.locator("text=Loading widget").count() == 0
     assert page.locator("text=Error displaying widget").count() == 0
     assert page.evaluate(NAMELESS) == []                   # a screen reader can say what each is
-    name = {"19_widgets": "clip", "19b_inspectors": "top-k"}[chapter]
+    name = {"19_widgets": "cliprange", "19b_inspectors": "top-k"}[chapter]
     field = page.get_by_role("spinbutton", name=name, exact=True).last
     slider = page.locator(".widget-hbox", has=field).last.locator(".noUi-origin")
     at, place = field.input_value(), slider.get_attribute("style")
@@ -215,7 +216,7 @@ def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
     for i in range(0, min(views.count(), 40), 8):
         show(page, views.nth(i), f"lab-{chapter}-dark-{i}")
     stop = page.get_by_role("button", name="Stop", exact=True)
-    if stop.count(): stop.last.press("Enter")              # the run behind the chapter's board
+    if stop.count(): stop.last.press("Enter")              # the run behind the chapter's dashboard
 
 NAMELESS = ("() => [...document.querySelectorAll('.jupyter-widgets :is(input, textarea, select, button)')]"
             ".filter(e => !e.labels?.length && !(e.textContent + (e.getAttribute('aria-label') || '')).trim())"
