@@ -11,17 +11,16 @@ __all__ = ['sequence_logprobs', 'pair_logprobs', 'log_ratio_gap', 'dpo_loss', 'P
            'kto_loss']
 
 # %% ../nbs/13_dpo.ipynb #dpo_the_optimum_without_a_re
-import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from inspect import signature
-from numbers import Real
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import logsigmoid
 from .learning import Trainer, TrainConfig, EvalConfig, fit, make_trainer
 from .models import adapters_disabled, eval_mode, logprobs
+from .settings import check_number
 from .tokens import Batch, PreferencePairs, Seqs, concat_seqs
 
 # %% ../nbs/13_dpo.ipynb #sequence_logprobs
@@ -45,20 +44,6 @@ def pair_logprobs(
 def _float32(*logps)->list[Tensor]: # tensors of log-probs
     "Raise bf16 and fp16 to float32: near -100 two bf16 numbers are half a nat apart."
     return [x.to(torch.promote_types(x.dtype, torch.float32)) for x in logps]
-
-# %% ../nbs/13_dpo.ipynb #_check_loss
-_RULES = {"beta": ("a finite number above 0", lambda x: 0 < x < math.inf),
-          "gamma": ("a finite number, 0 or more", lambda x: 0 <= x < math.inf),
-          "weight": ("a finite number, 0 or more", lambda x: 0 <= x < math.inf),
-          "label_smoothing": ("a share of wrong labels, from 0 to below .5",
-                              lambda x: 0 <= x < .5)}
-
-def _check_loss(**settings): # name -> value
-    "Refuse settings with which a loss is flat, upside down, infinite or nan."
-    for name, x in settings.items():
-        rule, is_right = _RULES[name]
-        if not isinstance(x, (Real, Tensor)) or not is_right(x): raise ValueError(
-            f"{name} must be {rule}, got {x!r}")
 
 # %% ../nbs/13_dpo.ipynb #log_ratio_gap
 def log_ratio_gap(
@@ -86,7 +71,7 @@ def dpo_loss(
     """DPO loss -log σ(β gap) of each pair, where gap is `log_ratio_gap`.
 
     Rafailov et al. 2023, eq. 7. Raises ValueError unless beta is above 0."""
-    _check_loss(beta=beta)
+    check_number("dpo_loss: beta", beta, "above 0")
     gap = log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return -logsigmoid(beta * gap)
 
@@ -199,6 +184,13 @@ def train_dpo(
     fit(trainer, data, loss_fn, generator, eval_config, folder)
     return trainer
 
+# %% ../nbs/13_dpo.ipynb #_check_smoothing
+def _check_smoothing(where:str, label_smoothing:float):
+    check_number(f"{where}: label_smoothing", label_smoothing, "0 or more")
+    if not label_smoothing < .5: raise ValueError(
+        f"{where}: label_smoothing must be below .5, got {label_smoothing!r}: where "
+        "half of the labels are wrong they say nothing")
+
 # %% ../nbs/13_dpo.ipynb #cdpo_loss
 def cdpo_loss(
     policy_chosen:Tensor,      # (b) log-probs under the policy, nats
@@ -211,7 +203,8 @@ def cdpo_loss(
     """Conservative DPO loss -(1-ε) log σ(β gap) - ε log σ(-β gap): smoothed labels.
 
     Mitchell 2023, eq. 3. Raises ValueError if a setting is out of range."""
-    _check_loss(beta=beta, label_smoothing=label_smoothing)
+    check_number("cdpo_loss: beta", beta, "above 0")
+    _check_smoothing("cdpo_loss", label_smoothing)
     x = beta * log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return -(1 - label_smoothing) * logsigmoid(x) - label_smoothing * logsigmoid(-x)
 
@@ -228,7 +221,8 @@ def robust_dpo_loss(
 
     Over flipped labels its mean is DPO's on true ones (Chowdhury et al. 2024).
     Raises ValueError if a setting is out of range."""
-    _check_loss(beta=beta, label_smoothing=label_smoothing)
+    check_number("robust_dpo_loss: beta", beta, "above 0")
+    _check_smoothing("robust_dpo_loss", label_smoothing)
     x = beta * log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     noisy = -(1 - label_smoothing) * logsigmoid(x) + label_smoothing * logsigmoid(-x)
     return noisy / (1 - 2 * label_smoothing)
@@ -245,7 +239,7 @@ def hinge_loss(
 
     SLiC-HF's loss with log-ratios in place of log-probs (Zhao et al. 2023).
     Raises ValueError unless beta is above 0."""
-    _check_loss(beta=beta)
+    check_number("hinge_loss: beta", beta, "above 0")
     gap = log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return (1 - beta * gap).relu()
 
@@ -260,7 +254,7 @@ def ipo_loss(
     """IPO loss (gap - 1 / (2β))²: regress the gap of log-ratios to a fixed target.
 
     Azar et al. 2023, eq. 17. Raises ValueError unless beta is above 0."""
-    _check_loss(beta=beta)
+    check_number("ipo_loss: beta", beta, "above 0")
     gap = log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return (gap - 1 / (2 * beta))**2
 
@@ -275,7 +269,8 @@ def simpo_loss(
 
     Reference-free (Meng et al. 2024, eq. 6). Raises ValueError unless beta is above 0
     and gamma is not below 0."""
-    _check_loss(beta=beta, gamma=gamma)
+    check_number("simpo_loss: beta", beta, "above 0")
+    check_number("simpo_loss: gamma", gamma, "0 or more")
     chosen, rejected = _float32(chosen, rejected)
     return -logsigmoid(beta * (chosen - rejected) - gamma)
 
@@ -299,7 +294,7 @@ def orpo_loss(
 
     Imitation of the chosen response plus the odds ratio (Hong et al. 2024, eq. 6).
     Raises ValueError if weight is below 0."""
-    _check_loss(weight=weight)
+    check_number("orpo_loss: weight", weight, "0 or more")
     chosen, rejected = _float32(chosen, rejected)
     return -chosen - weight * logsigmoid(log_odds(chosen) - log_odds(rejected))
 
@@ -340,7 +335,7 @@ def kto_loss(
 
     Ethayarajh et al. 2024, eq. 7, with both weights 1.
     Raises ValueError unless beta is above 0."""
-    _check_loss(beta=beta)
+    check_number("kto_loss: beta", beta, "above 0")
     policy, ref = _float32(policy, ref)
     sign = torch.where(desirable, 1., -1.).to(policy)
     return 1 - (beta * sign * (policy - ref - baseline)).sigmoid()
