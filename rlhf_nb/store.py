@@ -130,13 +130,16 @@ def disk_errors(
 
 # %% ../nbs/13b_store.ipynb #PairStore
 class PairStore:
-    "Pairs on disk: store.json says how much of tokens.bin and rows.bin counts."
+    "Pairs on disk; a `with` block closes it, whatever happens."
     def __init__(self, folder, metadata, pad, lock):
         self.folder, self.metadata, self.pad, self.lock = folder, metadata, pad, lock
         self.columns = tuple(metadata["columns"])
-        self._map()
+        _map_files(self)
     def __len__(self): return self.metadata["n_rows"]
     def __getitem__(self, rows)->PreferencePairs: return _read_rows(self, rows)
+    def __enter__(self): return self
+    def __exit__(self, *error): self.close()
+    def close(self): self.lock = self.lock and self.lock.close() # others may write
     def append(self, pairs, counts={}, **columns):
         _append_rows(self, pairs, counts, columns)
     def totals(self): return self.metadata["totals"] # {name: sum of all counts}
@@ -147,13 +150,17 @@ class PairStore:
     def lengths(self)->Tensor: # (n) tokens of the longer side
         longer = np.maximum(self.rows["chosen"], self.rows["rejected"])
         return torch.from_numpy(self.rows["prompt"] + longer)
-    def close(self): self.lock = self.lock and self.lock.close() # others may write
-    def _map(self):  # the part of the files that counts; nothing is read yet
-        self.rows = _view(self.folder/"rows.bin", _row_type(self.columns), len(self))
-        self.tokens = _view(self.folder/"tokens.bin", _TOKEN, self.metadata["n_tokens"])
+    def fingerprint(self)->str: # changes with every token and every column
+        return "{tokenizer} {n_rows} {rows_crc}".format(**self.metadata)
 
-def _view(path, kind, n): # an empty file cannot be mapped
-    return np.memmap(path, kind, "r", shape=(n,)) if n else np.empty(0, kind)
+# %% ../nbs/13b_store.ipynb #_map_files
+def _map_files(store):
+    "Map the part of the files that counts; nothing is read yet."
+    for name, kind, n in (("rows", _row_type(store.columns), len(store)),
+                          ("tokens", _TOKEN, store.metadata["n_tokens"])):
+        path = store.folder/f"{name}.bin"              # an empty file cannot be mapped
+        data = np.memmap(path, kind, "r", shape=(n,)) if n else np.empty(0, kind)
+        setattr(store, name, data)
 
 # %% ../nbs/13b_store.ipynb #_records
 def _records(
@@ -193,27 +200,36 @@ def add_bytes(
         while len(data): data = data[file.write(data):]   # a write may stop half-way
         os.fsync(file.fileno())
 
+# %% ../nbs/13b_store.ipynb #_write_metadata
+def _metadata_crc(metadata): return zlib.crc32(json.dumps(metadata).encode())
+
+def _write_metadata(folder:Path, metadata:dict):
+    "Replace store.json; it carries a checksum of itself."
+    text = json.dumps(metadata | dict(crc=_metadata_crc(metadata)))
+    atomic_write(folder/"store.json", text)
+
 # %% ../nbs/13b_store.ipynb #_append_rows
 def _append_rows(
     store:PairStore, # opened for writing
-    pairs:PreferencePairs,     # n rows
+    pairs:PreferencePairs, # n rows
     counts:dict,     # name -> number, added to the totals
     columns:dict,    # name -> (n) numbers, one for each column of the store
 ):
     "All of these rows are in the store, or none of them."
     if not store.lock: raise ValueError(
-        f"{store.folder} was opened for reading: open_store(..., writable=True)")
+        f"{store.folder} is not open for writing: open_store(..., writable=True)")
     (tokens, rows), old = _records(store, pairs, columns), store.metadata
     totals = dict(old["totals"])
     for k, n in {"appends": 1, **counts}.items(): totals[k] = totals.get(k, 0) + n
     new = old | dict(n_rows=old["n_rows"] + len(rows), totals=totals,
-                     n_tokens=old["n_tokens"] + len(tokens))
+                     n_tokens=old["n_tokens"] + len(tokens),
+                     rows_crc=zlib.crc32(rows.tobytes(), old["rows_crc"]))
     with disk_errors(store.folder, f"The {len(store)} pairs from before are whole"):
         add_bytes(store.folder/"tokens.bin", old["n_tokens"] * tokens.itemsize, tokens)
         add_bytes(store.folder/"rows.bin", old["n_rows"] * rows.itemsize, rows)
-        atomic_write(store.folder/"store.json", json.dumps(new)) # now they exist
+        _write_metadata(store.folder, new)                       # now they exist
     store.metadata = new
-    store._map()
+    _map_files(store)
 
 # %% ../nbs/13b_store.ipynb #row_numbers
 def row_numbers(
@@ -237,6 +253,8 @@ def row_numbers(
     return out
 
 # %% ../nbs/13b_store.ipynb #_read_row
+_ANEW = "bring it back from a copy, or make the store anew in another folder"
+
 def _read_row(
     store:PairStore,
     i:int, # row number
@@ -244,11 +262,10 @@ def _read_row(
     "One row, checked against its CRC."
     row = store.rows[i]
     start, sizes = int(row["start"]), [int(row[k]) for k in _PARTS]
-    ids = store.tokens[max(start, 0):start + sum(sizes)]
-    if min(sizes) < 0 or len(ids) != sum(sizes) or _crc(ids) != row["crc"]:
-        raise ValueError(
-            f"row {i} of {store.folder} is not what was written: the file was damaged "
-            "or exchanged; make the store anew")
+    ids = store.tokens[start:start + sum(sizes)]
+    if _crc(ids) != row["crc"]: raise ValueError(
+        f"row {i} of {store.folder/'tokens.bin'} is not what was written: the file was "
+        f"damaged or exchanged; {_ANEW}")
     ids, a, b = ids.tolist(), sizes[0], sizes[0] + sizes[1]
     return ids[:a], ids[a:b], ids[b:]
 
@@ -267,19 +284,21 @@ def _read_rows(
                  make_seqs(prompts, rejected, store.pad))
 
 # %% ../nbs/13b_store.ipynb #_read_metadata
-_FORMAT = "pairs 1"
+_FORMAT = "pairs 2"
 
 def _read_metadata(folder:str|Path)->dict:
-    "store.json, if the folder is a store of ours."
+    "store.json, if the folder is a store of ours and the file is whole."
     path = Path(folder)/"store.json"
     if not path.is_file(): raise ValueError(
         f"no pair store in {folder}: make one with create_store")
-    try: metadata = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as e: raise ValueError(f"{path} cannot be read: {e}") from e
+    try: metadata = json.loads(path.read_bytes())
+    except ValueError as e: raise ValueError(f"{path} is damaged, {e}: {_ANEW}") from e
     kind = metadata.get("format") if isinstance(metadata, dict) else None
     if kind != _FORMAT: raise ValueError(
         f"{path} is of another program or version, format {kind!r} where {_FORMAT!r} "
         "is read: name another folder")
+    if metadata.pop("crc", None) != _metadata_crc(metadata): raise ValueError(
+        f"{path} is not what was written: it was damaged, or changed by hand; {_ANEW}")
     return metadata
 
 # %% ../nbs/13b_store.ipynb #_check_columns
@@ -306,16 +325,16 @@ def create_store(
                          "name a new folder, or go on with open_store")
     metadata = dict(format=_FORMAT, run=run, tokenizer=tokenizer_hash(tokenizer),
                     n_vocab=len(tokenizer), columns=list(columns), n_rows=0,
-                    n_tokens=0, totals={"appends": 0})
+                    n_tokens=0, rows_crc=0, totals={"appends": 0})
     with disk_errors(folder, "Nothing was there before"), atomic_folder(folder) as temp:
         for name in ("tokens.bin", "rows.bin", "lock"): (temp/name).touch()
-        (temp/"store.json").write_text(json.dumps(metadata), encoding="utf-8")
+        _write_metadata(temp, metadata)
     return open_store(folder, tokenizer, writable=True)
 
 # %% ../nbs/13b_store.ipynb #lock_folder
 def lock_folder(
     folder:str|Path,
-)->object: # close it, or end, and another process may have it
+)->object: # close it, best in a `finally`, and another process may have it
     """Lock a folder for one writer at a time; nothing keeps readers out.
 
     Raises ValueError if another process has the lock."""
@@ -325,8 +344,9 @@ def lock_folder(
         if fcntl: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as e:
         lock.close()
-        raise ValueError(f"{folder} is being written by another process: wait until it "
-                         "is done, or name another folder") from e
+        raise ValueError(
+            f"{folder} is being written by another process, or is still open in this "
+            "one: close it there, wait, or name another folder") from e
     return lock
 
 # %% ../nbs/13b_store.ipynb #_check_files
@@ -339,13 +359,23 @@ def _check_files(folder, metadata):
         if got < need: raise ValueError(
             f"{folder/name} is too short: {need} bytes are needed for the "
             f"{n_rows} pairs that store.json counts, got {got}; was it copied "
-            "while it was written, or cut?")
+            f"while it was written, or cut? {_ANEW.capitalize()}")
 
-def _check_last(store): # it is what was written, and the line ends with it
-    end = int(store.rows["start"][-1]) + sum(map(len, _read_row(store, len(store) - 1)))
-    if end != store.metadata["n_tokens"]: raise ValueError(
-        f"the last row in {store.folder} is not what was written: its tokens end at "
-        f"{end}, store.json counts {store.metadata['n_tokens']}; were files exchanged?")
+def _check_rows(store): # all records, and one row of tokens.bin
+    if zlib.crc32(store.rows) != store.metadata["rows_crc"]: raise ValueError(
+        f"{store.folder/'rows.bin'} is not what was written: it was damaged or "
+        f"exchanged; {_ANEW}")
+    if len(store): _read_row(store, len(store) - 1)
+
+# %% ../nbs/13b_store.ipynb #_check_owner
+def _check_owner(folder, metadata, tokenizer, run):
+    if run not in (None, metadata["run"]): raise ValueError(
+        f"{folder} belongs to run {metadata['run']!r}, not to {run!r}: every run "
+        "writes a store of its own, name another folder")
+    if metadata["tokenizer"] != tokenizer_hash(tokenizer): raise ValueError(
+        f"{folder} was written with another tokenizer, of {metadata['n_vocab']} "
+        f"tokens, hash {metadata['tokenizer']}; this one has {len(tokenizer)}, "
+        f"{tokenizer_hash(tokenizer)}: the same ids would be other words")
 
 # %% ../nbs/13b_store.ipynb #open_store
 def open_store(
@@ -359,15 +389,13 @@ def open_store(
     Raises ValueError if it is damaged, locked, or of another run or tokenizer."""
     folder = Path(folder)
     lock = lock_folder(folder) if writable and _read_metadata(folder) else None
-    metadata = _read_metadata(folder)
-    if run not in (None, metadata["run"]): raise ValueError(
-        f"{folder} belongs to run {metadata['run']!r}, not to {run!r}: every run "
-        "writes a store of its own, name another folder")
-    if metadata["tokenizer"] != tokenizer_hash(tokenizer): raise ValueError(
-        f"{folder} was written with another tokenizer, of {metadata['n_vocab']} "
-        f"tokens, hash {metadata['tokenizer']}; this one has {len(tokenizer)}, "
-        f"{tokenizer_hash(tokenizer)}: the same ids would be other words")
-    _check_files(folder, metadata)
-    store = PairStore(folder, metadata, tokenizer.pad_token_id, lock)
-    if len(store): _check_last(store)
+    try:
+        metadata = _read_metadata(folder)
+        _check_owner(folder, metadata, tokenizer, run)
+        _check_files(folder, metadata)
+        store = PairStore(folder, metadata, tokenizer.pad_token_id, lock)
+        _check_rows(store)
+    except BaseException:                # also Ctrl-C: the next try finds no lock
+        if lock: lock.close()
+        raise
     return store

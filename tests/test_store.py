@@ -128,6 +128,14 @@ def flip(name, at):
         (f/name).write_bytes(raw)
     return spoil
 
+def by_hand(change): # store.json with a checksum that fits
+    def spoil(f):
+        x = json.loads((f/"store.json").read_text())
+        del x["crc"]
+        change(x)
+        store_module._write_metadata(f, x)
+    return spoil
+
 SPOILED = {
     "tokens cut": (lambda f: os.truncate(f/"tokens.bin", 40), "tokens.bin is too short"),
     "tokens one byte short": (lambda f: os.truncate(f/"tokens.bin", (f/"tokens.bin").stat().st_size - 1),
@@ -135,30 +143,78 @@ SPOILED = {
     "rows cut": (lambda f: os.truncate(f/"rows.bin", 28 * 7), "rows.bin is too short"),
     "rows gone": (lambda f: os.remove(f/"rows.bin"), "rows.bin is too short"),
     "no metadata": (lambda f: os.remove(f/"store.json"), "no pair store in"),
-    "half metadata": (lambda f: (f/"store.json").write_text('{"format": '), "cannot be read"),
+    "half metadata": (lambda f: (f/"store.json").write_text('{"format": '), "store.json is damaged"),
     "a list": (lambda f: (f/"store.json").write_text('[]'), "another program"),
-    "newer": (metadata(lambda x: x.update(format="pairs 2")), "another program or version"),
-    "other columns": (metadata(lambda x: x.update(columns=[])), "last row in .* is not what was written"),
-    "more columns": (metadata(lambda x: x.update(columns=["margin", "b"])), "rows.bin is too short"),
-    "other tokenizer": (metadata(lambda x: x.update(tokenizer="0")), "another tokenizer"),
-    "last token": (flip("tokens.bin", -4), "row 7 of .* is not what was written"),
-    "last length": (flip("rows.bin", 28 * 7 + 8), "row 7 of .* is not what was written"),
-    "last start": (flip("rows.bin", 28 * 7), "row 7 of .* is not what was written"),
-    "last start, far": (flip("rows.bin", 28 * 7 + 7), "row 7 of .* is not what was written"),
+    "newer": (metadata(lambda x: x.update(format="pairs 3")), "another program or version"),
+    "older": (metadata(lambda x: x.update(format="pairs 1")), "another program or version"),
+    "changed by hand": (metadata(lambda x: x.update(run="two")), "store.json is not what was written"),
+    "other columns": (by_hand(lambda x: x.update(columns=[])), "rows.bin is not what was written"),
+    "more columns": (by_hand(lambda x: x.update(columns=["margin", "b"])), "rows.bin is too short"),
+    "other tokenizer": (by_hand(lambda x: x.update(tokenizer="0")), "another tokenizer"),
+    "last token": (flip("tokens.bin", -4), "row 7 of .*tokens.bin is not what was written"),
+    "a length": (flip("rows.bin", 28 * 3 + 8), "rows.bin is not what was written"),
+    "a start, far": (flip("rows.bin", 28 * 7 + 7), "rows.bin is not what was written"),
+    "a margin": (flip("rows.bin", 28 * 2 + 24), "rows.bin is not what was written"),
 }
 @pytest.mark.parametrize("name", SPOILED)
 def test_a_spoiled_store_is_refused(made, tokenizer, name):
     assert len(open_store(made, tokenizer)) == 8
     change, message = SPOILED[name]
     change(made)
-    for writable in (False, True):
+    for writable in (False, True, True):                    # and the lock is free again
         with pytest.raises(ValueError, match=message): open_store(made, tokenizer, writable)
+
+DAMAGE = {"cut": lambda raw: raw[:len(raw) // 2], "emptied": lambda raw: b"",
+          "one byte short": lambda raw: raw[:-1], "garbage": lambda raw: random.Random(0).randbytes(len(raw)),
+          "zeros": lambda raw: bytes(len(raw)), "text": lambda raw: b"[1, 2]" * len(raw),
+          "gone": None, "of another store": None}
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("name", ["store.json", "rows.bin", "tokens.bin"])
+def test_a_damaged_file_is_named_with_its_remedy(made, tokenizer, name, how):
+    kept = {p.name: p.read_bytes() for p in made.iterdir()}
+    if how == "gone": (made/name).unlink()
+    elif how == "of another store":
+        with create_store(made.with_name("other"), tokenizer, ("margin",), run="one") as other:
+            other.append(some_pairs(8, seed=1), margin=torch.arange(8.))
+        shutil.copy(made.with_name("other")/name, made/name)
+    else: (made/name).write_bytes(DAMAGE[how](kept[name]))
+    for writable in (False, True):
+        with pytest.raises(ValueError) as e: open_store(made, tokenizer, writable)[:]
+        message = str(e.value)
+        assert "anew" in message or "create_store" in message, message
+        assert name in message or how == "of another store" or "no pair store" in message, message
+        assert all((made/other).read_bytes() == raw for other, raw in kept.items() if other != name)
+    (made/name).write_bytes(kept[name])                     # the copy is brought back
+    with open_store(made, tokenizer, writable=True) as store: assert same(store[:], some_pairs(8))
+
+@POSIX
+def test_a_failed_or_interrupted_writer_leaves_no_lock(made, tokenizer, monkeypatch):
+    "Held by the traceback as in a notebook, the store must not keep the next try out."
+    caught = []
+    def try_it(work):
+        try: work()
+        except BaseException as e: caught.append(e)         # its frames live as long as this
+        else: raise AssertionError("let through")
+        open_store(made, tokenizer, writable=True).close()
+    def append(pairs, **columns):
+        with open_store(made, tokenizer, writable=True) as store: store.append(pairs, **columns)
+    try_it(lambda: append(some_pairs(1)))                   # a column is missing
+    try_it(lambda: open_store(made, tokenizer, writable=True, run="two"))
+    for name in ("_check_owner", "_check_files", "_check_rows", "_map_files", "add_bytes", "_write_metadata"):
+        with monkeypatch.context() as patch:
+            def stop(*_): raise KeyboardInterrupt
+            patch.setattr(store_module, name, stop)
+            try: append(some_pairs(1), margin=[0.])
+            except BaseException as e: caught.append(e)
+        open_store(made, tokenizer, writable=True).close()
+    assert len(caught) == 8 and len(open_store(made, tokenizer)) == 8
 
 def test_a_damaged_row_in_the_middle_is_found_when_read(made, tokenizer):
     flip("tokens.bin", 0)(made)
     store = open_store(made, tokenizer)
     assert len(store[1:]) == 7
-    with pytest.raises(ValueError, match="row 0 of .* is not what was written"): store[:3]
+    with pytest.raises(ValueError, match="row 0 of .*tokens.bin is not what was written.*anew"): store[:3]
 
 def test_one_store_per_run(made, tokenizer):
     assert open_store(made, tokenizer, run="one").column("margin").tolist() == list(range(8))
@@ -175,7 +231,7 @@ def test_one_writer_and_any_readers(made, tokenizer):
     a = open_store(made, tokenizer, writable=True)
     with pytest.raises(ValueError, match="being written"): open_store(made, tokenizer, writable=True)
     reader = open_store(made, tokenizer)
-    with pytest.raises(ValueError, match="opened for reading"): reader.append(some_pairs(1), margin=[0.])
+    with pytest.raises(ValueError, match="not open for writing"): reader.append(some_pairs(1), margin=[0.])
     a.append(some_pairs(3), margin=torch.zeros(3))
     assert len(reader) == 8 and same(reader[:], some_pairs(8))         # what it saw stays
     a.close()
