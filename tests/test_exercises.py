@@ -10,40 +10,40 @@ from rlhf_nb.checks import (
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
-ROOMS = {f.stem.split("_", 1)[1]: f for f in NOTEBOOKS}
+CHAPTERS = {f.stem.split("_", 1)[1]: f for f in NOTEBOOKS}
 
-def exercises(room):
-    module = import_module(f"rlhf_nb.exercises.{room}")
+def exercises(chapter):
+    module = import_module(f"rlhf_nb.exercises.{chapter}")
     return {name: x for name, x in vars(module).items() if isinstance(x, Exercise)}
-def wrong_answers(room): return runpy.run_path(str(ROOT/f"tests/wrong/{room}.py"))["WRONG"]
+def wrong_answers(chapter): return runpy.run_path(str(ROOT/f"tests/wrong/{chapter}.py"))["WRONG"]
 def names(file): return [n for c in nbformat.read(file, 4).cells for n in CHECK.findall(c.source)]
 
 def test_every_chapter_has_two_to_four_exercises():
-    count = {room: len(names(f)) for room, f in ROOMS.items()}
+    count = {chapter: len(names(f)) for chapter, f in CHAPTERS.items()}
     assert all(2 <= n <= 4 for n in count.values()), {r: n for r, n in count.items() if not 2 <= n <= 4}
 
 def test_names_are_unique_and_belong_to_their_chapter():
     seen = {}
-    for room in ROOMS:
-        assert set(exercises(room)) == set(names(ROOMS[room])), room
-        for name in exercises(room):
-            assert name not in seen, f"{name} is in {seen[name]} and in {room}"
-            seen[name] = room
+    for chapter in CHAPTERS:
+        assert set(exercises(chapter)) == set(names(CHAPTERS[chapter])), chapter
+        for name in exercises(chapter):
+            assert name not in seen, f"{name} is in {seen[name]} and in {chapter}"
+            seen[name] = chapter
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_the_solutions_are_right_and_the_stubs_are_not(room, tmp_path):
-    solved = check_notebook(ROOMS[room])
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_the_solutions_are_right_and_the_stubs_are_not(chapter, tmp_path):
+    solved = check_notebook(CHAPTERS[chapter])
     assert set(solved.values()) == {"right"}, solved
-    nb = learners_copy(nbformat.read(ROOMS[room], 4))
+    nb = learners_copy(nbformat.read(CHAPTERS[chapter], 4))
     assert not [c for c in nb.cells if c.source.startswith("def ") and "BEGIN SOLUTION" in c.source]
-    nbformat.write(nb, tmp_path/ROOMS[room].name)
-    stubs = check_notebook(tmp_path/ROOMS[room].name)
+    nbformat.write(nb, tmp_path/CHAPTERS[chapter].name)
+    stubs = check_notebook(tmp_path/CHAPTERS[chapter].name)
     assert set(stubs.values()) == {"not done yet"}, stubs
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_an_exercise_cell_holds_the_exercise_alone(room):
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_an_exercise_cell_holds_the_exercise_alone(chapter):
     "Marks only in cells that begin with `def`, a check right behind, then hints."
-    cells = nbformat.read(ROOMS[room], 4).cells
+    cells = nbformat.read(CHAPTERS[chapter], 4).cells
     for i, c in enumerate(cells):
         if c.cell_type != "code" or not c.source.startswith("def "): continue
         if "### BEGIN SOLUTION" not in c.source: continue
@@ -53,11 +53,11 @@ def test_an_exercise_cell_holds_the_exercise_alone(room):
         assert cells[i + 2].source.startswith("<details><summary>Hint"), f"{name}: hints in steps"
         later = "\n".join(x.source for x in cells[i + 2:] if x.cell_type == "code")
         calls = [m for m in re.findall(rf"\b{name}\(.*", later) if not m.startswith("check(")]
-        assert not calls, f"{name} is called below: use settled({name}, exercises.{name})"
+        assert not calls, f"{name} is called below: use answer_or_reference({name}, exercises.{name})"
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_mistakes_differ_from_the_truth_and_from_each_other(room):
-    for name, ex in exercises(room).items():
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_mistakes_differ_from_the_truth_and_from_each_other(chapter):
+    for name, ex in exercises(chapter).items():
         assert len(ex.cases) >= 3 and len(ex.mistakes) >= 6, name
         assert grade(ex.reference, ex) == "right", f"{name}: the reference changes its arguments?"
         seen = {m: {c: record_call(f, args) for c, args in ex.cases.items()} for m, f in ex.mistakes.items()}
@@ -68,19 +68,19 @@ def test_mistakes_differ_from_the_truth_and_from_each_other(room):
             twins = [k for k in seen if k != m and alike(seen[k], s)]
             assert not twins, f"{name}: {m!r} cannot be told from {twins}"
 
-TRIED = []       # room, exercise, refused, named rightly
+TRIED = []       # chapter, exercise, refused, named rightly
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_wrong_answers_are_refused(room):
-    wrong = wrong_answers(room)
-    assert set(wrong) == set(exercises(room))
-    for name, ex in exercises(room).items():
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_wrong_answers_are_refused(chapter):
+    wrong = wrong_answers(chapter)
+    assert set(wrong) == set(exercises(chapter))
+    for name, ex in exercises(chapter).items():
         assert len(wrong[name]) >= 6, f"{name} needs six wrong answers, has {len(wrong[name])}"
-        for slip, answer in wrong[name]:
-            assert slip in ex.mistakes or not slip, f"{name} has no mistake {slip!r}"
-            said = grade(answer, ex)
-            TRIED.append((room, name, said != "right", said == slip))
-            assert said not in ("right", "not done yet"), f"{name}: {slip!r} passes"
+        for mistake, answer in wrong[name]:
+            assert mistake in ex.mistakes or not mistake, f"{name} has no mistake {mistake!r}"
+            verdict = grade(answer, ex)
+            TRIED.append((chapter, name, verdict != "right", verdict == mistake))
+            assert verdict not in ("right", "not done yet"), f"{name}: {mistake!r} passes"
 
 def test_at_least_nine_in_ten_are_named_rightly(capsys):
     if not TRIED: pytest.skip("runs after the wrong answers")
@@ -88,9 +88,9 @@ def test_at_least_nine_in_ten_are_named_rightly(capsys):
     with capsys.disabled():
         print(f"\n{len(TRIED)} wrong answers to {len({t[1] for t in TRIED})} exercises: "
               f"{refused} refused, {named} named rightly ({named / len(TRIED):.1%})")
-        for room in ROOMS:
-            rows = [t for t in TRIED if t[0] == room]
-            if rows: print(f"  {room:14}{len(rows):4}{sum(t[3] for t in rows):4} named")
+        for chapter in CHAPTERS:
+            rows = [t for t in TRIED if t[0] == chapter]
+            if rows: print(f"  {chapter:14}{len(rows):4}{sum(t[3] for t in rows):4} named")
     assert refused == len(TRIED) and named >= .9 * len(TRIED)
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=[f.stem for f in NOTEBOOKS])
