@@ -10,7 +10,7 @@ __all__ = ['TrainConfig', 'lr_at', 'Log', 'data_fingerprint', 'describe_run', 'r
            'list_checkpoints', 'save_checkpoint', 'restore_checkpoint', 'fit', 'is_interactive', 'progress_bar']
 
 # %% ../nbs/06_learning.ipynb #learning
-import dis, hashlib, inspect, json, math, os, random, shutil, sys, time
+import dis, hashlib, inspect, json, math, os, random, re, shutil, sys, time, zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
@@ -22,6 +22,7 @@ from accelerate.utils import get_mixed_precision_context_manager
 from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import Generator, Tensor, nn
 from tqdm.auto import tqdm
+from .files import append_bytes, atomic_folder, atomic_write, disk_errors
 from .models import weight_hash
 from .settings import check_settings
 from .tokens import Batch, PreferencePairs
@@ -61,29 +62,44 @@ def lr_at(
 
 # %% ../nbs/06_learning.ipynb #Log
 class Log:
-    "Rows of metrics in the order they came; with a path also a new file of JSON lines."
+    """Rows of metrics in the order they came; with a path also a file of JSON lines.
+
+    Raises ValueError if there is a file that is not a log; a log is written anew."""
     def __init__(self, path:str|Path|None=None):
         self.rows, self.path = [], path and Path(path)
-        if self.path: self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._write("w", [])
+        if path and not _is_log(self.path): raise ValueError(
+            f"{path} is not a log, so it is not overwritten: name another file")
     def __len__(self): return len(self.rows)
     def add(self, **row)->dict: # name -> number, text or 0-dim tensor
         "Append a row, also to the file; returns it with tensors as numbers."
         row = {k: v.item() if isinstance(v, Tensor) else v for k, v in row.items()}
         self.rows.append(row)
-        self._write("a", [row])
+        if self.path and len(self) > 1: self._write(_json_line(row))
+        elif self.path: self.restore(self.rows)          # the first row begins the file
         return row
     def restore(self, rows:list[dict]):
         "Go back to these rows, in the file too."
         self.rows = list(rows)
-        self._write("w", rows)
-    def _write(self, mode, rows):
-        if not self.path: return
-        with open(self.path, mode, encoding="utf-8") as file:
-            for row in rows: # JSON has no nan and no inf
-                row = {k: None if v in (math.inf, -math.inf) or v != v else v
-                       for k, v in row.items()}
-                file.write(json.dumps(row) + "\n")
+        if self.path: self._write("".join(map(_json_line, rows)), anew=True)
+    def _write(self, text, anew=False):
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with disk_errors(self.path, "The rows before are in it"):
+            if anew: return atomic_write(self.path, text)
+            with open(self.path, "a", encoding="utf-8") as file: file.write(text)
+
+# %% ../nbs/06_learning.ipynb #_is_log
+def _json_line(row): # JSON has no nan and no inf
+    return json.dumps({k: None if v in (math.inf, -math.inf) or v != v else v
+                       for k, v in row.items()}) + "\n"
+
+def _is_log(path:Path)->bool:
+    "Whether it is safe to write over: not there, empty, or its first row has a step."
+    if not path.exists(): return True
+    if not path.is_file(): return False
+    with open(path, "rb") as file: first = file.readline(2**16)
+    try: row = json.loads(first or b'{"step": 0}')
+    except (ValueError, RecursionError): return False
+    return isinstance(row, dict) and "step" in row
 
 # %% ../nbs/06_learning.ipynb #data_fingerprint
 def data_fingerprint(
@@ -216,6 +232,7 @@ class Trainer:
     queue:list[Tensor]=field(default_factory=list) # batches left in this epoch
     run:dict=field(default_factory=dict) # what the run is, from describe_run
     may_change:tuple=()          # names of it that a resumed run may change
+    saved:dict=field(default_factory=dict) # folder -> the part of the log that is there
     def metadata(self)->dict: # name -> number or text
         "What a checkpoint keeps of it as plain JSON."
         names = "step n_rows stop_reason best_metric best_step num_bad_evals"
@@ -393,7 +410,11 @@ def list_checkpoints(
     folder:str|Path, # of one run
 )->list[Path]: # a folder for each, oldest first
     "Complete checkpoints of a run."
-    return sorted(Path(folder).glob("[0-9]*-step-*"))
+    names = [path for path in Path(folder).glob("*-step-*") if path.is_dir()
+             and re.fullmatch(r"\d{6,}-step-\d+", path.name)]
+    return sorted(names, key=_number)
+
+def _number(path): return int(path.name.split("-")[0])
 
 # %% ../nbs/06_learning.ipynb #save_checkpoint
 def save_checkpoint(
@@ -401,26 +422,36 @@ def save_checkpoint(
     trainer:Trainer,
     generator:Generator, # chooses the batches
 )->Path: # the checkpoint's own folder
-    "Write all that a run needs to resume; only then remove the checkpoint before."
-    def arrive(path): # wait for the disk
-        handle = os.open(path, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)
-    old = list_checkpoints(folder)
-    count = int(old[-1].name.split("-")[0]) + 1 if old else 0
-    new = Path(folder)/f"{count:06d}-step-{trainer.step}"
-    temp = Path(folder)/"unfinished"
-    shutil.rmtree(temp, ignore_errors=True)
-    temp.mkdir(parents=True)
-    _write_state(temp, trainer, generator)
-    for path in [*temp.iterdir(), temp]: arrive(path)
-    os.rename(temp, new) # from here on it exists
-    arrive(folder)
-    for path in old: shutil.rmtree(path)
+    """Write all that a run needs to resume; only then remove the checkpoint before.
+
+    Raises ValueError if the folder holds another run, OSError if the disk refuses."""
+    old, place = list_checkpoints(folder), str(Path(folder).resolve())
+    if old and place not in trainer.saved: raise ValueError(
+        f"{folder} holds checkpoints that this trainer neither wrote nor restored, the "
+        f"last is {old[-1].name}: restore_checkpoint goes on with it; or take another "
+        "folder")
+    new = Path(folder)/f"{_number(old[-1]) + 1 if old else 0:06d}-step-{trainer.step}"
+    safe = f"{old[-1].name} is whole" if old else "Nothing was there before"
+    with disk_errors(folder, safe):
+        with atomic_folder(new) as temp:
+            trainer.saved[place] = _write_state(temp, trainer, generator)
+        for path in old: _remove_checkpoint(path)
     return new
 
+# %% ../nbs/06_learning.ipynb #_remove_checkpoint
+_FILES = "model.safetensors", "best.safetensors", "state.pt"
+
+def _remove_checkpoint(path:Path):
+    "Remove the files of a checkpoint, the one that tells whose they are last."
+    try: state = json.loads((path/"trainer_state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError): state = None
+    if isinstance(state, dict) and {"format", "run", "trainer"} <= set(state):
+        for name in (*_FILES, ".unfinished", "trainer_state.json"):
+            (path/name).unlink(missing_ok=True)
+    if not any(path.iterdir()): path.rmdir()
+
 # %% ../nbs/06_learning.ipynb #_write_state
-def _write_state(folder:Path, trainer:Trainer, generator:Generator):
+def _write_state(folder:Path, trainer:Trainer, generator:Generator)->dict: # of the log
     "The files of a checkpoint; reading them never runs code that they bring."
     gpu = torch.cuda.is_available()
     save_model(trainer.model, str(folder/"model.safetensors"))
@@ -429,9 +460,31 @@ def _write_state(folder:Path, trainer:Trainer, generator:Generator):
                     generator=generator.get_state(), dropout=torch.get_rng_state(),
                     dropout_gpu=torch.cuda.get_rng_state_all() if gpu else []),
                folder/"state.pt")
+    saved = _append_log(folder.parent/"trainer_log.jsonl", trainer)
     state = dict(format=2, run=_run_of(trainer, generator), trainer=trainer.metadata(),
-                 log=trainer.log.rows)
+                 log=saved, files={name: _checksum(folder/name) for name in _FILES})
     (folder/"trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
+    return saved
+
+def _checksum(path:Path)->int: # CRC-32
+    with open(path, "rb") as file:
+        crc = 0
+        while part := file.read(2**20): crc = zlib.crc32(part, crc)
+    return crc
+
+# %% ../nbs/06_learning.ipynb #_append_log
+def _append_log(path:Path, trainer:Trainer)->dict: # rows and bytes that count, checksum
+    "Append the rows that the file does not have yet."
+    known = trainer.saved.get(str(path.parent.resolve()))
+    if not known and not _is_log(path): raise ValueError(
+        f"{path} is not a log, so it is not overwritten: take another folder")
+    if not known or not path.exists() or path.stat().st_size < known["bytes"]:
+        known = dict(rows=0, bytes=0, crc=0)
+    rows = trainer.log.rows[known["rows"]:]
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    append_bytes(path, known["bytes"], data)
+    return dict(rows=len(trainer.log), bytes=known["bytes"] + len(data),
+                crc=zlib.crc32(data, known["crc"]))
 
 # %% ../nbs/06_learning.ipynb #_run_of
 def _run_of(trainer:Trainer, generator:Generator)->dict: # as describe_run
@@ -450,28 +503,54 @@ def restore_checkpoint(
 )->int: # optimiser steps taken
     """Put a trainer, its generator and torch's own back to the last checkpoint.
 
-    Raises ValueError if there is none, or if it is of another run; see describe_run."""
+    Raises ValueError, and changes nothing, if there is none, if it is damaged, or if it
+    is of another run (see describe_run)."""
     if not list_checkpoints(folder): raise ValueError(
         f"no checkpoint in {folder}: start without a folder, or look for another")
     last = list_checkpoints(folder)[-1]
-    if not (last/"trainer_state.json").is_file(): raise ValueError(
-        f"{last} was written by an older version of rlhf_nb (its format is not 2): "
-        "start again in another folder")
-    saved = json.loads((last/"trainer_state.json").read_text(encoding="utf-8"))
+    saved, rows, state = _read_state(last)
     name, now = f"{last.parent.name}/{last.name}", _run_of(trainer, generator)
     require_same_run(name, saved["run"], now, trainer.may_change)
     load_model(trainer.model, str(last/"model.safetensors"))
-    _restore_state(last, trainer, generator)
+    _restore_state(state, trainer, generator)
     trainer.best_weights = load_file(last/"best.safetensors")
-    trainer.log.restore(saved["log"])
+    trainer.log.restore(rows)
     trainer.run = saved["run"] | trainer.run
     for name, x in saved["trainer"].items(): setattr(trainer, name, x)
+    trainer.saved[str(Path(folder).resolve())] = saved["log"]
     return trainer.step
 
+# %% ../nbs/06_learning.ipynb #_read_state
+def _read_state(last:Path)->tuple[dict,list,dict]: # trainer_state.json, log, state.pt
+    "Read a checkpoint. Raises ValueError that names a damaged file and its remedy."
+    if (last/"facts.json").exists(): raise ValueError(f"{last} was written by an older "
+        "version of rlhf_nb (its format is not 2): begin again in another folder")
+    path = last/"trainer_state.json"
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        if saved["format"] != 2: raise ValueError(f"format {saved['format']}")
+        for name, crc in saved["files"].items():
+            path = last/name
+            if _checksum(path) != crc: raise ValueError("it is not what was written")
+        path, log = last.parent/"trainer_log.jsonl", saved["log"]
+        with open(path, "rb") as file: raw = file.read(log["bytes"])
+        if zlib.crc32(raw) != log["crc"]: raise ValueError("it is not what was written")
+        rows, path = [json.loads(line) for line in raw.splitlines()], last/"state.pt"
+        return saved, rows, torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as e: raise ValueError(_damaged(last, path, e)) from e
+
+# %% ../nbs/06_learning.ipynb #_damaged
+def _damaged(last, path, e)->str:
+    "What is wrong with a file of a checkpoint, and how to go on."
+    before, reason = list_checkpoints(last.parent)[:-1], str(e).partition("\n")[0][:100]
+    other = (f"delete {last} to go on from {before[-1].name}" if before else
+             f"delete {last.parent} to begin anew")
+    return (f"{path} is damaged or missing ({reason}): put it back from a copy, or "
+            f"{other}")
+
 # %% ../nbs/06_learning.ipynb #_restore_state
-def _restore_state(folder, trainer, generator):
+def _restore_state(state, trainer, generator):
     "Put back what is no weight: AdamW's averages, the batches left, the generators."
-    state = torch.load(folder/"state.pt", map_location="cpu", weights_only=True)
     trainer.optimizer.load_state_dict(state["optimizer"])
     trainer.queue[:] = state["queue"]
     generator.set_state(state["generator"])

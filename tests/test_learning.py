@@ -1,5 +1,5 @@
 "learning: what its chapter does not show: real kills, odd shapes, bf16, property tests."
-import json, math, os, random, shutil, signal, subprocess, sys, time
+import json, math, os, random, resource, shutil, signal, subprocess, sys, time, zlib
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ def loss_fn(model, x):
 
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
 def flat(model): return nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+def plain(trainer): return [{k: v for k, v in row.items() if k != "seconds"} for row in trainer.log.rows]
 def grads(model): return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
@@ -293,8 +294,6 @@ def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path, upto):
     run(tmp_path/"b", upto, log=tmp_path/"b.jsonl")
     again, generator = run(tmp_path/"b", log=tmp_path/"b.jsonl")
     assert torch.equal(flat(again.model), flat(straight.model)) and again.stop_reason == straight.stop_reason
-    plain = lambda trainer: [{k: v for k, v in row.items() if k != "seconds"}
-                             for row in trainer.log.rows]
     assert plain(again) == plain(straight)
     lines = [json.loads(line) for line in open(tmp_path/"b.jsonl")]
     assert lines == again.log.rows                       # the file too: no step twice
@@ -319,7 +318,7 @@ def test_half_a_checkpoint_is_never_seen(tmp_path, monkeypatch):
     assert restore_checkpoint(tmp_path/"a", make_trainer(Small(.2), CONFIG), generator) == 4
     save_checkpoint(tmp_path/"a", trainer, generator)       # over what was left behind
     assert [p.name for p in list_checkpoints(tmp_path/"a")] == ["000001-step-6"]
-    assert [p.name for p in (tmp_path/"a").iterdir()] == ["000001-step-6"]
+    assert sorted(p.name for p in (tmp_path/"a").iterdir()) == ["000001-step-6", "trainer_log.jsonl"]
 
 
 def test_the_same_step_can_be_saved_twice_and_the_last_counts(tmp_path):
@@ -504,12 +503,170 @@ def test_a_trainer_that_was_restored_by_hand_goes_on_with_its_own_run_only(tmp_p
     with pytest.raises(ValueError, match="loss_fn was"): fit(trainer, rows(50), loss_fn, seeded(1), folder=tmp_path/"a")
 
 
+# ---------------------------------------------------------------- damaged, full, in the way
+
+DAMAGE = {"cut": lambda raw: raw[:len(raw) // 2], "emptied": lambda raw: b"", "garbage": lambda raw: random.Random(0).randbytes(len(raw)),
+          "one bit": lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]), "missing": None, "text": lambda raw: b"{}"}
+
+@pytest.mark.parametrize("file", ["model.safetensors", "best.safetensors", "state.pt", "trainer_state.json", "../trainer_log.jsonl"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_of_a_checkpoint_is_named_with_its_remedy(file, damage, tmp_path):
+    run(tmp_path/"a", upto=6)
+    last = list_checkpoints(tmp_path/"a")[-1]
+    raw = (last/file).read_bytes()
+    if DAMAGE[damage]: (last/file).write_bytes(DAMAGE[damage](raw))
+    else: (last/file).unlink()
+    trainer = make_trainer(Small(.2), CONFIG, tmp_path/"log.jsonl")
+    before = flat(trainer.model)
+    with pytest.raises(ValueError) as e: restore_checkpoint(tmp_path/"a", trainer, seeded(1))
+    assert f"{Path(file).name} is damaged or missing (" in str(e.value) and "\n" not in str(e.value)
+    assert f"put it back from a copy, or delete {tmp_path/'a'} to begin anew" in str(e.value)
+    assert torch.equal(flat(trainer.model), before) and not trainer.step and not trainer.log.rows
+    (last/file).write_bytes(raw)                             # the remedy
+    assert restore_checkpoint(tmp_path/"a", trainer, seeded(1)) == 4
+
+
+def test_the_checkpoint_before_a_damaged_one_is_named(tmp_path, monkeypatch):
+    "Two are there when a kill came between writing one and removing the other."
+    monkeypatch.setattr("rlhf_nb.learning._remove_checkpoint", lambda path: None)
+    run(tmp_path/"a", upto=10)
+    first, last = list_checkpoints(tmp_path/"a")
+    (last/"state.pt").write_bytes(b"")
+    with pytest.raises(ValueError, match=f"delete {last} to go on from 000000-step-4"):
+        restore_checkpoint(tmp_path/"a", make_trainer(Small(.2), CONFIG), seeded(1))
+    shutil.rmtree(last)
+    monkeypatch.undo()
+    straight, again = run(tmp_path/"b")[0], run(tmp_path/"a")[0]
+    assert torch.equal(flat(again.model), flat(straight.model)) and plain(again) == plain(straight)
+
+
+def test_a_checkpoint_of_the_first_format_is_refused(tmp_path):
+    (tmp_path/"000003-step-9").mkdir()
+    (tmp_path/"000003-step-9/facts.json").write_text("{}")
+    with pytest.raises(ValueError, match="older version .*another folder"): restore_checkpoint(tmp_path, make_trainer(Small(), CONFIG), seeded())
+
+
+@pytest.mark.parametrize("limit", [0, 100, 500, 1500, 3000, 5000])
+def test_a_full_disk_leaves_the_last_checkpoint_and_the_same_call_goes_on(limit, tmp_path):
+    trainer, generator = run(tmp_path/"a", upto=6)
+    wanted, old = run(tmp_path/"b")[0], resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))          # stands for the disk
+    try:
+        with pytest.raises(OSError, match=f"(may not grow further|no room is left).*{tmp_path/'a'}.*000000-step-4 is whole; make room"):
+            save_checkpoint(tmp_path/"a", trainer, generator)
+    finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    assert sorted(p.name for p in (tmp_path/"a").iterdir()) == ["000000-step-4", "trainer_log.jsonl"]     # nothing half
+    again = run(tmp_path/"a")[0]                                         # there is room again
+    assert torch.equal(flat(again.model), flat(wanted.model)) and plain(again) == plain(wanted)
+
+
+def test_a_log_that_cannot_be_written_says_so(tmp_path):
+    log, old = Log(tmp_path/"log.jsonl"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    log.add(step=1, loss=1.)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(log.path.read_bytes()), old[1]))
+    try:
+        with pytest.raises(OSError, match="may not grow further: .*log.jsonl. The rows before are in it; make room"): log.add(step=2, loss=1.)
+    finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    log.restore(log.rows)
+    assert len(log.path.read_text().splitlines()) == 2
+
+
+def test_saving_costs_the_same_after_many_rows(tmp_path, monkeypatch):
+    "Only new rows are written, and nothing grows with those that were."
+    from rlhf_nb import learning
+    trainer, written, real = make_trainer(Small(), CONFIG), [], learning.append_bytes
+    monkeypatch.setattr(learning, "append_bytes", lambda path, at, data: (written.append(len(data)), real(path, at, data)))
+    sizes = []
+    for i in range(0, 5000, 50):
+        for step in range(i, i + 50): trainer.log.add(step=1000 + step, loss=.125)
+        last = save_checkpoint(tmp_path, trainer, seeded())
+        sizes.append((last/"trainer_state.json").stat().st_size)
+    assert len(set(written)) == 1 and max(sizes) - min(sizes) < 20        # two numbers with more digits
+    assert (tmp_path/"trainer_log.jsonl").read_text().count("\n") == 5000
+    twin = make_trainer(Small(), CONFIG)
+    restore_checkpoint(tmp_path, twin, seeded())
+    assert twin.log.rows == trainer.log.rows
+
+
+class Killed(BaseException): "As a kill is: no `except Exception` sees it."
+
+@pytest.mark.parametrize("first", range(4))
+def test_after_death_at_any_call_to_the_disk_log_and_weights_are_right(first, tmp_path, monkeypatch):
+    straight = run(tmp_path/"straight", log=tmp_path/"straight.jsonl")[0]
+    k = first
+    while True:                                              # every fourth call, to keep the test short
+        name, left = f"at {k}", [k]
+        def counted(real):
+            def call(*args, **kwargs):
+                left[0] -= 1
+                if left[0] < 0: raise Killed
+                return real(*args, **kwargs)
+            return call
+        with monkeypatch.context() as m:
+            for call in ("fsync", "replace", "rename", "unlink", "rmdir"): m.setattr(os, call, counted(getattr(os, call)))
+            try: run(tmp_path/name, upto=10, log=tmp_path/f"{name}.jsonl")
+            except Killed: pass
+        again = run(tmp_path/name, log=tmp_path/f"{name}.jsonl")[0]
+        assert torch.equal(flat(again.model), flat(straight.model)) and plain(again) == plain(straight)
+        lines = [json.loads(line) for line in open(tmp_path/f"{name}.jsonl")]
+        assert lines == again.log.rows and sum("lr" in row for row in lines) == 24
+        files = [p.name for p in (tmp_path/name).iterdir()]
+        assert len(list_checkpoints(tmp_path/name)) == 1 and len(files) == 2, files      # and no rubbish
+        if left[0] >= 0: break
+        k += 4
+    assert k > 12
+
+
+def test_a_checkpoint_removes_only_what_it_wrote(tmp_path):
+    mine = {"000009-step-900/notes.txt": "mine", "000008-step-5/trainer_state.json": '{"my": "own"}', "unfinished/novel.txt": "mine",
+            "000007-step-1.unfinished/novel.txt": "mine", "1-step-1/x": "x"}
+    for name, text in mine.items():
+        (tmp_path/name).parent.mkdir()
+        (tmp_path/name).write_text(text)
+    (tmp_path/"000002-step-3").write_text("a file")
+    trainer = make_trainer(Small(), CONFIG)
+    with pytest.raises(ValueError, match="neither wrote nor restored.*000009-step-900"): save_checkpoint(tmp_path, trainer, seeded())
+    trainer.saved[str(tmp_path.resolve())] = None            # as if it had written one there
+    first = save_checkpoint(tmp_path, trainer, seeded())
+    (first/"my_notes.txt").write_text("mine")
+    last = save_checkpoint(tmp_path, trainer, seeded())
+    assert last.name == "000011-step-0" and list_checkpoints(tmp_path)[-1] == last
+    for name, text in {**mine, "000002-step-3": "a file", "000010-step-0/my_notes.txt": "mine"}.items():
+        assert (tmp_path/name).read_text() == text
+    assert [p.name for p in first.iterdir()] == ["my_notes.txt"]
+
+
+def test_another_runs_folder_is_not_written_over(tmp_path):
+    run(tmp_path/"a", upto=6)
+    other = make_trainer(Small(), CONFIG)
+    train_step(other, rows(4), loss_fn)
+    with pytest.raises(ValueError, match="restore_checkpoint goes on with it; or take another folder"):
+        save_checkpoint(tmp_path/"a", other, seeded())
+    assert [p.name for p in list_checkpoints(tmp_path/"a")] == ["000000-step-4"]
+    (tmp_path/"b").mkdir()
+    (tmp_path/"b/trainer_log.jsonl").write_text("Dear Anna")
+    with pytest.raises(ValueError, match="trainer_log.jsonl is not a log, so it is not overwritten"): save_checkpoint(tmp_path/"b", other, seeded())
+    assert (tmp_path/"b/trainer_log.jsonl").read_text() == "Dear Anna"
+
+
+def test_a_folder_that_was_deleted_is_begun_anew(tmp_path):
+    trainer, generator = run(tmp_path/"a", upto=6)
+    shutil.rmtree(tmp_path/"a")
+    save_checkpoint(tmp_path/"a", trainer, generator)
+    twin = make_trainer(Small(.2), CONFIG)
+    assert restore_checkpoint(tmp_path/"a", twin, generator) == 6 and plain(twin) == plain(trainer)
+
+
 def test_a_checkpoint_that_brings_code_is_not_run(tmp_path):
     run(tmp_path/"a", upto=6)
     class Evil:
         def __reduce__(self): return os.mkdir, (str(tmp_path/"owned"),)
-    torch.save(dict(optimizer=Evil()), list_checkpoints(tmp_path/"a")[-1]/"state.pt")
-    with pytest.raises(Exception, match="[Ww]eights"):
+    last = list_checkpoints(tmp_path/"a")[-1]
+    torch.save(dict(optimizer=Evil()), last/"state.pt")
+    state = json.loads((last/"trainer_state.json").read_text())
+    state["files"]["state.pt"] = zlib.crc32((last/"state.pt").read_bytes())      # whoever can write one can write both
+    (last/"trainer_state.json").write_text(json.dumps(state))
+    with pytest.raises(ValueError, match="state.pt is damaged or missing .Weights only load failed"):
         restore_checkpoint(tmp_path/"a", make_trainer(Small(.2), CONFIG), seeded(1))
     assert not (tmp_path/"owned").exists()
 
@@ -572,6 +729,41 @@ def test_log_lines_are_json_of_plain_numbers(tmp_path):
     line = (tmp_path/"deep"/"log.jsonl").read_text()
     assert json.loads(line) == dict(step=1, a=1.5, b=None, c="word", d=None, e=True)
     assert log.rows[0]["b"] == float("inf") and type(log.rows[0]["a"]) is float
+
+
+OTHERS = {"text": "Dear Anna", "pairs": '{"prompt": "Hi.", "chosen": "Hello!"}\n', "list": "[1, 2]", "number": "3", "binary": "\x00\x01",
+          "deep": "[" * 10**5, "half": '{"step": 1, "lo'}
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_file_that_is_not_a_log_is_not_overwritten(kind, tmp_path):
+    path = tmp_path/"data.jsonl"
+    path.write_text(OTHERS[kind])
+    with pytest.raises(ValueError, match="data.jsonl is not a log, so it is not overwritten: name another file"): Log(path)
+    with pytest.raises(ValueError, match="not a log"): make_trainer(Small(), CONFIG, path)
+    with pytest.raises(ValueError, match="not a log"): Log(tmp_path)
+    assert path.read_text() == OTHERS[kind]
+
+
+def test_a_log_of_ours_is_written_anew_from_the_first_row_on(tmp_path):
+    path = tmp_path/"deep"/"log.jsonl"
+    log = Log(path)
+    assert not path.parent.exists()
+    log.add(step=1, loss=2.)
+    log.add(step=2, loss=1.)
+    again = Log(path)
+    assert path.read_text().count("\n") == 2                 # nothing is lost before there is something new
+    again.add(step=1, loss=3.)
+    assert json.loads(path.read_text()) == dict(step=1, loss=3.)
+    path.write_text("")
+    Log(path).add(step=1)
+
+
+def test_a_resume_that_is_refused_leaves_the_log(tmp_path):
+    run(tmp_path/"a", upto=6, log=tmp_path/"log.jsonl")
+    text = (tmp_path/"log.jsonl").read_text()
+    with pytest.raises(ValueError, match="another run"):
+        restore_checkpoint(tmp_path/"a", make_trainer(Small(.2), replace(CONFIG, lr=.03), tmp_path/"log.jsonl"), seeded(1))
+    assert (tmp_path/"log.jsonl").read_text() == text
 
 
 def test_a_bar_is_drawn_only_where_someone_watches(monkeypatch, capsys):
