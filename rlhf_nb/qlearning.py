@@ -22,8 +22,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
-from .learning import (Trainer, TrainConfig, EvalConfig, list_checkpoints, fit,
-    restore_checkpoint, progress_bar, save_checkpoint, make_trainer, train_step)
+from .learning import (
+    EvalConfig, TrainConfig, Trainer, data_fingerprint, fit, list_checkpoints,
+    make_trainer, progress_bar, restore_checkpoint, save_checkpoint, train_step)
 from .models import merge_adapters
 from .sampling import SamplingParams, generate_many
 from .settings import check_settings
@@ -342,9 +343,11 @@ def make_q_trainer(
     nets:QNets,
     train_config:TrainConfig,
     config:QConfig,
+    run:dict={}, # what else a resumed run must have in common, as for `make_trainer`
 )->Trainer:
     "A trainer that calls `soft_update` after optimiser steps."
-    trainer = make_trainer(nets, train_config)
+    trainer = make_trainer(nets, train_config, run=dict(config=config) | run,
+                           may_change=("train_config.n_steps",) if run else ())
     def move(*_):
         if (trainer.step + 1) % config.target_update_every == 0:
             soft_update(nets, config.target_update_rate)
@@ -510,8 +513,7 @@ def train_q_online(
 )->Trainer:                    # log rows of rounds have "round"
     "Online Q-learning: collect episodes, add them to the replay buffer, learn from it."
     x, (pad, _) = online_config, pad_and_eos(online_config.tokenizer)
-    train_config = replace(train_config, n_steps=x.n_rounds * x.n_updates)
-    trainer, buffer = make_q_trainer(nets, train_config, config), []
+    trainer, buffer = _online_trainer(nets, x, train_config, config), []
     done = _recall(trainer, buffer, folder, generator)
     with progress_bar(x.n_rounds, done, "Q-learning", "round") as bar:
         for i in range(done, x.n_rounds):
@@ -524,6 +526,13 @@ def train_q_online(
             if folder: _remember(trainer, folder, generator, buffer[0], i + 1)
             bar.update()
     return trainer
+
+# %% ../nbs/15_qlearning.ipynb #_online_trainer
+def _online_trainer(nets, x, train_config, config): # x: OnlineQConfig
+    run = {k: v for k, v in vars(x).items() if k not in ("n_rounds", "tokenizer")}
+    run |= dict(prompts=data_fingerprint(x.prompts))
+    train_config = replace(train_config, n_steps=x.n_rounds * x.n_updates)
+    return make_q_trainer(nets, train_config, config, run)
 
 # %% ../nbs/15_qlearning.ipynb #_remember
 def _remember(trainer, folder, generator, replay_buffer, round):

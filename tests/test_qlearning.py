@@ -1,12 +1,13 @@
 "Q-learning where prose would be too slow or too odd: shapes, parity, resume, and what must be refused."
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest, torch
 from torch import Generator, nn
 from torch.testing import assert_close
 
+from rlhf_nb import qlearning
 from rlhf_nb.learning import TrainConfig, accumulate_gradients, list_checkpoints, fit, train_step
 from rlhf_nb.models import add_lora, tiny_lm, weight_hash
 from rlhf_nb.oracle import (TabularLM, all_logprobs, bigram_lm, micro_tokenizer, micro_world, optimal_q,
@@ -277,22 +278,48 @@ def practice(**kw):
     return OnlineQConfig([[WORLD.start]], reward, WORDS, SamplingParams(max_new_tokens=3), **{
         **dict(n_rounds=4, n_prompts=8, n_updates=3, explore=lambda r: dict(temperature=1 / (r + 1))), **kw})
 
-def test_a_killed_online_run_goes_on_bit_for_bit(tmp_path):
+def test_a_killed_online_run_goes_on_bit_for_bit(tmp_path, monkeypatch):
     config = replace(TABLE, batch_size=8)
     whole = train_q_online(nets_of(), practice(), config, EXACT, seeded())
-    count = 0
-    def kill(r):
-        nonlocal count
-        count += 1
-        if count == 3: raise KeyboardInterrupt
-        return dict(temperature=1 / (r + 1))
+    collect, rounds = qlearning.collect_episodes, []
+    def dies(*args):
+        rounds.append(1)
+        if len(rounds) == 3: raise KeyboardInterrupt
+        return collect(*args)
+    monkeypatch.setattr(qlearning, "collect_episodes", dies)
     with pytest.raises(KeyboardInterrupt):
-        train_q_online(nets_of(), practice(explore=kill), config, EXACT, seeded(), tmp_path)
+        train_q_online(nets_of(), practice(), config, EXACT, seeded(), tmp_path)
+    monkeypatch.undo()
     assert len(list(tmp_path.glob("replay-*"))) == 1
     again = train_q_online(nets_of(), practice(), config, EXACT, seeded(), tmp_path)
     assert weight_hash(again.model) == weight_hash(whole.model)
     assert [r["reward"] for r in again.log.rows if "round" in r] == [
         r["reward"] for r in whole.log.rows if "round" in r]
+
+OTHER = dict(gamma=.5, discount_per="response", on_truncation="bootstrap", n_step=2, mc_bound=False, double_q=True,
+             alpha=.3, min_return=-1., target_update_rate=.3, target_update_every=2)
+
+@pytest.mark.parametrize("name", [f.name for f in fields(QConfig)])
+def test_a_run_is_not_resumed_with_other_settings(tmp_path, name):
+    x, other = play(), replace(EXACT, **{name: OTHER[name]})
+    assert other != EXACT
+    train_q(nets_of(), x, replace(TABLE, n_steps=50), EXACT, seeded(), folder=tmp_path/"offline")
+    with pytest.raises(ValueError, match=name):
+        train_q(nets_of(), x, replace(TABLE, n_steps=50), other, seeded(), folder=tmp_path/"offline")
+    few = replace(TABLE, batch_size=8)
+    train_q_online(nets_of(), practice(n_rounds=1), few, EXACT, seeded(), tmp_path/"online")
+    with pytest.raises(ValueError, match=name):
+        train_q_online(nets_of(), practice(n_rounds=2), few, other, seeded(), tmp_path/"online")
+
+@pytest.mark.parametrize("name, value", [("n_prompts", 9), ("n_updates", 4), ("buffer_size", 7),
+    ("prompts", [[WORLD.start], [WORLD.start, 0]]), ("sampling", SamplingParams(max_new_tokens=2)),
+    ("explore", lambda r: dict(temperature=0.)), ("reward_fn", lambda seqs: torch.ones(len(seqs)))])
+def test_an_online_run_is_not_resumed_with_another_task(tmp_path, name, value):
+    few = replace(TABLE, batch_size=8)
+    train_q_online(nets_of(), practice(n_rounds=1), few, EXACT, seeded(), tmp_path)
+    with pytest.raises(ValueError, match=name):
+        train_q_online(nets_of(), replace(practice(n_rounds=2), **{name: value}), few, EXACT, seeded(), tmp_path)
+    train_q_online(nets_of(), practice(n_rounds=2), few, EXACT, seeded(), tmp_path)     # more rounds are meant
 
 def test_online_memory_is_bounded_and_rewards_may_stand_at_tokens():
     seen = []
