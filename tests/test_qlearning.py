@@ -257,16 +257,18 @@ def test_follow_moves_all_weights():
 
 # ---- training
 
-def test_a_killed_offline_run_goes_on_bit_for_bit(tmp_path):
-    x, config = play(), replace(TABLE, n_steps=12, batch_size=8)
+def test_a_killed_offline_run_goes_on_bit_for_bit(tmp_path, monkeypatch):
+    x, config = play(), replace(TABLE, n_steps=60, batch_size=8)
     whole = train_q(nets_of(), x, config, EXACT, seeded()).model
-    nets = nets_of()
-    trainer = make_q_trainer(nets, config, EXACT)
-    def stop(model, part):
-        if trainer.step == 7: raise KeyboardInterrupt
-        return q_loss(model, part, EXACT)
-    with pytest.raises(KeyboardInterrupt): fit(trainer, x, stop, seeded(), folder=tmp_path, eval_every=5)
-    assert list_checkpoints(tmp_path)[-1].name.endswith("step-5")
+    loss, calls = qlearning.q_loss, []
+    def dies(*args):
+        calls.append(1)
+        if len(calls) == 56: raise KeyboardInterrupt
+        return loss(*args)
+    monkeypatch.setattr(qlearning, "q_loss", dies)
+    with pytest.raises(KeyboardInterrupt): train_q(nets_of(), x, config, EXACT, seeded(), folder=tmp_path)
+    monkeypatch.undo()
+    assert list_checkpoints(tmp_path)[-1].name.endswith("step-50")
     nets = nets_of()
     train_q(nets, x, config, EXACT, seeded(), folder=tmp_path)
     assert weight_hash(nets) == weight_hash(whole)
