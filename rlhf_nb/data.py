@@ -10,7 +10,7 @@ __all__ = ['ROLES', 'PAIR', 'DEMONSTRATION', 'CHAT_TEMPLATE', 'RowError', 'DataE
            'load_prompts', 'prompts_of', 'split_by_prompt']
 
 # %% ../nbs/06b_data.ipynb #other_people_s_data
-import hashlib, html, json
+import hashlib, html, json, re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +66,8 @@ def _row(raw:bytes):
     except json.JSONDecodeError as e: raise RowError("broken JSON",
         f"{e.msg} at column {e.colno}; correct or delete the line")
     except RecursionError: raise RowError("broken JSON", "nested too deep; delete it")
+    except ValueError: raise RowError("broken JSON",            # Python's own limit
+        "a number of more than 4300 digits; shorten it, or write it as text")
     if isinstance(row, dict): return row
     raise RowError("not an object", f"the line holds {_kind(row)}; write an object, "
                 '{"prompt": ..., "chosen": ..., "rejected": ...}')
@@ -204,19 +206,28 @@ def train_tokenizer(
 
     Has a chat template. Raises ValueError if vocab_size is below 262."""
     marks = [f"<|{role}|>" for role in ROLES]
-    special = ["<pad>", "<bos>", "<eos>", *marks]
-    if vocab_size < 256 + len(special): raise ValueError(f"vocab_size must be 262 or "
-        f"more (256 bytes and {len(special)} marks), got {vocab_size}")
+    if vocab_size < 262: raise ValueError(
+        f"vocab_size must be 262 or more (256 bytes and 6 marks), got {vocab_size}")
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    bpe.train_from_iterator(texts, trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=special, show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=["<pad>", "<bos>", "<eos>", *marks],
+        show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    bpe.train_from_iterator((x for text in texts for x in _bounded(text)), trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>",
         additional_special_tokens=marks, chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False)
+
+# %% ../nbs/06b_data.ipynb #_bounded
+def _bounded(text:str, longest:int=1000)->Iterator[str]:
+    "The text, cut inside words that are longer: training on them is quadratic."
+    start = 0
+    for run in re.finditer(rf"\S{{{longest}}}|\s{{{longest}}}", text):
+        yield text[start:run.end()]
+        start = run.end()
+    yield text[start:]
 
 # %% ../nbs/06b_data.ipynb #encode_prompt
 def encode_prompt(
@@ -268,7 +279,7 @@ class LoadReport:
     def head(self)->str: return (
         f"{self.path}: {self.kept} of {self.total} rows kept ({self.tokenized_with})")
     def __repr__(self): return "\n".join([self.head()] + [
-        f"{n:>7}  {what:44} {some}".rstrip() for n, what, some in self.table()])
+        f"{n:>7}  {what:50} {some}".rstrip() for n, what, some in self.table()])
     def _repr_html_(self): return _html(self.head(), self.table())
 
 # %% ../nbs/06b_data.ipynb #_some

@@ -1,9 +1,9 @@
 "The loader on every fault we could think of, other tokenizers, and a real file where it is found."
-import json, random, tracemalloc
+import json, random, time, tracemalloc
 from pathlib import Path
 import pytest, torch
 from rlhf_nb.data import (
-    DEMONSTRATION, DataError, RowError, encode_prompt, load_demonstrations, load_pairs, load_prompts,
+    DEMONSTRATION, DataError, RowError, _bounded, encode_prompt, load_demonstrations, load_pairs, load_prompts,
     parse_row, prompts_of, read_jsonl, read_texts, split_by_prompt, train_tokenizer, truncate_tokens)
 
 REAL = Path(__file__).resolve().parents[2]/"shared/data/instruction_preferences.jsonl"
@@ -37,6 +37,8 @@ TO_FIX = [
     ("[" * 100_000, "broken JSON", ["deep"]),
     ('{"prompt": "a", "prompt": "b", "chosen": "c", "rejected": "d"}', "repeated key", ['"prompt"']),
     (b'{"prompt": "caf\xe9", "chosen": "b", "rejected": "c"}', "not UTF-8", ["0xe9", "column 16", "iconv"]),
+    ('{"prompt": "a", "chosen": "b", "rejected": "c", "score": ' + "9" * 5000 + "}", "broken JSON", ["4300 digits", "as text"]),
+    ('{"prompt": -' + "9" * 5000 + "}", "broken JSON", ["4300 digits"]),
     ('["a", "b"]', "not an object", ["a list"]),
     ('"a"', "not an object", ["text"]),
     ("17", "not an object", ["17"]),
@@ -255,6 +257,35 @@ def test_tokenizer_is_the_same_each_time():
     lines = ["the fox eats berries", "the crab eats snails", "日本語"] * 5
     a, b = train_tokenizer(lines, 300), train_tokenizer(iter(lines), 300)
     assert a.get_vocab() == b.get_vocab() and len(a) <= 300
+
+def test_long_words_cost_no_more_than_their_length():
+    "BPE training is quadratic in the length of a word: 300,000 letters took two minutes."
+    start, rng = time.process_time(), random.Random(0)
+    letters = "".join(rng.choices("abcdefgh", k=300_000))
+    for run in ("a" * 300_000, " " * 300_000, "1" * 300_000, "!?" * 150_000, "é" * 300_000, letters):
+        tok = train_tokenizer([run, "What is it?"], 300)
+        assert tok.decode(tok(run, add_special_tokens=False)["input_ids"]) == run
+    assert time.process_time() - start < 60
+
+def test_short_words_are_trained_on_as_they_are():
+    texts = ["What is it? " * 400, "a" * 1000, "naïve 日本語 " * 300, "", " ", "x " + "b" * 999 + "\n"]
+    assert [list(_bounded(text)) for text in texts] == [[t, ""] if t == "a" * 1000 else [t] for t in texts]
+    long = "word " + "a" * 2500 + " end" + " " * 1200
+    assert "".join(_bounded(long)) == long and max(map(len, "".join(_bounded(long)).split())) == 2500
+    assert max(len(word) for piece in _bounded(long) for word in piece.split()) == 1000
+
+def test_a_row_of_long_words_is_loaded_and_truncated(tok, write):
+    start = time.process_time()
+    pairs, report = load_pairs(write(dict(prompt="a" * 300_000, chosen="b" * 300_000, rejected=" " * 300_000 + "c")), tok)
+    assert report.kept == 1 and pairs.chosen.ids.shape[1] == 256 and time.process_time() - start < 20
+
+def test_what_a_file_says_is_never_run(tok, write, tmp_path):
+    "Templates, Python and pickles in a text stay text."
+    for text in ("{{ 7 * 7 }}{% for x in range(3) %}x{% endfor %}", "{{ cycler.__init__.__globals__.os.system('touch owned') }}",
+                 "__import__('os').mkdir('owned')", "!!python/object/apply:os.mkdir [owned]", "cos\nmkdir\n(S'owned'\ntR."):
+        pairs, _ = load_pairs(write(dict(prompt=text, chosen=text + " A.", rejected=text + " B.")), tok, 600)
+        assert texts(tok, pairs.chosen) == [(f"<bos><|user|>{text}<|assistant|>", text + " A.<eos>")]
+    assert not Path("owned").exists() and [p.name for p in tmp_path.iterdir()] == ["rows.jsonl"]
 
 def test_texts(write):
     user, a = dict(role="user", content="u"), dict(role="assistant", content="a")
