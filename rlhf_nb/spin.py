@@ -9,22 +9,24 @@ __all__ = ['opponent_pairs', 'make_spin_loss', 'spin_metrics', 'SPINConfig', 'SP
            'train_spin_iteration', 'RunRecord', 'record_iteration', 'train_spin']
 
 # %% ../nbs/14_spin.ipynb #spin_play_against_yourself
-import json, os
+import json, zlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_model
 from torch import Generator, Tensor, nn
 from transformers import PreTrainedTokenizerBase
 from .dpo import (PairsWithRef, dpo_loss, make_pair_loss,
     precompute_ref_logprobs, sequence_logprobs)
-from rlhf_nb.learning import (Log, TrainConfig, fit, list_checkpoints, make_trainer,
-    named_generator)
+from .files import atomic_folder, atomic_write, disk_errors
+from .learning import (Log, TrainConfig, data_fingerprint, describe_run, fit,
+    list_checkpoints, make_trainer, named_generator, require_same_run)
 from .models import eval_mode, merge_adapters, weight_hash
 from .sampling import SamplingParams, generate_many, in_batches
+from .settings import check_number, check_settings
 from .tokens import PreferencePairs, Seqs, concat_seqs, pad_and_eos
 
 # %% ../nbs/14_spin.ipynb #opponent_pairs
@@ -49,8 +51,7 @@ def make_spin_loss(
 
     Chen et al. 2024, eq. 4.7: DPO's loss, the opponent p_t as reference.
     Raises ValueError if beta is not above 0."""
-    if not beta > 0: raise ValueError(
-        f"make_spin_loss needs beta above 0, got {beta}: at 0 all answers look alike")
+    check_number("make_spin_loss: beta", beta, "above 0")
     return make_pair_loss(partial(dpo_loss, beta=beta))
 
 # %% ../nbs/14_spin.ipynb #spin_metrics
@@ -74,7 +75,9 @@ def spin_metrics(
 # %% ../nbs/14_spin.ipynb #SPINConfig
 @dataclass(frozen=True)
 class SPINConfig:
-    "Settings of self-play fine-tuning (Chen et al. 2024)."
+    """Settings of self-play fine-tuning (Chen et al. 2024).
+
+    Raises TypeError or ValueError with the field's name if one is out of range."""
     n_iterations:int=4
     n_pairs:int=1024       # demonstrations that are answered anew in each iteration
     beta:float=1.          # the paper's λ; its experiments took .1
@@ -86,10 +89,9 @@ class SPINConfig:
     max_new_tokens:int=64  # an opponent's answer is cut here
     mixed_precision:str="no" # or "bf16"
     def __post_init__(self):
-        for name in ("n_iterations", "n_pairs", "n_epochs"):
-            if getattr(self, name) < 1: raise ValueError(
-                f"SPINConfig.{name} must be 1 or more, got {getattr(self, name)}")
-        make_spin_loss(self.beta)                    # refuses a beta that plays no game
+        check_settings(self, choices=dict(mixed_precision=("no", "bf16")),
+            above_0="n_iterations n_pairs beta n_epochs lr batch_size micro_batch_size "
+                    "max_new_tokens")
 
 # %% ../nbs/14_spin.ipynb #SPINData
 @dataclass(frozen=True, eq=False)
@@ -161,29 +163,49 @@ def _held_out_pairs(
 
 # %% ../nbs/14_spin.ipynb #RunRecord
 class RunRecord:
-    "What a run has finished, in `spin.json`; without a folder it keeps nothing."
+    """What a run has finished, in `spin.json`; without a folder it keeps nothing.
+
+    Raises ValueError if the folder holds another run or other files, or is damaged."""
     def __init__(self, folder:str|Path|None, metadata:dict):
         self.path, self.metadata, self.log = folder and Path(folder), metadata, Log()
         if not folder: return
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not (self.path/"spin.json").exists(): return self.write()
-        saved = json.loads((self.path/"spin.json").read_text(encoding="utf-8"))
-        if saved.get("format") != 2: raise ValueError(
-            f"{self.path.name} was written by an older version of rlhf_nb (its format "
-            "is not 2): take another folder")
-        for name, value in metadata.items():
-            if saved["metadata"].get(name) != value: raise ValueError(
-                f"{self.path.name} belongs to another run: {name} was "
-                f"{saved['metadata'].get(name)}, got {value}; take another folder")
+        if not (self.path/"spin.json").is_file(): return _begin_record(self)
+        saved = _read_record(self.path/"spin.json")
+        require_same_run(self.path.name, saved["metadata"], metadata,
+                         ("config.n_iterations",))
         self.log.restore(saved["rows"])
+    def text(self)->str: # of spin.json
+        saved = dict(format=2, metadata=self.metadata, rows=self.log.rows)
+        return json.dumps(saved | dict(crc=_crc(saved)))
     def write(self): # whole or not at all
-        with open(self.path/"unfinished", "w", encoding="utf-8") as file:
-            json.dump(dict(format=2, metadata=self.metadata, rows=self.log.rows), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(self.path/"unfinished", self.path/"spin.json")
+        with disk_errors(self.path, "The iterations before this one are whole"):
+            atomic_write(self.path/"spin.json", self.text())
     def iteration(self, i:int)->Path|None: # checkpoints of iteration i, from 0 on
         return self.path and self.path/f"iteration-{i + 1}"
+
+# %% ../nbs/14_spin.ipynb #_begin_record
+def _begin_record(record:RunRecord):
+    "A new run begins in a new or empty folder, which appears with its spin.json."
+    path = record.path
+    if path.exists() and (not path.is_dir() or any(path.iterdir())): raise ValueError(
+        f"{path} holds other files, and no run of SPIN: take a new or empty folder")
+    with disk_errors(path, "Nothing was there before"), atomic_folder(path) as temp:
+        atomic_write(temp/"spin.json", record.text())
+
+# %% ../nbs/14_spin.ipynb #_read_record
+_REMEDY = "bring it back from a copy, or begin again in another folder"
+def _crc(saved:dict)->int: return zlib.crc32(json.dumps(saved).encode())
+
+def _read_record(file:Path)->dict: # metadata, rows
+    try: saved = json.loads(file.read_bytes())
+    except ValueError as e:
+        raise ValueError(f"{file} is damaged, {e}: {_REMEDY}") from e
+    if not isinstance(saved, dict) or saved.get("format") != 2: raise ValueError(
+        f"{file} was written by another program, or by an older version of rlhf_nb "
+        "(its format is not 2): take another folder")
+    if saved.pop("crc", None) != _crc(saved): raise ValueError(
+        f"{file} is not what was written, it was damaged or changed by hand: {_REMEDY}")
+    return saved
 
 # %% ../nbs/14_spin.ipynb #_put_back
 def _put_back(
@@ -193,8 +215,14 @@ def _put_back(
 ):
     "The player after i iterations; after none it is the model as it was given."
     if not i: return
-    last = list_checkpoints(record.iteration(i - 1))[-1]
-    load_model(model, str(last/"model.safetensors"))
+    hashes = [row["player"] for row in record.log.rows if "player" in row]
+    files = [f/"model.safetensors" for f in list_checkpoints(record.iteration(i - 1))]
+    try: load_model(model, str(files[-1]))
+    except (IndexError, OSError, RuntimeError, SafetensorError) as e: raise ValueError(
+        f"player {i} cannot be read from {record.iteration(i - 1)}: its checkpoint is "
+        f"damaged or gone; {_REMEDY}") from e
+    if weight_hash(model) != hashes[i - 1]: raise ValueError(
+        f"{files[-1]} does not hold player {i} as it was written; {_REMEDY}")
 
 # %% ../nbs/14_spin.ipynb #_resume
 def _resume(
@@ -247,14 +275,12 @@ def _run_metadata(
     data:SPINData,
     config:SPINConfig,
     seed:int,
-)->dict:
+)->dict: # dotted name -> number or text
     "What makes two runs the same; only the number of iterations may grow."
-    def digest(seqs): return sha256(seqs.ids.cpu().numpy().tobytes()).hexdigest()[:16]
-    metadata = asdict(config) | dict(
-        seed=seed, model=weight_hash(model), real=digest(data.real),
-        held_out=digest(data.held_out))
-    del metadata["n_iterations"]
-    return metadata
+    vocabulary = sorted(data.tokenizer.get_vocab().items())
+    return describe_run(dict(
+        config=config, seed=seed, model=weight_hash(model), real=data.real,
+        held_out=data.held_out, tokenizer=data_fingerprint(vocabulary)))
 
 # %% ../nbs/14_spin.ipynb #train_spin
 def train_spin(

@@ -1,6 +1,6 @@
 "SPIN against enumeration and its closed form; who is the opponent, how often it speaks; runs that are killed."
-import copy, importlib.util, json, math, os, signal, subprocess, sys
-from dataclasses import asdict, replace
+import copy, importlib.util, json, math, os, random, shutil, signal, subprocess, sys
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 import pytest
 import torch
@@ -88,10 +88,15 @@ def test_mixed_keeps_pairs_together():
         assert replies(got) == replies(x) + replies(y) and prompts(got) == prompts(x) + prompts(y)
 
 
-@pytest.mark.parametrize("bad", [dict(n_iterations=0), dict(n_pairs=0), dict(n_epochs=0), dict(beta=0.),
-                                 dict(beta=-1.), dict(beta=math.nan)])
-def test_settings_are_checked(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))): SPINConfig(**bad)
+@pytest.mark.parametrize("field", fields(SPINConfig), ids=lambda f: f.name)
+def test_every_setting_is_checked_by_name(field):
+    wrong = {int: [0, -1, 1.5, "1", None, True], float: [0., -1., math.nan, math.inf, "1", None, True],
+             bool: [1, 0, "True", None], str: ["", "fp8", 1, None]}
+    for value in wrong[field.type]:
+        with pytest.raises((TypeError, ValueError), match=f"SPINConfig.{field.name} must be .*got {value!r}"):
+            SPINConfig(**{field.name: value})
+    for beta in (0., -1., math.nan, "1"):
+        with pytest.raises((TypeError, ValueError), match="beta must be"): make_spin_loss(beta)
 
 
 # ---- the loss, exactly
@@ -278,7 +283,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, whole, calls):
 
 def test_resuming_does_go_on_in_the_middle(tmp_path):
     with pytest.raises(Killed): train_spin(doomed(72), DATA, KILLED, 0, tmp_path)
-    names = [p.name for p in (tmp_path/"iteration-1").iterdir()]
+    names = [p.name for p in (tmp_path/"iteration-1").iterdir() if p.is_dir()]
     assert names == ["000000-step-50"], names
     calls, model = [], player()
     model.base_model.register_forward_hook(lambda *_: calls.append(1))
@@ -312,16 +317,70 @@ def test_a_finished_run_is_read_not_played_and_may_grow(tmp_path, whole, monkeyp
         train_spin(player(), DATA, replace(KILLED, n_iterations=1), 0, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["beta", "seed", "model", "real", "held_out", "mix_previous"])
-def test_another_run_is_refused(tmp_path, name):
-    with pytest.raises(Killed): train_spin(doomed(60), DATA, KILLED, 0, tmp_path)   # in the first iteration
+OTHER = dict(mix_previous=False, lr=.5, beta=.5, mixed_precision="bf16")    # 7 for whole numbers
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("begun")/"run"
+    with pytest.raises(Killed): train_spin(doomed(60), DATA, KILLED, 0, folder)     # in the first iteration
+    return folder
+
+@pytest.mark.parametrize("name", [f"config.{f.name}" for f in fields(SPINConfig) if f.name != "n_iterations"]
+                         + ["seed", "model", "real.hash", "real.rows", "held_out.hash", "tokenizer.hash"])
+def test_another_run_is_refused_by_name(begun, name):
+    was = {p: p.read_bytes() for p in begun.rglob("*") if p.is_file()}
     model, data, config, seed = player(), DATA, KILLED, 0
+    kind, _, part = name.partition(".")
+    if kind == "config": config = replace(config, **{part: OTHER.get(part, 7)})
     if name == "model": model.head.weight.data[0, 0] += .1
-    if name in ("real", "held_out"): data = SPINData(**{**vars(DATA), name: drawn(300, 77)})
-    if name == "beta": config = replace(config, beta=.5)
-    if name == "mix_previous": config = replace(config, mix_previous=False)
+    if part == "hash" and kind != "tokenizer": data = replace(DATA, **{kind: drawn(len(vars(DATA)[kind]), 77)})
+    if name == "real.rows": data = replace(DATA, real=DATA.real[:299])
+    if name == "tokenizer.hash": data = replace(DATA, tokenizer=copy.deepcopy(TOK)); data.tokenizer.add_tokens(["yak"])
     if name == "seed": seed = 1
-    with pytest.raises(ValueError, match=f"another run: {name} was"): train_spin(model, data, config, seed, tmp_path)
+    with pytest.raises(ValueError, match="belongs to another run") as e: train_spin(model, data, config, seed, begun)
+    assert f"{name} was " in str(e.value)
+    assert was == {p: p.read_bytes() for p in begun.rglob("*") if p.is_file()}
+
+def test_the_response_masks_are_part_of_the_run(begun):
+    real = DATA.real
+    later = replace(real, response_mask=real.response_mask & (real.response_mask.cumsum(1) > 1))
+    with pytest.raises(ValueError, match="real.hash was"): train_spin(player(), replace(DATA, real=later), KILLED, 0, begun)
+
+@pytest.mark.parametrize("file", ["notes.txt", "spin.json.bak", "unfinished/work", "000000-step-50/model.safetensors"])
+def test_a_folder_with_other_files_is_left_alone(tmp_path, file):
+    path = tmp_path/"mine"/file
+    path.parent.mkdir(parents=True); path.write_text("mine")
+    with pytest.raises(ValueError, match="holds other files.*new or empty folder"): train_spin(player(), DATA, SHORT, 0, tmp_path/"mine")
+    assert [p for p in (tmp_path/"mine").rglob("*") if p.is_file()] == [path] and path.read_text() == "mine"
+    with pytest.raises(ValueError, match="holds other files"): train_spin(player(), DATA, SHORT, 0, path)   # a file
+
+def test_what_stands_beside_a_new_run_is_left_alone(tmp_path):
+    (tmp_path/"run.unfinished").mkdir(); (tmp_path/"run.unfinished"/"thesis.txt").write_text("mine")
+    with pytest.raises(OSError, match="run.unfinished is in the way"): RunRecord(tmp_path/"run", {})
+    assert (tmp_path/"run.unfinished"/"thesis.txt").read_text() == "mine"
+
+DAMAGE = {"cut": lambda raw: raw[:len(raw) // 2], "emptied": lambda raw: b"", "one byte short": lambda raw: raw[:-1],
+          "garbage": lambda raw: random.Random(0).randbytes(len(raw)), "zeros": lambda raw: bytes(len(raw)),
+          "one bit": lambda raw: raw[:-9] + bytes([raw[-9] ^ 1]) + raw[-8:], "a list": lambda raw: b"[]",
+          "old": lambda raw: b'{"facts": {"lam": 1.0}, "rows": []}', "gone": None}
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("played")/"run"
+    train_spin(player(), DATA, replace(SHORT, n_iterations=2, n_epochs=1), 0, folder)
+    return folder
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("name", ["spin.json", "iteration-1/*/model.safetensors"])
+def test_a_damaged_file_is_named_with_its_remedy(played, tmp_path, name, how):
+    shutil.copytree(played, tmp_path/"run")
+    file, = (tmp_path/"run").glob(name)
+    if how == "gone": file.unlink()
+    else: file.write_bytes(DAMAGE[how](file.read_bytes()))
+    with pytest.raises(ValueError) as e:
+        train_spin(player(), DATA, replace(SHORT, n_iterations=3, n_epochs=1), 0, tmp_path/"run")
+    assert "folder" in str(e.value), e.value
+    assert file.name in str(e.value) or "iteration-1" in str(e.value) or "holds other files" in str(e.value), e.value
 
 
 def test_the_record_is_whole_or_as_it_was(tmp_path, monkeypatch):
