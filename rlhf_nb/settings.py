@@ -32,6 +32,10 @@ _RANGES = {"finite": lambda x: True, "above 0": lambda x: x > 0,
            "0 or more": lambda x: x >= 0, "1 or more": lambda x: x >= 1,
            "from 0 to 1": lambda x: 0 <= x <= 1}
 
+def _finite(x)->bool:
+    try: return math.isfinite(x)
+    except OverflowError: return False   # an int that no float can hold
+
 # %% ../nbs/settings.ipynb #check_settings
 def check_settings(
     x,                    # a dataclass instance
@@ -51,7 +55,7 @@ def check_settings(
         name, value, kind = field.name, getattr(x, field.name), field.type
         _check_type(f"{type(x).__name__}.{name}", kind, value)
         if kind in (int, float): ranged(name, "a finite number", lambda v:
-            math.isfinite(v) or name in infinite.split() and not math.isnan(v))
+            _finite(v) or name in infinite.split() and v == v)
     for rule, names in (("above 0", above_0), ("0 or more", at_least_0),
                         ("from 0 to 1", share)):
         for name in names.split(): ranged(name, rule, _RANGES[rule])
@@ -69,6 +73,6 @@ def check_number(
 
     Raises TypeError or ValueError with the name, the rule and the value."""
     _check_type(name, kind, value)
-    if not math.isfinite(value): rule = "a finite number"
+    if not _finite(value): rule = "a finite number"
     elif _RANGES[rule](value): return
     raise ValueError(f"{name} must be {rule}, got {value!r}")
