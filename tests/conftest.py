@@ -1,5 +1,5 @@
-"What tests share: one build of the site, and a real browser."
-import os, shutil, subprocess, sys
+"What tests share: one build of the site, a real browser, and a model that brings code."
+import json, os, shutil, subprocess, sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -35,3 +35,34 @@ def browser(chromium):
             "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"])
         yield browser
         browser.close()
+
+@pytest.fixture
+def folder_with_code(tmp_path):
+    """A model folder that brings program code of its own; the code makes the file `ran`.
+
+    Model and tokenizer name classes that only this code has: transformers can load neither
+    without it. Ask `(folder/"ran").exists()`, and load in a process of its own, see `press_y`."""
+    from rlhf_nb.models import tiny_lm
+    from rlhf_nb.world import make_tokenizer
+    folder, tokenizer = tmp_path/"with_code", make_tokenizer()
+    tiny_lm(tokenizer, "llama").save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder/"mine.py").write_text(f"open({str(folder/'ran')!r}, 'w').close()\n")
+    def change(name, **more):
+        settings = json.loads((folder/name).read_text("utf-8")) | more
+        (folder/name).write_text(json.dumps(settings), "utf-8")
+    change("config.json", model_type="mine", auto_map={
+        "AutoConfig": "mine.MyConfig", "AutoModelForCausalLM": "mine.MyModel",
+        "AutoModelForSequenceClassification": "mine.MyClassifier"})
+    change("tokenizer_config.json", tokenizer_class="MyTokenizer",
+           auto_map={"AutoTokenizer": ["mine.MyTokenizer", None]})
+    return folder
+
+@pytest.fixture
+def press_y():
+    "Run Python code in a process whose standard input answers y to every question."
+    def run(code, *args):
+        return subprocess.run([sys.executable, "-c", code, *map(str, args)], input="y\n" * 50,
+                              capture_output=True, text=True, timeout=240, cwd=ROOT,
+                              env=os.environ | {"HF_HUB_OFFLINE": "1"})
+    return run

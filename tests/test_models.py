@@ -1,11 +1,12 @@
 "Models: parity with transformers, every odd kind of model, errors. Each test can fail."
-import copy, json, logging as std_logging, random
+import ast, copy, inspect, json, logging as std_logging, random, re, shutil
 import pytest, torch, transformers as tf
 from torch import nn
 from torch.testing import assert_close
+from rlhf_nb import models
 from rlhf_nb.models import (
     Placement, ScalarModel, adapters_disabled, add_lora, choose_placement, eval_mode,
-    frozen_copy, load_bundled, load_lm, load_reward_model, logprobs, logprobs_and_entropy,
+    frozen_copy, load_bundled, load_lm, load_reward_model, load_tokenizer, logprobs, logprobs_and_entropy,
     merge_adapters, parameter_table, save_reward_model, tiny_lm, to_classifier,
     unwrap_model, weight_hash)
 from rlhf_nb.oracle import TabularLM, all_logprobs, bigram_lm, micro_world
@@ -21,10 +22,16 @@ SMALL = dict(vocab_size=V, hidden_size=32, num_hidden_layers=2, num_attention_he
              intermediate_size=48, pad_token_id=PAD, eos_token_id=EOS, bos_token_id=None)
 
 
+def no_pad(model, logits):
+    "Where the config names a pad it takes no probability, as in sampling."
+    pad = unwrap_model(model).config.pad_token_id
+    return logits if pad is None else logits.index_fill(-1, torch.tensor(pad), -torch.inf)
+
+
 def literal(model):
-    logits = model(**X).logits
-    keep = SEQS.response_mask
-    return token_logprobs(logits, SEQS.ids) * keep, token_entropy(logits) * keep
+    logits = no_pad(model, model(**X).logits)
+    return tuple(x.masked_fill(~SEQS.response_mask, 0.)
+                 for x in (token_logprobs(logits, SEQS.ids), token_entropy(logits)))
 
 
 def with_bias(model):
@@ -157,7 +164,8 @@ def test_a_response_without_a_prompt_starts_unscored():
     model = tiny_lm(TOK)
     ids = torch.tensor([[5, 6, EOS]])
     seqs = Seqs(ids, torch.ones_like(ids, dtype=torch.bool), torch.ones_like(ids, dtype=torch.bool))
-    assert_close(logprobs(model, seqs), token_logprobs(model(input_ids=ids).logits, ids))
+    assert_close(logprobs(model, seqs),
+                 token_logprobs(no_pad(model, model(input_ids=ids).logits), ids))
 
 
 def test_bf16_model_gives_float32_near_the_float32_answer():
@@ -419,7 +427,7 @@ def test_the_bundled_reward_model_is_a_scalar_model():
     assert isinstance(model, ScalarModel) and model(SEQS).shape == SEQS.ids.shape
 
 
-def no_pad(folder, pad):
+def save_with_pad(folder, pad):
     tokenizer = copy.deepcopy(TOK)
     tokenizer.pad_token = pad
     tokenizer.save_pretrained(folder)
@@ -427,7 +435,7 @@ def no_pad(folder, pad):
 
 
 def test_pad_token_by_name_known_new_or_spare(tmp_path):
-    tiny_lm(TOK).save_pretrained(tmp_path); no_pad(tmp_path, None)
+    tiny_lm(TOK).save_pretrained(tmp_path); save_with_pad(tmp_path, None)
     with pytest.raises(ValueError, match="add_special_tokens"): load_lm(tmp_path)
     model, tok = load_lm(tmp_path, pad_token="<unk>")              # one it knows
     assert tok.pad_token_id == TOK.unk_token_id == model.config.pad_token_id
@@ -436,9 +444,125 @@ def test_pad_token_by_name_known_new_or_spare(tmp_path):
     assert tok.pad_token_id == V and model.get_input_embeddings().num_embeddings == V + 1
     assert model.generation_config.pad_token_id == V
     spare = tiny_lm(TOK); spare.resize_token_embeddings(V + 9, mean_resizing=False)
-    spare.save_pretrained(tmp_path); no_pad(tmp_path, None)
+    spare.save_pretrained(tmp_path); save_with_pad(tmp_path, None)
     model, tok = load_lm(tmp_path, pad_token="<new>")              # a spare row, as Pythia
     assert tok.pad_token_id == V and model.get_input_embeddings().num_embeddings == V + 9
+
+
+HOT_PAD = {"plain head": lambda: tiny_lm(TOK), "llama": lambda: tiny_lm(TOK, "llama", 32),
+           "bias": lambda: with_bias(tiny_lm(TOK)), "gemma2": KINDS["gemma2, tanh after the head"],
+           "lora": lambda: lora_on_head(tiny_lm(TOK))}
+
+@pytest.mark.parametrize("kind", HOT_PAD)
+def test_pad_takes_no_probability_however_large_its_logit(kind):
+    torch.manual_seed(0)
+    model = HOT_PAD[kind]().eval()
+    want = logprobs_and_entropy(model, SEQS)
+    head = unwrap_model(model).get_output_embeddings()
+    weight = getattr(head, "base_layer", head).weight
+    with torch.no_grad(): weight[PAD] += 30 * torch.randn(weight.shape[1])
+    assert (token_logprobs(model(**X).logits, SEQS.ids) - want[0])[SEQS.response_mask].abs().max() > .02
+    for budget in (64., 1e-4):
+        got = logprobs_and_entropy(model, SEQS, budget)
+        assert_close(got, want, atol=1e-5, rtol=1e-5)
+        for temperature in (.5, 2.):
+            logp = logprobs(model, SEQS, budget, temperature)
+            logits = no_pad(model, model(**X).logits / temperature)
+            assert_close(logp, token_logprobs(logits, SEQS.ids).masked_fill(~SEQS.response_mask, 0.),
+                         atol=2e-5, rtol=1e-5)
+        logp.sum().backward()
+        if weight.grad is not None: assert (weight.grad[PAD] == 0).all()
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("pad, excluded", [
+    (PAD, True), (None, False), (EOS, False), (-1, False), (V, False), (7, True)])
+def test_only_a_pad_of_its_own_is_excluded(pad, excluded):
+    "eos must keep its probability where the config calls it pad, as many do."
+    model = tiny_lm(TOK)
+    model.config.pad_token_id = pad
+    logits = model(**X).logits
+    if excluded: logits = no_pad(model, logits)
+    assert_close(logprobs(model, SEQS), token_logprobs(logits, SEQS.ids).masked_fill(
+        ~SEQS.response_mask, 0.), atol=1e-5, rtol=0)
+    if pad == EOS:
+        model.config.eos_token_id = [5, EOS]
+        assert logprobs(model, SEQS).isfinite().all()
+
+
+def low_logits(model):
+    "All logits near -35, as in some public models."
+    state = model.base_model(**X).last_hidden_state[SEQS.attention_mask]
+    mean = state.mean(0)
+    with torch.no_grad(): model.get_output_embeddings().weight -= 35 * mean / mean.dot(mean)
+    return model
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("arch", ["neox", "llama"])
+def test_an_added_pad_row_is_the_mean_row_and_changes_no_loss(arch, tied, tmp_path):
+    model = tiny_lm(TOK, arch, 32)
+    if tied:
+        model.config.tie_word_embeddings = True
+        model.tie_weights()
+    else: low_logits(model)
+    model.save_pretrained(tmp_path); save_with_pad(tmp_path, None)
+    want = literal(model)[0]
+    model.config.pad_token_id = None
+    everything = logprobs(model, SEQS)
+    got, tok = load_lm(tmp_path, pad_token="<new>")
+    layers = got.get_input_embeddings(), got.get_output_embeddings()
+    assert (layers[0].weight is layers[1].weight) == tied
+    for layer in layers:
+        assert len(layer.weight) == V + 1
+        assert_close(layer.weight[-1], layer.weight[:-1].mean(0))
+    assert_close(logprobs(got, SEQS), everything, atol=1e-5, rtol=0)
+    plain = token_logprobs(got(**X).logits, SEQS.ids)[SEQS.response_mask]   # pad not excluded
+    assert_close(plain, everything[SEQS.response_mask], atol=.05, rtol=0)
+
+
+def test_an_added_pad_row_has_the_mean_bias(tmp_path):
+    config = tf.PhiConfig(vocab_size=V, hidden_size=32, num_hidden_layers=1, intermediate_size=48,
+                          num_attention_heads=2, pad_token_id=None, eos_token_id=EOS, bos_token_id=None)
+    model = tf.PhiForCausalLM(config)
+    with torch.no_grad(): model.lm_head.bias.fill_(-35.); model.lm_head.bias[:3] = -3.
+    model.save_pretrained(tmp_path); save_with_pad(tmp_path, None)
+    got, _ = load_lm(tmp_path, pad_token="<new>")
+    assert_close(got.lm_head.bias[-1], got.lm_head.bias[:-1].mean())
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path):
+    model, small = tiny_lm(TOK), copy.deepcopy(TOK)
+    model.resize_token_embeddings(V - 10, mean_resizing=False)
+    model.save_pretrained(tmp_path/"fewer"); TOK.save_pretrained(tmp_path/"fewer")
+    with pytest.raises(ValueError, match=f"token ids up to {V - 1}, its model embeds {V - 10} tokens"):
+        load_lm(tmp_path/"fewer")
+    with pytest.raises(ValueError, match="do not belong together"):
+        load_lm(tmp_path/"fewer", pad_token="<new>")         # not hidden by a larger embedding
+    small.add_special_tokens({"pad_token": "<late>"})        # a pad that has no row
+    tiny_lm(TOK).save_pretrained(tmp_path/"pad"); small.save_pretrained(tmp_path/"pad")
+    with pytest.raises(ValueError, match=f"ids up to {V}, its model embeds {V} tokens"):
+        load_lm(tmp_path/"pad")
+    small = copy.deepcopy(TOK); small.add_tokens(["<picture>"])  # Gemma 3 has such a token
+    tiny_lm(TOK).save_pretrained(tmp_path/"extra"); small.save_pretrained(tmp_path/"extra")
+    load_lm(tmp_path/"extra")
+
+
+LEARNED = {"gpt2": lambda: tf.GPT2LMHeadModel(tf.GPT2Config(
+               vocab_size=V, n_embd=32, n_layer=1, n_head=2, n_positions=20, bos_token_id=None,
+               eos_token_id=EOS)),
+           "neox": lambda: tiny_lm(TOK)}
+
+@pytest.mark.parametrize("kind", LEARNED)
+def test_rows_longer_than_the_model_reads_are_refused_in_words(kind):
+    model = LEARNED[kind]().eval()
+    n = model.config.max_position_embeddings
+    def rows(t): return make_seqs([[5]], [[7] * (t - 1)], PAD)
+    words = f"rows of {n + 1} tokens are too long for a model with {n} positions: cut them"
+    for fit in (logprobs, logprobs_and_entropy): fit(model, rows(n))
+    for fn in (lambda: logprobs(model, rows(n + 1)), lambda: logprobs(lora(model), rows(n + 1)),
+               lambda: ScalarModel.from_lm(model)(rows(n + 1))):
+        with pytest.raises(ValueError, match=words): fn()
 
 
 def test_errors_say_what_and_how(tmp_path):
@@ -471,12 +595,6 @@ def test_errors_say_what_and_how(tmp_path):
         with pytest.raises(ValueError, match=words): call()
 
 
-def test_an_absent_hub_id_is_a_clear_error(monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ValueError, match="hub id that is cached"):
-        load_lm("nobody/no-such-model")
-
-
 def test_loading_leaves_the_logs_of_transformers_as_they_were(tmp_path, capfd):
     from transformers.utils import logging
     tiny_lm(TOK).save_pretrained(tmp_path); TOK.save_pretrained(tmp_path)
@@ -496,15 +614,94 @@ def test_loading_leaves_the_logs_of_transformers_as_they_were(tmp_path, capfd):
         std_logging.getLogger("transformers").removeHandler(listener)
 
 
-def test_remote_code_is_not_run_unasked(tmp_path):
-    tiny_lm(TOK).save_pretrained(tmp_path); TOK.save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config.update(model_type="mine", auto_map={
-        "AutoConfig": "code.MyConfig", "AutoModelForCausalLM": "code.MyModel"})
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    (tmp_path / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    with pytest.raises(ValueError): load_lm(tmp_path)
-    assert not (tmp_path / "ran").exists()
+TRY_ALL = """
+import sys
+from rlhf_nb import models
+for load in (models.load_tokenizer, models.load_lm, models.load_reward_model):
+    try: load(sys.argv[1]); print("loaded")
+    except ValueError as e: print(e)
+"""
+
+def test_code_of_a_model_never_runs_because_standard_input_says_y(folder_with_code, press_y):
+    ran, plain = folder_with_code/"ran", folder_with_code.with_name("plain_tokenizer")
+    shutil.copytree(folder_with_code, plain)                # here only the model has code
+    for name in ("tokenizer_config.json", "tokenizer.json"): (plain/name).unlink()
+    TOK.save_pretrained(plain)
+    for folder, n_refused in ((folder_with_code, 3), (plain, 2)):
+        done = press_y(TRY_ALL, folder)
+        lines = done.stdout.splitlines()
+        assert not ran.exists() and done.returncode == 0 and len(lines) == 3, done.stderr
+        assert lines.count("loaded") == 3 - n_refused
+        for line in lines: assert line == "loaded" or re.fullmatch(
+            r"the (.*) of '.*' needs program code .* trust_remote_code=True", line), line
+    press_y("import sys; from transformers import AutoTokenizer\n"
+            "AutoTokenizer.from_pretrained(sys.argv[1])", folder_with_code)
+    assert ran.exists()             # and transformers, asked plainly, does run that code
+
+
+def test_every_loader_of_transformers_is_told_about_remote_code():
+    for node in ast.walk(ast.parse(inspect.getsource(models))):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in (
+                "from_pretrained", "from_config"):
+            assert "trust_remote_code" in {k.arg for k in node.keywords}, ast.unparse(node)
+
+
+def test_code_of_a_model_runs_when_it_is_trusted(folder_with_code):
+    (folder_with_code/"mine.py").write_text(
+        "from transformers import LlamaConfig, LlamaForCausalLM\n"
+        "class MyConfig(LlamaConfig): model_type = 'mine'\n"
+        "class MyModel(LlamaForCausalLM): config_class = MyConfig\n")
+    TOK.save_pretrained(folder_with_code)
+    config = json.loads((folder_with_code/"tokenizer_config.json").read_text())
+    assert "auto_map" not in config
+    model, _ = load_lm(folder_with_code, trust_remote_code=True)
+    assert type(model).__name__ == "MyModel"
+    assert weight_hash(model) == weight_hash(tiny_lm(TOK, "llama"))
+
+
+# --- hub ids
+
+@pytest.fixture
+def no_network(monkeypatch, tmp_path):
+    "A machine without a network: every request fails at once, and is counted; an empty cache."
+    tried = []
+    class Session:
+        def request(self, *args, **kwargs): tried.append(args); raise OSError("no network")
+        head = get = stream = request
+    monkeypatch.setattr(models, "get_session", Session)
+    monkeypatch.setattr("huggingface_hub.utils._http.get_session", Session)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path/"cache"))
+    return tried
+
+
+def cached(tmp_path, folder, name):
+    "Put a folder into the cache of hub ids as if it had been downloaded."
+    repo = tmp_path/"cache"/f"models--{name.replace('/', '--')}"
+    shutil.copytree(folder, repo/"snapshots"/("a" * 40))
+    (repo/"refs").mkdir(); (repo/"refs/main").write_text("a" * 40)
+
+
+@pytest.mark.parametrize("load", [load_lm, load_reward_model, load_tokenizer])
+def test_without_a_network_a_hub_id_is_refused_at_once(load, no_network):
+    with pytest.raises(ValueError, match="cannot be reached and the cache holds no 'nobody/"
+                                         "none': connect .* or give a folder") as e:
+        load("nobody/none")
+    assert len(no_network) == 1 and "\n" not in str(e.value)
+
+
+def test_without_a_network_the_cache_is_read_at_once(no_network, tmp_path):
+    tiny_lm(TOK).save_pretrained(tmp_path/"lm"); TOK.save_pretrained(tmp_path/"lm")
+    cached(tmp_path, tmp_path/"lm", "nobody/cached")
+    model, tokenizer = load_lm("nobody/cached")
+    assert weight_hash(model) == weight_hash(tiny_lm(TOK))
+    assert tokenizer.get_vocab() == TOK.get_vocab()
+    assert len(no_network) == 2             # one look for the tokenizer, one for the model
+
+
+def test_offline_mode_is_no_network(monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ValueError, match="unset HF_HUB_OFFLINE"): load_lm("nobody/none")
 
 
 def test_choose_placement():
