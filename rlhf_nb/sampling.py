@@ -18,7 +18,9 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from .models import adapters_disabled, eval_mode, logprobs, unwrap_model
+from .models import (adapters_disabled, eval_mode, logprobs, unwrap_model,
+    validate_length)
+from .settings import check_settings
 from .tokens import (Rollout, Seqs, concat_seqs, last_token_index, make_seqs,
     pad_and_eos, pad_left, pad_right)
 
@@ -27,17 +29,14 @@ from .tokens import (Rollout, Seqs, concat_seqs, last_token_index, make_seqs,
 class SamplingParams:
     """Settings of sampling; the names are those of transformers' GenerationConfig.
 
-    Raises ValueError if a setting is out of range."""
+    Raises TypeError or ValueError if a setting has no such value."""
     max_new_tokens:int=40 # 1 or more; a response is cut there
     temperature:float=1.  # 0 or more; 0 is greedy decoding
     top_k:int=0           # keep this many tokens; 0 keeps all
     top_p:float=1.        # keep the likeliest that together reach it; above 0, up to 1
     def __post_init__(self):
-        valid = (self.max_new_tokens >= 1 and self.temperature >= 0 and self.top_k >= 0
-                 and 0 < self.top_p <= 1)
-        if not valid: raise ValueError(
-            "SamplingParams needs max_new_tokens >= 1, temperature >= 0, top_k >= 0 "
-            f"and 0 < top_p <= 1, got {self}")
+        check_settings(self, above_0="max_new_tokens top_p",
+                       at_least_0="temperature top_k", share="top_p")
 
 # %% ../nbs/05_sampling.ipynb #filter_logits
 def filter_logits(
@@ -95,7 +94,21 @@ class GenerationState:
     tokens:Tensor           # (b s) token ids, pad where there is none yet
     logp:Tensor             # (b s) log-prob under the distribution that was sampled
     live_rows:Tensor        # (n) row numbers of the unfinished rows
+    row_ids:Tensor          # (b) what messages call the rows
     step:int=0              # tokens generated per unfinished row
+
+# %% ../nbs/05_sampling.ipynb #_validate_prompts
+def _validate_prompts(model, prompts, sampling):
+    "Refuse, before anything is generated, prompts that this model cannot continue."
+    empty = [i for i, prompt in enumerate(prompts) if not len(prompt)]
+    if empty or not len(prompts): raise ValueError(
+        f"nothing to continue: {f'prompts {empty} are' if empty else 'the list is'} "
+        "empty; begin each prompt with a start token")
+    length = [len(prompt) for prompt in prompts]
+    longest = max(length)
+    validate_length(model, longest + sampling.max_new_tokens,
+        f"prompt {length.index(longest)} has {longest} and max_new_tokens is "
+        f"{sampling.max_new_tokens}; shorten it, or lower max_new_tokens")
 
 # %% ../nbs/05_sampling.ipynb #start_generation
 def start_generation(
@@ -104,37 +117,50 @@ def start_generation(
     special:tuple[int,int],  # (pad, eos)
     sampling:SamplingParams,
     uniforms:Tensor,         # (b s) uniform on [0, 1)
+    row_ids:Tensor|None=None, # (b) what messages call the rows; 0, 1, ... without
 )->GenerationState:
     """The state before the first token: nothing generated, every row unfinished.
 
-    Raises ValueError if there is no prompt, or an empty one."""
-    empty = [i for i, prompt in enumerate(prompts) if not len(prompt)]
-    if empty or not len(prompts): raise ValueError(
-        f"nothing to continue: {f'prompts {empty} are' if empty else 'the list is'} "
-        "empty; begin each prompt with a start token")
+    Raises ValueError if there is no prompt, an empty one, or one that is too long."""
+    _validate_prompts(model, prompts, sampling)
     weight = next(model.parameters())
     dtype = torch.promote_types(weight.dtype, torch.float32)
     uniforms = uniforms.to(weight.device)
     tokens = torch.full_like(uniforms, special[0], dtype=torch.long)
     logp = torch.zeros_like(uniforms, dtype=dtype)
     live_rows = torch.arange(len(prompts), device=weight.device)
+    row_ids = live_rows if row_ids is None else row_ids.to(weight.device)
     return GenerationState(prompts, sampling, special, uniforms, tokens, logp,
-                           live_rows)
+                           live_rows, row_ids)
+
+# %% ../nbs/05_sampling.ipynb #_rows_that_go_on
+def _rows_that_go_on(x:GenerationState, token, usable)->Tensor: # (m) which of the n
+    "The rows without eos; ValueError if the logits of any of the n rows are unusable."
+    n = len(token)
+    refused = (~usable).any().expand(n + 1)          # if any, more entries than rows
+    on = torch.cat([token != x.special[1], refused]).nonzero()[:, 0]
+    if len(on) <= n: return on
+    rows = x.row_ids[x.live_rows[~usable]].tolist()
+    raise ValueError(
+        f"the logits of row {rows[0]} (and of {len(rows) - 1} more) at step {x.step} "
+        "hold nan, +inf or nothing but -inf, so no token can be sampled: look at the "
+        "model's weights, or at what masks its logits")
 
 # %% ../nbs/05_sampling.ipynb #sample_step
 def sample_step(
     x:GenerationState,    # is changed: tokens, logp, live_rows and step
     logits:Tensor,        # (n v) of the n unfinished rows
 )->tuple[Tensor, Tensor]: # (m) tokens of the rows that go on, (m) which of the n
-    "Sample one token per unfinished row; pad is never sampled, eos finishes the row."
-    pad, eos = x.special
-    disallowed = torch.tensor(pad, device=logits.device)
-    logits = logits.index_fill(1, disallowed, -torch.inf)
+    """Sample one token per unfinished row; pad is never sampled, eos finishes the row.
+
+    Raises ValueError if a row's logits hold nan or +inf, or -inf alone."""
+    pad = torch.tensor(x.special[0], device=logits.device)
+    logits = logits.index_fill(1, pad, -torch.inf)
     logp = filter_logits(logits, x.sampling)                                     # (n v)
     token = sample_tokens(logp, x.uniforms[x.live_rows, x.step])                 # (n)
+    on = _rows_that_go_on(x, token, logits.amax(-1).isfinite())
     x.tokens[x.live_rows, x.step] = token
     x.logp[x.live_rows, x.step] = logp.gather(-1, token[:, None])[:, 0]
-    on = (token != eos).nonzero()[:, 0]
     x.live_rows, x.step = x.live_rows[on], x.step + 1
     return token[on], on
 
@@ -210,9 +236,9 @@ def _cached(model, x:GenerationState)->tuple[Seqs, Tensor]:
             ids = token[:, None]
 
 # %% ../nbs/05_sampling.ipynb #_respond
-def _respond(model, prompts, special, sampling, uniforms)->tuple[Seqs, Tensor]:
+def _respond(model, *args)->tuple[Seqs, Tensor]: # the arguments of start_generation
     "With the cache where the model has one, the literal way where it has none."
-    x = start_generation(model, prompts, special, sampling, uniforms)
+    x = start_generation(model, *args)
     known = inspect.signature(unwrap_model(model).forward).parameters
     has = getattr(model, "has_cache", isinstance(unwrap_model(model), PreTrainedModel))
     cached = has and "past_key_values" in known
@@ -228,7 +254,8 @@ def generate(
 )->tuple[Seqs, Tensor]:      # b rows, (b t) log-probs as sampled; 0 elsewhere
     """Sample one response per prompt, in one batch, with a KV cache where there is one.
 
-    Raises ValueError if a prompt is empty, or the tokenizer's pad is eos."""
+    Raises ValueError if a prompt is empty or too long, pad is eos, or logits are not
+    finite."""
     return _respond(model, prompts, pad_and_eos(tokenizer), sampling,
                     _uniforms(len(prompts), sampling, generator))
 
@@ -242,8 +269,8 @@ def generate_many(
     batch_size:int=64,       # rows at a time
     progress:bool=False,     # show a bar with the time left
 )->tuple[Seqs, Tensor]:      # one row per prompt, in their order; (b t) log-probs
-    "As `generate`, in batches of similar length. Raises ValueError without a prompt."
-    if not prompts: raise ValueError("generate_many needs one prompt or more, got none")
+    "As `generate`, in batches of similar length; raises ValueError where it does."
+    _validate_prompts(model, prompts, sampling)
     special = pad_and_eos(tokenizer)
     uniforms = _uniforms(len(prompts), sampling, generator)
     order = torch.tensor([len(prompt) for prompt in prompts]).argsort(stable=True)
@@ -251,7 +278,7 @@ def generate_many(
     with tqdm(total=len(prompts), disable=not progress, unit="row", leave=False) as bar:
         for rows in order.split(batch_size):
             parts.append(_respond(model, [prompts[i] for i in rows.tolist()], special,
-                                  sampling, uniforms[rows]))
+                                  sampling, uniforms[rows], rows))
             bar.update(len(rows))
     seqs = concat_seqs([seqs for seqs, _ in parts], special[0])
     logp = torch.cat([F.pad(x, (0, seqs.ids.shape[1] - x.shape[1])) for _, x in parts])
@@ -261,14 +288,18 @@ def generate_many(
 # %% ../nbs/05_sampling.ipynb #in_batches
 def in_batches(
     fn:Callable,       # n rows of Seqs -> (n) or (n t)
-    seqs:Seqs,         # b rows
+    seqs:Seqs,         # b rows, padded on any side
     batch_size:int=64, # rows at a time
-)->Tensor:             # (b) or (b t), in the order of the rows
-    "Evaluate `fn` on batches of rows of similar length, trimmed to their longest."
-    order = seqs.attention_mask.sum(1).argsort(stable=True)
-    parts = [fn(seqs[rows].trim()) for rows in order.split(batch_size)]
-    if parts[0].dim() == 2:                           # (n t), some narrower than others
-        parts = [F.pad(x, (0, seqs.ids.shape[1] - x.shape[1])) for x in parts]
+)->Tensor:             # (b) or (b t), in the order of the rows; 0 in trimmed columns
+    "Evaluate `fn` on batches of rows of similar length, without their empty columns."
+    order, parts = seqs.attention_mask.sum(1).argsort(stable=True), []
+    for rows in order.split(batch_size):
+        part = seqs[rows]
+        out = trimmed = fn(part.trim())
+        if trimmed.dim() == 2:              # each column back to where its tokens stand
+            out = trimmed.new_zeros(part.ids.shape)
+            out[:, part.attention_mask.any(0).to(out.device)] = trimmed
+        parts.append(out)
     return torch.cat(parts)[order.argsort().to(parts[0].device)]
 
 # %% ../nbs/05_sampling.ipynb #_reference_logprobs

@@ -10,7 +10,7 @@ from rlhf_nb.oracle import bigram_lm, micro_tokenizer, micro_world
 from rlhf_nb.sampling import (
     SamplingParams, collect_rollout, filter_logits, generate, generate_many, generate_uncached,
     in_batches, sample_step, sample_tokens, start_generation)
-from rlhf_nb.tokens import pad_left
+from rlhf_nb.tokens import Seqs, pad_left, pad_right, shift_right
 from rlhf_nb.world import TEST, make_tokenizer, prompt_ids
 
 TOK = make_tokenizer()
@@ -141,6 +141,21 @@ def test_pad_is_never_sampled_and_the_log_probs_know_it():
             assert logp.isfinite().all() and logp.min() > -20
 
 
+@pytest.mark.parametrize("pad_logit", [-1e9, 0., 60., 1e9])
+@pytest.mark.parametrize("sampling", [SamplingParams(8), SamplingParams(8, .7)])
+@pytest.mark.parametrize("kind", ["neox", "llama", "gemma2, windows and tanh"])
+def test_a_policy_against_itself_is_0_whatever_the_logit_of_pad(kind, sampling, pad_logit):
+    torch.manual_seed(0)
+    model = confident(KINDS[kind](), eos=2.)
+    with torch.no_grad(): model.get_output_embeddings().bias[PAD] = pad_logit
+    roll = collect_rollout(model, frozen_copy(model), PROMPTS * 3,
+                           lambda s: torch.ones(len(s)), TOK, sampling, seeded(2))
+    assert roll.logp.min() > -30 and roll.logp.isfinite().all()
+    assert_close(roll.ref_logp, roll.logp, atol=2e-5, rtol=0)
+    chunked = logprobs(model, roll.seqs, 1e-4, sampling.temperature).detach()
+    assert_close(chunked, roll.logp, atol=2e-5, rtol=0)
+
+
 def test_no_row_depends_on_its_companions():
     model = confident(tiny_lm(TOK, seed=1), eos=2.)
     sampling = SamplingParams(10, .9)
@@ -261,10 +276,28 @@ def test_filter_limits():
         assert filter_logits(logits.double(), sampling).dtype == torch.float64
 
 
-@pytest.mark.parametrize("bad", [dict(max_new_tokens=0), dict(temperature=-.1), dict(top_k=-1),
-                                 dict(top_p=0.), dict(top_p=1.1), dict(temperature=float("nan"))])
-def test_sampling_params_refuse(bad):
-    with pytest.raises(ValueError, match="SamplingParams needs"): SamplingParams(**bad)
+INF, NAN = float("inf"), float("nan")
+
+@pytest.mark.parametrize("setting", [
+    dict(max_new_tokens=0), dict(max_new_tokens=-3), dict(temperature=-.1), dict(top_k=-1),
+    dict(top_p=0.), dict(top_p=1.1), dict(top_p=NAN), dict(temperature=NAN),
+    dict(temperature=INF)])
+def test_sampling_params_refuse_values(setting):
+    (name, value), = setting.items()
+    with pytest.raises(ValueError, match=rf"SamplingParams\.{name} must be .*{value}"):
+        SamplingParams(**setting)
+
+
+@pytest.mark.parametrize("setting", [
+    dict(max_new_tokens=2.5), dict(max_new_tokens=40.), dict(top_k=1.5), dict(top_k=True),
+    dict(temperature="hot"), dict(temperature=None), dict(top_p="all")])
+def test_sampling_params_refuse_types(setting):
+    with pytest.raises(TypeError, match=rf"SamplingParams\.{next(iter(setting))} must be"):
+        SamplingParams(**setting)
+
+
+def test_sampling_params_take_what_is_legal():
+    SamplingParams(1, 0, 0, 1); SamplingParams(1, 0., 10**6, 1e-9); SamplingParams(temperature=1e6)
 
 
 def test_u_picks_the_token_by_cumulative_probability():
@@ -326,6 +359,93 @@ def test_a_transformer_draws_its_own_distribution():
     assert chi_square(cells(seen), cells(probs.double())) > 1e-3
 
 
+# --- logits that are no numbers
+
+class Broken(nn.Module):
+    "A language model whose logits for one prompt token turn into `value` after n columns."
+    def __init__(self, n, value):
+        super().__init__()
+        self.model, self.n, self.value = tiny_lm(TOK, seed=1), n, value
+        self.config = self.model.config
+    def forward(self, input_ids, attention_mask=None, **more):
+        out = self.model(input_ids=input_ids, attention_mask=attention_mask, **more)
+        seen = attention_mask.sum(1) if attention_mask is not None else input_ids.shape[1]
+        hit = (input_ids[:, :1] == 50).any(1) & (seen >= self.n)
+        out.logits[hit] = self.value
+        return out
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+@pytest.mark.parametrize("sampling", [SamplingParams(6), SamplingParams(6, 0.), SamplingParams(6, .7, 5, .9)])
+def test_logits_that_are_no_numbers_are_refused_by_row_and_step(sampling, value):
+    model = Broken(5, value)                            # literal loop: prompt of 3, step 2
+    prompts = [[7, 8, 9], [50, 8, 9], [7]]
+    with pytest.raises(ValueError, match=r"logits of row 1 \(and of 0 more\) at step 2 hold nan, "
+                                         r"\+inf or nothing but -inf"):
+        generate(model, prompts, TOK, sampling, seeded())
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+@pytest.mark.parametrize("sampling", [SamplingParams(6), SamplingParams(6, 0.)])
+def test_a_model_with_broken_weights_is_refused_at_the_first_token(sampling, value):
+    model = confident(tiny_lm(TOK))
+    with torch.no_grad(): model.lm_head.bias[:] = value
+    for fn in (generate, generate_uncached, generate_many):
+        with pytest.raises(ValueError, match=r"row . \(and of 4 more\) at step 0"):
+            fn(model, PROMPTS, TOK, sampling, seeded())
+
+
+def test_generate_many_names_the_row_of_its_caller():
+    prompts = [[7] * 9, [8] * 4, [50, 8], [9] * 7, [7], [8, 7, 7]]      # sorted: row 1 of 2
+    with pytest.raises(ValueError, match="logits of row 2 .* at step 0"):
+        generate_many(Broken(2, NAN), prompts, TOK, SamplingParams(3), seeded(), 2)
+
+
+@pytest.mark.parametrize("sampling", [SamplingParams(6), SamplingParams(6, 0.), SamplingParams(6, 1., 2, .9)])
+def test_minus_infinity_is_a_legal_logit(sampling):
+    model = confident(tiny_lm(TOK))
+    with torch.no_grad():
+        model.lm_head.bias[:] = -INF
+        model.lm_head.bias[[20, 30]] = 0.
+    seqs, logp = generate(model, PROMPTS, TOK, sampling, seeded())
+    assert {i for row in responses_of(seqs) for i in row} <= {20, 30} and logp.isfinite().all()
+
+
+def test_one_look_at_the_device_per_token():
+    "Neither the check nor anything new reads a value on the host besides nonzero."
+    reads = []
+    class SeeReads(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, fn, types, args=(), kwargs=None):
+            name = getattr(fn, "__name__", "")
+            if name in ("nonzero", "item", "tolist", "__bool__", "__int__", "cpu"): reads.append(name)
+            return fn(*args, **(kwargs or {}))
+    x = start_generation(nn.Linear(1, 1), [[2], [3]], (0, 1), SamplingParams(3), torch.rand(2, 3))
+    with SeeReads(): sample_step(x, torch.zeros(2, 5))
+    assert reads == ["nonzero"]
+
+
+# --- too long
+
+@pytest.mark.parametrize("fn", [generate, generate_uncached, generate_many])
+@pytest.mark.parametrize("kind", ["neox", "gpt2, learned positions"])
+def test_prompts_that_leave_no_room_are_refused_before_anything_is_generated(kind, fn):
+    model, calls = KINDS[kind](), []
+    model.register_forward_hook(lambda *a: calls.append(1))
+    prompts = [[7] * 5, [8] * 1020, [9]]
+    with pytest.raises(ValueError, match="rows of 1025 tokens are too long for a model with 1024 "
+                       "positions: prompt 1 has 1020 and max_new_tokens is 5"):
+        fn(model, prompts, TOK, SamplingParams(5), seeded())
+    assert not calls
+    seqs, _ = fn(model, prompts[1:2], TOK, SamplingParams(4), seeded())       # just fits
+    assert seqs.ids.shape[1] <= 1024
+    assert logprobs(model, seqs).isfinite().all()
+
+
+def test_a_model_that_names_no_number_of_positions_takes_any_row():
+    seqs, _ = generate(KINDS["bloom, no positions"](), [[7] * 3000], TOK, SamplingParams(2), seeded())
+    assert seqs.ids.shape[1] >= 3001
+
+
 # --- many prompts, batches, rollouts
 
 def test_generate_many_keeps_order_whatever_the_batch():
@@ -368,6 +488,39 @@ def test_in_batches_puts_rows_back():
     widths = []
     in_batches(lambda p: widths.append(p.ids.shape[1]) or p.ids[:, 0], seqs, 4)
     assert widths == sorted(widths) and widths[0] < widths[-1]
+
+
+def ragged(generator, b=9, t=14):
+    "Rows padded on both sides, by different amounts; ids of pads are the pad."
+    left, right = (torch.randint(0, t // 2, (b,), generator=generator) for _ in range(2))
+    column = torch.arange(t)
+    mask = (column >= left[:, None]) & (column < t - right[:, None])
+    ids = torch.randint(3, V, (b, t), generator=generator).masked_fill(~mask, PAD)
+    return Seqs(ids, mask, mask & (column >= left[:, None] + 1))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
+@pytest.mark.parametrize("layout", ["left", "both sides", "right"])
+def test_in_batches_puts_columns_back_where_their_tokens_stand(layout, size):
+    x = ragged(seeded(size))
+    if layout != "both sides":                          # push every row to one edge
+        rows = [row[m].tolist() for row, m in zip(x.ids, x.attention_mask)]
+        ids, mask = (pad_left if layout == "left" else pad_right)(rows, PAD)
+        x = Seqs(ids, mask, mask & shift_right(mask))       # the first token is a prompt
+    value = (x.ids * 10.).masked_fill(~x.attention_mask, 0.)
+    got = in_batches(lambda p: (p.ids * 10.).masked_fill(~p.attention_mask, 0.), x, size)
+    assert torch.equal(got, value)
+    model = confident(KINDS["bloom, no positions"]())       # its positions count real tokens
+    with torch.no_grad():
+        assert_close(in_batches(lambda p: logprobs(model, p), x, size), logprobs(model, x),
+                     atol=1e-4, rtol=0)
+
+
+def test_in_batches_lets_gradients_through():
+    x, weight = ragged(seeded()), torch.ones(V, requires_grad=True)
+    out = in_batches(lambda p: weight[p.ids] * p.attention_mask, x, 2)
+    out.sum().backward()
+    assert_close(weight.grad, x.ids[x.attention_mask].bincount(minlength=V).float())
 
 
 def test_collect_rollout_fills_every_field():
@@ -430,7 +583,7 @@ def test_errors():
     for call, words in (
             (lambda: generate(model, [[5], []], TOK, SamplingParams(3), seeded()), r"\[1\] are empty"),
             (lambda: generate(model, [], TOK, SamplingParams(3), seeded()), "list is empty"),
-            (lambda: generate_many(model, [], TOK, SamplingParams(3), seeded()), "one prompt or more"),
+            (lambda: generate_many(model, [], TOK, SamplingParams(3), seeded()), "list is empty"),
             (lambda: generate(model, [[5, PAD, 6]], TOK, SamplingParams(3), seeded()), "rows \\[0\\]"),
             (lambda: generate(model, [[5]], none, SamplingParams(3), seeded()), "pad")):
         with pytest.raises(ValueError, match=words): call()
