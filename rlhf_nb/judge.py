@@ -16,38 +16,59 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from textwrap import dedent
-import jinja2, jinja2.meta
+import jinja2
 import torch
+from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from torch import Generator, Tensor
 from .learning import is_interactive
 from .sampling import SamplingParams, generate_many
+from .settings import check_settings
 from .tokens import Batch, Seqs, make_seqs, pad_and_eos
 from .world import chat_ids, response_text
 
-# %% ../nbs/09_judge.ipynb #template_variables
+# %% ../nbs/09_judge.ipynb #_parsed
 _SANDBOX = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined)
-_SANDBOX.globals.clear()      # no range, no lipsum: only the names that are given
+_NODES = (nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.Filter,
+          nodes.If, nodes.CondExpr, nodes.Test, nodes.Compare, nodes.Operand, nodes.And,
+          nodes.Or, nodes.Not, nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.List,
+          nodes.Tuple, nodes.Keyword, nodes.Concat, nodes.Add, nodes.Sub, nodes.Div)
+_FILTERS = ("trim", "upper", "lower", "capitalize", "title", "truncate", "default",
+            "length", "wordcount", "first", "last", "escape", "string")
 
+def _parsed(template): # -> its syntax tree, with nothing in it that can grow
+    try: tree = _SANDBOX.parse(template)
+    except jinja2.TemplateSyntaxError as e: raise ValueError(
+        f"this is no jinja2 template, line {e.lineno}: {e.message}") from e
+    for node in tree.find_all(nodes.Node):
+        kind = type(node).__name__.lower()
+        if isinstance(node, nodes.Filter) and node.name not in _FILTERS:
+            kind = f"the filter {node.name}"
+        elif isinstance(node, _NODES): continue
+        raise ValueError(f"line {node.lineno} of the template has {kind}; a prompt may "
+            f"have blanks, conditions and the filters {', '.join(_FILTERS)}")
+    return tree
+
+# %% ../nbs/09_judge.ipynb #template_variables
 def template_variables(
-    template:str, # jinja2
+    template:str, # jinja2 with blanks, conditions and a few filters
 )->set[str]:      # their names
     """Variables that a template reads; it is parsed, not rendered.
 
-    Raises ValueError with the line if the template is not valid jinja2."""
-    try: return jinja2.meta.find_undeclared_variables(_SANDBOX.parse(template))
-    except jinja2.TemplateSyntaxError as e: raise ValueError(
-        f"this is no jinja2 template, line {e.lineno}: {e.message}") from e
+    Raises ValueError with the line if it is not valid jinja2, or has loops or calls."""
+    try: return {name.name for name in _parsed(template).find_all(nodes.Name)}
+    except RecursionError: raise ValueError(
+        "this template is nested too deeply to be read") from None
 
 # %% ../nbs/09_judge.ipynb #_compiled
 @lru_cache(maxsize=64)
-def _compiled(template): return _SANDBOX.from_string(template)
+def _compiled(template): return _SANDBOX.from_string(_parsed(template))
 
 def _fill_in(
     template:str,         # jinja2
     values:dict[str,str], # name -> text, put in as it is and never read as a template
 )->str:                   # the text
-    "The template rendered in the sandbox."
+    "The template rendered in the sandbox, if it has nothing that can grow."
     try: return _compiled(template).render(values)
     except Exception as e: raise ValueError(
         f"the template failed: {e}") from e
@@ -70,10 +91,18 @@ def validate_template(
     return template
 
 # %% ../nbs/09_judge.ipynb #_literal
+_DIGITS = r"[-+]?(?:[0-9]{1,9}(?:\.[0-9]{1,20})?|\.[0-9]{1,20})"
+NUMBER = f"({_DIGITS})"
 _OPENS, _CLOSES = r"[\s*_`<(\[]{0,9}", r"[\s*_`>)\]]{0,9}" # may stand around the number
-NUMBER = r"([-+]?(?:[0-9]{1,9}(?:\.[0-9]{1,20})?|\.[0-9]{1,20}))"
-_OF = r"\s{0,2}(?:/|(?:out )?of)\s{0,2}"                   # 4/5, 4 out of 5
-_GLUED = rf"[^\W_]|%|[.,:_][0-9]|\s{{0,2}}/|\s?[-–][0-9]|{_OF}[0-9]" # 4th, 4.5.6
+_MARKS = r"(?:[^\S\n]|[*_`'\"$>(){}\[\]\\,]|</?\w{1,9}>){0,9}+" # on the same line
+_SLASH = r"[/\u2044\u2215\uff0f]"
+_DASH = r"(?:[-+=~\u2010-\u2015\u2212\u2192\xd7]{1,3}|\.{2,3})"
+_UNIT = rf"(?:{_MARKS}(?:points?|pts|stars?|marks?)\b)?+{_MARKS}\s{{0,2}}"
+_SCALE = r"(?:on\s{1,9}(?:a|the)\s{1,9})?scale\b[^\d\n]{0,20}(?:[01]\D{1,4})?"
+_OF = rf"{_UNIT}(?:{_SLASH}|(?:out\s{{1,9}})?of\b|{_SCALE})\s{{0,2}}{_MARKS}" # 4 / 5
+_OTHER = rf"{_UNIT}(?:{_SLASH}|out\s{{1,9}}of\b|%|percent\b)|{_OF}\d"       # 4 / 10
+_TO = rf"{_MARKS}(?:{_DASH}|to\b){_MARKS}"                                  # 4 - 5
+_GLUED = rf"[^\W_]|[.,:_]\d|\s?\d{{1,3}}/|{_TO}\d|{_MARKS}or\b{_MARKS}\d" # 4th
 
 def _literal(text): # these words as they are; white space may be any white space
     words = r"\s{1,9}".join(re.escape(word) for word in text.split())
@@ -84,7 +113,7 @@ def _literal(text): # these words as they are; white space may be any white spac
 @lru_cache(maxsize=64)
 def score_regex(
     pattern:str, # jinja2 with {{ reward }} or {{ winner }}; all else is literal
-    high:float,  # without words behind it, the number may go on "/ high", "out of high"
+    high:float,  # the number may go on "/ high" or "out of high", and no other number
 )->re.Pattern:   # group 1: the number; None where the words stand without a good one
     """Regular expression for the number in a reply. Every repetition in it is bounded,
     so that the time to search grows no faster than the text.
@@ -95,10 +124,13 @@ def score_regex(
     if len(after) != 1: raise ValueError(
         "a pattern holds {{ reward }} (or {{ winner }}, of pairs) exactly once, "
         f"got {pattern!r}")
-    if after[0].strip(): value = NUMBER + _CLOSES + _literal(after[0])
-    else: value = rf"{NUMBER}(?:{_OF}{re.escape(f'{high:g}')}(?:\.0)?)?(?!{_GLUED})"
-    if not before.strip(): return re.compile(rf"(?<![\w.,+/-]){value}")
-    return re.compile(rf"{_literal(before)}(?:{_OPENS}{value})?")
+    scale = rf"(?:{_OF}{re.escape(f'{high:g}')}(?:\.0{{1,9}})?(?![.,]?\d))?+"
+    words = _CLOSES + _literal(after[0]) if after[0].strip() else ""
+    end = rf"{words}{scale}(?!{_OTHER})" + ("" if words else rf"(?!{_GLUED})")
+    if before.strip():
+        return re.compile(rf"{_literal(before)}(?:{_OPENS}{NUMBER}{end})?")
+    other = rf"(?>{_DIGITS}(?:(?:{_OF}|{_TO}){_DIGITS}){{1,9}}){words}" # 4 - 5, 3 of 4
+    return re.compile(rf"(?<![\w.,+/-])(?:{NUMBER}{end}|{other})")
 
 # %% ../nbs/09_judge.ipynb #parse_score
 def parse_score(
@@ -108,7 +140,9 @@ def parse_score(
     high:float=5.,
     last:bool=True,  # of several places the last one counts; False: the first
 )->float|None:       # low to high; None when the reply holds no score
-    "Score in a judge's reply: the number at the place that the pattern describes."
+    """Score in a judge's reply: the number at the place that the pattern describes.
+
+    None for a range, and for a score out of another number: nothing is rescaled."""
     found = [match[1] for match in score_regex(pattern, high).finditer(text)]
     value = found[-1 if last else 0] if found else None
     return float(value) + 0. if value and low <= float(value) <= high else None # no -0
@@ -118,16 +152,14 @@ def parse_score(
 class JudgePrompt:
     """Prompt of a pointwise judge, and the parser of its replies.
 
-    Raises ValueError if template or parser cannot be used, or low >= high."""
+    Raises ValueError or TypeError if a field cannot be used, or low >= high."""
     template:str        # jinja2 with exactly {{ prompt }} and {{ response }}
     parser:str|Callable # a pattern with {{ reward }}, or reply -> number or None
     low:float=0.        # scores outside low..high count as not parsed
     high:float=5.
     last:bool=True      # of several scores in a reply the last counts, or the first
     def __post_init__(self):
-        template = validate_template(self.template, ("prompt", "response"))
-        object.__setattr__(self, "template", template)
-        _check_parser(self, "reward")
+        _check_prompt(self, ("prompt", "response"), "reward")
     def render(self, prompt:str, response:str)->str:
         "The message to the judge."
         return _fill_in(self.template, dict(prompt=prompt, response=response))
@@ -135,11 +167,15 @@ class JudgePrompt:
         "The score in a reply, None when there is none."
         return _parse(self, reply)
 
-# %% ../nbs/09_judge.ipynb #_check_parser
-def _check_parser(x, placeholder): # of JudgePrompt and of PairwisePrompt
+# %% ../nbs/09_judge.ipynb #_check_prompt
+def _check_prompt(x, names, placeholder): # of JudgePrompt and of PairwisePrompt
+    check_settings(x)
     if not x.low < x.high: raise ValueError(
         f"{type(x).__name__} needs low below high, got {x.low} and {x.high}")
+    object.__setattr__(x, "template", validate_template(x.template, names))
     if callable(x.parser): return
+    if not isinstance(x.parser, str): raise TypeError(f"{type(x).__name__}.parser must "
+        f"be a pattern or a function, got {x.parser!r}")
     object.__setattr__(x, "parser", validate_template(x.parser, (placeholder,)))
     score_regex(x.parser, x.high)
 
@@ -193,10 +229,15 @@ def escape_special_tokens(
     tokenizer,
     text:str, # by a user or a model
 )->str:       # each special token in it replaced by <unk>, or by a space
-    "Text without special tokens, so that it cannot end a turn or begin one."
-    for token in sorted(tokenizer.all_special_tokens, key=len, reverse=True):
-        if token != tokenizer.unk_token:
-            text = text.replace(token, tokenizer.unk_token or " ")
+    """Text without special tokens, so that it cannot end a turn or begin one.
+
+    Special are those that the tokenizer calls so, and those of its chat template."""
+    template = str(tokenizer.chat_template)
+    added = [token.content for token in tokenizer.added_tokens_decoder.values()
+             if token.special or token.content.strip() and token.content in template]
+    special = {*tokenizer.all_special_tokens, *added} - {tokenizer.unk_token}
+    for token in sorted(special, key=len, reverse=True):
+        text = text.replace(token, tokenizer.unk_token or " ")
     return text
 
 # %% ../nbs/09_judge.ipynb #JudgeConfig
@@ -204,13 +245,15 @@ def escape_special_tokens(
 class JudgeConfig:
     """Settings of a judge: its prompt, replies per answer, and how they are sampled.
 
-    Defaults: 3 votes, averaged (Yuan et al. 2024). Raises ValueError."""
-    prompt:JudgePrompt=WORLD_PROMPT # or a PairwisePrompt
+    Defaults: 3 votes, averaged (Yuan et al. 2024). Raises ValueError or TypeError."""
+    prompt:object=WORLD_PROMPT      # a JudgePrompt or a PairwisePrompt
     n_votes:int=3                   # replies per answer, averaged
     sampling:SamplingParams=SamplingParams(max_new_tokens=64, temperature=.7, top_p=.9)
     def __post_init__(self):
-        if self.n_votes < 1: raise ValueError(
-            f"JudgeConfig.n_votes counts replies, got {self.n_votes}")
+        check_settings(self, above_0="n_votes")
+        if not hasattr(self.prompt, "render"): raise TypeError(
+            "JudgeConfig.prompt must be a JudgePrompt or a PairwisePrompt, "
+            f"got {self.prompt!r}")
         if self.n_votes > 1 and self.sampling.temperature == 0: raise ValueError(
             "greedy replies are all alike: n_votes = 1, or a temperature; got "
             f"n_votes = {self.n_votes}")
@@ -347,16 +390,14 @@ def judge_demonstrations(
 class PairwisePrompt:
     """Prompt of a pairwise judge, who names the better answer of two, and its parser.
 
-    Zheng et al. 2023, pairwise comparison. Raises ValueError as JudgePrompt does."""
+    Zheng et al. 2023, pairwise comparison. Raises as JudgePrompt does."""
     template:str        # jinja2 with exactly {{ prompt }}, {{ first }}, {{ second }}
     parser:str|Callable # a pattern with {{ winner }}, or reply -> 0, 1, 2 or None
     low:float=0.        # 1: the first is better, 2: the second, 0: neither
     high:float=2.
     last:bool=True
     def __post_init__(self):
-        template = validate_template(self.template, ("prompt", "first", "second"))
-        object.__setattr__(self, "template", template)
-        _check_parser(self, "winner")
+        _check_prompt(self, ("prompt", "first", "second"), "winner")
     def render(self, prompt:str, first:str, second:str)->str:
         return _fill_in(self.template, dict(prompt=prompt, first=first, second=second))
     def parse(self, reply:str)->float|None: # probability that the first is better
