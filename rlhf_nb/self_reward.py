@@ -25,6 +25,7 @@ from .learning import (
     TrainConfig, Trainer, fit, make_trainer, named_generator, progress_bar, train_step)
 from .models import frozen_copy, logprobs, merge_adapters
 from .sampling import SamplingParams, generate_many
+from .settings import check_settings
 from .tokens import Batch, PreferencePairs, Seqs, concat_seqs, make_seqs
 from .world import chat_ids, demonstrations, judge_examples, response_text
 
@@ -33,7 +34,7 @@ from .world import chat_ids, demonstrations, judge_examples, response_text
 class SelfRewardConfig:
     """Settings of one iteration: how much is sampled, judged and learned.
 
-    Raises ValueError, with the name of the field, when it is made."""
+    Raises ValueError or TypeError, with the name of the field, when it is made."""
     n_prompts:int=768         # prompts to answer at most
     n_pairs:int=768           # stop earlier when so many pairs are found
     num_generations:int=4     # candidates per prompt
@@ -46,24 +47,19 @@ class SelfRewardConfig:
     batch_size:int=32         # pairs per step
     n_epochs:int=1
     replay_weight:float=2.    # of old examples beside DPO, one per pair; 0: none
-    def __post_init__(self): _check_settings(self)
+    def __post_init__(self): _check_config(self)
     def train_config(self, n:int)->TrainConfig: # for n pairs
         n_steps = max(1, n // self.batch_size) * self.n_epochs
         return TrainConfig(self.lr, n_steps, self.batch_size,
                            final_lr_frac=self.final_lr_frac)
 
-# %% ../nbs/16_self_reward.ipynb #_check_settings
-def _check_settings(x):
-    for name in ("n_prompts", "n_pairs", "prompts_per_round", "beta", "batch_size",
-                 "n_epochs"):
-        if not getattr(x, name) > 0: raise ValueError(
-            f"SelfRewardConfig.{name} must be above 0, got {getattr(x, name)}")
+# %% ../nbs/16_self_reward.ipynb #_check_config
+def _check_config(x):
+    check_settings(x, "n_prompts n_pairs prompts_per_round beta lr batch_size n_epochs",
+                   at_least_0="replay_weight", share="final_lr_frac")
     if x.num_generations < 2 or x.sampling.temperature == 0: raise ValueError(
         "a pair needs two candidates that can differ: num_generations of 2 or more and "
         f"temperature above 0, got {x.num_generations} and {x.sampling.temperature:g}")
-    if x.replay_weight < 0: raise ValueError(
-        f"SelfRewardConfig.replay_weight is a weight, 0 or more, got {x.replay_weight}")
-    x.train_config(x.n_pairs) # lr, final_lr_frac: TrainConfig's own
 
 # %% ../nbs/16_self_reward.ipynb #sample_prompts
 def sample_prompts(
@@ -130,12 +126,21 @@ class ScoredPair:
     chosen_score:float   # mean of the votes
     rejected_score:float
 
+# what is counted in a round, beside the reasons of dropped prompts
+_COUNTS = ("appends", "prompts", "kept", "not needed", "candidates", "cut", "replies",
+           "parsed", "vote_std", "several")
+
 @dataclass(frozen=True)
 class PairRules:
     "How a pair is selected by score, and which pairs are filtered out."
     select:Callable=max_min # scores of one prompt -> places of chosen and rejected
     filters:dict[str,Callable]=field( # reason to drop a pair -> ScoredPair -> keep it?
         default_factory=dict)
+    def __post_init__(self):
+        check_settings(self)
+        taken = [reason for reason in self.filters if reason in _COUNTS]
+        if taken: raise ValueError(
+            f"PairRules.filters: {taken[0]!r} is a count already, give another reason")
 
 # %% ../nbs/16_self_reward.ipynb #SelectedPairs
 @dataclass(frozen=True, eq=False)
@@ -271,8 +276,7 @@ def summarize_store(
     totals:dict, # of a store that `fill_store` filled
 )->dict:         # prompts, pairs, dropped: reason -> count, parse_rate, vote_std
     "One row of the table of iterations, from the counts of all rounds."
-    known = ("appends", "prompts", "kept", "candidates", "cut", "replies", "parsed",
-             "vote_std", "several")
+    known = {*_COUNTS} - {"not needed"}
     return dict(prompts=totals["prompts"], pairs=totals["kept"],
                 dropped={k: n for k, n in totals.items() if k not in known and n},
                 parse_rate=totals["parsed"] / totals["replies"],
@@ -315,7 +319,7 @@ def train_on_pairs(
     config:SelfRewardConfig,
     generator:Generator,
     replay:Seqs|None=None, # old examples, any number of rows
-    folder=None,           # for checkpoints; goes on from what is there
+    folder=None,           # for checkpoints; goes on from those of the same run
 )->Trainer:
     """DPO with replay; the reference is the policy as it comes in (Yuan et al. 2024).
 
@@ -329,7 +333,8 @@ def train_on_pairs(
     loss_fn = make_pair_loss(partial(dpo_loss, beta=config.beta))
     if config.replay_weight:
         data, loss_fn = _with_replay(data, replay, config, generator)
-    trainer = make_trainer(policy, config.train_config(len(pairs)))
+    trainer = make_trainer(policy, config.train_config(len(pairs)),
+                           run=dict(config=config, replay=replay))
     policy.eval()                                  # dropout off, as for the reference
     fit(trainer, data, loss_fn, generator, folder=folder)
     return trainer

@@ -2,7 +2,7 @@
 import json
 import math
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from random import Random
 import pytest
@@ -19,7 +19,7 @@ from rlhf_nb.self_reward import (
     sample_candidates, sample_prompts, select_pairs, self_reward_iteration, summarize_store,
     train_on_pairs, train_online_dpo)
 from rlhf_nb.store import create_store, open_store
-from rlhf_nb.tokens import make_seqs
+from rlhf_nb.tokens import PreferencePairs, make_seqs
 from rlhf_nb.workbook import notebooks
 from rlhf_nb.world import TRAIN, chat_ids, gold_score, response_text
 
@@ -68,6 +68,22 @@ def responses(tokenizer, seqs): return [response_text(tokenizer, r[m].tolist())
     dict(beta=0.), dict(replay_weight=-.1), dict(lr=0.), dict(final_lr_frac=2.), dict(sampling=SamplingParams(temperature=0.))])
 def test_wrong_settings_are_refused_when_they_are_made(wrong):
     with pytest.raises(ValueError, match=r"got"): SelfRewardConfig(**wrong)
+
+
+@pytest.mark.parametrize("name", [f.name for f in fields(SelfRewardConfig)])
+def test_every_field_of_the_settings_is_checked(name):
+    kinds = {int: ("4", 4., True, None), float: ("1", None, True), SamplingParams: (None, 64), JudgeConfig: (None, 3)}
+    kind = type(getattr(SelfRewardConfig(), name))
+    for wrong in kinds[kind]:
+        with pytest.raises(TypeError, match=rf"SelfRewardConfig\.{name} must be"): SelfRewardConfig(**{name: wrong})
+    for wrong in (NAN, math.inf, -math.inf) if kind is float else (-1,) if kind is int else ():
+        with pytest.raises(ValueError, match="got"): SelfRewardConfig(**{name: wrong})
+
+
+def test_rules_are_checked():
+    with pytest.raises(TypeError, match="PairRules.select must be a function"): PairRules(select="max_min")
+    for name in ("kept", "prompts", "several", "not needed"):
+        with pytest.raises(ValueError, match=f"'{name}' is a count already"): PairRules(filters={name: bool})
 
 
 def test_settings_of_the_paper():
@@ -298,6 +314,21 @@ def test_training_prefers_the_chosen_and_resumes_bit_for_bit(world, task, tmp_pa
     finally: learning.train_step = real
     assert len(steps) - before == trainer.config.n_steps - 50             # it went on, it did not begin again
     assert weight_hash(two) == weight_hash(one)
+
+
+@pytest.mark.parametrize("change", ["beta", "replay_weight", "n_epochs", "pairs", "replay", "seed"])
+def test_a_resumed_run_that_differs_is_refused_by_name(world, task, tmp_path, change):
+    model, tokenizer = world
+    x = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0"))
+    config, pairs, replay, generator = replace(TINY, batch_size=2), x.pairs, task.replay, NAMED("train")
+    train_on_pairs(policy(), pairs, config, generator, replay, tmp_path)
+    train_on_pairs(policy(), pairs, config, NAMED("train"), replay, tmp_path)              # the same goes on
+    if change in ("beta", "replay_weight", "n_epochs"): config = replace(config, **{change: getattr(config, change) * 2})
+    if change == "pairs": pairs = PreferencePairs(pairs.rejected, pairs.chosen)
+    if change == "replay": replay = replay[range(len(replay) - 1, -1, -1)]
+    name = dict(pairs=r"data\.hash", replay=r"replay\.hash", seed="generator_seed").get(change, rf"config\.{change}")
+    with pytest.raises(ValueError, match=rf"belongs to another run: (.*; )?{name} was .*, got"):
+        train_on_pairs(policy(), pairs, config, NAMED("else" if change == "seed" else "train"), replay, tmp_path)
 
 
 @pytest.mark.parametrize("replay", [0., 1e-9])
