@@ -1,19 +1,23 @@
 "PPO against enumeration, autograd in float64, and runs that are cut, killed and spoiled."
-import math
-from dataclasses import replace
+import math, os, shutil, signal
+from dataclasses import fields, replace
+from functools import partial
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
+from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+from rlhf_nb import ppo
 from rlhf_nb.kl import AdaptiveKLController, exact_kl, kl_k3
 from rlhf_nb.learning import list_checkpoints, make_trainer, TrainConfig, accumulate_gradients
 from rlhf_nb.models import ScalarModel, frozen_copy, weight_hash
 from rlhf_nb.oracle import (all_logprobs, expectation, bigram_lm, micro_tokenizer, micro_world,
                             optimal_policy)
 from rlhf_nb.ppo import (
-    METRICS, PPOConfig, ActorCritic, Experience, RLTask, checked_reward_fn, clipped_policy_loss, clipped_value_loss, gae,
-    generate_best_of_n, make_experience, next_prompts, ppo_loss, ppo_rewards, reward_mask, rollout_metrics,
-    sample_printer, train_ppo)
+    METRICS, PPOConfig, ActorCritic, Experience, RLTask, add_score_column, checked_reward_fn, clipped_policy_loss, clipped_value_loss, gae,
+    generate_best_of_n, make_experience, next_prompts, ppo_loss, ppo_rewards, ppo_update, reward_mask,
+    rollout_metrics, sample_printer, train_ppo)
+from rlhf_nb.reward import ScoreNormalizer, make_reward_fn
 from rlhf_nb.sampling import SamplingParams, collect_rollout
 from rlhf_nb.tokens import Rollout, Seqs, make_seqs
 
@@ -68,6 +72,73 @@ def test_gae_is_its_definition_row_by_row(gamma, lam):
         assert_close(advantage[i, a:b], want.double())
     assert_close(returns, (advantage + v).masked_fill(~mask, 0.))
     assert not advantage[~mask].any()
+
+
+def test_gae_steps_over_a_gap_in_the_mask():
+    g = seeded(4)
+    r, v = torch.randn(2, 3, 6, generator=g)
+    mask = torch.tensor([[1, 1, 0, 0, 1, 1], [0, 1, 0, 1, 0, 1], [1, 0, 0, 0, 0, 1]]).bool()
+    advantage, returns = gae(r.masked_fill(~mask, math.nan), v.masked_fill(~mask, math.nan), mask, .9, .8)
+    for i in range(3):
+        want = torch.tensor(slow_gae(r[i][mask[i]].tolist(), v[i][mask[i]].tolist(), .9, .8))
+        assert_close(advantage[i][mask[i]], want)
+        assert_close(returns[i][mask[i]], want + v[i][mask[i]])
+    assert not advantage[~mask].any() and not returns[~mask].any()
+    late = torch.zeros(1, 6); late[0, 5] = 1.                    # a score behind the gap reaches what stands before it
+    assert gae(late, 0 * late, mask[:1], 1., 1.)[0][0].tolist() == [1, 1, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_is_raised_to_float32(dtype):
+    g, mask = seeded(5), torch.ones(4, 30, dtype=torch.bool)
+    low = [(8 * torch.randn(4, 30, generator=g)).to(dtype) for _ in range(3)]
+    full = [x.float() for x in low]
+    for got, want in ((gae(*low[:2], mask), gae(*full[:2], mask)),
+                      ((clipped_policy_loss(-low[0].abs() / 9, -low[1].abs() / 9, low[2]),),
+                       (clipped_policy_loss((-low[0].abs() / 9).float(), (-low[1].abs() / 9).float(), full[2]),)),
+                      ((clipped_value_loss(*low),), (clipped_value_loss(*full),))):
+        for x, y in zip(got, want):
+            assert x.dtype == torch.float32 and torch.equal(x, y)
+    assert gae(low[0].double(), low[1].double(), mask)[0].dtype == torch.float64
+
+
+WRONG = [("n_iterations", 0), ("n_prompts", 0), ("n_prompts", 2.5), ("n_epochs", -1), ("n_minibatches", 0),
+         ("micro_batch_size", 0), ("lr", math.inf), ("lr", 0.), ("temperature", math.nan), ("temperature", 0.),
+         ("beta", -.1), ("beta", math.inf), ("max_kl", 0.), ("max_kl", math.nan), ("missing_eos_penalty", -1.),
+         ("gamma", 1.1), ("gamma", -.1), ("lam", 1.5), ("cliprange", -.2), ("cliprange", 0.), ("cliprange_value", -1.),
+         ("vf_coef", -.1), ("entropy_coef", math.nan), ("mixed_precision", "fp8")]
+WRONG_TYPE = [("n_epochs", 2.), ("lr", "1e-3"), ("kl_controller", .1), ("kl_estimator", "k1"), ("score_after_eos", 1),
+              ("whiten_rewards", "no"), ("gamma", True), ("mixed_precision", 16)]
+
+
+def test_every_setting_is_checked_by_name():
+    for name, value in WRONG + WRONG_TYPE:
+        with pytest.raises((ValueError, TypeError), match=rf"PPOConfig\.{name} must be"): PPOConfig(**{name: value})
+    assert {name for name, _ in WRONG + WRONG_TYPE} == {field.name for field in fields(PPOConfig)}
+    PPOConfig(max_kl=math.inf, cliprange=math.inf, cliprange_value=1e9, beta=0, lr=1, gamma=0)
+    with pytest.raises(ValueError, match="PPOConfig.n_prompts must be a multiple of n_minibatches, got 100"):
+        PPOConfig(n_prompts=100, n_minibatches=8)
+    with pytest.raises(TypeError, match="RLTask.reward_fn"): replace(TASK, reward_fn=1.)
+    with pytest.raises(TypeError, match="RLTask.sampling"): replace(TASK, sampling=3)
+
+
+def test_clip_fractions_count_where_the_clipped_loss_is_the_larger():
+    model, config = transformer(), PPOConfig(cliprange=.1, cliprange_value=.05)
+    x = make_experience(model, ragged(), config, EOS_ID)
+    with torch.no_grad():
+        x = replace(x, logp=ppo.logprobs_and_entropy(model.policy, x.seqs)[0])     # as if it had sampled them
+        for p in model.parameters(): p.add_(.05 * torch.randn(p.shape, generator=seeded(3)))
+        _, n, sums = ppo_loss(model, x, config)
+        ratio = (ppo.logprobs_and_entropy(model.policy, x.seqs)[0] - x.logp).exp()
+        value, mask = model.values(x.seqs), x.seqs.response_mask
+    pg, pg_clipped = -x.advantage * ratio, -x.advantage * ratio.clamp(.9, 1.1)
+    vf = (value - x.returns)**2
+    vf_clipped = (value.clamp(x.value - .05, x.value + .05) - x.returns)**2
+    want = [(a > b)[mask].float().mean() for a, b in ((pg_clipped, pg), (vf_clipped, vf))]
+    assert_close(sums["policy/clipfrac_avg"] / n, want[0])
+    assert_close(sums["val/clipfrac_avg"] / n, want[1])
+    assert .1 < want[0] < ((ratio - 1).abs() > .1)[mask].float().mean() - .1
+    assert .1 < want[1] < ((value - x.value).abs() > .05)[mask].float().mean() - .1
 
 
 def test_losses_by_finite_differences():
@@ -180,6 +251,86 @@ def test_resumed_equals_uninterrupted(tmp_path, stop):
     assert len(betas) == 4 and len(set(betas)) > 1
 
 
+OTHER = dict(        # another value of every setting
+    n_iterations=5, n_prompts=12, n_epochs=1, n_minibatches=2, micro_batch_size=7, lr=.01, mixed_precision="bf16",
+    temperature=.5, beta=.2, kl_controller=AdaptiveKLController(.3), max_kl=9., kl_estimator=kl_k3,
+    missing_eos_penalty=1., score_after_eos=True, whiten_rewards=True, gamma=.9, lam=.5, cliprange=.1,
+    cliprange_value=.3, vf_coef=.2, entropy_coef=.1)
+
+
+@pytest.fixture(scope="module")
+def two_iterations(tmp_path_factory): # a run's folder
+    folder = tmp_path_factory.mktemp("ppo")/"run"
+    train_ppo(actor(), frozen_copy(actor().policy), TASK, replace(SMALL, n_iterations=2), seeded(7), folder)
+    return folder
+
+
+def test_no_setting_may_change_when_a_run_goes_on_but_the_number_of_iterations(two_iterations, tmp_path):
+    assert list(OTHER) == [field.name for field in fields(PPOConfig)]
+    config, ref, checked = replace(SMALL, n_iterations=2), frozen_copy(actor().policy), 0
+    for name, value in OTHER.items():
+        assert value != getattr(config, name)
+        if name == "n_iterations": continue
+        with pytest.raises(ValueError, match=rf"another run.*config\.{name} was"):
+            train_ppo(actor(), ref, TASK, replace(config, **{name: value}), seeded(7), two_iterations)
+        checked += 1
+    assert checked == 20
+    whole, more = actor(), actor()
+    shutil.copytree(two_iterations, tmp_path/"run")
+    train_ppo(whole, ref, TASK, replace(config, n_iterations=5), seeded(7))
+    trainer = train_ppo(more, ref, TASK, replace(config, n_iterations=5), seeded(7), tmp_path/"run")
+    assert weight_hash(more) == weight_hash(whole) and trainer.log.rows[-1]["iteration"] == 5
+
+
+def test_neither_another_task_nor_another_reference_nor_seed_goes_on(two_iterations):
+    config, ref = replace(SMALL, n_iterations=3), frozen_copy(actor().policy)
+    rm = ScalarModel.from_lm(actor().policy).requires_grad_(False)
+    with torch.no_grad(): other = actor().policy; other.head.weight.add_(.01)
+    for name, task, reference, seed in (
+            ("prompts.rows", replace(TASK, prompts=TASK.prompts[:-1]), ref, 7),
+            ("prompts.hash", replace(TASK, prompts=[[WORLD.start, 1]] * 5), ref, 7),
+            ("reward_fn", replace(TASK, reward_fn=make_reward_fn(rm, ScoreNormalizer(0., 1.))), ref, 7),
+            ("sampling.max_new_tokens", replace(TASK, sampling=SamplingParams(2)), ref, 7),
+            ("ref", TASK, frozen_copy(other), 7), ("generator_seed", TASK, ref, 8)):
+        with pytest.raises(ValueError, match=rf"another run: {name} was"):
+            train_ppo(actor(), reference, task, config, seeded(seed), two_iterations)
+
+
+def test_another_reward_model_or_normalizer_behind_the_same_reward_fn_is_refused(tmp_path):
+    rm, config, ref = actor().critic.requires_grad_(False), replace(SMALL, n_iterations=1), frozen_copy(actor().policy)
+    def task(model, std): return replace(TASK, reward_fn=make_reward_fn(model, ScoreNormalizer(0., std)))
+    train_ppo(actor(), ref, task(rm, 1.), config, seeded(), tmp_path)
+    for model, std, name in ((rm, 2., "normalizer.std"), (actor(1).critic.requires_grad_(False), 1., "model")):
+        with pytest.raises(ValueError, match=rf"another run: reward_fn.{name} was"):
+            train_ppo(actor(), ref, task(model, std), config, seeded(), tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a copy of this process")
+@pytest.mark.parametrize("at", range(1, 32, 3))
+def test_killed_while_it_writes_it_goes_on_bit_for_bit(tmp_path, at):
+    "The process dies at its k-th call that writes a checkpoint; what it leaves goes on as if it had not."
+    config, ref = replace(SMALL, kl_controller=AdaptiveKLController(.1, 1000)), frozen_copy(actor().policy)
+    pid, calls = os.fork(), []
+    if not pid:
+        def deadly(fn):
+            def call(*args, **kwargs):
+                calls.append(fn)
+                if len(calls) == at: os.kill(os.getpid(), signal.SIGKILL)
+                return fn(*args, **kwargs)
+            return call
+        for module, name in ((os, "fsync"), (os, "rename"), (os, "replace"), (shutil, "rmtree")):
+            setattr(module, name, deadly(getattr(module, name)))
+        try: train_ppo(actor(), ref, TASK, config, seeded(7), tmp_path)
+        finally: os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    resumed, whole = actor(1 if list_checkpoints(tmp_path) else 0), actor()
+    again = train_ppo(resumed, ref, TASK, config, seeded(7), tmp_path).log.rows
+    log = train_ppo(whole, ref, TASK, config, seeded(7)).log.rows
+    assert weight_hash(resumed) == weight_hash(whole)
+    drop = lambda rows: [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+    assert drop(again) == drop(log)
+
+
 @pytest.mark.parametrize("fault,message", [
     (lambda s: torch.where(s.ids[:, 1] == 0, math.nan, 1.), "row 2.*very"),
     (lambda s: torch.ones(len(s), 2), "one number per row"),
@@ -232,7 +383,7 @@ def test_answers_are_scored_at_the_temperature_that_was_sampled():
     assert_close(sums["val/ratio"] / n, torch.tensor(1.))
     _, n, sums = ppo_loss(model, make_experience(model, roll, SMALL, WORLD.eos), SMALL)
     assert abs(sums["val/ratio"] / n - 1) > .01 # scored at 1: not the policy that sampled
-    with pytest.raises(ValueError, match="temperature above 0"): PPOConfig(temperature=0.)
+    with pytest.raises(ValueError, match="PPOConfig.temperature must be above 0"): PPOConfig(temperature=0.)
 
 
 def test_a_cool_policy_reaches_its_own_closed_form():
@@ -251,18 +402,133 @@ def test_a_cool_policy_reaches_its_own_closed_form():
     assert .5 * log_z - .02 < value < .5 * log_z + 1e-6
 
 
-def test_the_position_after_eos():
-    mask = torch.tensor([[0, 1, 1, 0, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0]]).bool()
-    assert torch.equal(reward_mask(mask, PPOConfig()), mask)
-    after = torch.tensor([[0, 1, 1, 1, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0]]).bool()
-    assert torch.equal(reward_mask(mask, PPOConfig(score_after_eos=True)), after)
-    model, config = actor(), replace(SMALL, score_after_eos=True)
-    x = make_experience(model, rollout(model), config, WORLD.eos)
-    short = x.seqs.response_mask.sum(1) == 1
-    part = x[short.nonzero().flatten()].trim()           # one word each, and the position behind it
-    assert part.reward_mask.shape == part.seqs.ids.shape and part.reward_mask.sum() == 2 * short.sum()
-    trainer = train_ppo(model, frozen_copy(bigram_lm(WORLD).float()), TASK, replace(config, micro_batch_size=5), seeded())
-    assert math.isfinite(trainer.log.rows[-1]["loss/value_avg"])
+# ---- the score one position past eos, with ragged prompts
+
+V, PAD_ID, EOS_ID = 14, 0, 1
+AFTER = PPOConfig(beta=.3, gamma=.98, lam=.9, score_after_eos=True, missing_eos_penalty=.5, micro_batch_size=100,
+                  entropy_coef=.1, vf_coef=.7)
+
+
+def ragged(n=11, seed=0):
+    "Prompts of 1 to 5 tokens, responses of 0 to 7; two in three end with eos, the longest row, too."
+    g = seeded(seed)
+    def ids(k): return torch.randint(2, V, (k,), generator=g).tolist()
+    lengths = torch.randint(0, 8, (n,), generator=g).tolist()
+    responses = [[] if k == 0 else ids(k) if i % 3 == 1 else ids(k - 1) + [EOS_ID] for i, k in enumerate(lengths)]
+    responses[0] = ids(7) + [EOS_ID]
+    seqs = make_seqs([ids(5 if i == 0 else 1 + i % 5) for i in range(n)], responses, PAD_ID)
+    logp, ref_logp = -2 * torch.rand(2, *seqs.ids.shape, generator=g) * seqs.response_mask
+    return Rollout(seqs, torch.arange(n), logp, ref_logp, torch.randn(n, generator=g))
+
+
+def transformer(seed=0):
+    config = GPTNeoXConfig(vocab_size=V, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+                           intermediate_size=32, max_position_embeddings=64, initializer_range=.3)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        policy, critic = GPTNeoXForCausalLM(config).eval(), ScalarModel.from_lm(GPTNeoXForCausalLM(config), seed)
+    model = ActorCritic(policy, critic.eval())
+    with torch.no_grad(): critic.score.weight.normal_(generator=seeded(seed))
+    return model
+
+
+def wider(x, n=3): # n more columns of padding
+    if isinstance(x, Seqs): return Seqs(*[wider(part, n) for part in x._parts()])
+    return nn.functional.pad(x, (0, n)) if x.dim() == 2 else x
+
+
+@torch.no_grad()
+def one_row_at_a_time(model, roll, config):
+    "Rewards, values, advantages before whitening and returns of each row, without any padding."
+    for row in (roll[[i]] for i in range(len(roll))):
+        keep = row.seqs.attention_mask[0]
+        ids, response = row.seqs.ids[0][keep], row.seqs.response_mask[0][keep].tolist()
+        start, end = len(ids) - sum(response), len(ids)
+        penalty = (-config.beta * (row.logp - row.ref_logp))[0][keep].tolist()[start:]
+        ended = end > start and ids[-1] == EOS_ID
+        rewards = penalty + [0.] * bool(ended)
+        score = row.reward.item() - config.missing_eos_penalty * (not ended)
+        if rewards: rewards[-1] += score
+        mask = torch.ones(1, end, dtype=torch.bool)
+        values = model.critic(Seqs(ids[None], mask, mask))[0].tolist()[start - 1:start - 1 + len(rewards)]
+        advantage = slow_gae(rewards, values, config.gamma, config.lam)
+        yield start, rewards, values, advantage, [a + v for a, v in zip(advantage, values)]
+
+
+@pytest.mark.parametrize("more", [0, 3])
+@pytest.mark.parametrize("micro", [1, 3, 100])
+def test_the_position_after_eos_is_that_of_the_row_alone(monkeypatch, more, micro):
+    monkeypatch.setattr(ppo, "masked_whiten", lambda x, mask, shift_mean=True: x.masked_fill(~mask, 0.))
+    model, plain = transformer(), ragged()
+    roll = Rollout(*[wider(part, more) for part in plain._parts()])
+    rewards = ppo_rewards(roll, AFTER, EOS_ID)
+    x = make_experience(model, roll, replace(AFTER, micro_batch_size=micro), EOS_ID)
+    lengths = []
+    for i, (start, *want) in enumerate(one_row_at_a_time(model, plain, AFTER)):
+        at = x.reward_mask[i]
+        assert at.nonzero().flatten().tolist() == list(range(start, start + len(want[0])))
+        lengths.append(len(want[0]) - int(x.seqs.response_mask[i].sum()))
+        if not at.any(): continue
+        for got, row in zip((rewards[i][at], x.value[i][at], None, x.returns[i][at]), want):
+            if got is not None: assert_close(got, torch.tensor(row), atol=1e-5, rtol=1e-5)
+        response = x.seqs.response_mask[i]
+        assert_close(x.advantage[i][response], torch.tensor(want[2])[:response.sum()], atol=1e-5, rtol=1e-5)
+    assert {0, 1} == set(lengths) and lengths[0] == 1            # the longest row has its position, cut rows have none
+    assert not rewards[~x.reward_mask].any()
+
+
+def test_micro_batches_are_the_batch_where_the_score_stands_after_eos():
+    model, results = transformer(), []
+    x = make_experience(model, ragged(), AFTER, EOS_ID)
+    with torch.no_grad():                                        # so that clips and ratios count
+        for p in model.parameters(): p.add_(.02 * torch.randn(p.shape, generator=seeded(3)))
+    loss_fn = partial(ppo_loss, config=AFTER, whole=x)
+    for micro in (100, 3, 1):
+        trainer = make_trainer(model, TrainConfig(micro_batch_size=micro))
+        trainer.optimizer.zero_grad()
+        loss, weight, metrics = accumulate_gradients(trainer, x, loss_fn)
+        results.append((loss, metrics, torch.cat([p.grad.flatten() for p in model.parameters()])))
+    whole, n, _ = ppo_loss(model, x, AFTER)                      # by itself a batch is whole
+    assert results[0][0] == pytest.approx((whole / n).item()) and weight == n
+    for loss, metrics, gradient in results[1:]:
+        assert loss == pytest.approx(results[0][0], abs=1e-6)
+        assert metrics == pytest.approx(results[0][1], abs=1e-6)
+        assert_close(gradient, results[0][2], atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("micro", [1, 3])
+def test_an_update_is_the_same_for_any_micro_batch_size(micro):
+    rows = []
+    for size in (100, micro):
+        model, config = transformer(), replace(AFTER, n_prompts=11, n_epochs=1, micro_batch_size=size)
+        trainer = make_trainer(model, TrainConfig(lr=1e-3, micro_batch_size=size))
+        model.eval()
+        ppo_update(trainer, ragged(), config, EOS_ID, seeded())
+        rows.append({k: v for k, v in trainer.log.rows[0].items() if k != "seconds"})
+    assert rows[0] == pytest.approx(rows[1], abs=1e-5, rel=1e-5)
+
+
+def test_a_column_is_added_only_where_an_eos_is_in_the_last():
+    roll = ragged()
+    made = add_score_column(roll, AFTER, EOS_ID, pad=9)
+    assert made.seqs.ids.shape == made.logp.shape == made.ref_logp.shape == (11, roll.logp.shape[1] + 1)
+    assert (made.seqs.ids[:, -1] == 9).all() and not made.seqs.attention_mask[:, -1].any()
+    assert add_score_column(made, AFTER, EOS_ID) is made                     # there is room now
+    assert add_score_column(roll, PPOConfig(), EOS_ID) is roll               # nothing stands behind eos
+    cut = roll[~(roll.seqs.ids == EOS_ID).any(1)]
+    assert len(cut) > 2 and add_score_column(cut, AFTER, EOS_ID) is cut
+    with pytest.raises(ValueError, match=r"rows \[0\] end in the last.*add_score_column"):
+        reward_mask(roll.seqs, AFTER, EOS_ID)
+    assert torch.equal(reward_mask(roll.seqs, PPOConfig(), EOS_ID), roll.seqs.response_mask)
+
+
+def test_a_run_with_the_score_after_eos():
+    config, seen, model = replace(SMALL, score_after_eos=True, micro_batch_size=5), [], actor()
+    trainer = train_ppo(model, frozen_copy(bigram_lm(WORLD).float()), TASK, config, seeded(),
+                        callback=lambda row, roll: seen.append(roll))
+    for roll in seen:                       # what a callback makes of a rollout has the rollout's shape
+        assert make_experience(model, roll, config, WORLD.eos).value.shape == roll.seqs.ids.shape
+    assert len(seen) == 4 and math.isfinite(trainer.log.rows[-1]["loss/value_avg"])
 
 
 def test_best_of_n_keeps_the_best():

@@ -2,8 +2,10 @@
 
 One update of TRL's trainer runs on tiny models whose answers end at different places. What it saw (answers) and
 what it made of them (rewards, advantages, losses, gradients) is caught on the way and compared. We differ on
-purpose in two things: our score stands at eos (`score_after_eos` reproduces theirs) and our whitening
-divides by the population's std (theirs, by the sample's, is put in its place here).
+purpose in three things: our score stands at eos (`score_after_eos` reproduces theirs); with `score_after_eos` a
+response whose eos is the last token allowed has a position behind it like any other (their tensors end there, so
+the score stays at eos: no row here is one); and our whitening divides by the population's std (theirs, by the
+sample's, is put in its place here).
 """
 from types import SimpleNamespace
 import pytest
@@ -12,14 +14,14 @@ from torch.testing import assert_close
 import rlhf_nb.ppo as ours
 from rlhf_nb.kl import kl_k1, kl_k3
 from rlhf_nb.models import ScalarModel, logprobs
-from rlhf_nb.ppo import PPOConfig, ActorCritic, make_experience, ppo_loss, ppo_rewards, rollout_metrics
+from rlhf_nb.ppo import ActorCritic, PPOConfig, make_experience, ppo_loss, ppo_rewards, rollout_metrics
 from rlhf_nb.reward import pooled_scores
 from rlhf_nb.tokens import Rollout, Seqs, masked_mean, masked_whiten
 
 theirs = pytest.importorskip("trl.experimental.ppo.ppo_trainer",
                              reason="TRL with a PPO trainer (1.12 or older) is not installed")
 datasets = pytest.importorskip("datasets")
-PAD, EOS, N, PROMPT, NEW = 0, 1, 24, 5, 12
+PAD, EOS, N, PROMPT, NEW, SEED = 0, 1, 24, 5, 12, 11
 
 
 def make_models():
@@ -67,7 +69,7 @@ def run_theirs(m, folder, monkeypatch, epochs=1, **settings):
         return seen["whitened"][-1][2]
     monkeypatch.setattr(theirs, "batch_generation", generation)
     monkeypatch.setattr(theirs, "masked_whiten", whiten)
-    g = torch.Generator().manual_seed(9)
+    g = torch.Generator().manual_seed(SEED)
     rows = dict(input_ids=torch.randint(3, 11, (N, PROMPT), generator=g).tolist())
     data = datasets.Dataset.from_dict(rows)
     args = theirs.PPOConfig(output_dir=str(folder), use_cpu=True, bf16=False, report_to=[],
@@ -128,6 +130,7 @@ def as_rollout(m, answers, temperature):
     with torch.no_grad():
         logp, ref = [logprobs(x, seqs, temperature=temperature) for x in (m.policy, m.ref)]
         score = pooled_scores(ScalarModel(m.reward.base_model, m.reward.score), seqs)
+    assert not (answers[:, -1] == EOS).any()             # there TRL has no position behind eos, we have
     return Rollout(seqs, torch.arange(N), logp, ref, score)
 
 
@@ -148,9 +151,9 @@ def test_trl_ppo_arithmetic(tmp_path, monkeypatch, temperature, estimator, penal
     assert_close(ppo_rewards(roll, config, EOS)[:, PROMPT:], rewards, **near)
     monkeypatch.setattr(ours, "masked_whiten", sample_std)
     config = ours.replace(config, whiten_rewards=True)
-    at = ours.reward_mask(roll.seqs.response_mask, config)
+    at = ours.reward_mask(roll.seqs, config, EOS)[:, PROMPT:]
     got = ppo_rewards(roll, config, EOS)[:, PROMPT:]
-    assert_close(got, white.masked_fill(~at[:, PROMPT:], 0.), **near)
+    assert_close(got, white.masked_fill(~at, 0.), **near)
     model = actor_critic(m)
     x = make_experience(model, roll, config, EOS)
     mask = roll.seqs.response_mask[:, PROMPT:]
