@@ -6,8 +6,7 @@ import numpy as np, pytest, torch
 
 from rlhf_nb import store as store_module
 from rlhf_nb.learning import TrainConfig, fit, make_trainer
-from rlhf_nb.store import (create_store, disk_errors, tokenizer_hash, flatten_pairs, open_store, row_numbers,
-                           atomic_folder, atomic_write)
+from rlhf_nb.store import (create_store, tokenizer_hash, flatten_pairs, open_store, row_numbers)
 from rlhf_nb.tokens import PreferencePairs, Seqs, make_seqs
 from rlhf_nb.world import make_tokenizer
 
@@ -201,7 +200,7 @@ def test_a_failed_or_interrupted_writer_leaves_no_lock(made, tokenizer, monkeypa
         with open_store(made, tokenizer, writable=True) as store: store.append(pairs, **columns)
     try_it(lambda: append(some_pairs(1)))                   # a column is missing
     try_it(lambda: open_store(made, tokenizer, writable=True, run="two"))
-    for name in ("_check_owner", "_check_files", "_check_rows", "_map_files", "add_bytes", "_write_metadata"):
+    for name in ("_check_owner", "_check_files", "_check_rows", "_map_files", "append_bytes", "_write_metadata"):
         with monkeypatch.context() as patch:
             def stop(*_): raise KeyboardInterrupt
             patch.setattr(store_module, name, stop)
@@ -325,22 +324,13 @@ def test_no_space_left(made, tokenizer):
     "A device that is always full stands where tokens.bin would be written."
     store = open_store(made, tokenizer, writable=True)
     raw = (made/"tokens.bin").read_bytes()
-    def refuse(path, at, x):
-        with open("/dev/full", "wb", buffering=0) as file: file.write(x.tobytes())
+    def refuse(path, at, data):
+        with open("/dev/full", "wb", buffering=0) as file: file.write(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store_module, "add_bytes", refuse)
+        patch.setattr(store_module, "append_bytes", refuse)
         with pytest.raises(OSError, match="no room is left on the disk") as e:
             store.append(some_pairs(3), margin=torch.zeros(3))
     assert e.value.errno == errno.ENOSPC and (made/"tokens.bin").read_bytes() == raw
-
-@pytest.mark.parametrize("code, message", [(errno.EROFS, "read-only"), (errno.EACCES, "may not write"),
-                                        (errno.ENOSPC, "no room"), (errno.EPERM, "may not write")])
-def test_disk_errors_in_plain_words(tmp_path, code, message):
-    with pytest.raises(OSError, match=f"{message}.*All is there. make room") as e:
-        with disk_errors(tmp_path, "All is there"): raise OSError(code, "x")
-    assert e.value.errno == code
-    with pytest.raises(FileNotFoundError, match="^.Errno 2. x$"):
-        with disk_errors(tmp_path, ""): raise FileNotFoundError(errno.ENOENT, "x")
 
 @POSIX
 def test_a_read_only_folder(tmp_path, tokenizer, monkeypatch):
@@ -351,17 +341,12 @@ def test_a_read_only_folder(tmp_path, tokenizer, monkeypatch):
     with pytest.raises(OSError, match="you may not write here"): create_store(tmp_path/"s", tokenizer)
     tmp_path.chmod(0o700)
 
-def test_a_folder_is_whole_or_not_there(tmp_path):
-    with pytest.raises(KeyError):
-        with atomic_folder(tmp_path/"f") as temp:
-            (temp/"a").write_text("a")
-            raise KeyError
-    assert not (tmp_path/"f").exists()
-    with atomic_folder(tmp_path/"f") as temp: (temp/"b").write_text("b")
-    assert [p.name for p in (tmp_path/"f").iterdir()] == ["b"]          # what was begun before is gone
-    with pytest.raises(OSError):
-        with atomic_folder(tmp_path/"f") as temp: pass
-    assert (tmp_path/"f"/"b").exists()
-    atomic_write(tmp_path/"t", "one\n")
-    atomic_write(tmp_path/"t", "two\n")
-    assert (tmp_path/"t").read_text() == "two\n" and not (tmp_path/"t.unfinished").exists()
+def test_what_stands_beside_a_new_store_is_left_alone(tmp_path, tokenizer):
+    (tmp_path/"s.unfinished").mkdir()
+    (tmp_path/"s.unfinished"/"thesis.txt").write_text("mine")
+    with pytest.raises(OSError, match="s.unfinished is in the way"): create_store(tmp_path/"s", tokenizer)
+    assert (tmp_path/"s.unfinished"/"thesis.txt").read_text() == "mine"
+    for name in ("notes.txt", "store.json", "lock"):
+        (tmp_path/name).mkdir(); (tmp_path/name/name).write_text("mine")
+        with pytest.raises(ValueError, match="is not empty"): create_store(tmp_path/name, tokenizer)
+        assert (tmp_path/name/name).read_text() == "mine" and len(list((tmp_path/name).iterdir())) == 1
