@@ -20,6 +20,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 import torch
@@ -28,7 +29,10 @@ from ipywidgets import (
     BoundedFloatText, BoundedIntText, Button, FloatSlider, HBox, IntSlider, Layout,
     VBox, link)
 from ipywidgets import HTML as Page
+from .files import atomic_write, disk_errors
 from .views import BLUE, ORANGE
+try: import fcntl
+except ImportError: fcntl = None   # Windows: nobody is kept from writing twice
 
 # %% ../nbs/19_widgets.ipynb #escape_text
 def escape_text(
@@ -250,18 +254,38 @@ def ppo_ledger(
         "score - beta KL = all rewards": (score + sum(penalty), sum(reward)),
         "- beta KL = rewards before the last": (sum(penalty[:-1]), sum(reward[:-1]))})
 
+# %% ../nbs/19_widgets.ipynb #_check_preferences
+def _check_preferences(session):
+    "Refuse to write over a file of preferences that no session on these pairs wrote."
+    path, book = session.path, session.book()
+    if not path.exists(): return
+    if not book.exists(): raise ValueError(
+        f"{path} has no {book.name} beside it: no session of this version wrote it, "
+        "give another file")
+    ours = {json.dumps(dict(prompt=prompt, chosen=x, rejected=y))
+            for prompt, a, b in session.pairs for x, y in ((a, b), (b, a))}
+    if not set(path.read_text(encoding="utf-8").splitlines()) <= ours: raise ValueError(
+        f"{path} holds lines that are no preferences between these pairs: give the "
+        "same pairs, or another file")
+
 # %% ../nbs/19_widgets.ipynb #_read_labels
+_LABELS_FORMAT = 2
+
 def _read_labels(session)->list[dict]: # one for each pair so far
-    "The labels in the book of a session, if they are of its pairs."
-    book, n = session.book(), len(session.pairs)
-    text = book.read_text(encoding="utf-8") if book.exists() else ""
-    rows = [json.loads(row) for row in text.split("\n") if row]
-    for i, (row, (prompt, *_)) in enumerate(zip(rows, session.pairs)):
+    "The labels in the book of a session, if book and preferences are of its pairs."
+    book, n, rows = session.book(), len(session.pairs), []
+    if book.exists():
+        try: head, *rows = map(json.loads, book.read_text("utf-8").splitlines())
+        except ValueError: head = None
+        if head != {"format": _LABELS_FORMAT}: raise ValueError(
+            f"{book} is not a file of labels that this version reads: give another one")
+    for i, (row, (prompt, *_)) in enumerate(zip(rows, session.pairs), 1):
         if row["prompt"] != prompt: raise ValueError(
-            f"line {i + 1} of {book.name} answers {row['prompt']!r}, pair {i + 1} here "
-            f"asks {prompt!r}: give the same pairs in the same order, or another file")
+            f"label {i} of {book.name} answers {row['prompt']!r}, pair {i} here asks "
+            f"{prompt!r}: give the same pairs in the same order, or another file")
     if len(rows) > n: raise ValueError(
         f"{book.name} holds {len(rows)} labels for {n} pairs")
+    _check_preferences(session)
     return rows
 
 # %% ../nbs/19_widgets.ipynb #LabelSession
@@ -273,16 +297,14 @@ class LabelSession:
     pairs:list[tuple[str,str,str]] # prompt, one answer, another
     path:Path                      # ends in .jsonl: a line per preference
     seed:int=0                     # of the sides: neither answer is always on the left
-    labels:list[dict]=field(init=False)
+    labels:list[dict]=field(init=False) # those that this session has shown
     def __post_init__(self):
         self.path = Path(self.path)
-        book = self.book()
         if self.path.suffix != ".jsonl": raise ValueError(
             f"labels go to a file that ends in .jsonl, got {self.path.name}")
-        if self.path.exists() and not book.exists(): raise ValueError(
-            f"{self.path} has no {book.name} beside it: no session wrote it, give "
-            "another file")
         self.labels = _read_labels(self)
+        if self.book().exists():            # a kill may have left them behind
+            with _locked(self): _write_preferences(self, _read_labels(self))
     def book(self): return self.path.with_suffix(".labels") # every label, ties too
 
 # %% ../nbs/19_widgets.ipynb #sides
@@ -295,22 +317,40 @@ def sides(
     coin = hashlib.sha1(f"{session.seed} {i}".encode()).digest()[0] % 2
     return (a, b) if coin else (b, a)
 
-# %% ../nbs/19_widgets.ipynb #_write_labels
-def _write_labels(
-    session:LabelSession,
-    rows:list[dict], # every label, in the order of the pairs
-):
-    "Each file anew beside the old one, then in its place: never half a file."
+# %% ../nbs/19_widgets.ipynb #_locked
+@contextmanager
+def _locked(session):
+    "Alone with the files of a session; the system lets go when a process ends."
     session.path.parent.mkdir(parents=True, exist_ok=True)
-    preferences = [row for row in rows if "chosen" in row]
-    for path, content in ((session.book(), rows), (session.path, preferences)):
-        part = path.with_suffix(".part")
-        with open(part, "w", encoding="utf-8", newline="\n") as f:
-            f.writelines(json.dumps(row) + "\n" for row in content)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(part, path)
-    session.labels = rows # only now: what the session shows is on the disk
+    with open(session.path.with_suffix(".lock"), "a") as file:
+        if fcntl: fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+def _write_preferences(session, rows:list[dict]):
+    "Derive the file of preferences from all labels."
+    text = "".join(json.dumps(row) + "\n" for row in rows if "chosen" in row)
+    if not session.path.exists() or session.path.read_text(encoding="utf-8") != text:
+        atomic_write(session.path, text)
+
+# %% ../nbs/19_widgets.ipynb #_change_labels
+def _change_labels(
+    session:LabelSession,
+    change:Callable, # labels -> labels
+):
+    "Read, change and write the labels of a session while no other can."
+    safe = f"all {len(session.labels)} labels before are safe in {session.book()}"
+    with disk_errors(session.path, safe), _locked(session):
+        rows = _read_labels(session)
+        if rows != session.labels:
+            session.labels = rows
+            raise ValueError("another session has changed the labels of this file: "
+                             "look at the pair again")
+        rows = change(rows)
+        head = {"format": _LABELS_FORMAT}
+        text = "".join(json.dumps(row) + "\n" for row in [head, *rows])
+        atomic_write(session.book(), text)
+        session.labels = rows # only now: what the session shows is on the disk
+        _write_preferences(session, rows)
 
 # %% ../nbs/19_widgets.ipynb #add_label
 def add_label(
@@ -319,23 +359,24 @@ def add_label(
 ):
     """Label the next pair, and write the label to the session's file.
 
-    Raises ValueError for another choice, or when all pairs have their label."""
+    Raises ValueError for another choice, when all pairs have their label, or when
+    another session has labelled meanwhile; OSError if the disk refuses."""
     i = len(session.labels)
     if i >= len(session.pairs): raise ValueError(f"all {i} pairs have their label")
     left, right = sides(session, i)
-    rows = {"left": dict(chosen=left, rejected=right),
-            "right": dict(chosen=right, rejected=left),
-            "neither": dict(tie=[left, right])}
-    if choice not in rows: raise ValueError(
-        f"choose one of {sorted(rows)}, got {choice!r}")
-    label = {"prompt": session.pairs[i][0], **rows[choice]}
-    _write_labels(session, [*session.labels, label])
+    found = {"left": dict(chosen=left, rejected=right),
+             "right": dict(chosen=right, rejected=left),
+             "neither": dict(tie=[left, right])}
+    if choice not in found: raise ValueError(
+        f"choose one of {sorted(found)}, got {choice!r}")
+    label = {"prompt": session.pairs[i][0], **found[choice]}
+    _change_labels(session, lambda rows: [*rows, label])
 
 def undo_label(
     session:LabelSession,
 ):
     "Remove the last label, in the session and in its file."
-    if session.labels: _write_labels(session, session.labels[:-1])
+    if session.labels: _change_labels(session, lambda rows: rows[:-1])
 
 # %% ../nbs/19_widgets.ipynb #label_page
 def label_page(
@@ -369,7 +410,7 @@ def show_labels(
         try:
             if choice == "undo": undo_label(session)
             elif len(session.labels) < len(session.pairs): add_label(session, choice)
-        except OSError as e: trouble = str(e)
+        except (OSError, ValueError) as e: trouble = str(e)
         page.value = label_page(session, trouble)
     names = {"left": "Left is better", "right": "Right is better",
              "neither": "Cannot say", "undo": "Undo"}

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 import pytest, torch
 from matplotlib import pyplot as plt
-from rlhf_nb.ppo import PPOConfig, Experience, make_experience, gae, ppo_rewards
+from rlhf_nb.ppo import PPOConfig, Experience, add_score_column, make_experience, gae, ppo_rewards
 from rlhf_nb.tokens import Rollout, make_seqs, masked_whiten
 from rlhf_nb.widgets import (Dashboard, LabelSession, Ledger, Stopped, Sweep, run_setting, dashboard_page, dashboard_table,
     clip_state, curves_of, label_page, add_label, ledger_page, pace, panel, ppo_ledger, rewards_seen,
@@ -97,7 +97,9 @@ def one_row(config, ended=True):
     seqs = make_seqs([[7, 8], [7]], [[3, 4, 5, 1 if ended else 6], [2, 1]], 0)
     mask, rand = seqs.response_mask, lambda: torch.randn(seqs.ids.shape, generator=generator)
     roll = Rollout(seqs, torch.arange(2), *(-rand().abs() * mask for _ in range(2)), torch.tensor([1.5, -.5]))
-    model = SimpleNamespace(values=lambda s: values[:len(s), :s.ids.shape[1]])
+    roll = add_score_column(roll, config, 1)
+    seqs, mask = roll.seqs, roll.seqs.response_mask
+    model = SimpleNamespace(critic=lambda s: values[:len(s), :s.ids.shape[1]])
     values = rand()
     order = seqs.attention_mask.sum(1).argsort(stable=True)   # experience() sorts rows by length
     values = values[order]
@@ -146,13 +148,13 @@ def test_labels_survive_and_sides_are_fair(tmp_path):
     session = LabelSession(PAIRS, path, seed=3)
     for choice in ("left", "right", "neither"): add_label(session, choice)
     book = path.with_suffix(".labels")
-    rows = [json.loads(line) for line in book.read_text().splitlines()]
-    assert (rows[0]["chosen"], rows[0]["rejected"]) == sides(session, 0)
+    head, *rows = [json.loads(line) for line in book.read_text().splitlines()]
+    assert head == {"format": 2} and (rows[0]["chosen"], rows[0]["rejected"]) == sides(session, 0)
     assert (rows[1]["rejected"], rows[1]["chosen"]) == sides(session, 1)
     assert "chosen" not in rows[2] and set(rows[2]["tie"]) == set(PAIRS[2][1:])
     assert [json.loads(line) for line in path.read_text().splitlines()] == rows[:2]   # no tie
     undo_label(session)
-    assert len(book.read_text().splitlines()) == 2 and not list(path.parent.glob("*.part"))
+    assert len(book.read_text().splitlines()) == 3 and not list(path.parent.glob("*.unfinished"))
     again = LabelSession(PAIRS, path, seed=3)
     assert again.labels == rows[:2]
     for _ in range(28): add_label(again, "left")
@@ -182,19 +184,95 @@ def test_strange_text_survives_the_file(tmp_path):
     assert len(lines) == 4 and {json.loads(lines[0])[k] for k in ("chosen", "rejected")} == set(odd[0][1:])
 
 
-def test_a_killed_session_leaves_whole_lines(tmp_path):
-    code = ("import sys; from rlhf_nb.widgets import *\n"
-            "d = LabelSession([(str(i), 'a', 'b') for i in range(10**6)], sys.argv[1])\n"
-            "print('ready', flush=True)\n"
-            "while True: add_label(d, 'left')")
+def on_disk(path):
+    "What the two files of a session hold: labels, and preferences derived from them."
+    book = path.with_suffix(".labels")
+    labels = [json.loads(line) for line in book.read_text().splitlines()][1:] if book.exists() else []
+    return labels, [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+def test_two_sessions_on_one_file_lose_no_label(tmp_path):
+    a, b = (LabelSession(PAIRS, tmp_path/"l.jsonl") for _ in range(2))
+    refused = 0
+    for _ in range(6):
+        for session in (a, b):
+            before = on_disk(a.path)[0]
+            try: add_label(session, "left")
+            except ValueError as e:                # the pair on the page was not the next one any more
+                assert "another session" in str(e) and on_disk(a.path)[0] == before
+                refused += 1
+    labels, preferences = on_disk(a.path)
+    assert len(labels) + refused == 12 and len(labels) >= 6 and preferences == labels
+    assert [row["prompt"] for row in labels] == [p for p, *_ in PAIRS[:len(labels)]]
+    view = show_labels(a)
+    add_label(b, "left") if b.labels == on_disk(b.path)[0] else undo_label(a)
+    view.children[1].children[0].click()           # stale: the page says so and shows the next pair
+    assert "another session" in view.children[0].value or len(a.labels) == len(on_disk(a.path)[0])
+
+WORKER = """import sys; from rlhf_nb.widgets import LabelSession, add_label
+session = LabelSession([(str(i), 'a', 'b') for i in range(10**3)], sys.argv[1])
+print('ready', flush=True); sys.stdin.readline()
+done = 0
+while done < 25:
+    try: add_label(session, 'left'); done += 1
+    except ValueError: pass"""
+
+def test_two_processes_on_one_file_lose_no_label(tmp_path):
     path = tmp_path/"l.jsonl"
-    p = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
-    p.stdout.readline()
-    time.sleep(.4)
-    os.kill(p.pid, signal.SIGKILL)
-    p.wait()
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert rows and [row["prompt"] for row in rows] == [str(i) for i in range(len(rows))]
+    both = [subprocess.Popen([sys.executable, "-c", WORKER, str(path)], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for p in both: assert p.stdout.readline() == "ready\n"
+    for p in both: print(file=p.stdin, flush=True)             # both at once
+    assert [p.wait(300) for p in both] == [0, 0]
+    labels, preferences = on_disk(path)
+    assert len(labels) == 50 and preferences == labels
+    assert [row["prompt"] for row in labels] == [str(i) for i in range(50)]
+
+KILLED = """import os, signal, sys
+from rlhf_nb import widgets
+from rlhf_nb.widgets import LabelSession, add_label, undo_label
+path, act, at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+session, left = LabelSession([(str(i), 'a', 'b') for i in range(9)], path), [at]
+def dies(event, args):                       # at the n-th thing that is done to a file
+    if event in ('open', 'os.rename', 'fcntl.flock', 'os.mkdir') and 'l.' in str(args[0]) or event == 'fcntl.flock':
+        left[0] -= 1
+        if left[0] == 0: os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(dies)
+add_label(session, 'left') if act == 'add' else undo_label(session)
+print('end')"""
+
+@pytest.mark.parametrize("act", ["add", "undo"])
+def test_a_session_killed_at_any_file_operation_is_whole_again_when_opened(tmp_path, act):
+    behind = 0
+    for at in range(1, 40):
+        path = tmp_path/f"{at}"/"l.jsonl"
+        session = LabelSession([(str(i), "a", "b") for i in range(9)], path)
+        for choice in ("left", "neither", "right"): add_label(session, choice)
+        done = subprocess.run([sys.executable, "-c", KILLED, str(path), act, str(at)], capture_output=True, text=True)
+        if done.stdout == "end\n": break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        labels, preferences = on_disk(path)
+        behind += preferences != [row for row in labels if "chosen" in row]
+        again = LabelSession(session.pairs, path)
+        labels, preferences = on_disk(path)
+        assert again.labels == labels and len(labels) in (3, {"add": 4, "undo": 2}[act])
+        assert preferences == [row for row in labels if "chosen" in row]
+        add_label(again, "left")                   # and it goes on
+    assert at > 5 and behind >= 1, "no kill fell between the two files"
+
+def test_a_file_of_preferences_that_was_changed_by_hand_is_not_written_over(tmp_path):
+    session = LabelSession(PAIRS, path := tmp_path/"l.jsonl")
+    add_label(session, "left")
+    path.write_text(path.read_text() + "mine\n")
+    for act in (lambda: LabelSession(PAIRS, path), lambda: add_label(session, "left"), lambda: undo_label(session)):
+        with pytest.raises(ValueError, match="no preferences between these pairs"): act()
+    assert path.read_text().endswith("mine\n") and len(session.labels) == 1
+
+@pytest.mark.parametrize("text", ["", "{", '{"prompt": "question 0", "tie": []}\n', '{"format": 1}\n'])
+def test_labels_of_another_format_are_refused(tmp_path, text):
+    (tmp_path/"l.labels").write_text(text)
+    with pytest.raises(ValueError, match="not a file of labels that this version reads"):
+        LabelSession(PAIRS, tmp_path/"l.jsonl")
+    assert (tmp_path/"l.labels").read_text() == text
 
 
 def test_a_full_disk_is_told_and_nothing_counts_as_labelled(tmp_path, monkeypatch):
@@ -206,7 +284,8 @@ def test_a_full_disk_is_told_and_nothing_counts_as_labelled(tmp_path, monkeypatc
     with monkeypatch.context() as m:
         m.setattr(os, "fsync", full)
         row.children[1].click()
-        assert "Not saved" in page.value and "No space" in page.value and len(session.labels) == 1
+        assert "Not saved: [Errno 28] no room is left on the disk" in page.value and len(session.labels) == 1
+        assert "all 1 labels before are safe in" in page.value
         row.children[3].click()
         assert len(session.labels) == 1
     row.children[1].click()
