@@ -350,3 +350,16 @@ def test_what_stands_beside_a_new_store_is_left_alone(tmp_path, tokenizer):
         (tmp_path/name).mkdir(); (tmp_path/name/name).write_text("mine")
         with pytest.raises(ValueError, match="is not empty"): create_store(tmp_path/name, tokenizer)
         assert (tmp_path/name/name).read_text() == "mine" and len(list((tmp_path/name).iterdir())) == 1
+
+def test_the_fingerprint_tells_stores_apart(made, tokenizer):
+    def now(): return open_store(made, tokenizer).fingerprint()
+    first = now()
+    assert first == now()
+    with open_store(made, tokenizer, writable=True) as store: store.append(some_pairs(1), margin=[0.])
+    assert now() != first
+    seen = {first, now()}
+    for k, (seed, margin) in enumerate(((0, 1.), (1, 0.))):
+        with create_store(made.with_name(str(k)), tokenizer, ("margin",)) as store:
+            store.append(some_pairs(8, seed), margin=torch.full((8,), margin))
+            seen.add(store.fingerprint())
+    assert len(seen) == 4
