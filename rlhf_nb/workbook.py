@@ -10,8 +10,8 @@ __all__ = ['expect_error', 'notebooks', 'chapters', 'find_chapters', 'decide', '
            'progress_table', 'requirements', 'doctor', 'lab_arguments', 'main']
 
 # %% ../nbs/20_workbook.ipynb #the_workbook_itself
-import argparse, hashlib, html, json, os, re, shutil, signal, sys, time
-from base64 import b64encode
+import argparse, binascii, hashlib, html, json, os, re, shutil, signal, sys, time
+from base64 import b64decode, b64encode
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module, metadata
@@ -127,11 +127,17 @@ def read_memory(
         "in another folder and take your answers over")
     return memory
 
+# %% ../nbs/20_workbook.ipynb #_write
 def _write(file:Path, data:bytes):
     "Whole or not at all."
     file.parent.mkdir(parents=True, exist_ok=True)
-    (part := file.with_name(file.name + ".part")).write_bytes(data)
-    os.replace(part, file)
+    part = file.with_name(file.name + ".part")
+    try:
+        part.write_bytes(data)
+        os.replace(part, file)
+    except BaseException:                    # a full disk, Ctrl-C: leave no half behind
+        part.unlink(missing_ok=True)
+        raise
 
 # %% ../nbs/20_workbook.ipynb #copy_chapters
 def copy_chapters(
@@ -247,8 +253,13 @@ def run_chapter(
     return Outcome(file.stem, time.perf_counter() - began, error, cell, nb)
 
 # %% ../nbs/20_workbook.ipynb #_first_line
-def _first_line(text:str)->str: return text.strip().split("\n")[0]
-def _plain(text:str)->str: return html.escape(re.sub(r"\x1b\[[0-9;]*m", "", text))
+def _first_line(text:str)->str: # for a terminal, which reads some signs as orders
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode()
+                   for c in text.strip().split("\n")[0])
+def _plain(text)->str: # whatever an output holds, as text that HTML cannot read
+    text = text if isinstance(text, str) else repr(text)
+    text = text.encode("utf-8", "backslashreplace").decode()  # half a character
+    return html.escape(re.sub(r"\x1b\[[0-9;]*m", "", text))
 
 # %% ../nbs/20_workbook.ipynb #_heading
 def _heading(nb)->tuple: # title, sentence
@@ -260,22 +271,26 @@ def _heading(nb)->tuple: # title, sentence
     return title[1].strip() if title else "", " ".join(r.strip("> ") for r in rows)
 
 # %% ../nbs/20_workbook.ipynb #_show_output
+def _image(kind:str, data)->str: # HTML, "" when this is no picture
+    "A picture inside the page. What is encoded here can hold no quotation mark."
+    if not isinstance(data, str): return ""
+    try: content = b64decode(data) if kind == "image/png" else data.encode()
+    except (binascii.Error, ValueError): return ""
+    body = b64encode(content).decode()
+    return f'<img alt="figure" src="data:{kind};base64,{body}">'
+
 def _show_output(
     output,           # one output of a cell
     max_lines:int=12, # of text
 )->str:               # HTML, "" when there is nothing to see
     "A figure as an image inside the page, a printed output as its first lines."
-    if output.output_type == "stream": text = output.text
-    elif output.output_type == "error": return ""
-    else:
-        data = output.data
-        for kind in ("image/png", "image/svg+xml"):
-            if kind not in data: continue
-            body = data[kind].replace("\n", "") if kind == "image/png" else (
-                b64encode(data[kind].encode()).decode())
-            return f'<img alt="figure" src="data:{kind};base64,{body}">'
-        text = data.get("text/plain", "")
-        if text.startswith(("interactive(", "<")): return ""   # a widget, an object
+    if output.output_type == "error": return ""
+    data = output.get("data", {})
+    for kind in ("image/png", "image/svg+xml"):
+        if found := _image(kind, data.get(kind)): return found
+    text = output.text if output.output_type == "stream" else data.get("text/plain", "")
+    text = text if isinstance(text, str) else repr(text)
+    if data and text.startswith(("interactive(", "<")): return "" # a widget, an object
     rows = text.strip("\n").splitlines()
     if not rows: return ""
     n_left = len(rows) - max_lines
@@ -357,6 +372,49 @@ def report(
             f"<th>chapter<th>status<th class=num>time<th>{rows}</table>"
             + "".join(map(_show_chapter, outcomes)))
 
+# %% ../nbs/20_workbook.ipynb #_written_by_run
+_MARK = re.compile(r"\n<!-- rlhf-nb run (\w+) -->\n\Z")
+
+def _marked(page:str)->str: # with the hash of all that stands before the mark
+    return f"{page}\n<!-- rlhf-nb run {hashlib.sha256(page.encode()).hexdigest()} -->\n"
+
+def _written_by_run(file:Path)->bool:
+    "Whether a run wrote this file, and nobody has changed it since."
+    import nbformat
+    try:
+        text = file.read_text("utf-8")
+        if file.suffix == ".html":
+            mark = _MARK.search(text)
+            return bool(mark) and _marked(text[:mark.start()]) == text
+        mark = nbformat.reads(text, 4).metadata.get("rlhf_nb_run")
+        return mark == _digest(file.name, text.encode())
+    except Exception: return False           # no text, no notebook, a folder
+
+# %% ../nbs/20_workbook.ipynb #_write_run
+def _write_run(outcome:Outcome, file:Path):
+    "The executed notebook, with the mark of a run in its metadata."
+    import nbformat
+    nb = outcome.notebook
+    nb.metadata.pop("rlhf_nb_run", None)
+    data = nbformat.writes(nb).encode("utf-8", "backslashreplace")
+    nb = nbformat.reads(data.decode(), 4)
+    nb.metadata["rlhf_nb_run"] = _digest(file.name, data)
+    _write(file, (nbformat.writes(nb) + "\n").encode("utf-8", "backslashreplace"))
+
+def _check_run_folder(files:list[Path], out:Path):
+    "Refuse a folder in which a run would write over a file that no run wrote."
+    if (out/MEMORY).exists(): raise ValueError(
+        f"{out} is a copy of the workbook: name another folder with --output-dir")
+    names = [file.name for file in files]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice: raise ValueError(f"two notebooks are called {', '.join(twice)}: run them "
+                               "one after the other, each with its own --output-dir")
+    foreign = [str(out/name) for name in [*names, "report.html"]
+               if (out/name).exists() and not _written_by_run(out/name)]
+    if foreign: raise ValueError(
+        f"no run wrote {', '.join(foreign)}, or it was changed since: name another "
+        "folder with --output-dir, nothing was run")
+
 # %% ../nbs/20_workbook.ipynb #run_chapters
 def run_chapters(
     files:list[Path], # notebooks to execute
@@ -365,12 +423,9 @@ def run_chapters(
 )->list[Outcome]:
     """Execute notebooks one after the other; one that fails does not stop the next.
 
-    Raises ValueError before the first if a notebook would be overwritten."""
-    import nbformat
+    Raises ValueError before the first if a file of somebody else is in the way."""
     from tqdm import tqdm
-    for f in files:
-        if (out/f.name).resolve() == f.resolve(): raise ValueError(
-            f"the run would overwrite {f}: name another folder with --output-dir")
+    _check_run_folder(files, out)
     out.mkdir(parents=True, exist_ok=True)
     outcomes, cells = [], [_count_cells(f) for f in files]
     with tqdm(total=sum(cells), unit="cell", disable=None) as bar:
@@ -378,10 +433,12 @@ def run_chapters(
             bar.set_description(file.stem)
             outcomes.append(outcome := run_chapter(file, bar.update, timeout))
             bar.update(sum(cells[:i + 1]) - bar.n)
-            nbformat.write(outcome.notebook, out/file.name)
-            (out/"report.html").write_text(report(outcomes), "utf-8")
+            _write_run(outcome, out/file.name)
+            page = report(outcomes)
+            _write(out/"report.html", _marked(page).encode())
             status = _first_line(outcome.error) or "ok"
-            bar.write(f"{outcome.chapter:16}{outcome.seconds:6.1f} s  {status}")
+            name = _first_line(outcome.chapter)
+            bar.write(f"{name:16}{outcome.seconds:6.1f} s  {status}")
     return outcomes
 
 # %% ../nbs/20_workbook.ipynb #_count_cells

@@ -343,8 +343,63 @@ def test_a_run_may_not_overwrite_its_source(done_run):
     home, _ = done_run
     before = (home/"well.ipynb").read_bytes()
     said = command("run", home/"well.ipynb", "--out", home)
-    assert said.returncode == 2 and "would overwrite" in said.stderr
+    assert said.returncode == 2 and "no run wrote" in said.stderr and said.stderr.count("\n") == 1
     assert (home/"well.ipynb").read_bytes() == before
+
+def one_cell(file, source="print(1)", title="# One"):
+    nbformat.write(new_notebook(cells=[new_markdown_cell(title), new_code_cell(source)]), file)
+    return file
+
+@pytest.fixture
+def never_run(monkeypatch):
+    "Whatever is refused is refused before anything runs."
+    def run_chapter(*_): raise AssertionError("a chapter ran")
+    monkeypatch.setattr(workbook, "run_chapter", run_chapter)
+
+def test_a_run_in_a_learners_copy_replaces_no_answer(shipped, tmp_path, monkeypatch, never_run, capsys):
+    for name in ("00_a.ipynb", "01_b.ipynb", "02_c.ipynb"): one_cell(shipped/name)
+    copy_chapters(mine := tmp_path/"mine", "exercises")
+    one_cell(mine/"00_a.ipynb", "my_answer = 1")
+    before = {f.name: f.read_bytes() for f in mine.iterdir() if f.is_file()}
+    monkeypatch.chdir(mine)
+    for words in (["run", "a", "--out", "."], ["run", "--out", str(mine)], ["run", "00_a.ipynb", "-o", "."]):
+        assert main(words) == 2
+        complaint = capsys.readouterr().err
+        assert "copy of the workbook" in complaint and complaint.count("\n") == 1
+    assert {f.name: f.read_bytes() for f in mine.iterdir() if f.is_file()} == before
+
+@pytest.mark.parametrize("name", ["one.ipynb", "report.html"])
+@pytest.mark.parametrize("content", ["somebody's work", "", "<!-- rlhf-nb run 0 -->", '{"metadata": {"rlhf_nb_run": "x"}}'])
+def test_a_run_writes_over_no_file_that_no_run_wrote(tmp_path, never_run, name, content):
+    (out := tmp_path/"out").mkdir()
+    (out/name).write_text(content)
+    with pytest.raises(ValueError, match=rf"no run wrote .*{name}.*nothing was run"):
+        run_chapters([one_cell(tmp_path/"one.ipynb")], out)
+    assert (out/name).read_text() == content and [f.name for f in out.iterdir()] == [name]
+
+def test_a_run_goes_over_its_own_files_until_somebody_changes_them(tmp_path):
+    file, out = one_cell(tmp_path/"one.ipynb", "import this"), tmp_path/"out"
+    (out/"notes").mkdir(parents=True)                        # other files may lie there
+    for _ in range(2): run_chapters([file], out)
+    nb = nbformat.read(out/"one.ipynb", 4)                   # opened and saved: cells are as they were
+    nb.metadata["language_info"], nb.cells[1].execution_count = {"name": "python"}, 9
+    nbformat.write(nb, out/"one.ipynb")
+    run_chapters([file], out)
+    nb = nbformat.read(out/"one.ipynb", 4)
+    nb.cells.append(new_markdown_cell("my remark"))
+    nbformat.write(nb, out/"one.ipynb")
+    with pytest.raises(ValueError, match="changed since"): run_chapters([file], out)
+    assert "my remark" in (out/"one.ipynb").read_text()
+    (out/"one.ipynb").unlink()
+    page = (out/"report.html").read_text()
+    (out/"report.html").write_text(page.replace("All", "all").replace("One", "Two"))
+    with pytest.raises(ValueError, match="report.html"): run_chapters([file], out)
+
+def test_two_notebooks_of_one_name_are_refused(tmp_path, never_run):
+    for folder in "ab": (tmp_path/folder).mkdir()
+    files = [one_cell(tmp_path/folder/"one.ipynb") for folder in "ab"]
+    with pytest.raises(ValueError, match="two notebooks are called one.ipynb"): run_chapters(files, tmp_path/"out")
+    assert not (tmp_path/"out").exists()
 
 def test_a_cell_that_takes_too_long_is_a_failure(tmp_path):
     slow = tmp_path/"slow.ipynb"
@@ -368,6 +423,48 @@ def test_outputs_are_shown_safely():
     assert "far.away" not in shown and shown.startswith('<img alt="figure" src="data:image/svg+xml;base64,')
     assert _show_output(new_output("display_data", data={"text/html": "<img src=http://far.away>"})) == ""
     assert _show_output(new_output("execute_result", data={"text/plain": "interactive(children=())"})) == ""
+
+EVIL = ['"><script>alert(1)</script>', "' onerror='alert(1)", '" onload="alert(1)', "</pre><img src=x onerror=alert(1)>",
+        "javascript:alert(1)", "\ud800<b>", "\x00\x1b]8;;http://far.away\x07x", "AA==\" onerror=\"alert(1)", "]]><svg onload=x>",
+        "data:text/html,<script>x</script>", ["a", "b"], {"a": "<script>"}, 7, None]
+
+class Hostile(HTMLParser):
+    "Every tag and attribute of a page."
+    def __init__(self, page):
+        super().__init__()
+        self.found = []
+        self.feed(page)
+    def handle_starttag(self, tag, attrs): self.found += [(tag, k, v) for k, v in attrs] or [(tag, "", "")]
+
+@pytest.mark.parametrize("kind", ["image/png", "image/svg+xml", "image/jpeg", "image/gif", "text/html", "text/plain",
+    "text/latex", "text/markdown", "application/javascript", "application/json", "application/vnd.jupyter.widget-view+json"])
+@pytest.mark.parametrize("evil", EVIL, ids=repr)
+def test_no_output_of_any_kind_becomes_a_tag(kind, evil):
+    "Of a chapter whose name, title, headings, printed text and error are hostile too."
+    text = evil if isinstance(evil, str) else "x" + str(evil)
+    cells = [new_markdown_cell(f"# {text}\n\n> {text}"), new_code_cell("1"), new_markdown_cell(f"## {text}"), new_code_cell("2")]
+    nb = new_notebook(cells=cells)
+    nb.cells[1].outputs = [nbformat.NotebookNode(output_type="display_data", metadata={}, data={kind: evil})]
+    nb.cells[3].outputs = [nbformat.NotebookNode(output_type="stream", name="stdout", text=text)]
+    page = report([workbook.Outcome(text, 1., text, text, nb), workbook.Outcome("b", 1., "", "", nb)])
+    page.encode()                                            # UTF-8 can write it
+    allowed = {"html": {"lang"}, "meta": {"charset", "name", "content"}, "title": {""}, "style": {""}, "h1": {""}, "p": {"", "class"},
+               "table": {""}, "tr": {""}, "th": {"", "class"}, "td": {"", "class"}, "a": {"href"}, "details": {"", "open"},
+               "summary": {""}, "b": {"class"}, "div": {"id"}, "pre": {""}, "h3": {""}, "img": {"alt", "src"}}
+    for tag, key, value in Hostile(page).found:
+        assert key in allowed.get(tag, ()), (tag, key, value)
+        if key == "src": assert re.fullmatch(r"data:image/(png|svg\+xml);base64,[A-Za-z0-9+/=]*", value), value
+        if key == "href": assert value.startswith("#")
+
+def test_a_run_survives_half_characters_and_orders_to_the_terminal(tmp_path, capsys, monkeypatch):
+    source = "from IPython.display import display\ndisplay({'image/png': '\"x'}, raw=True)\nraise ValueError('\\x1b[2Jgone')"
+    file, out = one_cell(tmp_path/"one.ipynb", source), tmp_path/"out"
+    [done] = run_chapters([file], out)
+    assert "ValueError" in done.error and "\x1b[2J" not in capsys.readouterr().out
+    nb = new_notebook(cells=[new_code_cell("1", outputs=[new_output("stream", text="\ud800")])])
+    monkeypatch.setattr(workbook, "run_chapter", lambda *_: workbook.Outcome("one", 1., "\ud800\x07", "\ud800", nb))
+    for _ in range(2): run_chapters([file], out)             # and knows its own files again
+    capsys.readouterr().out.encode()
 
 def test_a_good_run_says_so(done_run):
     home, _ = done_run
