@@ -25,9 +25,10 @@ FLOORS = {
     "sft": METHOD, "reward": METHOD, "judge": METHOD, "ppo": METHOD, "dpo": METHOD,
     "store": METHOD, "qlearning": METHOD, "spin": METHOD | {"dpo"},
     "arithmetic": {"tokens"},
-    "self_reward": METHOD | {"judge", "dpo"},
+    "self_reward": METHOD | {"judge", "dpo"}, "grpo": METHOD | {"ppo"},
+    "runs": {"store"},
     "pipeline": METHOD | {"sft", "reward", "judge", "ppo", "dpo", "store", "spin",
-                          "qlearning", "self_reward"},
+                          "qlearning", "self_reward", "runs"},
 }
 BASE = {"settings", "files"}      # of any module: what checks settings, and what writes files
 FLOORS["recipes"] = set(FLOORS) - {"views"}
@@ -36,7 +37,7 @@ FLOORS["inspectors"] = {"widgets", "views", "tokens", "sampling", "kl", "judge"}
 FLOORS["checks"] = set()        # knows nothing of what is checked
 FLOORS["workbook"] = {"checks", "recipes", "pipeline"}
 FLOORS = {"settings": set(), "files": set(), **{room: below | BASE for room, below in FLOORS.items()}}
-EVERYWHERE = {"views", "checks", "exercises", "workbook"} | BASE   # in chapters, not in rooms
+EVERYWHERE = {"views", "checks", "exercises", "workbook", "runs"} | BASE   # in chapters, not in rooms
 
 def ids(files): return [f.stem for f in files]
 def code(nb): return [c for c in nb.cells if c.cell_type == "code"]
