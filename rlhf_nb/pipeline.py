@@ -11,21 +11,23 @@ __all__ = ['WORLD_REGISTRY', 'StageEval', 'SFT', 'SelfPlay', 'ExternalRewardDPO'
            'clean', 'add_pipeline_parser']
 
 # %% ../nbs/16b_pipeline.ipynb #a_run_of_many_stages_that_su
-import argparse, difflib, hashlib, json, math, os, random, shutil, sys, time, tomllib
+import argparse, difflib, json, math, os, random, shutil, sys, time, tomllib
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 import torch
 from torch import Generator, Tensor, distributed as dist, nn
-from transformers import AutoTokenizer
 from transformers.utils import logging
 from rlhf_nb.data import (load_demonstrations, load_prompts, parse_row, prompts_of,
     read_jsonl)
+from .files import atomic_folder, atomic_write, disk_errors
 from .learning import (EvalConfig, TrainConfig, Trainer, fit, is_interactive,
     make_trainer, named_generator, progress_bar)
 from .models import (Placement, ScalarModel, choose_placement, frozen_copy,
-    load_bundled, load_lm, load_reward_model)
+    load_bundled, load_lm, load_reward_model, load_tokenizer)
+
 from .sampling import SamplingParams, collect_rollout, generate_many
 from .settings import check_settings
 from .tokens import PreferencePairs, Seqs, concat_seqs, masked_sum
@@ -38,12 +40,15 @@ from .judge import ADDITIVE_PROMPT, WORLD_PROMPT, JudgeConfig, JudgePrompt
 from .judge import Verdicts, judge_scorer
 from .ppo import ActorCritic, PPOConfig, RLTask, train_ppo
 from .reward import fit_normalizer, normalize_scores, score_seqs
+from .runs import (check_output, close_work, file_hashes, find_run,
+    foreign_files, open_run, open_work, read_folder, read_marker, read_work,
+    write_marker)
 from .self_reward import (COLUMNS, Candidates, PairsWithReplay,
     decode_candidates, make_replay_loss, replay_examples, select_pairs, summarize_store)
 from .sft import mean_loss, sft_loss
 from .spin import make_spin_loss, opponent_pairs
-from .store import (PairStore, atomic_folder, atomic_write, create_store,
-    disk_errors, lock_folder, open_store, tokenizer_hash)
+from .store import (PairStore, create_store, lock_folder, open_store,
+    tokenizer_hash)
 
 # %% ../nbs/16b_pipeline.ipynb #_check_fields
 def _check_fields(stage):
@@ -237,13 +242,14 @@ def from_toml(text:str)->Pipeline:
     Raises PipelineError for a key that is not known, with the nearest one that is."""
     try: table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as e: raise PipelineError(f"no TOML: {e}") from e
-    stages = table.pop("stage", [])
-    if not isinstance(stages, list): raise PipelineError(
-        "stages are written [[stage]], with two brackets on each side")
-    made = []
+    stages, made = table.pop("stage", []), []
+    if "stages" in table or not isinstance(stages, list) or not all(
+            isinstance(stage, dict) for stage in stages):
+        raise PipelineError(
+            "stages are written [[stage]], with two brackets on each side")
     for i, stage in enumerate(stages, 1):
         kind = stage.pop("kind", None)
-        if kind not in _KINDS: raise PipelineError(
+        if str(kind) not in _KINDS: raise PipelineError(
             f"stage {i} has the kind {kind!r}; there are {', '.join(_KINDS)}")
         made.append(_make(_KINDS[kind], stage, f"stage {i}, {kind}"))
     return _make(Pipeline, table | dict(stages=tuple(made)), "the pipeline")
@@ -322,7 +328,7 @@ def _open_reward(
     if name in registry.rewards: return registry.rewards[name](tokenizer)
     if name == "reward" and not Path(name).exists():
         model, other = load_bundled(name)
-    else: model, other = load_reward_model(name), AutoTokenizer.from_pretrained(name)
+    else: model, other = load_reward_model(name), load_tokenizer(name)
     if tokenizer_hash(other) != tokenizer_hash(tokenizer): raise ValueError(
         f"reward model {name!r} has another tokenizer, of {len(other)} tokens, than "
         f"the policy, of {len(tokenizer)}: it would read other words")
@@ -457,7 +463,7 @@ def _fill(
     if folder.exists(): store = open_store(folder, ctx.tokenizer, True, run)
     else: store = create_store(folder, ctx.tokenizer, columns, run)
     n_pairs, done = ctx.stage.n_pairs, store.totals()["appends"]
-    with progress_bar(n_pairs, len(store), "pairs", "pair") as bar:
+    with closing(store), progress_bar(n_pairs, len(store), "pairs", "pair") as bar:
         for c in range(done, n_chunks):
             n_wanted = n_pairs - len(store)
             if not n_wanted: break
@@ -609,6 +615,8 @@ _RUN = {SFT: _run_sft, SelfPlay: _run_self_play, ExternalRewardDPO: _run_scored,
         SelfRewardDPO: _run_scored, RewardPPO: _run_ppo}
 
 # %% ../nbs/16b_pipeline.ipynb #_stage_folder
+_PROGRAM = "rlhf-nb pipeline"
+
 def _stage_folder(out:Path, pipeline:Pipeline, i:int)->Path:
     "Where the i-th stage leaves what it made."
     kind = type(pipeline.stages[i]).__name__
@@ -618,47 +626,47 @@ def _is_done(folder:Path)->bool:
     "A stage's folder appears whole; then it holds stage.json."
     return (folder/"stage.json").is_file()
 
+def _read_stage(folder): # what stage.json tells
+    remedy = f"delete {folder}, and the same command makes this stage again"
+    return read_marker(folder/"stage.json", remedy, "run", "i", "identity", "row")
+
 # %% ../nbs/16b_pipeline.ipynb #_identity
+def _names(pipeline, n_stages): # of files, folders or entries of a registry
+    names = [pipeline.model]
+    for stage in pipeline.stages[:n_stages]:
+        names += [v for v in vars(stage).values() if isinstance(v, str)]
+        if hasattr(stage, "eval"): names.append(stage.eval.measure)
+    return names
+
 def _identity(
     pipeline:Pipeline,
     i:int, # a stage
 )->dict:   # what must not change once it has begun
     "All settings up to this stage, and the contents of the files they name."
-    known = dict(pipeline=to_toml(replace(pipeline, stages=pipeline.stages[:i + 1],
-                                          prompts="", measure="", device="cpu")))
-    names = [pipeline.model]
-    for stage in pipeline.stages[:i + 1]:
-        names += [v for v in vars(stage).values() if isinstance(v, str) and v]
-        if hasattr(stage, "eval"): names.append(stage.eval.measure)
-    for name in names:
-        path = Path(name)
-        if path.is_dir(): path = path/"model.safetensors"
-        if path.is_file():
-            with open(path, "rb") as file:
-                known[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return known
-
-# %% ../nbs/16b_pipeline.ipynb #_read_json
-_FORMAT = 2 # of stage.json, work.json and manifest.json
-
-def _read_json(path): # a file of this format
-    saved = json.loads(path.read_text(encoding="utf-8"))
-    if saved.get("format") != _FORMAT: raise ValueError(
-        f"{path} has format {saved.get('format')}, not {_FORMAT}: name a new folder")
-    return saved
+    settings = to_toml(replace(pipeline, stages=pipeline.stages[:i + 1], prompts="",
+                               measure="", device="cpu"))
+    return dict(pipeline=settings) | file_hashes(*_names(pipeline, i + 1))
 
 # %% ../nbs/16b_pipeline.ipynb #_refuse_another
 def _refuse_another(out:Path, pipeline:Pipeline):
     "Raise when a stage that is finished or begun is not the one that is asked for."
+    work = read_work(out, _PROGRAM)
     for i in range(len(pipeline.stages)):
-        done = _stage_folder(out, pipeline, i)/"stage.json"
-        for path in (done, Path(out)/"work.json"):
-            saved = _read_json(path) if path.is_file() else {}
-            if saved.get("i") != i: continue
+        folder = _stage_folder(out, pipeline, i)
+        if _is_done(folder): begun = [_read_stage(folder)]
+        elif folder.exists() and any(folder.iterdir()): raise ValueError(
+            f"{folder} holds no stage.json, so no stage made it: move it away")
+        else: begun = [work] * (work.get("i") == i)
+        for marker in begun:
             now = _identity(pipeline, i)
-            for name in {**saved["identity"], **now}:
-                _same(out, i, name, saved["identity"].get(name), now.get(name))
+            for name in {**marker["identity"], **now}:
+                _same(out, i, name, marker["identity"].get(name), now.get(name))
+            n = marker.get("num_threads", torch.get_num_threads())
+            if n != torch.get_num_threads(): raise ValueError(
+                f"{out}: stage {i + 1} began with {n} threads, on which its weights "
+                f"depend, not {torch.get_num_threads()}: set OMP_NUM_THREADS={n}")
 
+# %% ../nbs/16b_pipeline.ipynb #_same
 def _same(out, i, name, was, now):
     if was == now: return
     if name != "pipeline": raise ValueError(
@@ -671,24 +679,31 @@ def _same(out, i, name, was, now):
                      "name another folder, or use --overwrite")
 
 # %% ../nbs/16b_pipeline.ipynb #_save_stage
-def _save_stage(ctx:StageContext, rows:list[dict], row:dict, folder:Path):
+def _save_stage(ctx:StageContext, rows:list[dict], row:dict, folder:Path, run:str):
     "Everything a stage leaves, in a folder that transformers can open."
-    bar = logging.is_progress_bar_enabled()
+    bar, stage = logging.is_progress_bar_enabled(), ctx.work/"stage"
+    shutil.rmtree(stage, ignore_errors=True)
     logging.disable_progress_bar()
-    with atomic_folder(folder) as temp:
-        ctx.model.save_pretrained(temp)
-        ctx.tokenizer.save_pretrained(temp)
-        if (ctx.work/"pairs").exists():
-            shutil.copytree(ctx.work/"pairs", temp/"pairs", copy_function=_link)
-        with open(temp/"log.jsonl", "w", encoding="utf-8") as file:
-            for x in rows: file.write(json.dumps(_finite(x)) + "\n")
-        alone = replace(ctx.pipeline, stages=(ctx.stage,))
-        (temp/"stage.toml").write_text(to_toml(alone), encoding="utf-8")
-        saved = dict(format=_FORMAT, i=ctx.i, identity=_identity(ctx.pipeline, ctx.i),
-                     row=_finite(row))
-        (temp/"stage.json").write_text(json.dumps(saved, indent=1), encoding="utf-8")
-    if bar: logging.enable_progress_bar()
+    try:
+        with atomic_folder(stage) as temp: _write_stage(ctx, rows, row, temp, run)
+    finally:
+        if bar: logging.enable_progress_bar()
+    os.rename(stage, folder)
 
+def _write_stage(ctx, rows, row, temp, run):
+    ctx.model.save_pretrained(temp)
+    ctx.tokenizer.save_pretrained(temp)
+    if (ctx.work/"pairs").exists():
+        shutil.copytree(ctx.work/"pairs", temp/"pairs", copy_function=_link)
+    log = "".join(json.dumps(_finite(x)) + "\n" for x in rows)
+    (temp/"log.jsonl").write_text(log, encoding="utf-8")
+    alone = replace(ctx.pipeline, stages=(ctx.stage,))
+    (temp/"stage.toml").write_text(to_toml(alone), encoding="utf-8")
+    files = [p.relative_to(temp).as_posix() for p in temp.rglob("[!.]*") if p.is_file()]
+    write_marker(temp/"stage.json", _PROGRAM, run=run, files=files, i=ctx.i,
+                 identity=_identity(ctx.pipeline, ctx.i), row=_finite(row))
+
+# %% ../nbs/16b_pipeline.ipynb #_finite
 def _finite(row): # JSON has no nan and no inf
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v
             for k, v in row.items()}
@@ -709,6 +724,14 @@ def kl_reference(
     n = kinds.index(False)
     return str(_stage_folder(out, pipeline, n - 1)) if n else pipeline.model
 
+# %% ../nbs/16b_pipeline.ipynb #_open_stage
+def _open_stage(name, device): # the model of a finished stage, or the one to begin with
+    try: return _open_model(name, device)
+    except (ValueError, OSError) as e:
+        if not (Path(name)/"stage.json").exists(): raise
+        raise ValueError(f"{name} is damaged, its model cannot be read: delete it, and "
+                         f"the same command makes that stage again. {e}") from e
+
 # %% ../nbs/16b_pipeline.ipynb #evaluate_stage
 def evaluate_stage(ctx:StageContext, out:Path)->dict: # numbers for the table
     "The pipeline's measure, and the KL to M1 in nats per answer (k1 on samples)."
@@ -718,7 +741,7 @@ def evaluate_stage(ctx:StageContext, out:Path)->dict: # numbers for the table
         row |= measure(ctx.model.eval())
     name = kl_reference(pipeline, out, ctx.i)
     if pipeline.prompts and name:
-        first, _ = _open_model(name, pipeline.device)
+        first, _ = _open_stage(name, pipeline.device)
         prompts = _open_prompts(pipeline.prompts, tokenizer, ctx.registry)[1]
         rollout = collect_rollout(ctx.model, first, prompts,
             lambda x: torch.zeros(len(x)), tokenizer, SamplingParams(64),
@@ -730,27 +753,19 @@ def evaluate_stage(ctx:StageContext, out:Path)->dict: # numbers for the table
 # %% ../nbs/16b_pipeline.ipynb #_run_stage
 def _run_stage(pipeline:Pipeline, i:int, out:Path, registry:Registry):
     "One stage, from where it was left to its finished folder."
-    folder, work = _stage_folder(out, pipeline, i), out/"work"
-    began = time.perf_counter()
+    folder, began = _stage_folder(out, pipeline, i), time.perf_counter()
     last = _stage_folder(out, pipeline, i - 1) if i else None
-    begun = dict(format=_FORMAT, i=i, identity=_identity(pipeline, i))
-    if not _began(out, i): _clear(out)
-    work.mkdir(exist_ok=True)
-    atomic_write(out/"work.json", json.dumps(begun))
-    model, tokenizer = _open_model(str(last or pipeline.model), pipeline.device)
+    run = read_folder(out, "run.json", _PROGRAM)["run"]
+    work = open_work(out, _PROGRAM, i=i, identity=_identity(pipeline, i),
+                     num_threads=torch.get_num_threads())
+    model, tokenizer = _open_stage(str(last or pipeline.model), pipeline.device)
     ctx = StageContext(pipeline, i, registry, model, tokenizer, work, last)
     model, rows, row = _RUN[type(ctx.stage)](ctx)
     row = dict(stage=folder.name) | row | evaluate_stage(ctx, out)
-    _save_stage(ctx, rows, row | dict(seconds=time.perf_counter() - began), folder)
-    _clear(out)
-
-def _began(out, i):
-    path = out/"work.json"
-    return path.is_file() and _read_json(path)["i"] == i
-
-def _clear(out): # the work of a stage that is finished
-    (out/"work.json").unlink(missing_ok=True)
-    if (out/"work").exists(): shutil.rmtree(out/"work")
+    row |= dict(seconds=time.perf_counter() - began)
+    _save_stage(ctx, rows, row, folder, run)
+    atomic_write(out/"manifest.json", json.dumps(manifest(out), indent=1))
+    close_work(out, _PROGRAM)
 
 # %% ../nbs/16b_pipeline.ipynb #manifest
 def manifest(
@@ -758,47 +773,48 @@ def manifest(
 )->dict:          # format; stages: their rows; unfinished: number of a stage, or None
     "The rows of the finished stages, and which one is under way."
     out = Path(out)
-    rows = [_read_json(path)["row"]
+    rows = [_read_stage(path.parent)["row"]
             for path in sorted(out.glob("[0-9][0-9]-*/stage.json"))]
-    work = out/"work.json"
-    now = _read_json(work) if work.is_file() else {}
-    return dict(format=_FORMAT, stages=rows, unfinished=now["i"] + 1 if now else None)
+    work = read_work(out, _PROGRAM) if (out/"run.json").exists() else {}
+    going = work and not list(out.glob(f"{work['i'] + 1:02d}-*/stage.json"))
+    return dict(format=2, stages=rows, unfinished=work["i"] + 1 if going else None)
 
 # %% ../nbs/16b_pipeline.ipynb #_open_out
-def _open_out(out:Path, pipeline:Pipeline, overwrite:bool):
-    "Refuse a folder that holds anything but this very run."
-    ours = ("pipeline.toml", "pipeline.toml.unfinished", "lock")
-    if overwrite and (out/ours[0]).is_file(): shutil.rmtree(out)
-    if out.exists() and not (out/ours[0]).is_file() and (
-            not out.is_dir() or any(p.name not in ours for p in out.iterdir())):
-        raise ValueError(f"{out} exists and is no run of ours: name a new folder")
-    _refuse_another(out, pipeline)
+def _left(out:Path, pipeline:Pipeline)->list[int]:
+    "Stages that are not finished."
+    return [i for i in range(len(pipeline.stages))
+            if not _is_done(_stage_folder(out, pipeline, i))]
+
+def _keep_settings(out, pipeline): # comments in a file that says the same stay
+    path = out/"pipeline.toml"
+    try: same = from_toml(path.read_text(encoding="utf-8")) == pipeline
+    except (OSError, ValueError): same = False
+    if not same: atomic_write(path, to_toml(pipeline))
 
 # %% ../nbs/16b_pipeline.ipynb #run_pipeline
 def run_pipeline(
     pipeline:Pipeline,
     out:str|Path,         # one folder per run
     registry:Registry=WORLD_REGISTRY,
-    overwrite:bool=False, # delete the run that is in the folder
+    overwrite:bool=False, # make the run beside the one that is there, then replace it
 )->list[dict]:            # one row per stage
     """Run the stages that are not finished; after a kill, the same call goes on.
 
     Raises PipelineError for what is missing, ValueError for another run's folder."""
     out = Path(out)
-    with disk_errors(out, "Finished stages and the last checkpoint are whole"):
-        _open_out(out, pipeline, overwrite)
-        left = [i for i in range(len(pipeline.stages))
-                if not _is_done(_stage_folder(out, pipeline, i))]
-        if left: _require_all(pipeline, registry)
-        out.mkdir(parents=True, exist_ok=True)
-        lock = lock_folder(out)
-        atomic_write(out/"pipeline.toml", to_toml(pipeline))
-        for i in left:
-            _run_stage(pipeline, i, out, registry)
-            atomic_write(out/"manifest.json", json.dumps(manifest(out), indent=1))
-        _clear(out)
-        atomic_write(out/"manifest.json", json.dumps(manifest(out), indent=1))
-        lock.close()
+    check_output(out, *_names(pipeline, len(pipeline.stages)), pipeline.prompts,
+                 pipeline.measure)
+    folder, _ = find_run(out, _PROGRAM, overwrite)
+    if _left(folder, pipeline): _require_all(pipeline, registry)
+    safe = "Finished stages, the last checkpoint and a run to be replaced are whole"
+    run = open_run(out, _PROGRAM, overwrite,
+                   files=["lock", "manifest.json", "pipeline.toml"])
+    with disk_errors(out, safe), run as folder:
+        _refuse_another(folder, pipeline)
+        _keep_settings(folder, pipeline)
+        for i in _left(folder, pipeline): _run_stage(pipeline, i, folder, registry)
+        close_work(folder, _PROGRAM)
+        atomic_write(folder/"manifest.json", json.dumps(manifest(folder), indent=1))
     return manifest(out)["stages"]
 
 # %% ../nbs/16b_pipeline.ipynb #_table_of
@@ -833,8 +849,16 @@ def _spare(
     old = [_stage_folder(out, pipeline, i) for i in range(max(0, n - keep))]
     paths = [path for folder in old if str(folder) != first
              for path in (*folder.glob("*.safetensors"), folder/"pairs")]
-    paths += [*out.glob("*.unfinished"), *[out/"work"] * over]
-    return [path for path in paths if path.exists()]
+    paths += [*out.glob("*.unfinished"), out/"work.removed", *[out/"work"] * over]
+    foreign = [file for path in foreign_files(out) for file in (path, *path.parents)]
+    return [path for path in paths if path.exists() and path not in foreign]
+
+# %% ../nbs/16b_pipeline.ipynb #_read_pipeline
+def _read_pipeline(path:str|Path)->Pipeline:
+    "A pipeline from a TOML file."
+    if not Path(path).is_file(): raise ValueError(f"no file {path}: name a TOML file")
+    try: return from_toml(Path(path).read_text(encoding="utf-8"))
+    except UnicodeDecodeError as e: raise PipelineError(f"no UTF-8 text: {e}") from e
 
 # %% ../nbs/16b_pipeline.ipynb #clean
 def clean(
@@ -846,17 +870,18 @@ def clean(
 
     Raises ValueError for another folder, or for keep below 1."""
     out, gone = Path(out), []
-    if not (out/"pipeline.toml").is_file(): raise ValueError(
-        f"{out} holds no run of ours: name the folder that was given as --output-dir")
     if keep < 1: raise ValueError(f"keep is 1 or more, the last model stays: {keep}")
-    lock = lock_folder(out)
-    pipeline = from_toml((out/"pipeline.toml").read_text(encoding="utf-8"))
-    for path in _spare(out, pipeline, keep):
-        files = [path, *path.rglob("*")] if path.is_dir() else [path]
-        n_bytes = sum(f.stat().st_size for f in files if f.is_file())
-        gone.append((str(path.relative_to(out)), n_bytes))
-        if not dry_run: shutil.rmtree(path) if path.is_dir() else path.unlink()
-    lock.close()
+    if not read_folder(out, "run.json", _PROGRAM): raise ValueError(
+        f"{out} holds no run: name the folder that was given as --output-dir")
+    with closing(lock_folder(out)):
+        try: pipeline = _read_pipeline(out/"pipeline.toml")
+        except ValueError as e: raise ValueError(
+            f"{out/'pipeline.toml'} is damaged ({e}): run the pipeline again") from e
+        for path in _spare(out, pipeline, keep):
+            files = [path, *path.rglob("*")] if path.is_dir() else [path]
+            n_bytes = sum(f.stat().st_size for f in files if f.is_file())
+            gone.append((str(path.relative_to(out)), n_bytes))
+            if not dry_run: shutil.rmtree(path) if path.is_dir() else path.unlink()
     return gone
 
 # %% ../nbs/16b_pipeline.ipynb #_plan
@@ -883,12 +908,7 @@ def _n_steps(pipeline, i): # of the i-th stage, when nothing stops it early
     past = _previous(pipeline, i) if isinstance(stage, SelfPlay) else None
     return _pair_steps(stage, stage.n_pairs + (past.n_pairs if past else 0))
 
-# %% ../nbs/16b_pipeline.ipynb #_read_pipeline
-def _read_pipeline(path:str|Path)->Pipeline:
-    "A pipeline from a TOML file."
-    if not Path(path).is_file(): raise ValueError(f"no file {path}: name a TOML file")
-    return from_toml(Path(path).read_text(encoding="utf-8"))
-
+# %% ../nbs/16b_pipeline.ipynb #_or_1
 def _or_1(command): # an invalid pipeline is exit status 1, and every problem is named
     def func(args):
         try: return command(args)
@@ -901,15 +921,19 @@ def _or_1(command): # an invalid pipeline is exit status 1, and every problem is
 def _run_command(args):
     "`rlhf-nb pipeline run`."
     pipeline, out = _read_pipeline(args.file), Path(args.output_dir)
+    check_output(out, args.file)
     if args.dry_run:
+        folder, _ = find_run(out, _PROGRAM, args.overwrite)
         _require_all(pipeline, WORLD_REGISTRY)
-        return print(_plan(pipeline, WORLD_REGISTRY, out))
+        return print(_plan(pipeline, WORLD_REGISTRY, folder))
     try: rows = run_pipeline(pipeline, out, WORLD_REGISTRY, args.overwrite)
     except KeyboardInterrupt:
-        print(f"\nthe same command goes on in {out}")
+        print(f"\nfinished stages of {out} and the last checkpoint are whole: the same "
+              "command goes on")
         raise
     print(_table_of(rows))
 
+# %% ../nbs/16b_pipeline.ipynb #_validate_command
 @_or_1
 def _validate_command(args):
     "`rlhf-nb pipeline validate`."
@@ -954,7 +978,7 @@ def add_pipeline_parser(
     run("-o", "--output-dir", "--out", required=True, metavar="DIR",
         help="folder of the run (required)")
     run("--overwrite", action="store_true",
-        help="replace the run that is in DIR (default: refuse)")
+        help="make a new run beside the one in DIR, then replace it (default: refuse)")
     run("--dry-run", action="store_true",
         help="print config, rows and steps; train nothing (default: train)")
     go = add("clean", _clean_command, "remove weights and pairs of earlier stages")

@@ -1,5 +1,5 @@
 "Runs end to end on files small and real, interrupted, refused, with LoRA, and through the command line."
-import argparse, json, os, random, re, signal, subprocess, sys, time
+import argparse, json, os, random, re, resource, shutil, signal, subprocess, sys, time
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 import pytest, torch
@@ -9,13 +9,15 @@ from rlhf_nb import recipes
 from rlhf_nb.data import prompts_of
 from rlhf_nb.models import Placement, load_reward_model, tiny_lm, weight_hash
 from rlhf_nb.recipes import (TASKS, BestOfNConfig, BestOfNResult, RunConfig, add_best_of_n_parser, add_scalar_head,
-                             add_train_parser, begin_model, check_folder, decode_seqs, default_train_config,
-                             format_best_of_n, open_run, results_of, run_best_of_n, score_texts, train, write_best_of_n,
-                             write_run)
+                             add_train_parser, begin_model, decode_seqs, default_train_config, format_best_of_n,
+                             results_of, run_best_of_n, score_texts, train, write_best_of_n)
 from rlhf_nb.reward import score_seqs
 from rlhf_nb.sampling import SamplingParams
+from rlhf_nb.runs import foreign_files, open_run, read_folder
 from rlhf_nb.workbook import main
+from test_runs import dies_at
 
+POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
 REAL = Path(__file__).resolve().parents[2]/"shared/data/instruction_preferences.jsonl"
 SHORT = dict(max_steps=12, batch_size=8)
 
@@ -60,11 +62,12 @@ def test_folders_load_in_transformers(runs):
 def test_what_lies_in_the_folder(runs, data):
     for run in runs:
         out = Path(run.config.output_dir)
-        assert not (out/"checkpoints").exists() and not (out/"run.tmp").exists()
+        files = sorted(path.relative_to(out).as_posix() for path in out.rglob("*"))
         log = [json.loads(line) for line in (out/"log.jsonl").read_text().splitlines()]
         assert [row["step"] for row in log if "loss" in row] == list(range(1, 13))
         facts = json.loads((out/"run.json").read_text())
-        assert facts["results"] == run.results and facts["config"]["max_steps"] == 12
+        assert facts["results"] == run.results and facts["settings"]["max_steps"] == 12 and facts["format"] == 2
+        assert sorted([*facts["files"], "run.json"]) == files and not foreign_files(out)
         rows = [json.loads(line) for line in data.read_text().splitlines()]
         held = [json.loads(line) for line in (out/"held_out.jsonl").read_text().splitlines()]
         assert len(held) == len(run.held_out) == run.results["n_eval"] == 12 and all(r in rows for r in held)
@@ -148,25 +151,255 @@ def test_global_random_state_is_left_alone(data, tmp_path):
     train(RunConfig("reward", str(data), str(tmp_path/"x"), max_steps=2))
     assert torch.equal(before, torch.get_rng_state())
 
-def test_folders_that_are_refused(data, tmp_path):
-    config = RunConfig("sft", str(data), str(tmp_path/"run"))
-    check_folder(config)
+def begin_run(config):
+    "The folder of a run that was interrupted before its first step."
+    with pytest.raises(KeyboardInterrupt):
+        with open_run(config.output_dir, recipes._PROGRAM, files=recipes._FILES, settings=recipes._settings(config)):
+            raise KeyboardInterrupt
+
+def test_folders_that_are_refused(data, runs, tmp_path):
+    config, check = RunConfig("sft", str(data), str(tmp_path/"run")), recipes._check_folder
+    assert not check(config)
     assert not (tmp_path/"run").exists()                            # looking makes nothing
-    open_run(config); open_run(config); open_run(replace(config, data=str(data.parent/"."/"pairs.jsonl")))
-    with pytest.raises(ValueError, match="seed 0, not 5"): open_run(replace(config, seed=5))
-    with pytest.raises(ValueError, match="task 'sft'"): open_run(replace(config, task="reward"))
-    longer = tmp_path/"pairs.jsonl"
+    begin_run(config)
+    assert check(config) and check(replace(config, data=str(data.parent/"."/"pairs.jsonl")))
+    longer, n = tmp_path/"pairs.jsonl", torch.get_num_threads()
     longer.write_text(data.read_text() + '{"prompt": "a", "chosen": "b", "rejected": "c"}\n')
-    with pytest.raises(ValueError, match="sha"): open_run(replace(config, data=str(longer)))
-    write_run(config, dict(done=1))
-    with pytest.raises(ValueError, match="finished"): open_run(config)
-    open_run(replace(config, seed=5), overwrite=True)
+    for change, error in [(dict(seed=5), "seed was 0, got 5"), (dict(task="reward"), "task was 'sft'"), (dict(lr=.5), "lr was 0.0"),
+                          (dict(data=str(longer)), "data_sha256 was"), (dict(model=runs[0].config.output_dir), "model was ''")]:
+        with pytest.raises(ValueError, match=f"{error}.*--overwrite to begin anew"): check(replace(config, **change))
+        with pytest.raises(ValueError, match=error): train(replace(config, **change))
+        assert not check(replace(config, **change), overwrite=True)
+    torch.set_num_threads(n + 1)
+    try:
+        with pytest.raises(ValueError, match=rf"num_threads was {n}, got {n + 1}.*set_num_threads\({n}\)"): check(config)
+    finally: torch.set_num_threads(n)
     mine = tmp_path/"mine"
-    mine.mkdir(); (mine/"thesis.txt").write_text("years of work")
+    mine.mkdir(); (mine/"thesis.txt").write_text("years of work"); (mine/"run.json").write_text('{"results": {}}')
     for overwrite in (False, True):
-        with pytest.raises(ValueError, match="no run of ours"): open_run(replace(config, output_dir=str(mine)), overwrite)
-        with pytest.raises(ValueError, match="no run of ours"): open_run(replace(config, output_dir=str(longer)), overwrite)
-    assert (mine/"thesis.txt").exists()
+        with pytest.raises(ValueError, match="another program or version: its format is None"):
+            train(replace(config, output_dir=str(mine)), overwrite)
+        with pytest.raises(ValueError, match="pairs.jsonl is a file"): train(replace(config, output_dir=str(longer)), overwrite)
+    assert (mine/"thesis.txt").exists() and (mine/"run.json").read_text() == '{"results": {}}'
+
+def test_a_changed_model_is_another_run(data, runs, tmp_path):
+    shutil.copytree(runs[0].config.output_dir, tmp_path/"m")
+    config = RunConfig("reward", str(data), str(tmp_path/"run"), model=str(tmp_path/"m"))
+    begin_run(config)
+    with (tmp_path/"m"/"model.safetensors").open("r+b") as file: file.seek(-1, 2); file.write(b"\x00")
+    with pytest.raises(ValueError, match="model.safetensors was"): train(config)
+
+@pytest.mark.parametrize("out", [".", "..", "data", "data/pairs.jsonl", "m"])
+def test_an_output_that_holds_what_is_read(data, runs, tmp_path, monkeypatch, capfd, out):
+    (tmp_path/"here"/"data").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path/"here")
+    shutil.copy(data, "data/pairs.jsonl"); shutil.copytree(runs[0].config.output_dir, "m")
+    before = {p: p.read_bytes() for p in Path(".").rglob("*") if p.is_file()}
+    for more in ([], ["--overwrite"], ["--dry-run"]):
+        assert main(["train", "reward", "data/pairs.jsonl", "--model", "m", "-o", out, "--max-steps", "1", *more]) == 2
+        assert "name another output" in capfd.readouterr().err
+    assert before == {p: p.read_bytes() for p in Path(".").rglob("*") if p.is_file()}
+
+# ---- overwritten, killed, on a full disk
+
+def small(data, tmp_path, **more):
+    few = tmp_path/"few.jsonl"
+    if not few.exists(): few.write_text("".join(data.read_text().splitlines(True)[:12]))
+    return RunConfig("reward", str(few), str(tmp_path/"run"), **dict(max_steps=2, batch_size=4) | more)
+
+def content(folder): return {p.relative_to(folder).as_posix(): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
+
+def weights(folder): return (Path(folder)/"model.safetensors").read_bytes()
+
+def test_a_new_run_dies_at_the_disk_and_goes_on(data, tmp_path):
+    config, k = small(data, tmp_path), 0
+    train(replace(config, output_dir=str(tmp_path/"whole")))
+    while True:
+        now = replace(config, output_dir=str(tmp_path/str(k)))
+        died = dies_at(k, lambda: train(now))
+        if died:
+            try: train(now)
+            except ValueError as e: assert "holds a finished run" in str(e)      # died while it cleaned up
+        assert weights(now.output_dir) == weights(tmp_path/"whole"), k
+        assert set(content(now.output_dir)) >= set(content(tmp_path/"whole")) and not foreign_files(now.output_dir)
+        shutil.rmtree(now.output_dir)
+        if not died: break
+        k += 3
+    assert k > 60
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_overwrite_dies_at_the_disk_and_one_run_is_whole(data, tmp_path, start):
+    old, new = small(data, tmp_path), small(data, tmp_path, seed=1)
+    train(replace(new, output_dir=str(tmp_path/"new"))); train(old)
+    out, want = Path(old.output_dir), weights(tmp_path/"new")
+    shutil.copytree(out, tmp_path/"old")
+    k, died = start, True
+    while died:
+        died = dies_at(k, lambda: train(new, overwrite=True))
+        beside = [p for p in tmp_path.iterdir() if p.name.startswith("run.")]
+        if out.exists(): assert weights(out) == want or {**content(out), "lock": b""} == content(tmp_path/"old"), k
+        else: assert sorted(p.name.split("-")[0] for p in beside) == ["run.new", "run.old"]
+        if died: train(new, overwrite=True)
+        assert weights(out) == want and not foreign_files(out), k
+        assert not [p for p in tmp_path.iterdir() if p.name.startswith("run.")]
+        shutil.rmtree(out); shutil.copytree(tmp_path/"old", out)
+        k += 5 if k < 50 else 2
+    assert k > 80
+
+def test_a_typo_leaves_the_old_run_as_it_is(runs, data, tmp_path, capfd):
+    config = small(data, tmp_path)
+    train(config)
+    before = content(config.output_dir)
+    for words in (["nowhere.jsonl"], [config.data, "--model", "./none"], [config.data, "--lora-r", "4"],
+                  [config.data, "--eval-rows", "60"], [config.data, "--max-length", "5000"]):
+        assert main(["train", "reward", *words, "-o", config.output_dir, "--overwrite"]) == 2
+        assert content(config.output_dir) == before and len(list(tmp_path.iterdir())) == 2, words
+
+def test_overwrite_goes_on_beside_the_old_run_with_the_same_settings_only(data, tmp_path, monkeypatch):
+    config, new = small(data, tmp_path), small(data, tmp_path, seed=1)
+    train(config)
+    before = content(config.output_dir)
+    assert dies_at(40, lambda: train(new, overwrite=True))
+    with pytest.raises(ValueError, match=r"seed was 1, got 2.*delete .*run.new-\w+ to begin anew"):
+        train(replace(new, seed=2), overwrite=True)
+    with pytest.raises(ValueError, match="finished run"): train(config)
+    assert content(config.output_dir) == before
+    train(new, overwrite=True)
+    assert read_folder(config.output_dir, "run.json", recipes._PROGRAM)["settings"]["seed"] == 1
+    assert len(list(tmp_path.iterdir())) == 2
+
+def test_foreign_files_are_not_overwritten(data, tmp_path):
+    config = small(data, tmp_path)
+    train(config)
+    (Path(config.output_dir)/"notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="holds notes.txt, which is no file of this run"): train(config, overwrite=True)
+    assert (Path(config.output_dir)/"notes.txt").read_text() == "mine"
+
+def test_a_file_of_somebody_else_in_the_place_of_the_model(data, tmp_path):
+    config = small(data, tmp_path)
+    begin_run(config)
+    (Path(config.output_dir)/"config.json").write_text("mine")
+    with pytest.raises(ValueError, match="config.json is not of this run: move it away"): train(config)
+    assert (Path(config.output_dir)/"config.json").read_text() == "mine"
+    (Path(config.output_dir)/"config.json").unlink()
+    train(config)
+    assert not foreign_files(config.output_dir)
+
+@pytest.mark.parametrize("where", ["run.json", "work/work.json"])
+@pytest.mark.parametrize("text", ["", "{", '{"format": 2, "program": "rlhf-nb train"', "\x00" * 99, "[]", '{"format": 1}'])
+def test_a_damaged_marker_is_named(data, tmp_path, where, text):
+    config = small(data, tmp_path)
+    assert dies_at(45, lambda: train(config))
+    path = Path(config.output_dir)/where
+    path.write_text(text)
+    for overwrite in (False, True) if where == "run.json" else (False,):
+        with pytest.raises(ValueError, match=rf"{path.name} is (damaged|of another program or version)"): train(config, overwrite)
+    assert path.read_text() == text
+
+@POSIX
+@pytest.mark.parametrize("limit", [1_100, 5_000, 100_000, 400_000])
+def test_a_full_disk_says_so_and_the_command_goes_on(data, tmp_path, limit, capfd):
+    config, old = small(data, tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    line = ["train", "reward", config.data, "--max-steps", "2", "--batch-size", "4", "-o"]
+    assert main([*line, str(tmp_path/"whole")]) == 0
+    train(replace(config, seed=1))
+    before, handler = content(config.output_dir), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    capfd.readouterr()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
+    try:
+        for words in ([str(tmp_path/"new")], [config.output_dir, "--overwrite"]):
+            assert main([*line, *words]) == 2
+            err = capfd.readouterr().err
+            assert re.search("may not grow|no room", err) and "a run to be replaced are whole" in err, err
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert content(config.output_dir) == before
+    assert main([*line, str(tmp_path/"new")]) == 0 and main([*line, config.output_dir, "--overwrite"]) == 0
+    assert weights(tmp_path/"new") == weights(tmp_path/"whole") == weights(config.output_dir)
+
+def test_one_process_at_a_time(data, tmp_path):
+    config = small(data, tmp_path)
+    train(config)
+    with open_run(config.output_dir, recipes._PROGRAM):
+        for overwrite in (False, True):
+            with pytest.raises(ValueError, match="finished run" if not overwrite else "by another process"): train(config, overwrite)
+
+def test_the_lock_is_free_after_an_error(data, tmp_path, monkeypatch):
+    config = small(data, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(recipes, "results_of", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError) as kept: train(config)
+    train(config)                                                   # though the traceback still holds the frames
+
+# ---- best-of-n writes over nothing
+
+def test_best_of_n_writes_over_nothing(runs, data, tmp_path, monkeypatch, capfd):
+    sft, reward = (run.config.output_dir for run in runs)
+    prompts, out = tmp_path/"prompts.jsonl", tmp_path/"picks.jsonl"
+    prompts.write_text("".join(data.read_text().splitlines(True)[:3]))
+    shutil.copy(prompts, tmp_path/"mine.jsonl")
+    line = ["best-of-n", sft, reward, str(prompts), "-n", "2", "--max-new-tokens", "5", "-o"]
+    with monkeypatch.context() as patch:
+        patch.setattr(recipes, "run_best_of_n", lambda config: 1 / 0)  # refused before anything is sampled
+        for path in (prompts, tmp_path, Path(sft), tmp_path/"mine.jsonl", data):
+            before = path.read_bytes() if path.is_file() else sorted(path.iterdir())
+            for more in ([], ["--overwrite"]):
+                assert main([*line, str(path), *more]) == 2
+                assert re.search("name a(nother output| new file)", capfd.readouterr().err)
+            assert before == (path.read_bytes() if path.is_file() else sorted(path.iterdir()))
+    assert main([*line, str(out)]) == 0
+    first = out.read_text()
+    assert main([*line, str(out)]) == 2 and "exists: name a new file, or use --overwrite" in capfd.readouterr().err
+    assert main([*line, str(out), "--overwrite", "--seed", "1"]) == 0 and out.read_text() != first
+    assert main(["best-of-n", sft, reward, str(out), "-n", "2", "-o", str(out), "--overwrite"]) == 2
+    assert "which is read" in capfd.readouterr().err
+
+def test_best_of_n_writes_whole_or_not_at_all(tmp_path):
+    one = BestOfNResult(["p"], [["a", "b"]], torch.tensor([[1., 2.]]))
+    two = BestOfNResult(["p", "q"], [["a", "b"]] * 2, torch.tensor([[1., 2.]] * 2))
+    path = tmp_path/"picks.jsonl"
+    write_best_of_n(one, path)
+    before, k = path.read_text(), 0
+    while dies_at(k, lambda: write_best_of_n(two, path, overwrite=True)):
+        assert path.read_text() == before or k > 2 and len(path.read_text().splitlines()) == 2
+        k += 1
+    assert k >= 3 and len(path.read_text().splitlines()) == 2
+    for bad in ("", "notes", "[1]", '{"prompt": "p"}', path.read_text() + "{}"):
+        mine = tmp_path/"mine"
+        mine.write_text(bad)
+        with pytest.raises(ValueError, match="was not written by best-of-n"): write_best_of_n(one, mine, overwrite=True)
+        assert mine.read_text() == bad
+
+# ---- code that came with a model, signals
+
+CODE = """
+import sys
+from rlhf_nb.workbook import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+def test_code_of_a_model_never_runs_because_standard_input_says_y(folder_with_code, press_y, runs, data, tmp_path):
+    ran, sft = folder_with_code/"ran", runs[0].config.output_dir
+    for words in (["train", "sft", str(data), "-o", str(tmp_path/"x"), "--model", str(folder_with_code)],
+                  ["best-of-n", str(folder_with_code), sft, str(data)], ["best-of-n", sft, str(folder_with_code), str(data)]):
+        done = press_y(CODE, *words)
+        assert not ran.exists() and done.returncode == 2 and "trust_remote_code" in done.stderr, (words, done.stderr)
+
+@POSIX
+@pytest.mark.parametrize("name, status", [("SIGINT", 130)])
+def test_a_signal_stops_the_command_as_a_whole_and_it_goes_on(data, tmp_path, name, status):
+    line = ["train", "reward", str(data), "-o", str(tmp_path/"x"), "--max-steps", "80", "--batch-size", "8"]
+    code = "import torch; torch.set_num_threads(1)" + CODE
+    with subprocess.Popen([sys.executable, "-c", code, *line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        end = time.time() + 120
+        while time.time() < end and not list((tmp_path/"x"/"work").glob("checkpoints/*-step-*[0-9]")) and process.poll() is None:
+            time.sleep(.02)
+        process.send_signal(getattr(signal, name))
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == status, err
+    assert "the same command goes on" in out and "Traceback" not in err and "Error" not in err
+    assert main(line) == 0
 
 def test_bad_data_leaves_no_folder_and_an_old_run_as_it_is(runs, tmp_path):
     bad = tmp_path/"bad.jsonl"
@@ -211,12 +444,12 @@ def test_killed_run_goes_on_and_ends_the_same(data, tmp_path):
     words = ["train", "reward", config.data, "--output-dir", config.output_dir, "--max-steps", "120", "--batch-size", "8"]
     code = f"import torch; torch.set_num_threads(1); from rlhf_nb.workbook import main; main({words!r})"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    checkpoints, end = Path(config.output_dir)/"checkpoints", time.time() + 120
-    while time.time() < end and not list(checkpoints.glob("[0-9]*")) and process.poll() is None: time.sleep(.02)
+    checkpoints, end = Path(config.output_dir)/"work"/"checkpoints", time.time() + 120
+    while time.time() < end and not list(checkpoints.glob("*-step-*[0-9]")) and process.poll() is None: time.sleep(.02)
     assert process.poll() is None, process.stdout.read().decode()
     process.send_signal(signal.SIGKILL); process.wait()
-    begun = int(sorted(checkpoints.glob("[0-9]*"))[-1].name.split("-")[-1])
-    assert 0 < begun < 120 and not json.loads((Path(config.output_dir)/"run.json").read_text())["results"]
+    begun = int(sorted(checkpoints.glob("*-step-*[0-9]"))[-1].name.split("-")[-1])
+    assert 0 < begun < 120 and "results" not in json.loads((Path(config.output_dir)/"run.json").read_text())
     with pytest.raises(ValueError, match="max_steps"): train(replace(config, max_steps=121))
     run = train(config)
     whole = train(replace(config, output_dir=str(tmp_path/"whole")))
@@ -369,13 +602,6 @@ def test_a_config_checks_its_fields(change, error):
 def test_a_best_of_n_config_checks_its_fields():
     for name in ("num_generations", "max_prompts", "max_length"):
         with pytest.raises(ValueError, match=f"BestOfNConfig.{name} must be above 0"): BestOfNConfig("a", "b", "c", **{name: 0})
-
-def test_a_folder_of_another_format_is_refused(data, tmp_path):
-    config = RunConfig("sft", str(data), str(tmp_path/"run"))
-    open_run(config)
-    path = tmp_path/"run"/"run.json"
-    path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
-    with pytest.raises(ValueError, match="format"): open_run(config)
 
 def test_skip_invalid(data, tmp_path, capfd):
     path = tmp_path/"some.jsonl"

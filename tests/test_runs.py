@@ -1,0 +1,246 @@
+"Whose folder is it: foreign files, damaged markers, and a death at every operation on the disk."
+import json, os, shutil, subprocess, sys
+from pathlib import Path
+
+import pytest
+
+from rlhf_nb.runs import (check_output, close_work, find_run, foreign_files, open_run, open_work, read_folder, read_marker,
+    read_work, write_marker)
+
+POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
+TOY = "rlhf-nb toy"
+FILES = dict(files=["lock", "result"])
+
+class Killed(BaseException): "Nothing of ours catches it, and after it no operation works any more."
+
+class Disk:
+    "Dies at the k-th operation that changes something; a text that is being written is then half written."
+    def __init__(self, patch, k):
+        self.left, self.dead, self.patch = k, False, patch
+        for name in ("replace", "rename", "mkdir", "rmdir", "unlink", "fsync", "truncate"): self.wrap(os, name)
+        real = Path.write_text
+        def write_text(path, text, **kw):
+            try: self.operation()
+            except Killed:
+                if self.left == -1: self.left, _ = -2, real(path, text[:len(text) // 2], **kw)
+                raise
+            return real(path, text, **kw)
+        patch.setattr(Path, "write_text", write_text)
+    def operation(self):
+        self.left -= not self.dead
+        self.dead = self.dead or self.left < 0
+        if self.dead: raise Killed
+    def wrap(self, module, name):
+        real = getattr(module, name)
+        def wrapped(*args, **kw):
+            self.operation()
+            return real(*args, **kw)
+        self.patch.setattr(module, name, wrapped)
+
+def dies_at(k, work):
+    "Run work() on a disk that dies at the k-th operation; False when it came to its end before."
+    with pytest.MonkeyPatch.context() as patch:
+        Disk(patch, k)
+        try: work()
+        except Killed: return True
+    return False
+
+def toy(out, text, overwrite=False):
+    with open_run(out, TOY, overwrite, **FILES) as folder:
+        work = open_work(folder, TOY, text=text)
+        (work/"half").write_text(text[:2])
+        (folder/"result").write_text(text)
+
+def whole(path, text): return (path/"result").is_file() and (path/"result").read_text() == text
+
+def test_a_new_run_dies_at_every_operation_and_goes_on(tmp_path):
+    k = 0
+    while dies_at(k, lambda: toy(tmp_path/str(k), "new")):
+        toy(tmp_path/str(k), "new")
+        assert sorted(p.name for p in (tmp_path/str(k)).iterdir()) == ["lock", "result", "run.json"]
+        k += 1
+    assert k > 15 and len(list(tmp_path.iterdir())) == k + 1
+
+@pytest.mark.parametrize("then_overwrite", [True, False])
+def test_overwrite_dies_at_every_operation_and_one_run_is_whole(tmp_path, then_overwrite):
+    k, seen = 0, set()
+    while True:
+        folder = tmp_path/str(k)
+        out = folder/"run"
+        toy(out, "old")
+        died = dies_at(k, lambda: toy(out, "new", overwrite=True))
+        places = {p.name.split("-")[0]: p for p in folder.iterdir()}
+        seen.add(tuple(sorted(places)))
+        if out.exists(): assert whole(out, "old") or whole(out, "new"), (k, places)
+        else: assert whole(places["run.old"], "old") and whole(places["run.new"], "new"), (k, places)
+        was = whole(out, "new") if out.exists() else True
+        toy(out, "new" if then_overwrite or was else "old", overwrite=then_overwrite)
+        assert whole(out, "new" if then_overwrite or was else "old") and not foreign_files(out)
+        left = {p.name.split("-")[0] for p in folder.iterdir()}
+        assert left <= ({"run"} if then_overwrite or was else {"run", "run.new"}), (k, left)
+        if not died: break
+        k += 1
+    assert k > 20 and {("run",), ("run", "run.new"), ("run.new", "run.old"), ("run", "run.old")} <= seen, (k, seen)
+
+def test_dying_again_and_again(tmp_path):
+    "Each attempt dies a little later than the one before; nothing is blocked."
+    out = tmp_path/"run"
+    toy(out, "old")
+    for k in range(60):
+        if not dies_at(k, lambda: toy(out, "new", overwrite=True)): break
+        assert whole(out, "old") or whole(out, "new") or not out.exists()
+    assert whole(out, "new") and k > 10 and [p.name for p in tmp_path.iterdir()] == ["run"]
+
+def test_an_error_leaves_the_old_run_and_releases_the_locks(tmp_path):
+    out = tmp_path/"run"
+    toy(out, "old")
+    for error in (ValueError, OSError(28, "full"), KeyboardInterrupt):
+        with pytest.raises((ValueError, OSError, KeyboardInterrupt)):
+            with open_run(out, TOY, True, **FILES) as folder:
+                (folder/"result").write_text("ne")
+                raise error
+        assert whole(out, "old")
+    toy(out, "new", overwrite=True)
+    assert whole(out, "new") and [p.name for p in tmp_path.iterdir()] == ["run"]
+
+# ---- what is not ours
+
+def test_files_of_somebody_else_are_never_deleted(tmp_path):
+    out = tmp_path/"run"
+    toy(out, "old")
+    (out/"01-SFT").mkdir(), (out/"deep"/"er").mkdir(parents=True)
+    for name in ("thesis.txt", "01-SFT/log.jsonl", "deep/er/x", "work.json", "result.bak", ".hidden"):
+        (out/name).write_text("years of work")
+        assert foreign_files(out) == [out/name]
+        with pytest.raises(ValueError, match="no file of this run"): toy(out, "new", overwrite=True)
+        assert (out/name).read_text() == "years of work" and whole(out, "old")
+        (out/name).unlink()
+    (out/"link").symlink_to(tmp_path)
+    assert foreign_files(out) == [out/"link"]
+    (out/"link").unlink()
+    for marker in ("stage.json", "work.json"):                       # of another run
+        write_marker(out/"01-SFT"/marker, TOY, run="another", files=["x"])
+        assert foreign_files(out) == [out/"01-SFT"/marker]
+        (out/"01-SFT"/marker).unlink()
+    toy(out, "new", overwrite=True)
+
+def test_a_file_that_comes_while_the_new_run_is_made(tmp_path):
+    out = tmp_path/"run"
+    toy(out, "old")
+    with pytest.raises(ValueError, match="notes.txt"):
+        with open_run(out, TOY, True, **FILES) as folder:
+            (folder/"result").write_text("new")
+            (out/"notes.txt").write_text("mine")
+    assert whole(out, "old") and whole(folder, "new") and (out/"notes.txt").exists()
+    (out/"notes.txt").unlink()
+    toy(out, "new", overwrite=True)
+    assert whole(out, "new") and [p.name for p in tmp_path.iterdir()] == ["run"]
+
+@pytest.mark.parametrize("name, text", [("run.json", "{}"), ("run.json", ""), ("run.json", "[1"), ("run.json", '{"format": 1}'),
+    ("run.json", '{"format": 2}'), ("run.json", "\xff\xfe"), ("pipeline.toml", "model = 'sft'"), ("manifest.json", "{}"),
+    ("run.json.unfinished", "notes"), ("lock", "notes"), ("model.safetensors", "")])
+def test_a_name_proves_nothing(tmp_path, name, text):
+    out = tmp_path/"run"
+    out.mkdir()
+    (out/name).write_text(text, encoding="latin-1")
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match=f"{name}.*(format|damaged)"): toy(out, "new", overwrite)
+    assert (out/name).read_text(encoding="latin-1") == text and len(list(out.iterdir())) == 1
+
+def test_a_run_of_another_program_is_refused(tmp_path):
+    toy(tmp_path/"run", "old")
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match="holds a run of rlhf-nb toy, not of rlhf-nb train"):
+            find_run(tmp_path/"run", "rlhf-nb train", overwrite)
+    (tmp_path/"file").write_text("x")
+    with pytest.raises(ValueError, match="is a file"): toy(tmp_path/"file", "new", True)
+
+def test_folders_beside_it_with_such_names_stay(tmp_path):
+    out = tmp_path/"run"
+    toy(out, "old")
+    shutil.copytree(out, tmp_path/"run.old-backup")
+    (tmp_path/"run.old-mine").mkdir()
+    (tmp_path/"run.old-mine"/"thesis.txt").write_text("x")
+    (tmp_path/"run.new-mine").mkdir()
+    for text in ("new", "newer"): toy(out, text, overwrite=True)
+    assert whole(tmp_path/"run.old-backup", "old") and (tmp_path/"run.old-mine"/"thesis.txt").exists()
+    assert len(list(tmp_path.iterdir())) == 4
+    shutil.rmtree(out)
+    toy(out, "again")                                     # a copy that somebody kept is not taken for a swap
+    assert whole(out, "again") and whole(tmp_path/"run.old-backup", "old")
+
+def test_the_place_of_the_new_run_is_taken(tmp_path):
+    out = tmp_path/"run"
+    toy(out, "old")
+    new, _ = find_run(out, TOY, overwrite=True)
+    new.mkdir()
+    (new/"thesis.txt").write_text("x")
+    with pytest.raises(ValueError, match="thesis.txt"): toy(out, "new", overwrite=True)
+    assert whole(out, "old") and (new/"thesis.txt").exists()
+
+@POSIX
+def test_a_link_to_the_folder_stays_a_link(tmp_path):
+    (tmp_path/"big").mkdir()
+    (tmp_path/"run").symlink_to(tmp_path/"big")
+    toy(tmp_path/"run", "old"); toy(tmp_path/"run", "new", overwrite=True)
+    assert (tmp_path/"run").is_symlink() and whole(tmp_path/"big", "new") and len(list(tmp_path.iterdir())) == 2
+
+@pytest.mark.parametrize("out", [".", "..", "../here", "data", "data/pairs.jsonl", "data/..", "link", "model"])
+def test_an_output_that_is_or_holds_what_is_read(tmp_path, monkeypatch, out):
+    here = tmp_path/"here"
+    (here/"data").mkdir(parents=True), (here/"model").mkdir()
+    (here/"data"/"pairs.jsonl").write_text("{}")
+    (here/"link").symlink_to("data")
+    monkeypatch.chdir(here)
+    with pytest.raises(ValueError, match="name another output"): check_output(out, "data/pairs.jsonl", "model")
+    for good in ("data/run", "model/run", "../run", "new"): check_output(good, "data/pairs.jsonl", "model", "", "org/id")
+
+# ---- work, markers, locks
+
+def test_work_of_another_step_is_removed_and_of_another_run_is_not(tmp_path):
+    out = tmp_path/"run"
+    with pytest.raises(KeyboardInterrupt):
+        with open_run(out, TOY, **FILES) as folder:
+            for step in (1, 1, 2):
+                work = open_work(folder, TOY, step=step)
+                (work/str(len(list(work.iterdir())))).write_text("x")
+            assert sorted(p.name for p in work.iterdir()) == ["1", "work.json"] and read_work(folder, TOY)["step"] == 2
+            raise KeyboardInterrupt
+    marker = json.loads((out/"work"/"work.json").read_text())
+    (out/"work"/"work.json").write_text(json.dumps({**marker, "run": "other"}))
+    for call in (lambda: open_work(out, TOY, step=3), lambda: close_work(out, TOY), lambda: toy(out, "x")):
+        with pytest.raises(ValueError, match="is of another run"): call()
+    shutil.rmtree(out/"work")
+    (out/"work").mkdir()
+    (out/"work"/"thesis.txt").write_text("x")
+    with pytest.raises(ValueError, match="thesis.txt"): toy(out, "x")
+    assert (out/"work"/"thesis.txt").exists()
+
+@pytest.mark.parametrize("text, error", [("", "damaged"), ("{", "damaged"), ("\x00\x01", "damaged"), ("[]", "format is None"),
+    ('{"format": 1}', "format is 1"), ('{"format": 2, "a": 1}', "has no 'b'"), ("[" * 100_000, "damaged")])
+def test_a_damaged_marker_is_named_with_the_remedy(tmp_path, text, error):
+    (tmp_path/"stage.json").write_text(text)
+    with pytest.raises(ValueError, match=error) as e: read_marker(tmp_path/"stage.json", "delete it", "a", "b")
+    assert "stage.json" in str(e.value) and str(e.value).endswith("delete it")
+
+@POSIX
+def test_one_process_at_a_time(tmp_path):
+    out, code = tmp_path/"run", """
+import sys
+from rlhf_nb.runs import open_run
+with open_run(sys.argv[1], "rlhf-nb toy", sys.argv[2] == "1", files=["lock", "result"]) as folder:
+    (folder/"result").write_text("other")
+    print("in", flush=True); sys.stdin.readline()
+"""
+    toy(out, "old")
+    for overwrite in (0, 1):
+        with subprocess.Popen([sys.executable, "-c", code, out, str(overwrite)], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout.readline() == "in\n"
+            for mine in (False, True):
+                with pytest.raises(ValueError, match="being written by another process"): toy(out, "mine", mine)
+            other.stdin.write("\n"); other.stdin.close()
+            assert other.wait() == 0
+        assert whole(out, "other")
+    toy(out, "mine", True)
+    assert whole(out, "mine")
