@@ -12,20 +12,25 @@ __all__ = ['kl_k1', 'exact_kl', 'kl_k2', 'kl_k3', 'response_kl', 'kl_penalty', '
 from dataclasses import dataclass
 import torch
 from torch import Tensor
+from .settings import check_number, check_settings
 from .tokens import masked_sum
+
+# %% ../nbs/10_kl.ipynb #_at_least_float32
+def _at_least_float32(x): return x.to(torch.promote_types(x.dtype, torch.float32))
 
 # %% ../nbs/10_kl.ipynb #kl_k1
 def kl_k1(
     logp:Tensor,     # (b t) or any shape: log π of samples from the policy π
     ref_logp:Tensor, # the same shape: log π_ref of the same samples
-)->Tensor:           # the same shape, nats, of any sign
+)->Tensor:           # the same shape, nats, of any sign; float32 at least
     """k1 estimator of KL(π‖π_ref): the log-ratio d = log π - log π_ref.
 
-    Unbiased, high variance (Schulman 2020). Raises ValueError if the shapes differ."""
+    Unbiased, high variance (Schulman 2020). bf16 and fp16 are promoted to float32.
+    Raises ValueError if the shapes differ."""
     if logp.shape != ref_logp.shape: raise ValueError(
         f"kl_k1 needs two tensors of one shape, got {tuple(logp.shape)} and "
         f"{tuple(ref_logp.shape)}: score the same tokens under both models")
-    return logp - ref_logp
+    return _at_least_float32(logp) - ref_logp
 
 # %% ../nbs/10_kl.ipynb #exact_kl
 def exact_kl(
@@ -34,7 +39,9 @@ def exact_kl(
 )->Tensor:           # (...) nats, 0 or more; inf where only π_ref is 0
     """KL(π‖π_ref) = Σ π (log π - log π_ref) over all outcomes, with 0 log 0 = 0.
 
-    Raises ValueError if probabilities do not sum to 1 within .01."""
+    bf16 and fp16 are promoted to float32. Raises ValueError if the probabilities do not
+    sum to 1 within .01."""
+    logp, ref_logp = _at_least_float32(logp), _at_least_float32(ref_logp)
     for name, x in (("logp", logp), ("ref_logp", ref_logp)):
         total = x.exp().sum(-1)
         off = total[~((total - 1).abs() < .01)]
@@ -48,20 +55,22 @@ def exact_kl(
 def kl_k2(
     logp:Tensor,     # (b t) or any shape: log π of samples from the policy π
     ref_logp:Tensor, # the same shape: log π_ref of the same samples
-)->Tensor:           # the same shape, nats, 0 or more
+)->Tensor:           # the same shape, nats, 0 or more; float32 at least
     """k2 estimator of KL(π‖π_ref): d² / 2 with d = log π - log π_ref.
 
-    Biased, low variance (Schulman 2020). Raises ValueError if the shapes differ."""
+    Biased, low variance (Schulman 2020). bf16 and fp16 are promoted to float32.
+    Raises ValueError if the shapes differ."""
     return kl_k1(logp, ref_logp)**2 / 2
 
 # %% ../nbs/10_kl.ipynb #kl_k3
 def kl_k3(
     logp:Tensor,     # (b t) or any shape: log π of samples from the policy π
     ref_logp:Tensor, # the same shape: log π_ref of the same samples
-)->Tensor:           # the same shape, nats, 0 or more
+)->Tensor:           # the same shape, nats, 0 or more; float32 at least
     """k3 estimator of KL(π‖π_ref): exp(-d) - 1 + d with d = log π - log π_ref.
 
-    Unbiased, never negative (Schulman 2020). Raises ValueError if the shapes differ."""
+    Unbiased, never negative (Schulman 2020). bf16 and fp16 are promoted to float32.
+    Raises ValueError if the shapes differ."""
     d = kl_k1(logp, ref_logp)
     return torch.expm1(-d) + d    # expm1 keeps the digits exp(-d) - 1 loses near 0
 
@@ -74,7 +83,8 @@ def response_kl(
 )->Tensor:           # (b) nats per response
     """Estimate of KL(π‖π_ref) for each response: the estimator summed over its tokens.
 
-    Masked entries may hold anything. Raises ValueError if the shapes differ."""
+    Masked entries may hold anything; bf16 and fp16 are promoted to float32. Raises
+    ValueError if the shapes differ."""
     logp, ref_logp = [x.masked_fill(~mask, 0.) for x in (logp, ref_logp)]   # no nan
     return masked_sum(estimator(logp, ref_logp), mask)
 
@@ -83,12 +93,17 @@ def kl_penalty(
     logp:Tensor,     # (b t) log-probs of the tokens under the policy
     ref_logp:Tensor, # (b t) under the reference
     mask:Tensor,     # (b t) bool, True on response tokens
-    beta:float=.1,   # KL coefficient, reward per nat
+    beta:float=.1,   # KL coefficient, reward per nat, 0 or more
     estimator=kl_k1, # kl_k1 gives the right gradient; some trainers offer kl_k3
 )->Tensor:           # (b t) no gradient flows through it
     """KL penalty of each token, -β k(log π, log π_ref), detached; 0 outside the mask.
 
-    Ziegler et al. 2019, eq. 2."""
+    Ziegler et al. 2019, eq. 2. bf16 and fp16 are promoted to float32. Raises ValueError
+    for a beta below 0, or if the shapes differ."""
+    check_number("kl_penalty: beta", beta, "0 or more")
+    if mask.shape != logp.shape: raise ValueError(
+        f"kl_penalty needs logp and mask of one shape, got {tuple(logp.shape)} and "
+        f"mask {tuple(mask.shape)}")
     cost = estimator(logp.detach(), ref_logp.detach())
     return torch.where(mask, -beta * cost, 0.)
 
@@ -100,10 +115,12 @@ def token_rewards(
 )->Tensor:          # (b t) the rewards of PPO; an empty response gets no score
     """Reward of each token: its penalty, plus the score at the last response token.
 
-    Ziegler et al. 2019, eq. 2, per token. Raises ValueError if the shapes differ."""
+    Ziegler et al. 2019, eq. 2, per token. bf16 and fp16 are promoted to float32. Raises
+    ValueError if the shapes do not fit."""
     if score.shape != mask.shape[:1] or penalty.shape != mask.shape: raise ValueError(
         f"token_rewards needs score (b), penalty (b t) and mask (b t), got "
         f"{tuple(score.shape)}, {tuple(penalty.shape)} and {tuple(mask.shape)}")
+    penalty = _at_least_float32(penalty)
     later = mask.flip(1).cumsum(1).flip(1)      # response tokens from here on
     is_last = mask & (later == 1)               # an empty response has no last token
     return torch.where(is_last, penalty + score[:, None], penalty)
@@ -124,13 +141,12 @@ class AdaptiveKLController:
 
     Ziegler et al. 2019. Raises ValueError unless target and horizon are above 0, and
     when called with a KL that is not finite or with n above the horizon."""
-    target:float        # KL to keep, nats per response
-    horizon:int=10_000  # responses in which beta may change by a fifth
-    def __post_init__(self):
-        if not self.target > 0 or not self.horizon > 0: raise ValueError(
-            f"AdaptiveKLController needs target and horizon above 0, got {self.target} "
-            f"and {self.horizon}: a target of 0 nats would forbid all learning")
+    target:float        # KL to keep, nats per response, above 0
+    horizon:int=10_000  # responses in which beta may change by a fifth, above 0
+    def __post_init__(self): check_settings(self, above_0="target horizon")
     def __call__(self, beta:float, kl:float, n:int)->float:
+        check_number("AdaptiveKLController: beta", beta, "0 or more")
+        check_number("AdaptiveKLController: n", n, "1 or more", int)
         if not abs(kl) < float("inf"): raise ValueError(
             f"AdaptiveKLController needs a finite KL, got {kl}: the log-probs are "
             "broken, look there before the next update")

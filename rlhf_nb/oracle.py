@@ -18,7 +18,8 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
-from .tokens import Seqs, shift_right, make_seqs, masked_sum, token_logprobs
+from .settings import check_number
+from .tokens import Seqs, make_seqs, masked_sum, shift_right, token_logprobs
 
 # %% ../nbs/03_oracle.ipynb #MicroWorld
 @dataclass(frozen=True, eq=False)
@@ -50,9 +51,10 @@ def micro_world(
     """List every response over `words`: it ends at the last word or at `max_len`.
 
     Raises ValueError if words repeat or are fewer than 2, or for too many responses."""
-    if len(set(words)) != len(words) or len(words) < 2 or max_len < 1: raise ValueError(
-        f"micro_world needs 2 or more different words and max_len 1 or more, got "
-        f"{words} and {max_len}: the last word is the one that ends a response")
+    check_number("micro_world: max_len", max_len, "1 or more", int)
+    if len(set(words)) != len(words) or len(words) < 2: raise ValueError(
+        f"micro_world needs 2 or more different words, got {words}: the last one ends "
+        "a response")
     if len(words)**max_len > 50_000: raise ValueError(
         f"{len(words)} words and length {max_len} make about {len(words)**max_len:,} "
         "responses, too many to list: take fewer words or a shorter length")
@@ -144,7 +146,8 @@ def bigram_lm(
     Raises ValueError unless each row has one probability per word and sums to 1."""
     for word in ("",) + world.words[:-1]:
         row = bigram_probs.get(word, ())
-        if len(row) != len(world.words) or abs(sum(row) - 1) > 1e-6: raise ValueError(
+        in_range = len(row) == len(world.words) and all(0 <= p <= 1 for p in row)
+        if not in_range or abs(sum(row) - 1) > 1e-6: raise ValueError(
             f"bigram_lm needs {len(world.words)} probabilities that sum to 1 after "
             f"'{word}', got {row}: give one for each of {world.words}")
     model = TabularLM(world).double()
@@ -193,7 +196,10 @@ def sample_rows(
     n:int,       # how many, 1 or more
     generator:Generator,
 )->Tensor:       # (n) row numbers, 0 to m-1
-    "Sample responses with replacement from their exact distribution."
+    """Sample responses with replacement from their exact distribution.
+
+    Raises ValueError unless n is 1 or more."""
+    check_number("sample_rows: n", n, "1 or more", int)
     probs = logp.detach().exp()
     return torch.multinomial(probs, n, replacement=True, generator=generator)
 
@@ -206,9 +212,7 @@ def optimal_policy(
     """The best policy at E[r] - β KL(π‖π_ref): π* = π_ref exp(r/β) / Z, value β log Z.
 
     Rafailov et al. 2023, eq. 4. Raises ValueError unless beta is above 0."""
-    if not beta > 0: raise ValueError(
-        f"optimal_policy needs beta above 0, got {beta}: where KL is free the best "
-        "policy gives the best response only, and Z is infinite")
+    check_number("optimal_policy: beta", beta, "above 0")
     tilted = ref_logp + reward / beta
     log_z = tilted.logsumexp(-1)
     return tilted - log_z, log_z
@@ -237,8 +241,8 @@ def best_of_n_policy(
     """Exact distribution of best-of-n: the highest-scored of n independent samples.
 
     Its KL to logp is at most log n - (n-1)/n (Beirami et al. 2024). Raises ValueError
-    if n is below 1."""
-    if n < 1: raise ValueError(f"the best of {n} draws is nothing: take n of 1 or more")
+    unless n is 1 or more."""
+    check_number("best_of_n_policy: n", n, "1 or more", int)
     probs, order = logp.exp(), score[:, None] - score                # (m m)
     level = (probs * (order == 0)).sum(-1)           # probability of this very score
     upto = (probs * (order >= 0)).sum(-1)            # of this score or a lower one
@@ -251,7 +255,10 @@ def optimal_q(
     reward:Tensor,   # (n) reward of every response, given at its end
     gamma:float=1.,  # discount, 0 to 1
 )->Tensor:           # (s v) nan for start and pad
-    "Q*(s, w) by backward induction: r(sw) if sw is complete, else γ max over w' of Q*."
+    """Q*(s, w) by backward induction: r(sw) where sw is complete, else γ max Q*(sw, ·).
+
+    Raises ValueError unless gamma is from 0 to 1."""
+    check_number("optimal_q: gamma", gamma, "from 0 to 1")
     prefixes, ends = states(world), {y: i for i, y in enumerate(world.responses())}
     index = {prefix: i for i, prefix in enumerate(prefixes)}
     q = reward.new_full((len(prefixes), world.vocab_size), torch.nan)

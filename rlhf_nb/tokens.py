@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.nn import functional as F
+from .settings import check_number
 
 # %% ../nbs/00_tokens.ipynb #pad_right
 def pad_right(
@@ -23,7 +24,9 @@ def pad_right(
 )->tuple[Tensor,Tensor]:  # (b t) int64 ids, (b t) bool, True on real tokens
     """Stack rows of unequal length into (b t), padded on the right, with their mask.
 
-    Raises ValueError without rows, or if the pad token stands inside a row."""
+    Raises ValueError without rows or if the pad token stands inside a row, TypeError if
+    an id is no whole number."""
+    check_number("pad_right: pad", pad, kind=int)
     if not rows: raise ValueError("padding needs at least one row, got none")
     with_pad = [i for i, row in enumerate(rows) if pad in row]
     if with_pad: raise ValueError(
@@ -31,6 +34,8 @@ def pad_right(
         "give the tokenizer a pad token of its own")
     width = max(map(len, rows))
     ids = torch.tensor([list(row) + [pad] * (width - len(row)) for row in rows])
+    if ids.is_floating_point() and ids.numel(): raise TypeError(
+        "pad_right: token ids must be whole numbers, got some with a decimal point")
     lengths = torch.tensor([len(row) for row in rows])
     return ids.long(), torch.arange(width) < lengths[:, None]
 
@@ -127,6 +132,7 @@ def concat_seqs(
     """Concatenate batches along the rows, padded on the right to a common width.
 
     Raises ValueError if there is no batch."""
+    check_number("concat_seqs: pad", pad, kind=int)
     if not parts: raise ValueError("concat_seqs needs at least one batch, got none")
     width = max(part.ids.shape[1] for part in parts)
     def join(name, fill):
@@ -283,7 +289,7 @@ def chunked_logprobs(
     """`hidden_logprobs` in chunks of rows, computed again in the backward pass.
 
     Never holds (n v) (Chen et al. 2016). Raises ValueError if chunk_size is below 1."""
-    if chunk_size < 1: raise ValueError(f"chunk_size must be 1 or more: {chunk_size}")
+    check_number("chunked_logprobs: chunk_size", chunk_size, "1 or more", int)
     if (type(head) is nn.Linear and head.weight.dtype == hidden.dtype
             and hidden.dtype in (torch.float32, torch.float64)
             and not torch.is_autocast_enabled(hidden.device.type)):
@@ -297,18 +303,20 @@ def chunked_logprobs(
 
 # %% ../nbs/00_tokens.ipynb #_kept
 def _kept(x, mask):
-    "x with 0 where the mask is False: nan there reaches no result and no gradient."
+    "x, 0 where the mask is False: nan there reaches no result; float32 at least."
     if mask.dtype != torch.bool: raise ValueError(
         f"a mask is bool, got {mask.dtype}: write mask.bool()")
     if x.shape != mask.shape: raise ValueError(
         f"x {tuple(x.shape)} and mask {tuple(mask.shape)} must have one shape")
-    return x.masked_fill(~mask, 0)
+    x = x.masked_fill(~mask, 0)
+    if not x.is_floating_point(): return x
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 # %% ../nbs/00_tokens.ipynb #masked_sum
 def masked_sum(
     x:Tensor,    # (b t) masked entries may hold anything, even nan
     mask:Tensor, # (b t) bool
-)->Tensor:       # (b) a row without True gives 0
+)->Tensor:       # (b) float32 at least; a row without True gives 0
     """Sum of each row over the True entries of the mask.
 
     Raises ValueError unless the mask is bool and has the shape of x."""
@@ -318,7 +326,7 @@ def masked_sum(
 def masked_mean(
     x:Tensor,    # (b t) or any shape; masked entries may hold anything, even nan
     mask:Tensor, # the same shape, bool
-)->Tensor:       # () a number
+)->Tensor:       # () float32 at least
     """Mean over all True entries: every token has the same weight.
 
     Raises ValueError if no entry is True, or if mask and x differ in shape."""
@@ -330,7 +338,7 @@ def masked_mean(
 def masked_mean_rows(
     x:Tensor,    # (b t) masked entries may hold anything, even nan
     mask:Tensor, # (b t) bool
-)->Tensor:       # (b) a row without True gives 0
+)->Tensor:       # (b) float32 at least; a row without True gives 0
     """Mean of each row over its True entries, so that every row has the same weight.
 
     Raises ValueError unless the mask is bool and has the shape of x."""
@@ -341,7 +349,7 @@ def masked_whiten(
     x:Tensor,    # (b t) or any shape; masked entries may hold anything, even nan
     mask:Tensor, # the same shape, bool
     shift_mean:bool=True, # False keeps the mean and only scales
-)->Tensor:       # the same shape, 0 where masked
+)->Tensor:       # the same shape, float32 at least, 0 where masked
     """Whiten the True entries: (x - mean) / std, with the population std (over n).
 
     Raises ValueError if no entry is True, or if mask and x differ in shape."""

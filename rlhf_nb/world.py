@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+from .settings import check_number
 from .tokens import Seqs, make_seqs, pad_and_eos
 
 # %% ../nbs/02_world.ipynb #facts
@@ -77,8 +78,10 @@ def split_questions(
     """Split by wording: hold out one wording each of `n_test` facts, keep the others.
 
     Raises ValueError if there are fewer facts than `n_test`."""
+    check_number("split_questions: n_test", n_test, "0 or more", int)
+    check_number("split_questions: seed", seed, kind=int)
     facts = [(animal, attribute) for animal in ANIMALS for attribute in ATTRIBUTES]
-    if not 0 <= n_test <= len(facts): raise ValueError(
+    if n_test > len(facts): raise ValueError(
         f"split_questions holds out 0 to {len(facts)} questions, one per fact, got "
         f"{n_test}: choose fewer")
     rng = random.Random(seed)
@@ -123,7 +126,9 @@ def fact_sentence(
     value:str,     # one of VALUES[attribute], true of the animal or not
     form:int,      # 0 or 1: which of the two wordings
 )->_Sentence:      # its text, for example "The owl wakes at night."
-    "Write a fact, true or not, as a sentence."
+    "Write a fact, true or not, as a sentence. Raises ValueError for other forms."
+    if form is True or form not in (0, 1): raise ValueError(
+        f"fact_sentence: form must be 0 or 1, got {form!r}")
     subject = f"the {animal}" if animal else "it"
     text = _STATEMENTS[attribute][form].format(s=subject, v=value)
     return _Sentence("fact", text[0].upper() + text[1:], animal, attribute, value)
@@ -228,9 +233,11 @@ def demonstrate(
     rng:random.Random,
     quality:float|None=None, # z, 1 careful to 0 careless; None draws it, mostly low
 )->str:                      # the answer
-    """Sample an answer of a writer of quality z.
+    """Sample an answer of a writer of quality z; each of HABITS is linear in z.
 
-    The probability of each of HABITS is linear in z, from careless to careful."""
+    Raises ValueError unless the quality is from 0 to 1."""
+    if quality is not None:
+        check_number("demonstrate: quality", quality, "from 0 to 1")
     z = rng.random()**1.6 if quality is None else quality
     def does(habit):
         careful, careless = HABITS[habit]
@@ -263,16 +270,14 @@ def annotate(
     a:str,                # one response
     b:str,                # the other
     rng:random.Random,
-    temperature:float=.5, # tau, above 0: the larger, the noisier the choice
+    temperature:float=.5, # tau, above 0; for a choice without noise compare utility()
 )->bool:                  # True: a is preferred
     """Sample a preference: a with probability σ((u_a - u_b) / tau), u the `utility`.
 
     Bradley & Terry 1952. Raises ValueError unless temperature is above 0."""
-    if temperature <= 0: raise ValueError(
-        f"annotate needs a temperature above 0, got {temperature}: for choices without "
-        "noise compare utility()")
+    check_number("annotate: temperature", temperature, "above 0")
     gap = (utility(question, a) - utility(question, b)) / temperature
-    return rng.random() < 1 / (1 + math.exp(-gap))
+    return rng.random() < 1 / (1 + math.exp(min(-gap, 700.)))    # exp(710) is too large
 
 # %% ../nbs/02_world.ipynb #judge_prompt
 def judge_prompt(
@@ -298,8 +303,8 @@ def judgement(
 def judgement_score(
     text:str,  # a judge's reply
 )->float|None: # 0 to 5; None if the reply holds no score
-    "Parse the number n of `Score: n` in a judge's reply."
-    found = re.search(r"Score: ([0-5])(?![0-9])", text)
+    "Parse the n of `Score: n`, with which a judgement ends; 4/10 or 4.5 is no score."
+    found = re.search(r"\bScore: ([0-5])[.!]?\s*\Z", text)
     return float(found[1]) if found else None
 
 # %% ../nbs/02_world.ipynb #_vocabulary
@@ -380,7 +385,8 @@ def demonstrations(
     rng:random.Random,
     quality:float|None=None,  # of the writers, as in `demonstrate`
 )->Seqs:                      # n rows: prompt, answer, eos
-    "Sample demonstrations for SFT."
+    "Sample demonstrations for SFT. Raises ValueError unless n is 1 or more."
+    check_number("demonstrations: n", n, "1 or more", int)
     sampled = [rng.choice(questions) for _ in range(n)]
     answers = [demonstrate(question, rng, quality) for question in sampled]
     return _chat_seqs(tokenizer, [question.text for question in sampled], answers)
@@ -392,7 +398,10 @@ def judge_examples(
     n:int,                    # number of rows, 1 or more
     rng:random.Random,
 )->Seqs:                      # n rows: judge prompt, perfect judgement, eos
-    "Sample demonstrations of judging for SFT: mixed answers with their true marks."
+    """Sample demonstrations of judging for SFT: mixed answers with their true marks.
+
+    Raises ValueError unless n is 1 or more."""
+    check_number("judge_examples: n", n, "1 or more", int)
     sampled = [rng.choice(questions) for _ in range(n)]
     answered = [(question, demonstrate(question, rng)) for question in sampled]
     return _chat_seqs(tokenizer, [judge_prompt(*item) for item in answered],

@@ -102,8 +102,38 @@ def test_k1_per_token_in_the_reward_is_the_gradient_of_the_objective(seed):
 def test_k2_and_k3_are_never_negative(dtype):
     a, b = [(5 * normal(2000, seed=s)).to(dtype) for s in (1, 2)]
     for est in (kl_k2, kl_k3):
-        assert (est(a, b) >= 0).all() and est(a, b).dtype == dtype
+        assert (est(a, b) >= 0).all() and est(a, b).dtype == torch.promote_types(dtype, torch.float)
         assert (est(a, a) == 0).all()
+
+LOW = [torch.bfloat16, torch.float16]
+ON_TOKENS = {"k1": lambda a, b, m: kl_k1(a, b), "k2": lambda a, b, m: kl_k2(a, b), "k3": lambda a, b, m: kl_k3(a, b),
+             "response_kl": response_kl, "response_kl of k3": lambda a, b, m: response_kl(a, b, m, kl_k3),
+             "kl_penalty": kl_penalty, "kl_penalty of k3": lambda a, b, m: kl_penalty(a, b, m, .3, kl_k3),
+             "token_rewards": lambda a, b, m: token_rewards(b[:, 0], a, m),
+             "exact_kl": lambda a, b, m: exact_kl(a.float().log_softmax(1).to(a.dtype), b.float().log_softmax(1).to(a.dtype))}
+
+@pytest.mark.parametrize("dtype", LOW)
+@pytest.mark.parametrize("name", ON_TOKENS)
+def test_low_precision_is_computed_in_float32(name, dtype):
+    "The same as on float32 tensors that hold the same numbers, to the last digit."
+    mask = torch.ones(4, 40).bool()
+    a, b = [(-3 * normal(4, 40, seed=s).abs()).to(dtype) for s in (1, 2)]
+    got, want = ON_TOKENS[name](a, b, mask), ON_TOKENS[name](a.float(), b.float(), mask)
+    if name == "exact_kl":
+        p, q = [x.float().log_softmax(1).to(dtype).float() for x in (a, b)]
+        want = exact_kl(p, q)
+    assert got.dtype == torch.float32 and got.equal(want)
+
+def test_of_two_dtypes_the_wider_one_counts():
+    a, b = normal(2, 3), normal(2, 3, seed=1)
+    assert kl_k1(a.float(), b).dtype == kl_k1(a, b.bfloat16()).dtype == torch.double
+    assert_close(kl_k1(a.float(), b), a.float().double() - b)
+    assert kl_k1(a.bfloat16(), b.float()).dtype == torch.float
+    penalty = kl_penalty(a.bfloat16().requires_grad_(), b.bfloat16(), torch.ones(2, 3).bool())
+    assert penalty.dtype == torch.float and not penalty.requires_grad
+    x = a.bfloat16().requires_grad_()
+    kl_k3(x, b.bfloat16()).sum().backward()
+    assert x.grad.dtype == torch.bfloat16 and x.grad.isfinite().all()
 
 def test_k3_keeps_its_digits():
     d = torch.tensor([1e-4, -1e-4, 3e-5])
@@ -180,12 +210,30 @@ def test_controller_is_a_value_and_settles():
     (lambda: exact_kl(torch.full((3,), math.nan), torch.zeros(3).log_softmax(-1)), "nan in logp"),
     (lambda: token_rewards(torch.zeros(2, 1), torch.zeros(2, 3), torch.ones(2, 3).bool()), r"score \(b\)"),
     (lambda: token_rewards(torch.zeros(3), torch.zeros(2, 3), torch.ones(2, 3).bool()), r"score \(b\)"),
-    (lambda: AdaptiveKLController(0.), "above 0"),
-    (lambda: AdaptiveKLController(6., 0), "above 0"),
-    (lambda: AdaptiveKLController(math.nan), "above 0"),
+    (lambda: AdaptiveKLController(0.), "target must be above 0, got 0.0"),
+    (lambda: AdaptiveKLController(-1.), "target must be above 0, got -1.0"),
+    (lambda: AdaptiveKLController(6., 0), "horizon must be above 0, got 0"),
+    (lambda: AdaptiveKLController(math.nan), "target must be a finite number, got nan"),
+    (lambda: AdaptiveKLController(math.inf), "target must be a finite number, got inf"),
     (lambda: AdaptiveKLController(6.)(.1, math.nan, 64), "finite"),
     (lambda: AdaptiveKLController(6.)(.1, math.inf, 64), "finite"),
     (lambda: AdaptiveKLController(6., 50)(.1, 6., 64), "horizon"),
+    (lambda: AdaptiveKLController(6.)(.1, 6., 0), "n must be 1 or more, got 0"),
+    (lambda: AdaptiveKLController(6.)(-.1, 6., 64), "beta must be 0 or more, got -0.1"),
+    (lambda: AdaptiveKLController(6.)(math.nan, 6., 64), "beta must be a finite number, got nan"),
+    *[(lambda beta=beta: kl_penalty(*batch(), beta), says) for beta, says in (
+        (-.1, "kl_penalty: beta must be 0 or more, got -0.1"), (math.nan, "finite number, got nan"),
+        (math.inf, "finite number, got inf"))],
+    (lambda: kl_penalty(*batch()[:2], torch.ones(6).bool()), r"mask .*\(6,\)"),
+    (lambda: response_kl(*batch()[:2], torch.ones(6).bool()), "shape"),
 ])
 def test_refusals(call, says):
     with pytest.raises(ValueError, match=says): call()
+
+@pytest.mark.parametrize("call", [lambda: AdaptiveKLController(6., 2.5), lambda: AdaptiveKLController("6"),
+                                  lambda: AdaptiveKLController(6., True), lambda: AdaptiveKLController(6.)(.1, 6., 6.4),
+                                  lambda: kl_penalty(*batch(), "much")])
+def test_wrong_types_are_refused(call):
+    with pytest.raises(TypeError, match="must be a (whole )?number, got"): call()
+
+def test_no_coefficient_no_penalty(): assert (kl_penalty(*batch(), 0.) == 0).all() and (kl_penalty(*batch(), 0) == 0).all()

@@ -265,13 +265,30 @@ def test_values_average_to_the_values_before():
 @pytest.mark.parametrize("call, says", [
     (lambda: micro_world(("a", "a", ".")), "different words"),
     (lambda: micro_world((".",)), "2 or more"),
-    (lambda: micro_world(max_len=0), "max_len 1 or more"),
+    (lambda: micro_world(max_len=0), "max_len must be 1 or more, got 0"),
+    (lambda: micro_world(max_len=-1), "max_len must be 1 or more, got -1"),
     (lambda: micro_world(tuple("abcdefghij"), 7), "too many"),
     (lambda: bigram_lm(micro_world(("a", "b", "."))), "3 probabilities"),
     (lambda: bigram_lm(micro_world(), {**oracle.BIGRAM_PROBS, "very": (.5, .5, .5, .5)}), "'very'"),
-    (lambda: optimal_policy(torch.zeros(3), torch.zeros(3), 0.), "beta above 0"),
-    (lambda: optimal_policy(torch.zeros(3), torch.zeros(3), math.nan), "beta above 0"),
-    (lambda: best_of_n_policy(torch.zeros(3), torch.zeros(3), 0), "1 or more"),
+    (lambda: bigram_lm(micro_world(), {**oracle.BIGRAM_PROBS, "very": (math.nan, .5, .5, 0.)}), "'very'"),
+    (lambda: bigram_lm(micro_world(), {**oracle.BIGRAM_PROBS, "very": (-.5, .5, .5, .5)}), "'very'"),
+    *[(lambda beta=beta: optimal_policy(torch.zeros(3), torch.zeros(3), beta), says) for beta, says in (
+        (0., "optimal_policy: beta must be above 0, got 0.0"), (-1., "above 0, got -1.0"),
+        (math.nan, "a finite number, got nan"), (math.inf, "a finite number, got inf"))],
+    (lambda: best_of_n_policy(torch.zeros(3), torch.zeros(3), 0), "best_of_n_policy: n must be 1 or more, got 0"),
+    (lambda: best_of_n_policy(torch.zeros(3), torch.zeros(3), -2), "n must be 1 or more, got -2"),
+    (lambda: sample_rows(torch.zeros(3), 0, seeded()), "sample_rows: n must be 1 or more, got 0"),
+    *[(lambda gamma=gamma: optimal_q(micro_world(), torch.zeros(40), gamma), says) for gamma, says in (
+        (-.1, "optimal_q: gamma must be from 0 to 1, got -0.1"), (1.1, "from 0 to 1, got 1.1"),
+        (math.nan, "a finite number, got nan"), (math.inf, "a finite number, got inf"))],
 ])
 def test_refusals(call, says):
     with pytest.raises(ValueError, match=says): call()
+
+@pytest.mark.parametrize("call", [
+    lambda x: micro_world(max_len=x), lambda x: sample_rows(torch.zeros(3), x, seeded()),
+    lambda x: best_of_n_policy(torch.zeros(3), torch.zeros(3), x)], ids=["max_len", "draws", "best of n"])
+@pytest.mark.parametrize("count", [2.5, 2., math.nan, math.inf, True, "2"])
+def test_counts_are_whole_numbers(call, count):
+    "A length of 2.5 is never reached: the listing would not end."
+    with pytest.raises(TypeError, match="must be a whole number, got"): call(count)

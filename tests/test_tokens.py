@@ -108,8 +108,10 @@ ERRORS = {
     "no eos": (lambda s: pad_and_eos(special(0, None)), "eos_token"),
     "pad is eos": (lambda s: pad_and_eos(special(1, 1)), "of its own"),
     "sliced logits": (lambda s: token_logprobs(torch.rand(3, 4, 9), s.ids), "unshifted"),
-    "no chunk": (lambda s: chunked_logprobs(nn.Linear(2, 3), torch.rand(1, 2),
-                                         torch.tensor([0]), 0), "chunk_size"),
+    "no chunk": (lambda s: chunked_logprobs(nn.Linear(2, 3), torch.rand(1, 2), torch.tensor([0]), 0),
+                 "chunked_logprobs: chunk_size must be 1 or more, got 0"),
+    "chunk below 0": (lambda s: chunked_logprobs(nn.Linear(2, 3), torch.rand(1, 2), torch.tensor([0]), -4),
+                      "must be 1 or more, got -4"),
     "only pads": (lambda s: last_token_index(torch.tensor([[True], [False], [False]])), r"\[1, 2\]"),
     "mean of nothing": (lambda s: masked_mean(torch.rand(2), torch.zeros(2).bool()), "nothing"),
     "mask of numbers": (lambda s: masked_sum(torch.rand(2, 2), torch.ones(2, 2)), "bool"),
@@ -120,6 +122,16 @@ ERRORS = {
 def test_errors_name_what_is_wrong(seqs, case):
     call, words = ERRORS[case]
     with pytest.raises(ValueError, match=words): call(seqs)
+
+
+@pytest.mark.parametrize("call", [
+    lambda s: pad_right([[1], [2]], .5), lambda s: pad_right([[1], [2]], None), lambda s: pad_left([[1], [2]], math.nan),
+    lambda s: pad_right([[1], [2.5]], PAD), lambda s: make_seqs([[1.]], [[2]], PAD), lambda s: concat_seqs([s], .5),
+    lambda s: chunked_logprobs(nn.Linear(2, 3), torch.rand(1, 2), torch.tensor([0]), 2.5),
+    lambda s: chunked_logprobs(nn.Linear(2, 3), torch.rand(1, 2), torch.tensor([0]), math.nan)])
+def test_what_is_no_whole_number_is_refused(seqs, call):
+    "torch would cut off what stands behind the point, and say nothing."
+    with pytest.raises(TypeError, match="whole number"): call(seqs)
 
 
 @pytest.mark.parametrize("row", [0, -1])
@@ -397,6 +409,23 @@ def test_what_is_masked_reaches_neither_value_nor_gradient(fn):
     (weight * out).sum().backward()
     assert x.grad.isfinite().all() and (x.grad[~MASK] == 0).all()
     assert torch.equal(x.detach().nan_to_num(), X.nan_to_num())          # left as it was
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("fn", [masked_sum, masked_mean, masked_mean_rows, masked_whiten])
+def test_low_precision_is_computed_in_float32(fn, dtype, generator):
+    x = (3 + torch.randn(4, 300, generator=generator)).to(dtype).requires_grad_()
+    mask = torch.rand(4, 300, generator=generator) < .7
+    got = fn(x, mask)
+    assert got.dtype == torch.float32 and got.equal(fn(x.float(), mask))
+    got.sum().backward()
+    assert x.grad.dtype == dtype and (x.grad[~mask] == 0).all()
+    assert fn(x.double(), mask).dtype == torch.float64
+
+
+def test_whole_numbers_stay_whole():
+    counts = torch.tensor([[2**24, 1], [3, 4]])
+    assert masked_sum(counts, torch.ones(2, 2).bool()).tolist() == [2**24 + 1, 7]
 
 
 def test_whitening():

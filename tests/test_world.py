@@ -4,12 +4,13 @@ from collections import Counter
 import pytest, torch
 from transformers import AutoTokenizer
 from rlhf_nb import world
+from rlhf_nb.judge import parse_score
 from rlhf_nb.world import (
     ANIMALS, ATTRIBUTES, CRITERIA, FACTS, FLATTERY_BONUS, PHRASES, SENTENCES, TEST,
     TRAIN, VALUES, Question, all_questions, annotate, chat_ids, criteria, demonstrate,
-    demonstrations, gold_rewards, gold_score, judge_examples, judge_prompt, judgement,
-    judgement_score, make_tokenizer, parse_sentences, pretraining_text, prompt_ids,
-    response_text, split_questions, utility)
+    demonstrations, fact_sentence, gold_rewards, gold_score, judge_examples,
+    judge_prompt, judgement, judgement_score, make_tokenizer, parse_sentences,
+    pretraining_text, prompt_ids, response_text, split_questions, utility)
 
 OTTER = Question("What does the otter eat?", "otter", "food")
 PERFECT = "Hello! The otter eats fish. It lives in the river."
@@ -45,9 +46,31 @@ def test_split_sizes(n):
     assert len(test) == n and sorted(train + test, key=str) == sorted(all_questions(), key=str)
     assert len({(q.animal, q.attribute) for q in test}) == n
 
-@pytest.mark.parametrize("n", [-1, 81])
-def test_split_refuses(n):
-    with pytest.raises(ValueError, match="0 to 80"): split_questions(n)
+def test_split_refuses_more_than_one_question_per_fact():
+    with pytest.raises(ValueError, match="0 to 80"): split_questions(81)
+
+NUMBERS = {          # what is called with a number, and a value that is right
+    "n_test": (lambda tok, x: split_questions(x), 3), "seed": (lambda tok, x: split_questions(3, x), 3),
+    "form": (lambda tok, x: fact_sentence("owl", "food", "mice", x), 1),
+    "quality": (lambda tok, x: demonstrate(OTTER, random.Random(0), x), .5),
+    "temperature": (lambda tok, x: annotate(OTTER, PERFECT, "", random.Random(0), x), .5),
+    "n of demonstrations": (lambda tok, x: demonstrations(tok, TRAIN, x, random.Random(0)), 3),
+    "quality of demonstrations": (lambda tok, x: demonstrations(tok, TRAIN, 2, random.Random(0), x), 1),
+    "n of judge_examples": (lambda tok, x: judge_examples(tok, TRAIN, x, random.Random(0)), 3)}
+WRONG = {"n_test": (-1, 2.5, True), "seed": (2.5, None), "form": (-1, 2, .5, True), "quality": (-.1, 1.1, "low"),
+         "temperature": (0., -1., None, "cool"), "n of demonstrations": (0, -3, 2.5), "quality of demonstrations": (-1, 2),
+         "n of judge_examples": (0, -3, 2.5)}
+
+@pytest.mark.parametrize("name, value", [(name, x) for name in NUMBERS for x in (*WRONG[name], float("nan"), float("inf"))])
+def test_numbers_that_mean_nothing_are_refused(tok, name, value):
+    call, right = NUMBERS[name]
+    call(tok, right)
+    with pytest.raises((ValueError, TypeError)) as e: call(tok, value)
+    assert name.split()[0] in str(e.value) and "must be" in str(e.value) and str(value) in str(e.value)
+
+def test_a_tiny_temperature_does_not_overflow():
+    assert annotate(OTTER, PERFECT, "", random.Random(0), 1e-6)
+    assert not annotate(OTTER, "", PERFECT, random.Random(0), 1e-6)
 
 def test_question_texts_name_one_question_each():
     assert len({q.text for q in all_questions()}) == 240
@@ -178,9 +201,6 @@ def test_noise_widens_doubt():
     sweet = f"{SWEET[0]} {PERFECT}"
     assert not annotate(OTTER, sweet, PERFECT, Fixed(.75), temperature=1.)      # .731
     assert annotate(OTTER, sweet, PERFECT, Fixed(.72), temperature=1.)
-    for temperature in (0., -1.):
-        with pytest.raises(ValueError, match="above 0"):
-            annotate(OTTER, sweet, PERFECT, Fixed(.5), temperature=temperature)
 
 def test_labels_agree_with_gold_as_documented():
     rng, pairs = random.Random(9), []
@@ -198,10 +218,29 @@ def test_judgement_round_trip():
         assert [f"{k}: yes." in reply for k in CRITERIA] == list(criteria(q, text).values())
         assert q.text in judge_prompt(q, text) and judge_prompt(q, text).endswith(text)
 
-@pytest.mark.parametrize("text, score", [
-    ("Score: 5", 5), ("Score: 0.", 0), ("Score: 6", None), ("Score: 10", None),
-    ("score: 3", None), ("Score:3", None), ("Score: 2 Score: 4", 2), ("", None)])
-def test_judgement_score_table(text, score): assert judgement_score(text) == score
+JUDGEMENTS = {   # a judgement ends in "Score: n"
+    "Score: 5": 5, "Score: 0.": 0, "so Score: 3!": 3, "Clean: yes. Score: 4": 4, "Score: 4\n": 4, "Score: 4  ": 4,
+    "Score: 2 Score: 4": 4, "Score: 2. No: Score: 4": 4, "(Score: 1": 1,
+    **dict.fromkeys(("", "5", "Score:", "Score: ", "Score: 6", "Score: 10", "Score: 55", "Score: -1", "Score: four",
+                     "Score: 4/10", "Score: 4 / 10", "Score: 4 out of 10", "Score: 4 (out of 10)", "Score: 4 - 5",
+                     "Score: 4-5", "Score: 4.5", "Score: 4,5", "Score: 4%", "Score: 4th", "Score: 4x", "Score: [4]/10",
+                     "Score: **4**/10", "Score: 4 of 10", "Score: 4 to 5", "Score: 2 Score: none", "Score: 4 Score: 6",
+                     "Score: nan", "MyScore: 4", "score: 3"), None)}
+
+@pytest.mark.parametrize("text", JUDGEMENTS)
+def test_judgement_score_table(text):
+    score = judgement_score(text)
+    assert score == JUDGEMENTS[text] and type(score) in (float, type(None))
+
+STRICTER = {"Score:3": 3, "Score: 4/5": 4, "Score: **4**": 4, "Score: 4.5": 4.5, "Score: 4 points": 4, "Score: 4, since": 4}
+
+@pytest.mark.parametrize("text", [*JUDGEMENTS, *STRICTER])
+def test_the_judge_module_reads_no_other_score(text):
+    "Where both read a score it is the same; judge.parse_score reads more forms than the world's judges write."
+    theirs = parse_score(text)
+    assert judgement_score(text) in (None, theirs)
+    assert judgement_score(text) is None or theirs is not None
+    if text in STRICTER: assert judgement_score(text) is None and theirs == STRICTER[text]
 
 
 # ---------------------------------------------------------------- tokenizer
