@@ -21,6 +21,7 @@ import torch
 from huggingface_hub import constants, snapshot_download
 from huggingface_hub.utils import get_session
 from peft import LoraConfig, get_peft_model
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassification,
     AutoTokenizer, GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM,
@@ -130,7 +131,7 @@ def _read(loader, path:str|Path, kind:str, trust_remote_code:bool=False, **kwarg
     if Path(source).is_dir(): logging.disable_progress_bar()  # a download keeps its bar
     try: return loader.from_pretrained(
         source, trust_remote_code=trust_remote_code, **kwargs)
-    except (OSError, ValueError, RuntimeError) as e:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as e:
         if "trust_remote_code" in str(e): raise ValueError(
             f"the {kind} of {path!r} needs program code that came with it, which is "
             "not run unasked: read that code, and if you trust it call load_lm with "
