@@ -779,7 +779,12 @@ def manifest(
     going = work and not list(out.glob(f"{work['i'] + 1:02d}-*/stage.json"))
     return dict(format=2, stages=rows, unfinished=work["i"] + 1 if going else None)
 
-# %% ../nbs/16b_pipeline.ipynb #_open_out
+# %% ../nbs/16b_pipeline.ipynb #_find
+def _find(pipeline, out, overwrite): # the folder to write into; nothing is written yet
+    check_output(out, *_names(pipeline, len(pipeline.stages)), pipeline.prompts,
+                 pipeline.measure)
+    return find_run(out, _PROGRAM, overwrite)[0]
+
 def _left(out:Path, pipeline:Pipeline)->list[int]:
     "Stages that are not finished."
     return [i for i in range(len(pipeline.stages))
@@ -801,10 +806,7 @@ def run_pipeline(
     """Run the stages that are not finished; after a kill, the same call goes on.
 
     Raises PipelineError for what is missing, ValueError for another run's folder."""
-    out = Path(out)
-    check_output(out, *_names(pipeline, len(pipeline.stages)), pipeline.prompts,
-                 pipeline.measure)
-    folder, _ = find_run(out, _PROGRAM, overwrite)
+    out, folder = Path(out), _find(pipeline, out, overwrite)
     if _left(folder, pipeline): _require_all(pipeline, registry)
     safe = "Finished stages, the last checkpoint and a run to be replaced are whole"
     run = open_run(out, _PROGRAM, overwrite,
@@ -923,7 +925,7 @@ def _run_command(args):
     pipeline, out = _read_pipeline(args.file), Path(args.output_dir)
     check_output(out, args.file)
     if args.dry_run:
-        folder, _ = find_run(out, _PROGRAM, args.overwrite)
+        folder = _find(pipeline, out, args.overwrite)
         _require_all(pipeline, WORLD_REGISTRY)
         return print(_plan(pipeline, WORLD_REGISTRY, folder))
     try: rows = run_pipeline(pipeline, out, WORLD_REGISTRY, args.overwrite)

@@ -12,10 +12,12 @@ from rlhf_nb.learning import TrainConfig
 from rlhf_nb.models import load_lm, tiny_lm, weight_hash
 from rlhf_nb.pipeline import (SFT, ConcatPairs, ExternalRewardDPO, Pipeline, PipelineError, Registry, RewardPPO, SelfPlay,
     SelfRewardDPO, StageEval, clean, kl_reference, from_toml, manifest, validate_pipeline, run_pipeline, to_toml)
+from rlhf_nb.runs import foreign_files
 from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.store import create_store, open_store
 from rlhf_nb.tokens import PreferencePairs, Seqs, make_seqs
 from rlhf_nb.world import make_tokenizer
+from test_runs import dies_at
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
 
@@ -479,3 +481,232 @@ def test_dry_run_tells_rows_and_steps_and_writes_nothing(tmp_path, begin, capsys
         assert 1 <= max(x["step"] for x in log) <= n, row
     file.write_text(file.read_text().replace('"even"', '"odd/one/out"'))
     assert main(line) == 1
+
+# ---- nothing of others is written over or deleted
+
+def content(folder): return {p.relative_to(folder).as_posix(): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
+
+def one_step(begin, seed=0):
+    return Pipeline(begin, (SFT("tiny", train_config=TrainConfig(n_steps=1, batch_size=8)),), seed=seed)
+
+@pytest.mark.parametrize("out", [".", "..", "data", "data/held.jsonl", "m", "settings"])
+def test_an_output_that_holds_what_is_read(tmp_path, begin, monkeypatch, capsys, out):
+    from rlhf_nb.workbook import main
+    here = tmp_path/"here"
+    for name in ("data", "work", "settings"): (here/name).mkdir(parents=True)
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(module, "WORLD_REGISTRY", TINY)
+    shutil.copytree(begin, "m")
+    Path("data/held.jsonl").write_text('{"prompt": "cat", "response": "owl"}\n')
+    Path("work/thesis.txt").write_text("years of work")
+    Path("manifest.json").write_text("mine")
+    stage = replace(FIVE[0], eval=StageEval("data/held.jsonl", eval_every=3))
+    Path("settings/pipeline.toml").write_text("# my comment\n" + to_toml(Pipeline("m", (stage,))))
+    shutil.copy("settings/pipeline.toml", ".")
+    before = content(".")
+    for more in ([], ["--overwrite"], ["--dry-run"]):
+        assert main(["pipeline", "run", "settings/pipeline.toml", "--out", out, *more]) == 2
+        assert "name another output" in capsys.readouterr().err and content(".") == before
+    assert main(["pipeline", "run", "pipeline.toml", "-o", "new"]) == 0 and before.items() <= content(".").items()
+
+@pytest.mark.parametrize("name", ["pipeline.toml", "manifest.json", "work/thesis.txt", "01-SFT/thesis.txt", "work.json"])
+def test_a_folder_with_our_names_is_not_ours(tmp_path, begin, name):
+    path = tmp_path/"o"/name
+    path.parent.mkdir(parents=True)
+    path.write_text(to_toml(one_step(begin)))
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match="no run of ours"): run_pipeline(one_step(begin), tmp_path/"o", TINY, overwrite)
+    assert content(tmp_path/"o") == {name: to_toml(one_step(begin)).encode()}
+
+def test_files_that_others_put_into_a_run(tmp_path, begin):
+    pipeline, out = some(begin, "SFT", "ExternalRewardDPO"), tmp_path/"o"
+    first = replace(pipeline, stages=pipeline.stages[:1])
+    run_pipeline(first, out, TINY)
+    for name in ("notes.txt", "01-SFT/plot.png", "01-SFT/mine.safetensors", "work/thesis.txt", "02-ExternalRewardDPO/x"):
+        (out/name).parent.mkdir(exist_ok=True)
+        (out/name).write_text("mine")
+        with pytest.raises(ValueError, match=f"holds {name}, which is no file of this run"): run_pipeline(first, out, TINY, True)
+        if name[:2] in ("wo", "02"):
+            with pytest.raises(ValueError, match="thesis.txt|02-ExternalRewardDPO holds no stage.json"): run_pipeline(pipeline, out, TINY)
+        if name[:2] in ("no", "01"): run_pipeline(first, out, TINY)             # going on deletes nothing
+        assert (out/name).read_text() == "mine"
+        (out/name).unlink()
+        if name[:2] in ("wo", "02"): (out/name).parent.rmdir()
+    run_pipeline(pipeline, out, TINY)
+    for name in ("01-SFT/mine.safetensors", "01-SFT/pairs", "02-ExternalRewardDPO/pairs/mine"): (out/name).write_text("mine")
+    run_pipeline(replace(pipeline, stages=(*pipeline.stages, FIVE[0])), out, TINY)
+    gone = {name for name, _ in clean(out)}
+    assert "01-SFT/model.safetensors" in gone and not any("mine" in name for name in gone) and "02-ExternalRewardDPO/pairs" not in gone
+    for name in ("01-SFT/mine.safetensors", "01-SFT/pairs", "02-ExternalRewardDPO/pairs/mine"): assert (out/name).read_text() == "mine"
+
+def test_comments_in_the_settings_of_a_run_stay(tmp_path, begin):
+    pipeline, path = one_step(begin), tmp_path/"o"/"pipeline.toml"
+    run_pipeline(pipeline, tmp_path/"o", TINY)
+    path.write_text("# why: the first try was too long\n" + path.read_text())
+    run_pipeline(pipeline, tmp_path/"o", TINY)
+    assert path.read_text().startswith("# why")
+    path.write_text("")                                       # damaged: our own file, made anew
+    run_pipeline(pipeline, tmp_path/"o", TINY)
+    assert from_toml(path.read_text()) == pipeline
+
+# ---- --overwrite
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_overwrite_dies_at_the_disk_and_one_run_is_whole(tmp_path, begin, start):
+    old, new, out = one_step(begin), one_step(begin, seed=1), tmp_path/"o"
+    run_pipeline(old, out, TINY); run_pipeline(new, tmp_path/"whole", TINY)
+    shutil.copytree(out, tmp_path/"old")
+    kept, want, k, died = content(out), weights(tmp_path/"whole"), start, True
+    while died:
+        died = dies_at(k, lambda: run_pipeline(new, out, TINY, overwrite=True))
+        beside = sorted(p.name.split("-")[0] for p in tmp_path.iterdir() if p.name.startswith("o."))
+        if out.exists(): assert weights(out) == want or content(out) == kept, k
+        else: assert beside == ["o.new", "o.old"]
+        if died: run_pipeline(new, out, TINY, overwrite=True)
+        assert weights(out) == want and not foreign_files(out), k
+        assert not [p for p in tmp_path.iterdir() if p.name.startswith("o.")]
+        shutil.rmtree(out); shutil.copytree(tmp_path/"old", out)
+        k += 4
+    assert k > 60
+
+def test_a_new_run_dies_at_the_disk_and_goes_on(tmp_path, begin):
+    pipeline, k, died = one_step(begin), 0, True
+    run_pipeline(pipeline, tmp_path/"whole", TINY)
+    while died:
+        out = tmp_path/str(k)
+        died = dies_at(k, lambda: run_pipeline(pipeline, out, TINY))
+        if died: run_pipeline(pipeline, out, TINY)
+        assert weights(out) == weights(tmp_path/"whole") and set(content(out)) == set(content(tmp_path/"whole")), k
+        k += 2
+    assert k > 50
+
+def test_a_typo_leaves_the_old_run_as_it_is(tmp_path, begin, monkeypatch, capsys):
+    from rlhf_nb.workbook import main
+    monkeypatch.setattr(module, "WORLD_REGISTRY", TINY)
+    run_pipeline(one_step(begin), tmp_path/"o", TINY)
+    before, text, file = content(tmp_path/"o"), to_toml(one_step(begin)), tmp_path/"p.toml"
+    for old, new, status in (('data = "tiny"', 'data = "tinny"', 1), ("n_steps", "n_stepps", 1), (begin, "./nowhere", 1),
+                             ('measure = ""', 'measure = "nrom"', 1)):
+        file.write_text(text.replace(old, new, 1))
+        assert main(["pipeline", "run", str(file), "-o", str(tmp_path/"o"), "--overwrite"]) == status
+        assert content(tmp_path/"o") == before and not list(tmp_path.glob("o.*")), new
+    assert main(["pipeline", "run", str(tmp_path/"q.toml"), "-o", str(tmp_path/"o"), "--overwrite"]) == 2
+
+@POSIX
+def test_a_full_disk_leaves_the_run_that_was_to_be_replaced(tmp_path, begin):
+    out, old = tmp_path/"o", resource.getrlimit(resource.RLIMIT_FSIZE)
+    run_pipeline(one_step(begin), out, TINY)
+    before, handler = content(out), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        for limit in (100, 2_000, 20_000, 60_000):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
+            with pytest.raises(OSError, match="(may not grow|no room).*a run to be replaced are whole"):
+                run_pipeline(one_step(begin, 1), out, TINY, overwrite=True)
+            assert content(out) == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, handler)
+    run_pipeline(one_step(begin, 1), out, TINY, overwrite=True)
+    assert weights(out) != {name: before[f"{name}/model.safetensors"] for name in weights(out)} and not list(tmp_path.glob("o.*"))
+
+# ---- damaged files, other threads, locks, code, signals
+
+@pytest.mark.parametrize("text", ["", "{", "\x00" * 50, "[]", '{"format": 1}', '{"format": 2, "program": "rlhf-nb pipeline"}'])
+@pytest.mark.parametrize("name", ["run.json", "01-SFT/stage.json", "work/work.json"])
+def test_a_damaged_marker_is_named_with_its_remedy(tmp_path, begin, name, text):
+    pipeline, out = some(begin, "SFT", "ExternalRewardDPO"), tmp_path/"o"
+    run_pipeline(replace(pipeline, stages=pipeline.stages[:1]), out, TINY)
+    assert run_until(12, pipeline, out, TINY) and (out/"work"/"work.json").exists()
+    (out/name).write_text(text)
+    with pytest.raises(ValueError, match=rf"{name}.* (is damaged|is of another).*(name a new folder|delete .*01-SFT)"):
+        run_pipeline(pipeline, out, TINY)
+    assert (out/name).read_text() == text
+    if name == "01-SFT/stage.json":                           # what the message says helps
+        shutil.rmtree(out/"01-SFT")
+        assert len(run_pipeline(pipeline, out, TINY)) == 2
+
+@pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[:len(b) // 2], lambda b: b"\x00" * len(b)])
+def test_a_damaged_model_of_a_stage_is_named_with_its_remedy(tmp_path, begin, damage):
+    pipeline, out = some(begin, "SFT", "ExternalRewardDPO"), tmp_path/"o"
+    run_pipeline(pipeline, tmp_path/"whole", TINY)
+    run_pipeline(replace(pipeline, stages=pipeline.stages[:1]), out, TINY)
+    path = out/"01-SFT"/"model.safetensors"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match="01-SFT is damaged, its model cannot be read: delete it"): run_pipeline(pipeline, out, TINY)
+    shutil.rmtree(out/"01-SFT")
+    run_pipeline(pipeline, out, TINY)
+    assert weights(out) == weights(tmp_path/"whole")
+
+def test_other_threads_are_refused_while_a_stage_is_under_way(tmp_path, begin):
+    pipeline, out, n = some(begin, "SFT", "ExternalRewardDPO"), tmp_path/"o", torch.get_num_threads()
+    assert run_until(20, pipeline, out, TINY)
+    torch.set_num_threads(n + 1)
+    try:
+        with pytest.raises(ValueError, match=f"began with {n} threads, .* not {n + 1}: set OMP_NUM_THREADS={n}"):
+            run_pipeline(pipeline, out, TINY)
+    finally: torch.set_num_threads(n)
+    run_pipeline(pipeline, out, TINY)
+
+def test_the_locks_are_free_after_an_error(tmp_path, begin, monkeypatch):
+    pipeline, out = some(begin, "ExternalRewardDPO"), tmp_path/"o"
+    for name in ("select_pairs", "precompute_ref_logprobs", "evaluate_stage"):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, lambda *args: 1 / 0)
+            with pytest.raises(ZeroDivisionError) as kept: run_pipeline(pipeline, out, TINY)     # its frames stay alive
+    run_pipeline(pipeline, out, TINY)
+    (out/"pipeline.toml").write_text("model = ")
+    with pytest.raises(ValueError, match="pipeline.toml is damaged .*run the pipeline again") as kept: clean(out)
+    run_pipeline(pipeline, out, TINY)
+    assert clean(out) == []
+
+def test_the_same_data_under_another_name_or_changed_is_noticed(tmp_path, begin):
+    "Every file that a stage names is compared by its bytes, the model's files one by one."
+    shutil.copytree(begin, tmp_path/"m")
+    pipeline, out = one_step(str(tmp_path/"m")), tmp_path/"o"
+    assert run_until(6, pipeline, out, TINY) and (out/"work"/"work.json").exists()
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        kept = (tmp_path/"m"/name).read_bytes()
+        (tmp_path/"m"/name).write_bytes(kept + b" ")
+        with pytest.raises(ValueError, match=f"{name} is not the file that stage 1 began with|model: "): run_pipeline(pipeline, out, TINY)
+        (tmp_path/"m"/name).write_bytes(kept)
+    run_pipeline(pipeline, out, TINY)
+
+@pytest.mark.parametrize("text", ['model = "m"\nstage = [1]', 'model = "m"\nstage = 3', 'model = "m"\nstages = 3\n[[stage]]\nkind = "SFT"\ndata = "x"',
+    'model = "m"\n[[stage]]\nkind = ["SFT"]', 'model = "m"\n[[stage]]\nkind = {a = 1}', "\x00", "[" * 500])
+def test_any_toml_is_read_or_refused_in_words(text):
+    with pytest.raises(PipelineError): from_toml(text)
+
+PROGRAM = """
+import os, sys
+sys.path[:0] = [{here!r}]
+import torch; torch.set_num_threads(1)
+import test_pipeline
+test_pipeline.module.WORLD_REGISTRY = test_pipeline.TINY
+test_pipeline.module.validate_pipeline.__defaults__ = (test_pipeline.TINY,)
+from rlhf_nb.workbook import main
+sys.exit(main(sys.argv[1:]))
+""".format(here=str(Path(__file__).parent))
+
+def test_code_of_a_model_never_runs_because_standard_input_says_y(folder_with_code, press_y, begin, tmp_path):
+    stages = (FIVE[0], replace(FIVE[3], reward=str(folder_with_code)))
+    for k, pipeline in enumerate((Pipeline(begin, stages), Pipeline(str(folder_with_code), FIVE[:1]))):
+        (tmp_path/"p.toml").write_text(to_toml(pipeline))
+        done = press_y(PROGRAM, "pipeline", "run", tmp_path/"p.toml", "-o", tmp_path/"o")
+        assert done.returncode == 1 and "trust_remote_code" in done.stderr, done.stderr
+        assert not (folder_with_code/"ran").exists() and not (tmp_path/"o").exists()
+
+@POSIX
+@pytest.mark.parametrize("name, status", [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_stops_the_command_as_a_whole_and_it_goes_on(tmp_path, begin, name, status):
+    pipeline = Pipeline(begin, (replace(FIVE[0], train_config=TrainConfig(n_steps=400, batch_size=8)),))
+    (tmp_path/"p.toml").write_text(to_toml(pipeline))
+    line = [sys.executable, "-c", PROGRAM, "pipeline", "run", str(tmp_path/"p.toml"), "-o", str(tmp_path/"o")]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        end = time.time() + 120
+        while time.time() < end and process.poll() is None and not list(
+                (tmp_path/"o"/"work").glob("checkpoints/*-step-*[0-9]")): time.sleep(.02)
+        process.send_signal(getattr(signal, name))
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == status, err
+    assert "the same command goes on" in out and "Traceback" not in err
+    assert manifest(tmp_path/"o")["unfinished"] == 1
