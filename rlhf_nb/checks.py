@@ -10,7 +10,7 @@ __all__ = ['MEMORY', 'PROGRESS', 'CHECK', 'BEGIN', 'END', 'SOLUTION', 'copy_argu
            'instructors_copy', 'needed', 'check_notebook']
 
 # %% ../nbs/19c_checks.ipynb #checks_an_answer_and_what_is
-import ast, copy, json, math, os, re, subprocess, sys, time
+import ast, copy, json, math, os, re, signal, subprocess, sys, threading, time
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
@@ -182,15 +182,17 @@ def grade(
 MEMORY, PROGRESS = ".rlhf-nb.json", ".rlhf-nb-progress.jsonl"  # in a learner's folder
 
 def remember(
-    folder:Path, # a learner's; in any other nothing is kept
-    name:str,    # of the exercise
-    verdict:str, # as `grade` returns it
+    folder:Path,             # a learner's; in any other nothing is kept
+    verdicts:dict[str,str],  # exercise -> verdict, as `grade` returns it
 ):
-    "Append one try to the folder's progress file."
+    "Append tries to the folder's progress file; where it cannot be written, say so."
     if not (folder/MEMORY).is_file(): return
-    row = dict(exercise=name, verdict=verdict, when=time.strftime("%Y-%m-%d %H:%M"))
-    with open(folder/PROGRESS, "a", encoding="utf-8") as f:
-        f.write(json.dumps(row) + "\n")
+    when = time.strftime("%Y-%m-%d %H:%M")
+    rows = [dict(exercise=k, verdict=v, when=when) for k, v in verdicts.items()]
+    try:
+        with open(folder/PROGRESS, "a", encoding="utf-8") as f:  # or after half a line
+            f.write("".join("\n" + json.dumps(row) for row in rows))
+    except OSError as e: print(f"(not written down: {e}; earlier tries are safe)")
 
 # %% ../nbs/19c_checks.ipynb #check
 def check(
@@ -202,7 +204,7 @@ def check(
     Raises AssertionError unless it is "right", if RLHF_NB_STRICT=1."""
     verdict = grade(answer, exercise)
     print(f"{answer.__name__}: {verdict}")
-    remember(Path(), answer.__name__, verdict)
+    remember(Path(), {answer.__name__: verdict})
     if verdict != "right" and os.environ.get("RLHF_NB_STRICT") == "1":
         raise AssertionError(f"{answer.__name__}: {verdict}")
 
@@ -295,10 +297,30 @@ def needed(
     sources = [c.source for c in nb.cells if c.cell_type == "code"]
     return [source for source in sources if source.strip() and runs(source)]
 
+# %% ../nbs/19c_checks.ipynb #_end_with
+def _end_with(
+    parent:int,  # process id
+    seconds:int,
+):
+    "End this process and all it started in some seconds, or when its parent is gone."
+    if hasattr(signal, "alarm"): signal.alarm(seconds) # even where Python itself hangs
+    def watch():
+        while os.getppid() == parent: time.sleep(.2)
+        os.killpg(0, signal.SIGKILL)
+    threading.Thread(target=watch, daemon=True).start()
+
+def _end_all(process):
+    "End a process that leads a group, and whatever it started."
+    try:
+        if hasattr(os, "killpg"): os.killpg(process.pid, signal.SIGKILL)
+        else: process.kill()
+    except OSError: pass                        # all have ended
+
 # %% ../nbs/19c_checks.ipynb #_grade_cells
 def _grade_cells():
     "Read cells and names from stdin, run them, write a line for each name to stdout."
     task, namespace, broken = json.load(sys.stdin), {"__name__": "__main__"}, {}
+    _end_with(task["parent"], task["seconds"])
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)               # what cells print, or programs they call, is no verdict
     for source in task["cells"]:
@@ -313,26 +335,38 @@ def _grade_cells():
     for name in task["names"]:
         print(json.dumps([name, verdict(name)]), file=out, flush=True)
 
+# %% ../nbs/19c_checks.ipynb #_wait
+def _wait(process, task:bytes, timeout:int, stop)->tuple: # stdout, stderr, too late
+    "Wait for the end of a process, or make it end."
+    end = time.monotonic() + timeout
+    while True:
+        try: return *process.communicate(task, timeout=.2), False
+        except subprocess.TimeoutExpired: task = None       # it has been sent
+        if stop.is_set() or time.monotonic() > end:
+            _end_all(process)
+            return *process.communicate(), True
+
 # %% ../nbs/19c_checks.ipynb #_graded
 def _graded(
     cells:list[str], # sources
     names:list[str], # of exercises
     folder:Path,     # where they run
     timeout:int,     # seconds
+    stop:threading.Event,
 )->dict[str,str]:    # exercise -> verdict, up to the first that ends the process
-    "Grade in a process of its own."
-    run = [sys.executable, "-c",
-           "from rlhf_nb.checks import _grade_cells; _grade_cells()"]
-    task = json.dumps(dict(cells=cells, names=names)).encode()
-    try:
-        done = subprocess.run(
-            run, input=task, capture_output=True, timeout=timeout, cwd=folder,
-            env=os.environ | dict(MPLBACKEND="agg"))
-        last = done.stderr.decode(errors="replace").strip().split("\n")[-1]
-        end = f"Python stopped: {last or f'exit status {done.returncode}'}"
-    except subprocess.TimeoutExpired as e:
-        done, end = e, f"no end after {timeout} s: an endless loop?"
-    verdicts = dict(map(json.loads, (done.stdout or b"").splitlines()))
+    "Grade in a process of its own, until it ends, the time is over or `stop` is set."
+    task = json.dumps(dict(cells=cells, names=names, parent=os.getpid(),
+                           seconds=timeout + 5)).encode()
+    run = "from rlhf_nb.checks import _grade_cells; _grade_cells()"
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", run], **pipes, cwd=folder,
+        env=os.environ | dict(MPLBACKEND="agg"), start_new_session=True)
+    try: out, err, late = _wait(process, task, timeout, stop)
+    finally: _end_all(process)
+    last = err.decode(errors="replace").strip().split("\n")[-1]
+    end = f"Python stopped: {last or f'exit status {process.returncode}'}"
+    if late: end = f"no end after {timeout} s: an endless loop?"
+    verdicts = dict(map(json.loads, out.splitlines()))
     stuck = [name for name in names if name not in verdicts][:1]
     return verdicts | dict.fromkeys(stuck, end)
 
@@ -340,6 +374,7 @@ def _graded(
 def check_notebook(
     file:Path,       # a learner's notebook, or one of ours
     timeout:int=60,  # seconds for one answer that does not end
+    stop:threading.Event=threading.Event(), # ends it at once, without the rest
 )->dict[str,str]:    # exercise -> verdict
     """Grade every exercise of one notebook without running the rest of it.
 
@@ -348,6 +383,6 @@ def check_notebook(
     try: nb = nbformat.read(file, 4)
     except Exception as e: raise ValueError(f"{file} is no notebook: {e!r}") from None
     names, verdicts = [name for c in nb.cells for name in CHECK.findall(c.source)], {}
-    while left := [name for name in names if name not in verdicts]:
-        verdicts |= _graded(needed(nb, names), left, file.parent, timeout)
+    while (left := [k for k in names if k not in verdicts]) and not stop.is_set():
+        verdicts |= _graded(needed(nb, names), left, file.parent, timeout, stop)
     return verdicts

@@ -463,7 +463,7 @@ def _fill(
     if folder.exists(): store = open_store(folder, ctx.tokenizer, True, run)
     else: store = create_store(folder, ctx.tokenizer, columns, run)
     n_pairs, done = ctx.stage.n_pairs, store.totals()["appends"]
-    with closing(store), progress_bar(n_pairs, len(store), "pairs", "pair") as bar:
+    with store, progress_bar(n_pairs, len(store), "pairs", "pair") as bar:
         for c in range(done, n_chunks):
             n_wanted = n_pairs - len(store)
             if not n_wanted: break

@@ -10,15 +10,18 @@ __all__ = ['expect_error', 'notebooks', 'chapters', 'find_chapters', 'decide', '
            'progress_table', 'requirements', 'doctor', 'lab_arguments', 'main']
 
 # %% ../nbs/20_workbook.ipynb #the_workbook_itself
-import argparse, binascii, hashlib, html, json, os, re, shutil, signal, sys, time
+import argparse, binascii, hashlib, html, json, os, re, shutil, signal, sys
+import threading, time
 from base64 import b64decode, b64encode
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 import rlhf_nb
 from .checks import (
     MEMORY, PROGRESS, check_notebook, instructors_copy, learners_copy, remember)
+from .files import disk_errors
 
 # %% ../nbs/20_workbook.ipynb #expect_error
 def expect_error(
@@ -139,6 +142,21 @@ def _write(file:Path, data:bytes):
         part.unlink(missing_ok=True)
         raise
 
+# %% ../nbs/20_workbook.ipynb #_copy_files
+def _copy_files(source:Path, folder:Path, form:str, copied:dict, done:dict):
+    "Copy file by file, and last write down what was copied."
+    for file in sorted(f for f in source.rglob("*") if f.is_file()):
+        name = file.relative_to(source).as_posix()
+        if re.search(r"(^|/)[._]|\.(yml|txt|part)$", name): continue
+        target, data = folder/name, shipped(file, form)
+        yours = _digest(name, target.read_bytes()) if target.is_file() else None
+        fate = decide(ours := _digest(name, data), yours, copied.get(name))
+        done[fate].append(name)
+        if fate != "kept": copied[name] = ours
+        if fate in ("new", "updated"): _write(target, data)
+    memory = dict(format=_FORMAT, form=form, files=copied)
+    _write(folder/MEMORY, json.dumps(memory, indent=1).encode())
+
 # %% ../nbs/20_workbook.ipynb #copy_chapters
 def copy_chapters(
     folder:Path, # the learner's; made when absent
@@ -152,17 +170,8 @@ def copy_chapters(
         f"{folder} belongs to the source of the notebooks: copy to another folder")
     form, copied = form or memory["form"], memory["files"]
     done = dict(new=[], same=[], updated=[], kept=[])
-    for file in sorted(f for f in source.rglob("*") if f.is_file()):
-        name = file.relative_to(source).as_posix()
-        if re.search(r"(^|/)[._]|\.(yml|txt|part)$", name): continue
-        target, data = folder/name, shipped(file, form)
-        yours = _digest(name, target.read_bytes()) if target.is_file() else None
-        fate = decide(ours := _digest(name, data), yours, copied.get(name))
-        done[fate].append(name)
-        if fate != "kept": copied[name] = ours
-        if fate in ("new", "updated"): _write(target, data)
-    memory = dict(format=_FORMAT, form=form, files=copied)
-    _write(folder/MEMORY, json.dumps(memory, indent=1).encode())
+    with disk_errors(folder, "What is there is complete, and what you changed was left "
+                     "alone"): _copy_files(source, folder, form, copied, done)
     return done
 
 # %% ../nbs/20_workbook.ipynb #trust_notebooks
@@ -175,6 +184,20 @@ def trust_notebooks(
     notary = NotebookNotary()
     for file in files: notary.sign(nbformat.read(file, 4))
     notary.store.close()
+
+# %% ../nbs/20_workbook.ipynb #_check_signatures
+def _check_signatures():
+    "Refuse to copy where the signatures cannot be written."
+    from tempfile import TemporaryFile
+    from jupyter_core.paths import jupyter_data_dir
+    folder = Path(jupyter_data_dir())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+    except OSError as e: raise ValueError(
+        f"Jupyter keeps the signatures of notebooks in {folder}, which cannot be "
+        f"written ({e.strerror}): set HOME or JUPYTER_DATA_DIR to a folder that can; "
+        "nothing was copied") from None
 
 # %% ../nbs/20_workbook.ipynb #Outcome
 @dataclass(frozen=True)
@@ -198,6 +221,20 @@ def _kernel_manager(
     via = dict(transport="ipc", ip=socket_path) if by_file else {}
     return AsyncKernelManager(kernel_name="python3", kernel_spec_manager=here, **via)
 
+# %% ../nbs/20_workbook.ipynb #_execute_here
+def _execute_here(client)->str: # "" or the error's type and message
+    from nbclient.exceptions import CellExecutionError
+    try: client.execute(cleanup_kc=True)
+    except CellExecutionError as e: return f"{e.ename}: {e.evalue}"
+    except Exception as e: return f"{type(e).__name__}: {e}"
+    return ""
+
+def _end_kernel(kernel):
+    "End a kernel, and the processes that its cells started."
+    group = getattr(kernel.provisioner, "pgid", None)
+    try: os.killpg(group, signal.SIGKILL) if group else None
+    except OSError: pass                        # all have ended
+
 # %% ../nbs/20_workbook.ipynb #_execute
 def _execute(
     nb,          # a notebook as nbformat reads it; its outputs are replaced
@@ -205,19 +242,23 @@ def _execute(
     on_cell,     # called after every cell that ran
     timeout:int, # seconds for one cell
 )->str:          # "" or the error's type and message
-    "Run a notebook up to its first error."
+    "Run a notebook up to its first error; a signal ends the kernel and passes through."
     from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError
     (work/"cells").mkdir()
+    kernel = _kernel_manager(str(work/"k"))
     client = NotebookClient(
-        nb, km=_kernel_manager(str(work/"k")), timeout=timeout,
-        on_cell_executed=lambda **_: on_cell(), shutdown_kernel="immediate",
+        nb, km=kernel, timeout=timeout, on_cell_executed=lambda **_: on_cell(),
+        shutdown_kernel="immediate",
         resources={"metadata": {"path": str(work/"cells")}})
     client.comm_open_handlers = {}
-    try: client.execute(cleanup_kc=True)
-    except CellExecutionError as e: return f"{e.ename}: {e.evalue}"
-    except Exception as e: return f"{type(e).__name__}: {e}"
-    return ""
+    with ThreadPoolExecutor(1) as pool: # in the main thread the client takes signals
+        running = pool.submit(_execute_here, client)
+        try: return running.result()
+        except BaseException:
+            while not running.done(): # it may be about to start
+                _end_kernel(kernel)
+                time.sleep(.1)
+            raise
 
 # %% ../nbs/20_workbook.ipynb #_code_cells
 def _code_cells(nb): # the cells that a run executes
@@ -433,9 +474,9 @@ def run_chapters(
             bar.set_description(file.stem)
             outcomes.append(outcome := run_chapter(file, bar.update, timeout))
             bar.update(sum(cells[:i + 1]) - bar.n)
-            _write_run(outcome, out/file.name)
-            page = report(outcomes)
-            _write(out/"report.html", _marked(page).encode())
+            with disk_errors(out, f"The {i} chapters before are saved in report.html"):
+                _write_run(outcome, out/file.name)
+                _write(out/"report.html", _marked(report(outcomes)).encode())
             status = _first_line(outcome.error) or "ok"
             name = _first_line(outcome.chapter)
             bar.write(f"{name:16}{outcome.seconds:6.1f} s  {status}")
@@ -470,13 +511,17 @@ def check_chapters(
 )->dict[str,dict[str,str]]: # chapter -> exercise -> verdict
     "Grade every answer, and append the verdicts to the progress file of the folder."
     from tqdm import tqdm
-    graded = {}
+    graded, stop = {}, threading.Event()
     with ThreadPoolExecutor(os.cpu_count()) as pool:      # each is a process of its own
-        found = tqdm(pool.map(check_notebook, files), total=len(files), unit="chapter",
-                     disable=None, leave=False)
-        for file, verdicts in zip(files, found):
-            for name, verdict in verdicts.items(): remember(file.parent, name, verdict)
-            if verdicts: graded[file.stem] = verdicts
+        try:
+            found = tqdm(pool.map(lambda file: check_notebook(file, stop=stop), files),
+                         total=len(files), unit="chapter", disable=None, leave=False)
+            for file, verdicts in zip(files, found):
+                remember(file.parent, verdicts)
+                if verdicts: graded[file.stem] = verdicts
+        finally:
+            stop.set()                                    # a signal, or one bad file
+            pool.shutdown(cancel_futures=True)
     return graded
 
 # %% ../nbs/20_workbook.ipynb #progress_table
@@ -579,6 +624,7 @@ def _print_copied(done:dict, folder:Path):
 # %% ../nbs/20_workbook.ipynb #_copy_command
 def _copy_command(args):
     folder = Path(args.dir)
+    _check_signatures()
     done = copy_chapters(folder, args.form)
     unchanged = done["new"] + done["same"] + done["updated"]
     trust_notebooks([folder/f for f in unchanged if f.endswith(".ipynb")])
@@ -589,11 +635,26 @@ def _copy_command(args):
         f"check your answers: rlhf-nb check --dir {folder}")
 
 # %% ../nbs/20_workbook.ipynb #_lab_command
+def _noting(ended_by:list, server):
+    "The same class of server, which notes the signals that end it."
+    class ServerApp(server):
+        def init_signal(self):
+            super().init_signal()
+            stop = signal.getsignal(signal.SIGTERM)
+            ask = signal.getsignal(signal.SIGINT)        # at a terminal it asks first
+            self.note(signal.SIGTERM, stop)
+            self.note(signal.SIGINT, stop if ask is signal.default_int_handler else ask)
+        def note(self, signum, handler):
+            signal.signal(signum, lambda *x: (ended_by.append(signum), handler(*x)))
+    return ServerApp
+
 def _lab_command(args):
     from jupyterlab.labapp import LabApp
-    folder = Path(args.dir)
+    folder, ended_by = Path(args.dir), []
     if folder.resolve() != notebooks(): _copy_command(args)
+    LabApp.serverapp_class = _noting(ended_by, LabApp.serverapp_class)
     LabApp.launch_instance(lab_arguments(folder, args.extra))
+    return 128 + ended_by[-1] if ended_by else 0
 
 # %% ../nbs/20_workbook.ipynb #_run_command
 def _run_command(args):
@@ -735,6 +796,31 @@ def _command(words:list[str])->int: # exit status
         parser.error(f"only lab passes arguments on, got {' '.join(args.extra)}")
     return args.func(args) or 0
 
+# %% ../nbs/20_workbook.ipynb #_one_way_to_end
+class _Terminated(KeyboardInterrupt):
+    "SIGTERM or SIGHUP: they end a command as Ctrl-C does."
+    def __init__(self, signum:int): self.signum = signum
+
+@contextmanager
+def _one_way_to_end():
+    "SIGTERM and SIGHUP raise, where they are not ignored (nohup)."
+    def terminate(signum, frame): raise _Terminated(signum)
+    known = [getattr(signal, k) for k in ("SIGTERM", "SIGHUP") if hasattr(signal, k)]
+    taken = [s for s in known if signal.getsignal(s) == signal.SIG_DFL]
+    for s in taken: signal.signal(s, terminate)
+    try: yield
+    finally:
+        for s in taken: signal.signal(s, signal.SIG_DFL)
+
+def _end(message:str, status:int)->int:
+    "Print why a command ends, if anybody listens, and drop what cannot be printed."
+    try: print(message, end="\n" if message else "", file=sys.stderr, flush=True)
+    except OSError: pass
+    for stream in (sys.stdout, sys.stderr):
+        try: stream.flush()
+        except OSError: os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return status
+
 # %% ../nbs/20_workbook.ipynb #main
 def main(
     argv:list=None, # words of the command line, sys.argv[1:] when None
@@ -742,12 +828,15 @@ def main(
     """The command `rlhf-nb`.
 
     Exit status: 0 success; 1 failed chapters, wrong answers, an invalid pipeline;
-    2 usage or bad input; 130 after Ctrl-C."""
+    2 usage or bad input; 128 + n after signal n, such as 130 after Ctrl-C."""
     words = sys.argv[1:] if argv is None else list(argv)
-    try: return _command(words)
-    except (ValueError, OSError) as e:
-        print(f"rlhf-nb {words[0]}: {e}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 128 + signal.SIGINT
+    with _one_way_to_end():
+        try:
+            try: return _command(words)
+            finally: sys.stdout.flush()   # while a reader that is gone can be noticed
+        except KeyboardInterrupt as e:
+            signum = e.signum if isinstance(e, _Terminated) else signal.SIGINT
+            return _end("stopped", 128 + signum)
+        except BrokenPipeError: return _end("", 128 + 13)           # SIGPIPE
+        except (ValueError, OSError) as e:
+            return _end(f"rlhf-nb {' '.join(words[:1])}: {e}", 2)

@@ -1,5 +1,5 @@
 "What `check` sees and says, and the copies that are made of a notebook."
-import copy, json
+import copy, json, signal, subprocess, sys
 from dataclasses import dataclass
 
 import nbformat, pytest, torch
@@ -7,7 +7,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from rlhf_nb.checks import (
     CHECK, values_match, check, check_notebook, emptied, Exercise, copy_argument, instructors_copy, learners_copy, needed,
-    record_call, answer_or_reference, grade)
+    record_call, remember, answer_or_reference, grade)
 
 @dataclass
 class Point:
@@ -220,7 +220,7 @@ def test_progress_is_kept_only_in_a_learners_folder(tmp_path, monkeypatch):
     (tmp_path/".rlhf-nb.json").write_text("{}")
     check(total, AVERAGE)
     check(mean, AVERAGE)
-    rows = [json.loads(l) for l in (tmp_path/".rlhf-nb-progress.jsonl").read_text().splitlines()]
+    rows = [json.loads(l) for l in (tmp_path/".rlhf-nb-progress.jsonl").read_text().splitlines() if l]
     assert [(r["exercise"], r["verdict"]) for r in rows] == [
         ("total", "divide by the length"), ("mean", "right")]
 
@@ -327,3 +327,18 @@ def test_a_notebook_whose_exercises_cannot_be_read_says_why(tmp_path):
     nb.cells[1].source = "from rlhf_nb.exercises import no_such_room as exercises"
     nbformat.write(nb, tmp_path/"twice.ipynb")
     assert "ImportError: cannot import name 'no_such_room'" in check_notebook(tmp_path/"twice.ipynb")["double"]
+
+def test_the_limit_of_a_process_needs_neither_its_python_nor_its_parent():
+    "sum(range()) never lets another thread of Python go on."
+    code = "import os; from rlhf_nb.checks import _end_with; _end_with(os.getppid(), 2); sum(range(10**18))"
+    done = subprocess.run([sys.executable, "-c", code], timeout=120, start_new_session=True)
+    assert done.returncode == -signal.SIGALRM
+
+def test_half_a_line_of_progress_spoils_no_later_one(tmp_path):
+    from rlhf_nb.workbook import progress
+    (tmp_path/".rlhf-nb.json").write_text("{}")
+    for _ in range(2):
+        remember(tmp_path, {"f": "right"})
+        with open(tmp_path/".rlhf-nb-progress.jsonl", "a") as f: f.write('\n{"exercise": "g", "ver')      # killed here
+    remember(tmp_path, {"g": "right", "h": "no sign"})
+    assert {k: tries for k, (tries, _) in progress(tmp_path).items()} == {"f": 1, "g": 1, "h": 1}

@@ -387,7 +387,7 @@ def test_code_of_a_model_never_runs_because_standard_input_says_y(folder_with_co
         assert not ran.exists() and done.returncode == 2 and "trust_remote_code" in done.stderr, (words, done.stderr)
 
 @POSIX
-@pytest.mark.parametrize("name, status", [("SIGINT", 130)])
+@pytest.mark.parametrize("name, status", [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_stops_the_command_as_a_whole_and_it_goes_on(data, tmp_path, name, status):
     line = ["train", "reward", str(data), "-o", str(tmp_path/"x"), "--max-steps", "80", "--batch-size", "8"]
     code = "import torch; torch.set_num_threads(1)" + CODE

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rlhf_nb import runs
 from rlhf_nb.runs import (check_output, close_work, find_run, foreign_files, open_run, open_work, read_folder, read_marker,
     read_work, write_marker)
 
@@ -91,15 +92,16 @@ def test_dying_again_and_again(tmp_path):
         assert whole(out, "old") or whole(out, "new") or not out.exists()
     assert whole(out, "new") and k > 10 and [p.name for p in tmp_path.iterdir()] == ["run"]
 
-def test_an_error_leaves_the_old_run_and_releases_the_locks(tmp_path):
-    out = tmp_path/"run"
+def test_an_error_leaves_the_old_run_and_releases_the_locks(tmp_path, monkeypatch):
+    out, locks, real = tmp_path/"run", [], runs.lock_folder
+    monkeypatch.setattr(runs, "lock_folder", lambda folder: locks.append(real(folder)) or locks[-1])
     toy(out, "old")
-    for error in (ValueError, OSError(28, "full"), KeyboardInterrupt):
-        with pytest.raises((ValueError, OSError, KeyboardInterrupt)):
+    for error in (ValueError("bad"), OSError(28, "full"), KeyboardInterrupt("stop")):
+        with pytest.raises(type(error), match=str(error.args[-1])):
             with open_run(out, TOY, True, **FILES) as folder:
                 (folder/"result").write_text("ne")
                 raise error
-        assert whole(out, "old")
+        assert whole(out, "old") and len(locks) >= 3 and all(lock.closed for lock in locks)
     toy(out, "new", overwrite=True)
     assert whole(out, "new") and [p.name for p in tmp_path.iterdir()] == ["run"]
 

@@ -471,6 +471,180 @@ def test_a_good_run_says_so(done_run):
     done = run_chapter(home/"well.ipynb")
     assert done.error == "" and done.cell == "" and "all 1 passed" in report([done])
 
+# ---- how a command ends
+
+MAIN = "import sys; from rlhf_nb.workbook import main; sys.exit(main())"
+
+def processes():
+    "pid -> (state, parent, command line) of all processes."
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (folder/"stat").read_text().rsplit(")", 1)[1].split()[:2]
+            found[int(folder.name)] = state, int(parent), (folder/"cmdline").read_text()
+        except OSError: pass
+    return found
+
+def marked(word): return {pid for pid, (state, _, line) in processes().items() if word in line and state != "Z"}
+
+def wait_for(ready, what, stalled=60):
+    "Until it is so; given up when it is not so for very long."
+    end = time.monotonic() + stalled
+    while not ready():
+        assert time.monotonic() < end, what
+        time.sleep(.05)
+
+linux = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="reads /proc")
+
+def stopped(words, started, number, **kw):
+    "Start a command, send it a signal once it is at work, wait for its end."
+    p = subprocess.Popen([sys.executable, "-c", MAIN, *map(str, words)], stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True, **kw)
+    try:
+        wait_for(lambda: started() or p.poll() is not None, "it did not begin")
+        p.send_signal(number)
+        out, err = p.communicate(timeout=60)
+    finally: p.kill()
+    return p.returncode, out, err
+
+@linux
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_a_run_as_a_whole(tmp_path, number):
+    word = f"sleep-of-{tmp_path.name}-{number}"
+    (tmp_path/"here").mkdir()
+    source = f"""import subprocess, sys
+from pathlib import Path
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", {word!r}])
+Path({str(tmp_path/'here/began')!r}).touch()
+while True: pass"""
+    files = [one_cell(tmp_path/f"{i}.ipynb", source) for i in range(3)]
+    status, out, err = stopped(["run", *files, "-o", tmp_path/"out"], (tmp_path/"here/began").exists, number)
+    assert status == 128 + number and "Traceback" not in err and err.rstrip().endswith("stopped"), err
+    assert "ok" not in out and not list((tmp_path/"out").glob("*.ipynb"))   # no other chapter was begun
+    wait_for(lambda: not marked(word), "a process of a cell goes on")
+    wait_for(lambda: not marked(str(tmp_path)), "a kernel goes on")
+
+ENDLESS = """from rlhf_nb.checks import Exercise, check
+class exercises: f = g = Exercise(lambda x: x, {"one": (1,)}, {})"""
+
+def endless_copy(shipped, tmp_path, body):
+    for i, name in enumerate(("00_a", "01_b", "02_c")):
+        cells = [new_code_cell(ENDLESS)]
+        for k in "fg": cells += [new_code_cell(f"def {k}(x):\n    {body}"), new_code_cell(f"check({k}, exercises.{k})")]
+        nbformat.write(new_notebook(cells=cells), shipped/f"{name}.ipynb")
+    copy_chapters(mine := tmp_path/"mine")
+    return mine
+
+CHECK = """import sys; from pathlib import Path; from rlhf_nb import workbook
+found = {f.stem: f for f in sorted(Path(sys.argv.pop(1)).glob("[0-9]*.ipynb"))}
+workbook.chapters = lambda: found
+sys.exit(workbook.main())"""
+
+@linux
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_endless_answer_ends_with_its_check(shipped, tmp_path, number):
+    word = f"child-of-{tmp_path.name}"
+    body = (f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)', {word!r}])"
+            "\n    while True: pass")
+    mine = endless_copy(shipped, tmp_path, body)
+    p = subprocess.Popen([sys.executable, "-c", CHECK, str(shipped), "check", "--dir", str(mine)],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: marked(word) or p.poll() is not None, "no answer began")
+        mine_now = {pid for pid, (_, parent, _) in processes().items() if parent == p.pid}
+        assert mine_now
+        p.send_signal(number)
+        out, err = p.communicate(timeout=30)                 # long before the limit of 60 s
+    finally: p.kill()
+    assert p.returncode == (-9 if number == signal.SIGKILL else 128 + number)
+    assert "Traceback" not in err and "right" not in out
+    wait_for(lambda: not marked(word), "what the answer started goes on")
+    wait_for(lambda: not mine_now & {pid for pid, (state, *_) in processes().items() if state != "Z"}, "an answer goes on")
+
+@pytest.mark.parametrize("words, heavy", [(["doctor"], "torch"), (["train", "--help"], "torch"), (["pipeline", "--help"], "transformers"),
+                                          (["lab", "mine"], "jupyterlab.labapp"), (["copy", "mine"], "nbformat")])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_slow_imports_is_no_traceback(tmp_path, words, heavy, number):
+    "The import itself sends the signal, from within."
+    (tmp_path/"go.py").write_text(f"""import os, sys
+from rlhf_nb.workbook import main
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == {heavy!r}: os.kill(os.getpid(), {int(number)})
+sys.meta_path.insert(0, Slow())
+sys.exit(main({words!r}))""")
+    done = subprocess.run([sys.executable, tmp_path/"go.py"], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 128 + number and done.stderr == "stopped\n", done
+    assert not (tmp_path/"mine").exists()
+
+def test_an_ignored_signal_stays_ignored(tmp_path):
+    code = ("import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN)\nfrom rlhf_nb import workbook\n"
+            "workbook._paths_command = lambda args: os.kill(os.getpid(), signal.SIGHUP)\nsys.exit(workbook.main(['paths']))")
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0      # nohup
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["paths"], ["doctor"], ["env"], ["copy", "mine"], ["train", "--help"],
+                                   ["pipeline", "validate", "--help"]])
+def test_a_reader_that_is_gone_ends_a_command_quietly(tmp_path, words):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-c", MAIN, *words], stdout=write, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    os.close(write)
+    assert done.stderr == "" and done.returncode in ((0, 141) if "--help" in words else (141,)), done    # argparse forgives
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_the_output_is_told_in_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", MAIN, "paths"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("rlhf-nb paths: ") and done.stderr.count("\n") == 1
+
+@pytest.mark.parametrize("home", ["/dev/null", "/proc/none"])
+def test_an_unwritable_home_is_told_before_anything_is_copied(tmp_path, home):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "XDG"))} | {"HOME": home}
+    done = command("copy", tmp_path/"mine", env=env)
+    assert done.returncode == 2 and not (tmp_path/"mine").exists(), done
+    assert "cannot be written" in done.stderr and "nothing was copied" in done.stderr and done.stderr.count("\n") == 1
+
+# ---- a full disk
+
+def full_disk(*_, **__): raise OSError(28, "No space left on device")
+
+def test_a_full_disk_while_copying_is_told_and_leaves_every_file_complete(shipped, tmp_path, monkeypatch, capsys):
+    mine, real, left = tmp_path/"mine", os.replace, [2]
+    def replace(*args):
+        left[0] -= 1
+        return real(*args) if left[0] >= 0 else full_disk()
+    with monkeypatch.context() as m:
+        m.setattr(os, "replace", replace)
+        assert main(["copy", str(mine)]) == 2
+    complaint = capsys.readouterr().err
+    assert "no room is left on the disk" in complaint and "complete" in complaint and complaint.count("\n") == 1
+    assert sorted(f.name for f in mine.rglob("*") if f.is_file()) == ["00_a.ipynb", "01_b.ipynb"]
+    assert copy_chapters(mine) == dict(new=["02_c.ipynb", "images/p.svg"], same=["00_a.ipynb", "01_b.ipynb"], updated=[], kept=[])
+
+def test_a_full_disk_during_a_run_is_told_and_what_was_saved_stays(tmp_path, monkeypatch, capsys):
+    files, out = [one_cell(tmp_path/f"{i}.ipynb") for i in range(3)], tmp_path/"out"
+    real = workbook._write
+    monkeypatch.setattr(workbook, "_write", lambda file, data: full_disk() if file.name == "1.ipynb" else real(file, data))
+    assert main(["run", *map(str, files), "-o", str(out)]) == 2
+    complaint = capsys.readouterr().err.splitlines()[-1]
+    assert "no room is left on the disk" in complaint and "1 chapters before are saved" in complaint
+    assert workbook._written_by_run(out/"0.ipynb") and workbook._written_by_run(out/"report.html") and not (out/"1.ipynb").exists()
+
+def test_a_full_disk_during_check_costs_no_verdict(shipped, tmp_path, monkeypatch, capsys):
+    for name in ("01_b.ipynb", "02_c.ipynb"): (shipped/name).unlink()
+    nbformat.write(new_notebook(cells=ASKED), shipped/"00_a.ipynb")
+    monkeypatch.setattr(workbook, "chapters", lambda: {"00_a": shipped/"00_a.ipynb"})
+    copy_chapters(mine := tmp_path/"mine")
+    assert main(["check", "--dir", str(mine)]) == 0
+    before = (mine/".rlhf-nb-progress.jsonl").read_text()
+    (mine/".rlhf-nb-progress.jsonl").unlink()
+    (mine/".rlhf-nb-progress.jsonl").symlink_to("/dev/full")
+    capsys.readouterr()
+    assert main(["check", "--dir", str(mine)]) == 0
+    printed = capsys.readouterr().out
+    assert "(not written down: [Errno 28]" in printed and "earlier tries are safe" in printed and "1 of 1 exercises are right" in printed
+    assert "double" in before
+
 # ---- lab
 
 def test_lab_arguments(tmp_path, monkeypatch):
@@ -481,7 +655,8 @@ def test_lab_arguments(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0, raising=False)
     assert "--allow-root" in lab_arguments(tmp_path, [])
 
-def test_lab_serves_a_copy_at_the_index(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_lab_serves_a_copy_at_the_index_until_a_signal_ends_it(tmp_path, number):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
@@ -495,16 +670,16 @@ def test_lab_serves_a_copy_at_the_index(tmp_path):
     def get(path):
         return urllib.request.urlopen(f"http://127.0.0.1:{port}{path}?token=word", timeout=5)
     try:
-        for _ in range(200):
+        while True:
             try: get("/api"); break
             except OSError: time.sleep(.2)
             assert lab.poll() is None, (tmp_path/"log").read_text()
         assert get("/").geturl().split("?")[0].endswith("/lab/tree/index.ipynb")
         files = {f["name"]: f for f in json.load(get("/api/contents"))["content"]}
         assert set(chapters()) <= {n.removesuffix(".ipynb") for n in files}
-    finally:
-        lab.send_signal(signal.SIGTERM)
-        lab.wait(20)
+        lab.send_signal(number)
+        assert lab.wait(120) == 128 + number, (tmp_path/"log").read_text()
+    finally: lab.kill()
 
 # ---- the command line
 
