@@ -56,6 +56,7 @@ browser: $(VENV)/docs $(VENV)/browser ## install what the tests in a real browse
 chapters: $(READY) export ## for authors: run all chapters, keep their fresh outputs in nbs/
 	$(TESTING) rlhf-nb run --out $(OUT)
 	cp $(OUT)/*.ipynb nbs/
+	cp $(OUT)/engine/*.ipynb nbs/engine/
 	$(TESTING) nbdev-clean
 
 export: $(READY) ## for authors: nbs/ -> rlhf_nb/

@@ -20,7 +20,7 @@ def stage(root:Path, folder:Path):
     (folder/"nbs").mkdir(parents=True)
     (folder/"files").mkdir()
     shutil.copy(root/"pyproject.toml", folder)
-    for file in sorted((root/"nbs").glob("[!._]*.ipynb")):
+    for file in sorted([*(root/"nbs").glob("[!._]*.ipynb"), *(root/"nbs/engine").glob("[!._]*.ipynb")]):
         nb = adapter.read(file)
         nbformat.write(learners_copy(nb), folder/"files"/file.name)
         nbformat.write(adapter.staged(nb), folder/"nbs"/file.name)
@@ -51,13 +51,13 @@ def write_pages(root:Path, folder:Path, out:Path)->Site:
     processed = {f.name: json.loads(f.read_text("utf-8")) for f in sorted((folder/"_proc").glob("*.ipynb"))}
     site = facts(root, processed)
     (out/"api").mkdir(parents=True)
-    captions = {g: [] for g in (*adapter.GROUPS, adapter.UTILITIES)}
+    captions = {adapter.COURSE: [], adapter.ENGINE: []}
     for file, nb in processed.items():
         number, name = module_of(file)
         made = adapter.chapter(nb, site, file, (folder/"nbs"/file).read_text("utf-8"))
         (out/f"{name}.ipynb").write_text(json.dumps(made), "utf-8")
         if name == "index": continue
-        captions[adapter.group(number)].append(name)
+        captions[adapter.shelf(number)].append(name)
         lead = re.search(r"\{\.lead\}\n(.*)", made["cells"][0]["source"])[1]
         shown = adapter.shown(nb)
         rest = constants(root/"rlhf_nb"/f"{name}.py", {e.name for e in shown})
@@ -65,7 +65,7 @@ def write_pages(root:Path, folder:Path, out:Path)->Site:
     in_order = [n for names in captions.values() for n in names]
     (out/"api/index.md").write_text("# Reference\n\n{.lead}\nEvery exported function and class, module by module.\n\n"
         "```{toctree}\n:maxdepth: 1\n\n" + "\n".join(in_order) + "\n```\n", "utf-8")
-    written = {name: (root/"nbs"/file).read_text("utf-8") for name, (_, file) in site.modules.items()}
+    written = {name: (root/"nbs"/adapter.place(file)).read_text("utf-8") for name, (_, file) in site.modules.items()}
     for name in PAGES:
         text = (HERE/f"{name}.md").read_text("utf-8")
         if name == "papers": text = adapter.papers(text, site, f"docs/{name}.md", written)

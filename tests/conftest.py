@@ -1,11 +1,13 @@
 "What tests share: one build of the site, a real browser, and a model that brings code."
-import json, os, shutil, subprocess, sys
+import json, os, shutil, signal, subprocess, sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:   # a job in the background of a shell:
+    signal.signal(signal.SIGINT, signal.default_int_handler)     # what tests start would ignore it too
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):

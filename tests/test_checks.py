@@ -7,7 +7,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from rlhf_nb.checks import (
     CHECK, values_match, check, check_notebook, emptied, Exercise, copy_argument, instructors_copy, learners_copy, needed,
-    record_call, remember, answer_or_reference, grade)
+    record_call, remember, grade, split_exercise)
 
 @dataclass
 class Point:
@@ -206,11 +206,15 @@ def test_check_is_loud_only_when_strict(capsys, monkeypatch):
     for answer in (total, unfinished):
         with pytest.raises(AssertionError, match=answer.__name__): check(answer, AVERAGE)
     printed = capsys.readouterr().out.splitlines()
-    assert printed[:3] == ["total: divide by the length", "unfinished: not done yet", "mean: right"]
+    ours = "(the cells below use ours until your {} is right)".format
+    assert printed[:5] == ["total: divide by the length", ours("total"), "unfinished: not done yet",
+                           ours("unfinished"), "mean: right"]
 
-def test_answer_or_reference_is_the_reference_until_the_answer_is_right(capsys):
-    assert answer_or_reference(mean, AVERAGE) is mean and not capsys.readouterr().out
-    assert answer_or_reference(total, AVERAGE) is torch.mean and "total" in capsys.readouterr().out
+def test_check_hands_back_the_answer_if_it_is_right_else_the_reference(monkeypatch, capsys):
+    monkeypatch.delenv("RLHF_NB_STRICT", raising=False)
+    assert check(mean, AVERAGE) is mean and "ours" not in capsys.readouterr().out
+    assert check(total, AVERAGE) is torch.mean
+    assert "the cells below use ours until your total is right" in capsys.readouterr().out
 
 def test_progress_is_kept_only_in_a_learners_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("RLHF_NB_STRICT", raising=False)
@@ -226,17 +230,16 @@ def test_progress_is_kept_only_in_a_learners_folder(tmp_path, monkeypatch):
 
 # ---- copies
 
-ANSWER = """def double(x):
+ANSWER = """#| exercise 10 ••
+def double(x):
     "twice x"
-    ### BEGIN SOLUTION
-    return x + x
-    ### END SOLUTION"""
+    return x + x"""
 SETUP = """from rlhf_nb.checks import Exercise, check
 class exercises: double = Exercise(lambda x: 2 * x, {"three": (3,)}, {"that is the square": lambda x: x**2})"""
 
 def page(answer=ANSWER):
     cells = [new_markdown_cell("# Twice"), new_code_cell(SETUP), new_code_cell("1 / 0  # slow things"),
-             new_code_cell(answer), new_code_cell("check(double, exercises.double)"),
+             new_code_cell(answer), new_code_cell("double = check(double, exercises.double)"),
              new_markdown_cell("<details><summary>Hint</summary>add</details>"), new_markdown_cell("the end")]
     for c in cells:
         if c.cell_type == "code": c.outputs = [nbformat.v4.new_output("stream", text="seen")]
@@ -250,28 +253,27 @@ def test_a_learners_copy_has_stubs_and_a_folded_solution():
     assert nb == before
     nbformat.validate(theirs)
     kinds = [c.source.split("\n")[0] for c in theirs.cells]
-    assert kinds[3:] == ["def double(x):", "check(double, exercises.double)",
+    assert kinds[3:] == ["# your turn: 10 min, ••", "double = check(double, exercises.double)",
                          "<details><summary>Hint</summary>add</details>",
                          "<details><summary>Solution</summary>", "the end"]
-    assert theirs.cells[3].source.endswith("    raise NotImplementedError   # your turn")
-    assert "return x + x" in theirs.cells[6].source and "SOLUTION" not in theirs.cells[6].source
+    assert theirs.cells[3].source.endswith('\ndef double(x):\n    "twice x"\n    raise NotImplementedError')
+    assert "return x + x" in theirs.cells[6].source and "exercise" not in theirs.cells[6].source
     assert not theirs.cells[3].outputs and not theirs.cells[4].outputs and theirs.cells[2].outputs
     assert len({c.id for c in theirs.cells}) == len(theirs.cells)
 
-def test_a_page_that_speaks_of_the_marks_is_no_answer():
-    nb = new_notebook(cells=[new_markdown_cell("It stands behind `### BEGIN SOLUTION`."), new_code_cell("1")])
+def test_a_page_that_speaks_of_exercises_has_none():
+    nb = new_notebook(cells=[new_markdown_cell("#| exercise 5 •\nis the line."), new_code_cell('x = """\n#| exercise 5 •\n"""')])
+    nb.cells[0].source = "Write `#| exercise 5 •`."
     assert learners_copy(nb) == nb == instructors_copy(nb)
 
-@pytest.mark.parametrize("bad", [ANSWER.replace("END", "STOP"), ANSWER.replace("BEGIN", "START"),
-                                 ANSWER + "\n    ### END SOLUTION"])
-def test_marks_that_do_not_pair_are_refused(bad):
-    with pytest.raises(ValueError, match="do not pair"): emptied(bad)
+def test_an_exported_function_can_be_the_exercise():
+    source = '#| export\n#| exercise 5 •••\ndef f(\n    x:int, # (t)\n)->int:\n    """One.\n\n    Two."""\n    y = x\n    return y'
+    assert split_exercise(source) == ('def f(\n    x:int, # (t)\n)->int:\n    """One.\n\n    Two."""', "    y = x\n    return y")
+    assert emptied(source) == "# your turn: 5 min, •••\n" + split_exercise(source)[0] + "\n    raise NotImplementedError"
 
-def test_two_solutions_in_one_function_keep_their_depth():
-    two = ("def f(x):\n    ### BEGIN SOLUTION\n    y = 1\n    ### END SOLUTION\n    for i in x:\n"
-           "        ### BEGIN SOLUTION\n        y += i\n        ### END SOLUTION\n    return y")
-    assert emptied(two) == ("def f(x):\n    raise NotImplementedError   # your turn\n    for i in x:\n"
-                            "        raise NotImplementedError   # your turn\n    return y")
+@pytest.mark.parametrize("bad", ["def f(x): return x", "def f(x):\n    return x\ny = 1", "x = 1", "class A:\n    x = 1"])
+def test_an_exercise_is_one_function(bad):
+    with pytest.raises(ValueError, match="one function"): split_exercise(bad)
 
 def test_nbgrader_metadata():
     before = copy.deepcopy(nb := page())
@@ -285,7 +287,8 @@ def test_nbgrader_metadata():
     strict, asked = marked[4].source.split("\n")
     assert strict.endswith('os.environ["RLHF_NB_STRICT"] = "1"') and asked == page().cells[4].source
     assert CHECK.findall(marked[4].source) == ["double"]
-    assert "nbgrader" not in marked[1].metadata and "BEGIN SOLUTION" in marked[3].source
+    assert "nbgrader" not in marked[1].metadata
+    assert marked[3].source == ('def double(x):\n    "twice x"\n    ### BEGIN SOLUTION\n    return x + x\n    ### END SOLUTION')
 
 def test_needed_are_answers_and_whatever_is_marked_or_only_defines():
     run = ["#| hide\nthree = 3", "#| export\nfour = 4", "def f(x): return x\nprint(f(1))",

@@ -12,8 +12,9 @@ sys.path.insert(0, str(ROOT/"docs"))
 import adapter, audit, make_site
 from adapter import Fault, Site
 
-NOTEBOOKS = sorted((ROOT/"nbs").glob("[!._]*.ipynb"))
-CHAPTERS = [f for f in NOTEBOOKS if f.stem != "index"]      # numbered ones first, then utilities
+NUMBERED = sorted((ROOT/"nbs").glob("[!._]*.ipynb"))
+NOTEBOOKS = [*NUMBERED, *sorted((ROOT/"nbs/engine").glob("[!._]*.ipynb"))]
+CHAPTERS = [f for f in NOTEBOOKS if f.stem != "index"]      # the course by number, then the engine room
 SITE = Site("https://github.com/OWNER/rlhf-nb", "https://OWNER.github.io/rlhf-nb",
             {"kl": ("10", "10_kl.ipynb"), "ppo": ("11", "11_ppo.ipynb")},
             frozenset({"kl.kl_k1", "kl.Price", "ppo.gae"}))
@@ -27,14 +28,15 @@ def real_site():
 
 # ---- names and order
 
-@pytest.mark.parametrize("file, want", [("10_kl.ipynb", ("10", "kl")), ("nbs/06b_data.ipynb", ("06b", "data")),
+@pytest.mark.parametrize("file, want", [("10_kl.ipynb", ("10", "kl")), ("nbs/engine/data.ipynb", ("", "data")),
                                         ("16_self_reward.ipynb", ("16", "self_reward")), ("settings.ipynb", ("", "settings")),
                                         ("index.ipynb", ("", "index"))])
 def test_module_of(file, want): assert adapter.module_of(file) == want
 
-@pytest.mark.parametrize("number, want", [("00", "Ground"), ("06b", "Ground"), ("07", "Methods"), ("16b", "Methods"),
-                                          ("19", "Tools"), ("22", "Tools"), ("", "Utilities")])
-def test_group(number, want): assert adapter.group(number) == want
+def test_two_shelves():
+    assert [adapter.shelf(n) for n in ("02", "19", "")] == ["Course", "Course", "Engine room"]
+    assert [adapter.place(f) for f in ("07_kl.ipynb", "settings.ipynb", "index.ipynb")] == [
+        "07_kl.ipynb", "engine/settings.ipynb", "index.ipynb"]
 
 # ---- before nbdev
 
@@ -44,7 +46,7 @@ def notebook():
         new_code_cell("#| default_exp kl\n#| export\nimport math"),
         new_code_cell("#| hide\nimport os; os.chdir('/')"),
         new_code_cell("#| export\ndef kl_k1(x): return x"),
-        new_code_cell("def mine(x):\n    ### BEGIN SOLUTION\n    return x + 1\n    ### END SOLUTION"),
+        new_code_cell("#| exercise 5 •\ndef mine(x):\n    return x + 1"),
         new_code_cell("check(mine, exercises.mine)")])
 
 def test_staged_shows_exports_hides_solutions_and_runs_nothing_else():
@@ -92,7 +94,7 @@ def test_links_of_names(text, want):
     assert adapter.link_names(text, SITE, written="https://example.org/own") == want
 
 def test_links_of_chapters():
-    text = "[a](10_kl.ipynb) [b](../nbs/11_ppo.ipynb#x) [c](index.ipynb) [d](https://e.org/10_kl.ipynb) [e](\n10_kl.ipynb)"
+    text = "[a](../10_kl.ipynb) [b](../nbs/engine/11_ppo.ipynb#x) [c](index.ipynb) [d](https://e.org/10_kl.ipynb) [e](\n10_kl.ipynb)"
     assert adapter.link_chapters(text, SITE, "p") == (
         "[a](kl.ipynb) [b](ppo.ipynb#x) [c](index.ipynb) [d](https://e.org/10_kl.ipynb) [e](kl.ipynb)")
     with pytest.raises(Fault, match="p, line 2: there is no chapter 99_gone"):
@@ -196,12 +198,12 @@ def read(name): return (ROOT/"docs"/f"{name}.md").read_text("utf-8")
 
 def test_the_real_pages_name_only_what_is_there():
     site = real_site()
-    written = {name: (ROOT/"nbs"/file).read_text("utf-8") for name, (_, file) in site.modules.items()}
+    written = {name: (ROOT/"nbs"/adapter.place(file)).read_text("utf-8") for name, (_, file) in site.modules.items()}
     for name in make_site.PAGES:
         text = adapter.papers(read(name), site, name, written) if name == "papers" else read(name)
         adapter.page(text, site, f"docs/{name}.md", ROOT/"tests")
     assert len(re.findall(r"`tests/\w+\.py::\w+`", read("checked"))) >= 40
-    terms = re.findall(r"^(?!:|#|\s)(.+)\n: .+\]\(\.\./nbs/[\w]+\.ipynb\)$", read("glossary"), re.M)
+    terms = re.findall(r"^(?!:|#|\s)(.+)\n: .+\]\(\.\./nbs/[\w/]+\.ipynb\)$", read("glossary"), re.M)
     assert len(terms) >= 60 and len(terms) == len(re.findall("^: ", read("glossary"), re.M))
 
 def test_every_paper_and_equation_that_a_chapter_cites_is_in_the_index():
@@ -311,7 +313,7 @@ def test_quarto_lists_every_chapter_in_order():
     listed = []
     for part in quarto["website"]["sidebar"]["contents"]:
         listed += part["contents"] if isinstance(part, dict) else [part]
-    assert listed == ["index.ipynb", *(f.name for f in CHAPTERS)], "nbs/_quarto.yml: chapters in order"
+    assert listed == ["index.ipynb", *(f.relative_to(ROOT/"nbs").as_posix() for f in CHAPTERS)], "nbs/_quarto.yml: chapters in order"
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=[f.stem for f in NOTEBOOKS])
 def test_a_chapter_is_written_for_jupyter_not_for_one_site(file):
@@ -345,8 +347,8 @@ def test_nbdev_processes_every_notebook_as_quarto_would_get_it(tmp_path):
     (tmp_path/"go.py").write_text(code)
     done = subprocess.run([sys.executable, "-W", "ignore", tmp_path/"go.py"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-1500:]
-    made = {f.name for f in (tmp_path/"_proc").glob("*.ipynb")}
-    assert made == {f.name for f in NOTEBOOKS} and (tmp_path/"_proc/_quarto.yml").is_file()
+    made = {f.relative_to(tmp_path/"_proc").as_posix() for f in (tmp_path/"_proc").rglob("*.ipynb")}
+    assert made == {f.relative_to(ROOT/"nbs").as_posix() for f in NOTEBOOKS} and (tmp_path/"_proc/_quarto.yml").is_file()
 
 # ---- the site as built
 
@@ -355,11 +357,12 @@ def test_the_built_site(built):
     site, said = built
     assert audit.audit(site) == ([], []) and (not said or "requests to other machines: 0" in said)
     index = (site/"index.html").read_text("utf-8")
-    for caption in ("Ground", "Methods", "Tools", "Utilities", "Reference"): assert f"<span class=\"caption-text\">{caption}<" in index
+    for caption in ("Course", "Engine room", "Reference"): assert f"<span class=\"caption-text\">{caption}<" in index
     assert "images/pipeline.svg" in index
     copies = sorted(site.glob("_downloads/*/*.ipynb"), key=lambda f: f.name)    # what the pages were made from
+    copies.sort(key=lambda f: not adapter.module_of(f)[0])
     order = [index.index(f'href="{adapter.module_of(f)[1]}.html"') for f in copies]
-    assert order == sorted(order), "chapters in the order of their numbers"
+    assert order == sorted(order), "the course by number, then the engine room"
     assert {f.name for f in copies} >= {f.name for f in CHAPTERS}
     for file in copies:
         number, name = adapter.module_of(file)
@@ -368,7 +371,7 @@ def test_the_built_site(built):
         own = [c for c in nb.cells if c.cell_type == "markdown" and "**You need**" in c.source]
         assert page.count("<h1>") == 1 and f"{number} · " * bool(number) + title.split()[0] in page, name
         assert page.count("<strong>You need</strong>") >= len(own), f"{name}: what one needs is lost"
-        assert f"colab.research.google.com/github/OWNER/rlhf-nb/blob/main/nbs/{file.name}" in page, name
+        assert f"colab.research.google.com/github/OWNER/rlhf-nb/blob/main/nbs/{adapter.place(file.name)}" in page, name
         pictures = sum("image/png" in o.get("data", {}) for c in nb.cells for o in c.get("outputs", []))
         solutions = sum(c.source.startswith("<details><summary>Solution<") for c in nb.cells)
         assert page.count("<img alt=\"Figure") == pictures, f"{name}: a figure is missing"

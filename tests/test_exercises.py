@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat, pytest
 
 from rlhf_nb.checks import (
-    CHECK, Exercise, check_notebook, emptied, instructors_copy, learners_copy, record_call, grade, _same)
+    CHECK, TASK, Exercise, check_notebook, emptied, instructors_copy, learners_copy, record_call, grade, _same)
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
@@ -35,25 +35,21 @@ def test_the_solutions_are_right_and_the_stubs_are_not(chapter, tmp_path):
     solved = check_notebook(CHAPTERS[chapter])
     assert set(solved.values()) == {"right"}, solved
     nb = learners_copy(nbformat.read(CHAPTERS[chapter], 4))
-    assert not [c for c in nb.cells if c.source.startswith("def ") and "BEGIN SOLUTION" in c.source]
+    assert not [c for c in nb.cells if TASK.match(c.source)]
     nbformat.write(nb, tmp_path/CHAPTERS[chapter].name)
     stubs = check_notebook(tmp_path/CHAPTERS[chapter].name)
     assert set(stubs.values()) == {"not done yet"}, stubs
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_an_exercise_cell_holds_the_exercise_alone(chapter):
-    "Marks only in cells that begin with `def`, a check right behind, then hints."
+    "One function; a check right behind, whose result later cells use; then hints."
     cells = nbformat.read(CHAPTERS[chapter], 4).cells
     for i, c in enumerate(cells):
-        if c.cell_type != "code" or not c.source.startswith("def "): continue
-        if "### BEGIN SOLUTION" not in c.source: continue
-        name = re.match(r"def (\w+)", c.source)[1]
+        if c.cell_type != "code" or not TASK.match(c.source): continue
+        name = re.search(r"^def (\w+)", c.source, re.M)[1]
         assert emptied(c.source).count("NotImplementedError") >= 1
-        assert cells[i + 1].source.strip() == f"check({name}, exercises.{name})", name
+        assert cells[i + 1].source == f"{name} = check({name}, exercises.{name})", name
         assert cells[i + 2].source.startswith("<details><summary>Hint"), f"{name}: hints in steps"
-        later = "\n".join(x.source for x in cells[i + 2:] if x.cell_type == "code")
-        calls = [m for m in re.findall(rf"\b{name}\(.*", later) if not m.startswith("check(")]
-        assert not calls, f"{name} is called below: use answer_or_reference({name}, exercises.{name})"
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_mistakes_differ_from_the_truth_and_from_each_other(chapter):

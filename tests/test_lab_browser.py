@@ -131,7 +131,7 @@ def show(page, locator, shot):
     page.screenshot(path=SHOTS/f"{shot}.png")
 
 def test_a_learners_chapter_runs_and_its_slider_moves_by_keyboard(page, lab):
-    open_notebook(page, lab, "10_kl.ipynb")
+    open_notebook(page, lab, "07_kl.ipynb")
     run_all(page)
     printed = page.evaluate(f"() => {CELLS}.map(c => c.toJSON()).flatMap(c => c.outputs || [])"
                          ".map(o => [].concat(o.text || '').join('')).join('')")
@@ -195,15 +195,15 @@ def test_label_five_pairs_pause_a_run_reload_and_reattach(page, lab, folder):
     button(page, "Stop").press("Enter")
     page.wait_for_function("() => document.body.innerText.includes('stopped')")
 
-@pytest.mark.parametrize("chapter", ["19_widgets", "19b_inspectors"])
+@pytest.mark.parametrize("chapter", ["widgets", "inspectors"])
 def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
-    open_notebook(page, lab, f"{chapter}.ipynb")
+    open_notebook(page, lab, f"engine/{chapter}.ipynb")
     run_all(page)
     views = page.locator(".jupyter-widgets")
     assert views.count() > 4 and page.locator("text=Loading widget").count() == 0
     assert page.locator("text=Error displaying widget").count() == 0
     assert page.evaluate(NAMELESS) == []                   # a screen reader can say what each is
-    name = {"19_widgets": "cliprange", "19b_inspectors": "top-k"}[chapter]
+    name = {"widgets": "cliprange", "inspectors": "top-k"}[chapter]
     field = page.get_by_role("spinbutton", name=name, exact=True).last
     slider = page.locator(".widget-hbox", has=field).last.locator(".noUi-origin")
     at, place = field.input_value(), slider.get_attribute("style")

@@ -31,22 +31,22 @@ def test_expect_error_wants_an_error(capsys):
 
 def test_chapters_come_in_reading_order():
     stems = list(chapters())
-    numbered = [s for s in stems if s != "index"]
-    assert numbered == sorted(numbered) and "index" not in stems[1:]
-    assert "20_workbook" in stems
+    course = [s for s in stems if s[0].isdigit()]
+    engine = stems[1 + len(course):]
+    assert stems == ["index", *sorted(course), *sorted(engine)] and "workbook" in engine
 
-@pytest.mark.parametrize("name", ["tokens", "00", "00_tokens", "00_tokens.ipynb"])
+@pytest.mark.parametrize("name", ["tokens", "02", "02_tokens", "02_tokens.ipynb"])
 def test_a_chapter_has_several_names(name):
-    assert find_chapters([name]) == [notebooks()/"00_tokens.ipynb"]
+    assert find_chapters([name]) == [notebooks()/"02_tokens.ipynb"]
 
 def test_no_name_is_every_chapter_and_a_path_is_itself(tmp_path):
-    mine = tmp_path/"00_tokens_mine.ipynb"
+    mine = tmp_path/"02_tokens_mine.ipynb"
     mine.write_text("{}")
     assert find_chapters([]) == list(chapters().values())
-    assert find_chapters(["world", str(mine)]) == [notebooks()/"02_world.ipynb", mine]
+    assert find_chapters(["world", str(mine)]) == [notebooks()/"03_world.ipynb", mine]
 
 def test_an_unknown_chapter_lists_those_there_are():
-    with pytest.raises(ValueError, match=r"no chapter tokenz, 99: there are .*00_tokens.*20_work"):
+    with pytest.raises(ValueError, match=r"no chapter tokenz, 99: there are .*02_tokens.*workbook"):
         find_chapters(["tokenz", "tokens", "99"])
 
 # ---- copy
@@ -143,8 +143,8 @@ def test_a_run_leaves_no_dead_widgets(tmp_path):
 
 ASKED = [new_code_cell("""from rlhf_nb.checks import Exercise, check
 class exercises: double = Exercise(lambda x: 2 * x, {"three": (3,)}, {"that is the square": lambda x: x**2})"""),
-    new_code_cell('def double(x):\n    "twice x"\n    ### BEGIN SOLUTION\n    return x + x\n    ### END SOLUTION'),
-    new_code_cell("check(double, exercises.double)")]
+    new_code_cell('#| exercise 5 •\ndef double(x):\n    "twice x"\n    return x + x'),
+    new_code_cell("double = check(double, exercises.double)")]
 
 def solve(file, body):
     nb = nbformat.read(file, 4)
@@ -248,12 +248,12 @@ def test_copy_command_signs_the_notebooks_and_says_what_it_kept(tmp_path):
     env = {**os.environ, "JUPYTER_DATA_DIR": str(tmp_path/"data")}
     said = command("copy", tmp_path/"mine", env=env)
     assert said.returncode == 0 and re.search(r"mine: \d+ new$", said.stdout), said
-    assert {f.name for f in chapters().values()} <= {f.name for f in (tmp_path/"mine").iterdir()}
-    (tmp_path/"mine/00_tokens.ipynb").write_text("{}")
+    assert {f.name for f in chapters().values()} <= {f.name for f in (tmp_path/"mine").rglob("*.ipynb")}
+    (tmp_path/"mine/02_tokens.ipynb").write_text("{}")
     said = command("copy", tmp_path/"mine", env=env)
-    assert "kept as you changed them: 00_tokens.ipynb" in said.stdout
+    assert "kept as you changed them: 02_tokens.ipynb" in said.stdout
     notary = NotebookNotary(data_dir=str(tmp_path/"data"))
-    copied = nbformat.read(tmp_path/"mine/02_world.ipynb", 4)
+    copied = nbformat.read(tmp_path/"mine/03_world.ipynb", 4)
     assert notary.check_signature(copied)
     copied.cells[0].source = "changed"
     assert not notary.check_signature(copied)
@@ -676,7 +676,8 @@ def test_lab_serves_a_copy_at_the_index_until_a_signal_ends_it(tmp_path, number)
             assert lab.poll() is None, (tmp_path/"log").read_text()
         assert get("/").geturl().split("?")[0].endswith("/lab/tree/index.ipynb")
         files = {f["name"]: f for f in json.load(get("/api/contents"))["content"]}
-        assert set(chapters()) <= {n.removesuffix(".ipynb") for n in files}
+        served = {*files, *(f["name"] for f in json.load(get("/api/contents/engine"))["content"])}
+        assert set(chapters()) <= {n.removesuffix(".ipynb") for n in served}
         lab.send_signal(number)
         assert lab.wait(120) == 128 + number, (tmp_path/"log").read_text()
     finally: lab.kill()
