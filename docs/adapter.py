@@ -186,9 +186,9 @@ def chapter(nb, site:Site, file:str, written:str)->dict:
         if cell["cell_type"] != "code" or "show_doc(" in source: continue
         said, body = split_directives(source)
         if not body.strip() and not cell.get("outputs"): continue
-        tags = ["exported"] if "exports" in said else []
+        tags = ["exported"] * ("exports" in said) + ["remove-input"] * (said.get("echo") == "false")
         marks = [f"({label('built', name, n)})=" for n in defined(body) if f"{name}.{n}" in site.names]
-        if tags and marks: cells.append(dict(
+        if "exports" in said and marks: cells.append(dict(
             cell_type="markdown", id=f"at-{cell['id']}"[:64], metadata={}, source="\n".join(marks)))
         cells.append(code_cell(cell, body.rstrip(), tags, heading))
     meta = dict(kernelspec=dict(name="python3", display_name="Python 3", language="python"),

@@ -6,7 +6,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/views.html.md"""
 
 # %% auto #0
 __all__ = ['ORANGE', 'BLUE', 'GREY', 'INK', 'COLORS', 'SHADES', 'STYLE', 'style', 'strip', 'token_strip', 'curves', 'lines',
-           'hist', 'bars', 'scatter', 'calibration_plot', 'frontier', 'pipeline_figure']
+           'hist', 'bars', 'scatter', 'calibration_plot', 'frontier', 'course_map']
 
 # %% ../nbs/engine/views.ipynb #pictures_of_numbers
 from itertools import cycle
@@ -329,58 +329,86 @@ def frontier(
     _legend(ax, list(kl))
     return fig
 
-# %% ../nbs/engine/views.ipynb #the_whole_pipeline
-_NODES = {  # name: middle x, middle y, width, kind, what happens there
-    "text": (.78, 2.5, 1.26, "data", "what people wrote"),
-    "tokens": (2.38, 2.5, 1.26, "data", "ids and masks"),
-    "SFT": (3.98, 2.5, 1.26, "training", "imitate answers"),
-    "policy": (5.58, 2.5, 1.26, "model", "what we train"),
-    "responses": (7.2, 2.5, 1.3, "data", "several per prompt"),
-    "people or judge": (8.97, 2.5, 1.62, "model", "which one is better?"),
-    "pairs": (10.76, 2.5, 1.3, "data", "chosen, rejected"),
-    "reward model": (10.36, 4.1, 1.7, "model", "one score per response"),
-    "PPO, GRPO": (7.2, 4.1, 2.0, "training", "more score, not too far away"),
-    "DPO, IPO, SPIN": (8.4, .8, 1.9, "training", "learn from pairs directly"),
-}
-_KINDS = {"data": "#f5f5f5", "model": "#d3e9e7", "training": "#e4dff6"}
-_EDGES = [  # from x y, to x y, how much it bends, dashed
-    (1.41, 2.5, 1.75, 2.5, 0, 0), (3.01, 2.5, 3.35, 2.5, 0, 0),
-    (4.61, 2.5, 4.95, 2.5, 0, 0), (6.21, 2.5, 6.55, 2.5, 0, 0),
-    (7.85, 2.5, 8.16, 2.5, 0, 0), (9.78, 2.5, 10.11, 2.5, 0, 0),
-    (10.76, 2.84, 10.76, 3.76, 0, 0), (9.51, 4.1, 8.2, 4.1, 0, 0),
-    (7.2, 2.84, 7.2, 3.76, 0, 0), (6.2, 4.1, 5.4, 2.84, .35, 0),
-    (10.76, 2.16, 9.35, .8, -.35, 0), (7.45, .8, 5.4, 2.16, -.35, 0),
-    (5.85, 2.16, 8.97, 2.16, .28, 1)]
-_NOTES = [(8.85, 4.22, "scores"), (7.28, 3.3, "fresh responses"),
-          (10.62, 3.3, "Bradley-Terry"),
-          (7.55, 1.42, "self-rewarding: the policy is its own judge")]
+# %% ../nbs/engine/views.ipynb #the_map
+_NODES = {  # name: middle x, middle y, kind, chapters
+    "base model": (.75, 3.15, "model", "02 tokens"),
+    "SFT model": (2.45, 3.15, "model", "04 sft"),
+    "pairs": (4.15, 3.15, "data", "03 world\n13 judge"),
+    "reward model": (5.85, 3.15, "model", "05 reward"),
+    "PPO, GRPO": (7.55, 3.15, "training method", "08 ppo\n09 grpo"),
+    "policy": (9.25, 3.15, "model", "12 doctor"),
+    "DPO, SPIN": (4.15, 1.95, "training method", "10 dpo\n15 spin"),
+    "Q-learning": (6.7, 1.5, "training method", "16 qlearning\n17, 18"),
+    "reference": (4.15, .55, "frozen model", "07 kl")}
+_KINDS = {"data": "#f2f2f2", "model": "#d3e9e7", "training method": "#e4dff6",
+          "frozen model": "white"}
+
+# %% ../nbs/engine/views.ipynb #the_map_edges
+_PLAIN = [  # corners of an arrow
+    *([(x + .63, 3.15), (x + 1.07, 3.15)] for x in (.75, 2.45, 4.15, 5.85, 7.55)),
+    [(4.15, 2.75), (4.15, 2.35)], [(4.78, 1.95), (9., 1.95), (9., 2.75)],
+    [(7.33, 1.5), (9.25, 1.5), (9.25, 2.75)],
+    [(9.25, 3.55), (9.25, 4.4), (4.15, 4.4), (4.15, 3.55)]]
+_DASHED = [  # of the reference
+    [(2.45, 2.75), (2.45, .55), (3.52, .55)], [(9.5, 2.75), (9.5, .55), (4.78, .55)]]
+
+# %% ../nbs/engine/views.ipynb #the_map_notes
+_NOTES = [  # x, y, alignment, text
+    (1.6, 3.75, "center", "imitate\nanswers"),
+    (3.3, 3.75, "center", "compare two\nanswers"),
+    (5., 3.75, "center", "predict the\nchoice"),
+    (6.7, 3.75, "center", "score new\nanswers"),
+    (8.4, 3.75, "center", "raise what\nscores well"),
+    (6.7, 4.54, "center", "14 self_reward: the policy judges its own answers"),
+    (4.9, 2.1, "left", "learn from the pairs directly"),
+    (5.98, 1.5, "right", "learn from\na log"), (2.55, 1.5, "left", "a frozen\ncopy"),
+    (7.1, .7, "center", "KL: how far from the reference?")]
+_PLACES = {word: name for name, (*_, text) in _NODES.items() for word in text.split()
+           if word.isidentifier()}
+_PLACES |= {"arithmetic": "Q-learning", "q_faults": "Q-learning",
+            "self_reward": "policy", "best_policy": "policy"}
 
 # %% ../nbs/engine/views.ipynb #_draw_node
-def _draw_node(ax, name):
-    x, y, width, kind, text = _NODES[name]
-    ax.add_patch(FancyBboxPatch((x - width / 2, y - .34), width, .68, lw=.9,
-        fc=_KINDS[kind], ec="#8c8c8c", boxstyle="round,pad=0,rounding_size=.09"))
-    ax.text(x, y + .1, name, ha="center", va="center", fontsize=11.5, weight="bold",
+def _draw_node(ax, name:str, marked:bool, number:str):
+    x, y, kind, words = _NODES[name]
+    ax.add_patch(FancyBboxPatch((x - .63, y - .4), 1.26, .8, fc=_KINDS[kind],
+        boxstyle="round,pad=0,rounding_size=.08", lw=2.6 if marked else .9,
+        ec=COLORS[1] if marked else "#8c8c8c", ls="--" if kind[0] == "f" else "-"))
+    ax.text(x, y + .22, name, ha="center", va="center", fontsize=10.5, weight="bold",
             color=INK)
-    ax.text(x, y - .15, text, ha="center", va="center", fontsize=8.6, color="#3c3c3c")
+    ax.text(x, y - .09, f"{number}\n{words}".strip(), ha="center", va="center",
+            fontsize=8.4, color="#3c3c3c", linespacing=1.1)
+    if marked: ax.text(x, y - .4, "you are here", ha="center", va="center", fontsize=9,
+        weight="bold", color="white", bbox=dict(fc=COLORS[1], ec="none", pad=1.5))
 
-# %% ../nbs/engine/views.ipynb #pipeline_figure
+def _draw_arrow(ax, corners:list, color:str, style):
+    for a, b in zip(corners, corners[1:]): ax.add_patch(FancyArrowPatch(
+        a, b, arrowstyle="-|>" if b == corners[-1] else "-", mutation_scale=11, lw=1.3,
+        color=color, shrinkA=0, shrinkB=0, ls=style))
+
+# %% ../nbs/engine/views.ipynb #course_map
 @plt.rc_context({**STYLE, "figure.constrained_layout.use": False})
-def pipeline_figure()->Figure:
-    "Draw the stages of RLHF, from text to a policy trained on preferences, as a graph."
-    fig, ((ax,),) = _subplots(size=(11.6, 4.6))
-    ax.set_position([0, 0, 1, 1])
+def course_map(
+    chapter:str="",         # "kl": where the reader is; "" marks no place
+    numbers:dict[str,str]={}, # node, such as "SFT model" -> what was measured there
+)->Figure:
+    """Draw the way from a base model to a policy, each part with its chapters.
+
+    Raises ValueError for a chapter or node that is not on the map."""
+    unknown = {chapter} - {"", *_PLACES} | numbers.keys() - _NODES.keys()
+    if unknown: raise ValueError(
+        f"not on the map: {', '.join(sorted(unknown))}; "
+        f"chapters are {', '.join(_PLACES)}; nodes are {', '.join(_NODES)}")
+    fig, ((ax,),) = _subplots(size=(10., 4.75))
+    ax.set(position=[0, 0, 1, 1], xlim=(0, 10), ylim=(0, 4.75))
     ax.set_axis_off()
-    ax.set(xlim=(0, 11.6), ylim=(.2, 4.8))
-    for x, y, to_x, to_y, bend, dashed in _EDGES: ax.add_patch(FancyArrowPatch(
-        (x, y), (to_x, to_y), connectionstyle=f"arc3,rad={bend}", arrowstyle="-|>",
-        mutation_scale=12, lw=1.3, color="#6a6a6a", shrinkA=0, shrinkB=0,
-        ls=(0, (4, 3)) if dashed else "-"))
-    for name in _NODES: _draw_node(ax, name)
-    for x, y, note in _NOTES: ax.text(x, y, note, fontsize=9, style="italic",
-        color="#444444", ha={"f": "left", "B": "right"}.get(note[0], "center"),
-        va="center")
+    for corners in _PLAIN: _draw_arrow(ax, corners, "#555555", "-")
+    for corners in _DASHED: _draw_arrow(ax, corners, COLORS[1], (0, (4, 2.5)))
+    for x, y, ha, text in _NOTES: ax.text(x, y, text, ha=ha, va="center", fontsize=9,
+        color=COLORS[1] if text.startswith("KL") else "#444444")
+    for name in _NODES:
+        _draw_node(ax, name, name == _PLACES.get(chapter), numbers.get(name, ""))
     for i, (kind, color) in enumerate(_KINDS.items()):
-        ax.add_patch(Rectangle((.16 + 1.1 * i, .62), .26, .2, fc=color, ec="#8c8c8c"))
-        ax.text(.5 + 1.1 * i, .72, kind, va="center", fontsize=9.5, color=INK)
+        ax.add_patch(Rectangle((.15, 1.25 - .27 * i), .22, .15, fc=color, ec="#8c8c8c"))
+        ax.text(.47, 1.32 - .27 * i, kind, va="center", fontsize=9, color="#444444")
     return fig

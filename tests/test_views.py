@@ -1,5 +1,5 @@
 "The pictures: pure, nothing cut or overlapping, ragged data refused. No display needed."
-import math
+import math, re
 from pathlib import Path
 import matplotlib
 matplotlib.use("Agg")
@@ -8,13 +8,12 @@ from matplotlib import pyplot as plt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from torch import tensor
 from rlhf_nb import views
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.views import (
     BLUE, GREY, ORANGE, SHADES, STYLE, bars, calibration_plot, curves, frontier, hist, lines,
-    pipeline_figure, scatter, strip, token_strip)
+    course_map, scatter, strip, token_strip)
 
 NAN = math.nan
 PIPELINE = Path(__file__).parents[1]/"nbs"/"images"/"pipeline.svg"
@@ -44,7 +43,7 @@ FIGURES = {
     "scatter": lambda s: scatter([1, NAN, 3], [1, 2, 3], "x", "y"),
     "calibration": lambda s: calibration_plot([.1, .9], [0., 1.], [3, 0]),
     "frontier": lambda s: frontier({"a": [0, 1], "b": [2]}, {"a": [0, 1], "b": [1]}),
-    "pipeline": lambda s: pipeline_figure(),
+    "map": lambda s: course_map("ppo", {"pairs": "811"}),
 }
 
 def texts_of(fig): # every visible text with its box in pixels
@@ -276,38 +275,45 @@ def test_style_is_asked_for():
         assert plt.rcParams["font.size"] == STYLE["font.size"]
 
 
-# the pipeline
+# the map
 
 def test_node_texts_stay_inside_their_nodes():
-    fig = pipeline_figure()
+    fig = course_map("", {name: "3.81 ± .10" for name in views._NODES})
     ax, boxes = fig.axes[0], {}
     for text, box in texts_of(fig): boxes[text.get_text()] = box.transformed(ax.transData.inverted())
-    nodes = [p for p in ax.patches if type(p).__name__ == "FancyBboxPatch"]
-    for (name, (*_, what)), patch in zip(views._NODES.items(), nodes, strict=True):
-        x, width = patch.get_x(), patch.get_width()
-        for text in (name, what):
-            assert boxes[text].x0 > x + .02 and boxes[text].x1 < x + width - .02, text
-    for kind, square in zip(views._KINDS, [p for p in ax.patches if isinstance(p, Rectangle)], strict=True):
-        assert 0 < square.get_x() and 0 < boxes[kind].x0 - square.get_x() - square.get_width() < .2, kind
+    for name, (x, y, _, words) in views._NODES.items():
+        for text in (name, f"3.81 ± .10\n{words}"):
+            assert boxes[text].x0 > x - .62 and boxes[text].x1 < x + .62, text
+            assert boxes[text].y0 > y - .4 and boxes[text].y1 < y + .4, text
 
 
-def test_no_edge_runs_through_a_node():
-    fig = pipeline_figure()
-    FigureCanvasAgg(fig).draw()
-    ax = fig.axes[0]
-    for edge in (p for p in ax.patches if type(p).__name__ == "FancyArrowPatch"):
-        path = ax.transData.inverted().transform_path(edge.get_path()).interpolated(30)
-        line = tensor(path.vertices)
-        for name, (x, y, width, *_) in views._NODES.items():
-            inside = ((line[:, 0] - x).abs() < width / 2 - .05) & ((line[:, 1] - y).abs() < .29)
-            assert not inside.any(), name
+def test_no_arrow_runs_through_a_node():
+    for corners in views._PLAIN + views._DASHED:
+        for (x0, y0), (x1, y1) in zip(corners, corners[1:]):
+            for s in torch.linspace(0, 1, 50):
+                at = x0 + s * (x1 - x0), y0 + s * (y1 - y0)
+                assert not any(abs(at[0] - x) < .6 and abs(at[1] - y) < .38 for x, y, *_ in views._NODES.values())
+
+
+def test_the_map_names_every_chapter_of_the_course_and_marks_one_place():
+    here = Path(__file__).parents[1]/"nbs"
+    course = {f.stem.split("_", 1)[1]: f.stem[:2] for f in here.glob("[0-9]*.ipynb")}
+    shown = [t.get_text() for t in course_map().axes[0].texts]
+    for name, number in course.items():
+        if name in ("first_sitting", "your_model"): continue                  # the whole way
+        assert any(number in text for text in shown), f"{number} {name} is not on the map"
+        marked = [t for t in course_map(name).axes[0].texts if t.get_text() == "you are here"]
+        assert len(marked) == 1
+    for words in re.findall(r"(\d\d) ([a-z_]+)", "\n".join(shown)):
+        assert course.get(words[1]) == words[0], f"the map says {words}"
+    with pytest.raises(ValueError, match="not on the map: kitchen"): course_map("kitchen")
 
 
 def test_saved_picture_is_the_drawn_one():
     svg = PIPELINE.read_text(encoding="utf-8")
-    shown = {t.get_text() for t in pipeline_figure().axes[0].texts}
+    shown = {line for t in course_map().axes[0].texts for line in t.get_text().split("\n")}
     missing = [t for t in shown if f"<!-- {t} -->" not in svg]
     assert not missing, (
         f"{PIPELINE.name} lacks {missing}: draw it again, python -c 'from rlhf_nb.views import *; "
-        "plt.rcParams.update(STYLE); pipeline_figure().savefig(\"nbs/images/pipeline.svg\", "
+        "plt.rcParams.update(STYLE); course_map().savefig(\"nbs/images/pipeline.svg\", "
         "metadata={\"Date\": None})'")
