@@ -17,11 +17,12 @@ import time
 from functools import partial
 from pathlib import Path
 import torch
-from rlhf_nb.dpo import (evaluate_pairs, make_pair_loss, sequence_logprobs, dpo_loss,
-                         precompute_ref_logprobs)
+from rlhf_nb.dpo import (
+    make_pair_loss, sequence_logprobs, dpo_loss, precompute_ref_logprobs)
+from rlhf_nb.dpo_tools import evaluate_pairs
 from rlhf_nb.learning import TrainConfig, fit, make_trainer
 from rlhf_nb.models import frozen_copy, load_bundled
-from rlhf_nb.reward import sample_pairs
+from rlhf_nb.reward_tools import sample_pairs
 from rlhf_nb.sampling import SamplingParams, generate_many, in_batches
 from rlhf_nb.world import TEST, TRAIN, gold_rewards, parse_sentences, prompt_ids, response_text
 

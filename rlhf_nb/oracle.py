@@ -6,8 +6,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/oracle.html.md"""
 
 # %% auto #0
 __all__ = ['BIGRAM_PROBS', 'MicroWorld', 'micro_world', 'micro_tokenizer', 'states', 'OneHotBackbone', 'TabularLM', 'bigram_lm',
-           'all_logprobs', 'expectation', 'exact_gradient', 'sample_rows', 'optimal_policy', 'to_tabular_lm',
-           'best_of_n_policy', 'optimal_q', 'exact_values']
+           'all_logprobs', 'expectation', 'sample_rows', 'to_tabular_lm', 'optimal_q', 'exact_values']
 
 # %% ../nbs/engine/oracle.ipynb #a_world_small_enough_to_know
 from dataclasses import dataclass
@@ -177,19 +176,6 @@ def expectation(
     zero_prob = logp == -torch.inf
     return (logp.exp() * values.masked_fill(zero_prob, 0.)).sum()
 
-# %% ../nbs/engine/oracle.ipynb #exact_gradient
-def exact_gradient(
-    model:nn.Module,   # a causal LM over the world's vocabulary
-    world:MicroWorld,
-    reward:Tensor,     # (n) reward of every response, a constant
-)->dict[str,Tensor]:   # parameter name -> gradient; frozen parameters are left out
-    """Exact policy gradient ∇ E_π[r(y)]: autograd through the sum over all responses.
-
-    What policy-gradient estimators (Williams 1992) estimate."""
-    free = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    value = expectation(all_logprobs(model, world), reward.detach())
-    return dict(zip(free, torch.autograd.grad(value, list(free.values()))))
-
 # %% ../nbs/engine/oracle.ipynb #sample_rows
 def sample_rows(
     logp:Tensor, # (m) log-prob of every response
@@ -202,20 +188,6 @@ def sample_rows(
     check_number("sample_rows: n", n, "1 or more", int)
     probs = logp.detach().exp()
     return torch.multinomial(probs, n, replacement=True, generator=generator)
-
-# %% ../nbs/engine/oracle.ipynb #optimal_policy
-def optimal_policy(
-    ref_logp:Tensor, # (n) log-prob of every response under the reference
-    reward:Tensor,   # (n) reward of every response
-    beta:float,      # KL coefficient, above 0
-)->tuple[Tensor,Tensor]: # (n) log π*(y), () log Z
-    """The best policy at E[r] - β KL(π‖π_ref): π* = π_ref exp(r/β) / Z, value β log Z.
-
-    Rafailov et al. 2023, eq. 4. Raises ValueError unless beta is above 0."""
-    check_number("optimal_policy: beta", beta, "above 0")
-    tilted = ref_logp + reward / beta
-    log_z = tilted.logsumexp(-1)
-    return tilted - log_z, log_z
 
 # %% ../nbs/engine/oracle.ipynb #to_tabular_lm
 def to_tabular_lm(
@@ -231,23 +203,6 @@ def to_tabular_lm(
         if row.max() > -torch.inf:          # else never reached: any row will do
             model.head.weight.data[:world.eos + 1, i] = row.log_softmax(-1).clamp(-1e4)
     return model
-
-# %% ../nbs/engine/oracle.ipynb #best_of_n_policy
-def best_of_n_policy(
-    logp:Tensor,  # (m) log-prob of every response
-    score:Tensor, # (m) what is compared; of equal scores the first one drawn wins
-    n:int,        # how many are drawn, 1 or more
-)->Tensor:        # (m) log-prob that a response is the one picked
-    """Exact distribution of best-of-n: the highest-scored of n independent samples.
-
-    Its KL to logp is at most log n - (n-1)/n (Beirami et al. 2024). Raises ValueError
-    unless n is 1 or more."""
-    check_number("best_of_n_policy: n", n, "1 or more", int)
-    probs, order = logp.exp(), score[:, None] - score                # (m m)
-    level = (probs * (order == 0)).sum(-1)           # probability of this very score
-    upto = (probs * (order >= 0)).sum(-1)            # of this score or a lower one
-    gain = upto**n - (upto - level).clamp(min=0)**n  # of being the best of n
-    return (logp - level.log() + gain.log()).masked_fill(logp == -torch.inf, -torch.inf)
 
 # %% ../nbs/engine/oracle.ipynb #optimal_q
 def optimal_q(

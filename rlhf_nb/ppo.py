@@ -17,8 +17,8 @@ from functools import partial
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
-from .kl import (
-    fixed_kl_controller, kl_k1, kl_penalty, response_kl, token_rewards)
+from .kl import kl_k1, kl_penalty, response_kl, token_rewards
+from .kl_control import fixed_kl_controller
 from .learning import (
     Trainer, TrainConfig, data_fingerprint, list_checkpoints, make_trainer,
     progress_bar, restore_checkpoint, save_checkpoint, train_step)

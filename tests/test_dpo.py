@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest, torch
 from torch.testing import assert_close
 from rlhf_nb import dpo
-from rlhf_nb.dpo import (PairsWithRef, cdpo_loss, hinge_loss, ipo_loss, kto_baseline, kto_loss, log_odds, evaluate_pairs,
-                         orpo_loss, pair_logprobs, make_pair_loss, make_reference_free_loss, robust_dpo_loss,
-                         sequence_logprobs, dpo_loss, simpo_loss, train_dpo, precompute_ref_logprobs)
+from rlhf_nb.dpo import (
+    PairsWithRef, pair_logprobs, make_pair_loss, sequence_logprobs, dpo_loss,
+    precompute_ref_logprobs)
+from rlhf_nb.dpo_tools import (
+    cdpo_loss, hinge_loss, ipo_loss, kto_baseline, kto_loss, log_odds, evaluate_pairs,
+    orpo_loss, make_reference_free_loss, robust_dpo_loss, simpo_loss, train_dpo)
 from rlhf_nb.learning import TrainConfig, accumulate_gradients, make_trainer
 from rlhf_nb.models import add_lora, frozen_copy, load_bundled, tiny_lm, weight_hash
-from rlhf_nb.oracle import all_logprobs, sample_rows, expectation, bigram_lm, micro_world, optimal_policy
+from rlhf_nb.best_policy import optimal_policy
+from rlhf_nb.oracle import (
+    all_logprobs, sample_rows, expectation, bigram_lm, micro_world)
 from rlhf_nb.tokens import PreferencePairs, Seqs, concat_seqs, make_seqs
 
 RESULTS = Path(__file__).resolve().parents[1]/"nbs/results"

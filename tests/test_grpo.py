@@ -254,7 +254,8 @@ def test_nothing_is_learned_from_groups_that_are_all_alike():
 
 def test_leave_one_out_is_unbiased_where_everything_is_listed():
     "All pairs of answers, weighted by their probability, give the exact policy gradient."
-    from rlhf_nb.oracle import all_logprobs, exact_gradient
+    from rlhf_nb.best_policy import exact_gradient
+    from rlhf_nb.oracle import all_logprobs
     lm = bigram_lm(WORLD)
     logp = all_logprobs(lm, WORLD)
     p, reward = logp.exp().detach(), torch.randn(40, generator=seeded(1)).double()

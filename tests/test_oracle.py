@@ -3,10 +3,10 @@ import copy, itertools, math
 import pytest, torch
 from torch.testing import assert_close
 from rlhf_nb import models, oracle, sampling
+from rlhf_nb.best_policy import best_of_n_policy, exact_gradient, optimal_policy
 from rlhf_nb.oracle import (
-    TabularLM, all_logprobs, best_of_n_policy, bigram_lm, exact_gradient, exact_values,
-    expectation, micro_tokenizer, micro_world, optimal_policy, optimal_q, sample_rows,
-    states, to_tabular_lm)
+    TabularLM, all_logprobs, bigram_lm, exact_values, expectation, micro_tokenizer,
+    micro_world, optimal_q, sample_rows, states, to_tabular_lm)
 from rlhf_nb.tokens import pad_and_eos, shift_right
 
 def seeded(seed=0): return torch.Generator().manual_seed(seed)

@@ -8,16 +8,18 @@ from torch import nn
 from torch.testing import assert_close
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 from rlhf_nb import ppo
-from rlhf_nb.kl import AdaptiveKLController, exact_kl, kl_k3
+from rlhf_nb.kl import exact_kl, kl_k3
+from rlhf_nb.kl_control import AdaptiveKLController
 from rlhf_nb.learning import list_checkpoints, make_trainer, TrainConfig, accumulate_gradients
 from rlhf_nb.models import ScalarModel, frozen_copy, weight_hash
-from rlhf_nb.oracle import (all_logprobs, expectation, bigram_lm, micro_tokenizer, micro_world,
-                            optimal_policy)
+from rlhf_nb.best_policy import optimal_policy
+from rlhf_nb.oracle import (
+    all_logprobs, expectation, bigram_lm, micro_tokenizer, micro_world)
 from rlhf_nb.ppo import (
     METRICS, PPOConfig, ActorCritic, Experience, RLTask, add_score_column, checked_reward_fn, clipped_policy_loss, clipped_value_loss, gae,
     generate_best_of_n, make_experience, next_prompts, ppo_loss, ppo_rewards, ppo_update, reward_mask,
     rollout_metrics, sample_printer, train_ppo)
-from rlhf_nb.reward import ScoreNormalizer, make_reward_fn
+from rlhf_nb.reward_tools import ScoreNormalizer, make_reward_fn
 from rlhf_nb.sampling import SamplingParams, collect_rollout
 from rlhf_nb.tokens import Rollout, Seqs, make_seqs
 
