@@ -23,12 +23,16 @@ from rlhf_nb.grpo import (GRPOConfig, group_normalised, mean_baseline, pass_at_k
 from rlhf_nb.kl import response_kl
 from rlhf_nb.learning import TrainConfig
 from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled, logprobs, tiny_lm
-from rlhf_nb.ppo import ActorCritic, PPOConfig, RLTask, train_ppo
-from rlhf_nb.reward import fit_normalizer, make_reward_fn, score_seqs
+from rlhf_nb.ppo import ActorCritic
+from rlhf_nb.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.reward import score_seqs
+from rlhf_nb.reward_tools import fit_normalizer, make_reward_fn
 from rlhf_nb.sampling import SamplingParams, generate_many
 from rlhf_nb.sft import train_sft
-from rlhf_nb.tokens import make_seqs, pad_and_eos
-from rlhf_nb.world import TEST, TRAIN, gold_rewards, parse_sentences, prompt_ids, response_text
+from rlhf_nb.memory import pad_and_eos
+from rlhf_nb.tokens import make_seqs
+from rlhf_nb.world import gold_rewards
+from rlhf_nb.world_text import TEST, TRAIN, parse_sentences, prompt_ids, response_text
 
 OUT = Path(__file__).parents[1]/"nbs/results/grpo.json"
 G = GRPOConfig

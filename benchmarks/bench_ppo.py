@@ -20,7 +20,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 from rlhf_nb.learning import TrainConfig, make_trainer
 from rlhf_nb.models import ScalarModel, frozen_copy
-from rlhf_nb.ppo import PPOConfig, ActorCritic, ppo_update
+from rlhf_nb.ppo import ActorCritic
+from rlhf_nb.ppo_trainer import PPOConfig, ppo_update
 from rlhf_nb.reward import pooled_scores
 from rlhf_nb.sampling import SamplingParams, collect_rollout, generate
 

@@ -1,13 +1,13 @@
-"""PPO on the embedded world over seeds: gold and proxy on held-out questions, and what it costs.
+"""PPO on the embedded world over seeds: gold and proxy on held-out questions, one setting changed at a time.
 
-    python benchmarks/bench_ppo_seeds.py              # four settings, 8 minutes
-    python benchmarks/bench_ppo_seeds.py --seeds 1    # one seed
+    python benchmarks/bench_ppo_seeds.py                      # six runs, three seeds, about 12 minutes
+    python benchmarks/bench_ppo_seeds.py --only "beta .01"    # one run, about 90 seconds
 
-Every seed starts from the shipped SFT model and trains against the shipped reward model, scaled to
-mean 0 and std 1 on SFT answers; seeds change prompts, samples and minibatches. 48 held-out
-questions, 8 answers each at temperature 1, and one greedy answer each at the end. Settings were
-chosen on training questions with seeds 30 to 35; the table is made with seeds from --first on. It
-goes to stdout, the numbers to nbs/results/ppo.json, from which the chapter draws.
+Every seed starts from the shipped SFT model and trains against the shipped reward model, normalised to mean 0
+and std 1 on SFT answers; seeds change prompts, samples and minibatches. Evaluated every 3 rollouts on 48 held-out
+questions, 8 answers each at temperature 1, and in the end at temperatures 0, .3, .5, .7 and 1 (0: one greedy
+answer each). The default was chosen on training questions with seeds 30 to 35; the table is made with seeds from
+--first on. It goes to stdout, the numbers to nbs/results/ppo.json, from which the chapter draws.
 """
 import argparse
 import json
@@ -16,16 +16,22 @@ import time
 from pathlib import Path
 import torch
 from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled, logprobs
-from rlhf_nb.ppo import PPOConfig, ActorCritic, RLTask, train_ppo
-from rlhf_nb.reward import fit_normalizer, normalize_scores, make_reward_fn, score_seqs
+from rlhf_nb.ppo import ActorCritic
+from rlhf_nb.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.reward import score_seqs
+from rlhf_nb.reward_tools import fit_normalizer, normalize_scores, make_reward_fn
 from rlhf_nb.kl import response_kl
 from rlhf_nb.sampling import SamplingParams, generate_many
-from rlhf_nb.world import TEST, TRAIN, gold_rewards, parse_sentences, prompt_ids, response_text
+from rlhf_nb.world import gold_rewards
+from rlhf_nb.world_text import TEST, TRAIN, parse_sentences, prompt_ids, response_text
 
-RUNS = {"beta .1": PPOConfig(),
-        "beta .1, lambda .95": PPOConfig(n_iterations=30, lam=.95),
-        "beta .01": PPOConfig(n_iterations=42, beta=.01, n_minibatches=2, lr=7e-4, lam=.95),
-        "true score, beta .1": PPOConfig(lam=.95)}
+RUNS = {"default": PPOConfig(),                      # beta .1, lambda .8, 18 rollouts; below it one thing changes
+        "36 rollouts": PPOConfig(n_iterations=36),
+        "beta .01": PPOConfig(beta=.01),
+        "lambda .95": PPOConfig(lam=.95),
+        "lambda .95, beta 0": PPOConfig(lam=.95, beta=0.),
+        "true score": PPOConfig()}
+TEMPERATURES = (0., .3, .5, .7, 1.)
 
 
 def seeded(seed): return torch.Generator().manual_seed(seed)
@@ -37,10 +43,16 @@ def answers(policy, tokenizer, n, sampling, seed):
     return questions, generate_many(policy, prompts, tokenizer, sampling, seeded(seed), 128)[0]
 
 
+def gold_at(policy, tokenizer, temperature): # mean true score
+    n = 8 if temperature else 1
+    questions, seqs = answers(policy, tokenizer, n, SamplingParams(temperature=temperature), 1)
+    return gold_rewards(tokenizer, questions, seqs).mean().item()
+
+
 def measure(policy, ref, proxy, tokenizer, greedy=False):
-    questions, seqs = answers(policy, tokenizer, 1 if greedy else 8, SamplingParams(temperature=1. - greedy), 1)
+    if greedy: return dict(greedy=gold_at(policy, tokenizer, 0.))
+    questions, seqs = answers(policy, tokenizer, 8, SamplingParams(), 1)
     gold = gold_rewards(tokenizer, questions, seqs).mean().item()
-    if greedy: return dict(greedy=gold)
     texts = [response_text(tokenizer, r[m].tolist()) for r, m in zip(seqs.ids, seqs.response_mask)]
     kl = response_kl(logprobs(policy, seqs), logprobs(ref, seqs), seqs.response_mask)
     flattery = sum(s.kind == "flattery" for t in texts for s in parse_sentences(t)) / len(texts)
@@ -62,10 +74,11 @@ def run(name, seed, every=3):
     _, seqs = answers(ref, tokenizer, 8, SamplingParams(), 99)
     proxy = make_reward_fn(rm, fit_normalizer(score_seqs(rm, seqs)))
     by_prompt = {tuple(prompt_ids(tokenizer, q)): q for q in TRAIN}
-    reward_fn = true_score(tokenizer, by_prompt) if "true" in name else proxy
+    reward_fn = true_score(tokenizer, by_prompt) if name == "true score" else proxy
     task = RLTask([list(p) for p in by_prompt], reward_fn, tokenizer, SamplingParams())
     model = ActorCritic(sft.requires_grad_(), ScalarModel.from_lm(ref, seed))
     curve = [dict(iteration=0, **measure(sft, ref, proxy, tokenizer))]
+    before = [gold_at(ref, tokenizer, heat) for heat in TEMPERATURES]
     seconds, began = 0., time.process_time()
     def callback(row, roll):
         nonlocal seconds, began
@@ -74,9 +87,11 @@ def run(name, seed, every=3):
         curve.append(dict(iteration=row["iteration"], **measure(sft, ref, proxy, tokenizer)))
         began = time.process_time()
     trainer = train_ppo(model, ref, task, RUNS[name], seeded(seed), callback=callback)
-    end = measure(sft, ref, proxy, tokenizer, greedy=True)
+    by_heat = [gold_at(sft, tokenizer, heat) for heat in TEMPERATURES]
+    end = dict(greedy=by_heat[0], temperatures=TEMPERATURES, by_temperature=by_heat, sft_by_temperature=before)
+    settings = {k: getattr(RUNS[name], k) for k in ("n_iterations", "beta", "lam")}
     rollouts = [row["objective/scores"] for row in trainer.log.rows if "iteration" in row]
-    return dict(run=name, seed=seed, cpu_s=seconds, **curve[-1], **end, curve=curve, scores=rollouts)
+    return dict(run=name, seed=seed, settings=settings, cpu_s=seconds, **curve[-1], **end, curve=curve, scores=rollouts)
 
 
 def main():

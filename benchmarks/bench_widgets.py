@@ -59,11 +59,13 @@ def frames():
 IN_KERNEL = '''
 import copy, json, time, torch
 from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled
-from rlhf_nb.ppo import PPOConfig, ActorCritic, RLTask, train_ppo
-from rlhf_nb.reward import fit_normalizer, make_reward_fn, score_seqs
+from rlhf_nb.ppo import ActorCritic
+from rlhf_nb.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.reward import score_seqs
+from rlhf_nb.reward_tools import fit_normalizer, make_reward_fn
 from rlhf_nb.sampling import SamplingParams, generate_many
 from rlhf_nb.widgets import Dashboard, show_dashboard, dashboard_callback
-from rlhf_nb.world import TRAIN, prompt_ids
+from rlhf_nb.world_text import TRAIN, prompt_ids
 from IPython.display import display
 torch.set_num_threads(1)
 (policy, tokenizer), (rm, _) = load_bundled("sft"), load_bundled("reward")

@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import torch
 
 from rlhf_nb.learning import TrainConfig, make_trainer, train_step
-from rlhf_nb.tokens import PreferencePairs, Seqs
+from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.tokens import Seqs
 
 
 def seqs(ids, first):
@@ -51,7 +52,8 @@ def setup(task, spec, models, data):
 
 def ppo(spec, models, data):
     from rlhf_nb.models import ScalarModel
-    from rlhf_nb.ppo import PPOConfig, ActorCritic, ppo_update
+    from rlhf_nb.ppo import ActorCritic
+    from rlhf_nb.ppo_trainer import PPOConfig, ppo_update
     from rlhf_nb.reward import pooled_scores
     from rlhf_nb.sampling import SamplingParams, collect_rollout
     critic, rm = [ScalarModel(models[k].base_model, models[k].score) for k in ("value", "reward")]

@@ -19,11 +19,11 @@ from .learning import (
     TrainConfig, Trainer, data_fingerprint, list_checkpoints, make_trainer,
     progress_bar, restore_checkpoint, save_checkpoint, train_step)
 from .models import logprobs, logprobs_and_entropy
-from .ppo import RLTask, next_prompts
+from .ppo_trainer import RLTask, next_prompts
 from .sampling import collect_rollout
 from .settings import check_settings
-from .tokens import (
-    Batch, Rollout, Seqs, masked_mean_rows, masked_sum, pad_and_eos)
+from .memory import Rollout, masked_mean_rows, pad_and_eos
+from .tokens import Batch, Seqs, masked_sum
 
 # %% ../nbs/09_grpo.ipynb #mean_baseline
 def mean_baseline(

@@ -30,16 +30,20 @@ from .models import (Placement, ScalarModel, choose_placement, frozen_copy,
 
 from .sampling import SamplingParams, collect_rollout, generate_many
 from .settings import check_settings
-from .tokens import PreferencePairs, Seqs, concat_seqs, masked_sum
-from .world import (TEST, TRAIN, chat_ids, demonstrations, gold_score,
-    prompt_ids, response_text)
+from .memory import PreferencePairs, concat_seqs
+from .tokens import Seqs, masked_sum
+from .world import gold_score
+from .world_text import (
+    TEST, TRAIN, chat_ids, demonstrations, prompt_ids, response_text)
 
 # %% ../nbs/engine/pipeline.ipynb #a_run_of_many_stages_that_su_2
 from .dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
 from .judge import ADDITIVE_PROMPT, WORLD_PROMPT, JudgeConfig, JudgePrompt
 from .judge import Verdicts, judge_scorer
-from .ppo import ActorCritic, PPOConfig, RLTask, train_ppo
-from .reward import fit_normalizer, normalize_scores, score_seqs
+from .ppo import ActorCritic
+from .ppo_trainer import PPOConfig, RLTask, train_ppo
+from .reward import score_seqs
+from .reward_tools import fit_normalizer, normalize_scores
 from .runs import (check_output, close_work, file_hashes, find_run,
     foreign_files, open_run, open_work, read_folder, read_marker, read_work,
     write_marker)

@@ -16,7 +16,7 @@ from rlhf_nb.kl import kl_k3
 from rlhf_nb.learning import TrainConfig, accumulate_gradients, make_trainer
 from rlhf_nb.models import frozen_copy, logprobs, tiny_lm, weight_hash
 from rlhf_nb.oracle import micro_tokenizer, micro_world, bigram_lm
-from rlhf_nb.ppo import RLTask
+from rlhf_nb.ppo_trainer import RLTask
 from rlhf_nb.sampling import SamplingParams, collect_rollout
 
 WORLD = micro_world()

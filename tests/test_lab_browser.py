@@ -18,11 +18,12 @@ LIVE = [    # what the chapters do, on one short page
 """import torch; torch.set_num_threads(1)
 from pathlib import Path
 from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled
-from rlhf_nb.ppo import PPOConfig, ActorCritic, RLTask, train_ppo
+from rlhf_nb.ppo import ActorCritic
+from rlhf_nb.ppo_trainer import PPOConfig, RLTask, train_ppo
 from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.widgets import (
     Dashboard, LabelSession, dashboard_callback, run_in_background, show_dashboard, show_labels)
-from rlhf_nb.world import TRAIN, prompt_ids
+from rlhf_nb.world_text import TRAIN, prompt_ids
 sft, tokenizer = load_bundled("sft")
 ref, model = frozen_copy(sft), ActorCritic(sft, ScalarModel.from_lm(sft, 0))""",
 """pairs = [(f"Question {i}?", f"<b>one</b> {i}", f"two {i}") for i in range(5)]

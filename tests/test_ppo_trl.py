@@ -11,12 +11,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.testing import assert_close
-import rlhf_nb.ppo as ours
+import rlhf_nb.ppo_trainer as ours
 from rlhf_nb.kl import kl_k1, kl_k3
 from rlhf_nb.models import ScalarModel, logprobs
-from rlhf_nb.ppo import ActorCritic, PPOConfig, make_experience, ppo_loss, ppo_rewards, rollout_metrics
+from rlhf_nb.ppo import ActorCritic
+from rlhf_nb.ppo_trainer import (
+    PPOConfig, make_experience, minibatch_loss, rollout_rewards, rollout_metrics)
 from rlhf_nb.reward import pooled_scores
-from rlhf_nb.tokens import Rollout, Seqs, masked_mean, masked_whiten
+from rlhf_nb.memory import Rollout, masked_whiten
+from rlhf_nb.tokens import Seqs, masked_mean
 
 theirs = pytest.importorskip("trl.experimental.ppo.ppo_trainer",
                              reason="TRL with a PPO trainer (1.12 or older) is not installed")
@@ -148,17 +151,17 @@ def test_trl_ppo_arithmetic(tmp_path, monkeypatch, temperature, estimator, penal
               temperature=temperature + 1e-7, missing_eos_penalty=penalty or 0.,
               kl_estimator=kl_k1 if estimator == "k1" else kl_k3)
     near = dict(rtol=2e-5, atol=2e-5)
-    assert_close(ppo_rewards(roll, config, EOS)[:, PROMPT:], rewards, **near)
+    assert_close(rollout_rewards(roll, config, EOS)[:, PROMPT:], rewards, **near)
     monkeypatch.setattr(ours, "masked_whiten", sample_std)
     config = ours.replace(config, whiten_rewards=True)
     at = ours.reward_mask(roll.seqs, config, EOS)[:, PROMPT:]
-    got = ppo_rewards(roll, config, EOS)[:, PROMPT:]
+    got = rollout_rewards(roll, config, EOS)[:, PROMPT:]
     assert_close(got, white.masked_fill(~at, 0.), **near)
     model = actor_critic(m)
     x = make_experience(model, roll, config, EOS)
     mask = roll.seqs.response_mask[:, PROMPT:]
     assert_close(x.advantage[:, PROMPT:], white_advantages.masked_fill(~mask, 0.), **near)
-    loss, n, _ = ppo_loss(model, x, config)
+    loss, n, _ = minibatch_loss(model, x, config)
     assert_close(loss.detach() / n, seen["loss"], **near)
     (loss / n).backward()
     for mine, want in zip(params(m), seen["grads"]):
@@ -185,7 +188,7 @@ def test_logged_numbers_are_those_of_trl(tmp_path, monkeypatch):
     x = make_experience(model, roll, config, EOS)
     for now in (before, after):
         set_weights(m, now)
-        _, n, sums = ppo_loss(model, x, config)
+        _, n, sums = minibatch_loss(model, x, config)
         rows.append({name: float(total / n) for name, total in sums.items()})
     for name in ("policy/clipfrac_avg", "val/clipfrac_avg", "loss/policy_avg", "loss/value_avg"):
         assert (rows[0][name] + rows[1][name]) / 2 == pytest.approx(want[name], rel=1e-4, abs=1e-6), name

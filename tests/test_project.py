@@ -22,15 +22,17 @@ METHOD = {"tokens", "world", "oracle", "best_policy", "models", "sampling", "kl"
           "learning", "data"}
 FLOORS = {
     "tokens": set(), "views": {"tokens"},
-    "world": {"tokens"}, "oracle": {"tokens"}, "models": {"tokens"}, "kl": {"tokens"},
+    "world": {"tokens"}, "oracle": {"tokens", "views"}, "models": {"tokens"}, "kl": {"tokens"},
     "best_policy": {"tokens", "oracle"}, "kl_control": set(), "dpo_tools": METHOD | {"dpo"},
     "data": {"tokens"}, "sampling": {"tokens", "models"}, "learning": {"tokens", "models"},
-    "sft": METHOD, "reward": METHOD, "reward_tools": METHOD | {"reward"}, "judge": METHOD, "ppo": METHOD, "dpo": METHOD,
+    "sft": METHOD, "reward": METHOD, "reward_tools": METHOD | {"reward"},
+    "judge": METHOD, "ppo": METHOD, "dpo": METHOD,
     "store": METHOD, "qlearning": METHOD, "spin": METHOD | {"dpo"},
     "arithmetic": {"tokens"},
-    "self_reward": METHOD | {"judge", "dpo"}, "grpo": METHOD | {"ppo"},
+    "self_reward": METHOD | {"judge", "dpo"}, "grpo": METHOD | {"ppo", "ppo_trainer"},
+    "ppo_trainer": METHOD | {"ppo", "kl_control"},
     "runs": {"store"},
-    "pipeline": METHOD | {"sft", "reward", "reward_tools", "judge", "ppo", "dpo", "dpo_tools", "store", "spin",
+    "pipeline": METHOD | {"sft", "reward", "reward_tools", "judge", "ppo", "ppo_trainer", "dpo", "dpo_tools", "store", "spin",
                           "qlearning", "self_reward", "runs"},
 }
 BASE = {"settings", "files"}      # of any module: what checks settings, and what writes files

@@ -6,8 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 import pytest, torch
 from matplotlib import pyplot as plt
-from rlhf_nb.ppo import PPOConfig, Experience, add_score_column, make_experience, gae, ppo_rewards
-from rlhf_nb.tokens import Rollout, make_seqs, masked_whiten
+from rlhf_nb.ppo import gae
+from rlhf_nb.ppo_trainer import (
+    PPOConfig, Experience, add_score_column, make_experience, rollout_rewards)
+from rlhf_nb.memory import Rollout, masked_whiten
+from rlhf_nb.tokens import make_seqs
 from rlhf_nb.widgets import (Dashboard, LabelSession, Ledger, Stopped, Sweep, run_setting, dashboard_page, dashboard_table,
     clip_state, curves_of, label_page, add_label, ledger_page, pace, panel, ppo_ledger, rewards_seen,
     run_in_background, escape_text, show_dashboard, show_labels, show_ledger, show_sweep, sides, html_table, thinned, tint,
@@ -112,7 +115,7 @@ def one_row(config, ended=True):
 def test_rewards_read_back_are_those_of_ppo(config, ended):
     roll, x, now = one_row(config, ended)
     tokenizer = SimpleNamespace(decode=lambda ids: f"<{ids[0]}>", eos_token_id=1)
-    reward = ppo_rewards(roll, config, 1)
+    reward = rollout_rewards(roll, config, 1)
     for i in range(2):
         row = slice(i, i + 1)
         ledger = ppo_ledger(tokenizer, roll[row], x[row], now[row], config)
