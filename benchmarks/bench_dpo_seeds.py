@@ -24,7 +24,8 @@ from rlhf_nb.learning import TrainConfig, fit, make_trainer
 from rlhf_nb.models import frozen_copy, load_bundled
 from rlhf_nb.reward_tools import sample_pairs
 from rlhf_nb.sampling import SamplingParams, generate_many, in_batches
-from rlhf_nb.world import TEST, TRAIN, gold_rewards, parse_sentences, prompt_ids, response_text
+from rlhf_nb.world import gold_rewards
+from rlhf_nb.world_text import TEST, TRAIN, parse_sentences, prompt_ids, response_text
 
 N, BATCH, LR = 4096, 64, 1e-3
 RUNS = {"beta 1": (1., 1), "beta .3": (.3, 1), "beta .1": (.1, 1), "beta .03": (.03, 1), "beta .01": (.01, 1),

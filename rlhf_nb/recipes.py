@@ -28,16 +28,18 @@ from rlhf_nb.models import (Placement, ScalarModel, add_lora, choose_placement, 
     unwrap_model)
 
 # %% ../nbs/engine/recipes.ipynb #your_own_data_modules
-from rlhf_nb.reward import (best_of_n, bradley_terry_loss, expected_best_of_n,
-    fit_normalizer, normalize_scores, preference_accuracy, reward_loss, score_pairs,
+from rlhf_nb.reward import (
+    best_of_n, bradley_terry_loss, preference_accuracy, reward_loss, score_pairs,
     score_seqs)
+from .reward_tools import expected_best_of_n, fit_normalizer, normalize_scores
 from .runs import (check_output, file_hashes, find_run, open_run, open_work,
     read_folder, update_marker)
 from .sampling import SamplingParams, generate_many
 from .settings import check_settings
 from .sft import mean_loss, sft_loss
 
-from .tokens import PreferencePairs, Seqs, make_seqs
+from .memory import PreferencePairs
+from .tokens import Seqs, make_seqs
 
 # %% ../nbs/engine/recipes.ipynb #RunConfig
 @dataclass(frozen=True)

@@ -9,16 +9,21 @@ from torch.testing import assert_close
 from transformers import (GPTNeoXForSequenceClassification,
                           LlamaForSequenceClassification)
 from rlhf_nb.learning import TrainConfig, accumulate_gradients, make_trainer
-from rlhf_nb import reward
+from rlhf_nb import reward_tools
 from rlhf_nb.models import (ScalarModel, load_bundled, load_reward_model, save_reward_model, tiny_lm,
                             to_classifier, weight_hash)
-from rlhf_nb.oracle import best_of_n_policy, sample_rows, bigram_lm, all_logprobs, micro_world
+from rlhf_nb.best_policy import best_of_n_policy
+from rlhf_nb.oracle import sample_rows, bigram_lm, all_logprobs, micro_world
 from rlhf_nb.reward import (
-    ScoreNormalizer, preference_accuracy, best_of_n, best_of_n_kl, bradley_terry_loss, calibration_bins,
-    expected_best_of_n, expected_calibration_error, fit_normalizer, length_bias, pooled_scores, normalize_scores,
-    make_reward_fn, reward_loss, sample_pairs, score_seqs, score_pairs, train_reward)
-from rlhf_nb.tokens import PreferencePairs, Seqs, concat_seqs, make_seqs, pad_left
-from rlhf_nb.world import TEST, make_tokenizer, response_text, utility
+    preference_accuracy, best_of_n, bradley_terry_loss, calibration_bins, pooled_scores,
+    reward_loss, score_seqs, score_pairs, train_reward)
+from rlhf_nb.reward_tools import (
+    ScoreNormalizer, best_of_n_kl, expected_best_of_n, expected_calibration_error,
+    fit_normalizer, length_bias, normalize_scores, make_reward_fn, sample_pairs)
+from rlhf_nb.memory import PreferencePairs, concat_seqs, pad_left
+from rlhf_nb.tokens import Seqs, make_seqs
+from rlhf_nb.world import utility
+from rlhf_nb.world_text import TEST, make_tokenizer, response_text
 
 TOKENIZER = make_tokenizer()
 PAD, EOS, V = TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, len(TOKENIZER)
@@ -342,7 +347,7 @@ def test_equal_answers_are_redrawn(monkeypatch):
     def two_or_three_words(model, prompts, tokenizer, config, generator):
         responses = [[20 + i % (2 if i < 256 else 3), EOS] for i in range(len(prompts))]
         return make_seqs(prompts, responses, PAD), None
-    monkeypatch.setattr(reward, "generate", two_or_three_words)
+    monkeypatch.setattr(reward_tools, "generate", two_or_three_words)
     pairs, questions = sample_pairs(None, TOKENIZER, list(TEST), 300, seeded(), random.Random(0))
     assert len(pairs) == len(questions) == 300
     assert all(a != b for a, b in zip(rows_of(pairs.chosen), rows_of(pairs.rejected)))
