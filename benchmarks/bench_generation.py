@@ -20,8 +20,8 @@ from torch import nn
 from transformers import DynamicCache
 from rlhf_nb.models import load_bundled, tiny_lm
 from rlhf_nb.sampling import SamplingParams, generate
-from rlhf_nb.tokens import pad_left
-from rlhf_nb.world import TRAIN, prompt_ids
+from rlhf_nb.memory import pad_left
+from rlhf_nb.world_text import TRAIN, prompt_ids
 
 
 class Case:

@@ -22,7 +22,8 @@ import torch
 from rlhf_nb.judge import JudgeConfig, agreement, judge_answers
 from rlhf_nb.models import load_lm
 from rlhf_nb.sampling import SamplingParams
-from rlhf_nb.world import TEST, demonstrate, gold_score
+from rlhf_nb.world import gold_score
+from rlhf_nb.world_text import TEST, demonstrate
 
 ROOT = Path(__file__).resolve().parents[1]
 WAYS = {"one greedy reply": JudgeConfig(n_votes=1, sampling=SamplingParams(64, temperature=0.)),

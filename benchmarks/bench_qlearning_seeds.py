@@ -19,7 +19,8 @@ from rlhf_nb.models import frozen_copy, load_bundled
 from rlhf_nb.qlearning import QConfig, QNets, QPolicy, make_episodes, q_network, train_q
 from rlhf_nb.sampling import SamplingParams, generate_many
 from rlhf_nb.sft import train_sft as imitate
-from rlhf_nb.world import TEST, TRAIN, gold_rewards, prompt_ids
+from rlhf_nb.world import gold_rewards
+from rlhf_nb.world_text import TEST, TRAIN, prompt_ids
 
 RECIPE = TrainConfig(lr=1e-3, n_steps=300, batch_size=64, micro_batch_size=64)
 IMITATE = TrainConfig(lr=1e-3, n_steps=100, batch_size=64, micro_batch_size=64)

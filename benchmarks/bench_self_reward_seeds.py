@@ -23,7 +23,9 @@ from functools import partial
 from pathlib import Path
 import torch
 from bench_judge_seeds import ROOT, answers, trained
-from rlhf_nb.judge import JudgeConfig, agreement, generate_replies, judge_answers, judge_scorer
+from rlhf_nb.judge import JudgeConfig, agreement, judge_answers
+from rlhf_nb.judge_tools import judge_scorer
+from rlhf_nb.replies import generate_replies
 from rlhf_nb.kl import response_kl
 from rlhf_nb.learning import named_generator
 from rlhf_nb.models import frozen_copy, logprobs
@@ -32,7 +34,8 @@ from rlhf_nb.self_reward import (
     COLUMNS, SMALL, SelfRewardConfig, SelfRewardTask, replay_examples, self_reward_iteration,
     train_online_dpo)
 from rlhf_nb.store import create_store
-from rlhf_nb.world import TEST, TRAIN, gold_rewards, gold_score, judge_prompt, prompt_ids
+from rlhf_nb.world import gold_rewards, gold_score
+from rlhf_nb.world_text import TEST, TRAIN, judge_prompt, prompt_ids
 
 RUNS = {"replay": SMALL, "no replay": replace(SMALL, replay_weight=0.),
         "cooler": SelfRewardConfig(replay_weight=1.),

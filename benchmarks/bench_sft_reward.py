@@ -20,7 +20,8 @@ from rlhf_nb.learning import TrainConfig, make_trainer, train_step
 from rlhf_nb.models import ScalarModel
 from rlhf_nb.reward import reward_loss
 from rlhf_nb.sft import sft_loss
-from rlhf_nb.tokens import PreferencePairs, Seqs
+from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.tokens import Seqs
 
 SIZES = dict(tiny=dict(hidden_size=128, num_hidden_layers=4, num_attention_heads=4,
                        vocab_size=512, intermediate_size=384),

@@ -27,7 +27,8 @@ from rlhf_nb.models import frozen_copy, load_bundled, logprobs
 from rlhf_nb.sampling import SamplingParams, generate_many, in_batches
 from rlhf_nb.sft import train_sft
 from rlhf_nb.spin import SPINConfig, SPINData, train_spin
-from rlhf_nb.world import TEST, TRAIN, demonstrations, gold_rewards, prompt_ids
+from rlhf_nb.world import gold_rewards
+from rlhf_nb.world_text import TEST, TRAIN, demonstrations, prompt_ids
 
 HARD = dict(lr=1e-3, mix_previous=False)   # near the optimum of each iteration
 RUNS = {"SPIN": SPINConfig(),

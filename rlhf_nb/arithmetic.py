@@ -14,7 +14,8 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
-from .tokens import Seqs, make_seqs, pad_and_eos
+from .memory import pad_and_eos
+from .tokens import Seqs, make_seqs
 
 # %% ../nbs/17_arithmetic.ipynb #Sum
 @dataclass(frozen=True)
@@ -76,12 +77,13 @@ def addition_dataset(
     sums:list[Sum], # drawn from with replacement
     n:int,
     rng:random.Random,
+    carry_prob:float=.4, # as in `noisy_answer`
 )->tuple[list[Sum],Seqs]: # n sums, n rows: question, answer, eos
     "Questions drawn with replacement, with the answers of `noisy_answer`."
     pad, eos = pad_and_eos(tokenizer)
     chosen = rng.choices(sums, k=n)
     questions = tokenizer([s.question for s in chosen]).input_ids
-    answers = tokenizer([noisy_answer(s, rng) for s in chosen]).input_ids
+    answers = tokenizer([noisy_answer(s, rng, carry_prob) for s in chosen]).input_ids
     return chosen, make_seqs(questions, [ids + [eos] for ids in answers], pad)
 
 # %% ../nbs/17_arithmetic.ipynb #solver_rewards

@@ -19,7 +19,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
-from .tokens import PreferencePairs, Seqs, make_seqs, pad_and_eos
+from .memory import PreferencePairs, pad_and_eos
+from .tokens import Seqs, make_seqs
 
 # %% ../nbs/engine/data.ipynb #RowError
 class RowError(Exception):

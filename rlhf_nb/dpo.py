@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 from .models import adapters_disabled, eval_mode, logprobs
 from .settings import check_number
-from .tokens import Batch, PreferencePairs, Seqs, concat_seqs
+from .memory import PreferencePairs, concat_seqs
+from .tokens import Batch, Seqs
 
 # %% ../nbs/10_dpo.ipynb #sequence_logprobs
 def sequence_logprobs(

@@ -18,7 +18,7 @@ from .dpo import (PairsWithRef, _float32, _per_token, dpo_loss, log_ratio_gap,
 from .learning import EvalConfig, TrainConfig, Trainer, fit, make_trainer
 from .models import eval_mode
 from .settings import check_number
-from .tokens import PreferencePairs
+from .memory import PreferencePairs
 
 # %% ../nbs/engine/dpo_tools.ipynb #evaluate_pairs
 @torch.no_grad()

@@ -17,7 +17,8 @@ import torch
 from ipywidgets import Button, HBox, Layout, Text, Textarea, ToggleButtons, VBox
 from ipywidgets import HTML as Page
 from torch import Generator, Tensor
-from .judge import JudgePrompt, agreement, parse_votes, score_regex
+from .judge import JudgePrompt, agreement, parse_votes
+from .replies import score_regex
 from .kl import exact_kl, kl_k1, kl_k2, kl_k3
 from .sampling import SamplingParams, filter_logits
 from .tokens import Seqs, last_token_index

@@ -25,7 +25,8 @@ from tqdm.auto import tqdm
 from .files import append_bytes, atomic_folder, atomic_write, disk_errors
 from .models import weight_hash
 from .settings import check_settings
-from .tokens import Batch, PreferencePairs
+from .memory import PreferencePairs
+from .tokens import Batch
 
 # %% ../nbs/engine/learning.ipynb #TrainConfig
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassificati
     AutoTokenizer, GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM,
     PreTrainedModel, PreTrainedTokenizerBase)
 from transformers.utils import logging
-from rlhf_nb.tokens import (Seqs, chunked_logprobs, hidden_logprobs, pad_and_eos,
-    shift_right)
+from .memory import chunked_logprobs, hidden_logprobs, pad_and_eos
+from .tokens import Seqs, shift_right
 
 # %% ../nbs/engine/models.ipynb #_seeded
 @contextmanager

@@ -38,8 +38,10 @@ from .world_text import (
 
 # %% ../nbs/engine/pipeline.ipynb #a_run_of_many_stages_that_su_2
 from .dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
-from .judge import ADDITIVE_PROMPT, WORLD_PROMPT, JudgeConfig, JudgePrompt
-from .judge import Verdicts, judge_scorer
+from .judge import WORLD_PROMPT, JudgeConfig, JudgePrompt
+from .judge_tools import ADDITIVE_PROMPT
+from .judge import Verdicts
+from .judge_tools import judge_scorer
 from .ppo import ActorCritic
 from .ppo_trainer import PPOConfig, RLTask, train_ppo
 from .reward import score_seqs

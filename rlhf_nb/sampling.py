@@ -21,8 +21,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from .models import (adapters_disabled, eval_mode, logprobs, unwrap_model,
     validate_length)
 from .settings import check_settings
-from .tokens import (Rollout, Seqs, concat_seqs, last_token_index, make_seqs,
-    pad_and_eos, pad_left, pad_right)
+from .memory import Rollout, concat_seqs, pad_and_eos, pad_left
+from .tokens import Seqs, last_token_index, make_seqs, pad_right
 
 # %% ../nbs/engine/sampling.ipynb #SamplingParams
 @dataclass(frozen=True)

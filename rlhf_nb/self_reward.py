@@ -20,14 +20,19 @@ from random import Random
 import torch
 from torch import Generator, Tensor, nn
 from .dpo import PairsWithRef, dpo_loss, make_pair_loss, precompute_ref_logprobs
-from .judge import ADDITIVE_PROMPT, JudgeConfig, Verdicts, judge_scorer
+from .judge import JudgeConfig, Verdicts
+from .judge_tools import ADDITIVE_PROMPT, judge_scorer
 from .learning import (
-    TrainConfig, Trainer, fit, make_trainer, named_generator, progress_bar, train_step)
-from .models import frozen_copy, logprobs, merge_adapters
+    TrainConfig, Trainer, describe_run, fit, make_trainer, named_generator,
+    progress_bar, require_same_run, train_step)
+from .models import frozen_copy, logprobs, merge_adapters, weight_hash
 from .sampling import SamplingParams, generate_many
 from .settings import check_settings
-from .tokens import Batch, PreferencePairs, Seqs, concat_seqs, make_seqs
-from .world import chat_ids, demonstrations, judge_examples, response_text
+from .store import write_settings
+from .memory import PreferencePairs, concat_seqs
+from .tokens import Batch, Seqs, make_seqs
+from .world import judge_examples
+from .world_text import chat_ids, demonstrations, response_text
 
 # %% ../nbs/14_self_reward.ipynb #SelfRewardConfig
 @dataclass(frozen=True)
@@ -246,6 +251,21 @@ def _keep_round(
     store.append(pairs, counts, chosen_score=x.chosen_score[:n_wanted],
                  rejected_score=x.rejected_score[:n_wanted])
 
+# %% ../nbs/14_self_reward.ipynb #_require_same_filling
+_CHOOSE = "num_generations", "prompts_per_round", "sampling", "judge"
+
+def _require_same_filling(store, policy, task, config, make_generator, scorer):
+    "A store that holds rounds already is filled by the same settings, or refused."
+    now = describe_run(dict(
+        config={name: getattr(config, name) for name in _CHOOSE}, prompts=task.prompts,
+        rules=task.rules, policy=weight_hash(policy), judges_itself=scorer is None,
+        seed=make_generator("round 0").initial_seed()))
+    if was := store.metadata.get("settings"):
+        return require_same_run(store.folder.name, was, now)
+    if store.totals()["appends"]: raise ValueError(
+        f"{store.folder} holds pairs that fill_store did not write: take a new store")
+    write_settings(store, now)
+
 # %% ../nbs/14_self_reward.ipynb #fill_store
 COLUMNS = ("chosen_score", "rejected_score")
 
@@ -257,7 +277,10 @@ def fill_store(
     make_generator:Callable,   # name -> Generator, as partial(named_generator, 0, 1)
     scorer:Callable|None=None, # None: the policy judges its own answers
 )->dict:                       # the store's totals
-    "Rounds until the store holds `n_pairs` pairs or `n_prompts` prompts were used."
+    """Rounds until the store holds `n_pairs` pairs or `n_prompts` prompts were used.
+
+    Raises ValueError if other settings began to fill the store."""
+    _require_same_filling(store, policy, task, config, make_generator, scorer)
     scorer = scorer or judge_scorer(policy, task.tokenizer, config.judge)
     with progress_bar(config.n_pairs, len(store), "pairs", "pair") as bar:
         while (n_wanted := config.n_pairs - len(store)) > 0:

@@ -20,8 +20,8 @@ from .sampling import SamplingParams, generate_many, in_batches
 from .tokens import Seqs, make_seqs
 from .views import COLORS, METHOD_COLORS, STYLE
 from .widgets import LabelSession, escape_text, sides
-from .world import (
-    Question, gold_rewards, gold_score, parse_sentences, prompt_ids, response_text)
+from .world import gold_rewards, gold_score
+from .world_text import Question, parse_sentences, prompt_ids, response_text
 
 # %% ../nbs/engine/sitting.ipynb #answer_questions
 def answer_questions(

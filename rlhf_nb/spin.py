@@ -11,6 +11,7 @@ __all__ = ['opponent_pairs', 'make_spin_loss', 'spin_metrics', 'SPINConfig', 'SP
 # %% ../nbs/15_spin.ipynb #spin_play_against_yourself
 import json, zlib
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,13 +22,16 @@ from torch import Generator, Tensor, nn
 from transformers import PreTrainedTokenizerBase
 from .dpo import (PairsWithRef, dpo_loss, make_pair_loss,
     precompute_ref_logprobs, sequence_logprobs)
-from .files import atomic_folder, atomic_write, disk_errors
+from .files import (
+    atomic_folder, atomic_write, check_readable, disk_errors)
 from .learning import (Log, TrainConfig, data_fingerprint, describe_run, fit,
     list_checkpoints, make_trainer, named_generator, require_same_run)
 from .models import eval_mode, merge_adapters, weight_hash
 from .sampling import SamplingParams, generate_many, in_batches
 from .settings import check_number, check_settings
-from .tokens import PreferencePairs, Seqs, concat_seqs, pad_and_eos
+from .store import lock_folder
+from .memory import PreferencePairs, concat_seqs, pad_and_eos
+from .tokens import Seqs
 
 # %% ../nbs/15_spin.ipynb #opponent_pairs
 def opponent_pairs(
@@ -169,9 +173,12 @@ class RunRecord:
     def __init__(self, folder:str|Path|None, metadata:dict):
         self.path, self.metadata, self.log = folder and Path(folder), metadata, Log()
         if not folder: return
-        if not (self.path/"spin.json").is_file(): return _begin_record(self)
+        check_readable(self.path, self.path/"spin.json")
+        if not (self.path/"spin.json").is_file(): _begin_record(self)
+        self.read()
+    def read(self):
         saved = _read_record(self.path/"spin.json")
-        require_same_run(self.path.name, saved["metadata"], metadata,
+        require_same_run(self.path.name, saved["metadata"], self.metadata,
                          ("config.n_iterations",))
         self.log.restore(saved["rows"])
     def text(self)->str: # of spin.json
@@ -191,6 +198,14 @@ def _begin_record(record:RunRecord):
         f"{path} holds other files, and no run of SPIN: take a new or empty folder")
     with disk_errors(path, "Nothing was there before"), atomic_folder(path) as temp:
         atomic_write(temp/"spin.json", record.text())
+
+@contextmanager
+def _locked(record:RunRecord):
+    "Keep other processes out; read what one of them wrote meanwhile."
+    if not record.path: return (yield)
+    with lock_folder(record.path):
+        record.read()
+        yield
 
 # %% ../nbs/15_spin.ipynb #_read_record
 _REMEDY = "bring it back from a copy, or begin again in another folder"
@@ -216,11 +231,13 @@ def _put_back(
     "The player after i iterations; after none it is the model as it was given."
     if not i: return
     hashes = [row["player"] for row in record.log.rows if "player" in row]
-    files = [f/"model.safetensors" for f in list_checkpoints(record.iteration(i - 1))]
+    check_readable(folder := record.iteration(i - 1))
+    files = [f/"model.safetensors" for f in list_checkpoints(folder)]
+    check_readable(*files)
     try: load_model(model, str(files[-1]))
     except (IndexError, OSError, RuntimeError, SafetensorError) as e: raise ValueError(
-        f"player {i} cannot be read from {record.iteration(i - 1)}: its checkpoint is "
-        f"damaged or gone; {_REMEDY}") from e
+        f"player {i} cannot be read from {folder}: its checkpoint is damaged or gone; "
+        f"{_REMEDY}") from e
     if weight_hash(model) != hashes[i - 1]: raise ValueError(
         f"{files[-1]} does not hold player {i} as it was written; {_REMEDY}")
 
@@ -282,19 +299,16 @@ def _run_metadata(
         config=config, seed=seed, model=weight_hash(model), real=data.real,
         held_out=data.held_out, tokenizer=data_fingerprint(vocabulary)))
 
-# %% ../nbs/15_spin.ipynb #train_spin
-def train_spin(
-    model:nn.Module, # the first opponent p_0; trained in place
+# %% ../nbs/15_spin.ipynb #_play
+def _play(
+    model:nn.Module, # p_0; trained in place
     data:SPINData,
     config:SPINConfig,
-    seed:int,        # of all random numbers
-    folder:str|Path|None=None, # a run that was killed goes on from here
-    callback:Callable=lambda row, pairs: None, # called after each iteration
-)->Log: # rows of steps have "loss", rows of iterations "accuracy"
-    """Self-play fine-tuning: each iteration's player becomes the next one's opponent.
-
-    Chen et al. 2024, algorithm 1. Raises ValueError if `folder` holds another run."""
-    record = RunRecord(folder, _run_metadata(model, data, config, seed))
+    seed:int,
+    record:RunRecord,
+    callback:Callable, # called after each iteration
+):
+    "The iterations that are still to be played."
     (done, first), previous = _resume(model, record, config), None
     for i in range(first, config.n_iterations):
         generator = named_generator(seed, f"iteration {i + 1}")
@@ -306,4 +320,20 @@ def train_spin(
             row = _train_and_record(model, pairs, judged, config, generator, record, i)
             callback(row, fresh)
         previous = fresh if config.mix_previous else None
+
+# %% ../nbs/15_spin.ipynb #train_spin
+def train_spin(
+    model:nn.Module, # the first opponent p_0; trained in place
+    data:SPINData,
+    config:SPINConfig,
+    seed:int,        # of all random numbers
+    folder:str|Path|None=None, # a run that was killed goes on from here
+    callback:Callable=lambda row, pairs: None, # called after each iteration
+)->Log: # rows of steps have "loss", rows of iterations "accuracy"
+    """Self-play fine-tuning: each iteration's player becomes the next one's opponent.
+
+    Chen et al. 2024, algorithm 1. Raises ValueError if `folder` holds another run, or if
+    another process plays it now."""
+    record = RunRecord(folder, _run_metadata(model, data, config, seed))
+    with _locked(record): _play(model, data, config, seed, record, callback)
     return record.log

@@ -1,5 +1,6 @@
 "What tests share: one build of the site, a real browser, and a model that brings code."
-import json, os, shutil, signal, subprocess, sys
+import json, os, shutil, signal, subprocess, sys, tempfile, time
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -32,11 +33,30 @@ def chromium():
 def browser(chromium):
     from playwright.sync_api import sync_playwright
     with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=chromium, args=[
+        browser = p.chromium.launch(executable_path=chromium, timeout=1000 * PATIENCE, args=[
             "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
             "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"])
         yield browser
         browser.close()
+
+PATIENCE = 600    # seconds without any progress, on a machine that may be very busy
+
+def until(done, progress, patience=PATIENCE):
+    "Wait until `done()`, as long as it takes; what may not last is that `progress()` stays the same."
+    seen, since = None, time.monotonic()
+    while not done():
+        now = progress()
+        if now != seen: seen, since = now, time.monotonic()
+        assert time.monotonic() - since < patience, f"nothing has changed for {patience} s: {str(seen)[-2000:]}"
+        time.sleep(.2)
+
+def still(page, locator):
+    "Wait until an element of a page has stood in one place for three frames, fonts and pictures loaded."
+    locator.evaluate("""async e => {
+        await document.fonts.ready
+        const place = () => { const r = e.getBoundingClientRect(); return [r.x, r.y, r.width, r.height].join() }
+        for (let n = 0, old = ''; n < 3; n = place() == old ? n + 1 : 0, old = place())
+            await new Promise(requestAnimationFrame) }""")
 
 @pytest.fixture
 def folder_with_code(tmp_path):
@@ -45,7 +65,7 @@ def folder_with_code(tmp_path):
     Model and tokenizer name classes that only this code has: transformers can load neither
     without it. Ask `(folder/"ran").exists()`, and load in a process of its own, see `press_y`."""
     from rlhf_nb.models import tiny_lm
-    from rlhf_nb.world import make_tokenizer
+    from rlhf_nb.world_text import make_tokenizer
     folder, tokenizer = tmp_path/"with_code", make_tokenizer()
     tiny_lm(tokenizer, "llama").save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -68,3 +88,22 @@ def press_y():
                               capture_output=True, text=True, timeout=240, cwd=ROOT,
                               env=os.environ | {"HF_HUB_OFFLINE": "1"})
     return run
+
+@pytest.fixture
+def open_tmp():
+    "A new folder that every user may enter; pytest's own may be entered by its owner alone."
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+@pytest.fixture
+def not_root():
+    "In this block the process is no administrator, and owns a folder: root may read anything."
+    @contextmanager
+    def become_nobody(folder):
+        if os.geteuid(): return (yield)
+        for path in (folder, *folder.rglob("*")): os.chown(path, 65534, -1)
+        os.seteuid(65534)
+        try: yield
+        finally: os.seteuid(0)
+    return become_nobody

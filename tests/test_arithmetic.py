@@ -7,7 +7,8 @@ from torch.testing import assert_close
 
 from rlhf_nb.arithmetic import Sum, solve, solver_rewards, addition_dataset, sum_tokenizer, noisy_answer
 from rlhf_nb.models import tiny_lm
-from rlhf_nb.tokens import make_seqs, pad_and_eos
+from rlhf_nb.memory import pad_and_eos
+from rlhf_nb.tokens import make_seqs
 
 TOKENIZER = sum_tokenizer()
 PAD, EOS = pad_and_eos(TOKENIZER)

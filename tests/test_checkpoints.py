@@ -13,7 +13,7 @@ from transformers import (
     AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer)
 from rlhf_nb.models import load_bundled
 from rlhf_nb.reward import score_seqs
-from rlhf_nb.world import TEST, demonstrations, make_tokenizer, prompt_ids
+from rlhf_nb.world_text import TEST, demonstrations, make_tokenizer, prompt_ids
 
 ROOT = Path(__file__).resolve().parents[1]
 spec = importlib.util.spec_from_file_location("make", ROOT / "scripts/make_checkpoints.py")

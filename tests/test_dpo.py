@@ -18,7 +18,8 @@ from rlhf_nb.models import add_lora, frozen_copy, load_bundled, tiny_lm, weight_
 from rlhf_nb.best_policy import optimal_policy
 from rlhf_nb.oracle import (
     all_logprobs, sample_rows, expectation, bigram_lm, micro_world)
-from rlhf_nb.tokens import PreferencePairs, Seqs, concat_seqs, make_seqs
+from rlhf_nb.memory import PreferencePairs, concat_seqs
+from rlhf_nb.tokens import Seqs, make_seqs
 
 RESULTS = Path(__file__).resolve().parents[1]/"nbs/results"
 PAIRED = [dpo_loss, cdpo_loss, robust_dpo_loss, hinge_loss, ipo_loss]

@@ -12,14 +12,18 @@ from transformers import AddedToken
 from rlhf_nb import judge as judge_module
 from rlhf_nb.data import train_tokenizer
 from rlhf_nb.judge import (
-    ADDITIVE_PROMPT, WORLD_PROMPT, JudgeConfig, JudgePrompt, PairwisePrompt, PairwiseVerdicts, Verdicts,
-    agreement, compare_answers, confusion_matrix, escape_special_tokens, function_scorer,
-    generate_replies, judge_answers, judge_demonstrations, judge_scorer, pair_accuracy, parse_score,
-    parse_votes, reward_scorer, template_variables, validate_template)
+    WORLD_PROMPT, JudgeConfig, JudgePrompt, Verdicts, agreement, judge_answers,
+    pair_accuracy, parse_score, parse_votes)
+from rlhf_nb.judge_tools import (
+    ADDITIVE_PROMPT, PairwisePrompt, PairwiseVerdicts, compare_answers,
+    confusion_matrix, function_scorer, judge_demonstrations, judge_scorer,
+    reward_scorer)
+from rlhf_nb.replies import (
+    escape_special_tokens, generate_replies, template_variables, validate_template)
 from rlhf_nb.models import load_bundled, tiny_lm
 from rlhf_nb.sampling import SamplingParams
-from rlhf_nb.world import (
-    TEST, TRAIN, chat_ids, demonstrate, gold_score, judge_examples, judge_prompt, judgement)
+from rlhf_nb.world import gold_score, judge_examples, judgement
+from rlhf_nb.world_text import TEST, TRAIN, chat_ids, demonstrate, judge_prompt
 
 RESULTS = Path(__file__).resolve().parents[1] / "nbs/results/judge.json"
 

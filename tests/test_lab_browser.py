@@ -8,11 +8,11 @@ from pathlib import Path
 import nbformat, pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
+from conftest import PATIENCE, still, until
 from rlhf_nb.workbook import copy_chapters, trust_notebooks
 
 SHOTS = Path(__file__).resolve().parents[1]/"runs/screenshots"
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chromium")]
-PATIENCE = 120_000    # ms; a busy machine with two cores starts a kernel slowly
 
 LIVE = [    # what the chapters do, on one short page
 """import torch; torch.set_num_threads(1)
@@ -73,24 +73,22 @@ def lab(folder, tmp_path_factory):
             f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}",
             "--LabApp.extension_manager=readonly", "--LabApp.expose_app_in_browser=True"],
             stdout=log, stderr=subprocess.STDOUT)
-    start = time.time()
+    def answers():
+        assert server.poll() is None, (own/"lab.log").read_text()
+        try: return urllib.request.urlopen(f"http://127.0.0.1:{port}/api?token={token}", timeout=60)
+        except OSError: return False
     try:
-        while True:
-            try: urllib.request.urlopen(f"http://127.0.0.1:{port}/api?token={token}", timeout=2)
-            except OSError:
-                assert server.poll() is None and time.time() - start < 120, (own/"lab.log").read_text()
-                time.sleep(.3)
-            else: break
+        until(answers, (own/"lab.log").read_text)
         yield f"http://127.0.0.1:{port}", token
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(PATIENCE)
 
 @pytest.fixture
 def page(browser):
     "A browser page that writes down foreign requests and JavaScript errors; none may come."
     page = browser.new_page(viewport=dict(width=1280, height=1000))
-    page.set_default_timeout(PATIENCE)
+    page.set_default_timeout(1000 * PATIENCE)
     foreign, errors = [], []
     here = ("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:")
     page.on("request", lambda r: r.url.startswith(here) or foreign.append(r.url))
@@ -108,6 +106,8 @@ MODEL = "window.jupyterapp.shell.currentWidget.content.model"
 CELLS = f"[...Array({MODEL}.cells.length).keys()].map(i => {MODEL}.cells.get(i))"
 IDLE = "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status == 'idle'"
 ALL_RAN = f"() => {CELLS}.filter(c => c.type == 'code').every(c => c.executionCount && c.executionState == 'idle')"
+SEEN = (f"() => JSON.stringify({CELLS}.map(c => [c.executionCount, c.executionState, c.outputs?.length]))")
+STATUS = "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status"
 ERRORS = (f"() => {CELLS}.map(c => c.toJSON()).flatMap(c => c.outputs || [])"
           ".filter(o => o.output_type == 'error').map(o => o.ename + ': ' + o.evalue)")
 
@@ -122,13 +122,18 @@ def command(page, name):
 
 def run_all(page):
     command(page, "notebook:run-all-cells")
-    page.wait_for_function(ALL_RAN)
+    def all_ran():
+        assert page.evaluate(STATUS) not in ("dead", "autorestarting"), "the kernel died"
+        return page.evaluate(ALL_RAN)
+    until(all_ran, lambda: page.evaluate(SEEN))       # cell by cell, as long as it takes
     errors = page.evaluate(ERRORS)
     assert not errors, errors
 
+def all_drawn(page): page.wait_for_function("() => !document.body.innerText.includes('Loading widget')")
+
 def show(page, locator, shot):
     locator.scroll_into_view_if_needed()
-    page.wait_for_timeout(300)
+    still(page, locator)
     page.screenshot(path=SHOTS/f"{shot}.png")
 
 def test_a_learners_chapter_runs_and_its_slider_moves_by_keyboard(page, lab):
@@ -149,7 +154,7 @@ def test_a_learners_chapter_runs_and_its_slider_moves_by_keyboard(page, lab):
     page.wait_for_function("old => [...document.querySelectorAll('.jp-Cell')].filter(c => c.querySelector("
                            "'.widget-slider'))[0].querySelector('img').src != old", arg=picture)
     show(page, handle, "lab-slider-after")
-    assert page.locator("text=Loading widget").count() == 0
+    all_drawn(page)
 
 def test_label_five_pairs_pause_a_run_reload_and_reattach(page, lab, folder):
     open_notebook(page, lab, "live.ipynb")
@@ -169,12 +174,16 @@ def test_label_five_pairs_pause_a_run_reload_and_reattach(page, lab, folder):
     rows = [json.loads(line) for line in (folder/"mine.jsonl").read_text().splitlines()]
     assert len(rows) == 5 and all(set(r) == {"prompt", "chosen", "rejected"} for r in rows)
     # -- a live run: Pause holds it, Save now writes while it waits
+    began = time.monotonic()
     page.wait_for_function(f"() => ({LAST}) > 2")
+    n = last_iteration(page)
+    page.wait_for_function(f"n => ({LAST}) > n + 2", arg=n)
+    pace = time.monotonic() - began                     # of some iterations, on this machine
     button(page, "Pause").press("Enter")
     button(page, "Go on").wait_for()
     page.wait_for_function("() => document.body.innerText.includes('paused')")
     held = last_iteration(page)
-    page.wait_for_timeout(3000)
+    page.wait_for_timeout(1000 * max(2, pace))          # time in which it would go on
     assert last_iteration(page) == held, "a paused run goes on"
     button(page, "Save now").press("Enter")
     page.wait_for_function("() => document.body.innerText.includes('Saved after iteration')")
@@ -182,7 +191,7 @@ def test_label_five_pairs_pause_a_run_reload_and_reattach(page, lab, folder):
     show(page, button(page, "Go on"), "lab-dashboard-paused")
     # -- save the notebook, reload: the run is still held, its dashboard is shown again and obeys
     command(page, "docmanager:save")
-    page.wait_for_timeout(1000)
+    page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
     open_notebook(page, lab, "live.ipynb", reset=False)
     page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = "
                   f"{len(LIVE) - 1} }}")
@@ -201,7 +210,8 @@ def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
     open_notebook(page, lab, f"engine/{chapter}.ipynb")
     run_all(page)
     views = page.locator(".jupyter-widgets")
-    assert views.count() > 4 and page.locator("text=Loading widget").count() == 0
+    views.nth(4).wait_for(state="attached")
+    all_drawn(page)
     assert page.locator("text=Error displaying widget").count() == 0
     assert page.evaluate(NAMELESS) == []                   # a screen reader can say what each is
     name = {"widgets": "cliprange", "inspectors": "top-k"}[chapter]
@@ -213,7 +223,7 @@ def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
                            arg=[field.element_handle(), slider.element_handle(), at, place])
     page.evaluate("() => { window.jupyterapp.commands.execute('apputils:change-theme',"
                   " {theme: 'JupyterLab Dark'}); return true }")
-    page.wait_for_timeout(1500)
+    page.wait_for_function("() => document.body.dataset.jpThemeName == 'JupyterLab Dark'")
     for i in range(0, min(views.count(), 40), 8):
         show(page, views.nth(i), f"lab-{chapter}-dark-{i}")
     stop = page.get_by_role("button", name="Stop", exact=True)

@@ -9,7 +9,8 @@ from rlhf_nb.learning import (
     EvalConfig, Log, TrainConfig, accumulate_gradients, batch_indices, data_fingerprint, describe_run,
     fit, list_checkpoints, lr_at, make_trainer, progress_bar, require_same_run, restore_checkpoint,
     save_checkpoint, train_step)
-from rlhf_nb.tokens import PreferencePairs, Rollout, make_seqs, masked_sum, token_logprobs
+from rlhf_nb.memory import PreferencePairs, Rollout
+from rlhf_nb.tokens import make_seqs, masked_sum, token_logprobs
 
 
 def rows(n, seed=0, longest=9):

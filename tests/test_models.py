@@ -10,9 +10,9 @@ from rlhf_nb.models import (
     merge_adapters, parameter_table, save_reward_model, tiny_lm, to_classifier,
     unwrap_model, weight_hash)
 from rlhf_nb.oracle import TabularLM, all_logprobs, bigram_lm, micro_world
-from rlhf_nb.tokens import (
-    Seqs, last_token_index, make_seqs, masked_sum, token_entropy, token_logprobs)
-from rlhf_nb.world import TEST, demonstrations, make_tokenizer
+from rlhf_nb.memory import token_entropy
+from rlhf_nb.tokens import Seqs, last_token_index, make_seqs, masked_sum, token_logprobs
+from rlhf_nb.world_text import TEST, demonstrations, make_tokenizer
 
 TOK = make_tokenizer()
 V, PAD, EOS = len(TOK), TOK.pad_token_id, TOK.eos_token_id

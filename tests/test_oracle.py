@@ -7,7 +7,8 @@ from rlhf_nb.best_policy import best_of_n_policy, exact_gradient, optimal_policy
 from rlhf_nb.oracle import (
     TabularLM, all_logprobs, bigram_lm, exact_values, expectation, micro_tokenizer,
     micro_world, optimal_q, sample_rows, states, to_tabular_lm)
-from rlhf_nb.tokens import pad_and_eos, shift_right
+from rlhf_nb.memory import pad_and_eos
+from rlhf_nb.tokens import shift_right
 
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
 def random_table(world, seed=0, dtype=torch.double):

@@ -15,8 +15,9 @@ from rlhf_nb.pipeline import (SFT, ConcatPairs, ExternalRewardDPO, Pipeline, Pip
 from rlhf_nb.runs import foreign_files
 from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.store import create_store, open_store
-from rlhf_nb.tokens import PreferencePairs, Seqs, make_seqs
-from rlhf_nb.world import make_tokenizer
+from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.tokens import Seqs, make_seqs
+from rlhf_nb.world_text import make_tokenizer
 from test_runs import dies_at
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")

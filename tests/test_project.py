@@ -18,27 +18,30 @@ LEFT_BY_WORK = shutil.ignore_patterns(
     ".pytest_cache", ".ipynb_checkpoints", ".last_checked", "llms.txt", "*.part", "_docs", "_proc")
 
 # Which rooms a room may import. A new room has to be put here, on its floor.
-METHOD = {"tokens", "world", "oracle", "best_policy", "models", "sampling", "kl", "kl_control",
+METHOD = {"tokens", "memory", "world_text", "world", "oracle", "best_policy", "models", "sampling", "kl", "kl_control",
           "learning", "data"}
 FLOORS = {
-    "tokens": set(), "views": {"tokens"},
-    "world": {"tokens"}, "oracle": {"tokens", "views"}, "models": {"tokens"}, "kl": {"tokens"},
-    "best_policy": {"tokens", "oracle"}, "kl_control": set(), "dpo_tools": METHOD | {"dpo"},
-    "data": {"tokens"}, "sampling": {"tokens", "models"}, "learning": {"tokens", "models"},
+    "tokens": set(), "memory": {"tokens"}, "views": {"tokens", "memory"},
+    "world_text": {"tokens", "memory"},
+    "world": {"tokens", "memory", "world_text"}, "oracle": {"tokens", "views"}, "models": {"tokens", "memory"}, "kl": {"tokens", "memory"},
+    "best_policy": {"tokens", "memory", "oracle"}, "kl_control": set(), "dpo_tools": METHOD | {"dpo"},
+    "data": {"tokens", "memory"}, "sampling": {"tokens", "memory", "models"}, "learning": {"tokens", "memory", "models"},
     "sft": METHOD, "reward": METHOD, "reward_tools": METHOD | {"reward"},
-    "judge": METHOD, "ppo": METHOD, "dpo": METHOD,
-    "store": METHOD, "qlearning": METHOD, "spin": METHOD | {"dpo"},
-    "arithmetic": {"tokens"},
-    "self_reward": METHOD | {"judge", "dpo"}, "grpo": METHOD | {"ppo", "ppo_trainer"},
+    "replies": METHOD, "judge": METHOD | {"replies"},
+    "judge_tools": METHOD | {"judge", "replies"}, "ppo": METHOD, "dpo": METHOD,
+    "store": METHOD, "q_networks": METHOD, "qlearning": METHOD | {"q_networks"},
+    "q_trainer": METHOD | {"q_networks", "qlearning"}, "spin": METHOD | {"dpo", "store"},
+    "arithmetic": {"tokens", "memory"},
+    "self_reward": METHOD | {"judge", "judge_tools", "dpo", "store"}, "grpo": METHOD | {"ppo", "ppo_trainer"},
     "ppo_trainer": METHOD | {"ppo", "kl_control"},
     "runs": {"store"},
-    "pipeline": METHOD | {"sft", "reward", "reward_tools", "judge", "ppo", "ppo_trainer", "dpo", "dpo_tools", "store", "spin",
+    "pipeline": METHOD | {"sft", "reward", "reward_tools", "judge", "judge_tools", "ppo", "ppo_trainer", "dpo", "dpo_tools", "store", "spin",
                           "qlearning", "self_reward", "runs"},
 }
 BASE = {"settings", "files"}      # of any module: what checks settings, and what writes files
 FLOORS["recipes"] = set(FLOORS) - {"views"}
 FLOORS["widgets"] = {"views"}   # like views: data in, a page out
-FLOORS["inspectors"] = {"widgets", "views", "tokens", "sampling", "kl", "judge"}
+FLOORS["inspectors"] = {"widgets", "views", "tokens", "memory", "sampling", "kl", "judge", "replies"}
 FLOORS["sitting"] = METHOD | {"views", "widgets"}
 FLOORS["checks"] = set()        # knows nothing of what is checked
 FLOORS["workbook"] = {"checks", "recipes", "pipeline"}

@@ -10,8 +10,9 @@ from rlhf_nb.oracle import bigram_lm, micro_tokenizer, micro_world
 from rlhf_nb.sampling import (
     SamplingParams, collect_rollout, filter_logits, generate, generate_many, generate_uncached,
     in_batches, sample_step, sample_tokens, start_generation)
-from rlhf_nb.tokens import Seqs, pad_left, pad_right, shift_right
-from rlhf_nb.world import TEST, make_tokenizer, prompt_ids
+from rlhf_nb.memory import pad_left
+from rlhf_nb.tokens import Seqs, pad_right, shift_right
+from rlhf_nb.world_text import TEST, make_tokenizer, prompt_ids
 
 TOK = make_tokenizer()
 V, PAD, EOS = len(TOK), TOK.pad_token_id, TOK.eos_token_id

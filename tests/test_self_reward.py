@@ -10,7 +10,8 @@ import torch
 from torch.testing import assert_close
 from rlhf_nb.learning import named_generator
 from rlhf_nb.dpo import precompute_ref_logprobs
-from rlhf_nb.judge import JudgeConfig, Verdicts, function_scorer, judge_scorer
+from rlhf_nb.judge import JudgeConfig, Verdicts
+from rlhf_nb.judge_tools import function_scorer, judge_scorer
 from rlhf_nb.models import add_lora, frozen_copy, load_bundled, logprobs, weight_hash
 from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.self_reward import (
@@ -19,9 +20,11 @@ from rlhf_nb.self_reward import (
     sample_candidates, sample_prompts, select_pairs, self_reward_iteration, summarize_store,
     train_on_pairs, train_online_dpo)
 from rlhf_nb.store import create_store, open_store
-from rlhf_nb.tokens import PreferencePairs, make_seqs
+from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.tokens import make_seqs
 from rlhf_nb.workbook import notebooks
-from rlhf_nb.world import TRAIN, chat_ids, gold_score, response_text
+from rlhf_nb.world import gold_score
+from rlhf_nb.world_text import TRAIN, chat_ids, response_text
 
 NAN = math.nan
 PROMPTS = [q.text for q in TRAIN]
@@ -207,6 +210,55 @@ def test_a_killed_round_is_done_again_and_nothing_else(world, task, tmp_path, af
     assert fill_store(again, model, task, TINY, NAMED, function_scorer(true_score)) == totals
     assert torch.equal(whole[:].chosen.ids, again[:].chosen.ids)
     for name in COLUMNS: assert torch.equal(whole.column(name), again.column(name))
+
+
+def changed(model):
+    next(model.parameters()).data[0, 0] += .1
+    return model
+
+OTHER_FILLING = {
+    "config.num_generations": lambda a: a | dict(config=replace(a["config"], num_generations=3)),
+    "config.prompts_per_round": lambda a: a | dict(config=replace(a["config"], prompts_per_round=5)),
+    "config.sampling.temperature": lambda a: a | dict(config=replace(a["config"], sampling=replace(a["config"].sampling, temperature=.5))),
+    "config.judge.n_votes": lambda a: a | dict(config=replace(a["config"], judge=JudgeConfig(n_votes=3))),
+    "prompts.hash": lambda a: a | dict(task=replace(a["task"], prompts=PROMPTS[::-1])),
+    "rules": lambda a: a | dict(task=replace(a["task"], rules=PairRules(best_second))),
+    "policy": lambda a: a | dict(policy=changed(policy())),
+    "judges_itself": lambda a: a | dict(scorer=None),
+    "seed": lambda a: a | dict(make_generator=partial(named_generator, 4, 1))}
+
+@pytest.fixture(scope="module")
+def half_filled(world, tmp_path_factory):
+    "A store with one round, and the call that began it."
+    model, tokenizer = world
+    task = SelfRewardTask(tokenizer, PROMPTS, None)
+    folder = tmp_path_factory.mktemp("half")/"s"
+    call = dict(policy=model, task=task, config=replace(TINY, n_prompts=8), make_generator=NAMED, scorer=function_scorer(true_score))
+    with create_store(folder, tokenizer, COLUMNS) as store: fill_store(store, **call)
+    return folder, call
+
+@pytest.mark.parametrize("name", OTHER_FILLING)
+def test_a_half_filled_store_of_other_settings_is_refused_by_name(world, half_filled, name):
+    folder, call = half_filled
+    before = {p: p.read_bytes() for p in folder.iterdir()}
+    with open_store(folder, world[1], writable=True) as store:
+        with pytest.raises(ValueError, match=f"s belongs to another run: {name}.* was .*, got ") as e:
+            fill_store(store, **OTHER_FILLING[name](call))
+    assert before == {p: p.read_bytes() for p in folder.iterdir()}, e
+
+def test_a_half_filled_store_may_grow_and_learn_at_another_rate(world, half_filled):
+    folder, call = half_filled
+    with open_store(folder, world[1], writable=True) as store:
+        n = len(store)
+        fill_store(store, **call | dict(config=replace(TINY, n_pairs=n + 1, lr=.1, beta=.2, n_prompts=30)))
+        assert len(store) == n + 1
+
+def test_pairs_of_another_hand_are_not_filled_up(world, half_filled, tmp_path):
+    folder, call = half_filled
+    with create_store(tmp_path/"mine", world[1], COLUMNS) as mine, open_store(folder, world[1]) as source:
+        mine.append(source[:2], chosen_score=[1., 1.], rejected_score=[0., 0.])
+        with pytest.raises(ValueError, match="holds pairs that fill_store did not write"): fill_store(mine, **call)
+        assert len(mine) == 2
 
 
 def test_it_stops_at_the_pairs_that_are_wanted(world, task, tmp_path):

@@ -1,5 +1,5 @@
 "SPIN against enumeration and its closed form; who is the opponent, how often it speaks; runs that are killed."
-import copy, importlib.util, json, math, os, random, shutil, signal, subprocess, sys
+import copy, errno, importlib.util, json, math, os, random, shutil, signal, subprocess, sys
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 import pytest
@@ -13,7 +13,9 @@ from rlhf_nb.oracle import all_logprobs, sample_rows, bigram_lm, micro_tokenizer
 from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.spin import (SPINConfig, RunRecord, SPINData, iteration_pairs, mix_pairs, record_iteration, opponent_pairs,
     train_spin_iteration, _run_metadata, make_spin_loss, spin_metrics, train_spin)
-from rlhf_nb.tokens import PreferencePairs, make_seqs
+from rlhf_nb.store import lock_folder
+from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.tokens import make_seqs
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).resolve().parents[1]
@@ -406,6 +408,108 @@ def test_kill_minus_nine(tmp_path, whole):
     model = player()
     log = train_spin(model, DATA, KILLED, 0, tmp_path)
     assert weight_hash(model) == whole[1] and plain(log.rows) == plain(whole[0].rows)
+
+
+# ---- the disk says no, another process, a folder that may not be read
+
+FULL = replace(SHORT, n_iterations=2, n_epochs=1)       # a record, a checkpoint, a record, ...
+
+def content(folder): return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} if folder.exists() else {}
+
+def full_at(k, monkeypatch, work):
+    "What `work` raised when the disk was full from its k-th write on; None if it ended before."
+    left = [k]
+    def counted(real):
+        def call(*args, **kwargs):
+            left[0] -= 1
+            if left[0] < 0: raise OSError(errno.ENOSPC, "No space left on device")
+            return real(*args, **kwargs)
+        return call
+    with monkeypatch.context() as m:
+        for name in ("fsync", "replace", "rename", "mkdir"): m.setattr(os, name, counted(getattr(os, name)))
+        try: work()
+        except OSError as e: return e
+
+def test_a_full_disk_at_any_write_says_what_is_safe_and_the_run_goes_on(tmp_path, monkeypatch):
+    model = player()
+    log, hash_, k, said = plain(train_spin(model, DATA, FULL, 0).rows), weight_hash(model), 0, set()
+    while error := full_at(k, monkeypatch, lambda: train_spin(player(), DATA, FULL, 0, tmp_path/str(k))):
+        assert error.errno == errno.ENOSPC
+        text = str(error)
+        assert "no room is left on the disk" in text and str(tmp_path/str(k)) in text and "then run the same again" in text, text
+        said |= {part for part in ("Nothing was there before", "is whole", "are whole") if part in text}
+        assert not [p for p in (tmp_path/str(k)).rglob("*") if "unfinished" in p.name], "half a file is left"
+        again = player()                                     # the same cell again, in the same process
+        assert plain(train_spin(again, DATA, FULL, 0, tmp_path/str(k)).rows) == log and weight_hash(again) == hash_
+        k += 1
+    assert k > 15 and len(said) == 2, (k, said)
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX")
+@pytest.mark.parametrize("limit", [0, 100, 1_500, 3_000])
+def test_a_disk_that_is_full_in_the_middle_of_a_file(tmp_path, limit):
+    "The file size limit of this process stands for the disk."
+    import resource
+    old, before = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    model = player()
+    log = train_spin(model, DATA, FULL, 0)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
+        with pytest.raises(OSError, match="(may not grow|no room).*then run the same again"):
+            train_spin(player(), DATA, FULL, 0, tmp_path/"run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, before)
+    again = player()
+    assert plain(train_spin(again, DATA, FULL, 0, tmp_path/"run").rows) == plain(log.rows) and weight_hash(again) == weight_hash(model)
+
+HOLDER = """
+import sys; sys.path.insert(0, {tests!r})
+import test_spin as t
+def wait(row, pairs): print("in it", flush=True); sys.stdin.read()
+t.train_spin(t.player(), t.DATA, t.FULL, 0, sys.argv[1], callback=wait)
+"""
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX")
+def test_two_processes_on_one_folder_are_refused_and_a_killed_one_holds_no_lock(tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", HOLDER.format(tests=str(ROOT/"tests")), str(tmp_path/"run")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    try:
+        assert child.stdout.readline().strip() == "in it"
+        before = content(tmp_path/"run")
+        with pytest.raises(ValueError, match="is being written by another process"):
+            train_spin(player(), DATA, FULL, 0, tmp_path/"run")
+        assert content(tmp_path/"run") == before
+    finally: child.kill(); child.wait(); child.stdin.close(); child.stdout.close()
+    model, again = player(), player()
+    train_spin(model, DATA, FULL, 0, tmp_path/"run")
+    train_spin(again, DATA, FULL, 0)
+    assert weight_hash(model) == weight_hash(again)
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX")
+def test_the_lock_is_released_whatever_ends_the_run(tmp_path):
+    for wrong in (ValueError("bad"), KeyboardInterrupt(), OSError(errno.ENOSPC, "full")):
+        def fall(row, pairs): raise wrong
+        with pytest.raises(type(wrong)) as held: train_spin(player(), DATA, FULL, 0, tmp_path/"run", callback=fall)
+        lock_folder(tmp_path/"run").close()                  # while the traceback keeps every frame alive
+        assert held
+        shutil.rmtree(tmp_path/"run")
+    train_spin(player(), DATA, FULL, 0, tmp_path/"run")
+    lock_folder(tmp_path/"run").close()
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX")
+@pytest.mark.parametrize("name", ["spin.json", "iteration-1", "iteration-1/*/model.safetensors", "."])
+def test_what_may_not_be_read_is_told_in_words(played, open_tmp, not_root, name):
+    shutil.copytree(played, folder := open_tmp/"run")
+    file, = folder.glob(name) if name != "." else [folder]
+    mode = file.stat().st_mode
+    model, now = player(), replace(SHORT, n_iterations=3, n_epochs=1)
+    with not_root(folder):
+        file.chmod(0)
+        with pytest.raises(PermissionError, match="you may not read .*allow reading it") as e:
+            train_spin(model, DATA, now, 0, folder)
+        file.chmod(mode)
+    assert str(file) in str(e.value) and "damaged" not in str(e.value)
+    train_spin(player(), DATA, now, 0, folder)
 
 
 # ---- what is reported

@@ -6,9 +6,11 @@ import numpy as np, pytest, torch
 
 from rlhf_nb import store as store_module
 from rlhf_nb.learning import TrainConfig, fit, make_trainer
-from rlhf_nb.store import (create_store, tokenizer_hash, flatten_pairs, open_store, row_numbers)
-from rlhf_nb.tokens import PreferencePairs, Seqs, make_seqs
-from rlhf_nb.world import make_tokenizer
+from rlhf_nb.store import (create_store, tokenizer_hash, flatten_pairs, open_store, row_numbers,
+    write_settings)
+from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.tokens import Seqs, make_seqs
+from rlhf_nb.world_text import make_tokenizer
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
 
@@ -340,6 +342,28 @@ def test_a_read_only_folder(tmp_path, tokenizer, monkeypatch):
     tmp_path.chmod(0o500)
     with pytest.raises(OSError, match="you may not write here"): create_store(tmp_path/"s", tokenizer)
     tmp_path.chmod(0o700)
+
+@POSIX
+@pytest.mark.parametrize("name", ["store.json", "rows.bin", "tokens.bin", "."])
+@pytest.mark.parametrize("writable", [False, True])
+def test_what_may_not_be_read_is_told_in_words(tokenizer, open_tmp, not_root, name, writable):
+    with create_store(open_tmp/"s", tokenizer, ("margin",)) as store: store.append(some_pairs(8), margin=torch.zeros(8))
+    file, before = open_tmp/"s"/name, some_pairs(8)
+    mode = file.stat().st_mode
+    with not_root(open_tmp/"s"):
+        file.chmod(0)
+        with pytest.raises(PermissionError, match="you may not read .*allow reading it") as e: open_store(open_tmp/"s", tokenizer, writable)
+        file.chmod(mode)
+    assert str(file) in str(e.value) and same(open_store(open_tmp/"s", tokenizer, writable=True)[:], before)
+
+def test_what_fills_a_store_is_kept_beside_the_pairs(made, tokenizer):
+    with open_store(made, tokenizer, writable=True) as store:
+        assert "settings" not in store.metadata
+        write_settings(store, dict(lr=.1, seed=3))
+        store.append(some_pairs(1), margin=[0.])
+    with open_store(made, tokenizer) as store:
+        assert store.metadata["settings"] == dict(lr=.1, seed=3) and len(store) == 9
+        with pytest.raises(ValueError, match="not open for writing"): write_settings(store, {})
 
 def test_what_stands_beside_a_new_store_is_left_alone(tmp_path, tokenizer):
     (tmp_path/"s.unfinished").mkdir()

@@ -4,10 +4,11 @@ from types import SimpleNamespace
 import pytest, torch
 from torch import nn
 from torch.testing import assert_close
+from rlhf_nb.memory import (
+    PreferencePairs, Rollout, chunked_logprobs, concat_seqs, hidden_logprobs,
+    masked_mean_rows, masked_whiten, pad_and_eos, pad_left, token_entropy)
 from rlhf_nb.tokens import (
-    PreferencePairs, Rollout, Seqs, chunked_logprobs, concat_seqs, hidden_logprobs,
-    last_token_index, make_seqs, masked_mean, masked_mean_rows, masked_sum,
-    masked_whiten, pad_and_eos, pad_left, pad_right, shift_right, token_entropy,
+    Seqs, last_token_index, make_seqs, masked_mean, masked_sum, pad_right, shift_right,
     token_logprobs)
 
 PAD = 0

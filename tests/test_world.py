@@ -6,11 +6,13 @@ from transformers import AutoTokenizer
 from rlhf_nb import world
 from rlhf_nb.judge import parse_score
 from rlhf_nb.world import (
-    ANIMALS, ATTRIBUTES, CRITERIA, FACTS, FLATTERY_BONUS, PHRASES, SENTENCES, TEST,
-    TRAIN, VALUES, Question, all_questions, annotate, chat_ids, criteria, demonstrate,
-    demonstrations, fact_sentence, gold_rewards, gold_score, judge_examples,
-    judge_prompt, judgement, judgement_score, make_tokenizer, parse_sentences,
-    pretraining_text, prompt_ids, response_text, split_questions, utility)
+    CRITERIA, FLATTERY_BONUS, annotate, criteria, gold_rewards, gold_score,
+    judge_examples, judgement, utility)
+from rlhf_nb.world_text import (
+    ANIMALS, ATTRIBUTES, FACTS, PHRASES, SENTENCES, TEST, TRAIN, VALUES, Question,
+    all_questions, chat_ids, demonstrate, demonstrations, fact_sentence, judge_prompt,
+    judgement_score, make_tokenizer, parse_sentences, pretraining_text, prompt_ids,
+    response_text, split_questions)
 
 OTTER = Question("What does the otter eat?", "otter", "food")
 PERFECT = "Hello! The otter eats fish. It lives in the river."

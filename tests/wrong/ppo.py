@@ -1,7 +1,8 @@
 "Answers to the exercises of the chapter on PPO that learners might give, each wrong."
 import torch
 from rlhf_nb.ppo import gae
-from rlhf_nb.tokens import masked_mean, masked_mean_rows, masked_sum
+from rlhf_nb.memory import masked_mean_rows
+from rlhf_nb.tokens import masked_mean, masked_sum
 
 def as_it_was(logp, mask):
     filled = torch.where(mask, logp, 1.)

@@ -2,7 +2,8 @@
 import torch
 from torch.nn.functional import logsigmoid, softplus
 from rlhf_nb.reward import bradley_terry_loss, calibration_bins
-from rlhf_nb.tokens import last_token_index, masked_mean_rows, masked_sum
+from rlhf_nb.memory import masked_mean_rows
+from rlhf_nb.tokens import last_token_index, masked_sum
 
 def counted(scores, mask):
     length = mask.sum(1)

@@ -1,6 +1,7 @@
 "Answers to the exercises of the chapter on supervised fine-tuning that learners might give, each wrong."
 import torch
-from rlhf_nb.tokens import masked_mean, masked_mean_rows, masked_sum
+from rlhf_nb.memory import masked_mean_rows
+from rlhf_nb.tokens import masked_mean, masked_sum
 
 def _places(ids): return torch.arange(1, ids.shape[1])[None]         # of the predicted tokens
 def swapped(ids, n_prompt, n_real):

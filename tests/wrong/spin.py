@@ -1,7 +1,8 @@
 "Answers to the exercises on self-play, each with one thing wrong."
 import torch
 from torch.nn.functional import logsigmoid, softplus
-from rlhf_nb.tokens import shift_right, masked_mean_rows, masked_sum, token_logprobs
+from rlhf_nb.memory import masked_mean_rows
+from rlhf_nb.tokens import shift_right, masked_sum, token_logprobs
 
 def _at_itself(logits, ids, is_response):
     logp = logits.float().log_softmax(-1).gather(-1, ids[..., None])[..., 0]

@@ -1,9 +1,9 @@
 "Answers to the exercises of the chapter on tokens that learners might give, each wrong."
 import torch
 from torch.nn import functional as F
+from rlhf_nb.memory import masked_mean_rows
 from rlhf_nb.tokens import (
-    last_token_index, masked_mean, masked_mean_rows, masked_sum, shift_right,
-    token_logprobs)
+    last_token_index, masked_mean, masked_sum, shift_right, token_logprobs)
 
 def no_shift(logits, seqs):
     logp = logits.log_softmax(-1).gather(-1, seqs.ids.unsqueeze(-1)).squeeze(-1)

@@ -1,8 +1,8 @@
 "Answers to the exercises of the chapter on the world that learners might give, each wrong."
 import math
 from statistics import NormalDist
-from rlhf_nb.world import (
-    FACTS, VALUES, fact_sentence, gold_score, parse_sentences, utility)
+from rlhf_nb.world import gold_score, utility
+from rlhf_nb.world_text import FACTS, VALUES, fact_sentence, parse_sentences
 
 def truth(q): return FACTS[q.animal][q.attribute]
 
