@@ -6,10 +6,13 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/oracle.html.md"""
 
 # %% auto #0
 __all__ = ['BIGRAM_PROBS', 'MicroWorld', 'micro_world', 'micro_tokenizer', 'states', 'OneHotBackbone', 'TabularLM', 'bigram_lm',
-           'all_logprobs', 'expectation', 'sample_rows', 'to_tabular_lm', 'optimal_q', 'exact_values']
+           'all_logprobs', 'response_tree', 'prefix_means', 'expectation', 'sample_rows', 'to_tabular_lm', 'optimal_q',
+           'exact_values']
 
 # %% ../nbs/engine/oracle.ipynb #a_world_small_enough_to_know
 from dataclasses import dataclass
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 import torch
 from torch import Generator, Tensor, nn
 from tokenizers import Tokenizer
@@ -19,6 +22,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
 from .settings import check_number
 from .tokens import Seqs, make_seqs, masked_sum, shift_right, token_logprobs
+from .views import SHADES
 
 # %% ../nbs/engine/oracle.ipynb #MicroWorld
 @dataclass(frozen=True, eq=False)
@@ -166,6 +170,44 @@ def all_logprobs(
     seqs = world.seqs.to(model.device)
     logits = model(input_ids=seqs.ids, attention_mask=seqs.attention_mask).logits
     return masked_sum(token_logprobs(logits, seqs.ids), seqs.response_mask)
+
+# %% ../nbs/engine/oracle.ipynb #response_tree
+def response_tree(
+    world:MicroWorld,
+    width:Tensor,                      # (n) 0 or more: how wide each response is
+    values:dict[tuple[int,...],float], # prefix -> the number in its box
+    wide:float=8.,                     # inches
+)->Figure:
+    "Draw a box per prefix, above the boxes that continue it; orange above 0, blue below."
+    most = max(abs(v) for v in values.values()) or 1.
+    fig, ax = plt.subplots(figsize=(wide, 3.4))
+    for prefix, value in values.items():
+        rows = [y[:len(prefix)] == prefix for y in world.responses()]
+        left, w = width[:rows.index(True)].sum().item(), width[rows].sum().item()
+        ax.bar(left, -.94, w, -len(prefix), align="edge", ec="#d8d8d8", lw=.6,
+               color=SHADES(.5 + .5 * value / most))
+        word = world.words[prefix[-1]] if prefix else "start"
+        flat = w / width.sum() * wide > .3          # wide enough to write side by side
+        text = f"{word}{chr(10) if flat else '  '}" + (f"{value:+.2g}" if value else "0")
+        if w / width.sum() * wide > .13: ax.text(
+            left + w / 2, -len(prefix) - .47, text, ha="center", va="center",
+            fontsize=7.5, rotation=0 if flat else 90)
+    ax.set(xlim=(0, width.sum().item()), ylim=(-world.max_len - 1, 0))
+    ax.set_axis_off(); plt.close(fig)
+    return fig
+
+# %% ../nbs/engine/oracle.ipynb #prefix_means
+def prefix_means(
+    world:MicroWorld,
+    logp:Tensor,   # (n) log-prob of every response
+    values:Tensor, # (n) f(y) of every response
+)->dict[tuple[int,...],float]: # every prefix and response; nan where the probability is 0
+    "Exact conditional means E_π[f(y) | y begins with the prefix]."
+    responses, means, probs = world.responses(), {}, logp.exp()
+    for prefix in sorted({y[:i] for y in responses for i in range(len(y) + 1)}):
+        rows = [i for i, y in enumerate(responses) if y[:len(prefix)] == prefix]
+        means[prefix] = ((probs * values)[rows].sum() / probs[rows].sum()).item()
+    return means
 
 # %% ../nbs/engine/oracle.ipynb #expectation
 def expectation(
