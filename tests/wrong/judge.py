@@ -1,7 +1,8 @@
 "Answers to the exercises of the chapter on judges that learners might give, each wrong."
 import math, re, statistics
 import torch
-from rlhf_nb.judge import PairwiseVerdicts, Verdicts, parse_score
+from rlhf_nb.judge import Verdicts, parse_score
+from rlhf_nb.judge_tools import PairwiseVerdicts
 
 def as_it_was(replies):
     scores = []
