@@ -178,7 +178,7 @@ def response_tree(
     values:dict[tuple[int,...],float], # prefix -> the number in its box
     wide:float=8.,                     # inches
 )->Figure:
-    "Draw a box per prefix, above the boxes that continue it; orange above 0, blue below."
+    "A box per prefix, above the boxes that continue it; orange above 0, blue below."
     most = max(abs(v) for v in values.values()) or 1.
     fig, ax = plt.subplots(figsize=(wide, 3.4))
     for prefix, value in values.items():
@@ -187,7 +187,7 @@ def response_tree(
         ax.bar(left, -.94, w, -len(prefix), align="edge", ec="#d8d8d8", lw=.6,
                color=SHADES(.5 + .5 * value / most))
         word = world.words[prefix[-1]] if prefix else "start"
-        flat = w / width.sum() * wide > .3          # wide enough to write side by side
+        flat = w / width.sum() * wide > .3   # wide enough for text
         text = f"{word}{chr(10) if flat else '  '}" + (f"{value:+.2g}" if value else "0")
         if w / width.sum() * wide > .13: ax.text(
             left + w / 2, -len(prefix) - .47, text, ha="center", va="center",
