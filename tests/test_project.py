@@ -32,7 +32,7 @@ FLOORS = {
     "store": METHOD, "q_networks": METHOD, "qlearning": METHOD | {"q_networks"},
     "q_trainer": METHOD | {"q_networks", "qlearning"}, "spin": METHOD | {"dpo", "store"},
     "arithmetic": {"tokens", "memory"},
-    "self_reward": METHOD | {"judge", "judge_tools", "dpo", "store"}, "grpo": METHOD | {"ppo", "ppo_trainer"},
+    "self_reward": METHOD | {"judge", "judge_tools", "dpo", "store"}, "grpo": {"tokens"}, "grpo_trainer": METHOD | {"ppo", "ppo_trainer", "grpo"},
     "ppo_trainer": METHOD | {"ppo", "kl_control"},
     "runs": {"store"},
     "pipeline": METHOD | {"sft", "reward", "reward_tools", "judge", "judge_tools", "ppo", "ppo_trainer", "dpo", "dpo_tools", "store", "spin",

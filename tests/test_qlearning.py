@@ -7,14 +7,20 @@ import pytest, torch
 from torch import Generator, nn
 from torch.testing import assert_close
 
-from rlhf_nb import qlearning
+from rlhf_nb import q_trainer
 from rlhf_nb.learning import TrainConfig, accumulate_gradients, list_checkpoints, fit, train_step
 from rlhf_nb.models import add_lora, tiny_lm, weight_hash
 from rlhf_nb.oracle import (TabularLM, all_logprobs, bigram_lm, micro_tokenizer, micro_world, optimal_q,
                             states)
-from rlhf_nb.qlearning import (QConfig, DuelingHead, Episodes, OnlineQConfig, QNets, QPolicy, collect_episodes, shift_left,
-    best_actions, concat_episodes, discounts, make_episodes, soft_update, q_terms, next_values, q_policy_logprobs,
-    token_q_values, q_loss, q_network, hidden_states, q_terms_full, monte_carlo_returns, make_q_trainer, bellman_targets, train_q_online, train_q)
+from rlhf_nb.q_networks import (
+    DuelingHead, Episodes, QNets, shift_left, best_actions, make_episodes, q_terms,
+    q_network, hidden_states, q_terms_full)
+from rlhf_nb.q_trainer import (
+    OnlineQConfig, QPolicy, collect_episodes, concat_episodes, token_q_values,
+    make_q_trainer, train_q_online, train_q)
+from rlhf_nb.qlearning import (
+    QConfig, discounts, soft_update, next_values, q_policy_logprobs, q_loss,
+    monte_carlo_returns, bellman_targets)
 from rlhf_nb.sampling import SamplingParams, generate, generate_uncached
 from rlhf_nb.tokens import Seqs, shift_right, make_seqs
 
@@ -260,12 +266,12 @@ def test_follow_moves_all_weights():
 def test_a_killed_offline_run_goes_on_bit_for_bit(tmp_path, monkeypatch):
     x, config = play(), replace(TABLE, n_steps=60, batch_size=8)
     whole = train_q(nets_of(), x, config, EXACT, seeded()).model
-    loss, calls = qlearning.q_loss, []
+    loss, calls = q_trainer.q_loss, []
     def dies(*args):
         calls.append(1)
         if len(calls) == 56: raise KeyboardInterrupt
         return loss(*args)
-    monkeypatch.setattr(qlearning, "q_loss", dies)
+    monkeypatch.setattr(q_trainer, "q_loss", dies)
     with pytest.raises(KeyboardInterrupt): train_q(nets_of(), x, config, EXACT, seeded(), folder=tmp_path)
     monkeypatch.undo()
     assert list_checkpoints(tmp_path)[-1].name.endswith("step-50")
@@ -283,12 +289,12 @@ def practice(**kw):
 def test_a_killed_online_run_goes_on_bit_for_bit(tmp_path, monkeypatch):
     config = replace(TABLE, batch_size=8)
     whole = train_q_online(nets_of(), practice(), config, EXACT, seeded())
-    collect, rounds = qlearning.collect_episodes, []
+    collect, rounds = q_trainer.collect_episodes, []
     def dies(*args):
         rounds.append(1)
         if len(rounds) == 3: raise KeyboardInterrupt
         return collect(*args)
-    monkeypatch.setattr(qlearning, "collect_episodes", dies)
+    monkeypatch.setattr(q_trainer, "collect_episodes", dies)
     with pytest.raises(KeyboardInterrupt):
         train_q_online(nets_of(), practice(), config, EXACT, seeded(), tmp_path)
     monkeypatch.undo()
