@@ -332,8 +332,8 @@ def train_spin(
 )->Log: # rows of steps have "loss", rows of iterations "accuracy"
     """Self-play fine-tuning: each iteration's player becomes the next one's opponent.
 
-    Chen et al. 2024, algorithm 1. Raises ValueError if `folder` holds another run, or if
-    another process plays it now."""
+    Chen et al. 2024, algorithm 1. Raises ValueError if `folder` holds another run,
+    or if another process plays it now."""
     record = RunRecord(folder, _run_metadata(model, data, config, seed))
     with _locked(record): _play(model, data, config, seed, record, callback)
     return record.log

@@ -331,7 +331,8 @@ def open_store(
 
     Raises ValueError if it is damaged, locked, or of another run or tokenizer."""
     folder = Path(folder)
-    check_readable(folder, *map(folder.joinpath, ("store.json", "rows.bin", "tokens.bin")))
+    names = "store.json", "rows.bin", "tokens.bin"
+    check_readable(folder, *map(folder.joinpath, names))
     lock = lock_folder(folder) if writable and _read_metadata(folder) else None
     try:
         metadata = _read_metadata(folder)

@@ -3,7 +3,7 @@ import errno, os, resource
 from pathlib import Path
 import pytest, torch
 from safetensors.torch import save_file
-from rlhf_nb.files import append_bytes, atomic_folder, atomic_write, disk_errors
+from rlhf_nb.files import append_bytes, atomic_folder, atomic_write, disk_errors, check_readable
 
 
 class Killed(BaseException): "As a kill is: no `except Exception` sees it."
@@ -136,3 +136,16 @@ def test_every_writer_tells_a_full_disk_its_own_way(save, limit, tmp_path):
         with pytest.raises(OSError, match="the file may not grow further|no room is left"):
             with disk_errors(tmp_path, "Nothing was there"): save(str(tmp_path/"x"))
     finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX")
+def test_the_first_that_may_not_be_read_is_named(open_tmp, not_root):
+    (open_tmp/"run/deep").mkdir(parents=True)
+    for name in ("a", "b", "deep/c"): (open_tmp/"run"/name).write_text(name)
+    paths = [open_tmp/"run", *(open_tmp/"run"/name for name in ("a", "b", "deep", "deep/c", "gone"))]
+    with not_root(open_tmp/"run"):
+        check_readable(*paths)
+        for path in paths[1:4]:
+            path.chmod(0)
+            with pytest.raises(PermissionError, match=f"you may not read {path}: allow reading it"): check_readable(*paths)
+            path.chmod(0o755)
