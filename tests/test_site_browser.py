@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from conftest import PATIENCE, still
+
 SHOTS = Path(__file__).resolve().parents[1]/"runs/screenshots"
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chromium")]
 PAGES = {"index": "index.html", "chapter": "kl.html", "widgets": "widgets.html", "glossary": "glossary.html",
@@ -27,7 +29,7 @@ def address(built):
 def page(request, browser, address):
     "A page that writes down what is asked of other machines, what is missing, and errors; none may come."
     page = browser.new_page(viewport=dict(width=1400, height=1000), color_scheme=request.param)
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(1000 * PATIENCE)
     foreign, errors = [], []
     page.on("request", lambda r: r.url.startswith((address, "data:", "blob:")) or foreign.append(r.url))
     page.on("response", lambda r: r.status < 400 or errors.append(f"{r.status} {r.url}"))
@@ -57,6 +59,7 @@ def test_a_page_reads_well_by_day_and_by_night(page, address, name):
     SHOTS.mkdir(parents=True, exist_ok=True)
     if name == "widgets": page.locator("[aria-label='token ledger']").nth(1).scroll_into_view_if_needed()
     if name == "chapter": page.locator("math").nth(3).scroll_into_view_if_needed()
+    still(page, page.locator("h1"))
     page.screenshot(path=SHOTS/f"site-{name}-{page.scheme}.png")
 
 def test_search_links_and_the_dark_switch(page, address):
