@@ -1,4 +1,4 @@
-"""Lay text out as tensors so that every later number belongs to the right token.
+"""Put ids, masks and log-probs on one time axis, so that every loss counts the right tokens.
 
 Docs: https://OWNER.github.io/rlhf-nb/tokens.html.md"""
 
@@ -8,7 +8,7 @@ Docs: https://OWNER.github.io/rlhf-nb/tokens.html.md"""
 __all__ = ['pad_right', 'Batch', 'Seqs', 'make_seqs', 'shift_right', 'token_logprobs', 'masked_sum', 'masked_mean',
            'last_token_index']
 
-# %% ../nbs/02_tokens.ipynb #tokens_masks_and_one_shift
+# %% ../nbs/02_tokens.ipynb #tokens_imports
 from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
@@ -117,7 +117,7 @@ def token_logprobs(
     logp = shift_right(logits.log_softmax(-1, wide))
     return logp.gather(-1, ids[..., None])[..., 0]
 
-# %% ../nbs/02_tokens.ipynb #_kept
+# %% ../nbs/02_tokens.ipynb #masked_sum
 def _kept(x, mask):
     "x, 0 where the mask is False: nan there reaches no result; float32 at least."
     if mask.dtype != torch.bool: raise ValueError(
@@ -128,7 +128,6 @@ def _kept(x, mask):
     if not x.is_floating_point(): return x
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
-# %% ../nbs/02_tokens.ipynb #masked_sum
 def masked_sum(
     x:Tensor,    # (b t) masked entries may hold anything, even nan
     mask:Tensor, # (b t) bool

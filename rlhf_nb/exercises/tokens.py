@@ -1,139 +1,198 @@
 "Exercises of the chapter on tokens."
 import torch
 from torch import tensor
+from rlhf_nb import tokens
 from rlhf_nb.checks import Exercise
-from rlhf_nb.tokens import Seqs, make_seqs
 
 def _gen(seed): return torch.Generator().manual_seed(seed)
-def _shifted(x, by): # row i of the result is row i - by of x, zero where there is none
-    out = torch.zeros_like(x)
-    if by >= 0: out[:, by:] = x[:, :x.shape[1] - by]
-    else: out[:, :by] = x[:, -by:]
+def _randn(seed, *size): return torch.randn(size, generator=_gen(seed))
+
+# ---- one shift along the time axis
+
+def _moved(x, by=1, fill=0., dim=1): # row i of the result is row i - by of x
+    out, n = torch.full_like(x, fill), x.shape[dim]
+    for i in range(n):
+        if 0 <= i - by < n: out.select(dim, i).copy_(x.select(dim, i - by))
     return out
 
-# ---- the log-prob of a response
+shift_right = Exercise(
+    reference=tokens.shift_right,
+    cases={"two rows of numbers": (_randn(0, 2, 4).requires_grad_(),),
+           "logits": (_randn(1, 3, 5, 3).requires_grad_(),),
+           "as long as wide": (_randn(2, 3, 3),),
+           "a mask": (tensor([[True, True, False], [False, True, True]]),),
+           "token ids": (tensor([[5, 6, 7, 1], [8, 9, 1, 0]]),),
+           "one row": (_randn(3, 1, 4, 2),), "one column": (_randn(4, 3, 1),),
+           "nan and inf": (tensor([[1., torch.nan, torch.inf], [-torch.inf, 2., 3.]]),),
+           "bf16": (_randn(5, 2, 4).bfloat16(),), "float64": (_randn(6, 2, 4).double(),)},
+    mistakes={
+        "the wrong way: row i of the result is row i-1 of x, not row i+1": lambda x: _moved(x, -1),
+        "nothing has moved": lambda x: x.clone(),
+        "row 0 is 0, not the last row: that is torch.roll": lambda x: x.roll(1, 1),
+        "row 0 is 0: that repeats the first row": lambda x: torch.cat([x[:, :1], x[:, :-1]], 1),
+        "the shape stays (b t ...): the zeros in front are missing": lambda x: x[:, :-1],
+        "the shape stays (b t ...): drop the last row":
+            lambda x: torch.cat([torch.zeros_like(x[:, :1]), x], 1),
+        "that moves the rows of the batch: time is axis 1": lambda x: _moved(x, dim=0),
+        "that moves the last axis: time is axis 1": lambda x: _moved(x, dim=x.dim() - 1),
+        "two steps: move by one": lambda x: _moved(x, 2),
+        "no gradient reaches x: do not detach": lambda x: _moved(x.detach()),
+        "the first row is gone: set row 0 to 0 after moving, not before":
+            lambda x: torch.cat([x[:, :1] * 0, x[:, :1] * 0, x[:, 1:-1]], 1)[:, :x.shape[1]]})
 
-def _response_logprob(logits, seqs, shift=1, mask=lambda s: s.response_mask,
-                      score=lambda z: z.float().log_softmax(-1), over=None):
-    logp = _shifted(score(logits), shift)
-    picked, keep = logp.gather(-1, seqs.ids[..., None])[..., 0], mask(seqs)
-    rows = [row[on].sum() for row, on in zip(picked, keep)]
-    if over: rows = [row / max(1, n) for row, n in zip(rows, over(keep))]
-    return torch.stack(rows)
+# ---- the log-prob of each token
 
-_three = make_seqs([[4, 5], [6], [2, 3, 4, 5]], [[7, 8, 2, 1], [3, 1], []], pad=0)
-_sides = Seqs(tensor([[0, 0, 5, 6, 7, 1], [0, 4, 8, 3, 1, 0], [2, 5, 1, 0, 0, 0]]),
-              tensor([[0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 0]]).bool(),
-              tensor([[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 0], [0, 1, 1, 0, 0, 0]]).bool())
-_one = make_seqs([[3, 7]], [[5]], pad=0)
-def _logits(seqs, seed): return torch.randn(*seqs.ids.shape, 9, generator=_gen(seed))
+def _logprobs(logits, ids, by=1, score=lambda z: z.float().log_softmax(-1), sign=1):
+    logp = _moved(score(logits.double() if logits.dtype == torch.double else logits), by)
+    return sign * logp.gather(-1, ids[..., None])[..., 0]
+def _wide(z): return z if z.dtype == torch.double else z.float()
+def _checked(fn): # the shapes are checked as the spec asks, the rest is the mistake
+    def call(logits, ids):
+        if logits.shape[:2] != ids.shape: raise ValueError("one (b t)")
+        return fn(logits, ids)
+    return call
 
-response_logprob = Exercise(
-    reference=_response_logprob,
-    cases={"three rows, one response empty": (_logits(_three, 0).requires_grad_(), _three),
-           "pads on both sides": (_logits(_sides, 1).requires_grad_(), _sides),
-           "one row, one token": (_logits(_one, 2), _one),
-           "large logits": (30 * _logits(_three, 3), _three),
-           "bf16": (_logits(_sides, 4).bfloat16(), _sides)},
+_ids = torch.randint(9, (3, 6), generator=_gen(7))
+_far = _randn(8, 2, 4, 9)
+_far[..., 3] = -300.
+_banned = _randn(9, 2, 4, 9)
+_banned[..., 5] = -torch.inf
+token_logprobs = Exercise(
+    reference=tokens.token_logprobs,
+    cases={"three rows": (_randn(10, 3, 6, 9).requires_grad_(), _ids),
+           "a token whose logit is -300": (_far, tensor([[3, 3, 1, 2], [0, 3, 3, 4]])),
+           "a token that is ruled out": (_banned, tensor([[1, 2, 5, 3], [4, 0, 0, 5]])),
+           "large logits": (300 * _randn(11, 2, 5, 9), _ids[:2, :5]),
+           "as long as the vocabulary": (_randn(12, 2, 6, 6), _ids[:2] % 6),
+           "one row": (_randn(13, 1, 4, 9), _ids[:1, :4]), "one token": (_randn(14, 2, 1, 9), _ids[:2, :1]),
+           "ties": (torch.zeros(2, 3, 4), tensor([[0, 1, 2], [3, 3, 3]])),
+           "bf16": (8 * _randn(15, 3, 6, 9).bfloat16(), _ids),
+           "float16": (_randn(16, 3, 6, 9).half(), _ids),
+           "float64": (_randn(17, 3, 6, 9).double(), _ids),
+           "logits that were cut": (_randn(18, 3, 5, 9), _ids)},
     mistakes={
         "no shift: row i of the logits predicts token i+1":
-            lambda z, s: _response_logprob(z, s, shift=0),
+            _checked(lambda z, y: _logprobs(z, y, by=0)),
         "the shift goes the wrong way: token i is predicted by row i-1":
-            lambda z, s: _response_logprob(z, s, shift=-1),
-        "that is the mean of each response: DPO needs the sum":
-            lambda z, s: _response_logprob(z, s, over=lambda m: m.sum(1)),
-        "prompt tokens are in it": lambda z, s: _response_logprob(z, s, mask=lambda s: s.attention_mask),
-        "pads are in it: nothing is masked":
-            lambda z, s: _response_logprob(z, s, mask=lambda s: torch.ones_like(s.response_mask)),
-        "the mask slipped: the first word of each response is missing":
-            lambda z, s: _response_logprob(z, s, mask=lambda s: _shifted(s.response_mask, 1)),
-        "the mask slipped: the last prompt token counts, the last word does not":
-            lambda z, s: _response_logprob(z, s, mask=lambda s: _shifted(s.response_mask, -1)),
+            _checked(lambda z, y: _logprobs(z, y, by=-1)),
         "those are logits: log_softmax makes log-probs of them":
-            lambda z, s: _response_logprob(z, s, score=torch.Tensor.float),
-        "those are probabilities: they multiply, their logs add":
-            lambda z, s: _response_logprob(z, s, score=lambda z: z.float().softmax(-1)),
-        "turn the sign: a log-prob is never above 0": lambda z, s: -_response_logprob(z, s),
-        "one number for each response, not one for the batch": lambda z, s: _response_logprob(z, s).sum(),
+            _checked(lambda z, y: _logprobs(z, y, score=_wide)),
+        "those are probabilities: take their log":
+            _checked(lambda z, y: _logprobs(z, y, score=lambda z: _wide(z).softmax(-1))),
+        "the log of softmax is -inf where a probability underflows: use log_softmax":
+            _checked(lambda z, y: _logprobs(z, y, score=lambda z: _wide(z).softmax(-1).log())),
+        "entry 0 is 0: shift log-probs, not logits (zeros are logits too)":
+            _checked(lambda z, y: _moved(_wide(z)).log_softmax(-1).gather(-1, y[..., None])[..., 0]),
+        "turn the sign: a log-prob is never above 0": _checked(lambda z, y: _logprobs(z, y, sign=-1)),
+        "entry 0 is missing: the result is (b t)":
+            _checked(lambda z, y: _logprobs(z, y)[:, 1:]),
+        "softmax runs over the words, the last axis":
+            _checked(lambda z, y: _logprobs(z, y, score=lambda z: _wide(z).log_softmax(1))),
+        "the ids moved as well: only the logits shift": _checked(lambda z, y: _logprobs(z, _moved(y))),
+        "logits and ids must share (b t), or ValueError":
+            lambda z, y: _logprobs(z[:, :y.shape[1]], y[:, :z.shape[1]]),
+        "that is one number per response: keep one per token":
+            _checked(lambda z, y: _logprobs(z, y).sum(1)),
+        "that is the log-prob of the most probable token: pick that of ids":
+            _checked(lambda z, y: _moved(_wide(z).log_softmax(-1)).amax(-1)),
         "no gradient reaches the logits: do not detach":
-            lambda z, s: _response_logprob(z.detach(), s)})
+            _checked(lambda z, y: _logprobs(z.detach(), y))})
 
-# ---- where a response begins
+# ---- the mean over the tokens that count
 
-def _first(mask, none=-1, last=False, add=0):
+def _mean(x, mask, total=lambda x, m: torch.where(m, x, torch.zeros_like(x)).sum(),
+          count=lambda m: m.sum()):
+    if mask.dtype != torch.bool or x.shape != mask.shape or not mask.any(): raise ValueError("no mean")
+    x = x if x.dtype == torch.double else x.float()
+    return total(x, mask) / count(mask)
+
+def _low(x, mask): # a running sum that stays in 16 bits
+    total = torch.zeros((), dtype=x.dtype)
+    for v in x[mask]: total = total + v
+    return total / mask.sum().to(x.dtype)
+def _row_means(x, mask):
+    rows = [(row[on].sum() / max(1, int(on.sum()))) for row, on in zip(x, mask)]
+    return torch.stack(rows)
+
+_x = tensor([[1., 2., 3., 6.], [8., torch.nan, torch.inf, -torch.inf]])
+_m = tensor([[1, 1, 1, 1], [1, 0, 0, 0]]).bool()
+_sides = tensor([[0, 0, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 1, 0]]).bool()
+masked_mean = Exercise(
+    reference=tokens.masked_mean,
+    cases={"rows of unequal length": (_randn(20, 3, 6).requires_grad_(), _sides),
+           "nan and inf under the mask": (_x.clone().requires_grad_(), _m),
+           "a row without True": (_randn(21, 2, 3), tensor([[True, False, True], [False, False, False]])),
+           "one row": (tensor([[2., 4., 9., 0.]]), tensor([[True, True, True, False]])),
+           "one axis": (tensor([1., 5., 3.]), tensor([True, False, True])),
+           "three axes": (_randn(22, 2, 3, 2), _randn(23, 2, 3, 2) > 0),
+           "300 numbers in bf16": ((3 + _randn(24, 4, 300)).bfloat16(), _randn(25, 4, 300) > -1),
+           "float64": (_randn(26, 3, 6).double(), _sides),
+           "all True": (_randn(27, 2, 3), torch.ones(2, 3).bool()),
+           "no True at all": (_randn(28, 2, 3), torch.zeros(2, 3).bool()),
+           "a mask of numbers": (_randn(29, 2, 2), torch.ones(2, 2))},
+    mistakes={
+        "the masked entries count: divide by the number of True":
+            lambda x, m: _mean(x, m, count=lambda m: m.numel()),
+        "the mask is not used": lambda x, m: _mean(x, m, total=lambda x, m: x.sum(), count=lambda m: m.numel()),
+        "that is the sequence mean, each row alike: every token has the same weight":
+            lambda x, m: _mean(x, m, total=lambda x, m: _row_means(x, m).mean(), count=lambda m: 1)
+            if x.dim() == 2 else _mean(x, m),
+        "one number for all, not one per row": lambda x, m: _mean(
+            x, m, total=lambda x, m: torch.where(m, x, torch.zeros_like(x)).sum(-1), count=lambda m: m.sum(-1)),
+        "that is the sum: divide": lambda x, m: _mean(x, m, count=lambda m: 1),
+        "that divides by the number of rows, not of tokens": lambda x, m: _mean(x, m, count=len),
+        "0 times nan is nan: write 0 where the mask is False, do not multiply":
+            lambda x, m: _mean(x, m, total=lambda x, m: (x * m).sum()),
+        "upside down: True is what counts": lambda x, m: _mean(x, m, total=lambda x, m: torch.where(
+            m, torch.zeros_like(x), x).sum(), count=lambda m: (~m).sum()),
+        "without any True it must raise ValueError":
+            lambda x, m: torch.tensor(torch.nan) if m.dtype == torch.bool and not m.any() else _mean(x, m),
+        "without any True it must raise ValueError, not give 0":
+            lambda x, m: torch.tensor(0.) if m.dtype == torch.bool and not m.any() else _mean(x, m),
+        "two things: a mask without True and one that is not bool raise ValueError":
+            lambda x, m: _mean(x, m) if m.dtype == torch.bool and m.any() else x[m.bool()].mean(),
+        "a sum of 300 numbers in 16 bits is wrong: compute in float32":
+            lambda x, m: _low(x, m) if x.dtype == torch.bfloat16 else _mean(x, m),
+        "no gradient reaches x: do not detach": lambda x, m: _mean(x.detach(), m)})
+
+# ---- the last real token
+
+def _last(mask, find=max, least=None, add=0):
     rows = [[i for i, on in enumerate(row) if on] for row in mask.tolist()]
-    return tensor([(row[-1 if last else 0] + add) if row else none for row in rows])
+    if least is None and not all(rows): raise ValueError("a row of pads")
+    return tensor([find(row) + add if row else least for row in rows])
+def _rows(mask, fn): # what `fn` makes of each row, where every row holds a token
+    if not mask.bool().any(1).all(): raise ValueError("a row of pads")
+    return tensor([int(fn(row)) for row in mask.int()])
 
-first_token = Exercise(
-    reference=_first,
-    cases={"pads behind": (tensor([[0, 0, 1, 1, 0], [0, 1, 1, 1, 1], [0, 0, 0, 1, 0]]).bool(),),
-           "a row without a response": (tensor([[0, 1, 1, 0], [0, 0, 0, 0]]).bool(),),
-           "two answers in one row": (tensor([[0, 1, 1, 0, 0, 1, 1, 0]]).bool(),),
-           "it begins at 0": (tensor([[1, 1, 0], [0, 0, 1]]).bool(),),
-           "no response at all": (torch.zeros(2, 3).bool(),), "one token": (tensor([[True]]),)},
+last_token_index = Exercise(
+    reference=tokens.last_token_index,
+    cases={"pads on the right": (tensor([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0]]).bool(),),
+           "pads on the left": (tensor([[0, 0, 1, 1], [0, 1, 1, 1]]).bool(),),
+           "pads on both sides": (tensor([[0, 1, 1, 0, 0], [0, 0, 0, 1, 0]]).bool(),),
+           "no pads": (torch.ones(3, 4).bool(),),
+           "a hole": (tensor([[1, 0, 1, 1, 0], [1, 1, 0, 1, 0]]).bool(),),
+           "zeros and ones": (tensor([[1, 1, 0, 0], [0, 1, 1, 0]]),),
+           "one row": (tensor([[False, True, True, False]]),), "one token": (tensor([[True]]),),
+           "one token in a long row": (tensor([[1, 0, 0, 0, 0, 0]]).bool(),),
+           "a row of pads": (tensor([[1, 1, 0], [0, 0, 0]]).bool(),)},
     mistakes={
-        "argmax of a row without True is 0: answer -1 there": lambda m: _first(m, none=0),
-        "a row without True is -1, not the row's length": lambda m: _first(m, none=m.shape[1]),
-        "that is the last response token": lambda m: _first(m, last=True),
-        "that is the last prompt token, one too early": lambda m: _first(m) - 1,
-        "one too late: positions count from 0": lambda m: _first(m, add=1),
-        "that counts False entries: pads behind, or a second question, are False too":
-            lambda m: (~m).sum(1),
-        "False entries behind the first True do not count":
-            lambda m: torch.where(m.any(1), (~m).sum(1), -1),
-        "one number for each row, not for each column": lambda m: _first(m.T),
-        "that is True or False: say where": lambda m: m.any(1)})
-
-# ---- each row on its own scale
-
-def _whiten(x, mask, least=2, unbiased=0, eps=1e-8, root=.5, centre=True,
-            seen=lambda row, on: row[on]):
-    out = torch.zeros_like(x)
-    for i, (row, on) in enumerate(zip(x, mask)):
-        if on.sum() < least: continue
-        kept = seen(row, on)
-        var = ((kept - kept.mean())**2).sum() / (len(kept) - unbiased)
-        whitened = (row - (kept.mean() if centre else 0)) / (var + eps)**root
-        out[i] = whitened.masked_fill(~on, 0)
-    return out
-
-def _batch(x, mask):
-    kept = x[mask]
-    return ((x - kept.mean()) / (kept.var(correction=0) + 1e-8).sqrt()).masked_fill(~mask, 0)
-
-def _kept_rest(x, mask): # the masked entries are moved and scaled as well
-    out = _whiten(x, mask)
-    for i, on in enumerate(mask):
-        kept = x[i, on]
-        if on.sum() > 1:
-            out[i] = (x[i] - kept.mean()) / (kept.var(correction=0) + 1e-8).sqrt()
-    return out
-
-_x = torch.randn(3, 6, generator=_gen(5)) * tensor([[1.], [4.], [.3]]) + tensor([[0.], [3.], [-1.]])
-_m = tensor([[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0]]).bool()
-_few = tensor([[0, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]]).bool()
-whiten_rows = Exercise(
-    reference=_whiten,
-    cases={"three rows, pads on both sides": (_x.clone().requires_grad_(), _m),
-           "rows of one and of none": (_x, _few),
-           "all alike": (torch.full((1, 4), 7.), torch.ones(1, 4).bool()),
-           "nan where the mask is False": (_x.masked_fill(~_m, torch.nan), _m),
-           "one row": (tensor([[1., 2., 3., 6.]]), torch.ones(1, 4).bool()),
-           "bf16": (torch.randn(3, 6, generator=_gen(6)).bfloat16(), _m)},
-    mistakes={
-        "mean and std are of the whole batch: take them per row": _batch,
-        "divided by n - 1: the population std divides by n": lambda x, m: _whiten(x, m, unbiased=1),
-        "the mean is taken off, the scale is not: divide by the std":
-            lambda x, m: _whiten(x, m, root=0),
-        "that is divided by the variance: take its root": lambda x, m: _whiten(x, m, root=1),
-        "the mean stays in: take it off": lambda x, m: _whiten(x, m, centre=False),
-        "the masked entries must be 0": _kept_rest,
-        "pads are in the mean and in the std": lambda x, m: _whiten(
-            x, m, least=0, seen=lambda row, on: row.masked_fill(~on, 0)),
-        "0 / 0 where a row does not vary: add something small under the root":
-            lambda x, m: _whiten(x, m, least=1, eps=0.),
-        "that goes down the columns: the rows are dim 1":
-            lambda x, m: _whiten(x.T, m.T).T.contiguous()})
+        "counting fails with pads on the left: tokens - 1 is no position":
+            lambda m: _rows(m, lambda row: row.sum() - 1),
+        "that is the number of tokens, not a position": lambda m: _rows(m, lambda row: row.sum()),
+        "the first pad may stand in front: first pad - 1 is no end":
+            lambda m: _rows(m, lambda row: (row == 0).int().argmax() - 1),
+        "that is the first real token": lambda m: _last(m, min),
+        "that is the last column, padding or not": lambda m: _rows(m, lambda row: len(row) - 1),
+        "one too late: positions count from 0": lambda m: _last(m, add=1),
+        "one too early": lambda m: _last(m, add=-1),
+        "counted from the end: subtract it from t - 1":
+            lambda m: _rows(m, lambda row: row.flip(0).argmax()),
+        "a row of pads must raise ValueError: it has no last token": lambda m: _last(m, least=-1),
+        "a row of pads must raise ValueError: argmax answers 0 or t - 1 there":
+            lambda m: _last(m, least=m.shape[1] - 1),
+        "one number for each row, not for each column": lambda m: _last(m.T),
+        "one number for each row, not one for the batch": lambda m: _last(m).max()})
 
 # ---- the clinic: which tokens a loss counts
 
@@ -160,11 +219,11 @@ fixed_counted = Exercise(
            "one token": (tensor([[5]]), tensor([1]), 1)},
     mistakes={
         "it still goes by the ids: where pad is eos, the end looks like padding": _by_ids,
-        "the first token is counted: nothing stands before it":
+        "the first token is counted: nothing precedes it":
             lambda *a: _counted(*a, first=0),
         "the last token of each row is missing, and it is the eos":
             lambda ids, n, pad: _counted(ids, n - 1, pad),
-        "one pad is counted: the last token stands at lengths - 1":
+        "one pad is counted: the last token is at lengths - 1":
             lambda ids, n, pad: _counted(ids, n + 1, pad),
         "each row ends at its own length, not at the longest": lambda ids, n, pad: _counted(
             ids, torch.full_like(n, int(n.max())), pad),
