@@ -1,0 +1,147 @@
+"Exercises of the chapter on the best policy."
+import torch
+from torch import inf, tensor
+from rlhf_nb.best_policy import best_of_n_policy as _kept, exact_gradient as _exact, optimal_policy as _tilted
+from rlhf_nb.checks import Exercise
+from rlhf_nb.oracle import TabularLM, all_logprobs, bigram_lm, expectation, micro_world
+
+def _random(*shape, seed): return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).double()
+
+# ---- exact_gradient
+def _table(words, length, seed):
+    world = micro_world(words, length)
+    lm = TabularLM(world).double()
+    with torch.no_grad(): lm.head.weight[:world.eos + 1] = _random(world.eos + 1, lm.head.weight.shape[1], seed=seed)
+    return lm, world, _random(len(world.seqs), seed=seed + 50)
+
+def _with_frozen(seed):
+    lm, world, reward = _table(("a", "b", "."), 2, seed)
+    lm.extra = torch.nn.Parameter(torch.ones(2).double(), requires_grad=False)
+    return lm, world, reward
+
+def _free(model): return {n: p for n, p in model.named_parameters() if p.requires_grad}
+def _grads(model, value): return dict(zip(_free(model), torch.autograd.grad(value, list(_free(model).values()))))
+def _score(model, world, weight): return _grads(model, (weight.detach() * all_logprobs(model, world)).sum())
+
+exact_gradient = Exercise(
+    reference=_exact,
+    cases={"the micro world": (bigram_lm(micro_world()), micro_world(), _random(40, seed=1)),
+           "a fresh table": _table(("a", "b", "."), 3, 2), "two words": _table(("yes", "."), 2, 3),
+           "a frozen parameter": _with_frozen(4),
+           "equal rewards": (*_table(("a", "b", "."), 2, 6)[:2], torch.ones(7).double())},
+    mistakes={
+        "turn the sign: ascend, the value is to grow": lambda m, w, r: {k: -g for k, g in _exact(m, w, r).items()},
+        "that is the sum of r * grad log pi: weigh each response by its probability": lambda m, w, r: _score(m, w, r),
+        "that is the mean over the listed responses: weigh each by its probability":
+            lambda m, w, r: _score(m, w, r / len(r)),
+        "weigh by probabilities, not also by log-probs": lambda m, w, r: _grads(
+            m, (all_logprobs(m, w) * all_logprobs(m, w).exp() * r.detach()).sum()),
+        "one gradient per parameter, by its name": lambda m, w, r: list(_exact(m, w, r).values()),
+        "that is the tensor alone: return a dict from name to gradient":
+            lambda m, w, r: next(iter(_exact(m, w, r).values())),
+        "no gradient flowed: detach the reward, not the policy":
+            lambda m, w, r: {k: torch.zeros_like(g) for k, g in _exact(m, w, r).items()},
+        "a baseline is not asked for, and its gradient is not zero here": lambda m, w, r: _grads(
+            m, expectation(all_logprobs(m, w), r.detach() - all_logprobs(m, w)))})
+
+# ---- optimal_policy
+def _best(ref, reward, beta, tilt=lambda r, b: r / b, ref_too=True, z=lambda x: x.logsumexp(-1)):
+    x = (ref if ref_too else torch.zeros_like(ref)) + tilt(reward, beta)
+    return x - x.logsumexp(-1), z(x)
+
+def _case(n, seed, beta, scale=1.): return _random(n, seed=seed).log_softmax(0), scale * _random(n, seed=seed + 9), beta
+
+optimal_policy = Exercise(
+    reference=_tilted,
+    cases={"four responses": _case(4, 0, .5), "a large beta": _case(5, 1, 3.), "beta .01": _case(5, 2, .01),
+           "rewards of hundreds": _case(4, 3, .5, 300.),
+           "a response of probability 0": (tensor([.5, .5, 0.]).double().log(), tensor([1., 0., 9.]).double(), .5),
+           "equal rewards": (_random(3, seed=4).log_softmax(0), torch.ones(3).double(), .4),
+           "one response": (torch.zeros(1).double(), tensor([2.]).double(), .5),
+           "beta 0": (*_case(3, 5, 1.)[:2], 0.)},
+    mistakes={
+        "divide the reward by beta: that multiplies": lambda a, r, b: _best(a, r, b, lambda r, b: r * b) if b > 0 else _tilted(a, r, b),
+        "beta is missing": lambda a, r, b: _best(a, r, b, lambda r, b: r) if b > 0 else _tilted(a, r, b),
+        "turn the sign: high rewards become more probable": lambda a, r, b: _best(a, r, b, lambda r, b: -r / b) if b > 0 else _tilted(a, r, b),
+        "the reference is missing: start from its log-probs": lambda a, r, b: _best(a, r, b, ref_too=False) if b > 0 else _tilted(a, r, b),
+        "those are not normalised: take off log Z": lambda a, r, b: (a + r / b, _tilted(a, r, b)[1]),
+        "that is Z: its log is wanted": lambda a, r, b: (_tilted(a, r, b)[0], _tilted(a, r, b)[1].exp()),
+        "that is beta log Z, the value: log Z is wanted": lambda a, r, b: (_tilted(a, r, b)[0], b * _tilted(a, r, b)[1]),
+        "those are probabilities: their logs are wanted": lambda a, r, b: (_tilted(a, r, b)[0].exp(), _tilted(a, r, b)[1]),
+        "exp(reward / beta) overflows: stay in logs, with logsumexp": lambda a, r, b: (
+            ((a.exp() * (r / b).float().exp()) / (a.exp() * (r / b).float().exp()).sum()).log() if b > 0 else _tilted(a, r, b)[0],
+            (a.exp() * (r / b).float().exp()).sum().log()),
+        "add the reward to the log-prob, not to the probability": lambda a, r, b: (
+            lambda x: (x.log_softmax(-1), x.logsumexp(-1)))(a.exp() + r / b) if b > 0 else _tilted(a, r, b),
+        "two values are wanted: log pi* and log Z": lambda a, r, b: _tilted(a, r, b)[0],
+        "the order is log pi*, then log Z": lambda a, r, b: _tilted(a, r, b)[::-1],
+        "beta must be above 0: keep the check in the first line": lambda a, r, b: _best(a, r, b)})
+
+# ---- best_of_n_policy
+def _bon(logp, score, n, low=lambda o: o >= 0, share=True, power=lambda n: n, subtract=True):
+    if n < 1: return _kept(logp, score, n)
+    probs, order = logp.exp(), score[:, None] - score
+    level, upto = (probs * (order == 0)).sum(-1), (probs * low(order)).sum(-1)
+    gain = upto**power(n) - ((upto - level).clamp(min=0)**power(n) if subtract else 0.)
+    out = (logp - level.log() if share else 0.) + gain.log()
+    return out.masked_fill(logp == -inf, -inf)
+
+def _draws(n, seed, k): return _random(n, seed=seed).log_softmax(0), _random(n, seed=seed + 9), k
+_ties = tensor([.1, .2, .3, .4]).double().log(), tensor([1., 0., 1., 0.]).double()
+
+best_of_n_policy = Exercise(
+    reference=_kept,
+    cases={"five responses, best of 3": _draws(5, 0, 3), "best of 1": _draws(4, 1, 1), "ties": (*_ties, 4),
+           "all equal": (_random(3, seed=2).log_softmax(0), torch.ones(3).double(), 5),
+           "best of 64": _draws(6, 3, 64),
+           "a response of probability 0": (tensor([.5, .5, 0.]).double().log(), tensor([1., 0., 2.]).double(), 3),
+           "an improbable best": (tensor([0., -30.]).double().log_softmax(0), tensor([0., 1.]).double(), 8),
+           "n of 0": (*_draws(3, 4, 0),)},
+    mistakes={
+        "that is the worst of n: count the scores at most its own": lambda a, s, n: _bon(a, -s, n),
+        "of equal scores the first drawn wins: they share the probability": lambda a, s, n: _bon(a, s, n, share=False),
+        "take off the probability that all n score lower": lambda a, s, n: _bon(a, s, n, subtract=False),
+        "n samples, not n - 1": lambda a, s, n: _bon(a, s, n, power=lambda n: n - 1),
+        "n samples, not n + 1": lambda a, s, n: _bon(a, s, n, power=lambda n: n + 1),
+        "those are probabilities: their logs are wanted": lambda a, s, n: _kept(a, s, n).exp(),
+        "that is n times too probable: n p (at most)^(n-1) counts a density": lambda a, s, n: (
+            a + torch.tensor(float(n)).log() + (n - 1) * (a.exp() * (s[:, None] >= s)).sum(-1).log()) if n > 0 else _kept(a, s, n),
+        "that is the tilt exp(n score): count who wins": lambda a, s, n: (a + n * s).log_softmax(0) if n > 0 else _kept(a, s, n),
+        "the best response is not always among the n": lambda a, s, n: (
+            torch.where(s == s.max(), a, -inf).log_softmax(0)) if n > 0 else _kept(a, s, n),
+        "1 - (1 - p)^n is being drawn at all, not being the best of n": lambda a, s, n: (
+            1 - (1 - a.exp())**n).log() if n > 0 else _kept(a, s, n),
+        "log of 0 minus log of 0 is nan: a response of probability 0 stays at -inf": lambda a, s, n: (
+            lambda p, o: a - (p * (o == 0)).sum(-1).log() + ((p * (o >= 0)).sum(-1)**n - ((p * (o > 0)).sum(-1))**n).log())(
+                a.exp(), s[:, None] - s) if n > 0 else _kept(a, s, n),
+        "n must be 1 or more: keep the check in the first line": lambda a, s, n: _bon(a, s, n) if n > 0 else a})
+
+# ---- the clinic: the soft value of a prefix
+def _soft(probs, reward, beta):
+    kept = probs > 0
+    return beta * (probs[kept].log() + reward[kept] / beta).logsumexp(-1)
+
+def _some(k, seed, beta, scale=1.): return _random(k, seed=seed).softmax(0), scale * _random(k, seed=seed + 9), beta
+
+fixed_prefix_value = Exercise(
+    reference=_soft,
+    cases={"four responses": _some(4, 0, .5), "a large beta": _some(5, 1, 3.), "one response": _some(1, 2, .5),
+           "rewards of 300 times beta": (tensor([.5, .5]), tensor([300., -300.]), 1.),
+           "all of them at -300": (tensor([.25, .75]), tensor([-300., -301.]), 1.),
+           "a response of probability 0": (tensor([.5, .5, 0.]).double(), tensor([1., -1., 900.]).double(), 1.),
+           "an infinite reward of probability 0": (tensor([.5, .5, 0.]).double(), tensor([1., -1., inf]).double(), .5)},
+    mistakes={
+        "still the mean: the tilt comes later, the value must know it":
+            lambda p, r, b: (p * r.masked_fill(p == 0, 0)).sum(),
+        "that is log Z: times beta": lambda p, r, b: _soft(p, r, b) / b,
+        "that is the largest reward: beta at 0": lambda p, r, b: r[p > 0].max(),
+        "weigh the responses by their probabilities": lambda p, r, b: b * ((r / b)[p > 0]).logsumexp(-1),
+        "divide the reward by beta: that multiplies": lambda p, r, b: b * (p[p > 0].log() + r[p > 0] * b).logsumexp(-1),
+        "beta is missing in the exponent": lambda p, r, b: b * (p[p > 0].log() + r[p > 0]).logsumexp(-1),
+        "the sign of the reward: high ones count more": lambda p, r, b: b * (p[p > 0].log() - r[p > 0] / b).logsumexp(-1),
+        "that is the mean under the tilted policy, without what it costs": lambda p, r, b: (
+            (p[p > 0].log() + r[p > 0] / b).softmax(0) * r[p > 0]).sum(),
+        "that is Z: its log, times beta": lambda p, r, b: (p[p > 0] * (r[p > 0].double() / b).exp()).sum(),
+        "exp overflows or underflows at 300: use logsumexp": lambda p, r, b: b * (p[p > 0] * (r[p > 0] / b).float().exp()).sum().log(),
+        "0 times infinity is nan: leave out responses of probability 0": lambda p, r, b: b * (
+            p.log() + r / b).logsumexp(-1)})
