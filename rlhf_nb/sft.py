@@ -1,4 +1,4 @@
-"""Teach a base model to answer by imitation, with a loss that counts response tokens only.
+"""Teach a base model to answer by supervised fine-tuning, then decide how to sample from it.
 
 Docs: https://OWNER.github.io/rlhf-nb/sft.html.md"""
 

@@ -1,7 +1,12 @@
 "Exercises of the chapter on supervised fine-tuning."
 import torch
 from torch import tensor
+from rlhf_nb import sampling, sft
 from rlhf_nb.checks import Exercise
+from rlhf_nb.models import logprobs
+from rlhf_nb.oracle import bigram_lm, micro_world
+from rlhf_nb.sampling import SamplingParams
+from rlhf_nb.tokens import Seqs, make_seqs
 
 X = -100                                       # a label that nobody reads
 
@@ -40,92 +45,148 @@ fixed_labels = Exercise(
         "nothing is predicted behind the last token: t - 1 labels": lambda *a: _labels(*a, behind=0),
         "masked labels are -100, not 0": lambda *a: _labels(*a, rest=0)})
 
-# ---- labels of a conversation
+# ---- the loss
 
-def _chat(turns, eos, learns=lambda i, role, n: role == "assistant", ends="assistant", end=True):
-    ids, labels = [], []
-    for i, (role, tokens) in enumerate(turns):
-        taught = learns(i, role, len(turns))
-        ids += tokens
-        labels += tokens if taught else [X] * len(tokens)
-        stop = role == "assistant" if ends == "assistant" else ends == "all"
-        if stop:
-            ids.append(eos)
-            labels.append(eos if end and taught else X)
-    if ends == "last":
-        ids.append(eos)
-        labels.append(eos)
-    return ids, labels
+_world = micro_world()
 
-_hi, _yes, _two = ("user", [4, 5]), ("assistant", [6, 7, 8]), ("assistant", [9])
-chat_labels = Exercise(
-    reference=_chat,
-    cases={"one answer": ([_hi, _yes], 2), "two answers": ([_hi, _yes, ("user", [5]), _two], 2),
-           "a system prompt": ([("system", [3, 3]), _hi, _two], 2), "no answer yet": ([_hi], 2),
-           "the answer is followed by a question": ([_hi, _yes, ("user", [5])], 1),
-           "an empty answer": ([_hi, ("assistant", [])], 2), "nothing": ([], 2)},
+def _rows(prompts, responses, extra=0, first=False): # a model of its own, and a batch
+    x = make_seqs([[_world.start] + p for p in prompts], responses, pad=_world.pad)
+    ids = torch.nn.functional.pad(x.ids, (0, extra), value=_world.pad)
+    masks = [torch.nn.functional.pad(m, (0, extra)) for m in (x.attention_mask, x.response_mask)]
+    if first: masks[1] = masks[0]
+    model = bigram_lm(_world)
+    model.config.pad_token_id = None     # pad is a token like others: every way to log_softmax is right
+    return model, Seqs(ids, *masks)
+
+def _loss(model, x, mask=None, detach=False):
+    "Sum over the rows, token by token."
+    mask = x.response_mask if mask is None else mask
+    logp = logprobs(model, Seqs(x.ids, x.attention_mask, mask))
+    return -(logp.detach() if detach else logp).sum(), mask[:, 1:].sum()
+
+def _no_first(m): return torch.cat([torch.zeros_like(m[:, :1]), m[:, 1:]], 1)
+def _no_end(x): # without the last response token of each row
+    last = x.response_mask & ~torch.nn.functional.pad(x.response_mask[:, 1:], (0, 1))
+    return x.response_mask & ~last
+def _each_answer(model, x):
+    logp, n = logprobs(model, x), x.response_mask[:, 1:].sum(1)
+    return -(logp.sum(1) / n.clamp(min=1)).sum(), n.sum()
+def _unshifted(model, x): # the logits at a token, instead of those before it
+    logp = model(input_ids=x.ids).logits.log_softmax(-1)
+    logp = logp.gather(-1, x.ids[..., None])[..., 0]
+    return -torch.where(x.response_mask, logp, 0.).sum(), x.response_mask[:, 1:].sum()
+
+_A, _B = [0, 1, 3], [2, 3]
+sft_loss = Exercise(
+    reference=sft.sft_loss,
+    cases={"two answers": _rows([[], [0]], [_A, _B]),
+           "pads on the right": _rows([[0], [1, 1]], [_A, _B], extra=3),
+           "one row": _rows([[0, 1]], [_A]),
+           "an empty response": _rows([[0], [1]], [_A, []]),
+           "cut before its end": _rows([[0], [1]], [[0, 1], _A]),
+           "the first column is in the mask": _rows([[], []], [_A, _B], first=True)},
     mistakes={
-        "every answer of the assistant is learned, not only the last": lambda t, e: _chat(
-            t, e, lambda i, role, n: role == "assistant" and i == max(
-                j for j, (r, _) in enumerate(t) if r == "assistant")),
-        "the end mark must be learned too": lambda t, e: _chat(t, e, end=False),
-        "the questions are given, they are not learned":
-            lambda t, e: _chat(t, e, lambda i, role, n: role != "system"),
-        "everything is learned here: mask the turns of the others":
-            lambda t, e: _chat(t, e, lambda i, role, n: True),
-        "upside down: that learns the turns of the others":
-            lambda t, e: _chat(t, e, lambda i, role, n: role != "assistant"),
-        "the end mark stands behind each answer, not behind each turn":
-            lambda t, e: _chat(t, e, ends="all"),
-        "the end mark stands behind each answer, not once at the end":
-            lambda t, e: _chat(t, e, ends="last"),
-        "the end mark is missing": lambda t, e: _chat(t, e, ends="none"),
-        "no shift here: a label stands at its own token": lambda t, e: (
-            _chat(t, e)[0], _chat(t, e)[1][1:] + [X] * bool(t))})
+        "turn the sign: the loss is the negative log-likelihood":
+            lambda m, x: (-_loss(m, x)[0], _loss(m, x)[1]),
+        "that is the mean: return the sum, and the number beside it":
+            lambda m, x: (_loss(m, x)[0] / _loss(m, x)[1], _loss(m, x)[1]),
+        "that is the mean of each answer, summed: all tokens weigh alike": _each_answer,
+        "the prompt is counted as well: only response tokens are":
+            lambda m, x: _loss(m, x, _no_first(x.attention_mask)),
+        "the number is that of all real tokens: count the response":
+            lambda m, x: (_loss(m, x)[0], x.attention_mask[:, 1:].sum()),
+        "pads are in the number": lambda m, x: (_loss(m, x)[0], torch.tensor(x.ids[:, 1:].numel())),
+        "the number is that of the answers: count tokens":
+            lambda m, x: (_loss(m, x)[0], torch.tensor(len(x.ids))),
+        "the end mark is missing: it must be learned too": lambda m, x: _loss(m, x, _no_end(x)),
+        "nothing stands before the first token: it is not counted":
+            lambda m, x: (_loss(m, x)[0], x.response_mask.sum()),
+        "the number is one too small in each row: only the first column is not counted":
+            lambda m, x: (_loss(m, x)[0], (x.response_mask.sum(1) - 1).clamp(min=0).sum()),
+        "no shift: a token's log-prob comes from the logits of the token before it": _unshifted,
+        "no gradient reaches the model": lambda m, x: _loss(m, x, detach=True),
+        "sum and number are the wrong way round": lambda m, x: _loss(m, x)[::-1],
+        "only the sum comes back: return the number as well": lambda m, x: _loss(m, x)[0],
+        "that is one loss per answer: sum over rows as well":
+            lambda m, x: (-logprobs(m, x).sum(1), x.response_mask[:, 1:].sum(1))})
 
-# ---- every answer weighs the same
+# ---- temperature, top-k, top-p
 
-def _by_answer(logp, mask, empty=False, divide=lambda row, on: on.sum(), over=True,
-               seen=lambda row, on: row[on]):
-    rows = [-seen(row, on).sum() / divide(row, on) for row, on in zip(logp, mask)
-            if on.any() or empty]
-    rows = torch.stack(rows)
-    return rows.mean() if over else rows
+def _keep(x, kept): return x.masked_fill(~kept, -torch.inf)
+def _temperature(x, s, times=False): return x * s.temperature if times else x / s.temperature
+def _top_k(x, s, k=None):
+    k = s.top_k if k is None else k
+    if not 0 < k < x.shape[1]: return x
+    return _keep(x, torch.zeros_like(x, dtype=torch.bool).scatter(1, x.topk(k).indices, True))
+def _top_p(x, s, crossing=True, back=True):
+    if s.top_p >= 1: return x
+    prob, order = x.softmax(1).sort(descending=True)
+    kept = (prob.cumsum(1) - prob if crossing else prob.cumsum(1)) < s.top_p
+    return _keep(x, torch.zeros_like(kept).scatter(1, order, kept) if back else kept)
+def _greedy(x): return torch.full_like(x, -torch.inf).scatter(1, x.argmax(1, keepdim=True), 0.)
 
-def _tokens(logp, mask): return -logp[mask].mean()
-def _nan(logp, mask): return (-(logp * mask).sum(1) / mask.sum(1))[mask.any(1)].mean()
+def _filter(logits, s, steps="tkp", norm=True, greedy=_greedy, wide=True, **how):
+    x = logits.to(torch.promote_types(logits.dtype, torch.float32)) if wide else logits
+    if s.temperature == 0 and greedy: return greedy(x)
+    for step in steps:
+        if step == "t": x = _temperature(x, s, how.get("times", False))
+        if step == "k": x = _top_k(x, s, s.top_k + how.get("more", 0) * (s.top_k > 0))
+        if step == "p": x = _top_p(x, s, how.get("crossing", True), how.get("back", True))
+    return x.log_softmax(1) if norm else x
 
-def _three(seed, grad=False, dtype=torch.float32):
-    logp = -torch.rand(4, 6, generator=torch.Generator().manual_seed(seed)) * tensor(
-        [[1.], [3.], [8.], [2.]])
-    mask = tensor([[0, 1, 1, 1, 1, 0], [0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 0],
-                   [0, 0, 0, 0, 0, 0]]).bool()
-    return logp.to(dtype).requires_grad_(grad), mask
+def _zeros(logits, s):
+    out = _filter(logits, s)
+    return out.masked_fill(out == -torch.inf, 0.)
+def _no_off(logits, s): # top_k 0 keeps nothing
+    out = _filter(logits, s)
+    return torch.full_like(out, -torch.inf) if s.top_k == 0 and s.temperature else out
+def _one_row(logits, s): # the first row's cut for all
+    out, keep = _filter(logits, s, "t"), _filter(logits, s)[:1] > -torch.inf
+    return _filter(logits, s) if not s.temperature else _keep(out, keep.expand_as(out)).log_softmax(1)
+def _all_best(x):
+    best = x == x.amax(1, keepdim=True)
+    return torch.where(best, 0., -torch.inf).to(x.dtype)
 
-loss_by_answer = Exercise(
-    reference=_by_answer,
-    cases={"one answer is empty": _three(0, grad=True), "no answer is empty": tuple(
-               x[:3] for x in _three(1)), "one row": tuple(x[1:2] for x in _three(2)),
-           "nan where the mask is False": (
-               _three(3)[0].masked_fill(~_three(3)[1], torch.nan), _three(3)[1]),
-           "bf16": _three(4, dtype=torch.bfloat16)},
+def _logits(seed, b=2, v=7, dtype=torch.float32):
+    return (2 * torch.randn(b, v, generator=torch.Generator().manual_seed(seed))).to(dtype)
+_three = tensor([[.5, .3, .2]]).log()
+_S = SamplingParams
+filter_logits = Exercise(
+    reference=sampling.filter_logits,
+    cases={"all off": (_logits(0), _S()), "temperature one half": (_three, _S(temperature=.5)),
+           "temperature 2": (_logits(1), _S(temperature=2.)),
+           "greedy": (_logits(2), _S(temperature=0.)),
+           "greedy, and top-p": (_logits(3), _S(temperature=0., top_k=3, top_p=.4)),
+           "greedy, two alike: the first": (tensor([[1., 3., 3., 0.]]), _S(temperature=0.)),
+           "top-k 2": (_logits(4, 3), _S(top_k=2)), "top-k above the vocabulary": (_logits(5), _S(top_k=50)),
+           "top-p .6": (_three, _S(top_p=.6)), "top-p, three rows": (_logits(6, 3, 9), _S(top_p=.7)),
+           "top-p below the likeliest": (_logits(7), _S(top_p=.05)),
+           "temperature before top-p": (_three, _S(temperature=.5, top_p=.62)),
+           "top-p of what top-k left": (tensor([[.4, .3, .2, .1]]).log(), _S(top_k=2, top_p=.5)),
+           "all three": (_logits(8, 3, 9), _S(temperature=.8, top_k=6, top_p=.8)),
+           "-inf among the logits, and -300": (tensor([[-torch.inf, 2., 1., -300., 0.]]), _S(temperature=.7, top_p=.9)),
+           "tokens alike, all kept": (tensor([[1., 1., 1., -9.]]), _S(top_p=.99)),
+           "bf16": (_logits(9, dtype=torch.bfloat16), _S(temperature=1.3, top_k=4)),
+           "float64": (_logits(10, dtype=torch.float64), _S(top_p=.8))},
     mistakes={
-        "that is the mean over tokens: long answers weigh more": _tokens,
-        "the empty answer counts as 0": lambda logp, mask: _by_answer(
-            logp, mask, empty=True, divide=lambda row, on: on.sum().clamp(min=1)),
-        "divide by the answer's own tokens, not by the width":
-            lambda logp, mask: _by_answer(logp, mask, divide=lambda row, on: len(on)),
-        "that is the sum over each answer": lambda logp, mask: _by_answer(
-            logp, mask, divide=lambda row, on: 1),
-        "turn the sign: a loss falls when answers get likelier":
-            lambda logp, mask: -_by_answer(logp, mask),
-        "0 / 0: an answer without a token has no mean": lambda logp, mask: _by_answer(
-            logp, mask, empty=True),
-        "nan times 0 is nan: pick the tokens, do not multiply by the mask": _nan,
-        "the whole row is in it: only tokens where the mask is True count":
-            lambda logp, mask: _by_answer(logp, mask, seen=lambda row, on: row,
-                                          divide=lambda row, on: len(on)),
-        "one number for the batch, not one for each answer":
-            lambda logp, mask: _by_answer(logp, mask, over=False),
-        "no gradient reaches the log-probs: do not detach":
-            lambda logp, mask: _by_answer(logp.detach(), mask)})
+        "divide by the temperature, do not multiply": lambda x, s: _filter(x, s, times=True),
+        "the temperature is missing": lambda x, s: _filter(x, s, "kp"),
+        "top-k is missing": lambda x, s: _filter(x, s, "tp"),
+        "top-p is missing": lambda x, s: _filter(x, s, "tk"),
+        "temperature first, then the filters": lambda x, s: _filter(x, s, "kpt"),
+        "top-k first, then top-p of what it left": lambda x, s: _filter(x, s, "tpk"),
+        "the token that crosses top-p is kept": lambda x, s: _filter(x, s, crossing=False),
+        "the mask is in sorted order: bring it back to the order of the tokens":
+            lambda x, s: _filter(x, s, back=False),
+        "one token too many is left by top-k": lambda x, s: _filter(x, s, more=1),
+        "the probabilities no longer sum to 1: log_softmax at the end":
+            lambda x, s: _filter(x, s, norm=False),
+        "these are probabilities: return their logs": lambda x, s: _filter(x, s).exp(),
+        "temperature 0 divides by 0: it is greedy decoding": lambda x, s: _filter(x, s, greedy=None),
+        "greedy has one token: of two alike the first":
+            lambda x, s: _filter(x, s, greedy=_all_best),
+        "greedy returns log-probs: 0 for the likeliest, -inf for the rest":
+            lambda x, s: _filter(x, s, greedy=lambda x: x.log_softmax(1)),
+        "what is filtered out has log-prob -inf, not 0": _zeros,
+        "top_k 0 keeps all": _no_off,
+        "each row has its own cut": _one_row})

@@ -1,7 +1,9 @@
 "Answers to the exercises of the chapter on supervised fine-tuning that learners might give, each wrong."
 import torch
+from torch.nn import functional as F
 from rlhf_nb.memory import masked_mean_rows
-from rlhf_nb.tokens import masked_mean, masked_sum
+from rlhf_nb.models import logprobs
+from rlhf_nb.tokens import Seqs, masked_mean, token_logprobs
 
 def _places(ids): return torch.arange(1, ids.shape[1])[None]         # of the predicted tokens
 def swapped(ids, n_prompt, n_real):
@@ -42,88 +44,192 @@ def by_pad_id(ids, n_prompt, n_real):
     keep = (_places(ids) >= n_prompt[:, None]) & (ids[:, 1:] != 0)
     return ids[:, 1:].masked_fill(~keep, -100)
 
-def last_answer(turns, eos):
-    ids, labels = [], []
-    for role, tokens in turns:
-        if role == "assistant":
-            labels = [-100] * len(ids) + tokens + [eos]
-            ids = ids + tokens + [eos]
-        else:
-            ids, labels = ids + tokens, labels + [-100] * len(tokens)
-    return ids, labels
-def end_masked(turns, eos):
-    ids, labels = [], []
-    for role, tokens in turns:
-        mine = role == "assistant"
-        ids.extend(tokens + [eos] * mine)
-        labels.extend((tokens if mine else [-100] * len(tokens)) + [-100] * mine)
-    return ids, labels
-def without_system(turns, eos):
-    ids, labels = [], []
-    for role, tokens in turns:
-        if role == "assistant": tokens = tokens + [eos]
-        ids += tokens
-        labels += [-100] * len(tokens) if role == "system" else tokens
-    return ids, labels
-def everything(turns, eos):
-    ids = [i for role, tokens in turns for i in tokens + [eos] * (role == "assistant")]
-    return ids, list(ids)
-def others(turns, eos):
-    ids, labels = [], []
-    for role, tokens in turns:
-        if role == "assistant":
-            ids += tokens + [eos]
-            labels += [-100] * (len(tokens) + 1)
-        else:
-            ids += tokens
-            labels += tokens
-    return ids, labels
-def every_turn(turns, eos):
-    ids, labels = [], []
-    for role, tokens in turns:
-        row = tokens + [eos]
-        ids += row
-        labels += row if role == "assistant" else [-100] * len(row)
-    return ids, labels
-def once(turns, eos):
-    ids, labels = [], []
-    for role, tokens in turns:
-        ids += tokens
-        labels += tokens if role == "assistant" else [-100] * len(tokens)
-    return ids + [eos], labels + [eos]
-def endless(turns, eos):
-    ids, labels = [], []
-    for role, tokens in turns:
-        ids += tokens
-        labels += tokens if role == "assistant" else [-100] * len(tokens)
-    return ids, labels
-def shifted(turns, eos):
-    ids, labels = [], []
-    for role, tokens in turns:
-        tokens = tokens + [eos] if role == "assistant" else tokens
-        ids += tokens
-        labels += tokens if role == "assistant" else [-100] * len(tokens)
-    return ids, (labels + [-100])[1:] if ids else labels
-def first_only(turns, eos):
-    ids, labels = everything(turns, eos)
-    return ids, [-100 if i < 2 else x for i, x in enumerate(labels)]
+def by_rows(ids, n_prompt, n_real):
+    out = torch.full((ids.shape[0], ids.shape[1] - 1), -100)
+    for b in range(len(ids)):
+        p, n = n_prompt[b].item(), n_real[b].item()
+        for j in range(ids.shape[1] - 1):
+            if p <= j + 1 < n: out[b, j] = ids[b, j + 1]
+    return out
+def cut_behind(ids, n_prompt, n_real):
+    at = torch.arange(ids.shape[1]).expand_as(ids)
+    full = torch.where((at >= n_prompt.unsqueeze(1)) & (at < n_real.unsqueeze(1)), ids, -100)
+    return full[:, 1:]
 
-def by_token(logp, mask): return masked_mean(-logp, mask)
-def empty_is_zero(logp, mask): return masked_mean_rows(-logp, mask).mean()
-def by_width(logp, mask):
-    rows = -masked_sum(logp, mask) / mask.shape[1]
-    return rows[mask.any(1)].mean()
-def summed(logp, mask): return -masked_sum(logp, mask)[mask.any(dim=1)].mean()
-def other_sign(logp, mask): return masked_mean_rows(logp, mask)[mask.any(1)].mean()
-def none_of_none(logp, mask): return (-masked_sum(logp, mask) / mask.sum(1)).mean()
-def multiplied(logp, mask):
-    real = mask.sum(1) > 0
-    return (-(logp * mask).sum(1)[real] / mask.sum(1)[real]).mean()
-def unmasked(logp, mask): return -logp.mean(1)[mask.any(1)].mean()
-def each(logp, mask): return masked_mean_rows(-logp, mask)[mask.any(1)]
-@torch.no_grad()
-def frozen(logp, mask): return masked_mean_rows(-logp, mask)[mask.any(1)].mean()
-def first_answer(logp, mask): return masked_mean_rows(-logp, mask)[0]
+# ---- sft_loss
+
+def averaged(model, seqs):
+    logp = logprobs(model, seqs)
+    return -masked_mean(logp, seqs.response_mask), seqs.response_mask[:, 1:].sum()
+def positive(model, seqs): return logprobs(model, seqs).sum(), seqs.response_mask[:, 1:].sum()
+def whole_text(model, seqs):
+    everything = Seqs(seqs.ids, seqs.attention_mask, seqs.attention_mask)
+    return -logprobs(model, everything).sum(), seqs.attention_mask[:, 1:].sum()
+def real_count(model, seqs): return -logprobs(model, seqs).sum(), seqs.attention_mask[:, 1:].sum()
+def cells(model, seqs):
+    logp = logprobs(model, seqs)[:, 1:]
+    return -logp.sum(), torch.tensor(logp.numel())
+def rows_count(model, seqs): return -logprobs(model, seqs).sum(), torch.tensor(seqs.ids.shape[0])
+def first_counted(model, seqs): return -logprobs(model, seqs).sum(), seqs.response_mask.sum()
+def row_means(model, seqs):
+    logp, mask = logprobs(model, seqs), seqs.response_mask.clone()
+    mask[:, 0] = False
+    return -masked_mean_rows(logp, mask).sum(), mask.sum()
+def same_place(model, seqs):
+    logits = model(input_ids=seqs.ids, attention_mask=seqs.attention_mask.long()).logits
+    nll = F.cross_entropy(logits.flatten(0, 1), seqs.ids.flatten(), reduction="none")
+    return nll[seqs.response_mask.flatten()].sum(), seqs.response_mask[:, 1:].sum()
+def as_number(model, seqs):
+    with torch.no_grad(): total = -logprobs(model, seqs).sum()
+    return total, seqs.response_mask[:, 1:].sum()
+def turned(model, seqs): return seqs.response_mask[:, 1:].sum(), -logprobs(model, seqs).sum()
+def loss_only(model, seqs): return -logprobs(model, seqs).sum()
+def each_row(model, seqs): return -logprobs(model, seqs).sum(1), seqs.response_mask[:, 1:].sum(1)
+def without_last(model, seqs):
+    mask = seqs.response_mask & seqs.response_mask.roll(-1, 1)
+    mask[:, -1] = False
+    return -logprobs(model, Seqs(seqs.ids, seqs.attention_mask, mask)).sum(), mask[:, 1:].sum()
+def one_less(model, seqs):
+    n = seqs.response_mask.sum(-1) - 1
+    return -logprobs(model, seqs).sum(), n.clamp(min=0).sum()
+
+def looped(model, seqs):
+    total, n = 0., 0
+    for row, mask in zip(logprobs(model, seqs), seqs.response_mask):
+        for i in range(1, len(row)):
+            if mask[i]: total, n = total - row[i], n + 1
+    return torch.as_tensor(total), torch.tensor(n)
+def by_hand(model, seqs):
+    logits = model(input_ids=seqs.ids, attention_mask=seqs.attention_mask.long()).logits
+    logp = token_logprobs(logits, seqs.ids)
+    keep = seqs.response_mask.clone()
+    keep[:, 0] = False
+    return -logp[keep].sum(), keep.sum()
+def crossed(model, seqs):
+    logits = model(input_ids=seqs.ids).logits[:, :-1].transpose(1, 2)
+    y = seqs.ids.masked_fill(~seqs.response_mask, -100)[:, 1:]
+    return F.cross_entropy(logits, y, reduction="sum"), (y != -100).sum()
+
+# ---- filter_logits
+
+def _parts(logits, s, t=True, k=True, p=True):
+    x = logits.float()
+    if s.temperature == 0: return torch.zeros_like(x).scatter(-1, x.argmax(-1)[:, None], 1).log()
+    if t: x = x / s.temperature
+    if k and s.top_k: x = by_threshold(x, s.top_k)
+    if p and s.top_p < 1: x = by_sum(x, s.top_p)
+    return torch.log_softmax(x, dim=-1)
+def by_threshold(x, k):
+    values = torch.topk(x, min(k, x.shape[-1]), dim=-1).values
+    return torch.where(x < values[:, [-1]], -torch.inf, x)
+def by_sum(x, p, keep=lambda before, prob, p: before < p):
+    prob, at = torch.sort(torch.softmax(x, -1), dim=-1, descending=True)
+    before = torch.cumsum(prob, -1) - prob
+    rows = []
+    for b in range(len(x)):
+        row = torch.full_like(x[b], -torch.inf)
+        kept = at[b][keep(before[b], prob[b], p)]
+        row[kept] = x[b][kept]
+        rows.append(row)
+    return torch.stack(rows)
+
+def multiplied(logits, s):
+    if s.temperature == 0: return _parts(logits, s)
+    x = logits.float() * s.temperature
+    x = by_threshold(x, s.top_k) if s.top_k else x
+    return (by_sum(x, s.top_p) if s.top_p < 1 else x).log_softmax(-1)
+def no_temperature(logits, s): return _parts(logits, s, t=False)
+def no_top_k(logits, s): return _parts(logits, s, k=False)
+def no_top_p(logits, s): return _parts(logits, s, p=False)
+def cooled_last(logits, s):
+    if s.temperature == 0: return _parts(logits, s)
+    x = logits.float()
+    if s.top_k: x = by_threshold(x, s.top_k)
+    if s.top_p < 1: x = by_sum(x, s.top_p)
+    return (x / s.temperature).log_softmax(-1)
+def nucleus_first(logits, s):
+    if s.temperature == 0: return _parts(logits, s)
+    x = logits.float() / s.temperature
+    if s.top_p < 1: x = by_sum(x, s.top_p)
+    if s.top_k: x = by_threshold(x, s.top_k)
+    return x.log_softmax(-1)
+def short_nucleus(logits, s):
+    if s.temperature == 0: return _parts(logits, s)
+    x = logits.float() / s.temperature
+    if s.top_k: x = by_threshold(x, s.top_k)
+    if s.top_p < 1: x = by_sum(x, s.top_p, lambda before, prob, p: before + prob < p)
+    return x.log_softmax(-1)
+def unsorted(logits, s):
+    if s.temperature == 0: return _parts(logits, s)
+    x = logits.float() / s.temperature
+    if s.top_k: x = by_threshold(x, s.top_k)
+    if s.top_p < 1:
+        prob = x.softmax(-1).sort(-1, descending=True).values
+        x = x.masked_fill(prob.cumsum(-1) - prob >= s.top_p, -torch.inf)
+    return x.log_softmax(-1)
+def strict(logits, s):
+    if s.temperature == 0 or not 0 < s.top_k < logits.shape[1]: return _parts(logits, s)
+    x = logits.float() / s.temperature
+    x = by_threshold(x, s.top_k + 1)
+    return (by_sum(x, s.top_p) if s.top_p < 1 else x).log_softmax(-1)
+def raw(logits, s):
+    if s.temperature == 0: return _parts(logits, s)
+    x = logits.float() / s.temperature
+    if s.top_k: x = by_threshold(x, s.top_k)
+    return by_sum(x, s.top_p) if s.top_p < 1 else x
+def probabilities(logits, s): return torch.exp(_parts(logits, s))
+def divided_by_zero(logits, s):
+    x = logits.float() / s.temperature
+    if s.top_k: x = by_threshold(x, s.top_k)
+    if s.top_p < 1: x = by_sum(x, s.top_p)
+    return x.log_softmax(-1)
+def soft_greedy(logits, s):
+    return logits.float().log_softmax(-1) if s.temperature == 0 else _parts(logits, s)
+def all_likeliest(logits, s):
+    if s.temperature: return _parts(logits, s)
+    return (logits.float() == logits.float().max(-1, keepdim=True).values).float().log()
+def zero_logits(logits, s): return _parts(logits, s).nan_to_num(neginf=0.)
+def always_k(logits, s):
+    if s.temperature and not s.top_k: return torch.full_like(logits.float(), -torch.inf)
+    return _parts(logits, s)
+def first_rows(logits, s):
+    out = _parts(logits, s)
+    if s.temperature == 0: return out
+    x = logits.float() / s.temperature
+    return torch.where(out[0].isinf(), -torch.inf, x).log_softmax(-1)
+
+def literal(logits, sampling):
+    out = []
+    for row in logits.double():
+        if sampling.temperature == 0:
+            new = torch.full_like(row, -torch.inf)
+            new[row.argmax()] = 0.
+            out.append(new)
+            continue
+        row = row / sampling.temperature
+        order = sorted(range(len(row)), key=lambda i: -row[i].item())
+        if sampling.top_k: order = order[:sampling.top_k]
+        prob, total, kept = row[order].softmax(0), 0., []
+        for i, p in zip(order, prob.tolist()):
+            if total < sampling.top_p: kept.append(i)
+            total += p
+        new = torch.full_like(row, -torch.inf)
+        new[kept] = row[kept] - row[kept].logsumexp(0)
+        out.append(new)
+    return torch.stack(out).to(torch.promote_types(logits.dtype, torch.float32))
+def plain(logits, sampling): return _parts(logits.double(), sampling).to(
+    torch.promote_types(logits.dtype, torch.float32))
+def shifted_sum(logits, sampling):
+    x = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if sampling.temperature == 0:
+        return F.one_hot(x.argmax(-1), x.shape[-1]).to(x.dtype).log()
+    x = x / sampling.temperature
+    if sampling.top_k: x = torch.where(
+        x >= x.sort(-1, descending=True).values[:, [min(sampling.top_k, x.shape[1]) - 1]], x, -torch.inf)
+    values, at = x.sort(-1, descending=True)
+    before = F.pad(values.softmax(-1).cumsum(-1), (1, 0))[:, :-1]
+    values = torch.where((before < sampling.top_p) | (sampling.top_p == 1), values, -torch.inf)
+    return values.gather(1, at.argsort(1)).log_softmax(-1)
 
 WRONG = {
     "fixed_labels": [
@@ -137,24 +243,40 @@ WRONG = {
         ("the prompt is learned too: mask it", prompt_too),
         ("nothing is predicted behind the last token: t - 1 labels", too_wide),
         ("masked labels are -100, not 0", zeros), ("", by_pad_id)],
-    "chat_labels": [
-        ("every answer of the assistant is learned, not only the last", last_answer),
-        ("the end mark must be learned too", end_masked),
-        ("the questions are given, they are not learned", without_system),
-        ("everything is learned here: mask the turns of the others", everything),
-        ("upside down: that learns the turns of the others", others),
-        ("the end mark stands behind each answer, not behind each turn", every_turn),
-        ("the end mark stands behind each answer, not once at the end", once),
-        ("the end mark is missing", endless),
-        ("no shift here: a label stands at its own token", shifted), ("", first_only)],
-    "loss_by_answer": [
-        ("that is the mean over tokens: long answers weigh more", by_token),
-        ("the empty answer counts as 0", empty_is_zero),
-        ("divide by the answer's own tokens, not by the width", by_width),
-        ("that is the sum over each answer", summed),
-        ("turn the sign: a loss falls when answers get likelier", other_sign),
-        ("0 / 0: an answer without a token has no mean", none_of_none),
-        ("nan times 0 is nan: pick the tokens, do not multiply by the mask", multiplied),
-        ("the whole row is in it: only tokens where the mask is True count", unmasked),
-        ("one number for the batch, not one for each answer", each),
-        ("no gradient reaches the log-probs: do not detach", frozen), ("", first_answer)]}
+    "sft_loss": [
+        ("that is the mean: return the sum, and the number beside it", averaged),
+        ("turn the sign: the loss is the negative log-likelihood", positive),
+        ("the prompt is counted as well: only response tokens are", whole_text),
+        ("the number is that of all real tokens: count the response", real_count),
+        ("pads are in the number", cells),
+        ("the number is that of the answers: count tokens", rows_count),
+        ("nothing stands before the first token: it is not counted", first_counted),
+        ("that is the mean of each answer, summed: all tokens weigh alike", row_means),
+        ("no shift: a token's log-prob comes from the logits of the token before it", same_place),
+        ("no gradient reaches the model", as_number),
+        ("sum and number are the wrong way round", turned),
+        ("only the sum comes back: return the number as well", loss_only),
+        ("that is one loss per answer: sum over rows as well", each_row),
+        ("the end mark is missing: it must be learned too", without_last),
+        ("the number is one too small in each row: only the first column is not counted", one_less)],
+    "filter_logits": [
+        ("divide by the temperature, do not multiply", multiplied),
+        ("the temperature is missing", no_temperature), ("top-k is missing", no_top_k),
+        ("top-p is missing", no_top_p),
+        ("temperature first, then the filters", cooled_last),
+        ("top-k first, then top-p of what it left", nucleus_first),
+        ("the token that crosses top-p is kept", short_nucleus),
+        ("the mask is in sorted order: bring it back to the order of the tokens", unsorted),
+        ("one token too many is left by top-k", strict),
+        ("the probabilities no longer sum to 1: log_softmax at the end", raw),
+        ("these are probabilities: return their logs", probabilities),
+        ("temperature 0 divides by 0: it is greedy decoding", divided_by_zero),
+        ("greedy returns log-probs: 0 for the likeliest, -inf for the rest", soft_greedy),
+        ("greedy has one token: of two alike the first", all_likeliest),
+        ("what is filtered out has log-prob -inf, not 0", zero_logits),
+        ("top_k 0 keeps all", always_k), ("each row has its own cut", first_rows)]}
+
+RIGHT = {
+    "fixed_labels": [by_rows, cut_behind],
+    "sft_loss": [looped, by_hand, crossed],
+    "filter_logits": [literal, plain, shifted_sum]}
