@@ -16,7 +16,8 @@ import torch
 from rlhf_nb.arithmetic import Sum, addition_dataset, solver_rewards, sum_tokenizer
 from rlhf_nb.learning import TrainConfig, train_step
 from rlhf_nb.models import tiny_lm
-from rlhf_nb.qlearning import QConfig, q_loss
+from rlhf_nb.q_networks import QConfig
+from rlhf_nb.qlearning import q_loss
 from rlhf_nb.q_networks import QNets, make_episodes, q_network
 from rlhf_nb.q_trainer import QPolicy, make_q_trainer, train_q
 from rlhf_nb.sampling import SamplingParams, generate_many

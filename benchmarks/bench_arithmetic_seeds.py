@@ -17,7 +17,7 @@ from rlhf_nb.learning import TrainConfig
 from rlhf_nb.models import tiny_lm
 from rlhf_nb.q_networks import QNets, make_episodes, q_network
 from rlhf_nb.q_trainer import QPolicy, train_q
-from rlhf_nb.qlearning import QConfig
+from rlhf_nb.q_networks import QConfig
 from rlhf_nb.sampling import SamplingParams, generate_many
 from rlhf_nb.sft import train_sft
 

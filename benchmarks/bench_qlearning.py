@@ -64,7 +64,8 @@ def measure(method):
     "One method in this process: peak above the start, CPU seconds, and what came out."
     import torch
     from rlhf_nb.q_networks import make_episodes
-    from rlhf_nb.qlearning import QConfig, q_loss
+    from rlhf_nb.q_networks import QConfig
+    from rlhf_nb.qlearning import q_loss
     from rlhf_nb.tokens import Seqs
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)

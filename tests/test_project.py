@@ -30,7 +30,7 @@ FLOORS = {
     "replies": METHOD, "judge": METHOD | {"replies"},
     "judge_tools": METHOD | {"judge", "replies"}, "ppo": METHOD, "dpo": METHOD,
     "store": METHOD, "q_networks": METHOD, "qlearning": METHOD | {"q_networks"},
-    "q_trainer": METHOD | {"q_networks", "qlearning"}, "spin": METHOD | {"dpo", "store"},
+    "q_trainer": METHOD | {"q_networks", "qlearning", "views"}, "spin": METHOD | {"dpo"}, "spin_runs": METHOD | {"dpo", "spin", "store"},
     "arithmetic": {"tokens", "memory"},
     "self_reward": METHOD | {"judge", "judge_tools", "dpo", "store"}, "grpo": {"tokens"}, "grpo_trainer": METHOD | {"ppo", "ppo_trainer", "grpo"},
     "ppo_trainer": METHOD | {"ppo", "kl_control"},

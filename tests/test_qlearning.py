@@ -17,10 +17,10 @@ from rlhf_nb.q_networks import (
     q_network, hidden_states, q_terms_full)
 from rlhf_nb.q_trainer import (
     OnlineQConfig, QPolicy, collect_episodes, concat_episodes, token_q_values,
-    make_q_trainer, train_q_online, train_q)
+    make_q_trainer, q_trees, train_q_online, train_q)
+from rlhf_nb.q_networks import QConfig, discounts, next_values
 from rlhf_nb.qlearning import (
-    QConfig, discounts, soft_update, next_values, q_policy_logprobs, q_loss,
-    monte_carlo_returns, bellman_targets)
+    soft_backup, soft_update, q_policy_logprobs, q_loss, monte_carlo_returns, bellman_targets)
 from rlhf_nb.sampling import SamplingParams, generate, generate_uncached
 from rlhf_nb.tokens import Seqs, shift_right, make_seqs
 
@@ -445,3 +445,34 @@ def test_saved_results_hold_the_claims():
     assert len(soft) == len(tilted) == 3 and min(soft) >= 4.4 and min(tilted) >= 4.6
     assert max(gold("SFT, best quarter", "sampled")) < min(soft)
     assert saved["settings"]["n_log"] == 4000 and saved["command"].endswith("bench_qlearning_seeds.py")
+
+# ---- soft values, and the picture of a Q-table
+
+def test_the_soft_value_lies_between_the_mean_and_the_maximum():
+    q, ref = torch.tensor([[1., 0.], [3., -1.]], dtype=torch.double), torch.tensor([.25, .75]).double().log()
+    assert_close(soft_backup(q[0], ref, 1.), torch.tensor(.25 * 2.718281828 + .75).double().log())
+    values = [soft_backup(q, ref, beta) for beta in (1e-3, .5, 1., 1e4)]
+    assert all((a >= b).all() for a, b in zip(values, values[1:]))
+    assert_close(values[0], q.amax(-1), atol=2e-3, rtol=0)
+    assert_close(values[-1], (ref.exp() * q).sum(-1), atol=1e-3, rtol=0)
+    assert soft_backup(torch.tensor([-300., 500.]), torch.tensor([0., -torch.inf]), .1) == -300
+
+def test_soft_values_reach_the_best_policy_at_every_beta():
+    world, ref = WORLD, bigram_lm(WORLD)
+    logp = ref.head.weight.detach().T[:, :world.eos + 1].log_softmax(-1)
+    at, ends = {s: i for i, s in enumerate(states(world))}, {y: i for i, y in enumerate(world.responses())}
+    reward = torch.randn(len(ends), generator=seeded(3), dtype=torch.double)
+    for beta in (.2, 1.):
+        q = torch.zeros(len(at), world.eos + 1).double()
+        for s in reversed(states(world)):
+            for w in range(world.eos + 1):
+                y = (*s, w)
+                q[at[s], w] = reward[ends[y]] if y in ends else soft_backup(q[at[y]], logp[at[y]], beta)
+        p = q_policy_logprobs(q, torch.ones(world.eos + 1).bool(), beta, logp)
+        got = torch.stack([sum(p[at[y[:i]], y[i]] for i in range(len(y))) for y in ends])
+        want = (all_logprobs(ref, world).detach() + reward / beta).log_softmax(-1)
+        assert_close(got, want)
+
+def test_a_q_tree_has_a_box_for_every_word_of_every_state():
+    fig = q_trees(WORLD, {"a": torch.zeros(len(states(WORLD)), WORLD.vocab_size)})
+    assert len(fig.axes) == 1 and len(fig.axes[0].patches) == len(states(WORLD)) * len(WORLD.words)

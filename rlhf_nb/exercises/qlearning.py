@@ -1,7 +1,12 @@
 "Exercises of the chapter on Q-learning."
 import torch
 from torch import Generator, tensor
+from rlhf_nb import qlearning
 from rlhf_nb.checks import Exercise
+from rlhf_nb.oracle import TabularLM, micro_world
+from rlhf_nb.q_networks import (Episodes, QConfig, QNets, discounts, hidden_states, next_values, q_network,
+                                q_terms, shift_left)
+from rlhf_nb.tokens import Seqs, shift_right
 
 def _draw(seed, *size): return torch.randint(-8, 9, size, generator=Generator().manual_seed(seed)) / 4
 
@@ -42,88 +47,139 @@ fixed_soft_update = Exercise(
         "it moves away from the learner": lambda s, f, rate, n: _follow(s, f, -rate, n),
         "that is the learner itself": lambda s, f, rate, n: _follow(s, f, 1., n)})
 
-# ------------------------------------------------------------------ target_row
-def _seen(reward, gamma, i, start=None, power=lambda i, j: j - i):
-    start = i if start is None else start
-    return sum((gamma**power(i, j) * reward[j] for j in range(start, len(reward))), 0 * reward[0])
+# ------------------------------------------------------------------ bellman_targets
+def _targets(x, value, config, over=None, gamma=None, own=1., bound=torch.maximum, bounded=None, steps=None,
+             inside=True, ahead=lambda v: v):
+    "The target, with a switch for every slip."
+    g, last = discounts(x, config) if gamma is None else gamma, x.last()
+    ends = (x.ended[:, None] | (config.on_truncation == "terminal")) if over is None else over(x, config)
+    one = own * x.reward + g * ahead(value).masked_fill(last & ends, 0.)
+    y = one
+    for _ in range((config.n_step if steps is None else steps) - 1):
+        y = torch.where(last, one, own * x.reward + g * shift_left(y))
+    if config.mc_bound and bound is not None:
+        seen = qlearning.monte_carlo_returns(x, g)
+        where = (x.ended[:, None] | (config.on_truncation == "terminal")) if bounded is None else bounded
+        y = torch.where(torch.as_tensor(where), bound(y, seen), y)
+    return y.masked_fill(~x.mask, 0.) if inside else y
 
-def _row(reward, value, gamma, seen=_seen, best=torch.maximum, over=True, ahead=0, own=1.):
-    n, y = len(reward), []
-    for i in range(n):
-        end = over and i == n - 1
-        follows = 0 * value[0] if end or i + ahead >= n else value[i + ahead]
-        one = own * reward[i] + gamma * follows
-        y.append(best(one, seen(reward, gamma, i)))
-    return torch.stack(y)
+def _episodes(seed, *rows, dtype=torch.float32): # p: prompt, r: response, e: eos, .: pad
+    "Quarters as rewards and values; nan in every value that must not be read by an ended row."
+    real, mask = (tensor([[c in kinds for c in row] for row in rows]) for kinds in ("pre", "re"))
+    ended = tensor(["e" in row for row in rows])
+    ids = torch.zeros(mask.shape, dtype=torch.long)
+    x = Episodes(Seqs(ids, real, mask), (_draw(seed, *mask.shape) * mask).to(dtype), ended)
+    value = _draw(seed + 1, *mask.shape).to(dtype)
+    value[~mask | (x.last() & ended[:, None])] = torch.nan
+    return x, value
 
-def _values(seed, n, gamma, dtype=torch.float32):
-    return _draw(seed, n).to(dtype), _draw(seed + 1, n).to(dtype), gamma
-
-target_row = Exercise(
-    reference=_row,
-    cases={"three tokens": (tensor([.1, -.5, .9]), tensor([.2, .3, 5.]), .8),
-           "one token": (tensor([-.5]), tensor([2.]), .5),
-           "every value is bad": (tensor([.5, .25, 1.]), tensor([-3., -2., -1.]), .5),
-           "seven tokens": _values(3, 7, .9), "gamma 1": _values(5, 4, 1.),
-           "gamma 0": _values(7, 4, 0.), "only costs": (-_draw(9, 5).abs(), _draw(10, 5), .75),
-           "bf16": _values(11, 3, .5, torch.bfloat16)},
+_dense = (Episodes(Seqs(torch.zeros(2, 4).long(), torch.ones(2, 4).bool(), tensor([[False, True, True, True]] * 2)),
+                   tensor([[0., .2, -.4, 1.]] * 2), tensor([True, False])),
+          tensor([[7., .6, .8, 9.]] * 2))
+_ROWS = ("prrre.", "pprrrr", "..pre.", "prrrrr")
+bellman_targets = Exercise(
+    reference=qlearning.bellman_targets,
+    cases={"the worked rows": (*_dense, QConfig(gamma=.5)),
+           "the worked rows, no bound": (*_dense, QConfig(gamma=.5, mc_bound=False)),
+           "the worked rows, two steps": (*_dense, QConfig(gamma=.5, mc_bound=False, n_step=2)),
+           "the worked rows, bootstrap": (*_dense, QConfig(gamma=.5, mc_bound=False, on_truncation="bootstrap")),
+           "bootstrap and bound": (*_episodes(10, *_ROWS), QConfig(gamma=.5, on_truncation="bootstrap")),
+           "pads on both sides": (*_episodes(20, "..prre", "prre..", "prrrr."), QConfig(gamma=.75)),
+           "gamma per response": (*_episodes(30, *_ROWS), QConfig(gamma=.5, discount_per="response",
+                                                                 on_truncation="bootstrap", mc_bound=False)),
+           "three steps and bound": (*_episodes(40, *_ROWS), QConfig(gamma=.5, n_step=3)),
+           "one row": (*_episodes(50, "pre"), QConfig(gamma=.5)),
+           "gamma 1, float64": (*_episodes(60, *_ROWS, dtype=torch.float64), QConfig(gamma=1., mc_bound=False)),
+           "two steps, bootstrap": (*_episodes(70, *_ROWS), QConfig(gamma=.5, n_step=2, mc_bound=False,
+                                                                    on_truncation="bootstrap"))},
     mistakes={
-        "the bound is missing: y is never below what was really earned":
-            lambda *x: _row(*x, best=lambda a, b: a),
-        "nothing follows the last token: its target is its reward":
-            lambda *x: _row(*x, over=False),
-        "gamma is missing": lambda r, v, gamma: _row(r, v, 1.),
-        "gamma is missing in what was earned": lambda *x: _row(
-            *x, seen=lambda r, g, i: _seen(r, 1., i)),
-        "gamma is missing in front of the value": lambda r, v, gamma: _row(
-            r, v, 1., seen=lambda reward, g, i: _seen(reward, gamma, i)),
-        "the reward of token i itself is not discounted": lambda r, v, gamma: _row(
-            r, v, gamma, own=gamma),
-        "the bound is a floor, not a ceiling": lambda *x: _row(*x, best=torch.minimum),
-        "that is only what was earned: the value is missing": lambda *x: _row(
-            *x, best=lambda a, b: b),
-        "what was earned from token i on begins with reward[i]": lambda *x: _row(
-            *x, seen=lambda r, g, i: _seen(r, g, i, i + 1)),
-        "gamma counts steps from token i, not from the start": lambda *x: _row(
-            *x, seen=lambda r, g, i: _seen(r, g, i, power=lambda i, j: j)),
-        "value[i] is what stands after token i: value[i + 1] is one too late":
-            lambda *x: _row(*x, ahead=1),
-        "both are added: take the higher one": lambda *x: _row(*x, best=torch.add)})
+        "nothing follows the last token of a response that ended": lambda *x: _targets(
+            *x, over=lambda x, c: tensor(False)),
+        "a truncated response goes on when on_truncation is bootstrap": lambda *x: _targets(
+            *x, over=lambda x, c: tensor(True)),
+        "a truncated response is over, unless on_truncation is bootstrap": lambda *x: _targets(
+            *x, over=lambda x, c: x.ended[:, None]),
+        "gamma is missing": lambda x, v, c: _targets(x, v, c, gamma=torch.ones_like(x.reward)),
+        "gamma acts where `discounts` tells: per token or per response": lambda x, v, c: _targets(
+            x, v, c, gamma=torch.full_like(x.reward, c.gamma)),
+        "the reward of token i itself is not discounted": lambda x, v, c: _targets(x, v, c, own=c.gamma),
+        "the bound is missing: y is at least the observed return": lambda *x: _targets(*x, bound=None),
+        "the bound is a lower one: take the maximum": lambda *x: _targets(*x, bound=torch.minimum),
+        "a response that bootstraps has no bound: only a part of its return was seen": lambda *x: _targets(
+            *x, bounded=True),
+        "n_step is not used": lambda *x: _targets(*x, steps=1),
+        "n_step is one too many": lambda x, v, c: _targets(x, v, c, steps=c.n_step + 1),
+        "outside the response the target is 0": lambda *x: _targets(*x, inside=False),
+        "value[i] is what follows token i already: no shift": lambda *x: _targets(*x, ahead=shift_left)})
 
-# ------------------------------------------------------------------ epsilon_greedy
-def _choose(q, allowed, epsilon, never=-torch.inf, share=None, last=None):
-    "Chance of each action; `share`: who may be drawn by chance, `last`: who keeps that."
-    best = torch.zeros(len(q)).scatter(0, q.float().masked_fill(~allowed, never).argmax()[None], 1.)
-    share = allowed.float() if share is None else share(allowed, best)
-    chance = epsilon * share / share.sum().clamp(min=1)
-    return chance * (1 if last is None else last(best)) + (1 - epsilon) * best
+# ------------------------------------------------------------------ q_loss
+def _loss(nets, x, config, shift=shift_right, size=lambda td: td.sum() / 2, half=True, alpha=True, lowest=None,
+          learner="online", slow=None, where=None, count=None, target=True, y_grad=False):
+    mask = x.mask if where is None else where(x)
+    hidden = hidden_states(getattr(nets, learner), x.seqs)
+    given = nets if slow is None else slow(nets)
+    y = qlearning.bellman_targets(x, next_values(given, x, hidden, config), config)[mask]
+    q, others = q_terms(getattr(nets, learner).get_output_embeddings(), shift(hidden)[mask], x.seqs.ids[mask],
+                        nets.allowed, config.min_return if lowest is None else lowest)
+    td = (q - y)**2
+    pull = (config.alpha if alpha else 1.) * (others.mean() if size(torch.ones(2)) < 1 else others.sum())
+    return size(td) + (pull / 2 if half else pull), mask.sum() if count is None else count(x), dict(
+        td_loss=td.detach().sum(), conservative_loss=others.detach().sum(), q_values=q.detach().sum(),
+        td_target=y.sum())
 
-epsilon_greedy = Exercise(
-    reference=_choose,
-    cases={"the highest is forbidden": (tensor([.1, .7, .9, .2]),
-                                        tensor([True, True, False, True]), .3),
-           "all below zero": (tensor([-2., -.5, -1.]), tensor([True, False, True]), .4),
-           "all allowed": (tensor([1., 3., 2., 0., -1.]), torch.ones(5).bool(), .25),
-           "two in ten": (_draw(0, 10), torch.arange(10) % 5 == 2, .5),
-           "epsilon 0": (tensor([.5, .25, 1.]), tensor([True, True, False]), 0.),
-           "epsilon 1": (tensor([.5, .25, 1.]), tensor([True, True, False]), 1.),
-           "bf16": (tensor([.5, 2., 1.]).bfloat16(), tensor([True, True, False]), .25)},
+def _swapped(nets): # the online network gives the values, too
+    twin = object.__new__(QNets)
+    torch.nn.Module.__init__(twin)
+    twin.online, twin.target = nets.online, nets.online
+    twin.register_buffer("allowed", nets.allowed)
+    return twin
+
+def _nets(seed, double=False):
+    world = micro_world(max_len=2)
+    nets, generator = QNets(q_network(TabularLM(world)), [world.start, world.pad]), Generator().manual_seed(seed)
+    with torch.no_grad():
+        for net in (nets.online, nets.target):
+            w = net.get_output_embeddings().weight
+            w.copy_(torch.randint(-8, 9, w.shape, generator=generator) / 4)
+    return nets.double() if double else nets
+
+def _play(seed, config, *rows, left=0, double=False): # words of each row: 3 is eos
+    world, n = micro_world(max_len=2), max(map(len, rows)) + 1 + left
+    ids, real, mask = (torch.full((len(rows), n), fill) for fill in (world.pad, False, False))
+    for i, row in enumerate(rows):
+        ids[i, left:left + 1 + len(row)] = tensor([world.start, *row])
+        real[i, left:left + 1 + len(row)], mask[i, left + 1:left + 1 + len(row)] = True, True
+    reward = _draw(seed + 7, *ids.shape) * mask
+    ended = tensor([3 in row for row in rows])
+    return _nets(seed, double), Episodes(Seqs(ids, real, mask), reward.double() if double else reward, ended), config
+
+_FOUR = ([0, 1], [1, 3], [3], [2, 0])
+q_loss = Exercise(
+    reference=qlearning.q_loss,
+    cases={"four rows": _play(0, QConfig(gamma=.5), *_FOUR), "one row": _play(1, QConfig(gamma=.5), [1, 3]),
+           "alpha 0": _play(2, QConfig(gamma=.5, alpha=0.), *_FOUR),
+           "alpha .5, minimum -2": _play(3, QConfig(gamma=.5, alpha=.5, min_return=-2.), *_FOUR),
+           "no bound, gamma 1": _play(4, QConfig(gamma=1., mc_bound=False), *_FOUR),
+           "bootstrap": _play(5, QConfig(gamma=.5, on_truncation="bootstrap"), *_FOUR),
+           "double_q": _play(6, QConfig(gamma=.5, double_q=True, mc_bound=False), *_FOUR),
+           "pads at the left": _play(8, QConfig(gamma=.5, min_return=-1.), *_FOUR, left=2),
+           "float64": _play(9, QConfig(gamma=.5), *_FOUR, double=True)},
     mistakes={
-        "a forbidden action is the best one: look at the allowed ones only":
-            lambda q, ok, e: _choose(q, torch.ones_like(ok), e, share=lambda a, best: ok.float()),
-        "forbidden actions are drawn by chance": lambda q, ok, e: _choose(
-            q, ok, e, share=lambda a, best: torch.ones(len(q))),
-        "nothing is forbidden: `allowed` is not looked at":
-            lambda q, ok, e: _choose(q, torch.ones_like(ok), e),
-        "chance may pick the best action as well": lambda q, ok, e: _choose(
-            q, ok, e, share=lambda a, best: a.float() - best),
-        "the chances do not sum to 1: the best action has its share of epsilon on top":
-            lambda q, ok, e: _choose(q, ok, e, last=lambda best: 1 - best),
-        "epsilon is the share of chance, not of the best": lambda q, ok, e: _choose(q, ok, 1 - e),
-        "a forbidden action counted as 0 beats all below zero: minus infinity never wins":
-            lambda q, ok, e: _choose(q, ok, e, never=0.),
-        "that is a softmax: the best action takes all that is not chance":
-            lambda q, ok, e: (1 - e) * q.float().masked_fill(~ok, -torch.inf).softmax(0)
-                + e * ok / ok.sum(),
-        "that is greedy: epsilon is not looked at": lambda q, ok, e: _choose(q, ok, 0.),
-        "that is the worst action": lambda q, ok, e: _choose(-q, ok, e)})
+        "shifted by one: the state that chose token i is the one before it":
+            lambda *x: _loss(*x, shift=lambda h: h),
+        "shifted the wrong way: the state that chose token i is the one before it":
+            lambda *x: _loss(*x, shift=shift_left),
+        "the squared error is not halved": lambda *x: _loss(*x, size=torch.sum),
+        "the conservative term is not halved": lambda *x: _loss(*x, half=False),
+        "alpha is missing": lambda *x: _loss(*x, alpha=False),
+        "that is the mean: the loss is summed, and the number of tokens comes beside it":
+            lambda *x: _loss(*x, size=lambda td: td.mean() / 2),
+        "the other actions are pulled to min_return, not to 0": lambda *x: _loss(*x, lowest=0.),
+        "the target network is never trained: Q of the token comes from the online network":
+            lambda *x: _loss(*x, learner="target"),
+        "the values come from the target network": lambda *x: _loss(*x, slow=_swapped),
+        "prompt tokens count, too": lambda *x: _loss(*x, where=lambda x: x.mask | shift_left(x.mask)),
+        "the second result is the number of response tokens, not of rows":
+            lambda *x: _loss(*x, count=lambda x: tensor(len(x.mask))),
+        "the second result is the number of response tokens, without pads and prompts":
+            lambda *x: _loss(*x, count=lambda x: tensor(x.mask.numel()))})

@@ -1,5 +1,8 @@
 "Wrong answers to the exercises of the chapter on Q-learning."
 import torch
+from rlhf_nb.qlearning import bellman_targets as right_targets, monte_carlo_returns
+from rlhf_nb.q_networks import discounts, hidden_states, next_values, q_terms, shift_left
+from rlhf_nb.tokens import shift_right
 
 # fixed_soft_update(slow, fast, rate, step)
 def as_it_was(slow, fast, rate, step):
@@ -23,92 +26,140 @@ def sign_of_the_gap(slow, fast, rate, step):
     return [old - rate * (new.detach() - old) for old, new in zip(slow, fast)]
 def hard_copy(slow, fast, rate, step): return [new.detach().clone() for new in fast]
 
-# target_row(reward, value, gamma)
-def total(reward, gamma, i, first=None):
-    said = 0. * reward[0]
-    for j in reversed(range(i if first is None else first, len(reward))): said = reward[j] + gamma * said
-    return said
-def no_bound(reward, value, gamma):
-    y = reward + gamma * value
-    return torch.cat([y[:-1], reward[-1:]])
-def never_over(reward, value, gamma):
-    return torch.stack([torch.maximum(reward[i] + gamma * value[i], total(reward, gamma, i))
-                        for i in range(len(reward))])
-def one_step(reward, value, gamma, i): return reward[i] if i == len(reward) - 1 else reward[i] + gamma * value[i]
-def no_gamma(reward, value, gamma):
-    return torch.stack([torch.maximum(one_step(reward, value, 1., i), reward[i:].sum())
-                        for i in range(len(reward))])
-def undiscounted_floor(reward, value, gamma):
-    return torch.stack([torch.maximum(one_step(reward, value, gamma, i), reward[i:].sum())
-                        for i in range(len(reward))])
-def value_undiscounted(reward, value, gamma):
-    return torch.stack([torch.maximum(one_step(reward, value, 1., i), total(reward, gamma, i))
-                        for i in range(len(reward))])
-def all_discounted(reward, value, gamma):
-    y = []
-    for i in range(len(reward)):
-        one = gamma * (reward[i] + (value[i] if i < len(reward) - 1 else 0.))
-        y.append(torch.maximum(one, total(reward, gamma, i)))
-    return torch.stack(y)
-def ceiling(reward, value, gamma):
-    return torch.stack([torch.minimum(one_step(reward, value, gamma, i), total(reward, gamma, i))
-                        for i in range(len(reward))])
-def monte_carlo(reward, value, gamma):
-    return torch.stack([total(reward, gamma, i) for i in range(len(reward))])
-def later_rewards(reward, value, gamma):
-    n, y = len(reward), []
-    for i in range(n):
-        seen = sum((gamma**(j - i) * reward[j] for j in range(i + 1, n)), torch.zeros_like(reward[0]))
-        y.append(torch.maximum(one_step(reward, value, gamma, i), seen))
-    return torch.stack(y)
-def from_the_start(reward, value, gamma):
-    weights = gamma**torch.arange(len(reward)).to(reward)
-    return torch.stack([torch.maximum(one_step(reward, value, gamma, i), (weights * reward)[i:].sum())
-                        for i in range(len(reward))])
-def value_of_next(reward, value, gamma):
-    later = torch.cat([value[1:], 0 * value[:1]])
-    return torch.stack([torch.maximum(reward[i] + gamma * later[i], total(reward, gamma, i))
-                        for i in range(len(reward))])
+# bellman_targets(x, value, config)
+def bootstraps(x, config): return ~x.ended[:, None] & (config.on_truncation == "bootstrap")
+def build(x, value, config, follows, g, floor=torch.maximum, n=None, r=None):
+    r = x.reward if r is None else r
+    one = r + g * torch.where(follows, value, torch.zeros_like(value))
+    y = one
+    for _ in range((n or config.n_step) - 1): y = torch.where(x.last(), one, r + g * shift_left(y))
+    if config.mc_bound and floor:
+        y = torch.where(bootstraps(x, config), y, floor(y, monte_carlo_returns(x, g)))
+    return torch.where(x.mask, y, torch.zeros_like(y))
+def goes_on(x, config): return ~x.last() | bootstraps(x, config)
+def never_over(x, value, config):
+    return build(x, value, config, torch.ones_like(x.mask), discounts(x, config))
+def always_over(x, value, config): return build(x, value, config, ~x.last(), discounts(x, config))
+def cut_goes_on(x, value, config):
+    return build(x, value, config, ~x.last() | ~x.ended[:, None], discounts(x, config))
+def no_gamma(x, value, config): return build(x, value, config, goes_on(x, config), torch.ones_like(x.reward))
+def gamma_everywhere(x, value, config):
+    return build(x, value, config, goes_on(x, config), config.gamma * torch.ones_like(x.reward))
+def reward_discounted(x, value, config):
+    g = discounts(x, config)
+    one = config.gamma * x.reward + g * torch.where(goes_on(x, config), value, torch.zeros_like(value))
+    y = one
+    for _ in range(config.n_step - 1): y = torch.where(x.last(), one, config.gamma * x.reward + g * shift_left(y))
+    if config.mc_bound: y = torch.where(bootstraps(x, config), y, y.maximum(monte_carlo_returns(x, g)))
+    return torch.where(x.mask, y, torch.zeros_like(y))
+def no_bound(x, value, config): return build(x, value, config, goes_on(x, config), discounts(x, config), None)
+def ceiling(x, value, config):
+    return build(x, value, config, goes_on(x, config), discounts(x, config), torch.minimum)
+def bound_for_all(x, value, config):
+    y = no_bound(x, value, config)
+    return y.maximum(monte_carlo_returns(x, discounts(x, config))) if config.mc_bound else y
+def one_step_only(x, value, config): return build(x, value, config, goes_on(x, config), discounts(x, config), n=1)
+def one_more_step(x, value, config):
+    return build(x, value, config, goes_on(x, config), discounts(x, config), n=config.n_step + 1)
+def value_of_next(x, value, config): return right_targets(x, shift_left(value), config)
 
-# epsilon_greedy(q, allowed, epsilon)
-def forbidden_best(q, allowed, epsilon):
-    p = epsilon * allowed / allowed.sum()
-    p[q.argmax()] += 1 - epsilon
-    return p
-def chance_for_all(q, allowed, epsilon):
-    p = torch.full((len(q),), epsilon / len(q))
-    p[torch.where(allowed, q, -torch.inf).argmax()] += 1 - epsilon
-    return p
-def mask_forgotten(q, allowed, epsilon):
-    p = torch.full((len(q),), epsilon / len(q))
-    p[q.argmax()] += 1 - epsilon
-    return p
-def others_only(q, allowed, epsilon):
-    best = torch.where(allowed, q, -torch.inf).argmax()
-    p = epsilon * allowed / max(1, allowed.sum() - 1)
-    p[best] = 1 - epsilon
-    return p
-def overwritten(q, allowed, epsilon):
-    p = epsilon * allowed / allowed.sum()
-    p[q.masked_fill(~allowed, -torch.inf).argmax()] = 1 - epsilon
-    return p
-def epsilon_greedily(q, allowed, epsilon):
-    p = (1 - epsilon) * allowed / allowed.sum()
-    p[q.masked_fill(~allowed, -torch.inf).argmax()] += epsilon
-    return p
-def times_mask(q, allowed, epsilon):
-    p = epsilon * allowed / allowed.sum()
-    p[(q * allowed).argmax()] += 1 - epsilon
-    return p
-def soft(q, allowed, epsilon):
-    greedy = q.float().masked_fill(~allowed, -torch.inf).softmax(0)
-    return (1 - epsilon) * greedy + epsilon * allowed / allowed.sum()
-def greedily(q, allowed, epsilon):
-    return torch.nn.functional.one_hot(q.masked_fill(~allowed, -torch.inf).argmax(), len(q)).float()
-def worst(q, allowed, epsilon):
-    p = epsilon * allowed / allowed.sum()
-    p[q.masked_fill(~allowed, torch.inf).argmin()] += 1 - epsilon
-    return p
+def targets_by_loop(x, value, config):
+    g, y = discounts(x, config), torch.zeros_like(x.reward)
+    for b in range(len(x.reward)):
+        at = x.mask[b].nonzero().flatten().tolist()
+        open_end = bool(bootstraps(x, config)[b])
+        for k, i in enumerate(at):
+            total, weight = 0., 1.
+            for step, j in enumerate(at[k:]):
+                total, weight = total + weight * x.reward[b, j], weight * g[b, j]
+                if j == at[-1]:
+                    if open_end: total = total + weight * value[b, j]
+                    break
+                if step + 1 == config.n_step:
+                    total = total + weight * value[b, j]
+                    break
+            seen = 0.
+            for j in reversed(at[k:]): seen = x.reward[b, j] + g[b, j] * seen
+            y[b, i] = max(total, seen) if config.mc_bound and not open_end else total
+    return y
+def targets_from_behind(x, value, config):
+    "Columns from the end backwards, in float64."
+    g, last, n = discounts(x, config).double(), x.last(), config.n_step
+    r, v = x.reward.double(), torch.where(goes_on(x, config), value.double(), 0.)
+    one = r + g * v
+    y = one.clone()
+    for _ in range(n - 1):
+        later = torch.roll(y, -1, 1)
+        y = torch.where(last, one, r + g * later)
+    if config.mc_bound:
+        seen = monte_carlo_returns(x, discounts(x, config)).double()
+        y = torch.where(bootstraps(x, config), y, torch.maximum(y, seen))
+    return torch.where(x.mask, y, 0.).to(x.reward.dtype)
+
+# q_loss(nets, x, config)
+def parts(nets, x, config, hidden=None, values=None):
+    hidden = hidden_states(nets.online, x.seqs) if hidden is None else hidden
+    y = right_targets(x, next_values(nets, x, hidden, config) if values is None else values, config)[x.mask]
+    q, others = q_terms(nets.online.get_output_embeddings(), shift_right(hidden)[x.mask], x.seqs.ids[x.mask],
+                        nets.allowed, config.min_return)
+    return y, q, others
+def sums(y, q, others):
+    return dict(td_loss=((q - y)**2).sum().detach(), conservative_loss=others.sum().detach(),
+                q_values=q.sum().detach(), td_target=y.sum())
+def whole(nets, x, config, change):
+    y, q, others = parts(nets, x, config)
+    return change((q - y).square(), others), x.mask.sum(), sums(y, q, others)
+def td_not_halved(nets, x, config): return whole(nets, x, config, lambda td, o: td.sum() + config.alpha / 2 * o.sum())
+def pull_not_halved(nets, x, config): return whole(nets, x, config, lambda td, o: td.sum() / 2 + config.alpha * o.sum())
+def alpha_forgotten(nets, x, config): return whole(nets, x, config, lambda td, o: (td / 2 + o / 2).sum())
+def mean_loss(nets, x, config): return whole(nets, x, config, lambda td, o: (td / 2 + config.alpha / 2 * o).mean())
+def unshifted(nets, x, config, move=lambda h: h):
+    hidden = hidden_states(nets.online, x.seqs)
+    y = right_targets(x, next_values(nets, x, hidden, config), config)[x.mask]
+    q, others = q_terms(nets.online.get_output_embeddings(), move(hidden)[x.mask], x.seqs.ids[x.mask],
+                        nets.allowed, config.min_return)
+    return ((q - y)**2 / 2 + config.alpha / 2 * others).sum(), x.mask.sum(), sums(y, q, others)
+def shifted_left(nets, x, config): return unshifted(nets, x, config, shift_left)
+def pulled_to_zero(nets, x, config):
+    hidden = hidden_states(nets.online, x.seqs)
+    y = right_targets(x, next_values(nets, x, hidden, config), config)[x.mask]
+    q, others = q_terms(nets.online.get_output_embeddings(), shift_right(hidden)[x.mask], x.seqs.ids[x.mask],
+                        nets.allowed, 0.)
+    return ((q - y)**2 / 2 + config.alpha / 2 * others).sum(), x.mask.sum(), sums(y, q, others)
+def trains_the_target(nets, x, config):
+    hidden = hidden_states(nets.target, x.seqs)
+    y = right_targets(x, next_values(nets, x, hidden, config), config)[x.mask]
+    q, others = q_terms(nets.target.get_output_embeddings(), shift_right(hidden)[x.mask], x.seqs.ids[x.mask],
+                        nets.allowed, config.min_return)
+    return ((q - y)**2 / 2 + config.alpha / 2 * others).sum(), x.mask.sum(), sums(y, q, others)
+def counts_rows(nets, x, config):
+    loss, _, metrics = whole(nets, x, config, lambda td, o: (td / 2 + config.alpha / 2 * o).sum())
+    return loss, torch.tensor(len(x.reward)), metrics
+def counts_all(nets, x, config):
+    loss, _, metrics = whole(nets, x, config, lambda td, o: (td / 2 + config.alpha / 2 * o).sum())
+    return loss, torch.tensor(x.mask.numel()), metrics
+
+def loss_in_one_line(nets, x, config):
+    y, q, others = parts(nets, x, config)
+    return (.5 * (q - y)**2 + .5 * config.alpha * others).sum(), x.mask.sum(), sums(y, q, others)
+def loss_from_a_table(nets, x, config):
+    "All Q-values at once, as a table (b t v)."
+    hidden, ids, mask = hidden_states(nets.online, x.seqs), x.seqs.ids, x.mask
+    y = right_targets(x, next_values(nets, x, hidden, config), config)
+    table = nets.online.get_output_embeddings()(shift_right(hidden))
+    q = table.gather(-1, ids.clamp(max=table.shape[-1] - 1)[..., None])[..., 0]
+    square = (table - config.min_return)**2 * nets.allowed
+    others = (square.sum(-1) - (q - config.min_return)**2) / (nets.allowed.sum() - 1)
+    q, y, others = q[mask], y[mask], others[mask]
+    return ((q - y)**2).sum() / 2 + config.alpha / 2 * others.sum(), mask.sum(), sums(y, q, others)
+
+# fixed_soft_update, right
+def by_lerp(slow, fast, rate, step): return [torch.lerp(a, b.detach(), rate) for a, b in zip(slow, fast)]
+def by_loop(slow, fast, rate, step):
+    moved = []
+    for i in range(len(slow)):
+        with torch.no_grad(): moved.append((1 - rate) * slow[i] + rate * fast[i])
+    return moved
 
 WRONG = {
     "fixed_soft_update": [
@@ -121,26 +172,30 @@ WRONG = {
         ("it never moves", frozen_for_good),
         ("it moves away from the learner", sign_of_the_gap),
         ("that is the learner itself", hard_copy)],
-    "target_row": [
-        ("the bound is missing: y is never below what was really earned", no_bound),
-        ("nothing follows the last token: its target is its reward", never_over),
+    "bellman_targets": [
+        ("nothing follows the last token of a response that ended", never_over),
+        ("a truncated response goes on when on_truncation is bootstrap", always_over),
+        ("a truncated response is over, unless on_truncation is bootstrap", cut_goes_on),
         ("gamma is missing", no_gamma),
-        ("gamma is missing in what was earned", undiscounted_floor),
-        ("gamma is missing in front of the value", value_undiscounted),
-        ("the reward of token i itself is not discounted", all_discounted),
-        ("the bound is a floor, not a ceiling", ceiling),
-        ("that is only what was earned: the value is missing", monte_carlo),
-        ("what was earned from token i on begins with reward[i]", later_rewards),
-        ("gamma counts steps from token i, not from the start", from_the_start),
-        ("value[i] is what stands after token i: value[i + 1] is one too late", value_of_next)],
-    "epsilon_greedy": [
-        ("a forbidden action is the best one: look at the allowed ones only", forbidden_best),
-        ("forbidden actions are drawn by chance", chance_for_all),
-        ("nothing is forbidden: `allowed` is not looked at", mask_forgotten),
-        ("chance may pick the best action as well", others_only),
-        ("the chances do not sum to 1: the best action has its share of epsilon on top", overwritten),
-        ("epsilon is the share of chance, not of the best", epsilon_greedily),
-        ("a forbidden action counted as 0 beats all below zero: minus infinity never wins", times_mask),
-        ("that is a softmax: the best action takes all that is not chance", soft),
-        ("that is greedy: epsilon is not looked at", greedily),
-        ("that is the worst action", worst)]}
+        ("gamma acts where `discounts` tells: per token or per response", gamma_everywhere),
+        ("the reward of token i itself is not discounted", reward_discounted),
+        ("the bound is missing: y is at least the observed return", no_bound),
+        ("the bound is a lower one: take the maximum", ceiling),
+        ("a response that bootstraps has no bound: only a part of its return was seen", bound_for_all),
+        ("n_step is not used", one_step_only),
+        ("n_step is one too many", one_more_step),
+        ("value[i] is what follows token i already: no shift", value_of_next)],
+    "q_loss": [
+        ("shifted by one: the state that chose token i is the one before it", unshifted),
+        ("shifted the wrong way: the state that chose token i is the one before it", shifted_left),
+        ("the squared error is not halved", td_not_halved),
+        ("the conservative term is not halved", pull_not_halved),
+        ("alpha is missing", alpha_forgotten),
+        ("that is the mean: the loss is summed, and the number of tokens comes beside it", mean_loss),
+        ("the other actions are pulled to min_return, not to 0", pulled_to_zero),
+        ("the target network is never trained: Q of the token comes from the online network", trains_the_target),
+        ("the second result is the number of response tokens, not of rows", counts_rows),
+        ("the second result is the number of response tokens, without pads and prompts", counts_all)]}
+
+RIGHT = {"fixed_soft_update": [by_lerp, by_loop], "bellman_targets": [targets_by_loop, targets_from_behind],
+         "q_loss": [loss_in_one_line, loss_from_a_table]}
