@@ -70,7 +70,7 @@ class JudgeConfig:
 # %% ../nbs/13_judge.ipynb #judge_messages
 def judge_messages(
     tokenizer,
-    prompt:JudgePrompt,           # or a PairwisePrompt; `prompt.render(*texts)` fills it
+    prompt:JudgePrompt,           # or a PairwisePrompt; its `render` fills the blanks
     answers:list[tuple[str,...]], # b of (prompt, response), or (prompt, first, second)
 )->list[str]:                     # b messages
     "Messages to the judge: special tokens escaped in every text, then the template."
@@ -154,9 +154,9 @@ def agreement(
     verdicts:Verdicts, # b rows
     true:Tensor,       # (b) gold, whole numbers
 )->dict[str,float]:    # keys as returned below
-    """Agreement of a judge with gold: Pearson's r, exact match of rounded scores, Cohen's
-    kappa of the same, bias (mean of score - gold), pair accuracy. Answers without a score
-    are left out of these five and counted in `n_unparsed`."""
+    """Agreement with gold: Pearson r, exact match and kappa (Cohen) of rounded scores,
+    bias (mean of score - gold), pair accuracy. Answers without a score are left out
+    of these five and counted in `n_unparsed`."""
     score = verdicts.score()
     known = ~score.isnan()
     both = torch.stack([score[known].double(), true[known].double()])
@@ -164,8 +164,9 @@ def agreement(
     match = (rounded == gold).double().mean().item()
     chance = (rounded[:, None] == gold).double().mean().item()
     return dict(parse_rate=verdicts.parse_rate(), n_unparsed=int((~known).sum()),
-                vote_std=verdicts.vote_std(), pearson_r=torch.corrcoef(both)[0, 1].item(),
-                exact_match=match,
+                vote_std=verdicts.vote_std(),
+                pearson_r=torch.corrcoef(both)[0, 1].item(),
                 kappa=(match - chance) / (1 - chance) if chance < 1 else math.nan,
+                exact_match=match,
                 bias=(both[0] - gold).mean().item(),
                 pair_accuracy=pair_accuracy(score, true))

@@ -158,13 +158,13 @@ def expected_score(
     replies:list[str],     # b, each ends in its score, one token of `digits`
     digits:str="012345",
 )->Tensor:                 # (b) between the lowest and the highest digit
-    """Mean of the score under the judge's probabilities of the digits, given the text
-    of the reply before it (G-Eval: Liu et al. 2023, eq. 1).
+    """Mean score under the judge's probabilities of the last digit, given the reply up
+    to it (G-Eval: Liu et al. 2023, eq. 1).
 
     Raises ValueError if a reply does not end in a digit."""
     pad, _ = pad_and_eos(tokenizer)
-    ids = torch.tensor([tokenizer(d, add_special_tokens=False).input_ids[-1]
-                        for d in digits])
+    ids = torch.tensor([tokenizer(f"Score: {d}", add_special_tokens=False).input_ids[-1]
+                        for d in digits])         # the digit as it stands in a text
     tokens = tokenizer(replies, add_special_tokens=False).input_ids
     if any(row[-1] not in ids for row in tokens): raise ValueError(
         "a reply must end in its score, one of the digits " + digits)

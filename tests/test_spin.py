@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 from torch.testing import assert_close
-from rlhf_nb import spin
+from rlhf_nb import spin, spin_runs
 from rlhf_nb.learning import named_generator
 from rlhf_nb.dpo import PairsWithRef, sequence_logprobs, dpo_loss, precompute_ref_logprobs
 from rlhf_nb.models import add_lora, frozen_copy, tiny_lm, weight_hash
 from rlhf_nb.oracle import all_logprobs, sample_rows, bigram_lm, micro_tokenizer, micro_world, to_tabular_lm
 from rlhf_nb.sampling import SamplingParams
-from rlhf_nb.spin import (SPINConfig, RunRecord, SPINData, iteration_pairs, mix_pairs, record_iteration, opponent_pairs,
-    train_spin_iteration, _run_metadata, make_spin_loss, spin_metrics, train_spin)
+from rlhf_nb.spin import (SPINConfig, SPINData, iteration_pairs, mix_pairs, opponent_pairs,
+    train_spin_iteration, make_spin_loss, spin_metrics)
+from rlhf_nb.spin_runs import RunRecord, _run_metadata, record_iteration, train_spin
 from rlhf_nb.store import lock_folder
 from rlhf_nb.memory import PreferencePairs
 from rlhf_nb.tokens import make_seqs
@@ -199,8 +200,9 @@ def test_each_opponent_is_the_last_player_and_speaks_once(monkeypatch):
         x = refer(ref, pairs, *rest)
         referred.append((weight_hash(ref), len(pairs), x.ref_rejected, sequence_logprobs(ref, pairs.rejected).detach()))
         return x
-    monkeypatch.setattr(spin, "opponent_pairs", ask_spy)
-    monkeypatch.setattr(spin, "precompute_ref_logprobs", refer_spy)
+    for module in (spin, spin_runs):
+        monkeypatch.setattr(module, "opponent_pairs", ask_spy)
+        monkeypatch.setattr(module, "precompute_ref_logprobs", refer_spy)
     model, seen = player(), []
     p_0 = weight_hash(model)
     log = train_spin(model, DATA, SHORT, 0, callback=lambda row, pairs: seen.append((row, weight_hash(model), pairs)))
@@ -220,7 +222,7 @@ def test_each_opponent_is_the_last_player_and_speaks_once(monkeypatch):
 def test_the_last_pairs_are_mixed_in_and_only_the_last(monkeypatch):
     trained, fresh = [], []
     true = spin.train_spin_iteration
-    monkeypatch.setattr(spin, "train_spin_iteration", lambda model, pairs, *rest: trained.append(pairs) or true(model, pairs, *rest))
+    monkeypatch.setattr(spin_runs, "train_spin_iteration", lambda model, pairs, *rest: trained.append(pairs) or true(model, pairs, *rest))
     train_spin(player(), DATA, replace(SHORT, n_epochs=1), 0, callback=lambda row, pairs: fresh.append(pairs))
     want = [replies(fresh[0].rejected)] + [replies(a.rejected) + replies(b.rejected) for a, b in zip(fresh, fresh[1:])]
     assert [replies(p.rejected) for p in trained] == want
@@ -519,7 +521,7 @@ def test_the_results_belong_to_the_settings_and_carry_the_claims():
     spec = importlib.util.spec_from_file_location("bench_spin_seeds", path)
     bench = importlib.util.module_from_spec(spec); spec.loader.exec_module(bench)
     results = json.loads((ROOT/"nbs/results/spin.json").read_text("utf-8"))
-    assert results["settings"] == {n: asdict(h) for n, h in (bench.RUNS | {"imitation": bench.CONTROL}).items()}
+    assert results["settings"] == {n: asdict(h) for n, h in (bench.RUNS | bench.AFTER | {"imitation": bench.CONTROL}).items()}
     assert results["settings"]["SPIN"] == asdict(SPINConfig())
     by = {name: [r["curve"] for r in results["rows"] if r["run"] == name] for name in
           ("SFT model", "imitation", *bench.RUNS)}
@@ -530,3 +532,8 @@ def test_the_results_belong_to_the_settings_and_carry_the_claims():
         assert accuracy[-1] < accuracy[0] - .1
     seen = SPINConfig().n_pairs * (2 * SPINConfig().n_iterations - 1)
     assert bench.CONTROL.n_steps * bench.CONTROL.batch_size == seen
+    after = {name: [r["curve"] for r in results["rows"] if r["run"] == name] for name in bench.AFTER}
+    assert {len(curves) for curves in after.values()} == {3}
+    for a, b in zip(*after.values()): assert a[0] == b[0]       # one start for both
+    game, more = bench.AFTER.values()                           # as many real answers are read
+    assert more.n_steps * more.batch_size == game.n_pairs * (2 * game.n_iterations - 1)

@@ -1,97 +1,22 @@
-"Answers to the exercises on self-play, each with one thing wrong."
+"Answers to the exercises on self-play, each with one thing wrong; and right ones."
 import torch
 from torch.nn.functional import logsigmoid, softplus
-from rlhf_nb.memory import masked_mean_rows
-from rlhf_nb.tokens import shift_right, masked_sum, token_logprobs
 
-def _at_itself(logits, ids, is_response):
-    logp = logits.float().log_softmax(-1).gather(-1, ids[..., None])[..., 0]
-    return (logp * is_response).sum(1)
-
-def _backwards(logits, ids, is_response):
-    late = torch.cat([logits[:, 1:], torch.zeros_like(logits[:, :1])], 1).float()
-    return (late.log_softmax(-1).gather(-1, ids[..., None])[..., 0] * is_response).sum(1)
-
-def _after(logits, ids, is_response):
-    logp = logits[:, 1:].float().log_softmax(-1).gather(-1, ids[:, :-1, None]).squeeze(-1)
-    return (logp * is_response[:, :-1]).sum(1)
-def _mask_behind(logits, ids, is_response):
-    logp = logits[:, :-1].float().log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
-    return (logp * is_response[:, :-1]).sum(1)
-
-def _mean_of(logits, ids, is_response):
-    logp = shift_right(logits.float()).log_softmax(-1).gather(-1, ids[..., None])[..., 0]
-    return (logp * is_response).sum(1) / is_response.sum(1)
-
-def _everything(logits, ids, is_response): return token_logprobs(logits, ids).sum(1)
-
-def _one_number(logits, ids, is_response): return token_logprobs(logits, ids)[is_response].sum()
-
-def _as_loss(logits, ids, is_response):
-    return -masked_sum(token_logprobs(logits, ids), is_response)
-
-def _plain_softmax(logits, ids, is_response):
-    prob = shift_right(logits.float()).softmax(-1).gather(-1, ids[..., None])[..., 0]
-    return (prob * is_response).sum(1)
-
-def _cut_off(logits, ids, is_response):
-    return masked_sum(token_logprobs(logits.detach(), ids), is_response)
-
-def _no_first(logits, ids, is_response):
-    return masked_sum(token_logprobs(logits, ids), is_response & shift_right(is_response))
-
-def _safe_mean(logits, ids, is_response):
-    return masked_mean_rows(token_logprobs(logits, ids), is_response)
-
-def _as_it_was(average, policy, step, decay):
-    with torch.no_grad():
-        if step == 1 or step <= 100 and step % 10 == 0: return policy.clone()
-        return decay * average + (1 - decay) * policy
-
-def _no_tenth(average, policy, step, decay):
-    with torch.no_grad():
-        if step == 1: return policy.clone()
-        return decay * average + (1 - decay) * policy
-
-def _no_first_copy(average, policy, step, decay):
-    with torch.no_grad():
-        if step <= 100 and step % 10 == 0: return policy.clone()
-        return average.lerp(policy, 1 - decay)
-
-def _no_end(average, policy, step, decay):
-    with torch.no_grad():
-        if step % 10 == 0: return policy.clone()
-        return average.lerp(policy, 1 - decay)
-
-def _lerp_wrong(average, policy, step, decay): return average.detach().lerp(policy.detach(), decay)
-
-def _frozen(average, policy, step, decay): return average.detach()
-
-def _with_gradient(average, policy, step, decay): return decay * average + (1 - decay) * policy
-
-def _corrected(average, policy, step, decay):
-    new = decay * average.detach() + (1 - decay) * policy.detach()
-    return new / (1 - decay**step)
-
-def _heavier(average, policy, step, decay): return decay * average.detach() + policy.detach()
-
-def _copied(average, policy, step, decay): return policy.detach().clone()
-
-def _t(a, b, c, d, beta): return beta * ((a - c.detach()) - (b - d.detach()))
-def _swapped(a, b, c, d, beta): return (1 + _t(b, a, d, c, beta).neg().exp()).log().mean()
-def _alone(a, b, c, d, beta): return (1 + (-beta * (a - b)).exp()).log().mean()
-def _no_beta(a, b, c, d, beta): return softplus(-_t(a, b, c, d, 1.)).mean()
-def _beta_once(a, b, c, d, beta):
-    return softplus(-(beta * (a - c.detach()) - (b - d.detach()))).mean()
-def _summed(a, b, c, d, beta): return -logsigmoid(_t(a, b, c, d, beta)).sum()
-def _each(a, b, c, d, beta): return -logsigmoid(_t(a, b, c, d, beta))
-def _into(a, b, c, d, beta): return (1 + (-beta * ((a - c) - (b - d))).exp()).log().mean()
+def _t(a, b, c, d, beta=1.): return beta * ((a - c.detach()) - (b - d.detach()))
+def _swapped(a, b, c, d, beta=1.): return softplus(-_t(b, a, d, c, beta))
+def _alone(a, b, c, d, beta=1.): return softplus(-beta * (a - b))
+def _no_beta(a, b, c, d, beta=1.): return softplus(-_t(a, b, c, d, 1.))
+def _beta_once(a, b, c, d, beta=1.):
+    return softplus(-(beta * (a - c.detach()) - (b - d.detach())))
+def _summed(a, b, c, d, beta=1.): return -logsigmoid(_t(a, b, c, d, beta)).sum()
+def _averaged(a, b, c, d, beta=1.): return -logsigmoid(_t(a, b, c, d, beta)).mean()
+def _into(a, b, c, d, beta=1.): return softplus(-beta * ((a - c) - (b - d)))
 def _dead(*x):
-    with torch.no_grad(): return softplus(-_t(*x)).mean()
-def _gain(*x): return logsigmoid(_t(*x)).mean()
-def _mean_first(*x): return (1 + (-_t(*x)).exp()).mean().log()
-def _plus(*x): return (1 + _t(*x).exp()).log().mean()
-def _divided(a, b, c, d, beta): return softplus(-_t(a, b, c, d, 1.) / beta).mean()
+    with torch.no_grad(): return softplus(-_t(*x))
+def _gain(*x): return logsigmoid(_t(*x))
+def _overflows(*x): return torch.log(1 + torch.exp(-_t(*x)))
+def _plus(*x): return softplus(_t(*x))
+def _divided(a, b, c, d, beta=1.): return softplus(-_t(a, b, c, d, 1.) / beta)
 
 def _raw(p_opponent, p_real, beta): return p_opponent * (p_real / p_opponent)**(1 / beta)
 def _power(p_opponent, p_real, beta):
@@ -113,41 +38,71 @@ def _from_writer(p_opponent, p_real, beta):
     w = p_real * (p_real / p_opponent)**(1 / beta)
     return w / w.sum()
 
+def _reply(p, q, beta): return torch.softmax(p.log() + (q.log() - p.log()) / beta, 0)
+def _never_replaced(p, q, beta, n): return [p] + [_reply(p, q, beta)] * n
+def _without_first(p, q, beta, n):
+    out = []
+    for _ in range(n):
+        p = _reply(p, q, beta)
+        out.append(p)
+    return out
+def _too_few(p, q, beta, n):
+    out = [p]
+    for _ in range(n - 1): out.append(_reply(out[-1], q, beta))
+    return out
+def _too_many(p, q, beta, n):
+    out = [p]
+    while len(out) <= n + 1: out.append(_reply(out[-1], q, beta))
+    return out
+def _only_last(p, q, beta, n):
+    for _ in range(n): p = _reply(p, q, beta)
+    return p
+def _stacked(p, q, beta, n): return torch.stack(_loop(p, q, beta, n))
+def _first_ratio(p, q, beta, n):
+    out = [p]
+    for _ in range(n):
+        w = out[-1] * (q / p)**(1 / beta)
+        out.append(w / w.sum())
+    return out
+def _exchanged(p, q, beta, n):
+    out = [p]
+    for _ in range(n): out.append(_reply(q, out[-1], beta))
+    return out
+def _loop(p, q, beta, n):
+    out = [p]
+    for _ in range(n):
+        w = out[-1] * (q / out[-1])**(1 / beta)
+        out = [*out, w / w.sum()]
+    return out
+def _closed(p, q, beta, n): # the log-ratio to the truth shrinks by 1 - 1 / beta
+    ratio = p.log() - q.log()
+    return [torch.softmax(q.log() + (1 - 1 / beta)**t * ratio, 0) for t in range(n + 1)]
+def _no_beta_game(p, q, beta, n): return _loop(p, q, 1., n)
+
+def right_softplus(a, b, c, d, beta=1.): return softplus(-beta * (a - b) + beta * (c - d).detach())
+def right_sigmoid(a, b, c, d, beta=1.):
+    gap = (a.double() - c.detach().double()) - (b.double() - d.detach().double())
+    return -logsigmoid(beta * gap).to(a.dtype)
+def right_reply(p_opponent, p_real, beta):
+    return torch.softmax((1 - 1 / beta) * p_opponent.log() + p_real.log() / beta, 0)
+def right_reply_loop(p_opponent, p_real, beta):
+    w = torch.stack([p * (q / p).pow(1 / beta) for p, q in zip(p_opponent, p_real)])
+    return w / w.sum()
+
+RIGHT = {"spin_loss": [right_softplus, right_sigmoid], "best_reply": [right_reply, right_reply_loop],
+         "spin_game": [_loop, _closed]}
+
 WRONG = {
-    "fixed_player": [
-        ("still unshifted: it asks for the same word again", _at_itself),
-        ("shifted the wrong way: now the logits are two places off", _backwards),
-        ("shifted the wrong way: the logits of i + 1 have seen word i, ask those of i - 1", _after),
-        ("logits and ids are shifted, the mask is not: it is one place early", _mask_behind),
-        ("the mean over tokens divides beta by the length: take the sum", _mean_of),
-        ("divided by the length of every answer but an empty one: take the sum", _safe_mean),
-        ("prompt and pads are counted: only response tokens are", _everything),
-        ("that is one number for the batch: keep one per row", _one_number),
-        ("the sign: this is a log-prob, not a loss", _as_loss),
-        ("that is the probability of each token, added: take logs first", _plain_softmax),
-        ("no gradient reaches the logits", _cut_off),
-        ("the first token of the answer is left out", _no_first)],
-    "fixed_average": [
-        ("it still comes home: the policy is copied while the average warms up", _as_it_was),
-        ("the first step still copies the policy", _no_tenth),
-        ("each tenth step still copies the policy", _no_first_copy),
-        ("each tenth step copies the policy, now for ever", _no_end),
-        ("decay weighs the average, 1 - decay the policy", _lerp_wrong),
-        ("decay is not asked: the average never moves", _frozen),
-        ("decay is not asked: the average is the policy", _copied),
-        ("gradient flows through the average: it is a memory", _with_gradient),
-        ("Adam's correction does not belong here: it divides by 1 - decay^step", _corrected),
-        ("the two weights must add up to 1", _heavier)],
-    "spin_by_hand": [
-        ("real and generated are swapped, or a minus is missing: it learns to sound like itself", _swapped),
+    "spin_loss": [
+        ("real and generated are swapped, or a minus is missing: it learns to write as it did", _swapped),
         ("the opponent's log-probs are missing", _alone),
         ("beta is missing", _no_beta), ("beta is for both ratios", _beta_once),
-        ("that is the sum: average over pairs", _summed),
-        ("that is one number per pair: average them", _each),
+        ("that is the sum: keep one number per pair", _summed),
+        ("that is the mean: keep one number per pair", _averaged),
         ("gradient flows into the opponent: its numbers are data", _into),
         ("no gradient reaches the player", _dead), ("the sign: a loss is above 0", _gain),
-        ("first the log of each pair, then the mean: not the other way round", _mean_first),
-        ("real and generated are swapped, or a minus is missing: it learns to sound like itself",
+        ("exp overflows where the gap is large: take softplus or logsigmoid", _overflows),
+        ("real and generated are swapped, or a minus is missing: it learns to write as it did",
          _plus),
         ("the ratio must be multiplied by beta", _divided)],
     "best_reply": [
@@ -157,4 +112,11 @@ WRONG = {
         ("the reply starts from the opponent: multiply by its probabilities", _ratio),
         ("divide by the sum: a softmax exponentiates once more", _soft),
         ("the power is for the ratio alone", _bracket),
-        ("it starts from the opponent, not from the writer", _from_writer)]}
+        ("it starts from the opponent, not from the writer", _from_writer)],
+    "spin_game": [
+        ("the player must become the next opponent: this one never changes", _never_replaced),
+        ("the list begins with the first player", _without_first),
+        ("n iterations give n + 1 players: one is missing", _too_few), ("one iteration too many", _too_many),
+        ("that is the last player alone", _only_last), ("a list of tensors is asked for, not one tensor", _stacked),
+        ("the ratio is to the last opponent, not to the first", _first_ratio),
+        ("opponent and writer are exchanged", _exchanged), ("beta is missing", _no_beta_game)]}
