@@ -52,101 +52,85 @@ fixed_charge = Exercise(
         "that is one number per response: every token has its own":
             lambda *x: _charge(*x).sum(1)})
 
-# ------------------------------------------------------------------ token_kl
-def _kl(p, q): # log-probs
-    return (p.exp() * (p - q).masked_fill(p == -torch.inf, 0.)).sum(-1)
+# ------------------------------------------------------------------ kl_k1, kl_k2, kl_k3
+def _ratio(logp, ref_logp, checked=True):
+    if checked and logp.shape != ref_logp.shape: raise ValueError("two shapes")
+    return logp.to(torch.promote_types(logp.dtype, torch.float32)) - ref_logp
 
-def _token_kl(logits, ref_logits, each=_kl, dim=-1, data=True):
-    if data: ref_logits = ref_logits.detach()
-    p, q = logits.float().log_softmax(dim), ref_logits.float().log_softmax(dim)
-    return each(p, q)
+def _pair(seed, *shape, dtype=torch.float32):
+    return [quarters(seed + k, *shape).to(dtype).requires_grad_() for k in (0, 1)]
 
-def _words(seed, *size, dtype=torch.float32, zero_prob=()):
-    generator, out = Generator().manual_seed(seed), []
-    for _ in range(2):
-        x = torch.randn(*size, generator=generator)
-        x[..., list(zero_prob)] = -torch.inf
-        out.append(x.to(dtype).requires_grad_())
-    return tuple(out)
+_PAIRS = {"two rows": _pair(20, 2, 3), "one row": _pair(22, 1, 4), "a single token": _pair(24, 1, 1), "one axis": _pair(26, 5),
+          "bf16": _pair(28, 2, 3, dtype=torch.bfloat16), "float64": _pair(30, 2, 3, dtype=torch.double),
+          "equal log-probs": [_pair(32, 2, 2)[0], _pair(32, 2, 2)[0]],
+          "a token given up, -300": [tensor([[-300., -1.]]).requires_grad_(), tensor([[-299., -300.]]).requires_grad_()],
+          "shapes that would broadcast": [_pair(34, 2, 3)[0], _pair(36, 3)[0]],
+          "a column against rows": [_pair(38, 2, 1)[0], _pair(40, 2, 3)[0]]}
+_SHAPES = "shapes that differ broadcast silently: raise ValueError"
 
-def _cross(p, q): return -(p.exp() * q.masked_fill(p == -torch.inf, 0.)).sum(-1)
+def _estimator(formula, mistakes):
+    return Exercise(reference=lambda a, b: formula(_ratio(a, b)), cases=_PAIRS, mistakes={
+        **{m: (lambda f: lambda a, b: f(_ratio(a, b)))(f) for m, f in mistakes.items()},
+        "that is one number per row: keep one per token": lambda a, b: formula(_ratio(a, b)).sum(-1),
+        "that is one number for all: keep one per token": lambda a, b: formula(_ratio(a, b)).mean(),
+        "each token weighs alike: samples already come with their probability": lambda a, b: a.exp() * formula(_ratio(a, b)),
+        "a gradient flows into both arguments: detach nothing": lambda a, b: formula(_ratio(a, b)).detach(),
+        _SHAPES: lambda a, b: formula(_ratio(a, b, False))})
 
-token_kl = Exercise(
-    reference=_token_kl,
-    cases={"two rows": _words(0, 2, 3, 4), "one position, two words": _words(1, 1, 1, 2),
-           "as many rows as words": _words(2, 3, 3, 3),
-           "a word of probability 0 under both": _words(3, 2, 2, 5, zero_prob=[1]),
-           "bf16": _words(4, 2, 3, 5, dtype=torch.bfloat16)},
+kl_k1 = _estimator(lambda d: d, {
+    "the policy comes first: that is the reference minus the policy": lambda d: -d,
+    "that is the ratio: its log is wanted": torch.exp, "it may be below 0: no absolute value": torch.abs,
+    "it may be below 0: do not cut there": lambda d: d.clamp(min=0), "that is k2": lambda d: d**2 / 2,
+    "that is k3": lambda d: torch.expm1(-d) + d})
+kl_k2 = _estimator(lambda d: d**2 / 2, {
+    "the half is missing": lambda d: d**2, "square it, then halve: that is (d / 2)**2": lambda d: (d / 2)**2,
+    "that is k1": lambda d: d, "that is the size of d, halved: square it": lambda d: d.abs() / 2,
+    "a square is not below 0: turn the sign": lambda d: -d**2 / 2, "that is k3": lambda d: torch.expm1(-d) + d})
+kl_k3 = _estimator(lambda d: torch.expm1(-d) + d, {
+    "the exponent is -d: that is k3 with the arguments swapped": lambda d: torch.expm1(d) - d,
+    "the exponent is -d": lambda d: torch.expm1(d) + d, "d is added, not taken off": lambda d: torch.expm1(-d) - d,
+    "minus 1 is missing: at d = 0 it is 0": lambda d: (-d).exp() + d, "d is missing: that has mean 0": lambda d: torch.expm1(-d),
+    "that is k2": lambda d: d**2 / 2, "that is k1": lambda d: d,
+    "turn the sign: it is never below 0": lambda d: -(torch.expm1(-d) + d)})
+
+# ------------------------------------------------------------------ token_rewards
+def _rewards(score, penalty, mask, where=None, give=lambda p, s: p + s, checked=True, empty=False):
+    if checked and (score.shape != mask.shape[:1] or penalty.shape != mask.shape): raise ValueError("shapes")
+    out = penalty.to(torch.promote_types(penalty.dtype, torch.float32)).clone()
+    for i in range(len(mask)):
+        at = mask[i].nonzero()[:, 0].tolist()
+        for j in (where(at, mask[i]) if at else [len(mask[i]) - 1] if empty else []): out[i, j] = give(penalty[i, j], score[i])
+    return out
+
+def _scored(seed, *rows, dtype=torch.float32):
+    mask = mask_of(*rows)
+    score = quarters(seed, len(rows)) + 3
+    return score.to(dtype), torch.where(mask, quarters(seed + 1, *mask.shape) / 8 + 1, 0.).to(dtype), mask
+
+def _last(at, mask): return at[-1:]
+token_rewards = Exercise(
+    reference=lambda *a: _rewards(*a, where=_last),
+    cases={"two rows": _scored(50, "prrr.", "pprr."), "pads on both sides": _scored(52, "..prr.", "pprrrr", ".prrr."),
+           "an empty response": _scored(54, "ppp..", "pprrr"), "one row": _scored(56, "prrrr"), "one token": _scored(58, "pr"),
+           "a gap in the response": _scored(60, "prrprr", "prr..."), "bf16": _scored(62, "prrr", "pprr", dtype=torch.bfloat16),
+           "float64": _scored(64, "prr.", "prrr", dtype=torch.double), "as many rows as tokens": _scored(66, "prr", "pr.", "prr"),
+           "scores in a column": (lambda s, p, m: (s[:, None], p, m))(*_scored(68, "prr", "pr.")),
+           "a score per token": (lambda s, p, m: (p, p, m))(*_scored(70, "prr", "pr."))},
     mistakes={
-        "that is KL(ref || policy): swap them": lambda a, b: _token_kl(a, b, lambda p, q: _kl(q, p)),
-        "that is one number for all: keep one per position": lambda a, b: _token_kl(a, b).sum(),
-        "that is one number per row: keep one per position": lambda a, b: _token_kl(a, b).sum(1),
-        "that is the mean over words: sum them": lambda a, b: _token_kl(a, b) / a.shape[-1],
-        "the reference is data: no gradient flows into it":
-            lambda a, b: _token_kl(a, b, data=False),
-        "no gradient reaches the policy": lambda a, b: _token_kl(a.detach(), b),
-        "two things: the reference is data, and a word of probability 0 adds 0, not nan":
-            lambda a, b: _token_kl(a, b, lambda p, q: (p.exp() * (p - q)).sum(-1), data=False),
-        "two things: a gradient must reach the policy, and a word of probability 0 adds 0, not nan":
-            lambda a, b: _token_kl(a.detach(), b, lambda p, q: (p.exp() * (p - q)).sum(-1)),
-        "words are on the last axis": lambda a, b: _token_kl(a, b, dim=1),
-        "a logit is no log-prob: log_softmax comes first": lambda a, b: (
-            a.softmax(-1) * (a - b.detach()).masked_fill(a == -torch.inf, 0.)).sum(-1),
-        "weigh each word by its probability under the policy": lambda a, b: _token_kl(
-            a, b, lambda p, q: (p - q).masked_fill(p == -torch.inf, 0.).sum(-1)),
-        "a word of probability 0 adds 0, not nan":
-            lambda a, b: _token_kl(a, b, lambda p, q: (p.exp() * (p - q)).sum(-1)),
-        "that is the cross-entropy: the policy's own entropy is to be taken off":
-            lambda a, b: _token_kl(a, b, _cross),
-        "some words count below zero: no absolute values": lambda a, b: _token_kl(
-            a, b, lambda p, q: (p.exp() * (p - q).masked_fill(p == -torch.inf, 0.).abs()).sum(-1)),
-        "the sign: reference minus policy": lambda a, b: -_token_kl(a, b)})
-
-# ------------------------------------------------------------------ best_lambda
-def _lambda(d, probs, extra=None, result=lambda cov, var_d, var_x: -cov / var_x):
-    extra = torch.expm1(-d) if extra is None else extra
-    def mean(x): return (probs * x).sum()
-    x, y = d - mean(d), extra - mean(extra)
-    return result(mean(x * y), mean(x * x), mean(y * y))
-
-def _grid(d, probs, step): # the best of 0, step, 2 step, ... 2
-    lam = torch.arange(round(2 / step) + 1, dtype=torch.double)[:, None] * step
-    x = d + lam * torch.expm1(-d)
-    off = x - (probs * x).sum(1, keepdim=True)
-    return lam[(probs * off**2).sum(1).argmin(), 0]
-
-def _outcomes(seed, n, width=1.):
-    generator = Generator().manual_seed(seed)
-    p, q = [(width * torch.randn(n, generator=generator)).double().log_softmax(0) for _ in (0, 1)]
-    return p - q, p.exp()
-
-best_lambda = Exercise(
-    reference=_lambda,
-    cases={"five outcomes": _outcomes(0, 5), "two outcomes": _outcomes(1, 2),
-           "forty outcomes": _outcomes(2, 40, .5), "close by": _outcomes(3, 6, .1),
-           "far away": _outcomes(4, 6, 2.)},
-    mistakes={
-        "turn the sign": lambda d, c: -_lambda(d, c),
-        "weigh by probability: outcomes are not equally likely":
-            lambda d, c: _lambda(d, torch.ones_like(c) / len(c)),
-        "samples come from the policy: those are the reference's probabilities":
-            lambda d, c: _lambda(d, c * (-d).exp()),
-        "the second term is exp(-d) - 1: mind the minus":
-            lambda d, c: _lambda(d, c, torch.expm1(d)),
-        "divide by the variance of the second term, not of the first":
-            lambda d, c: _lambda(d, c, result=lambda cov, v, w: -cov / v),
-        "a grid of tenths only comes near: where is the slope of the variance 0?":
-            lambda d, c: _grid(d, c, .1),
-        "a grid of hundredths only comes near: where is the slope of the variance 0?":
-            lambda d, c: _grid(d, c, .01),
-        "a grid of thousandths only comes near: where is the slope of the variance 0?":
-            lambda d, c: _grid(d, c, .001),
-        "divide by the variance, not by its root":
-            lambda d, c: _lambda(d, c, result=lambda cov, v, w: -cov / w**.5),
-        "that is a correlation: divide by one variance":
-            lambda d, c: _lambda(d, c, result=lambda cov, v, w: -cov / (v * w)**.5),
-        "the fraction is upside down":
-            lambda d, c: _lambda(d, c, result=lambda cov, v, w: -w / cov),
-        "that is the covariance: divide": lambda d, c: _lambda(d, c, result=lambda cov, v, w: -cov),
-        "that is how little it varies; asked is where":
-            lambda d, c: _lambda(d, c, result=lambda cov, v, w: v - cov**2 / w)})
+        "the last column may be a pad: take the last response token": lambda *a: _rewards(*a, where=lambda at, m: [len(m) - 1], empty=True),
+        "every token gets the score: only the last one does": lambda *a: _rewards(*a, where=lambda at, m: at),
+        "that is the first response token": lambda *a: _rewards(*a, where=lambda at, m: at[:1]),
+        "counted from column 0: the prompt and left pads stand before": lambda *a: _rewards(*a, where=lambda at, m: [len(at) - 1]),
+        "one too early: eos, the last token, gets the score": lambda *a: _rewards(*a, where=lambda at, m: [at[-1] - 1]),
+        "one too late: the last response token itself gets the score":
+            lambda *a: _rewards(*a, where=lambda at, m: [min(at[-1] + 1, len(m) - 1)]),
+        "the penalty of the last token is kept: add the score to it": lambda *a: _rewards(*a, where=_last, give=lambda p, s: s),
+        "the penalty is negative already: add the two": lambda *a: _rewards(*a, where=_last, give=lambda p, s: s - p),
+        "the score is missing": lambda *a: _rewards(*a, where=lambda at, m: []),
+        "the score is given once, not spread over the tokens": lambda score, p, m: _rewards(
+            score / m.sum(1).clamp(min=1), p, m, where=lambda at, m: at) if score.dim() == 1 else _rewards(score, p, m),
+        "the penalty is missing": lambda s, p, m: _rewards(s, 0 * p, m, where=_last),
+        "an empty response has no last token: its score reaches nobody": lambda *a: _rewards(*a, where=_last, empty=True),
+        "shapes that do not fit broadcast silently: raise ValueError": lambda s, p, m: (
+            lambda last: torch.where(last, p.float() + (s if s.dim() > 1 else s[:, None]), p.float()).to(p.dtype if p.dtype == torch.double else torch.float))(
+                m & (m.flip(1).cumsum(1).flip(1) == 1))})

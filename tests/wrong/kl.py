@@ -32,89 +32,84 @@ def per_response(logp, ref_logp, mask, beta):
 def ratio_itself(logp, ref_logp, mask, beta):
     return torch.where(mask, -beta * (logp - ref_logp).detach().exp(), 0.)
 
-def safe(p, log_ratio): return torch.where(p > 0, p * log_ratio, 0.)
-def logs(logits, ref_logits):
-    return logits.float().log_softmax(-1), ref_logits.detach().float().log_softmax(-1)
-def forward_kl(logits, ref_logits):
-    p, q = logs(logits, ref_logits)
-    return safe(q.exp(), torch.where(q > -torch.inf, q - p, 0.)).sum(-1)
-def with_kl_div(logits, ref_logits):
-    p, q = logs(logits, ref_logits)
-    return F.kl_div(q, p, reduction="none", log_target=True).sum(-1)
-def kl_div_total(logits, ref_logits):
-    p, q = logs(logits, ref_logits)
-    return F.kl_div(q, p, reduction="none", log_target=True).nan_to_num(0.).sum()
-def each_row(logits, ref_logits):
-    p, q = logs(logits, ref_logits)
-    return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.)).sum((1, 2))
-def sizes(logits, ref_logits):
-    p, q = logs(logits, ref_logits)
-    return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.).abs()).sum(-1)
-def mean_word(logits, ref_logits):
-    p, q = logs(logits, ref_logits)
-    return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.)).mean(-1)
-def both_learn(logits, ref_logits):
-    p, q = logits.float().log_softmax(-1), ref_logits.float().log_softmax(-1)
-    return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.)).sum(-1)
-def both_learn_and_nan(logits, ref_logits):
-    p, q = [x.float().log_softmax(-1) for x in (logits, ref_logits)]
-    return (p.exp() * (p - q)).sum(-1)
-def measured_and_nan(logits, ref_logits):
-    p, q = [x.detach().float().softmax(-1) for x in (logits, ref_logits)]
-    return (p * (p.log() - q.log())).sum(-1)
-@torch.no_grad()
-def only_measured(logits, ref_logits):
-    p, q = logs(logits, ref_logits)
-    return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.)).sum(-1)
-def raw_logits(logits, ref_logits):
-    gap = torch.where(logits > -torch.inf, logits - ref_logits.detach(), 0.)
-    return (logits.softmax(-1) * gap).sum(-1)
-def unweighted(logits, ref_logits):
-    p, q = logs(logits, ref_logits)
-    return torch.where(p > -torch.inf, p - q, 0.).sum(-1)
-def cross_entropy(logits, ref_logits):
-    p, q = logs(logits, ref_logits)
-    return -safe(p.exp(), torch.where(p > -torch.inf, q, 0.)).sum(-1)
-def other_axis(logits, ref_logits):
-    p, q = [x.float().log_softmax(1) for x in (logits, ref_logits.detach())]
-    return safe(p.exp(), torch.where(p > -torch.inf, p - q, 0.)).sum(-1)
-def minus(logits, ref_logits):
-    p, q = logs(logits, ref_logits)
-    return safe(p.exp(), torch.where(p > -torch.inf, q - p, 0.)).sum(-1)
+def same(logp, ref_logp):
+    if logp.shape != ref_logp.shape: raise ValueError("shapes")
+def d(logp, ref_logp): same(logp, ref_logp); return logp.float() - ref_logp.float() if logp.dtype != torch.double else logp - ref_logp
+def swapped(logp, ref_logp): return d(ref_logp, logp)
+def ratio(logp, ref_logp): return d(logp, ref_logp).exp()
+def sized(logp, ref_logp): return abs(d(logp, ref_logp))
+def cut_off(logp, ref_logp): return F.relu(d(logp, ref_logp))
+def row_sum(logp, ref_logp): return d(logp, ref_logp).sum(dim=-1)
+def weighted(logp, ref_logp): return torch.exp(logp) * d(logp, ref_logp)
+def measured(logp, ref_logp):
+    with torch.no_grad(): return d(logp, ref_logp)
+def broadcast(logp, ref_logp): return logp.double() - ref_logp.double()
+def other_k2(logp, ref_logp): return .5 * d(logp, ref_logp).square()
+def other_k3(logp, ref_logp): return torch.exp(-d(logp, ref_logp)) - 1 + d(logp, ref_logp)
+def whole_square(logp, ref_logp): return d(logp, ref_logp).square()
+def quarter(logp, ref_logp): return (d(logp, ref_logp) / 2).square()
+def half_size(logp, ref_logp): return .5 * d(logp, ref_logp).abs()
+def minus_square(logp, ref_logp): return -other_k2(logp, ref_logp)
+def broadcast_k2(logp, ref_logp): return .5 * (logp.float() - ref_logp.float())**2
+def sum_k2(logp, ref_logp): return other_k2(logp, ref_logp).sum(-1)
+def swapped_k3(logp, ref_logp): return other_k3(ref_logp, logp)
+def other_exponent(logp, ref_logp): return torch.exp(d(logp, ref_logp)) - 1 + d(logp, ref_logp)
+def d_taken_off(logp, ref_logp): return torch.exp(-d(logp, ref_logp)) - 1 - d(logp, ref_logp)
+def no_one(logp, ref_logp): return torch.exp(-d(logp, ref_logp)) + d(logp, ref_logp)
+def no_d(logp, ref_logp): return torch.expm1(d(ref_logp, logp))
+def broadcast_k3(logp, ref_logp):
+    x = logp.float() - ref_logp.float()
+    return (-x).exp() - 1 + x
+def mean_k3(logp, ref_logp): return other_k3(logp, ref_logp).mean()
+def loop_k1(logp, ref_logp):
+    same(logp, ref_logp)
+    flat = [a.float() - b.float() for a, b in zip(logp.flatten(), ref_logp.flatten())]
+    return torch.stack(flat).view(logp.shape)
+def sub_k1(logp, ref_logp): same(logp, ref_logp); return torch.sub(logp.double(), ref_logp.double())
+def pow_k2(logp, ref_logp): return torch.pow(sub_k1(logp, ref_logp), 2).div(2)
+def ratio_k3(logp, ref_logp):
+    same(logp, ref_logp)
+    log_r = ref_logp.double() - logp.double()
+    return (log_r.exp() - 1) - log_r
 
-def moments(d, probs):
-    extra = (-d).exp() - 1
-    mean_d, mean_x = (probs * d).sum(), (probs * extra).sum()
-    cov = (probs * d * extra).sum() - mean_d * mean_x
-    return cov, (probs * d**2).sum() - mean_d**2, (probs * extra**2).sum() - mean_x**2
-def searched(step, most):
-    def search(d, probs):
-        def variance(lam):
-            x = d + lam * (torch.exp(-d) - 1)
-            return (probs * (x - (probs * x).sum())**2).sum().item()
-        return min((step * i for i in range(round(most / step) + 1)), key=variance)
-    return search
-def no_minus(d, probs): return moments(d, probs)[0] / moments(d, probs)[2]
-def as_samples(d, probs):
-    both = torch.cov(torch.stack([d, torch.expm1(-d)]))
-    return -both[0, 1] / both[1, 1]
-def wrong_exp(d, probs):
-    extra, mean_d = d.exp() - 1, (probs * d).sum()
-    off = extra - (probs * extra).sum()
-    return -(probs * (d - mean_d) * off).sum() / (probs * off * off).sum()
-def other_variance(d, probs): return -moments(d, probs)[0] / moments(d, probs)[1]
-def by_std(d, probs): return -moments(d, probs)[0] / moments(d, probs)[2].sqrt()
-def correlated(d, probs):
-    cov, a, b = moments(d, probs)
-    return -cov / a.sqrt() / b.sqrt()
-def flipped(d, probs): return -moments(d, probs)[2] / moments(d, probs)[0]
-def undivided(d, probs): return -moments(d, probs)[0]
-def least_variance(d, probs):
-    cov, a, b = moments(d, probs)
-    return a - cov * cov / b
-def under_reference(d, probs):
-    q = probs / d.exp()
-    return -moments(d, q)[0] / moments(d, q)[2]
+def shapes(score, penalty, mask):
+    if score.shape != mask.shape[:1] or penalty.shape != mask.shape: raise ValueError("shapes")
+def wide(x): return x if x.dtype == torch.double else x.float()
+def on(score, penalty, is_last): return wide(penalty) + is_last * wide(score)[:, None]
+def last_column(score, penalty, mask):
+    shapes(score, penalty, mask); out = wide(penalty).clone(); out[:, -1] += score; return out
+def everywhere(score, penalty, mask): shapes(score, penalty, mask); return on(score, penalty, mask)
+def at_first(score, penalty, mask): shapes(score, penalty, mask); return on(score, penalty, mask & (mask.cumsum(1) == 1))
+def by_count(score, penalty, mask):
+    shapes(score, penalty, mask); out = wide(penalty).clone(); n = mask.sum(1)
+    for i in range(len(out)):
+        if n[i]: out[i, n[i] - 1] += score[i]
+    return out
+def early(score, penalty, mask):
+    shapes(score, penalty, mask); last = mask & (mask.flip(1).cumsum(1).flip(1) == 1)
+    return on(score, penalty, torch.cat([last[:, 1:], last[:, :1] & False], 1))
+def replaced(score, penalty, mask):
+    shapes(score, penalty, mask); last = mask & (mask.flip(1).cumsum(1).flip(1) == 1)
+    return torch.where(last, wide(score)[:, None], wide(penalty))
+def without_score(score, penalty, mask): shapes(score, penalty, mask); return wide(penalty)
+def spread(score, penalty, mask):
+    shapes(score, penalty, mask); return on(wide(score) / mask.sum(1).clamp(min=1), penalty, mask)
+def without_penalty(score, penalty, mask):
+    shapes(score, penalty, mask); last = mask & (mask.flip(1).cumsum(1).flip(1) == 1)
+    return last * wide(score)[:, None]
+def empty_too(score, penalty, mask):
+    shapes(score, penalty, mask); index = mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
+    return wide(penalty).scatter_add(1, index[:, None], wide(score)[:, None])
+def by_loop(score, penalty, mask):
+    shapes(score, penalty, mask); out = wide(penalty).clone()
+    for row, m, s in zip(out, mask, score):
+        at = m.nonzero()
+        if len(at): row[at[-1, 0]] += s
+    return out
+def by_positions(score, penalty, mask):
+    shapes(score, penalty, mask)
+    place = torch.arange(mask.shape[1]).expand_as(mask).masked_fill(~mask, -1)
+    return on(score, penalty, mask & (place == place.max(1, keepdim=True).values))
 
 WRONG = {
     "fixed_charge": [
@@ -132,37 +127,33 @@ WRONG = {
         ("a token that steps back gets a refund: do not cut at zero", cut),
         ("that is the ratio: its log is charged", ratio_itself),
         ("that is one number per response: every token has its own", per_response)],
-    "token_kl": [
-        ("that is KL(ref || policy): swap them", forward_kl),
-        ("a word of probability 0 adds 0, not nan", with_kl_div),
-        ("that is one number for all: keep one per position", kl_div_total),
-        ("that is one number per row: keep one per position", each_row),
-        ("that is the mean over words: sum them", mean_word),
-        ("the reference is data: no gradient flows into it", both_learn),
-        ("no gradient reaches the policy", only_measured),
-        ("two things: the reference is data, and a word of probability 0 adds 0, not nan",
-         both_learn_and_nan),
-        ("two things: a gradient must reach the policy, and a word of probability 0 adds 0, not nan",
-         measured_and_nan),
-        ("a logit is no log-prob: log_softmax comes first", raw_logits),
-        ("weigh each word by its probability under the policy", unweighted),
-        ("that is the cross-entropy: the policy's own entropy is to be taken off", cross_entropy),
-        ("some words count below zero: no absolute values", sizes),
-        ("words are on the last axis", other_axis),
-        ("the sign: reference minus policy", minus)],
-    "best_lambda": [
-        ("a grid of tenths only comes near: where is the slope of the variance 0?", searched(.1, 1)),
-        ("a grid of hundredths only comes near: where is the slope of the variance 0?",
-         searched(.01, 1)),
-        ("a grid of thousandths only comes near: where is the slope of the variance 0?",
-         searched(.001, 2)),
-        ("turn the sign", no_minus),
-        ("weigh by probability: outcomes are not equally likely", as_samples),
-        ("the second term is exp(-d) - 1: mind the minus", wrong_exp),
-        ("divide by the variance of the second term, not of the first", other_variance),
-        ("divide by the variance, not by its root", by_std),
-        ("that is a correlation: divide by one variance", correlated),
-        ("the fraction is upside down", flipped),
-        ("that is the covariance: divide", undivided),
-        ("that is how little it varies; asked is where", least_variance),
-        ("samples come from the policy: those are the reference's probabilities", under_reference)]}
+    "kl_k1": [
+        ("the policy comes first: that is the reference minus the policy", swapped), ("that is the ratio: its log is wanted", ratio),
+        ("it may be below 0: no absolute value", sized), ("it may be below 0: do not cut there", cut_off),
+        ("that is one number per row: keep one per token", row_sum),
+        ("each token weighs alike: samples already come with their probability", weighted),
+        ("a gradient flows into both arguments: detach nothing", measured),
+        ("shapes that differ broadcast silently: raise ValueError", broadcast), ("that is k2", other_k2), ("that is k3", other_k3)],
+    "kl_k2": [
+        ("the half is missing", whole_square), ("square it, then halve: that is (d / 2)**2", quarter), ("that is k1", d),
+        ("that is the size of d, halved: square it", half_size), ("a square is not below 0: turn the sign", minus_square),
+        ("shapes that differ broadcast silently: raise ValueError", broadcast_k2),
+        ("that is one number per row: keep one per token", sum_k2), ("that is k3", other_k3)],
+    "kl_k3": [
+        ("the exponent is -d: that is k3 with the arguments swapped", swapped_k3), ("the exponent is -d", other_exponent),
+        ("d is added, not taken off", d_taken_off), ("minus 1 is missing: at d = 0 it is 0", no_one),
+        ("d is missing: that has mean 0", no_d), ("that is k2", other_k2), ("that is k1", d),
+        ("shapes that differ broadcast silently: raise ValueError", broadcast_k3), ("that is one number for all: keep one per token", mean_k3)],
+    "token_rewards": [
+        ("the last column may be a pad: take the last response token", last_column),
+        ("every token gets the score: only the last one does", everywhere), ("that is the first response token", at_first),
+        ("counted from column 0: the prompt and left pads stand before", by_count),
+        ("one too early: eos, the last token, gets the score", early),
+        ("the penalty of the last token is kept: add the score to it", replaced), ("the score is missing", without_score),
+        ("the score is given once, not spread over the tokens", spread), ("the penalty is missing", without_penalty),
+        ("an empty response has no last token: its score reaches nobody", empty_too)]}
+
+def charged(logp, ref_logp, mask, beta): return kl_penalty(logp, ref_logp, mask, beta)
+def filled(logp, ref_logp, mask, beta): return ((ref_logp - logp).detach() * beta).masked_fill(~mask, 0.)
+RIGHT = {"fixed_charge": [charged, filled], "kl_k1": [loop_k1, sub_k1], "kl_k2": [other_k2, pow_k2],
+         "kl_k3": [other_k3, ratio_k3], "token_rewards": [by_loop, by_positions]}
