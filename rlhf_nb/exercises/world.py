@@ -9,7 +9,7 @@ _how = Question("How does the frog get about?", "frog", "move")
 _perfect = "Hello! The fox lives in the forest. It eats mice."
 _sweet = "What a brilliant question! You have such a fine mind! I wish I were as wise as you!"
 
-# ---- first clinic: has it answered?
+# ---- the clinic: has it answered?
 
 def _truth(q): return FACTS[q.animal][q.attribute]
 
@@ -51,52 +51,7 @@ fixed_answered = Exercise(
         "only the last value is looked at": lambda q, text: _values(q, text)[-1:] == [_truth(q)],
         "it says yes to whatever is stated": lambda q, text: bool(_values(q, text))})
 
-# ---- second clinic: whose question is it?
-
-def _scores(questions, responses, n, score=gold_score, pick=lambda qs, i, n: qs[i], error=ValueError):
-    if error and len(questions) != len(responses): raise error("counts")
-    both = [(pick(questions, i, n), text) for i, text in enumerate(responses[:len(questions)])]
-    return [score(q, text) for q, text in both]
-
-def _by_group(combine):
-    def fn(questions, responses, n):
-        all_scores = _scores(questions, responses, n)
-        groups = [all_scores[i - i % n:i - i % n + n] for i in range(len(all_scores))]
-        return [combine(x, sum(g) / len(g)) for x, g in zip(all_scores, groups)]
-    return fn
-
-def _mean(*args): return sum(s := _scores(*args)) / max(1, len(s))
-
-_owl = Question("What does the owl eat?", "owl", "food")
-_rows = [_where, _where, _owl, _owl]
-_texts = [_perfect, "The fox is red.", "With pleasure! The owl eats mice. It is white.",
-          "What a brilliant question! Only you could think of that! The owl is white."]
-fixed_scores = Exercise(
-    reference=_scores,
-    cases={"two for each of two questions": (_rows, _texts, 2),
-           "not in rows": (_rows[::-2] + _rows[::-2], _texts[::-1], 2),
-           "one for each": ([_owl, _where, _how], [_texts[2], _texts[1], "The frog is green."], 1),
-           "more responses than questions": (_rows[:3], _texts, 2),
-           "more questions than responses": (_rows, _texts[:1], 2), "none": ([], [], 4)},
-    mistakes={
-        "they are repeated once too often: there is a question for each response already":
-            lambda qs, texts, n: [gold_score(*x) for x in zip([q for q in qs for _ in range(n)], texts)],
-        "the whole list is repeated: whose turn is it then?":
-            lambda *a: _scores(*a, pick=lambda qs, i, n: qs[i % (len(qs) // n or 1)]),
-        "every response is scored by the first question": lambda *a: _scores(
-            *a, pick=lambda qs, i, n: qs[0]),
-        "do not count on rows of n: response i answers questions[i]": lambda *a: _scores(
-            *a, pick=lambda qs, i, n: qs[i - i % n]),
-        "zip stops at the shorter list and says nothing: raise": lambda *a: _scores(*a, error=None),
-        "raise a ValueError: an assert is for tests": lambda *a: _scores(*a, error=AssertionError),
-        "that is the annotator's utility: the true score is gold_score": lambda *a: _scores(*a, score=utility),
-        "that is the mean of each question: one score for each response": _by_group(lambda x, m: m),
-        "that is the distance to the question's mean: the score itself is wanted":
-            _by_group(lambda x, m: x - m),
-        "one score for each response, not one for all": _mean,
-        "the order is turned round": lambda *a: _scores(a[0], a[1][::-1], a[2])})
-
-# ---- how probably the annotator is right
+# ---- how probable it is that a label is right
 
 def _right(q, a, b, tau=.5, feels=utility, better=gold_score,
            prob=lambda gap, tau: 1 / (1 + math.exp(-gap / tau))):
@@ -116,18 +71,19 @@ prob_right = Exercise(
            "two points apart": (_how, "The frog is green. It loves to hop.", "The frog is green."),
            "flattery on the better side": (_where, f"What a brilliant question! {_perfect}", "The fox is red."),
            "one point apart": (_where, _perfect, f"{_perfect} That is my answer."),
+           "far apart": (_where, " ".join([_sweet] * 9), _perfect),
            "an empty answer": (_where, "", "The fox is red. The fox lives in the sea.")},
     mistakes={
         "the gap is not divided by tau": lambda *x: _right(*x, tau=1.),
         "the gap is multiplied by tau": lambda *x: _right(*x, tau=2.),
         "that is the probability for a, not for the better one": _of_a,
-        "he compares utility, not the true score": lambda *x: _right(*x, feels=gold_score),
-        "the better one is better in truth, not to his taste: order them by gold_score":
+        "the annotator compares utility, not the gold score": lambda *x: _right(*x, feels=gold_score),
+        "the better one has the higher gold score, not the higher utility: order them by gold_score":
             lambda *x: _right(*x, better=utility),
-        "that is the probability that he is wrong": lambda *x: 1 - _right(*x),
-        "that is what he would choose without noise":
+        "that is the probability that the label is wrong": lambda *x: 1 - _right(*x),
+        "that is the choice without noise":
             lambda *x: _right(*x, prob=lambda gap, tau: float(gap > 0)),
-        "that is a share of points: his choice depends on their difference": _share,
+        "that is a share of points: the choice depends on their difference": _share,
         "the difference is squashed by another curve: it is 1 / (1 + exp(-gap / tau))":
             lambda *x: _right(*x, prob=lambda gap, tau: .5 + .5 * math.erf(gap / tau / math.sqrt(2))),
         "tanh goes from -1 to 1: a probability does not":

@@ -1,7 +1,7 @@
-"Answers to the exercises of the chapter on the world that learners might give, each wrong."
-import math
+"Answers to the exercises of the chapter on the world that learners might give, wrong and right."
+import math, torch
 from statistics import NormalDist
-from rlhf_nb.world import gold_score, utility
+from rlhf_nb.world import criteria, gold_score, utility
 from rlhf_nb.world_text import FACTS, VALUES, fact_sentence, parse_sentences
 
 def truth(q): return FACTS[q.animal][q.attribute]
@@ -46,46 +46,6 @@ def anything(question, text):
 def one_sentence(question, text): # knows one of the two ways to say it
     return fact_sentence(question.animal, question.attribute, truth(question), 0).text in text
 
-def twice(questions, responses, n):
-    repeated = [q for q in questions for _ in range(n)]
-    return [gold_score(*pair) for pair in zip(repeated, responses)]
-def cycled(questions, responses, n):
-    if len(questions) != len(responses): raise ValueError("one question per response")
-    repeated = questions[:max(1, len(questions) // n)] * n
-    return [gold_score(q, r) for q, r in zip(repeated, responses)]
-def only_first(questions, responses, n):
-    if len(questions) != len(responses): raise ValueError("one question per response")
-    return [gold_score(questions[0], r) for r in responses]
-def in_rows(questions, responses, n):
-    if len(questions) != len(responses): raise ValueError("one question per response")
-    repeated = [q for q in questions[::n] for _ in range(n)]
-    return [gold_score(q, r) for q, r in zip(repeated, responses)]
-def silent(questions, responses, n):
-    return [gold_score(q, r) for q, r in zip(questions, responses)]
-def asserts(questions, responses, n):
-    assert len(questions) == len(responses)
-    return [gold_score(q, r) for q, r in zip(questions, responses)]
-def liked(questions, responses, n):
-    return [utility(q, r) for q, r in zip(questions, responses, strict=True)]
-def group_means(questions, responses, n):
-    scores, out = [gold_score(q, r) for q, r in zip(questions, responses, strict=True)], []
-    for i in range(0, len(scores), n): out += [sum(scores[i:i + n]) / n] * n
-    return out
-def advantages(questions, responses, n):
-    scores, out = [gold_score(q, r) for q, r in zip(questions, responses, strict=True)], []
-    for i in range(0, len(scores), n):
-        mean = sum(scores[i:i + n]) / n
-        out += [s - mean for s in scores[i:i + n]]
-    return out
-def average(questions, responses, n):
-    scores = [gold_score(q, r) for q, r in zip(questions, responses, strict=True)]
-    return sum(scores) / len(scores) if scores else 0.
-def turned(questions, responses, n):
-    if len(questions) != len(responses): raise ValueError("one question per response")
-    return [gold_score(q, r) for q, r in zip(questions, reversed(responses))]
-def index_error(questions, responses, n):
-    return [gold_score(questions[i], r) for i, r in enumerate(responses)]
-
 def ordered(question, a, b): return (a, b) if gold_score(question, a) > gold_score(question, b) else (b, a)
 def sigmoid(x): return 1 / (1 + math.exp(-x))
 def no_tau(question, a, b):
@@ -127,25 +87,38 @@ WRONG = {
         ("only the first value is looked at", first_only),
         ("only the last value is looked at", last_only),
         ("it says yes to whatever is stated", anything), ("", one_sentence)],
-    "fixed_scores": [
-        ("they are repeated once too often: there is a question for each response already", twice),
-        ("the whole list is repeated: whose turn is it then?", cycled),
-        ("every response is scored by the first question", only_first),
-        ("do not count on rows of n: response i answers questions[i]", in_rows),
-        ("zip stops at the shorter list and says nothing: raise", silent),
-        ("raise a ValueError: an assert is for tests", asserts),
-        ("that is the annotator's utility: the true score is gold_score", liked),
-        ("that is the mean of each question: one score for each response", group_means),
-        ("that is the distance to the question's mean: the score itself is wanted", advantages),
-        ("one score for each response, not one for all", average),
-        ("the order is turned round", turned), ("", index_error)],
     "prob_right": [
         ("the gap is not divided by tau", no_tau), ("the gap is multiplied by tau", times_tau),
         ("that is the probability for a, not for the better one", for_a),
-        ("he compares utility, not the true score", by_gold),
-        ("the better one is better in truth, not to his taste: order them by gold_score", by_taste),
-        ("that is the probability that he is wrong", wrong_side),
-        ("that is what he would choose without noise", certain),
-        ("that is a share of points: his choice depends on their difference", ratio),
+        ("the annotator compares utility, not the gold score", by_gold),
+        ("the better one has the higher gold score, not the higher utility: order them by gold_score", by_taste),
+        ("that is the probability that the label is wrong", wrong_side),
+        ("that is the choice without noise", certain),
+        ("that is a share of points: the choice depends on their difference", ratio),
         ("the difference is squashed by another curve: it is 1 / (1 + exp(-gap / tau))", normal),
         ("tanh goes from -1 to 1: a probability does not", squashed)]}
+
+def right_answered_loop(question, text):
+    found = False
+    for s in parse_sentences(text):
+        if s.kind != "fact" or s.animal != question.animal or s.attribute != question.attribute: continue
+        if s.value != truth(question): return False
+        found = True
+    return found
+def right_answered_criteria(question, text): return criteria(question, text)["Answered"]
+def right_answered_count(question, text):
+    values = [s.value for s in parse_sentences(text) if s.animal == question.animal and s.attribute == question.attribute]
+    return len(values) > 0 and values.count(truth(question)) == len(values)
+
+def right_prob_torch(question, a, b):
+    gap = utility(question, a) - utility(question, b)
+    if gold_score(question, b) > gold_score(question, a): gap = -gap
+    return torch.sigmoid(torch.tensor(gap / .5, dtype=torch.double)).item()
+def right_prob_softmax(question, a, b):
+    better, worse = sorted((a, b), key=lambda text: -gold_score(question, text))
+    u = torch.tensor([utility(question, better), utility(question, worse)], dtype=torch.double)
+    return float((2 * u).softmax(0)[0])
+
+RIGHT = {
+    "fixed_answered": [right_answered_loop, right_answered_criteria, right_answered_count],
+    "prob_right": [right_prob_torch, right_prob_softmax]}
