@@ -1,4 +1,4 @@
-"""Sixteen animals, their facts, the sentences that state them, writers of mixed quality, and a tokenizer of whole words.
+"""Sixteen animals, their facts, every sentence that states one, writers of mixed quality, and a tokenizer of whole words.
 
 Docs: https://OWNER.github.io/rlhf-nb/engine/world_text.html.md"""
 
@@ -90,7 +90,7 @@ def split_questions(
 
 TRAIN, TEST = (tuple(questions) for questions in split_questions())
 
-# %% ../nbs/engine/world_text.ipynb #_Sentence
+# %% ../nbs/engine/world_text.ipynb #Sentence
 _STATEMENTS = { # s: "the fox" or "it", v: a value
     "home": ("{s} lives in the {v}.", "you will find {s} in the {v}."),
     "food": ("{s} eats {v}.", "{s} is fond of {v}."),
