@@ -18,8 +18,8 @@ import argparse, copy, json, random, statistics, time
 from pathlib import Path
 import torch
 from rlhf_nb.arithmetic import Sum, noisy_answer, solve, sum_tokenizer
-from rlhf_nb.grpo import (GRPOConfig, group_normalised, mean_baseline, pass_at_k,
-    train_grpo)
+from rlhf_nb.grpo import group_normalised, mean_baseline, pass_at_k
+from rlhf_nb.grpo_trainer import GRPOConfig, train_grpo
 from rlhf_nb.kl import response_kl
 from rlhf_nb.learning import TrainConfig
 from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled, logprobs, tiny_lm

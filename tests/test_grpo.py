@@ -10,8 +10,10 @@ from torch import tensor
 from torch.testing import assert_close
 
 from rlhf_nb.grpo import (
-    LOSS_TYPES, GRPOConfig, GroupExperience, group_centered, group_normalised, grpo_loss, leave_one_out,
-    loss_weights, make_group_experience, mean_baseline, pass_at_k, sample_groups, train_grpo)
+    group_centered, group_normalised, leave_one_out, loss_weights, mean_baseline, pass_at_k)
+from rlhf_nb.grpo_trainer import (
+    LOSS_TYPES, GRPOConfig, GroupExperience, grpo_loss, make_group_experience,
+    sample_groups, train_grpo)
 from rlhf_nb.kl import kl_k3
 from rlhf_nb.learning import TrainConfig, accumulate_gradients, make_trainer
 from rlhf_nb.models import frozen_copy, logprobs, tiny_lm, weight_hash
