@@ -40,7 +40,7 @@ SETTINGS = {
     "four passes": dict(n_epochs=4), "four minibatches": dict(n_minibatches=4),
     "entropy bonus .02": dict(entropy_coef=.02), "temperature .7": dict(temperature=.7),
     "advantages not whitened": {}, "gradient not clipped": {}, "rate falls to 0": {},
-    "score not scaled": {}, "critic's head random": {}, "critic from the reward model": {}}
+    "score not scaled": {}, "critic from the reward model": {}}
 NAMES = {"advantages not whitened": ("masked_whiten", raw),
          "gradient not clipped": ("TrainConfig", partial(TrainConfig, max_grad_norm=1e9)),
          "rate falls to 0": ("TrainConfig", lambda *a, **k: TrainConfig(*a, **k | dict(final_lr_frac=0.)))}
@@ -66,7 +66,6 @@ def run(name, seed):
     reward_fn = make_reward_fn(rm, ScoreNormalizer(0., 1.)) if name == "score not scaled" else scaled
     task = RLTask([prompt_ids(tokenizer, q) for q in TRAIN], reward_fn, tokenizer, SamplingParams())
     model = ActorCritic(sft.requires_grad_(), start_critic(name, ref, rm, seed))
-    if "random" in name: torch.nn.init.normal_(model.critic.score.weight, generator=seeded(seed))
     config = PPOConfig(**dict(max_kl=1e4) | SETTINGS[name])
     with replaced(*NAMES.get(name, ("PPOConfig", PPOConfig))):
         train_ppo(model, ref, task, config, seeded(seed))
