@@ -30,9 +30,9 @@ from rlhf_nb.kl import response_kl
 from rlhf_nb.learning import named_generator
 from rlhf_nb.models import frozen_copy, logprobs
 from rlhf_nb.sampling import SamplingParams, generate_many
-from rlhf_nb.self_reward import (
-    COLUMNS, SMALL, SelfRewardConfig, SelfRewardTask, replay_examples, self_reward_iteration,
-    train_online_dpo)
+from rlhf_nb.candidates import replay_examples
+from rlhf_nb.self_reward import SMALL, SelfRewardConfig, SelfRewardTask
+from rlhf_nb.self_reward_runs import COLUMNS, self_reward_iteration, train_online_dpo
 from rlhf_nb.store import create_store
 from rlhf_nb.world import gold_rewards, gold_score
 from rlhf_nb.world_text import TEST, TRAIN, judge_prompt, prompt_ids

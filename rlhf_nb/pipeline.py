@@ -49,8 +49,9 @@ from .reward_tools import fit_normalizer, normalize_scores
 from .runs import (check_output, close_work, file_hashes, find_run,
     foreign_files, open_run, open_work, read_folder, read_marker, read_work,
     write_marker)
-from .self_reward import (COLUMNS, Candidates, PairsWithReplay,
-    decode_candidates, make_replay_loss, replay_examples, select_pairs, summarize_store)
+from .candidates import Candidates, decode_candidates, replay_examples
+from .self_reward import PairsWithReplay, make_replay_loss, select_pairs
+from .self_reward_runs import COLUMNS, summarize_store
 from .sft import mean_loss, sft_loss
 from .spin import make_spin_loss, opponent_pairs
 from .store import (PairStore, create_store, lock_folder, open_store,

@@ -32,11 +32,12 @@ FLOORS = {
     "store": METHOD, "q_networks": METHOD, "qlearning": METHOD | {"q_networks"},
     "q_trainer": METHOD | {"q_networks", "qlearning", "views"}, "spin": METHOD | {"dpo"}, "spin_runs": METHOD | {"dpo", "spin", "store"},
     "arithmetic": {"tokens", "memory"},
-    "self_reward": METHOD | {"judge", "judge_tools", "dpo", "store"}, "grpo": {"tokens"}, "grpo_trainer": METHOD | {"ppo", "ppo_trainer", "grpo"},
+    "candidates": METHOD, "self_reward": METHOD | {"judge", "replies", "candidates", "dpo"},
+    "self_reward_runs": METHOD | {"judge", "judge_tools", "candidates", "dpo", "self_reward", "store"}, "grpo": {"tokens"}, "grpo_trainer": METHOD | {"ppo", "ppo_trainer", "grpo"},
     "ppo_trainer": METHOD | {"ppo", "kl_control"},
     "runs": {"store"},
     "pipeline": METHOD | {"sft", "reward", "reward_tools", "judge", "judge_tools", "ppo", "ppo_trainer", "dpo", "dpo_tools", "store", "spin",
-                          "qlearning", "self_reward", "runs"},
+                          "qlearning", "candidates", "self_reward", "self_reward_runs", "runs"},
 }
 BASE = {"settings", "files"}      # of any module: what checks settings, and what writes files
 FLOORS["recipes"] = set(FLOORS) - {"views"}

@@ -14,11 +14,15 @@ from rlhf_nb.judge import JudgeConfig, Verdicts
 from rlhf_nb.judge_tools import function_scorer, judge_scorer
 from rlhf_nb.models import add_lora, frozen_copy, load_bundled, logprobs, weight_hash
 from rlhf_nb.sampling import SamplingParams
+from rlhf_nb.candidates import (
+    Candidates, PairRules, best_second, decode_candidates, max_min, replay_examples,
+    sample_candidates, sample_prompts)
 from rlhf_nb.self_reward import (
-    COLUMNS, PAPER, Candidates, PairRules, PairsWithReplay, SelfRewardConfig, SelfRewardTask, best_second,
-    decode_candidates, fill_store, iteration_table, make_replay_loss, max_min, replay_examples, run_round,
-    sample_candidates, sample_prompts, select_pairs, self_reward_iteration, summarize_store,
-    train_on_pairs, train_online_dpo)
+    PairsWithReplay, SelfRewardConfig, SelfRewardTask, make_replay_loss, run_round,
+    select_pairs, train_on_pairs)
+from rlhf_nb.self_reward_runs import (
+    COLUMNS, PAPER, fill_store, iteration_table, self_reward_iteration, summarize_store,
+    train_online_dpo)
 from rlhf_nb.store import create_store, open_store
 from rlhf_nb.memory import PreferencePairs
 from rlhf_nb.tokens import make_seqs

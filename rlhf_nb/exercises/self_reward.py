@@ -1,9 +1,10 @@
 "Exercises of the chapter on self-rewarding."
 from math import isnan
+from rlhf_nb.candidates import ScoredPair, best_second
 from rlhf_nb.checks import Exercise
-from rlhf_nb.self_reward import ScoredPair
+from rlhf_nb.self_reward import choose_pairs as _choose_pairs
 
-# ------------------------------------------------------------------ fixed_pairs
+# ----------------------------------------------------------------- choose_pairs
 nan = float("nan") # not math.nan: `s is math.nan` would find that one, and no other
 
 def _pairs(scores, stop=False, ties=False, rank=-1, first=True):
@@ -26,8 +27,13 @@ def _nan_by_comparison(scores): # `s != nan` is true of every number, nan too
         if row[a] > row[b]: pairs.append((prompt, a, b))
     return pairs
 
-fixed_pairs = Exercise(
-    reference=_pairs,
+def _any_rule(mistake): return lambda scores, select=None: mistake(scores) # best and worst, whatever is asked
+def _short_list(scores, select): # `select` is given the scores, its places are not turned back
+    rows = [[s for s in row if not isnan(s)] for row in scores]
+    return [(p, *select(row)) for p, row in enumerate(rows) if len(row) > 1 and row[select(row)[0]] != row[select(row)[1]]]
+
+choose_pairs = Exercise(
+    reference=_choose_pairs,
     cases={"nothing to drop": ([[1., 3.], [4., 2., 5.], [0., 1.]],),
            "a tie in between": ([[1., 2.], [3., 3.], [5., 4.]],),
            "a tie first": ([[2., 2.], [1., 4.]],),
@@ -35,9 +41,12 @@ fixed_pairs = Exercise(
            "a prompt that was not parsed in between": ([[3., 2.], [nan, nan], [nan, 1.], [2., 5.]],),
            "several best, several worst": ([[1., 4., 4., 1.], [0., 0., 2.]],),
            "only ties": ([[3., 3.], [1., 1., 1.]],), "no prompts": ([],),
-           "four candidates": ([[3., 1., 4.5, 2.]],)},
-    mistakes={
-        "it still leaves the batch at the first prompt without a pair":
+           "four candidates": ([[3., 1., 4.5, 2.]],),
+           "another rule: the second best": ([[3., 1., 4.5, 2.], [nan, 5., 2., 4.]], best_second),
+           "another rule, and its tie": ([[4., 4., 1.], [2., 3., 1.]], best_second)},
+    mistakes={name: _any_rule(mistake) for name, mistake in {
+        "the rule `select` is not asked": _pairs,
+        "`break` ends all prompts at the first one without a pair: `continue`":
             lambda scores: _pairs(scores, stop=True),
         "a tie is no pair: nothing is better than anything": lambda scores: _pairs(scores, ties=True),
         "a candidate that was not parsed has no score: not 0 either": lambda scores: _pairs(
@@ -56,7 +65,7 @@ fixed_pairs = Exercise(
             lambda scores: [pair[1:] for pair in _pairs(scores)],
         "nan equals nothing, not even itself: neither == nor != finds it": _nan_by_comparison,
         "those are scores: the places of both are wanted":
-            lambda scores: [(p, scores[p][a], scores[p][b]) for p, a, b in _pairs(scores)]})
+            lambda scores: [(p, scores[p][a], scores[p][b]) for p, a, b in _pairs(scores)]}.items()})
 
 # ------------------------------------------------------------------ best_middle
 def _middle(scores): return (max(scores) + min(scores)) / 2

@@ -126,9 +126,47 @@ def kinds_of_words(pair, most):
     more = len(set(pair.chosen.split())) - len(set(pair.rejected.split()))
     return more <= most or gap(pair) >= 2
 
+def any_rule(answer): return lambda scores, select=None: answer(scores)
+def extremes(scores): return each(scores, lambda p, row, at: row[best(row, at)] > row[worst(row, at)]
+                                  and (p, best(row, at), worst(row, at)))
+
+def right_loop(scores, select=None):
+    pairs = []
+    for prompt in range(len(scores)):
+        places, values = [], []
+        for i, score in enumerate(scores[prompt]):
+            if score == score:
+                places.append(i)
+                values.append(score)
+        if len(values) > 1:
+            a, b = select(values) if select else (values.index(max(values)), values.index(min(values)))
+            if values[a] - values[b]: pairs.append((prompt, places[a], places[b]))
+    return pairs
+def right_filter(scores, select=lambda row: (row.index(max(row)), row.index(min(row)))):
+    known = [[i for i, s in enumerate(row) if not math.isnan(s)] for row in scores]
+    found = [(p, *[at[k] for k in select([scores[p][i] for i in at])]) for p, at in enumerate(known) if len(at) >= 2]
+    return [(p, a, b) for p, a, b in found if scores[p][a] != scores[p][b]]
+def right_middle(score):
+    wanted, top = (max(score) + min(score)) / 2, score.index(max(score))
+    gaps = [math.inf if i == top else abs(s - wanted) for i, s in enumerate(score)]
+    return top, gaps.index(min(gaps))
+def right_middle_sorted(score):
+    top = max(range(len(score)), key=lambda i: (score[i], -i))
+    order = sorted((abs(2 * s - max(score) - min(score)), i) for i, s in enumerate(score) if i != top)
+    return top, order[0][1]
+def right_length(pair, most):
+    if pair.chosen_score >= pair.rejected_score + 2: return True
+    return len(pair.chosen.split()) <= len(pair.rejected.split()) + most
+def right_length_not(pair, most):
+    extra = len(pair.chosen.split()) - len(pair.rejected.split())
+    return not (extra > most and pair.chosen_score - pair.rejected_score < 2)
+
+RIGHT = {"choose_pairs": [right_loop, right_filter], "best_middle": [right_middle, right_middle_sorted],
+         "not_by_length": [right_length, right_length_not]}
 WRONG = {
-    "fixed_pairs": [
-        ("it still leaves the batch at the first prompt without a pair", as_it_was),
+    "choose_pairs": [(name, any_rule(answer)) for name, answer in [
+        ("the rule `select` is not asked", extremes),
+        ("`break` ends all prompts at the first one without a pair: `continue`", as_it_was),
         ("a tie is no pair: nothing is better than anything", ties_too),
         ("a candidate that was not parsed has no score: not 0 either", unparsed_is_zero),
         ("one candidate that was not parsed costs the whole prompt: leave out just that one", whole_prompts),
@@ -140,7 +178,7 @@ WRONG = {
         ("the prompt is missing: three numbers per pair", no_prompt),
         ("nan equals nothing, not even itself: neither == nor != finds it", not_nan),
         ("nan equals nothing, not even itself: neither == nor != finds it", is_not_nan),
-        ("those are scores: the places of both are wanted", their_scores)],
+        ("those are scores: the places of both are wanted", their_scores)]],
     "best_middle": [
         ("that is the worst one", the_worst),
         ("that is near the mean: the middle is between the best and the worst", near_mean),
