@@ -188,7 +188,7 @@ def response_tree(
                color=SHADES(.5 + .5 * value / most))
         word = world.words[prefix[-1]] if prefix else "start"
         flat = w / width.sum() * wide > .3   # wide enough for text
-        text = f"{word}{chr(10) if flat else '  '}" + (f"{value:+.2g}" if value else "0")
+        text = word + ("\n" if flat else "  ") + (f"{value:+.2g}" if value else "0")
         if w / width.sum() * wide > .13: ax.text(
             left + w / 2, -len(prefix) - .47, text, ha="center", va="center",
             fontsize=7.5, rotation=0 if flat else 90)
@@ -201,7 +201,7 @@ def prefix_means(
     world:MicroWorld,
     logp:Tensor,   # (n) log-prob of every response
     values:Tensor, # (n) f(y) of every response
-)->dict[tuple[int,...],float]: # every prefix and response; nan where the probability is 0
+)->dict[tuple[int,...],float]: # each prefix and response; nan where its probability is 0
     "Exact conditional means E_π[f(y) | y begins with the prefix]."
     responses, means, probs = world.responses(), {}, logp.exp()
     for prefix in sorted({y[:i] for y in responses for i in range(len(y) + 1)}):
