@@ -2,39 +2,9 @@
 import torch
 from torch import Generator, tensor
 from rlhf_nb.checks import Exercise
-from rlhf_nb.tokens import shift_right
 
 def _draw(seed, *size, least=-8): # quarters: sums are exact in any order
     return torch.randint(least, 9, size, generator=Generator().manual_seed(seed)) / 4
-
-# ------------------------------------------------------------------ fixed_taken_q
-def _said(logits, ids, states=shift_right): return states(logits).gather(-1, ids[..., None])[..., 0]
-def _after(q): return torch.cat([q[:, 1:], 0 * q[:, :1]], 1)
-
-def _q_case(seed, b, t, v=4, dtype=torch.float32):
-    ids = torch.randint(v, (b, t), generator=Generator().manual_seed(seed + 1))
-    return _draw(seed, b, t, v).to(dtype).requires_grad_(), ids
-
-fixed_taken_q = Exercise(
-    reference=_said,
-    cases={"two rows": _q_case(0, 2, 4), "one row": _q_case(2, 1, 3), "one token": _q_case(4, 3, 1),
-           "five rows, seven words": _q_case(6, 5, 3, 7), "bf16": _q_case(8, 2, 3, 5, torch.bfloat16)},
-    mistakes={
-        "shifted by one: what is read after a token says nothing about that token":
-            lambda q, ids: _said(q, ids, lambda q: q),
-        "shifted the wrong way: the states come before the tokens": lambda q, ids: _said(q, ids, _after),
-        "the first token has no state before it, not the last one of the row: 0":
-            lambda q, ids: _said(q, ids, lambda q: q.roll(1, 1)),
-        "that is the best Q: take the one of the token that was said": lambda q, ids: _said(
-            q, q.argmax(-1).roll(1, 1)),
-        "these are log-probs: Q-values are taken as they are":
-            lambda q, ids: _said(q.log_softmax(-1), ids),
-        "these are chances: Q-values are taken as they are":
-            lambda q, ids: _said(q.softmax(-1), ids),
-        "no gradient reaches the network": lambda q, ids: _said(q.detach(), ids),
-        "one column is missing: the first one is 0": lambda q, ids: _said(q, ids)[:, 1:],
-        "that is a sum per row: keep one number per token": lambda q, ids: _said(q, ids).sum(1),
-        "those are the Q-values of all tokens: take the one that was said": lambda q, ids: shift_right(q)})
 
 # ------------------------------------------------------------------ fixed_target
 def _target(reward, value, last, gamma, gate=lambda reward, value, both: both, detach=True):
@@ -75,37 +45,6 @@ fixed_target = Exercise(
         "value[i - 1] is what stood before token i": lambda r, v, *x: _target(r, v.roll(1, 1), *x),
         "gradient flows into the target: it is data": lambda *x: _target(*x, detach=False),
         "the reward is missing": lambda r, *x: _target(0 * r, *x)})
-
-# ------------------------------------------------------------------ fixed_counts
-def _counts(real, n_prompt): return real & (torch.arange(real.shape[1]) >= n_prompt[:, None])
-def _without_eos(real): return real & (torch.arange(real.shape[1]) < real.sum(1)[:, None] - 1)
-
-def _rows(*rows): # p: prompt, r: response, .: pad
-    real = tensor([[c != "." for c in row] for row in rows])
-    return real, tensor([row.count("p") for row in rows])
-
-fixed_counts = Exercise(
-    reference=_counts,
-    cases={"two rows": _rows("pprrr.", "prrrrr"), "one row": _rows("prr"),
-           "as many rows as tokens": _rows("prr.", "pprr", "ppr.", "prrr"),
-           "an empty response": _rows("pp...", "prrrr"), "one token each": _rows("pr", "pr"),
-           "five rows": _rows("prr.", "pprr", "ppr.", "prrr", "pr..")},
-    mistakes={
-        "the first token is left out: the last prompt token is a state in which one chooses":
-            lambda real, n: _counts(real, n + 1),
-        "the last prompt token counts as an action": lambda real, n: _counts(real, n - 1),
-        "the whole prompt counts": lambda real, n: _counts(real, 0 * n),
-        "pads count": lambda real, n: _counts(real | True, n),
-        "the last token, eos, is left out": lambda real, n: _counts(_without_eos(real), n),
-        "that is the prompt: turn it round": lambda real, n: real & ~_counts(real, n),
-        "each row has a prompt length of its own": lambda real, n: _counts(real, n[:1].expand_as(n)),
-        "(b 1 1) beside (b t) is (b b t): each row meets every prompt length":
-            lambda real, n: real & (torch.arange(real.shape[1]) >= n[:, None, None]),
-        "(b b t), and the first token of a response is missing as well":
-            lambda real, n: real & (torch.arange(real.shape[1]) > n[:, None, None]),
-        "those are numbers: a mask is True or False": lambda real, n: _counts(real, n).long(),
-        "that is how many there are in each row: True or False for every token":
-            lambda real, n: _counts(real, n).sum(1)})
 
 # ------------------------------------------------------------------ fixed_pull
 def _pull(q, ids, mask, lowest, who=lambda taken: ~taken, size=torch.square, then=lambda mean: mean):

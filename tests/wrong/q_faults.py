@@ -2,20 +2,7 @@
 import torch
 from torch.nn import functional as F
 
-# fixed_taken_q(logits, ids)
 def pick(q, ids): return q.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
-def late(q): return F.pad(q[:, :-1], (0, 0, 1, 0))
-def as_it_was(logits, ids): return pick(logits, ids)
-def too_early(logits, ids): return pick(F.pad(logits[:, 1:], (0, 0, 0, 1)), ids)
-def rolled(logits, ids): return pick(logits.roll(1, dims=1), ids)
-def best_instead(logits, ids): return late(logits.amax(-1, keepdim=True))[..., 0]
-def log_probs(logits, ids): return pick(late(logits.log_softmax(-1)), ids)
-def chances(logits, ids): return pick(late(logits.softmax(-1)), ids)
-def no_grad(logits, ids):
-    with torch.no_grad(): return pick(late(logits), ids)
-def short(logits, ids): return pick(logits[:, :-1], ids[:, 1:])
-def summed(logits, ids): return pick(late(logits), ids).sum(-1)
-def all_of_them(logits, ids): return late(logits)
 
 # fixed_target(reward, value, last, gamma)
 def gamma_where_paid(reward, value, last, gamma):
@@ -39,21 +26,6 @@ def value_before(reward, value, last, gamma):
 def with_graph(reward, value, last, gamma): return reward + gamma * value * (~last).to(value)
 def no_reward(reward, value, last, gamma): return gamma * value.detach() * ~last
 
-# fixed_counts(real, n_prompt)
-def greater(real, n_prompt): return real & (torch.arange(real.shape[1]) - 1 > n_prompt[:, None] - 1)
-def states(real, n_prompt): return real & (torch.arange(real.shape[1]) >= n_prompt[:, None] - 1)
-def everything(real, n_prompt): return real.clone()
-def with_pads(real, n_prompt): return torch.arange(real.shape[1]) >= n_prompt[:, None]
-def without_eos(real, n_prompt):
-    return F.pad(real[:, 1:], (0, 1)) & (torch.arange(real.shape[1]) >= n_prompt[:, None])
-def prompts(real, n_prompt): return real & (torch.arange(real.shape[1]) < n_prompt[:, None])
-def first_length(real, n_prompt): return real & (torch.arange(real.shape[1]) >= n_prompt[0])
-def pairs_of_rows(real, n_prompt): return real & (torch.arange(real.shape[1]) >= n_prompt[..., None, None])
-def both_faults(real, n_prompt):
-    return real & (torch.arange(real.shape[1]) > n_prompt[..., None, None])
-def how_many(real, n_prompt): return real.sum(1) - n_prompt
-def as_numbers(real, n_prompt): return real * (torch.arange(real.shape[1]) >= n_prompt[:, None]).float()
-
 # fixed_pull(q, ids, mask, lowest)
 def over(each, mask): return (each * mask).sum() / mask.sum()
 def of_others(x, ids):
@@ -76,17 +48,6 @@ def detached(q, ids, mask, lowest):
     return over(of_others((q.detach() - lowest)**2, ids) / (q.shape[-1] - 1), mask)
 
 WRONG = {
-    "fixed_taken_q": [
-        ("shifted by one: what is read after a token says nothing about that token", as_it_was),
-        ("shifted the wrong way: the states come before the tokens", too_early),
-        ("the first token has no state before it, not the last one of the row: 0", rolled),
-        ("that is the best Q: take the one of the token that was said", best_instead),
-        ("these are log-probs: Q-values are taken as they are", log_probs),
-        ("these are chances: Q-values are taken as they are", chances),
-        ("no gradient reaches the network", no_grad),
-        ("one column is missing: the first one is 0", short),
-        ("that is a sum per row: keep one number per token", summed),
-        ("those are the Q-values of all tokens: take the one that was said", all_of_them)],
     "fixed_target": [
         ("gamma stands only where something is paid: it belongs before every value", gamma_where_paid),
         ("a cost is dropped: rewards of either sign are added", gains_only),
@@ -100,18 +61,6 @@ WRONG = {
         ("value[i - 1] is what stood before token i", value_before),
         ("gradient flows into the target: it is data", with_graph),
         ("the reward is missing", no_reward)],
-    "fixed_counts": [
-        ("the first token is left out: the last prompt token is a state in which one chooses", greater),
-        ("the last prompt token counts as an action", states),
-        ("the whole prompt counts", everything),
-        ("pads count", with_pads),
-        ("the last token, eos, is left out", without_eos),
-        ("that is the prompt: turn it round", prompts),
-        ("each row has a prompt length of its own", first_length),
-        ("(b 1 1) beside (b t) is (b b t): each row meets every prompt length", pairs_of_rows),
-        ("(b b t), and the first token of a response is missing as well", both_faults),
-        ("those are numbers: a mask is True or False", as_numbers),
-        ("that is how many there are in each row: True or False for every token", how_many)],
     "fixed_pull": [
         ("what was taken is pulled: it must be everything but that", dataset_actions),
         ("the taken action is among them", all_actions),
@@ -125,3 +74,23 @@ WRONG = {
         ("square each before the mean, not after", squared_late),
         ("half of it: the 1/2 stands elsewhere", halved),
         ("no gradient reaches the network", detached)]}
+
+# right, in other ways
+def target_by_where(reward, value, last, gamma):
+    return torch.where(last, reward, reward + gamma * value.detach())
+def target_by_loop(reward, value, last, gamma):
+    y = torch.zeros_like(reward)
+    for b in range(len(reward)):
+        for i in range(reward.shape[1]):
+            y[b, i] = reward[b, i] + (0. if last[b, i] else gamma * value[b, i].detach())
+    return y
+def pull_by_one_hot(q, ids, mask, lowest):
+    keep = 1 - F.one_hot(ids, q.shape[-1]).to(q.dtype)
+    others = (keep * (q - lowest).square()).sum(-1) / keep.sum(-1)
+    return over(others, mask)
+def pull_of_tokens(q, ids, mask, lowest):
+    q, ids = q[mask], ids[mask]
+    square = (q - lowest)**2
+    return ((square.sum(-1) - pick(square, ids)) / (q.shape[-1] - 1)).mean()
+
+RIGHT = {"fixed_target": [target_by_where, target_by_loop], "fixed_pull": [pull_by_one_hot, pull_of_tokens]}
