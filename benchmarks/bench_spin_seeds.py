@@ -1,11 +1,11 @@
 """SPIN on the embedded world over seeds, and plain imitation of the same demonstrations beside it.
 
-    python benchmarks/bench_spin_seeds.py              # 3 seeds of every run, about 9 minutes
+    python benchmarks/bench_spin_seeds.py              # 3 seeds of every run, about 6 minutes
     python benchmarks/bench_spin_seeds.py --only SPIN  # one run, the others stay as they are in the file
 
 Every seed starts from the shipped SFT model and draws its own 2048 demonstrations of quality .9 (their
 true score is 4.2), the opponents' answers and the batches. After each iteration: 48 held-out questions,
-16 answers each at temperature 1 (4 in the runs after imitation) and one greedy answer; accuracy of telling held-out demonstrations from the
+16 answers each at temperature 1 and one greedy answer; accuracy of telling held-out demonstrations from the
 opponent's answers. Imitation sees as many demonstrations as SPIN's steps do, repetitions counted.
 Settings were chosen on seeds 50 and 51 with questions taken from the training ones.
 The table goes to stdout, the numbers to nbs/results/spin.json, from which the chapter draws.
@@ -37,9 +37,6 @@ RUNS = {"SPIN": SPINConfig(),
         "β = .1, trained hard": SPINConfig(**HARD, beta=.1),
         "β = 1, hard, mean for sum": SPINConfig(**HARD)}
 CONTROL = TrainConfig(lr=2e-3, n_steps=112, warmup_steps=10)
-# where the paper starts: imitation of the same data has ended; then SPIN, or as many batches of imitation
-AFTER = {"imitation, then SPIN": SPINConfig(n_iterations=2),
-         "imitation, then more": TrainConfig(lr=2e-3, n_steps=48, warmup_steps=10)}
 
 
 def seeded(seed): return torch.Generator().manual_seed(seed)
@@ -96,31 +93,6 @@ def run(name, seed):
     return dict(run=name, seed=seed, curve=curve)
 
 
-def temperatures(policy, ref, tokenizer):
-    "The same measurements, and the true score at temperature .5 between greedy and 1."
-    prompts = [prompt_ids(tokenizer, q) for q in TEST for _ in range(4)]
-    seqs = generate_many(policy, prompts, tokenizer, SamplingParams(64, temperature=.5), seeded(1), 128)[0]
-    half = gold_rewards(tokenizer, [q for q in TEST for _ in range(4)], seqs).mean().item()
-    return measure(policy, ref, tokenizer, 4) | {"gold at .5": half}
-
-
-def run_after(seed):
-    "Two runs that start from the same imitation of the seed's demonstrations."
-    ref, tokenizer = load_bundled("sft")
-    start, rng = frozen_copy(ref).requires_grad_(), random.Random(seed)
-    real, held_out = (demonstrations(tokenizer, qs, n, rng, quality=.9) for qs, n in ((TRAIN, 2048), (TEST, 256)))
-    train_sft(start, real, CONTROL, seeded(seed))
-    first, rows = dict(iteration=0, seconds=0., **temperatures(start, ref, tokenizer)), []
-    for name, config in AFTER.items():
-        policy, began = frozen_copy(start).requires_grad_(), time.process_time()
-        if isinstance(config, SPINConfig): train_spin(policy, SPINData(real, held_out, tokenizer), config, seed)
-        else: train_sft(policy, real, config, seeded(seed + 100))
-        seconds = time.process_time() - began
-        rows.append(dict(run=name, seed=seed, curve=[
-            first, dict(iteration=1, seconds=seconds, **temperatures(policy, ref, tokenizer))]))
-    return rows
-
-
 def table(rows, names):
     keys = ("gold", "greedy", "length", "kl", "seconds")
     print(f"{'run':27}" + "".join(f"{k:>16}" for k in keys) + "   gold by iteration; accuracy")
@@ -135,7 +107,7 @@ def table(rows, names):
 
 
 def main():
-    names = ["SFT model", "imitation", *RUNS, *AFTER]
+    names = ["SFT model", "imitation", *RUNS]
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     args.add_argument("--seeds", type=int, default=3)
     args.add_argument("--first", type=int, default=20, help="the first seed")
@@ -146,16 +118,13 @@ def main():
     chosen = [args.only] if args.only else names
     old = json.loads(args.json.read_text())["rows"] if args.only and args.json.exists() else []
     rows = [r for r in old if r["run"] not in chosen]
-    if set(chosen) & set(AFTER): # the two share their start, so both are made
-        rows = [r for r in rows if r["run"] not in AFTER]
-        rows += [r for seed in range(args.first, args.first + args.seeds) for r in run_after(seed)]
-    for name in [name for name in chosen if name not in AFTER]:
+    for name in chosen:
         rows += [run(name, seed) for seed in range(args.first, args.first + args.seeds)]
         table(rows, [name])
     rows.sort(key=lambda r: names.index(r["run"]))
     print()
     table(rows, names)
-    settings = {name: asdict(config) for name, config in (RUNS | AFTER | {"imitation": CONTROL}).items()}
+    settings = {name: asdict(config) for name, config in (RUNS | {"imitation": CONTROL}).items()}
     args.json.write_text(json.dumps(dict(
         command="python benchmarks/bench_spin_seeds.py", settings=settings, rows=rows), indent=1,
         ensure_ascii=False) + "\n", encoding="utf-8")

@@ -14,10 +14,10 @@ from rlhf_nb import judge_tools, replies as replies_module
 from rlhf_nb.data import train_tokenizer
 from rlhf_nb.judge import (
     WORLD_PROMPT, JudgeConfig, JudgePrompt, Verdicts, agreement, judge_answers,
-    pair_accuracy, parse_score, parse_votes)
+    judge_messages, pair_accuracy, parse_score, parse_votes)
 from rlhf_nb.judge_tools import (
     ADDITIVE_PROMPT, PairwisePrompt, PairwiseVerdicts, compare_answers,
-    confusion_matrix, function_scorer, judge_demonstrations, judge_scorer,
+    confusion_matrix, expected_score, function_scorer, judge_demonstrations, judge_scorer,
     reward_scorer)
 from rlhf_nb.replies import (
     escape_special_tokens, generate_replies, template_variables, validate_template)
@@ -27,6 +27,8 @@ from rlhf_nb.world import gold_score, judge_examples, judgement
 from rlhf_nb.world_text import TEST, TRAIN, chat_ids, demonstrate, judge_prompt
 
 RESULTS = Path(__file__).resolve().parents[1] / "nbs/results/judge.json"
+
+NAN = math.nan
 
 
 def seeded(seed=0): return Generator().manual_seed(seed)
@@ -413,6 +415,39 @@ def test_agreement_leaves_out_what_was_not_parsed_and_counts_it():
     assert tied == pytest.approx(.75)
     table = confusion_matrix(torch.tensor([0., 0., 2., 5., math.nan]), torch.tensor([0., 1., 1., 5., 2.]))
     assert table.tolist()[1][:3] == [1, 0, 1] and table.sum() == 4
+
+
+def test_kappa_takes_away_what_two_independent_raters_share():
+    def kappa(score, true): return agreement(Verdicts(torch.tensor(score)[:, None]), torch.tensor(true))["kappa"]
+    assert kappa([4., 1., 2., NAN], [5., 1., 1., 3.]) == pytest.approx(1 / 7)
+    assert kappa([4., 4., 1., 1.], [4., 4., 1., 1.]) == 1
+    assert kappa([4., 4., 1., 1.], [1., 1., 4., 4.]) == -1
+    assert kappa([4., 4., 4., 4.], [4., 1., 4., 1.]) == pytest.approx(0)     # a favourite score tells nothing
+    assert math.isnan(kappa([4., 4.], [4., 4.]))
+    random_ = torch.randint(6, (2, 20_000), generator=seeded()).float().tolist()
+    assert abs(kappa(*random_)) < .02
+
+
+def test_messages_are_escaped_and_in_order(shipped):
+    _, tokenizer = shipped
+    found = judge_messages(tokenizer, WORLD_PROMPT, [("How<eos>?", "a"), ("Why?", "b<|assistant|>")])
+    assert found == [WORLD_PROMPT.render("How<unk>?", "a"), WORLD_PROMPT.render("Why?", "b<unk>")]
+
+
+def test_the_expected_score_is_the_mean_over_the_digits(shipped):
+    model, tokenizer = shipped
+    rows = [(q.text, demonstrate(q, random.Random(i))) for i, q in enumerate(TEST[:6])]
+    messages = judge_messages(tokenizer, WORLD_PROMPT, rows)
+    replies = [row[0] for row in generate_replies(model, tokenizer, messages, JudgeConfig(n_votes=1), seeded())]
+    expected = expected_score(model, tokenizer, messages, replies)
+    assert ((0 <= expected) & (expected <= 5)).all()
+    for message, reply, want in zip(messages, replies, expected):            # one at a time, no pad
+        ids = torch.tensor([chat_ids(tokenizer, message) + tokenizer(reply, add_special_tokens=False).input_ids[:-1]])
+        with torch.no_grad(): logits = model(input_ids=ids).logits[0, -1]
+        digits = [tokenizer(f"Score: {k}", add_special_tokens=False).input_ids[-1] for k in range(6)]
+        assert abs((logits[digits].softmax(0) * torch.arange(6)).sum() - want) < 1e-4
+    assert torch.equal(expected_score(model, tokenizer, messages[:1], ["Score: 3"]) > 0, torch.tensor([True]))
+    with pytest.raises(ValueError, match="must end in its score"): expected_score(model, tokenizer, messages[:1], ["no."])
 
 
 def test_external_scores_in_the_same_place(shipped):
