@@ -6,13 +6,14 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/checks.html.md"""
 
 # %% auto #0
 __all__ = ['MEMORY', 'PROGRESS', 'CHECK', 'TASK', 'copy_argument', 'values_match', 'record_call', 'Exercise', 'name_mistake',
-           'grade', 'remember', 'check', 'split_exercise', 'emptied', 'learners_copy', 'instructors_copy', 'needed',
+           'grade', 'remember', 'check', 'split_exercise', 'emptied', 'needed', 'learners_copy', 'instructors_copy',
            'check_notebook']
 
 # %% ../nbs/engine/checks.ipynb #checks_an_answer_and_what_is
 import ast, copy, json, math, os, re, signal, subprocess, sys, threading, time
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
+from functools import partial
 from pathlib import Path
 
 # %% ../nbs/engine/checks.ipynb #copy_argument
@@ -49,13 +50,17 @@ def values_match(
 
 # %% ../nbs/engine/checks.ipynb #_near
 def _near(got, want, tol:float)->bool: # at least one of them is a tensor
-    "Shapes equal, bool only where bool is wanted, numbers within `tol`."
+    """Shapes equal, bools and integers only where wanted, numbers within `tol`.
+
+    The tolerance is that of the wanted dtype; a list is no tensor."""
     import torch
+    if isinstance(got, (list, tuple)) or isinstance(want, (list, tuple)): return False
+    both = hasattr(got, "shape") and hasattr(want, "shape")
     try: got, want = torch.as_tensor(got).detach(), torch.as_tensor(want).detach()
     except (TypeError, ValueError, RuntimeError): return False   # text, say
-    if torch.finfo(torch.float16).bits in (
-        8 * t.element_size() for t in (got, want) if t.is_floating_point()): tol = .02
+    if want.is_floating_point() and want.element_size() == 2: tol = .02
     if (got.dtype == torch.bool) != (want.dtype == torch.bool): return False
+    if both and got.is_floating_point() != want.is_floating_point(): return False
     return got.shape == want.shape and torch.allclose(
         got.double(), want.double(), tol, tol, equal_nan=True)
 
@@ -122,38 +127,153 @@ def _same(a:_Call, b:_Call)->bool: # output and gradients, or the same error
     return a.error == b.error and values_match(
         [a.out, a.gradients], [b.out, b.gradients])
 
+def _is_nan(out)->bool: # a number or tensor that is nan everywhere
+    return bool(getattr(out != out, "all", lambda: out != out)()) if (
+        isinstance(out, float) or hasattr(out, "shape") and out.numel()) else False
+
+# %% ../nbs/engine/checks.ipynb #name_mistake
 def name_mistake(
     calls:dict[str,_Call], # case -> what the answer did
     wrong:list[str],       # cases where that is not right
     exercise:Exercise,
-)->str:                    # a mistake's name, or ""
-    "The mistake that acts as the answer does in every wrong case and in most others."
-    best, most = "", 0
+)->tuple[str,list[str]]:   # a mistake's name, or ""; the wrong cases that it explains
+    """The mistake that acts as the answer does in most of the wrong cases, then of all.
+
+    Where all is nan, mistakes look alike: that counts for a mistake only if no other
+    acts so in all of the wrong cases."""
+    found = []
     for name, mistake in exercise.mistakes.items():
         alike = [case for case, args in exercise.cases.items()
                  if _same(calls[case], record_call(mistake, args))]
-        if set(wrong) <= set(alike) and len(alike) > most: best, most = name, len(alike)
-    return best
+        found.append((name, [case for case in wrong if case in alike], len(alike)))
+    blank = {case for case in wrong if _is_nan(calls[case].out)}
+    whole = [row for row in found if len(row[1]) == len(wrong)]
+    if len(blank) == len(wrong): return whole[0][:2] if len(whole) == 1 else ("", [])
+    found = [row for row in found if set(row[1]) - blank]
+    return max(found, key=lambda row: (len(row[1]), row[2]), default=("", [], 0))[:2]
 
 # %% ../nbs/engine/checks.ipynb #_one_line
 def _one_line(text:str)->str: # and not too long
     text = re.sub(r"\s*\n\s*", " ", text)
     return text if len(text) < 150 else text[:150] + " ..."
 
-def _short(x)->str:
-    text = repr(x.tolist() if hasattr(x, "tolist") and x.numel() < 50 else x)
-    shape = f" of shape {tuple(x.shape)}" if hasattr(x, "shape") else ""
-    return _one_line(text) + shape
+def _short(x, digits:int=4)->str: # numbers with four digits
+    if hasattr(x, "shape") and not x.ndim: x = x.item()
+    if isinstance(x, float): return f"{x:.{digits}g}"
+    shape = f"shape ({' '.join(map(str, x.shape))})" if hasattr(x, "shape") else ""
+    return shape or _one_line(repr(x))
 
-def _difference(case:str, got:_Call, want:_Call)->str:
-    "The answer's result beside the reference's, for a mistake without a name."
+def _pair(got, want)->str: # more digits where four are equal
+    texts = [(_short(got, n), _short(want, n)) for n in (4, 6, 9)]
+    a, b = next((pair for pair in texts if pair[0] != pair[1]), texts[0])
+    if a == b: a, b = (f"{t} of {type(x).__name__} {getattr(x, 'dtype', '')}".rstrip()
+                       for t, x in ((a, got), (b, want)))
+    return f"got {a}, want {b}"
+
+# %% ../nbs/engine/checks.ipynb #_first_difference
+def _first_difference(got, want, at:str="")->tuple: # where, got, want; or ()
+    "The first part or entry of two nested values in which they differ."
+    if values_match(got, want): return ()
+    if is_dataclass(want) and type(got) is type(want): got, want = vars(got), vars(want)
+    parts = ()
+    if isinstance(want, dict) and isinstance(got, dict) and got.keys() == want.keys():
+        parts = [(f"{at}[{k!r}]", got[k], want[k]) for k in want]
+    elif isinstance(want, (list, tuple)) and type(got) is type(want) and (
+        len(got) == len(want)): parts = [(f"{at}[{i}]", *p)
+                                         for i, p in enumerate(zip(got, want))]
+    for place, g, w in parts:
+        if found := _first_difference(g, w, place): return found
+    return at, got, want
+
+def _first_entry(at:str, got, want)->tuple: # where, got, want
+    "Of two tensors of one shape and kind, the first entry that differs."
+    if not (hasattr(got, "shape") and hasattr(want, "shape") and want.ndim
+            and got.shape == want.shape): return at, got, want
+    import itertools
+    for i in itertools.product(*map(range, want.shape)):
+        tight = want.dtype.itemsize == 2 and .02 or 1e-4
+        if not values_match(got[i].item(), want[i].item(), tight):
+            return f"{at}[{', '.join(map(str, i))}]", got[i], want[i]
+    return at, got, want                             # only the dtype differs
+
+# %% ../nbs/engine/checks.ipynb #_difference
+def _difference(case:str, got:_Call, want:_Call, name:str)->str:
+    "Where the answer differs from the reference first, and how to see it again."
+    again = f'; see exercises.{name}.cases["{case}"]' * name.isidentifier()
     stopped = f"{case}: stopped with {got.error}"
-    if got.error and want.error: return f"{stopped}, should raise {want.error}"
-    if got.error: return f"{stopped}: {_one_line(got.message)}".rstrip(": ")
-    if want.error: return f"{case}: should raise {want.error}, got {_short(got.out)}"
-    if not values_match(got.out, want.out):
-        return f"{case}: got {_short(got.out)}, want {_short(want.out)}"
-    return f"{case}: the value is right, its gradient is not"
+    if got.error and want.error: return f"{stopped}, should raise {want.error}{again}"
+    if got.error: return f"{stopped}: {_one_line(got.message)}".rstrip(": ") + again
+    if want.error: return (
+        f"{case}: should raise {want.error}, got {_short(got.out)}{again}")
+    found = _first_difference(got.out, want.out)
+    if not found: return f"{case}: the value is right, its gradient is not{again}"
+    at, a, b = _first_entry(*found)
+    return f"{case}: {at and f'entry {at} '}{_pair(a, b)}{again}"
+
+# %% ../nbs/engine/checks.ipynb #_slip
+def _shape_slips(got, want)->list[str]: # two tensors of different shapes
+    more, found = got.ndim - want.ndim, []
+    if not got.ndim: found.append("one number comes back where one per row is wanted")
+    elif want.numel() == 1 < got.numel(): found.append(
+        "many numbers come back where one is wanted")
+    if more == 1 < got.ndim and got.shape[-1] == got.shape[-2]: found.append(
+        "a square comes back where a row is wanted: (b 1) with (b) gives (b b)")
+    if got.ndim == want.ndim == 2 and values_match(got.T, want): found.append(
+        "rows and columns are exchanged")
+    if values_match(got.squeeze(), want.squeeze()): found.append(
+        "the numbers are right, but the shape has an axis of size 1 too "
+        + ("many" if more > 0 else "few"))
+    return found
+
+# %% ../nbs/engine/checks.ipynb #_value_slips
+def _value_slips(got, want)->list[str]: # the first parts that differ
+    import torch
+    names = [type(x).__name__.lower() for x in (got, want)]
+    if names[0] != names[1] and {*names} & {"list", "tuple", "dict"}: return [
+        f"a {names[0]} comes back where a {names[1]} is wanted"]
+    if not (hasattr(got, "shape") or hasattr(want, "shape")): return []
+    try: got, want = torch.as_tensor(got).detach(), torch.as_tensor(want).detach()
+    except (TypeError, ValueError, RuntimeError): return []
+    if got.shape != want.shape: return _shape_slips(got, want)
+    kinds = ["truth values" if x.dtype == torch.bool else "floats"
+             if x.is_floating_point() else "integers" for x in (got, want)]
+    if kinds[0] == kinds[1]: return []
+    return [f"{kinds[0]} come back where {kinds[1]} are wanted"]
+
+# %% ../nbs/engine/checks.ipynb #_common_slip
+_IN_PLACE = "it changes its argument in place: work on a copy"
+
+def _common_slips(got:_Call, want:_Call)->list[str]: # [] if it is none of these
+    "Slips that any task can have, from what a call did and should have done."
+    if got.error: return [_IN_PLACE] * ("in-place operation" in got.message)
+    if want.error: return []
+    found = _first_difference(got.out, want.out)
+    if found: return _value_slips(*found[1:]) + (
+        [_IN_PLACE] * (got.mutated and not want.mutated))
+    flows, wanted = (any(bool(g.any()) for g in call.gradients) for call in (got, want))
+    if not flows: return ["no gradient flows back: no detach, .item() or new tensor"]
+    return ["a gradient flows back where none may: detach"] * (not wanted)
+
+# %% ../nbs/engine/checks.ipynb #_name
+def _see(calls:dict, want:dict, name:str, case:str)->str:
+    return _difference(case, calls[case], want[case], name)
+
+def _name(calls:dict, want:dict, wrong:list, exercise:Exercise, see)->str: # or ""
+    """A known mistake of this task, or a common slip, if it explains half of what is
+    wrong: "mostly" from 4 in 5 of the wrong cases on, below that "much like"."""
+    name, cases = name_mistake(calls, wrong, exercise)
+    if len(cases) == len(wrong): return name
+    slips = {case: _common_slips(calls[case], want[case]) for case in wrong}
+    seen = [slip for found in slips.values() for slip in found]
+    slip = max(seen, key=seen.count, default="")
+    slipped = [case for case in wrong if slip in slips[case]]
+    if len(slipped) == len(wrong): return f"{slip}; {see(wrong[0])}"
+    if len(slipped) > len(cases): name, cases = slip, slipped
+    share = len(cases) / len(wrong)
+    if share < .5: return ""
+    other = see(next(case for case in wrong if case not in cases))
+    return f"mostly: {name}, and {other}" if share >= .8 else (
+        f"much like: {name}, but {other}")
 
 # %% ../nbs/engine/checks.ipynb #grade
 def grade(
@@ -161,9 +281,8 @@ def grade(
     exercise:Exercise,
 )->str: # "right", "not done yet", a mistake's name, or what differs and where
     "Compare an answer with the reference on every case of an exercise."
-    calls = {case: record_call(answer, args) for case, args in exercise.cases.items()}
-    want = {case: record_call(exercise.reference, args)
-            for case, args in exercise.cases.items()}
+    calls, want = [{case: record_call(fn, args) for case, args in
+                    exercise.cases.items()} for fn in (answer, exercise.reference)]
     if all(c.error == "NotImplementedError" for c in calls.values()):
         return "not done yet"
     due = [c for case, c in calls.items() if want[case].out is not None]
@@ -173,10 +292,10 @@ def grade(
     mutates = any(c.mutated and not want[case].mutated for case, c in calls.items())
     if not wrong: return (
         "right, but it changes its arguments: copy them first" if mutates else "right")
-    name, n = name_mistake(calls, wrong, exercise), len(calls)
-    if name: return name
-    score = f"right on {n - len(wrong)} of {n} cases; " * (len(wrong) < n)
-    return score + _difference(wrong[0], calls[wrong[0]], want[wrong[0]])
+    see = partial(_see, calls, want, getattr(answer, "__name__", "it"))
+    score = f"right on {len(calls) - len(wrong)} of {len(calls)} cases; "
+    return _name(calls, want, wrong, exercise, see) or (
+        score * (len(wrong) < len(calls)) + see(wrong[0]))
 
 # %% ../nbs/engine/checks.ipynb #remember
 MEMORY, PROGRESS = ".rlhf-nb.json", ".rlhf-nb-progress.jsonl"  # in a learner's folder
@@ -184,11 +303,14 @@ MEMORY, PROGRESS = ".rlhf-nb.json", ".rlhf-nb-progress.jsonl"  # in a learner's 
 def remember(
     folder:Path,             # a learner's; in any other nothing is kept
     verdicts:dict[str,str],  # exercise -> verdict, as `grade` returns it
+    hashes:dict[str,str]={}, # exercise -> hash of what was graded
 ):
     "Append tries to the folder's progress file; where it cannot be written, say so."
     if not (folder/MEMORY).is_file(): return
     when = time.strftime("%Y-%m-%d %H:%M")
-    rows = [dict(exercise=k, verdict=v, when=when) for k, v in verdicts.items()]
+    rows = [dict(exercise=k, verdict=v, when=when)
+            | ({"hash": hashes[k]} if k in hashes else {})
+            for k, v in verdicts.items()]
     try:
         with open(folder/PROGRESS, "a", encoding="utf-8") as f:  # or after half a line
             f.write("".join("\n" + json.dumps(row) for row in rows))
@@ -251,12 +373,40 @@ def _folded(source:str): # a cell with a solution -> a markdown cell, folded
 def _is_hint(cell)->bool: return cell.source.lstrip().startswith("<details")
 def _is_answer(cell)->bool: return bool(TASK.match(cell.source))
 
+# %% ../nbs/engine/checks.ipynb #needed
+def needed(
+    nb,              # a notebook as nbformat reads it
+    names:list[str], # of its exercises
+)->list[str]:        # sources of cells, in order
+    "The cells that the answers need: hidden, exported, and those that only define."
+    light = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef
+    def runs(source):
+        if set(re.findall(r"^def (\w+)", source, re.M)) & set(names): return True
+        if re.match(r"#\|\s*(default_exp|export|exporti|hide)\b", source): return True
+        try: return all(isinstance(node, light) for node in ast.parse(source).body)
+        except SyntaxError: return False
+    sources = [c.source for c in nb.cells if c.cell_type == "code"]
+    return [source for source in sources if source.strip() and runs(source)]
+
+# %% ../nbs/engine/checks.ipynb #_add_tools
+_TOOLS = "import math, re, torch\nimport torch.nn.functional as F\n"
+
+def _add_tools(nb): # for the learner's functions, where a check runs it as well
+    tasks = [c for c in nb.cells if c.cell_type == "code" and _is_answer(c)]
+    run = set(needed(nb, []))
+    for cell in nb.cells:
+        if not tasks or cell.cell_type != "code" or cell.source not in run: continue
+        lead = re.match(r"(#\|.*\n)*", cell.source)[0]
+        cell.source = lead + _TOOLS + cell.source[len(lead):]
+        return
+
 # %% ../nbs/engine/checks.ipynb #learners_copy
 def learners_copy(
     nb, # a notebook as nbformat reads it; it is not changed
 ): # another notebook
     "A copy with stubs for solutions, each solution folded behind its check and hints."
     nb, cells, waiting = copy.deepcopy(nb), [], []
+    _add_tools(nb)
     for cell in nb.cells:
         if waiting and not (CHECK.match(cell.source) or _is_hint(cell)):
             cells += waiting
@@ -276,6 +426,7 @@ def instructors_copy(
 ): # another notebook, with the metadata that nbgrader asks for
     "A copy whose answers are cells to fill in and whose checks are tests of one point."
     nb = copy.deepcopy(nb)
+    _add_tools(nb)
     for cell in nb.cells:
         test = CHECK.match(cell.source)
         if not _is_answer(cell) and not test: continue
@@ -290,21 +441,6 @@ def instructors_copy(
         if test: cell.source = (
             f'import os; os.environ["RLHF_NB_STRICT"] = "1"\n{cell.source}')
     return nb
-
-# %% ../nbs/engine/checks.ipynb #needed
-def needed(
-    nb,              # a notebook as nbformat reads it
-    names:list[str], # of its exercises
-)->list[str]:        # sources of cells, in order
-    "The cells that the answers need: hidden, exported, and those that only define."
-    light = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef
-    def runs(source):
-        if set(re.findall(r"^def (\w+)", source, re.M)) & set(names): return True
-        if re.match(r"#\|\s*(default_exp|export|exporti|hide)\b", source): return True
-        try: return all(isinstance(node, light) for node in ast.parse(source).body)
-        except SyntaxError: return False
-    sources = [c.source for c in nb.cells if c.cell_type == "code"]
-    return [source for source in sources if source.strip() and runs(source)]
 
 # %% ../nbs/engine/checks.ipynb #_end_with
 def _end_with(

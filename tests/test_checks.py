@@ -22,7 +22,8 @@ class Point:
     ({"a": 1., "b": 2.}, {"a": 1.}, False), (None, 1., False), ("a", 1., False),
     (torch.ones(2), torch.ones(2), True), (torch.ones(2), torch.ones(2, 1), False),
     (torch.ones(1), torch.ones(3), False), (torch.tensor(1.), 1., True),
-    (torch.tensor([1, 2]), torch.tensor([1., 2.]), True),
+    (torch.tensor([1, 2]), torch.tensor([1., 2.]), False), (torch.tensor([1., 2.]), torch.tensor([1, 2]), False),
+    ([1., 2.], torch.tensor([1., 2.]), False), ((1.,), torch.ones(1), False), (1, torch.tensor(1.), True),
     (torch.tensor([float("nan")]), torch.tensor([float("nan")]), True),
     (torch.tensor([1., 2.]), torch.tensor([1., 2.1]), False),
     (torch.tensor([0.]), torch.tensor([1e-2]), False),
@@ -55,9 +56,9 @@ AVERAGE = Exercise(torch.mean, {"plain": (torch.tensor([1., 2., 3.]),),
 @pytest.mark.parametrize("answer, want", [
     (mean, "right"), (total, "divide by the length"), (unfinished, "not done yet"),
     (silent, "nothing comes back: is there a return?"), (broken, "plain: stopped with AttributeError"),
-    (spoils, "plain: got 0.0 of shape (), want 2.0"),
+    (spoils, "it changes its argument in place: work on a copy; plain: got 0, want 2; see exercises.spoils.cases[\"plain\"]"),
     (spoils_but_right, "right, but it changes its arguments"),
-    (wide, "plain: got [2.0] of shape (1,), want 2.0 of shape ()"),
+    (wide, "the numbers are right, but the shape has an axis of size 1 too many; plain: got shape (1), want 2"),
     (median, "that is the median"),
     (lambda x: x[1] * 1, "that is the median"), (lambda x: x[1] + (x[2] > 5), "right on 1 of 2")])
 def test_grade(answer, want):
@@ -79,8 +80,10 @@ def test_one_case_left_out_is_not_the_whole():
         return x
     def half_returned(x):
         if x > 0: return x
-    assert grade(half_done, ask) == "right on 1 of 2 cases; below: stopped with NotImplementedError"
-    assert grade(half_returned, ask) == "right on 1 of 2 cases; below: got None, want -1.0"
+    assert grade(half_done, ask) == (
+        "right on 1 of 2 cases; below: stopped with NotImplementedError; see exercises.half_done.cases[\"below\"]")
+    assert grade(half_returned, ask) == (
+        "right on 1 of 2 cases; below: got None, want -1; see exercises.half_returned.cases[\"below\"]")
 
 def test_what_the_reference_changes_an_answer_may_change():
     assert grade(lambda xs: xs.sort(), Exercise(list.sort, {"two": ([2, 1],)}, {})) == "right"
@@ -141,9 +144,69 @@ def test_a_verdict_is_one_line_and_not_a_page():
     ask = Exercise(lambda x: {"x": x}, {"big": (torch.zeros(9, 9),)}, {})
     def explains(x): raise ValueError("\n".join("a long story" for _ in range(50)))
     for answer in (lambda x: {"x": x + 1}, explains):
-        assert "\n" not in grade(answer, ask) and 60 < len(grade(answer, ask)) < 400
+        assert "\n" not in grade(answer, ask) and 30 < len(grade(answer, ask)) < 400
     assert grade(lambda x: "a\nb", Exercise(lambda x: "a b", {"text": (1,)}, {})) == (
         r"text: got 'a\nb', want 'a b'")
+
+SLIPS = Exercise(lambda x: (x * 2).sum(1), {"three rows": (torch.tensor([[1., 2.], [3., 5.], [2., 9.]]),),
+                                           "one row": (torch.tensor([[4., 5.]]),)}, {})
+LEAF = Exercise(lambda x: x**2, {"a leaf": (torch.tensor([1., 3.], requires_grad=True),)}, {})
+ABOVE = Exercise(lambda x: x > 2, {"three": (torch.tensor([1., 2., 3.]),)}, {})
+PARTS = Exercise(lambda x: [x, x + 1], {"two": (torch.tensor([1., 2.]),)}, {})
+
+@pytest.mark.parametrize("ask, answer, want", [
+    (SLIPS, lambda x: (x * 2).sum(1, keepdim=True), "the numbers are right, but the shape has an axis of size 1 too many; three rows: got shape (3 1), want shape (3)"),
+    (SLIPS, lambda x: (x * 2).sum(), "one number comes back where one per row is wanted"),
+    (SLIPS, lambda x: (x * 2).sum(1).tolist(), "a list comes back where a tensor is wanted"),
+    (SLIPS, lambda x: (x * 2).sum(1).long(), "integers come back where floats are wanted"),
+    (SLIPS, lambda x: x.mul_(2).sum(1) + 1, "it changes its argument in place"),
+    (SLIPS, lambda x: (x[:, :1] * 2 + x[:, 1] * 2), "a square comes back where a row is wanted"),
+    (AVERAGE, lambda x: x * 1, "many numbers come back where one is wanted"),
+    (LEAF, lambda x: x.detach()**2, "no gradient flows back"), (LEAF, lambda x: x.mul_(x), "it changes its argument in place"),
+    (Exercise(lambda x: x.detach()**2, LEAF.cases, {}), lambda x: x**2, "a gradient flows back where none may"),
+    (ABOVE, lambda x: (x > 2).float(), "floats come back where truth values are wanted"),
+    (ABOVE, lambda x: (x > 2).long(), "integers come back where truth values are wanted"),
+    (Exercise(lambda x: (x > 2).float(), ABOVE.cases, {}), lambda x: x > 2, "truth values come back where floats are wanted"),
+    (PARTS, lambda x: (x, x + 1), "a tuple comes back where a list is wanted"),
+    (PARTS, lambda x: [x, (x + 1)[None]], "the numbers are right, but the shape has an axis"),
+    (Exercise(lambda x: x.T, {"a": (torch.arange(6.).view(2, 3),)}, {}), lambda x: x * 1, "rows and columns are exchanged")])
+def test_slips_of_any_task_have_a_name(ask, answer, want):
+    assert grade(answer, ask).startswith(want), grade(answer, ask)
+
+def test_a_mistake_that_explains_most_is_named_with_the_rest():
+    cases = {str(k): (float(k),) for k in range(1, 11)}
+    ask = Exercise(lambda x: x, cases, {"doubled": lambda x: 2 * x})
+    def wrong(n): return lambda x: 2 * x if x <= n else 2 * x + 1
+    assert grade(wrong(10), ask) == "doubled"
+    assert grade(wrong(8), ask) == "mostly: doubled, and 9: got 19, want 9"
+    assert grade(wrong(5), ask) == "much like: doubled, but 6: got 13, want 6"
+    assert grade(wrong(4), ask) == "1: got 2, want 1"
+
+def test_nan_wins_a_name_only_where_no_other_mistake_gives_it():
+    nan = float("nan")
+    cases = {"plain": (1.,), "under the mask": (nan,)}
+    right = lambda x: x if x == x else 0.
+    leaks, other = lambda x: x, lambda x: x + 0 * nan if x != x else x
+    assert grade(lambda x: x * 1, Exercise(right, cases, {"it leaks": leaks})) == "it leaks"
+    assert grade(lambda x: x * 1, Exercise(right, cases, {"it leaks": leaks, "so does this": other})) == (
+        "right on 1 of 2 cases; under the mask: got nan, want 0")
+    ask = Exercise(right, cases | {"two": (2.,)}, {"nan": lambda x: nan if x != 2 else 5.})
+    assert grade(lambda x: nan if x != 2 else 7., ask) == "plain: got nan, want 1"   # two of three, by nan alone
+
+def test_the_first_entry_that_differs_with_four_digits():
+    x = torch.zeros(2, 3, dtype=torch.float64)
+    def shifted(x):
+        y = x.clone()
+        y[1, 2] += 1 / 3
+        return y
+    assert grade(shifted, Exercise(lambda x: x * 1, {"a": (x,)}, {})) == 'a: entry [1, 2] got 0.3333, want 0; see exercises.shifted.cases["a"]'
+    deep = Exercise(lambda x: {"k": (x, 1.)}, {"a": (x,)}, {})
+    assert grade(lambda x: {"k": (shifted(x), 1.)}, deep) == "a: entry ['k'][0][1, 2] got 0.3333, want 0"
+    assert "got 1.00012, want 1" in grade(lambda x: 1.00012, Exercise(lambda x: 1., {"a": (x,)}, {}))
+
+def test_the_tolerance_is_that_of_the_wanted_dtype():
+    half, one = torch.tensor([1.01], dtype=torch.bfloat16), torch.ones(1)
+    assert not values_match(half, one) and values_match(one * 1.01, one.bfloat16())
 
 def test_swapped_outputs_have_other_gradients():
     x = torch.tensor([1., 1.], requires_grad=True)
@@ -158,7 +221,7 @@ def test_an_error_can_be_the_right_answer():
                                                                      lambda x: x})
     assert grade(careful, ask) == "right"
     assert grade(lambda x: x * 1, ask) == "refuse what is below zero"
-    assert grade(lambda x: abs(x), ask).endswith("should raise ValueError, got 1.0")
+    assert grade(lambda x: abs(x), ask).endswith("should raise ValueError, got 1")
 
 def test_a_missing_return_is_named_where_other_cases_must_be_refused():
     def root(x):
@@ -177,10 +240,11 @@ def test_another_error_is_another_answer():
     def careless(x): return len(x)                                # TypeError
     ask = Exercise(careful, {"a number": (-1.,)}, {})
     assert grade(careful, ask) == "right"
-    assert grade(careless, ask) == "a number: stopped with TypeError, should raise ValueError"
+    assert grade(careless, ask) == (
+        "a number: stopped with TypeError, should raise ValueError; see exercises.careless.cases[\"a number\"]")
     def bare(x): raise IndexError                                 # an error without a word
     ask = Exercise(float, {"a number": (-1.,)}, {})
-    assert grade(bare, ask) == "a number: stopped with IndexError"
+    assert grade(bare, ask) == "a number: stopped with IndexError; see exercises.bare.cases[\"a number\"]"
 
 def test_a_generator_is_copied_with_its_state():
     generator = torch.Generator().manual_seed(3)
@@ -260,6 +324,15 @@ def test_a_learners_copy_has_stubs_and_a_folded_solution():
     assert "return x + x" in theirs.cells[6].source and "exercise" not in theirs.cells[6].source
     assert not theirs.cells[3].outputs and not theirs.cells[4].outputs and theirs.cells[2].outputs
     assert len({c.id for c in theirs.cells}) == len(theirs.cells)
+
+def test_the_tools_of_an_answer_are_imported_where_a_check_runs_them_too():
+    tools = "import math, re, torch\nimport torch.nn.functional as F\n"
+    nb = page()
+    nb.cells[1].source = "#| hide\n" + SETUP
+    nb.cells.insert(1, new_code_cell("#| echo: false\nfrom rlhf_nb.views import course_map\ncourse_map('kl')"))   # no check runs this
+    for made in (learners_copy(nb), instructors_copy(nb)):
+        assert made.cells[2].source == "#| hide\n" + tools + SETUP and made.cells[1].source == nb.cells[1].source
+        assert made.cells[2].source in needed(made, ["double"])
 
 def test_a_page_that_speaks_of_exercises_has_none():
     nb = new_notebook(cells=[new_markdown_cell("#| exercise 5 •\nis the line."), new_code_cell('x = """\n#| exercise 5 •\n"""')])

@@ -8,10 +8,11 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 import rlhf_nb
 from rlhf_nb import workbook
+from rlhf_nb.checks import remember
 from rlhf_nb.workbook import (
     chapters, check_chapters, copy_chapters, decide, find_chapters, lab_arguments, main,
     notebooks, expect_error, report, requirements, run_chapter, run_chapters,
-    progress, progress_table, read_memory, _show_output)
+    next_task, progress, progress_table, read_memory, _show_output)
 
 def command(*words, **kw):
     "Run `rlhf-nb` as a user would."
@@ -181,12 +182,14 @@ def test_check_command_tells_how_far_one_is(shipped, tmp_path, capsys, monkeypat
     assert read_memory(mine)["form"] == "exercises"          # as it was made
     for body in ("raise NotImplementedError", "return x * x", "return 2 * x", "return 2 * x"):
         solve(mine/"00_a.ipynb", body)
-        status = main(["check"])
+        status = main(["check", "--all"])
         said.append((status, capsys.readouterr().out.splitlines()))
     assert [status for status, _ in said] == [1, 1, 0, 0]
-    assert said[0][1][-1] == "0 of 1 exercises are right" and "double: not done yet" in said[0][1][-2]
-    assert said[1][1][-2].endswith("double: that is the square  (try 1)")
-    assert "x double: right  (try 2, 20" in said[2][1][-2] and said[2][1] == said[3][1]
+    assert said[0][1][-2:] == ["0 of 1 exercises are right", "next: double in 00_a (5 min, •); 5 min left"]
+    assert "double: not done yet" in said[0][1][-3]
+    assert said[1][1][-3].endswith("double: that is the square  (try 1)")
+    assert "x double: right  (try 2, 20" in said[2][1][-3] and said[2][1] == said[3][1]
+    assert said[3][1][-1] == "nothing is left to do"
     assert progress(mine)["double"][0] == 2
     with open(mine/".rlhf-nb-progress.jsonl", "a") as f: f.write('{"exercise": "double", "ver')
     assert progress(mine)["double"][0] == 2                  # half a line spoils nothing
@@ -219,6 +222,98 @@ def test_the_table_has_a_line_for_each_exercise_and_a_bar_for_each_chapter():
     assert progress_table(said, {"g": (2, "")}).splitlines() == [
         "00_a                #..   1 of 3", "  x f: right", "    g: wrong sign  (try 2)", "    h: not done yet",
         "01_b                #     1 of 1", "  x k: right", "2 of 4 exercises are right"]
+
+def test_the_short_table_names_only_what_is_wrong_and_the_next():
+    said = {"00_a": {"f": "right", "g": "wrong sign", "h": "not done yet"}, "01_b": {"k": "not done yet"}}
+    assert progress_table(said, {"g": (2, "")}, False).splitlines() == [
+        "00_a                #..   1 of 3", "    g: wrong sign  (try 2)", "1 of 4 exercises are right"]
+    times = {"f": (5, "•"), "g": (10, "••"), "h": (5, "•"), "k": (20, "•••")}
+    assert next_task(said, times) == "next: g in 00_a (10 min, ••); 35 min left"
+    assert next_task({"a": {"f": "right"}}, times) == "nothing is left to do"
+    assert next_task({"a": {"unknown": "wrong"}}, times) == "next: unknown in a"
+
+def test_an_unchanged_answer_is_not_graded_again(shipped, tmp_path, monkeypatch):
+    nbformat.write(new_notebook(cells=ASKED), shipped/"00_a.ipynb")
+    copy_chapters(mine := tmp_path/"mine", "exercises")
+    file, graded = mine/"00_a.ipynb", []
+    real = workbook.check_notebook
+    monkeypatch.setattr(workbook, "check_notebook", lambda file, **kw: graded.append(1) or real(file, **kw))
+    for body, n in (("return x * x", 1), ("return x * x", 1), ("return 2 * x", 2), ("return 2 * x", 2), ("return x * x", 3)):
+        solve(file, body)
+        verdict = check_chapters([file])["00_a"]["double"]
+        assert verdict == ("right" if "2" in body else "that is the square") and len(graded) == n
+    nb = nbformat.read(file, 4)
+    nb.cells[0].source = nb.cells[0].source.replace("that is the square", "no square")    # the exercise is another
+    nbformat.write(nb, file)
+    assert check_chapters([file]) == {"00_a": {"double": "no square"}} and len(graded) == 4
+    remember(mine, {"double": "no end after 60 s: an endless loop?"}, workbook._answer_hashes(file))
+    assert check_chapters([file]) == {"00_a": {"double": "no square"}} and len(graded) == 5   # that may have been the machine
+
+# ---- a chapter with answers is brought up to date
+
+def changed_chapter(text="a new sentence"):
+    cells = [nbformat.from_dict(c) for c in ASKED]
+    return new_notebook(cells=[nbformat.v4.new_markdown_cell(text, id="text")] + cells)
+
+@pytest.fixture
+def answered(shipped, tmp_path):
+    "A copy with an answer, a cell of the learner's own, and a shipped chapter that has changed since."
+    nbformat.write(new_notebook(cells=ASKED), shipped/"00_a.ipynb")
+    copy_chapters(mine := tmp_path/"mine", "exercises")
+    solve(mine/"00_a.ipynb", "return x + x  # mine")
+    nb = nbformat.read(mine/"00_a.ipynb", 4)
+    nb.cells.insert(2, new_code_cell("print('my own try')", id="own"))
+    nbformat.write(nb, mine/"00_a.ipynb")
+    nbformat.write(changed_chapter(), shipped/"00_a.ipynb")
+    return mine
+
+def test_update_takes_the_new_text_and_keeps_the_answers(answered, shipped):
+    old = (answered/"00_a.ipynb").read_bytes()
+    assert copy_chapters(answered)["kept"] == ["00_a.ipynb"] and (answered/"00_a.ipynb").read_bytes() == old
+    assert copy_chapters(answered, update=True)["merged"] == ["00_a.ipynb"]
+    nb = nbformat.read(answered/"00_a.ipynb", 4)
+    nbformat.validate(nb)
+    sources = [c.source for c in nb.cells]
+    assert sources[0] == "a new sentence" and "Exercise" in sources[1]
+    assert sources[2] == "def double(x): return x + x  # mine" and sources[3] == "print('my own try')"
+    assert sources[4].startswith("double = check(") and "Solution" in sources[5] and len(sources) == 6
+    assert (answered/"00_a.before-update-1.ipynb").read_bytes() == old
+    assert check_chapters([answered/"00_a.ipynb"]) == {"00_a": {"double": "right"}}
+    before = {f.name: f.read_bytes() for f in answered.iterdir() if f.is_file()}
+    assert "merged" not in copy_chapters(answered, update=True)                  # nothing newer: nothing is done
+    assert before == {f.name: f.read_bytes() for f in answered.iterdir() if f.is_file()}
+    nbformat.write(changed_chapter("newer still"), shipped/"00_a.ipynb")
+    copy_chapters(answered, update=True)
+    assert (answered/"00_a.before-update-1.ipynb").read_bytes() == old and (answered/"00_a.before-update-2.ipynb").is_file()
+    assert "newer still" in (answered/"00_a.ipynb").read_text() and "# mine" in (answered/"00_a.ipynb").read_text()
+
+def test_update_says_what_it_did(answered, capsys, monkeypatch):
+    monkeypatch.setattr(workbook, "trust_notebooks", lambda files: None)
+    assert main(["copy", str(answered), "--update"]) == 0
+    said = capsys.readouterr().out
+    assert "1 merged" in said and "beside it as .before-update-1" in said
+
+@pytest.mark.parametrize("writes", range(4))
+def test_a_full_disk_during_an_update_loses_nothing(answered, monkeypatch, writes):
+    old, real, left = (answered/"00_a.ipynb").read_bytes(), os.replace, [writes]
+    def replace(*args):
+        left[0] -= 1
+        return real(*args) if left[0] >= 0 else full_disk()
+    with monkeypatch.context() as m:
+        m.setattr(os, "replace", replace)
+        try: copy_chapters(answered, update=True)
+        except OSError as e: assert "no room is left on the disk" in str(e)
+    kept = [f.read_bytes() for f in answered.glob("00_a*.ipynb")]
+    assert old in kept and not list(answered.glob("*.part"))
+    copy_chapters(answered, update=True)
+    assert "# mine" in (answered/"00_a.ipynb").read_text() and "a new sentence" in (answered/"00_a.ipynb").read_text()
+
+def test_an_empty_stub_and_no_notebook_are_no_answers(answered):
+    solve(answered/"00_a.ipynb", "raise NotImplementedError")
+    copy_chapters(answered, update=True)
+    assert "your turn" in nbformat.read(answered/"00_a.ipynb", 4).cells[2].source
+    (answered/"00_a.ipynb").write_text("my notes")
+    assert copy_chapters(answered, update=True)["kept"] == ["00_a.ipynb"] and (answered/"00_a.ipynb").read_text() == "my notes"
 
 def test_the_copy_of_another_version_is_refused_in_one_sentence(shipped, tmp_path, capsys):
     copy_chapters(mine := tmp_path/"mine")
