@@ -1,116 +1,24 @@
 "Exercises of the chapter on DPO."
 import torch
 from torch import Generator, tensor
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import softplus
 from rlhf_nb.checks import Exercise
-from rlhf_nb.tokens import shift_right
+from rlhf_nb.oracle import TabularLM, micro_world
+from rlhf_nb.tokens import Seqs, make_seqs, shift_right
 
 def draw(seed, *size): # quarters, so that sums are exact in any order and precision
     return torch.randint(-20, 0, size, generator=Generator().manual_seed(seed)) / 4
 
 def mask_of(*rows): return tensor([[c == "r" for c in row] for row in rows])
 
-# ------------------------------------------------------------------ implicit_reward
-def _reward(logp, ref_logp, mask, beta, detach=True, over="sum"):
-    ratio = logp - (ref_logp.detach() if detach else ref_logp)
-    total = torch.where(mask, ratio, 0.).sum(1)
-    if over == "mean": total = total / mask.sum(1).clamp(min=1)
-    return beta * (total.sum() if over == "all" else total)
-
 def _first(mask): return mask & (mask.cumsum(1) == 1)
 def _last(mask): return mask & (mask.flip(1).cumsum(1).flip(1) == 1)
 
-def _token_case(seed, mask, beta, dtype=torch.float32):
-    a, b = [draw(seed + k, *mask.shape).to(dtype).requires_grad_() for k in (0, 1)]
-    return a, b, mask, beta
-
-implicit_reward = Exercise(
-    reference=_reward,
-    cases={"two rows": _token_case(0, mask_of("prrr..", "pprrrr"), .5),
-           "pads on both sides": _token_case(2, mask_of("..prr.", "prrrr.", ".ppprr"), .25),
-           "an empty response": _token_case(4, mask_of("ppp..", "pprrr"), .5),
-           "one row, one token": _token_case(6, mask_of("ppr"), 2.),
-           "bf16": _token_case(8, mask_of("prrr", "pprr"), .5, torch.bfloat16)},
-    mistakes={
-        "that is a mean over tokens: the log-prob of an answer is a sum":
-            lambda a, b, m, beta: _reward(a, b, m, beta, over="mean"),
-        "prompt and pads are counted: only response tokens are":
-            lambda a, b, m, beta: _reward(a, b, m | True, beta),
-        "only the prompt and pads are counted: the mask is True where it counts":
-            lambda a, b, m, beta: _reward(a, b, ~m, beta),
-        "beta is missing": lambda a, b, m, beta: _reward(a, b, m, 1.),
-        "turn it round: policy minus reference":
-            lambda a, b, m, beta: -_reward(a, b, m, beta),
-        "the reference is missing": lambda a, b, m, beta: _reward(a, 0 * b, m, beta),
-        "gradient flows into the reference: it is data":
-            lambda a, b, m, beta: _reward(a, b, m, beta, detach=False),
-        "no gradient reaches the policy": lambda a, b, m, beta: _reward(a.detach(), b, m, beta),
-        "the first token of the response is left out: its log-prob counts":
-            lambda a, b, m, beta: _reward(a, b, m & ~_first(m), beta),
-        "the last token, eos, is left out": lambda a, b, m, beta: _reward(a, b, m & ~_last(m), beta),
-        "shifted by one: entry i of all three belongs to token i":
-            lambda a, b, m, beta: _reward(a[:, 1:], b[:, 1:], m[:, :-1], beta),
-        "that is one number for the batch: keep one per row":
-            lambda a, b, m, beta: _reward(a, b, m, beta, over="all")})
-
-# ------------------------------------------------------------------ gradient_weight
-def _weight(a, b, c, d, beta, last=torch.sigmoid): return last(-beta * (a - c - (b - d)))
-
-def _pair_case(seed, n, beta, dtype=torch.float32):
-    return *[draw(seed + k, n).to(dtype) for k in range(4)], beta
-
-gradient_weight = Exercise(
-    reference=_weight,
-    cases={"four pairs": _pair_case(0, 4, .5), "one pair": _pair_case(10, 1, .1),
-           "beta 2": _pair_case(20, 3, 2.), "bf16": _pair_case(30, 3, .5, torch.bfloat16),
-           "policy = reference": (*[draw(40, 3), draw(41, 3)] * 2, .3),
-           "very sure, either way": (tensor([-5., -900.]), tensor([-900., -5.]),
-                                     tensor([-7., -7.]), tensor([-7., -7.]), 1.)},
-    mistakes={
-        "that is the probability of the chosen answer: a pair that is learned has no weight":
-            lambda *x: 1 - _weight(*x),
-        "the reference is missing": lambda a, b, c, d, beta: _weight(a, b, 0 * c, 0 * d, beta),
-        "the policy is missing": lambda a, b, c, d, beta: _weight(0 * a, 0 * b, c, d, beta),
-        "the reference is added: subtract it on both sides":
-            lambda a, b, c, d, beta: _weight(a, b, -c, -d, beta),
-        "beta is missing": lambda a, b, c, d, beta: _weight(a, b, c, d, 1.),
-        "that is the loss: what is wanted is its slope":
-            lambda *x: _weight(*x, last=softplus),
-        "that is the log of the weight": lambda *x: _weight(*x, last=logsigmoid),
-        "that is beta times the weight: the whole gradient":
-            lambda a, b, c, d, beta: beta * _weight(a, b, c, d, beta),
-        "only the chosen side is looked at": lambda a, b, c, d, beta: _weight(a, 0 * b, c, 0 * d, beta),
-        "that is a mean: one number per pair": lambda *x: _weight(*x).mean(),
-        "divide by beta? multiply": lambda a, b, c, d, beta: _weight(a, b, c, d, 1 / beta)})
-
-# ------------------------------------------------------------------ irreducible_loss
-def _entropy(p, log=torch.log, q=True):
-    def side(p): return torch.where(p > 0, -p * log(p.clamp(min=1e-30)), 0.)
-    return (side(p) + side(1 - p) * q).mean()
-
-irreducible_loss = Exercise(
-    reference=_entropy,
-    cases={"three pairs": (tensor([.9, .5, .65]),), "one pair": (tensor([.2]),),
-           "five pairs": (tensor([.1, .3, .35, .8, .7]),),
-           "a certain label": (tensor([1., 0., .3]),),
-           "float64": (tensor([.25, .6], dtype=torch.float64),)},
-    mistakes={
-        "the other label can be drawn, too": lambda p: _entropy(p, q=False),
-        "that is the sum: take the mean over pairs": lambda p: _entropy(p) * len(p),
-        "that is in bits: the loss is in nats": lambda p: _entropy(p, torch.log2),
-        "0 log 0 is nan to the machine: a certain label costs nothing, it adds 0":
-            lambda p: _entropy(p) + 0 * (p.log() * (1 - p).log() * 0).sum(),
-        "the sign: a loss is above 0": lambda p: -_entropy(p),
-        "that is the probability of an error, not the loss": lambda p: torch.minimum(p, 1 - p).mean(),
-        "the less likely label is drawn, too: weigh both":
-            lambda p: -torch.maximum(p, 1 - p).log().mean(),
-        "that is one number per pair: take the mean":
-            lambda p: torch.stack([_entropy(x) for x in p[:, None]])})
-
 # ------------------------------------------------------------------ fixed_answer_logprob
-def answer_logprob(logits, ids, counts, shift=True, over="sum", log=True):
+def answer_logprob(logits, ids, counts, shift=True, over="sum", log=True, low=True):
     "Log-prob of each answer, or what becomes of it."
-    logp = torch.log_softmax(logits.float(), -1) if log else torch.softmax(logits.float(), -1)
+    if low: logits = logits.float()
+    logp = torch.log_softmax(logits, -1) if log else torch.softmax(logits, -1)
     logp = (shift_right(logp) if shift else logp).gather(-1, ids[..., None])[..., 0]
     total = (logp * counts).sum(1)
     n = counts.sum(1) if over == "mean" else counts.shape[1]
@@ -151,3 +59,75 @@ fixed_answer_logprob = Exercise(
             lambda x, ids, m: answer_logprob(x, ids, m) / m.sum(1).clamp(min=1),
         "shifted by one: the logits before a token predict it":
             lambda x, ids, m: answer_logprob(x, ids, m, shift=False), **SLIPS})
+
+# ------------------------------------------------------------------ sequence_logprobs
+def _scores(model, seqs, counts=None, **kind):
+    logits = model(input_ids=seqs.ids, attention_mask=seqs.attention_mask).logits
+    return answer_logprob(logits, seqs.ids, seqs.response_mask if counts is None else counts, low=False, **kind)
+
+def _answers(words, seed, prompts, responses, left=0):
+    world = micro_world(*words)
+    lm = TabularLM(world).double()
+    with torch.no_grad():
+        lm.head.weight[:world.eos + 1] = torch.randn(
+            world.eos + 1, lm.head.weight.shape[1], generator=Generator().manual_seed(seed)).double()
+    seqs = make_seqs([[world.start] * p for p in prompts], responses, world.pad)
+    if left:      # pads on the left as well
+        ids = torch.cat([torch.full((len(seqs), left), world.pad), seqs.ids], 1)
+        blank = torch.zeros(len(seqs), left, dtype=torch.bool)
+        seqs = Seqs(ids, torch.cat([blank, seqs.attention_mask], 1), torch.cat([blank, seqs.response_mask], 1))
+    return lm, seqs
+
+_abc = (("a", "b", "."), 3)
+sequence_logprobs = Exercise(
+    reference=lambda model, seqs: _scores(model, seqs),
+    cases={"three rows": _answers(_abc, 0, [1, 1, 1], [[0, 1, 2], [2], [1, 1, 1]]),
+           "pads on both sides": _answers(_abc, 1, [1, 1], [[0, 2], [1, 0, 2]], left=2),
+           "an empty response": _answers(_abc, 2, [1, 1], [[], [0, 0, 2]]), "one row": _answers(_abc, 3, [1], [[1, 2]]),
+           "one token": _answers((("a", "."), 1), 4, [1, 1], [[1], [0]])},
+    mistakes={
+        "that is a mean over tokens: the log-prob of an answer is a sum": lambda m, s: _scores(m, s, over="mean"),
+        "that is divided by the width: the log-prob of an answer is a sum": lambda m, s: _scores(m, s, over="width"),
+        "that is one number for the batch: keep one per row": lambda m, s: _scores(m, s).sum(),
+        "the sign: this is a log-prob, not a loss": lambda m, s: -_scores(m, s),
+        "that is the probability: its log is wanted": lambda m, s: _scores(m, s).exp(),
+        "eos is left out: it is part of the answer": lambda m, s: _scores(m, s, s.response_mask & ~_last(s.response_mask)),
+        "the first token of the answer is left out": lambda m, s: _scores(m, s, s.response_mask & ~_first(s.response_mask)),
+        "that is the last token alone": lambda m, s: _scores(m, s, _last(s.response_mask)),
+        "no gradient reaches the model": lambda m, s: _scores(m, s).detach(),
+        "that is one number per token: sum them": lambda m, s: torch.stack([
+            _scores(m, s, s.response_mask & (torch.arange(s.ids.shape[1]) == i)) for i in range(s.ids.shape[1])], 1)})
+
+# ------------------------------------------------------------------ dpo_loss
+def _dpo(a, b, c, d, beta=.1, last=lambda x: softplus(-x), checked=True):
+    if checked and not beta > 0: raise ValueError("beta must be above 0")
+    a, b, c, d = [x if x.dtype == torch.double else x.float() for x in (a, b, c, d)]
+    return last(beta * ((a - c) - (b - d)))
+
+def _four(seed, n, *beta, dtype=torch.float32): return *[draw(seed + k, n).to(dtype).requires_grad_() for k in range(4)], *beta
+
+dpo_loss = Exercise(
+    reference=_dpo,
+    cases={"four pairs": _four(0, 4, .5), "one pair": _four(10, 1, .1), "beta 2": _four(20, 3, 2.), "no beta given": _four(30, 3),
+           "policy = reference": (*[draw(40, 3), draw(41, 3)] * 2, .3), "bf16": _four(50, 3, .5, dtype=torch.bfloat16),
+           "float64": _four(60, 3, .5, dtype=torch.double),
+           "log-probs of -300": (tensor([-300., -5.]).requires_grad_(), tensor([-5., -300.]), tensor([-6., -6.]), tensor([-6., -6.]), 1.),
+           "beta 0": _four(70, 2, 0.)},
+    mistakes={
+        "chosen and rejected are swapped: it learns the rejected ones": lambda a, b, c, d, beta=.1: _dpo(b, a, d, c, beta),
+        "the reference is missing": lambda a, b, c, d, beta=.1: _dpo(a, b, 0 * c, 0 * d, beta),
+        "the reference is added: subtract it on both sides": lambda a, b, c, d, beta=.1: _dpo(a, b, -c, -d, beta),
+        "beta is missing": lambda a, b, c, d, beta=.1: _dpo(a, b, c, d, 1. if beta > 0 else beta),
+        "beta is for both ratios": lambda a, b, c, d, beta=.1: _dpo(
+            a * beta, b, c * beta, d, 1. if beta > 0 else beta),
+        "multiply by beta, do not divide": lambda a, b, c, d, beta=.1: _dpo(a, b, c, d, 1 / beta if beta > 0 else beta),
+        "that is a mean: one number per pair": lambda *x: _dpo(*x).mean(),
+        "the sign: a loss is above 0": lambda *x: -_dpo(*x),
+        "that is the probability: -log of it is the loss": lambda *x: _dpo(*x, last=torch.sigmoid),
+        "that is the weight of the gradient, not the loss": lambda *x: _dpo(*x, last=lambda y: torch.sigmoid(-y)),
+        "that is the hinge": lambda *x: _dpo(*x, last=lambda y: (1 - y).relu()),
+        "sigmoid, then log is infinite at -300: use logsigmoid": lambda *x: _dpo(*x, last=lambda y: -torch.sigmoid(y).log()),
+        "only the chosen side is looked at": lambda a, b, c, d, beta=.1: _dpo(a, 0 * b, c, 0 * d, beta),
+        "no gradient reaches the policy": lambda *x: _dpo(*x).detach(),
+        "beta must be above 0: keep the check in the first line": lambda *x: _dpo(*x, checked=False)})
+

@@ -1,71 +1,62 @@
 "Answers to the exercises on DPO, each with one thing wrong."
 import torch
 from torch.nn.functional import logsigmoid
+from rlhf_nb.models import logprobs
 from rlhf_nb.tokens import shift_right, token_logprobs
 
-def _mean(logp, ref_logp, mask, beta):
-    diff = (logp - ref_logp.detach()).masked_fill(~mask, 0.)
-    return beta * diff.sum(1) / mask.sum(1).clamp(min=1)
-
-def _all_tokens(logp, ref_logp, mask, beta): return beta * (logp - ref_logp.detach()).sum(1)
-
-def _no_beta(logp, ref_logp, mask, beta): return ((logp - ref_logp.detach()) * mask).sum(1)
-
-def _round(logp, ref_logp, mask, beta): return beta * ((ref_logp.detach() - logp) * mask).sum(1)
-
-def _no_ref(logp, ref_logp, mask, beta): return beta * (logp * mask).sum(1)
-
-def _into_ref(logp, ref_logp, mask, beta):
+def masked(model, seqs): return logprobs(model, seqs)
+def per_token(model, seqs): return masked(model, seqs).sum(1) / seqs.response_mask.sum(1).clamp(min=1)
+def per_column(model, seqs): return masked(model, seqs).mean(1)
+def whole_batch(model, seqs): return masked(model, seqs).sum()
+def as_nll(model, seqs): return -masked(model, seqs).sum(1)
+def as_prob(model, seqs): return masked(model, seqs).sum(1).exp()
+def without_eos(model, seqs):
     out = []
-    for a, b, m in zip(logp, ref_logp, mask): out.append(beta * (a[m] - b[m]).sum())
+    for row, mask in zip(masked(model, seqs), seqs.response_mask): out.append(row[mask][:-1].sum())
     return torch.stack(out)
-
-def _frozen(logp, ref_logp, mask, beta):
-    with torch.no_grad(): return beta * ((logp - ref_logp) * mask).sum(1)
-
-def _without_eos(logp, ref_logp, mask, beta):
+def without_first(model, seqs):
     out = []
-    for a, b, m in zip(logp, ref_logp.detach(), mask):
-        out.append(beta * (a[m][:-1] - b[m][:-1]).sum())
+    for row, mask in zip(masked(model, seqs), seqs.response_mask): out.append(row[mask][1:].sum())
     return torch.stack(out)
-
-def _without_first(logp, ref_logp, mask, beta):
+def final_token(model, seqs):
     out = []
-    for a, b, m in zip(logp, ref_logp.detach(), mask):
-        out.append(beta * (a[m][1:] - b[m][1:]).sum())
+    for row, mask in zip(masked(model, seqs), seqs.response_mask): out.append(row[mask][-1:].sum())
     return torch.stack(out)
+@torch.no_grad()
+def measured(model, seqs): return masked(model, seqs).sum(1)
+def every_token(model, seqs): return masked(model, seqs)
+def literal(model, seqs):                              # right
+    logits = model(input_ids=seqs.ids, attention_mask=seqs.attention_mask).logits
+    logp = token_logprobs(logits, seqs.ids)
+    return torch.where(seqs.response_mask, logp, 0.).sum(-1)
+def by_rows(model, seqs):                              # right
+    return torch.stack([row[mask].sum() for row, mask in zip(masked(model, seqs), seqs.response_mask)])
 
-def _shifted(logp, ref_logp, mask, beta):
-    return beta * ((logp[:, 1:] - ref_logp.detach()[:, 1:]) * mask[:, :-1]).sum(1)
-
-def _batch(logp, ref_logp, mask, beta): return beta * (logp - ref_logp.detach())[mask].sum()
-
-def _prompt(logp, ref_logp, mask, beta):
-    return beta * (logp - ref_logp.detach()).masked_fill(mask, 0.).sum(1)
-
-def _chosen_prob(pc, pr, rc, rr, beta): return ((pc - rc - pr + rr) * beta).sigmoid()
-def _plain(pc, pr, rc, rr, beta): return (-beta * (pc - pr)).sigmoid()
-def _added(pc, pr, rc, rr, beta): return (-beta * ((pc + rc) - (pr + rr))).sigmoid()
-def _one(pc, pr, rc, rr, beta): return ((pr - rr) - (pc - rc)).sigmoid()
-def _loss(pc, pr, rc, rr, beta): return -logsigmoid(beta * ((pc - rc) - (pr - rr)))
-def _whole(pc, pr, rc, rr, beta): return beta * (beta * ((pr - rr) - (pc - rc))).sigmoid()
-def _half(pc, pr, rc, rr, beta): return torch.sigmoid(-beta * (pc - rc))
-def _average(pc, pr, rc, rr, beta): return (beta * ((pr - rr) - (pc - rc))).sigmoid().mean()
-def _log(pc, pr, rc, rr, beta): return logsigmoid(-beta * ((pc - rc) - (pr - rr)))
-
-def _slow_bits(probs):
-    total = 0.
-    for p in probs.tolist():
-        for q in (p, 1 - p): total -= q * torch.tensor(q).log2().item() if q else 0.
-    return torch.tensor(total / len(probs))
-
-def _both_or_nan(probs): return -(probs * probs.log() + (1 - probs) * (1 - probs).log()).mean()
-def _one_label(probs): return -torch.xlogy(probs, probs).mean()
-def _summed(probs): return -(torch.xlogy(probs, probs) + torch.xlogy(1 - probs, 1 - probs)).sum()
-def _negative(probs): return (torch.xlogy(probs, probs) + torch.xlogy(1 - probs, 1 - probs)).mean()
-def _per_pair(probs): return torch.special.entr(probs) + torch.special.entr(1 - probs)
-def _error_rate(probs): return (1 - torch.maximum(probs, 1 - probs)).mean()
-def _likelier(probs): return -torch.maximum(probs, 1 - probs).log().mean()
+def above(beta):
+    if not beta > 0: raise ValueError("beta must be above 0")
+def up(*xs): return [x if x.dtype == torch.double else x.float() for x in xs]
+def gap(pc, pr, rc, rr): pc, pr, rc, rr = up(pc, pr, rc, rr); return (pc - pr) - (rc - rr)
+def dpo_swapped(pc, pr, rc, rr, beta=.1): above(beta); return -logsigmoid(-beta * gap(pc, pr, rc, rr))
+def dpo_plain(pc, pr, rc, rr, beta=.1): above(beta); return -logsigmoid(beta * (up(pc)[0] - up(pr)[0]) + 0 * gap(pc, pr, rc, rr).detach()) + 0 * (up(rc)[0] + up(rr)[0])
+def dpo_added(pc, pr, rc, rr, beta=.1): above(beta); pc, pr, rc, rr = up(pc, pr, rc, rr); return -logsigmoid(beta * ((pc + rc) - (pr + rr)))
+def dpo_one(pc, pr, rc, rr, beta=.1): above(beta); return -logsigmoid(gap(pc, pr, rc, rr))
+def dpo_divided(pc, pr, rc, rr, beta=.1): above(beta); return -logsigmoid(gap(pc, pr, rc, rr) / beta)
+def dpo_half_beta(pc, pr, rc, rr, beta=.1): above(beta); pc, pr, rc, rr = up(pc, pr, rc, rr); return -logsigmoid(beta * (pc - rc) - (pr - rr))
+def dpo_mean(pc, pr, rc, rr, beta=.1): above(beta); return -logsigmoid(beta * gap(pc, pr, rc, rr)).mean()
+def dpo_sign(pc, pr, rc, rr, beta=.1): above(beta); return logsigmoid(beta * gap(pc, pr, rc, rr))
+def dpo_prob(pc, pr, rc, rr, beta=.1): above(beta); return (beta * gap(pc, pr, rc, rr)).sigmoid()
+def dpo_weight(pc, pr, rc, rr, beta=.1): above(beta); return 1 - (beta * gap(pc, pr, rc, rr)).sigmoid()
+def dpo_hinge(pc, pr, rc, rr, beta=.1): above(beta); return (1 - beta * gap(pc, pr, rc, rr)).clamp(min=0)
+def dpo_log(pc, pr, rc, rr, beta=.1): above(beta); return -torch.log(torch.sigmoid(beta * gap(pc, pr, rc, rr)))
+def dpo_measured(pc, pr, rc, rr, beta=.1):
+    above(beta)
+    with torch.no_grad(): return -logsigmoid(beta * gap(pc, pr, rc, rr))
+def dpo_unchecked(pc, pr, rc, rr, beta=.1): return -logsigmoid(beta * gap(pc, pr, rc, rr))
+def dpo_softplus(pc, pr, rc, rr, beta=.1): above(beta); return torch.nn.functional.softplus(-beta * gap(pc, pr, rc, rr))
+def dpo_logaddexp(pc, pr, rc, rr, beta=.1):            # right: Bradley-Terry of two rewards, in float64
+    above(beta)
+    good, bad = beta * (pc.double() - rc.double()), beta * (pr.double() - rr.double())
+    return torch.logaddexp(good, bad) - good
 
 def _still_mean(logits, ids, is_response):
     logp = token_logprobs(logits, ids)
@@ -95,40 +86,22 @@ def _early(logits, ids, is_response):
     return (token_logprobs(logits, ids) * keep).sum(1)
 
 WRONG = {
-    "implicit_reward": [
-        ("that is a mean over tokens: the log-prob of an answer is a sum", _mean),
-        ("prompt and pads are counted: only response tokens are", _all_tokens),
-        ("beta is missing", _no_beta),
-        ("turn it round: policy minus reference", _round),
-        ("the reference is missing", _no_ref),
-        ("gradient flows into the reference: it is data", _into_ref),
-        ("no gradient reaches the policy", _frozen),
-        ("the last token, eos, is left out", _without_eos),
-        ("the first token of the response is left out: its log-prob counts", _without_first),
-        ("shifted by one: entry i of all three belongs to token i", _shifted),
-        ("that is one number for the batch: keep one per row", _batch),
-        ("only the prompt and pads are counted: the mask is True where it counts", _prompt)],
-    "gradient_weight": [
-        ("that is the probability of the chosen answer: a pair that is learned has no weight",
-         _chosen_prob),
-        ("the reference is missing", _plain),
-        ("the reference is added: subtract it on both sides", _added),
-        ("beta is missing", _one),
-        ("that is the loss: what is wanted is its slope", _loss),
-        ("that is beta times the weight: the whole gradient", _whole),
-        ("only the chosen side is looked at", _half),
-        ("that is a mean: one number per pair", _average),
-        ("that is the log of the weight", _log)],
-    "irreducible_loss": [
-        ("that is in bits: the loss is in nats", _slow_bits),
-        ("0 log 0 is nan to the machine: a certain label costs nothing, it adds 0",
-         _both_or_nan),
-        ("the other label can be drawn, too", _one_label),
-        ("that is the sum: take the mean over pairs", _summed),
-        ("the sign: a loss is above 0", _negative),
-        ("that is one number per pair: take the mean", _per_pair),
-        ("that is the probability of an error, not the loss", _error_rate),
-        ("the less likely label is drawn, too: weigh both", _likelier)],
+    "sequence_logprobs": [
+        ("that is a mean over tokens: the log-prob of an answer is a sum", per_token),
+        ("that is divided by the width: the log-prob of an answer is a sum", per_column),
+        ("that is one number for the batch: keep one per row", whole_batch), ("the sign: this is a log-prob, not a loss", as_nll),
+        ("that is the probability: its log is wanted", as_prob), ("eos is left out: it is part of the answer", without_eos),
+        ("the first token of the answer is left out", without_first), ("that is the last token alone", final_token),
+        ("no gradient reaches the model", measured), ("that is one number per token: sum them", every_token)],
+    "dpo_loss": [
+        ("chosen and rejected are swapped: it learns the rejected ones", dpo_swapped), ("the reference is missing", dpo_plain),
+        ("the reference is added: subtract it on both sides", dpo_added), ("beta is missing", dpo_one),
+        ("multiply by beta, do not divide", dpo_divided), ("beta is for both ratios", dpo_half_beta),
+        ("that is a mean: one number per pair", dpo_mean), ("the sign: a loss is above 0", dpo_sign),
+        ("that is the probability: -log of it is the loss", dpo_prob),
+        ("that is the weight of the gradient, not the loss", dpo_weight), ("that is the hinge", dpo_hinge),
+        ("sigmoid, then log is infinite at -300: use logsigmoid", dpo_log), ("no gradient reaches the policy", dpo_measured),
+        ("beta must be above 0: keep the check in the first line", dpo_unchecked)],
     "fixed_answer_logprob": [
         ("that is still the mean: beta is divided by the length of each answer", _still_mean),
         ("it is still divided by the length, of every row but an empty one",
@@ -142,3 +115,10 @@ WRONG = {
         ("the first token of the answer is left out", _mask_late),
         ("eos is left out: it is part of the answer", _early),
         ("no gradient reaches the logits", _raw)]}
+
+def fixed_where(logits, ids, is_response):
+    return torch.where(is_response, token_logprobs(logits, ids), 0.).sum(-1)
+def fixed_loop(logits, ids, is_response):
+    return torch.stack([row[mask].sum() for row, mask in zip(token_logprobs(logits, ids), is_response)])
+RIGHT = {"sequence_logprobs": [literal, by_rows], "dpo_loss": [dpo_softplus, dpo_logaddexp],
+         "fixed_answer_logprob": [fixed_where, fixed_loop]}
