@@ -1,4 +1,4 @@
-"""Learn a score from comparisons, check that it can be trusted, and pick answers with it.
+"""Train a reward model on pairs of answers, test what it learned, and pick answers with it.
 
 Docs: https://OWNER.github.io/rlhf-nb/reward.html.md"""
 
@@ -13,8 +13,8 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import logsigmoid
 from .learning import Trainer, TrainConfig, EvalConfig, fit, make_trainer
-from .models import ScalarModel, eval_mode
 from .memory import PreferencePairs, concat_seqs
+from .models import ScalarModel, eval_mode
 from .tokens import Seqs, last_token_index
 
 # %% ../nbs/05_reward.ipynb #pooled_scores
@@ -77,7 +77,6 @@ def score_seqs(
         scores = torch.cat([pooled_scores(model, part) for part in parts])
     return scores[order.argsort().to(scores.device)]
 
-# %% ../nbs/05_reward.ipynb #score_pairs
 def score_pairs(
     model:ScalarModel,     # left in the mode it was in
     pairs:PreferencePairs, # b pairs
@@ -118,6 +117,8 @@ def calibration_bins(
 )->tuple[Tensor,Tensor,Tensor]: # (n) mean confidence, (n) accuracy, (n) pairs
     """Reliability diagram of the confidence sigmoid(|r_w - r_l|), bin by bin.
 
+    A bin holds its lower edge, the last one also 1; a tie is half right.
+
     Guo et al. 2017."""
     gap = chosen - rejected
     confidence, right = gap.abs().sigmoid(), (gap > 0).float() + .5 * (gap == 0)
@@ -133,7 +134,9 @@ def calibration_bins(
 def best_of_n(
     score:Tensor, # (p k) scores of k responses to each of p prompts
 )->Tensor:        # (p) index of the response to keep
-    """Index of the highest score of each prompt (Stiennon et al. 2020).
+    """Index of the highest score of each prompt, the first of equals.
+
+    Stiennon et al. 2020.
 
     Raises ValueError if a score is nan."""
     nan_rows = score.isnan().any(1).nonzero().flatten().tolist()

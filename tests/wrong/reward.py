@@ -1,108 +1,213 @@
 "Answers to the exercises of the chapter on reward models that learners might give, each wrong."
 import torch
 from torch.nn.functional import logsigmoid, softplus
-from rlhf_nb.reward import bradley_terry_loss, calibration_bins
 from rlhf_nb.memory import masked_mean_rows
 from rlhf_nb.tokens import last_token_index, masked_sum
 
-def counted(scores, mask):
-    length = mask.sum(1)
-    return scores.gather(1, length[:, None] - 1).squeeze(1)
-def last_column(scores, mask): return scores[..., -1]
-def before_last(scores, mask):
-    return torch.stack([row[row_mask.nonzero()[-1, 0] - 1] for row, row_mask in zip(scores, mask)])
-def behind(scores, mask):
-    out = []
-    for row, real in zip(scores, mask.tolist()):
-        end = max(i for i, r in enumerate(real) if r) + 1
-        out.append(row[min(end, len(row) - 1)])
+# ---- pooled_scores
+
+def counted(model, seqs):
+    n = seqs.attention_mask.long().sum(-1)
+    if (n == 0).any(): raise ValueError("nothing but pads")
+    return model(seqs).gather(1, (n - 1)[:, None]).squeeze(1)
+def last_column(model, seqs): return model(seqs)[..., -1]
+def before_last(model, seqs):
+    at = last_token_index(seqs.attention_mask)
+    return model(seqs)[torch.arange(len(at)), at - 1]
+def behind(model, seqs):
+    scores, at = model(seqs), last_token_index(seqs.attention_mask) + 1
+    return scores[torch.arange(len(at)), at.clamp(max=scores.shape[1] - 1)]
+def first(model, seqs):
+    return model(seqs).gather(1, seqs.attention_mask.long().argmax(1, keepdim=True))[:, 0]
+def average(model, seqs): return masked_mean_rows(model(seqs), seqs.attention_mask)
+def total(model, seqs): return masked_sum(model(seqs), seqs.attention_mask)
+def highest(model, seqs):
+    scores = model(seqs)
+    return torch.where(seqs.attention_mask, scores, -torch.inf).max(1).values
+def as_data(model, seqs):
+    with torch.no_grad(): scores = model(seqs)
+    return scores.gather(1, last_token_index(seqs.attention_mask)[:, None])[:, 0]
+def crossed(model, seqs): return model(seqs)[:, last_token_index(seqs.attention_mask)]
+def kept_axis(model, seqs): return model(seqs).gather(1, last_token_index(seqs.attention_mask)[:, None])
+def everything(model, seqs): return model(seqs)
+def lenient(model, seqs):
+    position = torch.arange(seqs.ids.shape[1])
+    last = torch.where(seqs.attention_mask, position, -1).argmax(1)
+    return model(seqs)[torch.arange(len(last)), last]
+
+def row_by_row(model, seqs):
+    scores, out = model(seqs), []
+    for row, mask in zip(scores, seqs.attention_mask):
+        places = mask.nonzero()[:, 0]
+        if not len(places): raise ValueError("a row of pads has no score")
+        out.append(row[places[-1]])
     return torch.stack(out)
-def first(scores, mask):
-    at = mask.long().argmax(dim=1, keepdim=True)
-    return scores.gather(1, at)[:, 0]
-def average(scores, mask): return masked_mean_rows(scores, mask)
-def total(scores, mask): return masked_sum(scores, mask)
-def highest(scores, mask): return torch.where(mask, scores, torch.finfo(scores.dtype).min).max(1).values
+def from_behind(model, seqs):
+    if not seqs.attention_mask.any(-1).all(): raise ValueError("only pads")
+    last = seqs.ids.shape[1] - 1 - seqs.attention_mask.flip(1).int().argmax(1)
+    return torch.take_along_dim(model(seqs), last[:, None], 1).squeeze(1)
+def one_hot(model, seqs):
+    at = last_token_index(seqs.attention_mask)
+    scores = model(seqs)
+    return (scores * (torch.arange(scores.shape[1]) == at[:, None])).sum(1)
+
+# ---- bradley_terry_loss
+
+def same_shape(c, r):
+    if c.shape != r.shape: raise ValueError(f"{c.shape} is not {r.shape}")
+def positive(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return logsigmoid(chosen - rejected - margin) - center_coef * (chosen + rejected)**2
+def turned(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return softplus(chosen - rejected + margin) + center_coef * (chosen + rejected)**2
+def mean_loss(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return (softplus(rejected - chosen + margin) + center_coef * (chosen + rejected)**2).mean()
+def summed(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return (softplus(rejected - chosen + margin) + center_coef * (chosen + rejected)**2).sum()
+def no_log(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return -torch.sigmoid(chosen - rejected - margin) + center_coef * (chosen + rejected)**2
+def no_sigmoid(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return -(chosen - rejected - margin) + center_coef * (chosen + rejected)**2
+def two_steps(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return -torch.log(torch.sigmoid(chosen - rejected - margin)) + center_coef * (chosen + rejected)**2
+def eased(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return softplus(rejected - chosen - margin) + center_coef * (chosen + rejected)**2
+def no_margin(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return softplus(rejected - chosen) + center_coef * (chosen + rejected)**2
+def no_centre(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return softplus(rejected - chosen + margin)
+def centred_gap(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return softplus(rejected - chosen + margin) + center_coef * (chosen - rejected)**2
+def each_squared(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return softplus(rejected - chosen + margin) + center_coef * (chosen.pow(2) + rejected.pow(2))
+def not_squared(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return softplus(rejected - chosen + margin) + center_coef * (chosen + rejected)
+def broadcast(chosen, rejected, margin=0., center_coef=0.):
+    return softplus(rejected - chosen + margin) + center_coef * (chosen + rejected)**2
 @torch.no_grad()
-def as_data(scores, mask): return scores.gather(1, last_token_index(mask)[:, None])[:, 0]
-def crossed(scores, mask): return scores[:, last_token_index(mask)]
-def kept_axis(scores, mask): return scores.gather(1, last_token_index(mask).unsqueeze(1))
+def no_gradient(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return softplus(rejected - chosen + margin) + center_coef * (chosen + rejected)**2
 
-def eased(chosen, rejected, stars): return bradley_terry_loss(chosen, rejected, -stars / 2).mean()
-def all_stars(chosen, rejected, stars): return bradley_terry_loss(chosen, rejected, stars).mean()
-def no_stars(chosen, rejected, stars): return softplus(rejected - chosen).mean()
-def summed(chosen, rejected, stars): return bradley_terry_loss(chosen, rejected, stars / 2).sum()
-def each(chosen, rejected, stars): return bradley_terry_loss(chosen, rejected, stars / 2)
-def negative(chosen, rejected, stars): return logsigmoid(chosen - rejected - stars / 2).mean()
-def turned(chosen, rejected, stars): return bradley_terry_loss(rejected, chosen, stars / 2).mean()
-def no_log(chosen, rejected, stars): return -torch.sigmoid(chosen - rejected - stars / 2).mean()
-def unstable(chosen, rejected, stars):
-    return -(1 / (1 + (rejected - chosen + stars / 2).exp())).log().mean()
-def two_steps(chosen, rejected, stars): return -(chosen - rejected - .5 * stars).sigmoid().log().mean()
-def weighted(chosen, rejected, stars): return (bradley_terry_loss(chosen, rejected) * stars * .5).mean()
-def mean_stars(chosen, rejected, stars):
-    return bradley_terry_loss(chosen, rejected, stars.float().mean() / 2).mean()
+def soft(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    return softplus(rejected - chosen + margin) + center_coef * (chosen + rejected).square()
+def as_softmax(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    two = torch.stack([chosen - margin, rejected], -1)
+    return -two.log_softmax(-1)[..., 0] + center_coef * torch.pow(chosen + rejected, 2)
+def pair_by_pair(chosen, rejected, margin=0., center_coef=0.):
+    same_shape(chosen, rejected)
+    m = torch.as_tensor(margin, dtype=chosen.dtype).expand_as(chosen)
+    return torch.stack([-logsigmoid(c - r - k) + center_coef * (c + r)**2
+                        for c, r, k in zip(chosen, rejected, m)])
 
-def bins_of(confidence, n_bins): return torch.floor((confidence - .5) / (.5 / n_bins)).clamp(max=n_bins - 1)
-def unweighted(confidence, right, n_bins):
-    bins = bins_of(confidence, n_bins)
-    return torch.stack([abs(confidence[bins == k].mean() - right[bins == k].mean())
-                        for k in bins.unique()]).mean()
-def signed(confidence, right, n_bins):
-    bins, out = bins_of(confidence, n_bins), 0
-    for k in bins.unique():
-        p = bins == k
-        out += p.float().mean() * (confidence[p].mean() - right[p].mean())
-    return out
-def squared(confidence, right, n_bins):
-    a, b, n = calibration_bins((confidence / (1 - confidence)).log().clamp(max=30) * (2 * right - 1),
-                          torch.zeros_like(confidence), n_bins)
-    return ((a - b)**2 * n / n.sum()).sum()
-def from_zero(confidence, right, n_bins):
-    bins, out = (confidence * n_bins).long().clamp(max=n_bins - 1), 0
-    for k in bins.unique():
-        p = bins == k
-        out += p.float().mean() * (confidence[p].mean() - right[p].mean()).abs()
-    return out
-def lost_top(confidence, right, n_bins):
-    out, w = 0., .5 / n_bins
-    for k in range(n_bins):
-        p = (confidence >= .5 + k * w) & (confidence < .5 + (k + 1) * w)
-        if p.any(): out += p.float().mean() * (confidence[p].mean() - right[p].mean()).abs()
-    return out
-def own_bin(confidence, right, n_bins):
-    bins, out = ((confidence - .5) * 2 * n_bins).long(), 0
-    for k in bins.unique():
-        p = bins == k
-        out += p.float().mean() * (confidence[p].mean() - right[p].mean()).abs()
-    return out
-def pair_by_pair(confidence, right, n_bins): return torch.abs(confidence - right).mean()
-def no_bins(confidence, right, n_bins): return abs(confidence.mean() - right.mean())
-def by_number(confidence, right, n_bins):
-    bins, out = bins_of(confidence, n_bins), 0
-    for k in range(n_bins):
-        p = bins == k
-        if p.any(): out += p.sum() * (confidence[p].mean() - right[p].mean()).abs()
-    return out
-def worst_bin(confidence, right, n_bins):
-    bins = bins_of(confidence, n_bins)
-    return max(abs(confidence[bins == k].mean() - right[bins == k].mean()) for k in bins.unique())
-def with_empty(confidence, right, n_bins):
-    bins, out = bins_of(confidence, n_bins), 0
-    for k in range(n_bins):
-        p = bins == k
-        out += p.float().mean() * (confidence[p].mean() - right[p].mean()).abs()
-    return out
+# ---- calibration_bins
 
-def upper_edges(confidence, right, n_bins):
-    edges, total = torch.linspace(.5, 1, n_bins + 1), 0.
-    for low, high in zip(edges[:-1], edges[1:]):
-        here = (confidence > low) & (confidence <= high)
-        if here.any(): total += here.float().mean() * (confidence[here].mean() - right[here].mean()).abs()
-    return total
+def table(chosen, rejected, n_bins, low=.5, rule=None, wrong=lambda gap: (gap > 0) + .5 * (gap == 0),
+          sure=lambda gap: torch.sigmoid(gap.abs()), keep_empty=False):
+    gap = chosen - rejected
+    p, hit, w, rows = sure(gap), wrong(gap).float(), (1 - low) / n_bins, []
+    rule = rule or (lambda p, k: (p >= low + k * w) & ((p < low + (k + 1) * w) | (k == n_bins - 1)))
+    for k in range(n_bins):
+        here = rule(p, k)
+        if keep_empty or here.any(): rows.append((p[here].mean(), hit[here].mean(), here.sum()))
+    if not rows: return torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.long)
+    return tuple(torch.stack(x) for x in zip(*rows))
+def from_zero(chosen, rejected, n_bins=10): return table(chosen, rejected, n_bins, low=0.)
+def lost_top(chosen, rejected, n_bins=10):
+    w = .5 / n_bins
+    return table(chosen, rejected, n_bins, rule=lambda p, k: (p >= .5 + k * w) & (p < .5 + (k + 1) * w))
+def upper_edges(chosen, rejected, n_bins=10):
+    w = .5 / n_bins
+    return table(chosen, rejected, n_bins, rule=lambda p, k: (p > .5 + k * w) & (p <= .5 + (k + 1) * w))
+def tie_wrong(chosen, rejected, n_bins=10): return table(chosen, rejected, n_bins, wrong=lambda g: g > 0)
+def tie_right(chosen, rejected, n_bins=10): return table(chosen, rejected, n_bins, wrong=lambda g: g >= 0)
+def with_empty(chosen, rejected, n_bins=10): return table(chosen, rejected, n_bins, keep_empty=True)
+def not_absolute(chosen, rejected, n_bins=10):
+    w = .5 / n_bins
+    return table(chosen, rejected, n_bins, sure=torch.sigmoid, rule=lambda p, k: (
+        p >= .5 + k * w) & ((p < .5 + (k + 1) * w) | (k == n_bins - 1)))
+def shares(chosen, rejected, n_bins=10):
+    a, b, n = table(chosen, rejected, n_bins)
+    return a, b, n / n.sum()
+def losers(chosen, rejected, n_bins=10):
+    return table(chosen, rejected, n_bins, wrong=lambda g: (g < 0) + .5 * (g == 0))
+def exchanged(chosen, rejected, n_bins=10):
+    a, b, n = table(chosen, rejected, n_bins)
+    return b, a, n
+def ten(chosen, rejected, n_bins=10): return table(chosen, rejected, 10)
+def centres(chosen, rejected, n_bins=10):
+    a, b, n = table(chosen, rejected, n_bins)
+    k = ((a - .5) * 2 * n_bins).long().clamp(max=n_bins - 1)
+    return .5 + (k + .5) / (2 * n_bins), b, n
+
+def looped(chosen, rejected, n_bins=10): return table(chosen, rejected, n_bins)
+def one_hots(chosen, rejected, n_bins=10):
+    gap = (chosen - rejected).double()
+    p, hit = gap.abs().sigmoid(), (gap.sign() + 1) / 2
+    k = torch.floor((p - .5) / (.5 / n_bins)).long().clamp(max=n_bins - 1)
+    member = torch.nn.functional.one_hot(k, n_bins).double()
+    n = member.sum(0)
+    on = n > 0
+    return ((p @ member)[on] / n[on]).float(), ((hit @ member)[on] / n[on]).float(), n[on].long()
+def dictionary(chosen, rejected, n_bins=10):
+    boxes = {}
+    for gap in (chosen - rejected).tolist():
+        p = 1 / (1 + 2.718281828459045**-abs(gap))
+        boxes.setdefault(min(int((p - .5) * 2 * n_bins), n_bins - 1), []).append(
+            (p, 1. if gap > 0 else .5 if gap == 0 else 0.))
+    rows = [boxes[k] for k in sorted(boxes)]
+    return (torch.tensor([sum(p for p, _ in row) / len(row) for row in rows]),
+            torch.tensor([sum(h for _, h in row) / len(row) for row in rows]),
+            torch.tensor([len(row) for row in rows]))
+
+# ---- best_of_n
+
+def no_nan(score):
+    if torch.isnan(score).any(): raise ValueError("a score is nan")
+def lowest(score): no_nan(score); return torch.argmin(score, dim=-1)
+def values(score): no_nan(score); return score.max(dim=1).values
+def other_axis(score): no_nan(score); return torch.argmax(score, dim=0)
+def one_for_all(score): no_nan(score); return torch.argmax(score)
+def unguarded(score): return torch.max(score, dim=1).indices
+def nan_is_low(score): return torch.where(score.isnan(), -torch.inf, score).argmax(-1)
+def column(score): no_nan(score); return score.argmax(-1, keepdim=True)
+def last_of_equals(score):
+    no_nan(score)
+    best = score == score.amax(1, keepdim=True)
+    return (best * torch.arange(score.shape[1])).argmax(1)
+def flat(score):
+    no_nan(score)
+    return torch.arange(len(score)) * score.shape[1] + score.argmax(1)
+
+def by_hand(score):
+    out = []
+    for row in score.tolist():
+        if any(x != x for x in row): raise ValueError("nan")
+        out.append(max(range(len(row)), key=row.__getitem__))
+    return torch.tensor(out)
+def stable(score):
+    no_nan(score)
+    return score.sort(dim=1, descending=True, stable=True).indices[:, 0]
+def by_mask(score):
+    no_nan(score)
+    return (score == score.amax(-1, keepdim=True)).int().argmax(-1)
 
 WRONG = {
-    "fixed_last_score": [
+    "pooled_scores": [
         ("a count of real tokens is a place only if no pad stands in front", counted),
         ("that is the last column, pads included", last_column),
         ("shifted by one: that is the token before the last", before_last),
@@ -111,32 +216,48 @@ WRONG = {
         ("that is the mean over real tokens: only the last has seen the whole answer", average),
         ("that is the sum over real tokens", total),
         ("that is the highest score: asked is the last", highest),
-        ("no gradient reaches the scores", as_data),
+        ("no gradient reaches the model", as_data),
         ("every row at every row's place: (b b); pair rows with their places", crossed),
-        ("one axis too many: (b 1)", kept_axis)],
-    "star_loss": [
-        ("the margin eases the task: turn its sign", eased),
-        ("half the stars, not all of them", all_stars),
-        ("the stars are missing", no_stars),
-        ("that is the sum: take the mean over pairs", summed),
-        ("that is one number per pair: take the mean", each),
-        ("the sign: a loss is above 0", negative),
+        ("one axis too many: (b 1)", kept_axis),
+        ("these are the scores of all tokens: one per row", everything),
+        ("a row of pads alone has no score: raise ValueError", lenient)],
+    "bradley_terry_loss": [
+        ("turn the sign: a loss is above 0", positive),
         ("chosen and rejected are the wrong way round", turned),
-        ("the log is missing", no_log),
+        ("that is one number: keep one loss per pair", mean_loss),
+        ("that is the sum: keep one loss per pair", summed),
+        ("the log is missing", no_log), ("the sigmoid is missing", no_sigmoid),
         ("the probability of a hopeless pair rounds to 0, and its log is infinite: logsigmoid", two_steps),
-        ("the probability of a hopeless pair rounds to 0, and its log is infinite: logsigmoid", unstable),
-        ("the stars are a gap, not a weight", weighted),
-        ("each pair has stars of its own: no mean before the sigmoid", mean_stars)],
-    "ece": [
-        ("a confidence on an edge belongs to the bin above it", upper_edges),
-        ("weigh each bin by its pairs", unweighted),
-        ("gaps of opposite sign cancel: take the absolute value", signed),
-        ("that is the squared gap: take the absolute value", squared),
+        ("the margin eases the task: turn its sign", eased),
+        ("the margin is missing", no_margin), ("the centring term is missing", no_centre),
+        ("centring takes the sum of both scores, not their gap", centred_gap),
+        ("centring squares the sum, not each score", each_squared),
+        ("the sum is not squared", not_squared),
+        ("no gradient reaches the scores", no_gradient),
+        ("different shapes broadcast without a word: raise ValueError", broadcast)],
+    "calibration_bins": [
         ("the bins begin at .5, not at 0", from_zero),
         ("a confidence of 1 belongs to the last bin; it fell out of all of them", lost_top),
-        ("take the means of a bin first, then the gap between them", pair_by_pair),
-        ("that is one bin for all", no_bins),
-        ("a share of the pairs, not their number, is the weight", by_number),
-        ("that is the largest gap: take the weighted mean", worst_bin),
-        ("an empty bin adds nothing, not nan", with_empty),
-        ("a confidence of 1 belongs to the last bin, not to a bin of its own", own_bin)]}
+        ("an edge belongs to the bin above it", upper_edges),
+        ("a tie is half right, not wrong", tie_wrong), ("a tie is half right, not right", tie_right),
+        ("leave out bins without pairs", with_empty),
+        ("the confidence is that of the side it prefers: take the absolute gap", not_absolute),
+        ("the mean of the confidences, not the middle of the bin", centres),
+        ("the third is a number of pairs, not a share", shares),
+        ("right and wrong are swapped", losers),
+        ("confidence and accuracy are the wrong way round", exchanged),
+        ("n_bins is not used", ten)],
+    "best_of_n": [
+        ("that is the lowest score", lowest), ("that is the score: return its index", values),
+        ("along the wrong axis: one index per prompt", other_axis),
+        ("that is one index for all prompts", one_for_all),
+        ("a nan wins argmax: raise ValueError", unguarded),
+        ("a nan is no score, nor is it a low one: raise ValueError", nan_is_low),
+        ("one axis too many: (p 1)", column), ("of equals the first, not the last", last_of_equals),
+        ("an index within the prompt, not within all answers", flat)]}
+
+RIGHT = {
+    "pooled_scores": [row_by_row, from_behind, one_hot],
+    "bradley_terry_loss": [soft, as_softmax, pair_by_pair],
+    "calibration_bins": [looped, one_hots, dictionary],
+    "best_of_n": [by_hand, stable, by_mask]}
