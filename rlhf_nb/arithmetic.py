@@ -1,4 +1,4 @@
-"""A world of small sums in which the reward is computed, not judged, and where copying what most people do is wrong.
+"""Sums whose reward is computed, a log in which most writers forget to carry, and how many right rows each method needs.
 
 Docs: https://OWNER.github.io/rlhf-nb/arithmetic.html.md"""
 

@@ -76,3 +76,19 @@ def test_saved_results_hold_the_claims():
     assert len(of("log")) == 3
     for way in ("Q sparse", "Q dense"):
         assert min(of(way)) > max(of("log")) + .05 and min(of(way)) > max(of("copy"))
+
+def test_saved_coverage_holds_the_claims():
+    saved = json.loads((Path(__file__).parents[1]/"nbs/results/arithmetic_coverage.json").read_text("utf-8"))
+    def of(run, share, key="carry"):
+        return [r[key] for r in saved["rows"] if (r["run"], r["carry_prob"]) == (run, share)]
+    for share, seeds in ((.1, 3), (.03, 2)):
+        assert len(of("Q", share)) == seeds
+        assert min(of("copy the right rows", share)) > max(of("Q", share))
+    assert min(of("Q, half of each batch right, 1,200 steps", .1)) > max(of("Q", .1))
+
+def test_writers_of_a_log_carry_as_often_as_asked():
+    sums = [Sum(a, b) for a in range(10, 100) for b in range(10) if Sum(a, b).carries]
+    for share, low, high in ((0., 0., .02), (1., .8, 1.)):
+        asked, x = addition_dataset(TOKENIZER, sums, 300, random.Random(0), share)
+        right = solver_rewards(TOKENIZER, asked, x, False).sum(1).mean()
+        assert low <= right <= high

@@ -40,37 +40,6 @@ fixed_number_reward = Exercise(
         "it ends like the answer: compare the whole number":
             lambda reply, right: _pay(reply, right, same=str.endswith)})
 
-# ------------------------------------------------------------------ carry_reward
-def _tens(said, want, at=1, place=None, width=None):
-    place = at if place is None else place
-    good = at < len(said) and said[at] == want[at]
-    return [1. if good and i == place else 0. for i in range(len(said) if width is None else width)]
-
-carry_reward = Exercise(
-    reference=_tens,
-    cases={"right": ("55", "55"), "the carry is forgotten": ("54", "55"), "units are wrong": ("65", "35"),
-           "one digit": ("5", "55"), "nothing said": ("", "55"), "too long": ("555", "55"), "the last is wrong": ("455", "451"),
-           "three digits": ("401", "401"), "the carry is one place late": ("515", "555"),
-           "both wrong": ("12", "55")},
-    mistakes={
-        "units first: the tens are at place 1": lambda s, w: _tens(s, w, at=0),
-        "that pays every right digit": lambda s, w: [float(a == b) for a, b in zip(s, w)]
-            + [0.] * (len(s) - len(w)),
-        "paid in the right case, but not at the tens digit: each number belongs to its digit":
-            lambda s, w: _tens(s, w, place=len(s) - 1),
-        "that pays only if all is right": lambda s, w: [
-            float(i == 1 and s == w) for i in range(len(s))],
-        "a wrong digit earns nothing, it costs nothing either": lambda s, w: [
-            x - (i == 1 and not x) for i, x in enumerate(_tens(s, w))],
-        "one number per digit of what was said, not of what is right":
-            lambda s, w: _tens(s, w, width=len(w)),
-        "that pays the tens whatever they are": lambda s, w: [float(i == 1) for i in range(len(s))],
-        "that is one number: keep one per digit": lambda s, w: sum(_tens(s, w)),
-        "a tens digit that is missing earns nothing: that stops there":
-            lambda s, w: [float(i == 1 and s[1] == w[1]) for i in range(max(2, len(s)))][:len(s)],
-        "too long or too short costs nothing here": lambda s, w: [
-            x * (len(s) == len(w)) for x in _tens(s, w)]})
-
 # ------------------------------------------------------------------ reward_until_wrong
 def _until(said, want, stop=True, late=False, share=None):
     share, paid, good = 1 / len(want) if share is None else share, [], True

@@ -38,30 +38,6 @@ def minus_one(reply, right):
     if not found: return -1.
     return float(found[-1] == right)
 
-# carry_reward(said, want)
-def tens_first(said, want):
-    return [1. if i == 0 and said[0] == want[0] else 0. for i in range(len(said))]
-def every_digit(said, want):
-    return [1. if i < len(want) and said[i] == want[i] else 0. for i in range(len(said))]
-def at_the_end(said, want):
-    paid = [0.] * len(said)
-    if len(said) > 1 and said[1] == want[1]: paid[-1] = 1.
-    return paid
-def only_flawless(said, want): return [1. if i == 1 and said == want else 0. for i in range(len(said))]
-def minus(said, want):
-    return [0. if i != 1 else 1. if said[1] == want[1] else -1. for i in range(len(said))]
-def as_wide_as_want(said, want):
-    return [1. if i == 1 and said[1:2] == want[1:2] else 0. for i in range(len(want))]
-def whatever(said, want): return [1. if i == 1 else 0. for i, _ in enumerate(said)]
-def one_number(said, want): return 1. if said[1:2] == want[1:2] else 0.
-def stops(said, want):
-    paid = [0.] * len(said)
-    if said[1] == want[1]: paid[1] = 1.
-    return paid
-def same_length(said, want):
-    if len(said) != len(want): return [0.] * len(said)
-    return [float(i == 1 and a == b) for i, (a, b) in enumerate(zip(said, want))]
-
 # reward_until_wrong(said, want)
 def dense(said, want):
     return [(i < len(want) and a == want[i]) / len(want) for i, a in enumerate(said)]
@@ -120,17 +96,6 @@ WRONG = {
         ("that is the last digit alone", one_digit),
         ("it begins like the answer: compare the whole number", begins),
         ("it ends like the answer: compare the whole number", ends)],
-    "carry_reward": [
-        ("units first: the tens are at place 1", tens_first),
-        ("that pays every right digit", every_digit),
-        ("paid in the right case, but not at the tens digit: each number belongs to its digit", at_the_end),
-        ("that pays only if all is right", only_flawless),
-        ("a wrong digit earns nothing, it costs nothing either", minus),
-        ("one number per digit of what was said, not of what is right", as_wide_as_want),
-        ("that pays the tens whatever they are", whatever),
-        ("that is one number: keep one per digit", one_number),
-        ("a tens digit that is missing earns nothing: that stops there", stops),
-        ("too long or too short costs nothing here", same_length)],
     "reward_until_wrong": [
         ("a right token behind a wrong one earns nothing", dense),
         ("every right place is paid: stop at the first wrong one, and keep one number per token",
@@ -145,3 +110,19 @@ WRONG = {
         ("behind the end of the right answer all is wrong: want[i] stops there", runs_out),
         ("that pays a flawless answer only", all_or_nothing),
         ("that is one number: keep one per token", sum_of_it)]}
+
+# right, in other ways
+def last_by_split(reply, right):
+    parts = [p for p in re.split(r"[^0-9]+", reply) if p]
+    return 1. if parts and parts[-1] == right else 0.
+def last_by_finditer(reply, right):
+    last = None
+    for match in re.finditer("[0-9]+", reply): last = match.group()
+    return float(last == right)
+def by_prefix(said, want):
+    n = prefix(said, want)
+    return [1 / len(want)] * n + [0.] * (len(said) - n)
+def by_all(said, want):
+    return [1 / len(want) if i < len(want) and said[:i + 1] == want[:i + 1] else 0. for i in range(len(said))]
+
+RIGHT = {"fixed_number_reward": [last_by_split, last_by_finditer], "reward_until_wrong": [by_prefix, by_all]}
