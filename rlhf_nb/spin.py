@@ -42,13 +42,13 @@ def opponent_pairs(
 
 # %% ../nbs/15_spin.ipynb #spin_loss
 def spin_loss(
-    real:Tensor,               # (b) log-probs of the real answers under the player, nats
+    real:Tensor,               # (b) log-probs of the real answers, player, nats
     generated:Tensor,          # (b) of the generated ones
     opponent_real:Tensor,      # (b) of the real ones under the opponent: data
     opponent_generated:Tensor, # (b)
     beta:float=1.,             # the paper's λ
-)->Tensor:                     # (b) above 0; ln 2 where player and opponent agree
-    """SPIN loss log(1 + exp(-β (log p_θ/p_t(y) - log p_θ/p_t(y')))), per pair.
+)->Tensor:                     # (b) above 0; ln 2 where the log-ratios are equal
+    """SPIN loss log(1 + exp(-β (log p_θ/p_t(y) - log p_θ/p_t(y')))) per pair.
 
     Chen et al. 2024, eq. 4.7."""
     real_ratio = real - opponent_real.detach()
@@ -86,7 +86,7 @@ class SPINConfig:
             above_0="n_iterations n_pairs beta n_epochs lr batch_size micro_batch_size "
                     "max_new_tokens")
 
-# %% ../nbs/15_spin.ipynb #SPINData
+# %% ../nbs/15_spin.ipynb #iteration_pairs
 @dataclass(frozen=True, eq=False)
 class SPINData:
     "Demonstrations to learn from, and others to measure by."
@@ -94,7 +94,6 @@ class SPINData:
     held_out:Seqs # others, never trained on
     tokenizer:PreTrainedTokenizerBase
 
-# %% ../nbs/15_spin.ipynb #iteration_pairs
 def iteration_pairs(
     opponent:nn.Module, # p_t
     data:SPINData,
