@@ -38,12 +38,11 @@ def pair_logprobs(
     both = concat_seqs([pairs.chosen, pairs.rejected], pad=0)  # masked: any id will do
     return sequence_logprobs(model, both).chunk(2)
 
-# %% ../nbs/10_dpo.ipynb #_float32
+# %% ../nbs/10_dpo.ipynb #log_ratio_gap
 def _float32(*logps)->list[Tensor]: # tensors of log-probs
     "Raise bf16 and fp16 to float32: near -100 two bf16 numbers are half a nat apart."
     return [x.to(torch.promote_types(x.dtype, torch.float32)) for x in logps]
 
-# %% ../nbs/10_dpo.ipynb #log_ratio_gap
 def log_ratio_gap(
     policy_chosen:Tensor,   # (b) log-probs under the policy, nats
     policy_rejected:Tensor, # (b)
