@@ -395,7 +395,7 @@ def _add_tools(nb): # for the learner's functions, where a check runs it as well
     tasks = [c for c in nb.cells if c.cell_type == "code" and _is_answer(c)]
     run = set(needed(nb, []))
     for cell in nb.cells:
-        if not tasks or cell.cell_type != "code" or cell.source not in run: continue
+        if not tasks or cell in tasks or cell.source not in run: continue
         lead = re.match(r"(#\|.*\n)*", cell.source)[0]
         cell.source = lead + _TOOLS + cell.source[len(lead):]
         return
@@ -484,13 +484,20 @@ def _grade_cells():
             namespace[name] = getattr(namespace["exercises"], name).reference
 
 # %% ../nbs/engine/checks.ipynb #_wait
+def _worked(process)->float:
+    "Seconds of processor time of a process so far, 0 when it has ended."
+    import psutil
+    try: used = psutil.Process(process.pid).cpu_times()
+    except psutil.Error: return 0.
+    return used.user + used.system
+
 def _wait(process, task:bytes, timeout:int, stop)->tuple: # stdout, stderr, too late
-    "Wait for the end of a process, or make it end."
-    end = time.monotonic() + timeout
+    "Wait for the end of a process, or make it end: a busy machine is no endless loop."
+    end = time.monotonic() + 10 * timeout           # for one that sleeps
     while True:
         try: return *process.communicate(task, timeout=.2), False
         except subprocess.TimeoutExpired: task = None       # it has been sent
-        if stop.is_set() or time.monotonic() > end:
+        if stop.is_set() or time.monotonic() > end or _worked(process) > timeout:
             _end_all(process)
             return *process.communicate(), True
 
@@ -504,7 +511,7 @@ def _graded(
 )->dict[str,str]:    # exercise -> verdict, up to the first that ends the process
     "Grade in a process of its own, until it ends, the time is over or `stop` is set."
     task = json.dumps(dict(cells=cells, names=names, parent=os.getpid(),
-                           seconds=timeout + 5)).encode()
+                           seconds=10 * timeout + 5)).encode()
     run = "from rlhf_nb.checks import _grade_cells; _grade_cells()"
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     process = subprocess.Popen([sys.executable, "-c", run], **pipes, cwd=folder,
@@ -521,7 +528,7 @@ def _graded(
 # %% ../nbs/engine/checks.ipynb #check_notebook
 def check_notebook(
     file:Path,       # a learner's notebook, or one of ours
-    timeout:int=60,  # seconds for one answer that does not end
+    timeout:int=60,  # seconds of processor time for answers that do not end
     stop:threading.Event=threading.Event(), # ends it at once, without the rest
 )->dict[str,str]:    # exercise -> verdict
     """Grade every exercise of one notebook without running the rest of it.

@@ -101,7 +101,8 @@ def compare_answers(
 
     Balanced position calibration (Wang et al. 2023)."""
     messages = judge_messages(tokenizer, judge.prompt, trios)
-    messages += judge_messages(tokenizer, judge.prompt, [(p, b, a) for p, a, b in trios])
+    swapped = [(p, b, a) for p, a, b in trios]
+    messages += judge_messages(tokenizer, judge.prompt, swapped)
     replies = generate_replies(model, tokenizer, messages, judge, generator)
     votes = parse_votes(judge.prompt, replies).votes
     return PairwiseVerdicts(votes[:len(trios)], 1 - votes[len(trios):])

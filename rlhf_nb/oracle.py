@@ -201,7 +201,7 @@ def prefix_means(
     world:MicroWorld,
     logp:Tensor,   # (n) log-prob of every response
     values:Tensor, # (n) f(y) of every response
-)->dict[tuple[int,...],float]: # each prefix and response; nan where its probability is 0
+)->dict[tuple[int,...],float]: # prefix or response -> mean; nan at probability 0
     "Exact conditional means E_π[f(y) | y begins with the prefix]."
     responses, means, probs = world.responses(), {}, logp.exp()
     for prefix in sorted({y[:i] for y in responses for i in range(len(y) + 1)}):

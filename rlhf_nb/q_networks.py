@@ -149,7 +149,7 @@ def q_terms_full(
     allowed:Tensor, # (v) bool, True for tokens that are actions
     min_return:float,
 )->tuple[Tensor,Tensor]: # (n) Q of taken, (n) mean (Q - min_return)^2 of the others
-    "Q(s, a) and conservative term (Chebotar et al. 2023, eq. 2) from (n v) Q-values."
+    "Q(s, a) and conservative term (Chebotar et al. 2023) from (n v) Q-values."
     q = head(hidden).float()
     taken_q = q.gather(1, taken[:, None])[:, 0]
     total = ((q.masked_fill(~allowed, min_return) - min_return)**2).sum(1)

@@ -14,9 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 import torch
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib import figure, patches, pyplot as plt
 from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
@@ -26,8 +24,8 @@ from .learning import (
     EvalConfig, TrainConfig, Trainer, data_fingerprint, fit, list_checkpoints,
     make_trainer, progress_bar, restore_checkpoint, save_checkpoint, train_step)
 from .oracle import MicroWorld, states
-from .q_networks import QConfig, Episodes, QNets, hidden_states, best_actions
-from .q_networks import make_episodes, q_terms
+from .q_networks import (
+    Episodes, QConfig, QNets, best_actions, hidden_states, make_episodes, q_terms)
 from .qlearning import q_loss, q_policy_logprobs, soft_update
 from .sampling import SamplingParams, generate_many
 from .settings import check_settings
@@ -141,7 +139,8 @@ def _draw_q_tree(ax, world, q, title, size):
     def draw_box(prefix, top, tall):
         for w, word in enumerate(world.words):
             v, y = q[at[prefix], w].item(), top + w * tall / n
-            ax.add_patch(Rectangle((len(prefix), y), 1, tall / n, ec="#cfcfcf", lw=.5,
+            ax.add_patch(patches.Rectangle(
+                (len(prefix), y), 1, tall / n, ec="#cfcfcf", lw=.5,
                                    fc=GREY if v != v else SHADES((v / scale + 1) / 2)))
             ax.text(len(prefix) + .5, y + tall / n / 2, f"{word} {v:+.2f}", ha="center",
                     va="center", fontsize=size - len(prefix), color=INK)
@@ -156,7 +155,7 @@ def q_trees(
     tables:dict[str,Tensor], # title -> Q-table (s v), drawn side by side
     height:float=7.4,        # inches
     size:float=7.5,          # font size of the first column
-)->Figure:
+)->figure.Figure:
     "Heat maps of Q-tables over the tree of all prefixes: orange above 0, blue below."
     fig, axes = plt.subplots(1, len(tables), figsize=(4.2 * len(tables), height),
                              squeeze=False)

@@ -79,21 +79,20 @@ def select_pairs(
     """One preference pair per prompt from scored candidates (Yuan et al. 2024), or a
     counted reason why there is none. One without a score or an eos is left out."""
     texts = [text for _, text in decode_candidates(tokenizer, prompts, candidates)]
-    seqs, score = candidates.seqs, verdicts.score()
+    seqs, score, kept = candidates.seqs, verdicts.score(), []
     ended = (seqs.ids.eq(tokenizer.eos_token_id) & seqs.response_mask).any(1)
     known = score.masked_fill(~ended.to(score.device), math.nan).tolist()
-    rows = [(candidates.group == g).nonzero()[:, 0].tolist()
-            for g in range(len(prompts))]
+    in_group = [candidates.group == g for g in range(len(prompts))]
+    rows = [rows.nonzero()[:, 0].tolist() for rows in in_group]
     found = choose_pairs([[known[i] for i in row] for row in rows], rules.select)
     few = sum(sum(known[i] == known[i] for i in row) < 2 for row in rows)
     counts = Counter(unparsed=few, tie=len(rows) - few - len(found))
-    kept = []
     for g, a, b in [(g, rows[g][a], rows[g][b]) for g, a, b in found]:
         pair = ScoredPair(prompts[g], texts[a], texts[b], known[a], known[b])
         if reason := _refusal(pair, rules): counts[reason] += 1
         else: kept.append((a, b))
-    counts = dict(prompts=len(rows), kept=len(kept)) | +counts # + drops the zeros
-    return _selected(seqs, score, kept, {**counts, **_vote_counts(verdicts, ended)})
+    counts = dict(prompts=len(rows), kept=len(kept)) | +counts    # + drops the zeros
+    return _selected(seqs, score, kept, counts | _vote_counts(verdicts, ended))
 
 # %% ../nbs/14_self_reward.ipynb #SelfRewardTask
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ def answer_texts(
     return [response_text(tokenizer, row[mask].tolist())
             for row, mask in zip(answers.ids, answers.response_mask)]
 
+# %% ../nbs/engine/sitting.ipynb #answer_seqs
 def answer_seqs(
     tokenizer,
     question:Question,
@@ -76,9 +77,9 @@ def text_table(
     rows:list[list], # of anything that prints
 )->HTML:
     "A table whose long texts wrap; every text is escaped."
+    css = "text-align:left;vertical-align:top"
     def row_of(tag, row): return "<tr>" + "".join(
-        f'<{tag} style="text-align:left;vertical-align:top">{escape_text(str(x))}</{tag}>'
-        for x in row) + "</tr>"
+        f'<{tag} style="{css}">{escape_text(str(x))}</{tag}>' for x in row) + "</tr>"
     return HTML(f"<table>{row_of('th', head)}"
                 + "".join(row_of("td", row) for row in rows) + "</table>")
 
@@ -93,11 +94,11 @@ def error_panels(
     "Draw means and two standard errors, one panel for each quantity."
     fig, axes = plt.subplots(1, len(panels), squeeze=False,
                              figsize=(6.2 if len(panels) == 1 else 8.2, 3.1))
-    names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
+    names = list(dict.fromkeys(name for drawn in panels.values() for name in drawn))
     colors = {name: METHOD_COLORS.get(name, COLORS[i % len(COLORS)])
               for i, name in enumerate(names)}
-    for ax, (ylabel, curves) in zip(axes[0], panels.items()):
-        for name, ys in curves.items():
+    for ax, (ylabel, drawn) in zip(axes[0], panels.items()):
+        for name, ys in drawn.items():
             ax.errorbar(xs, [y.mean() for y in ys],
                         [2 * y.std() / len(y)**.5 for y in ys], fmt="o-", ms=4, lw=1.8,
                         capsize=3, color=colors[name], label=name)
@@ -115,6 +116,7 @@ def count_flatteries(
     "Number of flattering sentences."
     return sum(s.kind == "flattery" for s in parse_sentences(text))
 
+# %% ../nbs/engine/sitting.ipynb #measure_answers_2
 def measure_answers(
     policy:nn.Module, # a causal language model
     ref:nn.Module,    # the frozen reference
@@ -134,6 +136,7 @@ def measure_answers(
              "flatteries": torch.tensor([count_flatteries(t) * 1. for t in texts])}
     return dict(texts=texts) | {k: x.view(-1, n).mean(1) for k, x in found.items()}
 
+# %% ../nbs/engine/sitting.ipynb #measured_table
 def measured_table(
     seen:dict[str,dict], # name -> what `measure_answers` returned
 )->HTML:
@@ -151,6 +154,7 @@ def pairs_table(
     return text_table(["", "question", "left", "right"], [
         [i + 1, pair[0], *sides(session, i)] for i, pair in enumerate(session.pairs)])
 
+# %% ../nbs/engine/sitting.ipynb #verdict_table
 def verdict_table(
     session:LabelSession,
     questions:list[Question], # of its pairs
@@ -166,11 +170,13 @@ def verdict_table(
             k = both.index(text)
             return f"{('left', 'right')[k]} {'✓' if true[k] == max(true) else '✗'}"
         label = session.labels[i] if i < len(session.labels) else {}
-        mine = named(label["chosen"]) if "chosen" in label else "cannot say" * bool(label)
-        rows.append([i + 1, *[f"{x:.0f}" for x in true], mine or "–", named(pair[1])])
+        mine = "cannot say" if label else "–"
+        if "chosen" in label: mine = named(label["chosen"])
+        rows.append([i + 1, *[f"{x:.0f}" for x in true], mine, named(pair[1])])
         if reward_fn:
             r = [reward_fn(answer_seqs(tokenizer, question, t)).item() for t in both]
-            rows[-1].append(f"{named(both[r[1] > r[0]])}  ({r[0]:+.2f} and {r[1]:+.2f})")
+            preferred = named(both[r[1] > r[0]])
+            rows[-1].append(f"{preferred}  ({r[0]:+.2f} and {r[1]:+.2f})")
     return text_table(["pair", "true score, left", "right", "you", "annotator",
         *["reward model (its two scores)"] * bool(reward_fn)], rows)
 

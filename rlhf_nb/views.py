@@ -21,7 +21,7 @@ from torch import Tensor
 # %% ../nbs/engine/views.ipynb #one_meaning_per_colour
 ORANGE, BLUE, GREY, INK = "#ee9a57", "#5b8fbe", "#e9e9e9", "#2b2b2b"
 COLORS = ["#1f7a78", "#d26254", "#8b7ed2", "#b89d26", "#1d4269", "#484024"]
-METHOD_COLORS = {"SFT": "#777777", "PPO": COLORS[0], "GRPO": COLORS[4], "RLOO": "#5b8fbe",
+METHOD_COLORS = {"SFT": "#777777", "PPO": COLORS[0], "GRPO": COLORS[4], "RLOO": BLUE,
                  "DPO": COLORS[2], "best of n": COLORS[3]}
 SHADES = LinearSegmentedColormap.from_list(
     "shades", [BLUE, "white", ORANGE], N=257).with_extremes(bad=GREY)
@@ -367,25 +367,25 @@ _NOTES = [  # x, y, alignment, text
     (7.1, .7, "center", "KL: how far from the reference?")]
 _PLACES = {word: name for name, (*_, text) in _NODES.items() for word in text.split()
            if word.isidentifier()}
-_PLACES |= {"arithmetic": "Q-learning", "q_faults": "Q-learning", "self_reward": "policy"}
+_PLACES |= dict(arithmetic="Q-learning", q_faults="Q-learning", self_reward="policy")
 
 # %% ../nbs/engine/views.ipynb #_draw_node
-def _draw_node(ax, name:str, marked:bool, number:str):
+def _draw_node(ax, name:str, marked:bool, measured:str):
     x, y, kind, words = _NODES[name]
     ax.add_patch(FancyBboxPatch((x - .63, y - .4), 1.26, .8, fc=_KINDS[kind],
         boxstyle="round,pad=0,rounding_size=.08", lw=2.6 if marked else .9,
         ec=COLORS[1] if marked else "#8c8c8c", ls="--" if kind[0] == "f" else "-"))
     ax.text(x, y + .22, name, ha="center", va="center", fontsize=10.5, weight="bold",
             color=INK)
-    ax.text(x, y - .09, f"{number}\n{words}".strip(), ha="center", va="center",
+    ax.text(x, y - .09, f"{measured}\n{words}".strip(), ha="center", va="center",
             fontsize=8.4, color="#3c3c3c", linespacing=1.1)
     if marked: ax.text(x, y - .4, "you are here", ha="center", va="center", fontsize=9,
         weight="bold", color="white", bbox=dict(fc=COLORS[1], ec="none", pad=1.5))
 
-def _draw_arrow(ax, corners:list, color:str, style):
+def _draw_arrow(ax, corners:list, color:str, dashes):
     for a, b in zip(corners, corners[1:]): ax.add_patch(FancyArrowPatch(
         a, b, arrowstyle="-|>" if b == corners[-1] else "-", mutation_scale=11, lw=1.3,
-        color=color, shrinkA=0, shrinkB=0, ls=style))
+        color=color, shrinkA=0, shrinkB=0, ls=dashes))
 
 # %% ../nbs/engine/views.ipynb #course_map
 @plt.rc_context({**STYLE, "figure.constrained_layout.use": False})

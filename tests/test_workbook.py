@@ -191,7 +191,7 @@ def test_check_command_tells_how_far_one_is(shipped, tmp_path, capsys, monkeypat
     assert "x double: right  (try 2, 20" in said[2][1][-3] and said[2][1] == said[3][1]
     assert said[3][1][-1] == "nothing is left to do"
     assert progress(mine)["double"][0] == 2
-    with open(mine/".rlhf-nb-progress.jsonl", "a") as f: f.write('{"exercise": "double", "ver')
+    with open(mine/".rlhf-nb-progress.jsonl", "a") as f: f.write('\n{"exercise": "double", "ver')   # as `remember` begins a row
     assert progress(mine)["double"][0] == 2                  # half a line spoils nothing
     assert "double: that is the square  (was right at try 2, 20" in progress_table(
         {"00_a": {"double": "that is the square"}}, progress(mine))
@@ -233,6 +233,7 @@ def test_the_short_table_names_only_what_is_wrong_and_the_next():
     assert next_task({"a": {"unknown": "wrong"}}, times) == "next: unknown in a"
 
 def test_an_unchanged_answer_is_not_graded_again(shipped, tmp_path, monkeypatch):
+    for name in ("01_b.ipynb", "02_c.ipynb"): (shipped/name).unlink()
     nbformat.write(new_notebook(cells=ASKED), shipped/"00_a.ipynb")
     copy_chapters(mine := tmp_path/"mine", "exercises")
     file, graded = mine/"00_a.ipynb", []
@@ -258,6 +259,7 @@ def changed_chapter(text="a new sentence"):
 @pytest.fixture
 def answered(shipped, tmp_path):
     "A copy with an answer, a cell of the learner's own, and a shipped chapter that has changed since."
+    for name in ("01_b.ipynb", "02_c.ipynb"): (shipped/name).unlink()
     nbformat.write(new_notebook(cells=ASKED), shipped/"00_a.ipynb")
     copy_chapters(mine := tmp_path/"mine", "exercises")
     solve(mine/"00_a.ipynb", "return x + x  # mine")
