@@ -319,7 +319,7 @@ def test_the_installed_wheel_runs_two_chapters(dist, tmp_path):
     said = command("copy", "--exercises", "mine")
     assert said.returncode == 0 and (tmp_path/"mine/07_kl.ipynb").is_file(), said
     said = command("check", "sft", "--dir", "mine")
-    assert said.returncode == 1 and "0 of 2 exercises are right" in said.stdout, said
+    assert said.returncode == 1 and "0 of 3 exercises are right" in said.stdout, said
     assert command("--version").stdout.strip() == rlhf_nb.__version__
     said = command("run", "tokens", "world", "--out", "there")
     assert said.returncode == 0, said.stdout + said.stderr

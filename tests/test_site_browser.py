@@ -70,7 +70,7 @@ def test_search_links_and_the_dark_switch(page, address):
     found = page.eval_on_selector_all("ul.search li a", "es => es.map(e => e.href)")
     assert any("tokens.html" in url for url in found), found
     page.goto(address)
-    page.click("text=10 · ")
+    page.click("text=07 · ")
     page.wait_for_url("**/kl.html")
     page.locator("p.run a[href*='api/kl.html']").click()
     page.wait_for_url("**/api/kl.html*")
