@@ -947,10 +947,11 @@ class _Terminated(KeyboardInterrupt):
 
 @contextmanager
 def _one_way_to_end():
-    "SIGTERM and SIGHUP raise, where they are not ignored (nohup)."
+    "SIGTERM and SIGHUP raise, where they are not ignored (nohup) and Python lets us ask."
     def terminate(signum, frame): raise _Terminated(signum)
     known = [getattr(signal, k) for k in ("SIGTERM", "SIGHUP") if hasattr(signal, k)]
-    taken = [s for s in known if signal.getsignal(s) == signal.SIG_DFL]
+    ours = threading.current_thread() is threading.main_thread()
+    taken = [s for s in known if ours and signal.getsignal(s) == signal.SIG_DFL]
     for s in taken: signal.signal(s, terminate)
     try: yield
     finally:

@@ -1,5 +1,5 @@
 "The command `rlhf-nb`: copy, check, run, report."
-import argparse, json, os, re, signal, socket, subprocess, sys, time, urllib.request
+import argparse, json, os, re, signal, socket, subprocess, sys, threading, time, urllib.request
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -872,3 +872,10 @@ def test_versions_are_compared_not_just_looked_for(monkeypatch):
         "torch>=2.4", "torch>=999", "no-such-package-here", "pytest>=8; extra == 'dev'"])
     assert [(name, fits) for name, _, _, fits in requirements()] == [
         ("torch", True), ("torch", False), ("no-such-package-here", False)]
+
+def test_the_command_runs_outside_the_main_thread(capsys):
+    # A notebook's cell with a time limit runs in a thread, where Python sets no signals.
+    status = []
+    thread = threading.Thread(target=lambda: status.append(workbook.main(["paths"])))
+    thread.start(); thread.join()
+    assert status == [0] and capsys.readouterr().out
