@@ -1,6 +1,7 @@
 """How many right rows does a method need? Q-learning against copying the right rows, over seeds.
 
-    python benchmarks/bench_arithmetic_coverage.py         # 3 seeds, about 6 CPU minutes
+    python benchmarks/bench_arithmetic_coverage.py         # 3 seeds, about 8 CPU minutes
+    python benchmarks/bench_arithmetic_coverage.py --seeds 1 --first 22 --shares .03   # one of them
 
 One thing changes along a sweep: the probability that a writer of the log carries (.1, .03; .4 is in
 arithmetic.json, with the same settings and seeds).
@@ -8,40 +9,23 @@ Every run draws 6,000 rows over the sums of 80 % of all operand pairs. A model i
 to copy the log (800 steps); from it start a copy of the right rows, and Q-learning with sparse rewards
 from all rows, 400 steps each. At .1 one more run changes two settings of Q-learning, so that the
 right rows are seen: half of every batch from them, and 1,200 steps. Greedy answers to the 180 held-out
-pairs of operands. The numbers go to nbs/results/arithmetic_coverage.json, from which the chapter draws.
+pairs of operands. The numbers go to nbs/results/arithmetic_coverage.json, from which the chapter draws;
+rows of other seeds and shares stay there.
 """
 import argparse, copy, json, random, time
 from dataclasses import asdict, replace
 from pathlib import Path
 import torch
+from bench_arithmetic_seeds import COPY, LEARN, N_LOG, RULES, measure, seeded, split
 from rlhf_nb.arithmetic import Sum, addition_dataset, solver_rewards, sum_tokenizer
-from rlhf_nb.learning import TrainConfig, train_step
+from rlhf_nb.learning import train_step
 from rlhf_nb.models import tiny_lm
-from rlhf_nb.q_networks import QConfig
-from rlhf_nb.qlearning import q_loss
 from rlhf_nb.q_networks import QNets, make_episodes, q_network
 from rlhf_nb.q_trainer import QPolicy, make_q_trainer, train_q
-from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.qlearning import q_loss
 from rlhf_nb.sft import train_sft
 
-COPY = TrainConfig(lr=3e-3, n_steps=800, batch_size=64, micro_batch_size=64)
-LEARN = replace(COPY, n_steps=400)
-RULES, N_LOG, SHARES = QConfig(gamma=1., target_update_rate=.1), 6000, (.1, .03)
-
-
-def seeded(seed): return torch.Generator().manual_seed(seed)
-
-
-def split(x, carries):
-    return dict(all=x.mean().item(), no_carry=x[~carries].mean().item(), carry=x[carries].mean().item())
-
-
-def measure(policy, tokenizer, sums):
-    prompts = tokenizer([s.question for s in sums]).input_ids
-    sampling = SamplingParams(max_new_tokens=5, temperature=0.)
-    seqs, _ = generate_many(policy, prompts, tokenizer, sampling, seeded(0), 256)
-    reward = solver_rewards(tokenizer, sums, seqs, dense=False).sum(1)
-    return split(reward, torch.tensor([s.carries for s in sums]))
+SHARES = (.1, .03)
 
 
 def train_balanced(nets, data, right, n_steps, seed):
@@ -91,15 +75,19 @@ def main():
     args.add_argument("--first", type=int, default=20, help="the first seed")
     args.add_argument("--json", type=Path,
                       default=Path(__file__).parents[1]/"nbs/results/arithmetic_coverage.json")
+    args.add_argument("--shares", type=float, nargs="+", default=SHARES)
     args = args.parse_args()
     torch.set_num_threads(1)
-    rows = []
-    for seed in range(args.first, args.first + args.seeds):
-        for carry_prob in SHARES:
+    old = json.loads(args.json.read_text())["rows"] if args.json.exists() else []
+    seeds = range(args.first, args.first + args.seeds)
+    rows = [r for r in old if r["seed"] not in seeds or r["carry_prob"] not in args.shares]
+    for seed in seeds:
+        for carry_prob in args.shares:
             for r in run(carry_prob, seed):
                 rows.append(r)
                 print(f"seed {seed} carry {carry_prob:<4} {r['run']:42} all {r['all']:.2f}  "
                       f"carry {r['carry']:.2f}  CPU {r['cpu_s']:.1f} s", flush=True)
+    rows.sort(key=lambda r: (-r["carry_prob"], r["seed"]))
     out = dict(command="python benchmarks/bench_arithmetic_coverage.py", settings=dict(
         n_log=N_LOG, n_held_out=180, copy=asdict(COPY), learn=asdict(LEARN), rules=asdict(RULES)), rows=rows)
     args.json.write_text(json.dumps(out, indent=1) + "\n", encoding="utf-8")

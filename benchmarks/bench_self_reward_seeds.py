@@ -1,12 +1,14 @@
 """Self-rewarding on the embedded world over seeds: M1 to M4, with and without old examples.
 
-    python benchmarks/bench_self_reward_seeds.py --judges /tmp/judges        # 14 CPU minutes
+    python benchmarks/bench_self_reward_seeds.py --judges /tmp/judges        # 25 CPU minutes
     python benchmarks/bench_self_reward_seeds.py --only replay --seeds 0     # one run
 
 Every seed has an M1 of its own: seed 0 is the shipped judge, the others are made from the shipped
 base with other demonstrations, judgements and batches (as in bench_judge_seeds.py, kept in
 --judges for the next time). The seed also changes prompts, samples, judgements and batches of the
-loop. Measured on the 48 held-out questions: 16 answers each at temperature 1, one greedy answer each,
+loop. Two controls change one thing of "replay": "random pairs" are selected by random marks, and "replay
+alone" takes as many steps on the old examples and sees no pair. Measured on the 48 held-out questions:
+16 answers each at temperature 1 ("gold", "length"), 8 at .7 and top-p .9 ("cool"), one greedy answer each,
 KL to M1 per answer, and the model as judge of 256 answers of mixed quality ("parse", "judge_r");
 own_parse and vote_std are those of the loop itself, on what it sampled. Temperature and weight of
 replay were chosen on training questions with seeds 31 and 32, after .7 and 1 had failed on the
@@ -24,22 +26,26 @@ from pathlib import Path
 import torch
 from bench_judge_seeds import ROOT, answers, trained
 from rlhf_nb.judge import JudgeConfig, agreement, judge_answers
-from rlhf_nb.judge_tools import judge_scorer
+from rlhf_nb.judge_tools import function_scorer, judge_scorer
 from rlhf_nb.replies import generate_replies
 from rlhf_nb.kl import response_kl
 from rlhf_nb.learning import named_generator
 from rlhf_nb.models import frozen_copy, logprobs
 from rlhf_nb.sampling import SamplingParams, generate_many
 from rlhf_nb.candidates import replay_examples
-from rlhf_nb.self_reward import SMALL, SelfRewardConfig, SelfRewardTask
-from rlhf_nb.self_reward_runs import COLUMNS, self_reward_iteration, train_online_dpo
+from rlhf_nb.self_reward import SMALL, SelfRewardConfig, SelfRewardTask, train_on_pairs
+from rlhf_nb.self_reward_runs import (COLUMNS, fill_store, self_reward_iteration, summarize_store,
+                                      train_online_dpo)
+from rlhf_nb.sft import train_sft
 from rlhf_nb.store import create_store
 from rlhf_nb.world import gold_rewards, gold_score
 from rlhf_nb.world_text import TEST, TRAIN, judge_prompt, prompt_ids
 
 RUNS = {"replay": SMALL, "no replay": replace(SMALL, replay_weight=0.),
         "cooler": SelfRewardConfig(replay_weight=1.),
-        "online": replace(SMALL, num_generations=2, n_pairs=1024)}
+        "online": replace(SMALL, num_generations=2, n_pairs=1024),
+        "random pairs": SMALL, "replay alone": SMALL}
+COOL = SamplingParams(temperature=.7, top_p=.9)
 
 
 def seeded(seed): return torch.Generator().manual_seed(seed)
@@ -47,11 +53,11 @@ def seeded(seed): return torch.Generator().manual_seed(seed)
 
 @torch.no_grad()
 def measure(model, first, tokenizer):
-    questions = [q for q in TEST for _ in range(16)]
-    seqs, greedy = [generate_many(model, [prompt_ids(tokenizer, q) for q in some], tokenizer, sampling,
-                                  seeded(1), 128)[0]
-                    for some, sampling in ((questions, SamplingParams()),
-                                           (TEST, SamplingParams(temperature=0.)))]
+    questions, fewer = [[q for q in TEST for _ in range(n)] for n in (16, 8)]
+    seqs, cool, greedy = [generate_many(model, [prompt_ids(tokenizer, q) for q in some], tokenizer, sampling,
+                                        seeded(1), 128)[0]
+                          for some, sampling in ((questions, SamplingParams()), (fewer, COOL),
+                                                 (TEST, SamplingParams(temperature=0.)))]
     kl = response_kl(logprobs(model, seqs), logprobs(first, seqs), seqs.response_mask)
     items = answers(256)
     true = torch.tensor([gold_score(*item) for item in items])
@@ -60,6 +66,8 @@ def measure(model, first, tokenizer):
     r = agreement(marks, true)["pearson_r"] if known.sum() > 9 else 0.
     return dict(gold=gold_rewards(tokenizer, questions, seqs).mean().item(),
                 greedy=gold_rewards(tokenizer, list(TEST), greedy).mean().item(),
+                cool=gold_rewards(tokenizer, fewer, cool).mean().item(),
+                length=seqs.response_mask.sum(1).float().mean().item(),
                 kl=kl.mean().item(), parse=marks.parse_rate(), judge_r=r if r == r else 0.)
 
 
@@ -69,6 +77,16 @@ def replies(model, tokenizer, n=4):
     rows = generate_replies(model, tokenizer, [judge_prompt(*item) for item in items],
                             JudgeConfig(n_votes=1), seeded(3))
     return [row[0] for row in rows]
+
+
+def iteration(name, model, task, store, config, make_generator):
+    "One iteration; with random marks in the place of the model's own if the run says so."
+    if name != "random pairs": return self_reward_iteration(model, task, store, config, make_generator)
+    rng = random.Random(make_generator("marks").initial_seed())
+    scorer = function_scorer(lambda prompt, response: rng.random())
+    row = summarize_store(fill_store(store, model, task, config, make_generator, scorer))
+    train_on_pairs(model, store, config, make_generator("train"), task.replay)
+    return row
 
 
 def run(name, seed, shelf, iterations):
@@ -84,10 +102,13 @@ def run(name, seed, shelf, iterations):
             scorer = judge_scorer(first, tokenizer, config.judge)
             train_online_dpo(model, task, config, scorer, make_generator)
             row = dict(prompts=config.n_pairs)
+        elif name == "replay alone":
+            train_sft(model, task.replay, config.train_config(config.n_pairs), make_generator("train"))
+            row = dict(pairs=0)
         else:
             with tempfile.TemporaryDirectory() as temp:
                 store = create_store(Path(temp) / "pairs", tokenizer, COLUMNS)
-                try: row = self_reward_iteration(model, task, store, config, make_generator)
+                try: row = iteration(name, model, task, store, config, make_generator)
                 except ValueError as e:                    # no pair left to learn from
                     print(e, flush=True)
                     break
@@ -123,7 +144,7 @@ def main():
     redone = {(row["run"], row["seed"]) for row in new}
     rows = [row for row in old if (row["run"], row["seed"]) not in redone] + [rounded(r) for r in new]
     rows.sort(key=lambda row: (list(RUNS).index(row["run"]), row["seed"], row["model"]))
-    keys = ("gold", "greedy", "kl", "parse", "judge_r", "own_parse", "vote_std", "pairs", "cpu_s")
+    keys = ("gold", "cool", "greedy", "length", "kl", "parse", "judge_r", "own_parse", "vote_std", "pairs", "cpu_s")
     print(f"{'':10} seed " + "".join(f"{k:>10}" for k in ("model", *keys)))
     for row in rows:
         print(f"{row['run']:10} {row['seed']:4} {row['model']:10}" + "".join(

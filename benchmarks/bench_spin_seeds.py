@@ -1,12 +1,16 @@
 """SPIN on the embedded world over seeds, and plain imitation of the same demonstrations beside it.
 
-    python benchmarks/bench_spin_seeds.py              # 3 seeds of every run, about 6 minutes
+    python benchmarks/bench_spin_seeds.py              # 3 seeds of every run, about 9 CPU minutes
     python benchmarks/bench_spin_seeds.py --only SPIN  # one run, the others stay as they are in the file
+    python benchmarks/bench_spin_seeds.py --only "imitation, then SPIN"    # and its control
 
 Every seed starts from the shipped SFT model and draws its own 2048 demonstrations of quality .9 (their
 true score is 4.2), the opponents' answers and the batches. After each iteration: 48 held-out questions,
 16 answers each at temperature 1 and one greedy answer; accuracy of telling held-out demonstrations from the
 opponent's answers. Imitation sees as many demonstrations as SPIN's steps do, repetitions counted.
+"imitation, then ..." starts where the paper does, after imitation of the same demonstrations: SPIN, or as many
+batches of imitation again (25 of 64). SPIN is measured after each of its three
+iterations, imitation at the end, both at temperature .5, too.
 Settings were chosen on seeds 50 and 51 with questions taken from the training ones.
 The table goes to stdout, the numbers to nbs/results/spin.json, from which the chapter draws.
 """
@@ -37,6 +41,9 @@ RUNS = {"SPIN": SPINConfig(),
         "β = .1, trained hard": SPINConfig(**HARD, beta=.1),
         "β = 1, hard, mean for sum": SPINConfig(**HARD)}
 CONTROL = TrainConfig(lr=2e-3, n_steps=112, warmup_steps=10)
+# where the paper starts: imitation of the same data has ended; then SPIN, or as many batches of imitation
+AFTER = {"imitation, then SPIN": SPINConfig(n_iterations=3, n_pairs=320, lr=1e-3),
+         "imitation, then imitation": TrainConfig(lr=2e-3, n_steps=25, warmup_steps=10)}
 
 
 def seeded(seed): return torch.Generator().manual_seed(seed)
@@ -93,6 +100,38 @@ def run(name, seed):
     return dict(run=name, seed=seed, curve=curve)
 
 
+def measure_half(policy, ref, tokenizer):
+    "The same measurements, and the true score at temperature .5."
+    questions = [q for q in TEST for _ in range(16)]
+    prompts = [prompt_ids(tokenizer, q) for q in questions]
+    seqs = generate_many(policy, prompts, tokenizer, SamplingParams(64, temperature=.5), seeded(1), 128)[0]
+    return measure(policy, ref, tokenizer) | {"half": gold_rewards(tokenizer, questions, seqs).mean().item()}
+
+
+def run_after(seed):
+    "Two runs that start from the same imitation of the seed's demonstrations."
+    ref, tokenizer = load_bundled("sft")
+    start, rng = frozen_copy(ref).requires_grad_(), random.Random(seed)
+    real, held_out = (demonstrations(tokenizer, qs, n, rng, quality=.9) for qs, n in ((TRAIN, 2048), (TEST, 256)))
+    train_sft(start, real, CONTROL, seeded(seed))
+    first = dict(iteration=0, seconds=0., **measure_half(start, ref, tokenizer))
+    for name, config in AFTER.items():
+        policy, curve = frozen_copy(start).requires_grad_(), [first]
+        seconds, began = 0., time.process_time()
+        def measure_player(row, pairs):
+            nonlocal seconds, began
+            seconds += time.process_time() - began
+            curve.append(dict(iteration=row["iteration"], accuracy=row["accuracy"], margin=row["margin"],
+                              seconds=seconds, **measure_half(policy, ref, tokenizer)))
+            began = time.process_time()
+        if isinstance(config, SPINConfig):
+            train_spin(policy, SPINData(real, held_out, tokenizer), config, seed, callback=measure_player)
+        else:
+            train_sft(policy, real, config, seeded(seed + 100))
+            measure_player(dict(iteration=3, accuracy=None, margin=None), None)
+        yield dict(run=name, seed=seed, curve=curve)
+
+
 def table(rows, names):
     keys = ("gold", "greedy", "length", "kl", "seconds")
     print(f"{'run':27}" + "".join(f"{k:>16}" for k in keys) + "   gold by iteration; accuracy")
@@ -107,7 +146,7 @@ def table(rows, names):
 
 
 def main():
-    names = ["SFT model", "imitation", *RUNS]
+    names = ["SFT model", "imitation", *RUNS, *AFTER]
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     args.add_argument("--seeds", type=int, default=3)
     args.add_argument("--first", type=int, default=20, help="the first seed")
@@ -118,13 +157,18 @@ def main():
     chosen = [args.only] if args.only else names
     old = json.loads(args.json.read_text())["rows"] if args.only and args.json.exists() else []
     rows = [r for r in old if r["run"] not in chosen]
-    for name in chosen:
+    if set(chosen) & set(AFTER):                      # the two share their start, so both are made
+        rows = [r for r in rows if r["run"] not in AFTER]
+        for seed in range(args.first, args.first + args.seeds):
+            rows += run_after(seed)
+            print(seed, [r["curve"] for r in rows[-2:]], flush=True)
+    for name in [name for name in chosen if name not in AFTER]:
         rows += [run(name, seed) for seed in range(args.first, args.first + args.seeds)]
         table(rows, [name])
     rows.sort(key=lambda r: names.index(r["run"]))
     print()
     table(rows, names)
-    settings = {name: asdict(config) for name, config in (RUNS | {"imitation": CONTROL}).items()}
+    settings = {name: asdict(config) for name, config in (RUNS | AFTER | {"imitation": CONTROL}).items()}
     args.json.write_text(json.dumps(dict(
         command="python benchmarks/bench_spin_seeds.py", settings=settings, rows=rows), indent=1,
         ensure_ascii=False) + "\n", encoding="utf-8")
