@@ -59,12 +59,16 @@ def train_dpo(
     fit(trainer, data, loss_fn, generator, eval_config, folder)
     return trainer
 
-# %% ../nbs/engine/dpo_tools.ipynb #_check_smoothing
-def _check_smoothing(where:str, label_smoothing:float):
+# %% ../nbs/engine/dpo_tools.ipynb #_both_labels
+def _both_labels(where:str, beta:float, label_smoothing:float, *logps)->tuple:
+    "DPO's loss as labelled and with the labels turned round, (b) each."
+    check_number(f"{where}: beta", beta, "above 0")
     check_number(f"{where}: label_smoothing", label_smoothing, "0 or more")
     if not label_smoothing < .5: raise ValueError(
         f"{where}: label_smoothing must be below .5, got {label_smoothing!r}: where "
         "half of the labels are wrong they say nothing")
+    x = beta * log_ratio_gap(*logps)
+    return -logsigmoid(x), -logsigmoid(-x)
 
 # %% ../nbs/engine/dpo_tools.ipynb #cdpo_loss
 def cdpo_loss(
@@ -78,29 +82,27 @@ def cdpo_loss(
     """Conservative DPO loss -(1-ε) log σ(β gap) - ε log σ(-β gap): smoothed labels.
 
     Mitchell 2023, eq. 3. Raises ValueError if a setting is out of range."""
-    check_number("cdpo_loss: beta", beta, "above 0")
-    _check_smoothing("cdpo_loss", label_smoothing)
-    x = beta * log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
-    return -(1 - label_smoothing) * logsigmoid(x) - label_smoothing * logsigmoid(-x)
+    as_labelled, turned = _both_labels("cdpo_loss", beta, label_smoothing,
+        policy_chosen, policy_rejected, ref_chosen, ref_rejected)
+    return (1 - label_smoothing) * as_labelled + label_smoothing * turned
 
 # %% ../nbs/engine/dpo_tools.ipynb #robust_dpo_loss
 def robust_dpo_loss(
-    policy_chosen:Tensor,      # (b) log-probs under the policy, nats
-    policy_rejected:Tensor,    # (b)
-    ref_chosen:Tensor,         # (b) under the reference
-    ref_rejected:Tensor,       # (b)
-    beta:float=.1,             # KL coefficient β, above 0
-    label_smoothing:float=.1,  # ε: share of labels that are wrong, from 0 to below .5
-)->Tensor:                     # (b) may be negative
+    policy_chosen:Tensor,     # (b) nats, under the policy
+    policy_rejected:Tensor,   # (b)
+    ref_chosen:Tensor,        # (b) nats, under the reference
+    ref_rejected:Tensor,      # (b)
+    beta:float=.1,            # KL coefficient β, above 0
+    label_smoothing:float=.1, # ε: share of wrong labels, from 0 to below .5
+)->Tensor:                    # (b) may be negative
     """Robust DPO loss [-(1-ε) log σ(β gap) + ε log σ(-β gap)] / (1 - 2ε).
 
     Over flipped labels its mean is DPO's on true ones (Chowdhury et al. 2024).
     Raises ValueError if a setting is out of range."""
-    check_number("robust_dpo_loss: beta", beta, "above 0")
-    _check_smoothing("robust_dpo_loss", label_smoothing)
-    x = beta * log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
-    noisy = -(1 - label_smoothing) * logsigmoid(x) + label_smoothing * logsigmoid(-x)
-    return noisy / (1 - 2 * label_smoothing)
+    as_labelled, turned = _both_labels("robust_dpo_loss", beta, label_smoothing,
+        policy_chosen, policy_rejected, ref_chosen, ref_rejected)
+    mixed = (1 - label_smoothing) * as_labelled - label_smoothing * turned
+    return mixed / (1 - 2 * label_smoothing)
 
 # %% ../nbs/engine/dpo_tools.ipynb #hinge_loss
 def hinge_loss(
