@@ -13,7 +13,6 @@ from torch import Tensor
 from .settings import check_number
 from .tokens import masked_sum
 
-# %% ../nbs/07_kl.ipynb #_at_least_float32
 def _at_least_float32(x): return x.to(torch.promote_types(x.dtype, torch.float32))
 
 # %% ../nbs/07_kl.ipynb #kl_k1
