@@ -19,13 +19,13 @@ LEFT_BY_WORK = shutil.ignore_patterns(
 
 # Which rooms a room may import. A new room has to be put here, on its floor.
 METHOD = {"tokens", "memory", "world_text", "world", "oracle", "best_policy", "models", "sampling", "kl", "kl_control",
-          "learning", "data"}
+          "learning", "data", "records", "interrupts"}
 FLOORS = {
     "tokens": set(), "memory": {"tokens"}, "views": {"tokens", "memory"},
     "world_text": {"tokens", "memory"},
     "world": {"tokens", "memory", "world_text"}, "oracle": {"tokens", "views"}, "models": {"tokens", "memory"}, "kl": {"tokens", "memory"},
     "best_policy": {"tokens", "memory", "oracle"}, "kl_control": set(), "dpo_tools": METHOD | {"dpo"},
-    "data": {"tokens", "memory"}, "sampling": {"tokens", "memory", "models"}, "learning": {"tokens", "memory", "models"},
+    "records": set(), "data": {"tokens", "memory", "records"}, "sampling": {"tokens", "memory", "models"}, "learning": {"tokens", "memory", "models", "interrupts"}, "interrupts": set(), "memory_plan": set(),
     "sft": METHOD, "reward": METHOD, "reward_tools": METHOD | {"reward"},
     "replies": METHOD, "judge": METHOD | {"replies"},
     "judge_tools": METHOD | {"judge", "replies"}, "ppo": METHOD, "dpo": METHOD,
@@ -41,11 +41,14 @@ FLOORS = {
 }
 BASE = {"settings", "files"}      # of any module: what checks settings, and what writes files
 FLOORS["recipes"] = set(FLOORS) - {"views"}
+for _room in ("text_rewards", "rl_recipes", "train_command"): FLOORS[_room] = set(FLOORS) - {"views"}
 FLOORS["widgets"] = {"views"}   # like views: data in, a page out
+FLOORS["rollout_view"] = {"widgets", "views", "tokens", "memory", "kl"}
+FLOORS["token_kl"] = FLOORS["rollout_view"] | {"rollout_view", "models"}
 FLOORS["inspectors"] = {"widgets", "views", "tokens", "memory", "sampling", "kl", "judge", "replies"}
 FLOORS["sitting"] = METHOD | {"views", "widgets"}
 FLOORS["checks"] = set()        # knows nothing of what is checked
-FLOORS["workbook"] = {"checks", "recipes", "pipeline"}
+FLOORS["workbook"] = {"checks", "train_command", "recipes", "pipeline"}
 FLOORS = {"settings": set(), "files": set(), **{room: below | BASE for room, below in FLOORS.items()}}
 EVERYWHERE = {"views", "checks", "exercises", "workbook", "runs"} | BASE   # in chapters, not in rooms
 

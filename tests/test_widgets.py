@@ -14,7 +14,7 @@ from rlhf_nb.tokens import make_seqs
 from rlhf_nb.widgets import (Dashboard, LabelSession, Ledger, Stopped, Sweep, run_setting, dashboard_page, dashboard_table,
     clip_state, curves_of, label_page, add_label, ledger_page, pace, panel, ppo_ledger, rewards_seen,
     run_in_background, escape_text, show_dashboard, show_labels, show_ledger, show_sweep, sides, html_table, thinned, tint,
-    sweep_page, undo_label, dashboard_callback)
+    LiveView, signed, still_page, token_texts, sweep_page, undo_label, dashboard_callback)
 
 BAD = '</div></style><script>alert("x")</script>&amp;<img src=x onerror=\'y\'>" onfocus="z\n\u202e\ud800'
 PAIRS = [(f"question {i}", f"one {i}", f"other {i}") for i in range(30)]
@@ -66,18 +66,20 @@ def test_ledger_numbers_and_colours():
     ledger = Ledger(["a", "b", "c"], {"r": [2., -1., math.nan], "v": [0., 0., 0.]},
                   {"good": (1., 1.0004), "bad": (1., 1.01), "large": (5000., 5000.5)})
     page = show_ledger(ledger).data
-    styles = re.findall(r'class="t" tabindex="0" role="img" style="([^"]*)"', page)
+    styles = re.findall(r'class="t" style="([^"]*)"', page)
     assert styles[0].startswith("--c0:" + tint(2., 2.)) and styles[1].startswith("--c0:" + tint(-1., 2.))
     assert "#8884" in styles[2] and tint(2., 2.) != tint(-2., 2.)
     assert page.count("DO NOT AGREE") == 1 and "good" in page.split("agree")[0]
-    assert page.count('type="radio"') == 2 and page.count(" checked>") == page.count('-0" checked>') == 1
+    assert page.count('type="radio"') == 2 + 3 and page.count(" checked ") == page.count('-0" checked ') == 1
+    assert page.count("<input") == page.count('data-lm-suppress-shortcuts="true"')   # of each, not of the root alone
     assert "background:var(--c1)" in page and "attr(data-1)" in page and page.count("&#10;") == 3
     assert re.findall(r'data-0="([^"]*)"', page) == ["+2.00", "-1.00", "–"]     # not colour alone
-    assert re.search(r"r +\+2\.0000 +v +\+0\.0000", page) and "-1.0000" in page
+    assert re.search(r"r +\+2 +v +\+0", page) and re.search(r"r +-1 +v", page)
     other = show_ledger(Ledger(["a", "b", "x"], {"r": [2., -1., 0.], "v": [0., 0., 0.]}, {})).data
     ids = [set(re.findall(r' id="([\w-]+)"', p)) for p in (page, other)]
     assert not ids[0] & ids[1]                               # two on a page do not meddle
     for radio in re.findall(r'type="radio"[^>]* id="([\w-]+)"', page): assert f'for="{radio}"' in page
+    assert set(re.findall(r'<input type="radio" name="([\w-]+)" data', page)) == {ids[0].pop()[:9] + "-t0"}
     left = plain(page)                                       # GitHub: tokens, sums and table stay
     assert "<td>-1</td>" in left and "good: +1.0000" in left and "position" not in left
 
@@ -92,8 +94,65 @@ def test_two_ledgers_share_one_scale():
     small, large = (Ledger(["a"], {"r": [x]}, {}) for x in (1., 4.))
     page = ledger_page({"before": small, "after": large})
     assert f"--c0:{tint(1., 4.)}" in page and f"--c0:{tint(4., 4.)}" in page
-    assert page.index(">before<") < page.index(">after<") and page.count('type="radio"') == 1
+    assert page.index(">before<") < page.index(">after<") and page.count('type="radio"') == 1 + 2
 
+
+def test_a_token_note_a_frame_and_folds():
+    ledger = Ledger(["a", "b"], {"r": [1e-4, 0.]}, {}, ["policy <1>", "q\nr"], 1)
+    page = show_ledger(ledger).data
+    check_page(page)
+    assert 'data-n="token 0: &#x27;a&#x27;&#10;r          +0.0001&#10;policy &lt;1&gt;"' in page and "&#10;q&#10;r" in page
+    assert page.count('class="t f"') == 1 and re.findall(r'data-0="([^"]*)"', page) == ["+1e-4", "0"]   # small, not 0
+    with pytest.raises(ValueError, match="notes"): Ledger(["a", "b"], {"r": [1., 2.]}, {}, ["one"])
+    long = Ledger(["a"] * 500, {"r": [0.] * 500}, {})
+    assert ledger_page({"a": long, "b": long, "c": long, "d": long}).count('<details class="r">') == 2
+    assert [signed(x) for x in (0., 3e-7, -.0049, .005, math.inf)] == ["0", "+3e-7", "-5e-3", "+0.01", "+inf"]
+
+class Bytes:
+    def decode(self, ids): return bytes(ids).decode("utf-8", "replace")
+class Pieces: # as SentencePiece: the space in front of the first piece is lost
+    def decode(self, ids): return "".join(["▁The", "▁fox", "es", "."][i] for i in ids).replace("▁", " ").lstrip()
+
+def test_tokens_are_decoded_in_context():
+    text = "naïve 你🙂 e\u0301"
+    got = token_texts(Bytes(), list(text.encode()))
+    assert "\ufffd" not in "".join(got) and len(got) == len(text.encode())
+    assert got[2:4] == ["ï1/2", "ï2/2"] and got[-2:] == ["\u03011/2", "\u03012/2"] and "🙂4/4" in got
+    assert token_texts(Bytes(), [0xf0, 0x9f, 97]) == ["⟨240⟩", "⟨159⟩", "a"]          # half a character stays told
+    assert token_texts(Pieces(), [0, 1, 2, 3]) == ["The", " fox", "es", "."] and token_texts(Pieces(), []) == []
+
+def test_a_view_leaves_a_page_and_follows_its_controls(monkeypatch):
+    from ipywidgets import HTML as Page
+    from rlhf_nb import widgets
+    shown, updates = [], []
+    def display(what, **options):
+        shown.append(what)
+        return SimpleNamespace(update=updates.append)
+    monkeypatch.setattr(widgets, "display", display)
+    page = Page("<b>one</b>")
+    view = LiveView([page], lambda: page.value)
+    view._ipython_display_()
+    first, live = shown
+    u = view.kept[0][0]
+    assert "<b>one</b>" in first.data and f'id="{u}"' in first.data and f"live-{u}" in view._dom_classes
+    assert live["application/vnd.jupyter.widget-view+json"]["model_id"] == view.model_id
+    assert live["text/plain"] == "Run this cell for live controls."                # GitHub shows this, under the page
+    page.value = "two"
+    view.keep()
+    assert "two" in updates[0].data and f'id="{u}"' in updates[0].data
+    view._ipython_display_()                                                # shown again: a place of its own
+    assert len({u for u, _ in view.kept}) == 2
+    twin = still_page(show_ledger(Ledger(["a"], {"r": [1.]}, {})).data, "v1")
+    assert not re.search(r"\bl[0-9a-f]{8}\b", twin) and re.search(r'id="s[0-9a-f]{8}-0"', twin)  # two radio groups
+
+def test_nothing_trains_before_start_is_pressed():
+    dashboard, ran = Dashboard(["x"]), []
+    start, pause, stop, save = show_dashboard(dashboard, lambda: ran.append(1)).children[1].children
+    assert start.description == "Start" and pause.description == "Pause" and not ran and dashboard.state == "not begun"
+    start.click()
+    until(lambda: dashboard.state == "finished")
+    start.click()                                                           # again: one run, not two
+    assert ran == [1]
 
 def one_row(config, ended=True):
     generator = torch.Generator().manual_seed(1)
@@ -114,7 +173,7 @@ def one_row(config, ended=True):
 @pytest.mark.parametrize("ended", [True, False])
 def test_rewards_read_back_are_those_of_ppo(config, ended):
     roll, x, now = one_row(config, ended)
-    tokenizer = SimpleNamespace(decode=lambda ids: f"<{ids[0]}>", eos_token_id=1)
+    tokenizer = SimpleNamespace(decode=lambda ids: "".join(f"<{i}>" for i in ids), eos_token_id=1)
     reward = rollout_rewards(roll, config, 1)
     for i in range(2):
         row = slice(i, i + 1)
@@ -489,7 +548,11 @@ def test_pause_does_not_count_as_time():
     assert dashboard.rows[held]["tokens per second"] > 10        # 3 tokens; with the pause it were 3
 
 def test_memory_of_a_gpu_and_of_none(monkeypatch):
-    assert pace(Dashboard([]), 1)["GPU memory, MB"] == 0 or torch.cuda.is_initialized()
+    if not torch.cuda.is_available():
+        assert set(pace(Dashboard([]), 1)) == {"tokens per second"}          # no GPU, no such number and no panel
+        assert dashboard_page(Dashboard(["x", "GPU memory, MB"])).count("<svg") == 1
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert dashboard_page(Dashboard(["x", "GPU memory, MB"])).count("<svg") == 2
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 2**20)
     assert pace(Dashboard([]), 1)["GPU memory, MB"] == 3.
 

@@ -1,0 +1,207 @@
+"Rollout tables: numbers of rows and tokens, sort, filter, pages, files, several models."
+import json, math, random, time
+from types import SimpleNamespace
+
+import pytest, torch
+
+from rlhf_nb.memory import Rollout
+from rlhf_nb.models import ScalarModel, load_bundled
+from rlhf_nb.ppo import ActorCritic
+from rlhf_nb.ppo_trainer import PPOConfig, make_experience
+from rlhf_nb.rollout_view import (RolloutTable, TableQuery, as_table, from_jsonl, pick_rows, rollout_to_table,
+    row_page, rows_to_table, show_rollouts, show_table, side_by_side, table_page, to_jsonl)
+from rlhf_nb.tokens import Seqs, make_seqs
+from rlhf_nb.widgets import clip_state
+from test_widgets import BAD, check_page
+
+class Words:
+    "Token 5 is the text w5; 0 pads, 1 ends."
+    pad_token_id, eos_token_id = 0, 1
+    def decode(self, ids, skip_special_tokens=False):
+        return " ".join(f"w{i}" for i in ids if i > 1 or not skip_special_tokens)
+
+def a_rollout(side="right"):
+    "Three rows of 2, 1 and 3 response tokens; numbers worked out by hand below."
+    seqs = make_seqs([[7, 8], [9], [7, 8]], [[3, 1], [4], [5, 6, 1]], 0)
+    logp, ref = torch.zeros(3, 5), torch.zeros(3, 5)
+    for i, row in enumerate(([-1., -2.], [-.5], [-1., -1., -3.])):
+        logp[i][seqs.response_mask[i]] = torch.tensor(row)
+    for i, row in enumerate(([-1.5, -1.], [-.25], [-2., -1., -3.5])):
+        ref[i][seqs.response_mask[i]] = torch.tensor(row)
+    if side == "left":
+        order = seqs.attention_mask.long().argsort(dim=1, stable=True)
+        seqs = Seqs(*(x.gather(1, order) for x in seqs._parts()))
+        logp, ref = logp.gather(1, order), ref.gather(1, order)
+    return Rollout(seqs, torch.tensor([0, 1, 0]), logp, ref, torch.tensor([1., -2., .5]))
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_columns_and_ledgers_are_those_by_hand(side):
+    table = rollout_to_table(a_rollout(side), Words())
+    assert table.columns == {"reward": [1., -2., .5], "KL": [.5 - 1, -.25, 1 + 0 + .5], "length": [2, 1, 3],
+                             "ended": [1, 0, 1], "group": [0, 1, 0]}
+    assert table.text_of(0) == ("w7 w8", {"response": "w3"}) and table.text_of(1) == ("w9", {"response": "w4"})
+    ledger = table.ledgers_of(2)["response"]
+    assert [w.strip() for w in ledger.tokens] == ["w5", "w6", "w1"]
+    assert ledger.channels == {"log-prob": [-1, -1, -3], "reference": [-2, -1, -3.5], "KL": [1, 0, .5]}
+    assert show_rollouts(a_rollout(side), Words()).rows == [0, 2, 1]           # by reward, the largest first
+
+def test_advantage_ratio_and_clip_are_those_of_the_loss():
+    (policy, tokenizer), generator = load_bundled("sft"), torch.Generator().manual_seed(0)
+    seqs = make_seqs([[5, 6]] * 4, [[7, 8, tokenizer.eos_token_id], [9], [7] * 5, [8, 8]], tokenizer.pad_token_id)
+    mask = seqs.response_mask
+    logp, ref = (-torch.rand(mask.shape, generator=generator) * mask for _ in range(2))
+    roll = Rollout(seqs, torch.arange(4), logp, ref, torch.randn(4, generator=generator))
+    x = make_experience(ActorCritic(policy, ScalarModel.from_lm(policy)), roll, PPOConfig(), tokenizer.eos_token_id)
+    now = logp + .5 * torch.randn(mask.shape, generator=generator) * mask
+    table = rollout_to_table(roll, tokenizer, experience=x, now=now, cliprange=.2)
+    for i in range(4):
+        a, ratio = x.advantage[i][mask[i]], (now - logp)[i][mask[i]].exp()
+        want = [clip_state(r, v, .2) for r, v in zip(ratio.tolist(), a.tolist())]
+        ledger = table.ledgers_of(i)["response"]
+        assert ledger.channels["clip"] == want and ledger.channels["ratio"] == pytest.approx(ratio.tolist())
+        assert ledger.channels["return"] == x.returns[i][mask[i]].tolist()
+        assert table.columns["clipped"][i] == pytest.approx(sum(map(abs, want)) / len(want))
+        assert table.columns["advantage"][i] == pytest.approx(a.mean().item())
+    alone = rollout_to_table(x, tokenizer)                                  # the experience by itself
+    assert "reward" not in alone.columns and alone.ledgers_of(0)["response"].channels.keys() >= {"value", "advantage"}
+
+def test_an_empty_response_is_a_row():
+    seqs = make_seqs([[7], [7]], [[3, 1], []], 0)
+    zero = torch.zeros(seqs.ids.shape)
+    table = rollout_to_table(Rollout(seqs, torch.arange(2), zero, zero, torch.zeros(2)), Words())
+    assert table.columns["length"] == [2, 0] and table.ledgers_of(1) == {} and "w7" in row_page(table, 1)
+
+def test_experience_of_grpo_is_a_table():
+    from rlhf_nb.grpo_trainer import GroupExperience
+    roll = a_rollout()
+    a = torch.tensor([1., -1., 0.])[:, None].expand(3, 5)
+    x = GroupExperience(roll.seqs, roll.seqs.response_mask, roll.logp, roll.ref_logp, a, a, a)
+    table = rollout_to_table(x, Words())
+    assert table.columns["advantage"] == [1., -1., 0.] and table.columns["KL"] == [-.5, -.25, 1.5]
+
+ROWS = [dict(prompt="a", response="Fox", reward=2., tag="x"), dict(prompt="b", response="hare", reward=None, tag="y"),
+        dict(prompt="c", response="fox!", reward=-1., tag="x"), dict(prompt="d", response="owl", reward=2., tag="z")]
+
+@pytest.mark.parametrize("query, rows", [
+    (TableQuery(), [0, 1, 2, 3]), (TableQuery("reward"), [0, 3, 2, 1]),
+    (TableQuery("reward", largest_first=False), [2, 0, 3, 1]), (TableQuery(text="FOX"), [0, 2]),
+    (TableQuery(text="b"), [1]), (TableQuery(column="reward", low=0.), [0, 3]),
+    (TableQuery(column="reward", high=-1.), [2]), (TableQuery("tag"), [3, 1, 0, 2]),
+    (TableQuery("reward", text="o", column="reward", low=-5.), [0, 3, 2]), (TableQuery(text="none"), [])], ids=str)
+def test_sort_and_filter(query, rows): assert pick_rows(rows_to_table(ROWS), query) == rows
+
+def test_a_thousand_random_rows_are_sorted_as_python_sorts():
+    rng = random.Random(0)
+    x = [rng.choice([math.nan, rng.gauss(0, 1), 1.]) for _ in range(1000)]
+    table = rows_to_table([dict(response="", x=v) for v in x])
+    got = [x[i] for i in pick_rows(table, TableQuery("x"))]
+    known = [v for v in got if v == v]
+    assert known == sorted(known, reverse=True) and all(v != v for v in got[len(known):]) and len(got) == 1000
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_file_and_back_is_the_same_table(tmp_path, side):
+    table = rollout_to_table(a_rollout(side), Words())
+    table.columns["mine"] = [math.nan, "\u2028 ü\ud800", math.inf]
+    to_jsonl(table, tmp_path/"r.jsonl")
+    again = from_jsonl(tmp_path/"r.jsonl")
+    assert again.columns == table.columns | {"mine": [None, "\u2028 ü\ud800", None]}
+    for i in range(3):
+        assert again.text_of(i) == table.text_of(i) and again.ledgers_of(i) == table.ledgers_of(i)
+    assert [json.loads(line)["prompt"] for line in open(tmp_path/"r.jsonl", encoding="utf-8")] == ["w7 w8", "w9", "w7 w8"]
+    to_jsonl(table, tmp_path/"r.jsonl", tokens=False)
+    assert from_jsonl(tmp_path/"r.jsonl").ledgers_of(0) == {}
+    with pytest.raises(ValueError, match="several|write each table alone"):
+        to_jsonl(side_by_side({"a": table, "b": table}), tmp_path/"x.jsonl")
+    assert not (tmp_path/"x.jsonl").exists()
+
+@pytest.mark.parametrize("text, message", [('{"response": "a"}\n{"x": 1}', "row 2 has no text under 'response'"),
+    ("{", "line 1: no JSON"), ("[1]", "a row is an object"), ("", "holds no row")])
+def test_a_file_that_is_no_table_is_refused(tmp_path, text, message):
+    (tmp_path/"r.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=message): from_jsonl(tmp_path/"r.jsonl")
+
+def test_columns_of_unequal_length_are_refused():
+    with pytest.raises(ValueError, match="one length"): RolloutTable({"a": [1], "b": [1, 2]}, None, None)
+    with pytest.raises(ValueError, match="one length"): RolloutTable({}, None, None)
+    with pytest.raises(ValueError, match="one length"): show_rollouts(ROWS, columns={"mine": [1.]})
+
+def test_two_models_meet_at_their_prompts():
+    a = rows_to_table([dict(prompt=p, response=r, reward=x, length=1) for p, r, x in
+                       (("q1", "a1", 1.), ("q1", "a2", 2.), ("q2", "a3", 3.), ("only a", "a4", 4.))])
+    b = rows_to_table([dict(prompt=p, response=r, reward=x, length=2) for p, r, x in
+                       (("q2", "b1", 1.), ("q1", "b2", 5.), ("q1", "b3", None))])
+    both = side_by_side({"A": a, "B": b})
+    assert both.columns["reward, A"] == [1., 2., 3.] and both.columns["reward, B"] == [5., None, 1.]
+    gap = both.columns["reward, difference"]
+    assert gap[0] == 4. and math.isnan(gap[1]) and gap[2] == -2. and both.columns["length, difference"] == [1, 1, 1]
+    assert both.text_of(1) == ("q1", {"A": "a2", "B": "b3"})
+    with pytest.raises(ValueError, match="no prompt in common"):
+        side_by_side({"A": a, "B": rows_to_table([dict(prompt="z", response="")])})
+    two = show_rollouts({"A": a_rollout(), "B": a_rollout("left")}, Words())
+    assert two.below.value.count('role="radiogroup"') == 2                  # both ledgers of the open row
+    assert two.table.columns["KL, difference"] == [0., 0., 0.] and "group, A" not in two.table.columns
+
+def test_no_text_becomes_a_tag():
+    rows = [dict(prompt=BAD, response=BAD, **{BAD: 1.}, tokens=[BAD], channels={BAD: [1.]})]
+    view = show_rollouts(rows)
+    for page in (view.top.value, view.below.value, view.still()): assert "alert(" in check_page(page).text
+
+def test_the_page_marks_order_and_the_open_row():
+    table = rows_to_table(ROWS)
+    page = table_page(table, [0, 3], "words", TableQuery("reward"), 3)
+    assert page.count('aria-sort="descending"') == 1 and page.count("class=o") == 1 and "<td>x</td>" in page
+    assert "ascending" in table_page(table, [0], "", TableQuery("reward", False)).replace("descending", "")
+
+def controls(view): return view.c
+
+def test_controls_sort_filter_turn_pages_and_open():
+    view = show_table(rows_to_table([dict(response=f"text {i}", x=float(i % 7), length=1) for i in range(25)]), "x", 10)
+    c = controls(view)
+    assert all(w.description for w in (c.sort, c.text, c.column, c.low, c.high, c.page, c.back, c.on, c.opened))
+    assert "rows 1 to 10 of 25, sorted by x" in view.top.value and c.page.max == 3 and view.rows[0] == 6
+    assert c.opened.value == 6 and "row 6" in view.below.value
+    c.opened.value = view.rows[4]
+    assert f"row {view.rows[4]}<" in view.below.value and view.top.value.count("class=o") == 1
+    c.on.click(); c.on.click(); c.on.click()                                # one more than there is
+    assert c.page.value == 3 and "rows 21 to 25 of 25" in view.top.value and len(c.opened.options) == 5
+    c.back.click()
+    assert c.page.value == 2
+    c.text.value = "text 1"
+    assert c.page.value == 1 and "rows 1 to 10 of 11, of 25 in all" in view.top.value
+    c.column.value, c.low.value, c.high.value = "x", "2", "3"
+    assert sorted(view.rows) == [10, 16, 17] and c.page.max == 1
+    c.high.value = "three"
+    assert "three" in view.top.value                                        # what is wrong, and the rows stay
+    c.high.value, c.text.value = "", "nothing"
+    assert "none of 25 rows" in view.top.value and view.below.value == "" and c.opened.options == ()
+    c.text.value, c.largest_first.value = "", False
+    assert view.table.columns["x"][view.rows[0]] == 2.                      # the filter of the range still holds
+
+def test_a_row_is_decoded_when_it_is_looked_at_and_not_before():
+    seen = []
+    table = RolloutTable({"x": list(range(1000))}, lambda i: seen.append(i) or ("p", {"response": str(i)}), lambda i: {})
+    view = show_table(table)
+    assert set(seen) == set(range(10))
+    view.c.page.value = 3
+    assert set(seen) == set(range(10)) | set(range(20, 30))
+
+def test_a_thousand_rollouts_open_fast_and_small():
+    "1,000 responses of 300 tokens: under 2 s, and the page under 5 MB."
+    _, tokenizer = load_bundled("sft")
+    generator = torch.Generator().manual_seed(0)
+    seqs = make_seqs([[5, 6, 7]] * 1000, torch.randint(5, 200, (1000, 300), generator=generator).tolist(), 0)
+    logp, ref = (-torch.rand(seqs.ids.shape, generator=generator) * seqs.response_mask for _ in range(2))
+    roll = Rollout(seqs, torch.arange(1000), logp, ref, torch.randn(1000, generator=generator))
+    show_rollouts(a_rollout(), Words())                                     # what is imported late
+    began = time.process_time()
+    view = show_rollouts(roll, tokenizer)
+    assert time.process_time() - began < 2 and len(view.still().encode()) < 5e6
+    view.c.sort.value = "KL"
+    assert view.table.columns["KL"][view.rows[0]] == max(view.table.columns["KL"])
+
+def test_every_source_is_a_table(tmp_path):
+    table = rollout_to_table(a_rollout(), Words())
+    to_jsonl(table, tmp_path/"r.jsonl")
+    for source in (a_rollout(), table, tmp_path/"r.jsonl", str(tmp_path/"r.jsonl")):
+        assert as_table(source, Words()).columns == table.columns
+    assert list(as_table({"a": ROWS, "b": ROWS}).columns)[0] == "reward, a"
