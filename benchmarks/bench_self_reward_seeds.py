@@ -2,6 +2,7 @@
 
     python benchmarks/bench_self_reward_seeds.py --judges /tmp/judges        # 25 CPU minutes
     python benchmarks/bench_self_reward_seeds.py --only replay --seeds 0     # one run
+    python benchmarks/bench_self_reward_seeds.py --only "random pairs" "replay alone" --last   # 7 CPU minutes
 
 Every seed has an M1 of its own: seed 0 is the shipped judge, the others are made from the shipped
 base with other demonstrations, judgements and batches (as in bench_judge_seeds.py, kept in
@@ -89,12 +90,16 @@ def iteration(name, model, task, store, config, make_generator):
     return row
 
 
-def run(name, seed, shelf, iterations):
+FIRST = {}    # seed -> measurements of its M1
+
+
+def run(name, seed, shelf, iterations, last=False):
     config, (model, tokenizer) = RUNS[name], trained(seed, shelf)
     first, model = frozen_copy(model), model.requires_grad_()
     task = SelfRewardTask(tokenizer, [q.text for q in TRAIN],
                           replay_examples(tokenizer, TRAIN, 3000, random.Random(500 + seed)))
-    rows = [dict(run=name, seed=seed, model=1, **measure(model, first, tokenizer))]
+    if seed not in FIRST: FIRST[seed] = measure(model, first, tokenizer)
+    rows = [dict(run=name, seed=seed, model=1, **FIRST[seed])]
     print(rows[-1], flush=True)
     for t in range(1 if name == "online" else iterations):
         began, make_generator = time.process_time(), partial(named_generator, seed, t)
@@ -114,8 +119,9 @@ def run(name, seed, shelf, iterations):
                     break
                 finally: store.close()
             row["own_parse"] = row.pop("parse_rate")
-        rows.append(dict(run=name, seed=seed, model=t + 2, cpu_s=time.process_time() - began,
-                         **row, **measure(model, first, tokenizer)))
+        row["cpu_s"] = time.process_time() - began
+        measured = {} if last and t + 1 < iterations else measure(model, first, tokenizer)
+        rows.append(dict(run=name, seed=seed, model=t + 2, **row, **measured))
         print(rows[-1], flush=True)
     rows[-1]["replies"] = replies(model, tokenizer)
     return rows
@@ -132,6 +138,8 @@ def main():
     p.add_argument("--only", choices=RUNS, nargs="+", help="the others are kept as they are in the file")
     p.add_argument("--iterations", type=int, default=3)
     p.add_argument("--judges", type=Path, help="where retrained judges lie or will lie")
+    p.add_argument("--last", action="store_true", help="measure M1 and the last model alone; what the "
+                   "file holds of the others stays")
     p.add_argument("--json", type=Path, default=ROOT / "nbs/results/self_reward.json")
     args = p.parse_args()
     torch.set_num_threads(1)
@@ -140,8 +148,11 @@ def main():
     new = []
     with tempfile.TemporaryDirectory() as temp:
         for name in names:
-            for seed in args.seeds: new += run(name, seed, args.judges or Path(temp), args.iterations)
+            for seed in args.seeds: new += run(name, seed, args.judges or Path(temp), args.iterations, args.last)
     redone = {(row["run"], row["seed"]) for row in new}
+    if args.last:                       # rows of models that were not measured keep what the file holds
+        held = {(r["run"], r["seed"], r["model"]): r for r in old}
+        new = [held.get((r["run"], r["seed"], r["model"]), {}) | r for r in new]
     rows = [row for row in old if (row["run"], row["seed"]) not in redone] + [rounded(r) for r in new]
     rows.sort(key=lambda row: (list(RUNS).index(row["run"]), row["seed"], row["model"]))
     keys = ("gold", "cool", "greedy", "length", "kl", "parse", "judge_r", "own_parse", "vote_std", "pairs", "cpu_s")
