@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor, distributed as dist, nn
 from transformers.utils import logging
-from rlhf_nb.data import (load_demonstrations, load_prompts, parse_row, prompts_of,
-    read_jsonl)
+from .data import load_demonstrations, load_prompts, parse_row, prompts_of
+from .records import read_jsonl
 from .files import atomic_folder, atomic_write, disk_errors
 from .learning import (EvalConfig, TrainConfig, Trainer, fit, is_interactive,
     make_trainer, named_generator, progress_bar)

@@ -3,8 +3,10 @@ import json, random, time, tracemalloc
 from pathlib import Path
 import pytest, torch
 from rlhf_nb.data import (
-    DEMONSTRATION, DataError, RowError, _bounded, encode_prompt, load_demonstrations, load_pairs, load_prompts,
-    parse_row, prompts_of, read_jsonl, read_texts, split_by_prompt, train_tokenizer, truncate_tokens)
+    DEMONSTRATION, _bounded, encode_prompt, load_demonstrations, load_pairs,
+    load_prompts, load_unpaired, pair_margins, parse_row, prompts_of, row_format,
+    read_texts, split_by_prompt, train_tokenizer, truncate_tokens)
+from rlhf_nb.records import DataError, RowError, read_jsonl
 
 REAL = Path(__file__).resolve().parents[2]/"shared/data/instruction_preferences.jsonl"
 real = pytest.mark.skipif(not REAL.is_file(), reason="the real preference file is not here")
@@ -152,7 +154,9 @@ def test_demonstrations(tok, write):
         seqs, report = load_demonstrations(write(row), tok)
         assert texts(tok, seqs) == want and report.kept == 1
     seqs, _ = load_demonstrations(write(dict(messages=[user, a, user, dict(a, content="B.")])), tok)
-    assert texts(tok, seqs)[0][1] == "B.<eos>"                       # the last turn is learned
+    assert texts(tok, seqs)[0][1] == "A.<eos>B.<eos>"                # every turn of the assistant is learned
+    seqs, _ = load_demonstrations(write(dict(messages=[user, a, user, dict(a, content="B.")])), tok, turns="last")
+    assert texts(tok, seqs)[0][1] == "B.<eos>"
     for row, kind in [(dict(prompt="x"), "missing key"), (dict(messages=[a]), "missing key"),
                       (dict(messages=[user]), "no answer"), (dict(response="x"), "missing key")]:
         with pytest.raises(DataError, match=kind): load_demonstrations(write(row), tok)
@@ -362,3 +366,103 @@ def test_real_file():
     prompts = prompts_of(pairs.chosen)
     learn, held = split_by_prompt(prompts, 100)
     assert len(held) == 100 and len(learn) == 795 and len(set(prompts)) < 895
+
+# ---- formats of other libraries
+
+USER, TELL = dict(role="user", content="What is it?"), dict(role="assistant", content="A.")
+def turn(role, content): return dict(role=role, content=content)
+
+@pytest.mark.parametrize("row, form, prompt, answers", [
+    (dict(chosen="\n\nHuman: What is it?\n\nAssistant: A.", rejected="\n\nHuman: What is it?\n\nAssistant: No."),
+     "preference, Human/Assistant, standard", [USER], ["A.", "No."]),
+    (dict(chosen="\n\nHuman: Hi\n\nAssistant: Yes?\n\nHuman: What is it?\n\nAssistant: A.",
+          rejected="\n\nHuman: Hi\n\nAssistant: Yes?\n\nHuman: What is it?\n\nAssistant: No."),
+     "preference, Human/Assistant, standard", [turn("user", "Hi"), turn("assistant", "Yes?"), USER], ["A.", "No."]),
+    (dict(chosen="The sky is blue.", rejected="The sky is black."), "preference, implicit prompt, standard",
+     [turn("user", "The sky is")], ["blue.", "black."]),          # a word is not cut in two
+    (dict(chosen=[USER, TELL], rejected=[USER, dict(TELL, content="No.")]), "preference, implicit prompt, conversational",
+     [USER], ["A.", "No."]),
+    (dict(prompt="What is it?", chosen=[USER, TELL], rejected=[USER, dict(TELL, content="No.")], score_chosen=9.0,
+          score_rejected=7.5), "preference, explicit prompt, conversational", [USER], ["A.", "No."]),   # UltraFeedback
+    (dict(prompt="What is it?", chosen="A.", rejected="No."), "preference, explicit prompt, standard", [USER], ["A.", "No."]),
+])
+def test_forms_of_pairs(row, form, prompt, answers):
+    assert row_format(row) == form and parse_row(row) == (prompt, answers)
+
+def test_forms_of_demonstrations_and_prompts(tok):
+    talk = dict(conversations=[{"from": "human", "value": "What is it?"}, {"from": "gpt", "value": "A."}])
+    dialogue = dict(text="\n\nHuman: What is it?\n\nAssistant: A.")
+    parts = dict(messages=[dict(USER, content=[dict(type="text", text="What "), dict(type="text", text="is it?")]), TELL])
+    for row in (talk, dialogue, parts, dict(messages=[USER, TELL]), dict(prompt=[USER], completion=[TELL])):
+        seqs, report = load_demonstrations([row], tok)
+        assert texts(tok, seqs) == [("<bos><|user|>What is it?<|assistant|>", "A.<eos>")], row
+    assert report.formats == {"prompt-completion, explicit prompt, conversational": 1}
+    hh = dict(chosen="\n\nHuman: Hm?\n\nAssistant: A.", rejected="\n\nHuman: Hm?\n\nAssistant: B.")
+    for row in (talk, dict(messages=[USER, TELL]), dict(chosen=[USER, TELL], rejected=[USER, TELL])):
+        assert tok.decode(load_prompts([row], tok)[0][0]) == "<bos><|user|>What is it?<|assistant|>"
+    assert tok.decode(load_prompts([hh], tok)[0][0]) == "<bos><|user|>Hm?<|assistant|>"
+    mixed = [dict(prompt="a", response="b"), dict(messages=[USER, TELL]), dict(prompt="c", response="d")]
+    report = load_demonstrations(mixed, tok)[1]
+    assert list(report.formats.values()) == [2, 1] and "2  kept: prompt-completion" in repr(report)
+
+def test_a_text_alone_is_learned_whole(tok):
+    seqs, report = load_demonstrations([dict(text="What is it?"), dict(text="No. " * 40)], tok, 16)
+    assert texts(tok, seqs)[0] == ("<bos>", "What is it?<eos>") and seqs.lengths().tolist()[1] == 16
+    assert report.truncated == {"end of a text": [2]} and report.formats == {"language modeling, standard": 2}
+
+def test_every_answer_of_a_chat_and_nothing_of_the_user(tok):
+    chat = [turn("system", "Be kind."), USER, TELL, turn("user", "And?"), turn("assistant", "No."), turn("user", "Hm."), TELL]
+    seqs, report = load_demonstrations([dict(messages=chat)], tok)
+    whole = tok.apply_chat_template(chat, tokenize=True, return_dict=False)
+    assert seqs.ids[0].tolist() == list(whole) and not report.truncated
+    at = seqs.response_mask[0].nonzero()[:, 0].tolist()
+    assert tok.decode(seqs.ids[0][at]) == "A.<eos>No.<eos>A.<eos>"
+    assert prompts_of(seqs) == [tuple(encode_prompt(tok, chat[:2]))]
+    cut, report = load_demonstrations([dict(messages=chat)], tok, len(whole) - len(encode_prompt(tok, chat[:2])) - 1)
+    assert tok.decode(cut.ids[0][cut.response_mask[0]]) == "No.<eos>A.<eos>" and report.truncated == {"start of the prompt": [1]}
+    with pytest.raises(ValueError, match="turns must be"): load_demonstrations([dict(messages=chat)], tok, turns="first")
+
+def test_a_template_that_rewrites_earlier_turns(tok):
+    import copy
+    forgets = copy.deepcopy(tok)
+    forgets.chat_template = ("{% for m in messages %}{% if m.role == 'assistant' and not loop.last %}<|assistant|>...{{ eos_token }}"
+        "{% else %}<|{{ m.role }}|>{{ m.content }}{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+    seqs, report = load_demonstrations([dict(messages=[USER, TELL, USER, TELL])], forgets)
+    assert tok.decode(seqs.ids[0][seqs.response_mask[0]]) == "A.<eos>"
+    assert report.truncated == {"earlier answers, which the template rewrites": [1]}
+
+def test_labels_are_used_or_refused(tok):
+    rows = [dict(prompt=p, completion="A.", label=x) for p, x in zip("abcd", (True, False, "true", "0"))]
+    seqs, report = load_demonstrations(rows, tok)
+    assert len(seqs) == 2 and report.dropped == {"label is false: not imitated": [2, 4]}
+    seqs, desirable, report = load_unpaired(rows, tok)
+    assert desirable.tolist() == [True, False, True, False] and report.kept == 4
+    assert report.formats == {"unpaired preference, standard": 4}
+    with pytest.raises(DataError, match="load_unpaired reads such rows"): load_pairs(rows, tok)
+    with pytest.raises(DataError, match="no \"label\""): load_unpaired([dict(prompt="a", completion="b")], tok)
+    with pytest.raises(DataError, match='"label" is 7; give true or false'): load_unpaired([dict(rows[0], label=7)], tok)
+
+@pytest.mark.parametrize("more, words", [
+    (dict(tools=[dict(name="clock")]), "tools would be dropped"), (dict(images=["x.png"]), "models here read text"),
+    (dict(labels=[True, False]), "process reward models"), (dict(chat_template_kwargs=dict(thinking=True)), "template's own settings"),
+    (dict(prompt=[dict(USER, tool_calls=[dict(name="f")])]), "calls would be dropped"),
+    (dict(prompt=[USER, turn("tool", "12:00")]), 'the role "tool"')])
+def test_what_a_plain_chat_cannot_do_is_refused_in_words(more, words, tok):
+    with pytest.raises(DataError, match=words): load_pairs([GOOD | more], tok)
+    empty = {k: [] if isinstance(x, list) else {} for k, x in more.items() if k != "prompt"}
+    assert len(load_pairs([GOOD | empty], tok)[0]) == 1                      # an empty column asks for nothing
+
+def test_margins(tok):
+    rows = [dict(GOOD, prompt=p, score_chosen=a, score_rejected=b) for p, a, b in (("a", 9., 7.5), ("b", 3, 3))]
+    report = load_pairs(rows, tok)[1]
+    assert pair_margins(report).tolist() == [1.5, 0.]
+    assert pair_margins(load_pairs([GOOD], tok)[1]) is None
+    assert pair_margins(load_pairs([dict(GOOD, margin=.5)], tok)[1]).tolist() == [.5]
+    for bad in ([*rows, dict(GOOD, score_chosen=1., score_rejected=2.)], [*rows[:2], dict(GOOD, margin=-1.)]):
+        with pytest.raises(ValueError, match="lines .*3: swap"): pair_margins(load_pairs(bad, tok)[1])
+
+def test_further_columns_stay_with_their_rows(tok):
+    rows = [dict(prompt="a", answer=4), dict(prompt="", answer=5), dict(prompt="c", answer=6, chosen="x", source="s")]
+    _, report = load_prompts(rows, tok)
+    assert report.columns == {"answer": [4, 6], "chosen": [None, "x"], "source": [None, "s"]}

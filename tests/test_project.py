@@ -45,7 +45,8 @@ for _room in ("text_rewards", "rl_recipes", "train_command"): FLOORS[_room] = se
 FLOORS["widgets"] = {"views"}   # like views: data in, a page out
 FLOORS["rollout_view"] = {"widgets", "views", "tokens", "memory", "kl"}
 FLOORS["token_kl"] = FLOORS["rollout_view"] | {"rollout_view", "models"}
-FLOORS["inspectors"] = {"widgets", "views", "tokens", "memory", "sampling", "kl", "judge", "replies"}
+FLOORS["inspectors"] = {"widgets", "views", "tokens", "memory", "sampling", "kl", "judge", "replies", "data", "models",
+                        "reward"}
 FLOORS["sitting"] = METHOD | {"views", "widgets"}
 FLOORS["checks"] = set()        # knows nothing of what is checked
 FLOORS["workbook"] = {"checks", "train_command", "recipes", "pipeline"}
