@@ -16,7 +16,7 @@ from torch.nn.functional import logsigmoid
 from .dpo import (PairsWithRef, _float32, _per_token, dpo_loss, log_ratio_gap,
     make_pair_loss, pair_logprobs)
 from .learning import EvalConfig, TrainConfig, Trainer, fit, make_trainer
-from .models import eval_mode
+from .models import disable_dropout, eval_mode
 from .settings import check_number
 from .memory import PreferencePairs
 
@@ -51,7 +51,7 @@ def train_dpo(
 
     Rafailov et al. 2023. `held_out` is logged as `eval_loss`, `eval_rewards/chosen`."""
     trainer, loss_fn = make_trainer(model, config), make_pair_loss(loss)
-    model.eval()                                  # dropout off, as for the reference
+    disable_dropout(model)                        # off, as for the reference
     def eval_fn(model):
         means = evaluate_pairs(model, held_out, loss_fn, config.micro_batch_size)
         return {f"eval_{k}": v for k, v in means.items()}

@@ -17,7 +17,8 @@ from .kl import kl_k3, response_kl
 from .learning import (
     TrainConfig, Trainer, data_fingerprint, list_checkpoints, make_trainer,
     progress_bar, restore_checkpoint, save_checkpoint, train_step)
-from .models import logprobs, logprobs_and_entropy
+from .interrupts import stop_if_asked
+from .models import disable_dropout, logprobs, logprobs_and_entropy
 from .ppo_trainer import RLTask, next_prompts
 from .sampling import collect_rollout
 from .settings import check_settings
@@ -177,15 +178,21 @@ def train_grpo(
     def loss_fn(model, x): return grpo_loss(model, x, config)
     with progress_bar(config.n_iterations, done, "GRPO", "rollout") as bar:
         for i in range(done, config.n_iterations):
-            roll, row = sample_groups(trainer, ref, task, config, generator)
-            x = make_group_experience(policy, roll, config, task) if len(roll) else ()
+            roll, row, x = _experience(trainer, ref, task, config, generator)
             for _ in range(config.num_iterations if len(x) else 0):
                 step = train_step(trainer, x, loss_fn)
                 row |= {k: v for k, v in step.items() if "clip" in k or k == "entropy"}
-            callback(trainer.log.add(iteration=i + 1, **row), roll)
+            row = trainer.log.add(iteration=i + 1, **row)
             if folder: save_checkpoint(folder, trainer, generator)
-            bar.update()
+            callback(row, roll); stop_if_asked(); bar.update()
     return trainer
+
+# %% ../nbs/engine/grpo_trainer.ipynb #_experience
+def _experience(trainer, ref, task, config, generator): # rollout, metrics, experience
+    with trainer.autocast:                  # old and new log-probs in one precision
+        roll, row = sample_groups(trainer, ref, task, config, generator)
+        if not len(roll): return roll, row, ()
+        return roll, row, make_group_experience(trainer.model, roll, config, task)
 
 # %% ../nbs/engine/grpo_trainer.ipynb #_grpo_trainer
 def _grpo_trainer(policy, ref, task, config, folder, generator):
@@ -205,7 +212,7 @@ def _grpo_trainer(policy, ref, task, config, folder, generator):
                reward_fn=task.reward_fn, sampling=task.sampling)
     trainer = make_trainer(policy, train_config, run=run, may_change=(
         "config.n_iterations", "train_config.n_steps"))
-    policy.eval()                      # dropout off: the first ratio is 1
+    disable_dropout(policy)            # the first ratio is 1
     if folder and list_checkpoints(folder):
         restore_checkpoint(folder, trainer, generator)
     return trainer

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import Generator, Tensor, nn
 from tqdm.auto import tqdm
 from .files import append_bytes, atomic_folder, atomic_write, disk_errors
+from .interrupts import stop_if_asked
 from .models import weight_hash
 from .settings import check_settings
 from .memory import PreferencePairs
@@ -579,6 +580,8 @@ def fit(
         while not trainer.stop_reason:
             row = train_step(trainer, data[next(batches)], loss_fn)
             _after_step(trainer, generator, eval_config, folder, eval_every)
+            stop_if_asked(lambda: folder and save_checkpoint(
+                folder, trainer, generator))
             bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
             bar.update()
     return trainer.log

@@ -21,7 +21,8 @@ from .kl_control import fixed_kl_controller
 from .learning import (
     Trainer, TrainConfig, data_fingerprint, list_checkpoints, make_trainer,
     progress_bar, restore_checkpoint, save_checkpoint, train_step)
-from .models import logprobs_and_entropy
+from .interrupts import stop_if_asked
+from .models import disable_dropout, logprobs_and_entropy
 from .ppo import ActorCritic, clipped_policy_loss, clipped_value_loss, gae
 from .sampling import SamplingParams, collect_rollout, generate_many, in_batches
 from .settings import check_settings
@@ -323,8 +324,8 @@ def ppo_update(
     generator:Generator, # order of the minibatches
 )->dict:                 # metrics, averaged over the optimiser steps
     "PPO's update phase: `n_epochs` passes over a rollout in `n_minibatches`."
-    x, rows = make_experience(trainer.model, roll, config, eos), []
-    length = x.seqs.attention_mask.sum(1)
+    with trainer.autocast: x = make_experience(trainer.model, roll, config, eos)
+    length, rows = x.seqs.attention_mask.sum(1), []
     for _ in range(config.n_epochs):
         order = torch.randperm(len(x), generator=generator).to(x.logp.device)
         for part in order.split(len(x) // config.n_minibatches):
@@ -384,7 +385,7 @@ def train_ppo(
             config = replace(config, beta=row["next_kl_coef"])
             row = trainer.log.add(**row, iteration=i, episode=i * config.n_prompts)
             if folder: save_checkpoint(folder, trainer, generator)
-            callback(row, roll)
+            callback(row, roll); stop_if_asked()
             bar.set_postfix(score=row["objective/scores"], kl=row["objective/kl"])
             bar.update()
     return trainer
@@ -400,7 +401,7 @@ def _begin(model, ref, task, config, generator, folder): # trainer, config, n do
                reward_fn=task.reward_fn, sampling=task.sampling) if folder else {}
     trainer = make_trainer(model, train_config, run=run, may_change=(
         "config.n_iterations", "train_config.n_steps"))
-    model.eval()                                 # dropout off: the first ratio is 1
+    disable_dropout(model)                       # the first ratio is 1
     if folder and list_checkpoints(folder):
         restore_checkpoint(folder, trainer, generator)
     done = [row for row in trainer.log.rows if "iteration" in row]
@@ -409,7 +410,8 @@ def _begin(model, ref, task, config, generator, folder): # trainer, config, n do
 
 # %% ../nbs/engine/ppo_trainer.ipynb #_iterate
 def _iterate(trainer, ref, task, config, generator, last_good): # rollout, log row
-    roll, row = ppo_rollout(trainer, ref, task, config, generator, last_good)
+    with trainer.autocast:                  # old and new log-probs in one precision
+        roll, row = ppo_rollout(trainer, ref, task, config, generator, last_good)
     row |= ppo_update(trainer, roll, config, task.tokenizer.eos_token_id, generator)
     beta = config.kl_controller(config.beta, row["objective/kl"], config.n_prompts)
     return roll, row | dict(next_kl_coef=beta)

@@ -6,7 +6,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/reward_tools.html.md"""
 
 # %% auto #0
 __all__ = ['sample_pairs', 'ScoreNormalizer', 'fit_normalizer', 'normalize_scores', 'make_reward_fn',
-           'expected_calibration_error', 'length_bias', 'expected_best_of_n', 'best_of_n_kl']
+           'expected_calibration_error', 'length_bias', 'expected_best_of_n', 'best_of_n_kl', 'PairsWithMargin',
+           'margin_reward_loss']
 
 # %% ../nbs/engine/reward_tools.ipynb #reward_tools
 import math
@@ -17,11 +18,12 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import cosine_similarity
 from .models import ScalarModel
-from .reward import preference_accuracy, score_seqs
+from .reward import (
+    bradley_terry_loss, pooled_scores, preference_accuracy, score_seqs)
 from .sampling import SamplingParams, generate
 from .settings import check_settings
-from .memory import PreferencePairs, pad_and_eos
-from .tokens import make_seqs
+from .memory import PreferencePairs, concat_seqs, pad_and_eos
+from .tokens import Batch, make_seqs
 from .world import annotate
 from .world_text import Question, prompt_ids, response_text
 
@@ -147,3 +149,29 @@ def best_of_n_kl(
 
     Stiennon et al. 2020, appendix G.3."""
     return math.log(n) - (n - 1) / n
+
+# %% ../nbs/engine/reward_tools.ipynb #PairsWithMargin
+@dataclass(frozen=True, eq=False)
+class PairsWithMargin(Batch):
+    "Preference pairs with the margin that their scores should differ by."
+    pairs:PreferencePairs
+    margin:Tensor # (b) 0 or more
+    def lengths(self): return self.pairs.lengths()
+    def trim(self):
+        "The same pairs without the columns that are padding in every row."
+        pairs = PreferencePairs(self.pairs.chosen.trim(), self.pairs.rejected.trim())
+        return PairsWithMargin(pairs, self.margin)
+
+# %% ../nbs/engine/reward_tools.ipynb #margin_reward_loss
+def margin_reward_loss(
+    model:ScalarModel,     # the one that is trained
+    x:PairsWithMargin,     # b pairs
+    center_coef:float=.01, # c of `bradley_terry_loss`
+)->tuple[Tensor,int,dict]: # summed loss (nats), number of pairs, sums of the metrics
+    "`reward_loss` with a margin per pair (Touvron et al. 2023, eq. 2)."
+    both = concat_seqs([x.pairs.chosen, x.pairs.rejected], pad=0)
+    chosen, rejected = pooled_scores(model, both).chunk(2)
+    margin = x.margin.to(chosen)
+    loss = bradley_terry_loss(chosen, rejected, margin, center_coef)
+    return loss.sum(), len(x), dict(accuracy=(chosen > rejected).sum(),
+                                    mean_reward=(chosen + rejected).detach().sum() / 2)

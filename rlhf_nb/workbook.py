@@ -900,9 +900,11 @@ def _add_check_parser(sub):
 
 # %% ../nbs/engine/workbook.ipynb #the_command_late
 _LATE = dict([    # command -> module, function that adds it, help
-    ("train", ("recipes", "add_train_parser", "train a model on your own data")),
+    ("train", ("train_command", "add_train_parser",
+               "train a model on your own data")),
     ("best-of-n", ("recipes", "add_best_of_n_parser",
                    "let a reward model pick the best of n sampled answers")),
+    ("compare", ("compare_runs", "add_compare_parser", "compare methods in one table")),
     ("pipeline", ("pipeline", "add_pipeline_parser", "run a list of training stages"))])
 
 # %% ../nbs/engine/workbook.ipynb #_make_parser

@@ -9,9 +9,10 @@ from rlhf_nb import recipes
 from rlhf_nb.data import prompts_of
 from rlhf_nb.models import Placement, load_reward_model, tiny_lm, weight_hash
 from rlhf_nb.recipes import (TASKS, BestOfNConfig, BestOfNResult, RunConfig, add_best_of_n_parser, add_scalar_head,
-                             add_train_parser, begin_model, decode_seqs, default_train_config, format_best_of_n,
+                             begin_model, decode_seqs, default_train_config, format_best_of_n,
                              results_of, run_best_of_n, score_texts, train, write_best_of_n)
 from rlhf_nb.reward import score_seqs
+from rlhf_nb.train_command import add_train_parser
 from rlhf_nb.sampling import SamplingParams
 from rlhf_nb.runs import foreign_files, open_run, read_folder
 from rlhf_nb.workbook import main
@@ -523,7 +524,7 @@ def test_command_line_refuses_in_one_message(words, error, runs, data, tmp_path,
     assert error in err and err.startswith(f"rlhf-nb {line[0]}: ") and "Traceback" not in err
     assert not Path("x").exists()
 
-@pytest.mark.parametrize("words", ["train reward", "train reward x", "train", "train dpo x", "train sft x -o y --max-steps 0",
+@pytest.mark.parametrize("words", ["train reward", "train reward x", "train", "train kto x -o y", "train ppo x -o y", "train sft x -o y --max-steps 0",
     "train sft x -o y --max-steps many", "train sft x -o y --lr -1", "train sft x -o y --lr nan", "best-of-n a b"])
 def test_command_line_usage_errors(words, capfd):
     with pytest.raises(SystemExit) as e: main(words.split())
@@ -536,7 +537,7 @@ def test_command_line(data, tmp_path, capfd):
     assert "60 of 60 rows kept" in shown.out and "53 to learn from, 7 held out" in shown.out and "accuracy" in shown.out
     assert "surest" in shown.out and shown.err == ""
     assert main(["train", "reward", str(data), "--output-dir", str(out), "--max-steps", "3", "--overwrite"]) == 0
-    for command in (["train", "sft"], ["train", "reward"], ["best-of-n"]):
+    for command in (["train", "sft"], ["train", "reward"], ["train", "dpo"], ["train", "ppo"], ["train", "grpo"], ["best-of-n"]):
         with pytest.raises(SystemExit) as e: main([*command, "--help"])
         assert e.value.code == 0 and "example" in capfd.readouterr().out
 
@@ -549,10 +550,12 @@ def parsed(words):
 def test_every_option_arrives_in_the_field_of_its_name():
     "The command line and the fields are matched as strings; no value here is a default."
     args = parsed("train reward d.jsonl -o out --model m --max-steps 3 --learning-rate .5 --batch-size 4 --micro-batch-size 2 "
-                  "--max-length 99 --eval-rows 7 --lora-r 6 --device cpu --seed 5 --skip-invalid")
+                  "--max-length 99 --eval-rows 7 --lora-r 6 --device cpu --seed 5 --skip-invalid --mixed-precision bf16 "
+                  "--gradient-checkpointing --margins --beta .3 --turns last")
     config = RunConfig(**recipes._take(RunConfig, args))
     assert asdict(config) == dict(task="reward", data="d.jsonl", output_dir="out", model="m", max_steps=3, lr=.5, batch_size=4,
-        micro_batch_size=2, max_length=99, eval_rows=7, lora_r=6, device="cpu", seed=5, strict=False)
+        micro_batch_size=2, max_length=99, eval_rows=7, lora_r=6, device="cpu", seed=5, strict=False,
+        mixed_precision="bf16", gradient_checkpointing=True, margins=True, beta=.3, turns="last")
     start = RunConfig("sft", "", "")
     assert all(getattr(config, f.name) != getattr(start, f.name) for f in fields(RunConfig))
     short = parsed("train sft d.jsonl --out out --model-name-or-path m --lr .25")
@@ -578,7 +581,7 @@ def test_help_prints_every_default():
             assert "(required)" in a.help if a.required else "(default: " in a.help, a.dest
             plain = re.search(r"\(default: ([\d.]+)\)", a.help)
             assert not plain or float(plain[1]) == a.default, a.dest     # the help tells the true number
-    assert len(tasks) == 2
+    assert len(tasks) == 5
 
 def test_underscore_and_hyphen_alike(data, tmp_path, capfd):
     line = ["train", "reward", str(data), "--output_dir", str(tmp_path/"a_b"), "--max_steps=2", "--eval_rows", "7"]
@@ -592,7 +595,7 @@ def test_dry_run_writes_nothing(data, runs, tmp_path, capfd):
     for want in ("48 to learn from, 12 held out", "steps     50", "seed=3", "lr=0.002", "nothing was trained"): assert want in text
     assert main([*line, "--lora-r", "4"]) == 2 and main([*line[:4], runs[0].config.output_dir, "--dry-run"]) == 2
 
-@pytest.mark.parametrize("change, error", [(dict(task="dpo"), "task must be one of"), (dict(lr=-1.), "lr must be 0 or more"),
+@pytest.mark.parametrize("change, error", [(dict(task="kto"), "task must be one of"), (dict(lr=-1.), "lr must be 0 or more"),
     (dict(batch_size=0), "batch_size must be above 0"), (dict(max_steps=2.5), "max_steps must be a whole number"),
     (dict(strict=1), "strict must be True or False"), (dict(lr=float("nan")), "lr must be a finite number")])
 def test_a_config_checks_its_fields(change, error):

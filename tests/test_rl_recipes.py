@@ -1,0 +1,140 @@
+"PPO and GRPO from a file: interrupted and resumed, with LoRA and bf16, refused before anything is written."
+import json, os, signal, sys
+from dataclasses import replace
+from pathlib import Path
+import pytest, torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from rlhf_nb import recipes, rl_recipes
+from rlhf_nb.models import load_bundled, save_reward_model, weight_hash
+from rlhf_nb.rl_recipes import RLRunConfig, evaluate_policy, make_critic, rl_config, train_rl
+from rlhf_nb.runs import foreign_files
+from rlhf_nb.workbook import main
+from rlhf_nb.world_text import TRAIN
+from test_runs import dies_at
+
+RULES = "def short(prompts, responses): return [-len(r) / 100 for r in responses]\n"
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    n = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n)
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    "A folder with a policy, a reward model, prompts, and a reward function."
+    home = tmp_path_factory.mktemp("rl")
+    lm, tokenizer = load_bundled("sft")
+    lm.save_pretrained(home/"sft"); tokenizer.save_pretrained(home/"sft")
+    save_reward_model(*load_bundled("reward"), home/"rm")
+    (home/"prompts.jsonl").write_text("".join(json.dumps(dict(prompt=q.text, kind="q")) + "\n" for q in TRAIN[:24]))
+    (home/"rules_rl.py").write_text(RULES)
+    return home
+
+@pytest.fixture(autouse=True)
+def inside(home, monkeypatch): monkeypatch.chdir(home)
+
+def small(tmp_path, task="grpo", **more):
+    settings = dict(reward="rules_rl:short", n_iterations=3, n_prompts=4, num_generations=4, max_new_tokens=8, micro_batch_size=16,
+                    eval_rows=6, beta=.01)
+    return RLRunConfig(task, "prompts.jsonl", str(tmp_path/"run"), "sft", **settings | more)
+
+@pytest.mark.parametrize("task, more", [("ppo", {}), ("grpo", {}), ("ppo", dict(reward="rm")), ("grpo", dict(lora_r=4)),
+    ("ppo", dict(lora_r=4, mixed_precision="bf16")), ("ppo", dict(mixed_precision="bf16", gradient_checkpointing=True, reward="rm"))],
+    ids=str)
+def test_runs_and_what_they_leave(task, more, tmp_path, capfd):
+    config = small(tmp_path, task, **dict(n_iterations=2) | more)
+    run = train_rl(config)
+    out = Path(config.output_dir)
+    saved = AutoModelForCausalLM.from_pretrained(out)
+    start = AutoModelForCausalLM.from_pretrained("sft")
+    assert AutoTokenizer.from_pretrained(out).get_vocab() == run.tokenizer.get_vocab()
+    assert not any("lora" in n for n, _ in saved.named_parameters()) and not foreign_files(out)
+    assert weight_hash(saved) != weight_hash(start)                          # it has learned something
+    facts = json.loads((out/"run.json").read_text())
+    assert facts["results"] == run.results and facts["config"]["task"] == task
+    held = [json.loads(x) for x in (out/"held_out.jsonl").read_text().splitlines()]
+    assert len(held) == 6 and held[0].keys() == {"prompt", "before", "reward_before", "after", "reward_after"}
+    assert sum(x["reward_after"] for x in held) / 6 == pytest.approx(run.results["reward_after"], abs=1e-3)
+    log = [json.loads(x) for x in (out/"log.jsonl").read_text().splitlines()]
+    assert [row["iteration"] for row in log if "iteration" in row] == [1, 2]
+    if more.get("mixed_precision") and not more.get("lora_r"):
+        ratios = [row["val/ratio"] for row in log if "val/ratio" in row]
+        assert abs(ratios[0] - 1) < 1e-4                                      # sampled and learned in one precision
+    with pytest.raises(ValueError, match="finished run"): train_rl(config)
+
+@pytest.mark.parametrize("task", ["ppo", "grpo"])
+def test_an_interrupted_run_goes_on_and_ends_the_same(task, tmp_path):
+    config = small(tmp_path, task, eval_every=1)
+    want = weight_hash(train_rl(replace(config, output_dir=str(tmp_path/"whole"))).policy)
+    real, seen = rl_recipes._callback, []
+    def stopping(*args):
+        callback = real(*args)
+        def stop(row, roll):
+            callback(row, roll)
+            if row["iteration"] == 2 and not seen: seen.append(signal.raise_signal(signal.SIGINT))
+        return stop
+    rl_recipes._callback = stopping
+    try:
+        with pytest.raises(KeyboardInterrupt): train_rl(config)
+    finally: rl_recipes._callback = real
+    with pytest.raises(ValueError, match="n_prompts was 4, got 5"): train_rl(replace(config, n_prompts=5))
+    Path("rules_rl.py").write_text(RULES + "# changed\n")
+    try:
+        with pytest.raises(ValueError, match="rules_rl.py was"): train_rl(config)
+    finally: Path("rules_rl.py").write_text(RULES)
+    run = train_rl(config)
+    assert weight_hash(run.policy) == want
+    samples = [json.loads(x)["iteration"] for x in Path(config.output_dir, "samples.jsonl").read_text().splitlines()]
+    assert sorted(set(samples)) == [0, 1, 2, 3, 4] and len(samples) == 30
+    whole = Path(tmp_path/"whole"/"samples.jsonl").read_text()
+    assert Path(config.output_dir, "samples.jsonl").read_text() == whole
+
+def test_resume_by_the_folder_alone(tmp_path, capfd):
+    out = tmp_path/"r"
+    line = ["train", "grpo", "prompts.jsonl", "-o", str(out), "--model", "sft", "--reward", "rules_rl:short", "--n-iterations", "2",
+            "--n-prompts", "4", "--num-generations", "2", "--max-new-tokens", "6", "--eval-rows", "4"]
+    assert main(["train", "--resume", str(out)]) == 2 and "holds no run that can go on" in capfd.readouterr().err
+    def stop(*args): return lambda row, roll: signal.raise_signal(signal.SIGINT)
+    real, rl_recipes._callback = rl_recipes._callback, stop
+    try: assert main(line) == 130
+    finally: rl_recipes._callback = real
+    said = capfd.readouterr()
+    assert f"rlhf-nb train --resume {out}" in said.out and "saved" in said.err
+    os.chdir(tmp_path)                                                        # from anywhere
+    assert main(["train", "--resume", str(out)]) == 0
+    assert json.loads((out/"run.json").read_text())["results"]["iterations"] == 2
+    assert main(["train", "--resume", str(out)]) == 2 and "finished run" in capfd.readouterr().err
+
+@pytest.mark.parametrize("change, error", [
+    (dict(reward="rules_rl:long"), "nearest is 'short'"), (dict(reward="nowhere:f"), "no module 'nowhere'"),
+    (dict(reward="sft"), "no reward model"), (dict(model="rm"), "no weights"), (dict(data="none.jsonl"), "no file"),
+    (dict(max_length=5000), "reads 1024 tokens, got 5008"), (dict(eval_rows=24), "24 of 24 rows"), (dict(lora_r=0, model="nothing"), "nothing")])
+def test_what_is_refused_leaves_nothing(change, error, tmp_path):
+    with pytest.raises((ValueError, OSError), match=error): train_rl(replace(small(tmp_path), **change))
+    assert not (tmp_path/"run"/"run.json").exists() or not json.loads((tmp_path/"run"/"run.json").read_text()).get("results")
+
+def test_a_full_disk_is_seen_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipes.shutil, "disk_usage", lambda place: type("Free", (), dict(free=1000))())
+    with pytest.raises(ValueError, match="GB free: make room"): train_rl(small(tmp_path))
+    assert not (tmp_path/"run").exists()
+
+def test_settings_of_the_method():
+    def method(task="ppo", width=2048, **more): return rl_config(RLRunConfig(task, "d", "o", "m", "a:b", **more), width)
+    assert method().lr == 3e-6 and method("grpo").lr == 1e-6 and method(width=64).lr == pytest.approx(1e-3)
+    assert method(lora_r=4).lr == pytest.approx(3e-5) and method(lr=.5).lr == .5
+    assert method(beta=.2, temperature=.7, missing_eos_penalty=1.).missing_eos_penalty == 1.
+    assert method("grpo", num_generations=4, n_epochs=3).num_iterations == 3
+    for name in ("model", "reward"):
+        with pytest.raises(ValueError, match=f"RLRunConfig.{name} is empty"):
+            RLRunConfig(**dict(task="ppo", data="d", output_dir="o", model="m", reward="r") | {name: ""})
+    with pytest.raises(ValueError, match="task must be one of"): RLRunConfig("sft", "d", "o", "m", "r")
+
+def test_the_critic_shares_nothing_and_learns_adapters_only():
+    lm, _ = load_bundled("sft")
+    critic = make_critic(lm)
+    assert not {p.data_ptr() for p in critic.parameters()} & {p.data_ptr() for p in lm.parameters()}
+    small_one = make_critic(lm, lora_r=4)
+    trained = [n for n, p in small_one.named_parameters() if p.requires_grad]
+    assert trained and all("lora" in n or n == "score.weight" for n in trained)

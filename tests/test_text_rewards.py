@@ -1,0 +1,79 @@
+"Functions of texts as rewards: what they get, what they may return, what is said when they are wrong."
+import json, sys
+import pytest, torch
+from rlhf_nb.data import train_tokenizer
+from rlhf_nb.models import load_bundled, save_reward_model
+from rlhf_nb.ppo_trainer import checked_reward_fn
+from rlhf_nb.text_rewards import PromptTable, load_reward_function, make_model_reward_fn, make_text_reward_fn
+from rlhf_nb.tokens import make_seqs
+
+ROWS = [dict(prompt="What is 2 + 2?", answer="4", level=1), dict(prompt="What is 3 + 5?", answer="8", level=2)]
+
+@pytest.fixture(scope="module")
+def tok(): return train_tokenizer(["What is 2 + 2? What is 3 + 5? It is 4, not 8."] * 3, 300)
+
+@pytest.fixture
+def table(tok): return PromptTable(ROWS, tok, 64)
+
+def answered(tok, table, *pairs): # (prompt number, text)
+    ids = [[*tok(x, add_special_tokens=False)["input_ids"], tok.eos_token_id] for _, x in pairs]
+    return make_seqs([table.prompts[i] for i, _ in pairs], ids, tok.pad_token_id)
+
+def test_a_function_gets_texts_and_the_columns_of_its_rows(tok, table):
+    seqs, seen = answered(tok, table, (1, "It is 8."), (0, "It is 4."), (1, "4")), {}
+    def fn(prompts, responses, **columns):
+        seen.update(prompts=prompts, responses=responses, **columns)
+        return [1, 2.5, torch.tensor(3.)]
+    assert make_text_reward_fn(fn, table, tok)(seqs).tolist() == [1., 2.5, 3.]
+    assert seen == dict(prompts=["What is 3 + 5?", "What is 2 + 2?", "What is 3 + 5?"], responses=["It is 8.", "It is 4.", "4"],
+                        answer=["8", "4", "8"], level=[2, 1, 2])
+    only = make_text_reward_fn(lambda prompts, responses, answer: [float(a in r) for a, r in zip(answer, responses)], table, tok)
+    assert only(seqs).tolist() == [1., 1., 0.]                          # it did not ask for `level`
+
+@pytest.mark.parametrize("fn, words", [
+    (lambda p, r: [1.], "one number per response, 2, got list of 1"), (lambda p, r: 1., "got float of no length"),
+    (lambda p, r: [1., float("nan")], "gave nan for"), (lambda p, r: ["a", 1.], "gave 'a' for"), (lambda p, r: [None] * 2, "gave None")])
+def test_what_it_may_return(fn, words, tok, table):
+    seqs = answered(tok, table, (0, "4"), (1, "8"))
+    with pytest.raises(ValueError, match=words): make_text_reward_fn(fn, table, tok)(seqs)
+
+def test_one_that_raises_is_named_with_its_row(tok, table):
+    def fn(prompts, responses):
+        if any("8" in r for r in responses): raise KeyError("oops")
+        return [0.] * len(responses)
+    checked = checked_reward_fn(make_text_reward_fn(fn, table, tok), tok)
+    with pytest.raises(ValueError, match="KeyError: 'oops'; the first row it cannot take is 1"):
+        checked(answered(tok, table, (0, "4"), (1, "8")))
+
+def test_prompts_that_cannot_be_told_apart(tok):
+    long = [dict(prompt=f"{i} and so on: What is 2 + 2?", answer=i) for i in range(2)]
+    with pytest.raises(ValueError, match="lines 1 and 2 of rows in memory end with the same tokens"): PromptTable(long, tok, 12)
+    assert len(PromptTable(long, tok, 64).prompts) == 2
+    same = [dict(x, answer=0) for x in long]
+    assert len(PromptTable(same, tok, 12).prompts) == 2                   # nothing to confuse
+
+def test_chats_come_as_messages(tok):
+    talk = [dict(role="user", content="Hi"), dict(role="assistant", content="4"), dict(role="user", content="2 + 2?")]
+    assert PromptTable([dict(messages=talk)], tok, 64).texts == [talk]
+    assert PromptTable([dict(prompt=talk[:1])], tok, 64).texts == ["Hi"]
+
+def test_names_of_functions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/"my_rules_17.py").write_text("def right(prompts, responses): return [0.] * len(prompts)\nx = 3\n")
+    path = list(sys.path)
+    assert load_reward_function("my_rules_17:right")(["a"], ["b"]) == [0.] and sys.path == path
+    for name, words in (("my_rules_17:wright", "nearest is 'right'"), ("my_rules_17:x", "no function 'x'"), ("no_such_17:f", "run where no_such_17.py lies"),
+                        ("my_rules_17", "module:function"), (":f", "module:function")):
+        with pytest.raises(ValueError, match=words): load_reward_function(name)
+
+def test_a_reward_model_reads_with_its_own_tokenizer(tok, tmp_path):
+    rm, reader = load_bundled("reward")
+    save_reward_model(rm, reader, tmp_path/"rm")
+    question = [dict(prompt="Where does the fox live?"), dict(prompt="What is the fox fond of?")]
+    other = train_tokenizer([x["prompt"] for x in question] * 3, 280)
+    a, b = PromptTable(question, reader, 64), PromptTable(question, other, 64)
+    pairs = [(1, "The fox is fond of mice."), (0, "The fox lives in the forest.")]
+    same = make_model_reward_fn(tmp_path/"rm", a, reader)(answered(reader, a, *pairs))
+    far = make_model_reward_fn(tmp_path/"rm", b, other)(answered(other, b, *pairs))
+    torch.testing.assert_close(same, far)
+    assert same[0] != same[1]

@@ -1,0 +1,130 @@
+"One command, five tasks: recipes against flags, plans that write nothing, runs of DPO and rewards with margins."
+import json, re, tomllib
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+import pytest, torch
+from transformers import AutoModelForCausalLM
+from rlhf_nb import recipes
+from rlhf_nb.models import weight_hash
+from rlhf_nb.recipes import RunConfig, train
+from rlhf_nb.rl_recipes import RLRunConfig
+from rlhf_nb.train_command import RECIPES, _config_of, read_recipe, resumed_config
+from rlhf_nb.workbook import main
+from test_recipes import data, one_thread, parsed, runs                 # fixtures
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_shipped_recipe_is_a_config(name):
+    found = read_recipe(name)
+    kind = RLRunConfig if found["task"] in ("ppo", "grpo") else RunConfig
+    config = kind(**dict(data="d.jsonl", output_dir="o", reward="a:b") | found) if kind is RLRunConfig else kind(
+        **dict(data="d.jsonl", output_dir="o") | found)
+    assert config.task == found["task"] and "about" in tomllib.loads(RECIPES[name])
+
+def test_a_recipe_says_the_same_as_flags_and_flags_win(tmp_path):
+    path = tmp_path/"r.toml"
+    path.write_text('about = "x"\ntask = "dpo"\ndata = "p.jsonl"\nmodel = "m"\nlora_r = 8\nbeta = 0.3\nseed = 4\nstrict = false\n'
+                    'gradient_checkpointing = true\n')
+    flags = "train dpo p.jsonl -o o --model m --lora-r 8 --beta .3 --seed 4 --skip-invalid --gradient-checkpointing"
+    assert _config_of(parsed(f"train dpo -o o --recipe {path}")) == _config_of(parsed(flags))
+    config = _config_of(parsed(f"train dpo q.jsonl -o o --recipe {path} --beta .1 --seed 5"))
+    assert (config.data, config.beta, config.seed, config.lora_r) == ("q.jsonl", .1, 5, 8)    # .1 is the default, and was given
+
+@pytest.mark.parametrize("text, error", [
+    ('task = "dpo"\nlora_rank = 4\n', "unknown field 'lora_rank', the nearest is 'lora_r'"), ("task = [", "is no TOML"),
+    ("lora_r = 4\n", "task must be one of"), ('task = "kto"\n', "task must be one of sft"), ('task = "sft"\nreward = "a:b"\n', "unknown field 'reward'")])
+def test_a_recipe_that_is_no_good(text, error, tmp_path, capfd):
+    path = tmp_path/"r.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(error)): read_recipe(str(path))
+    assert main(["train", "dpo", "d.jsonl", "-o", str(tmp_path/"o"), "--recipe", str(path)]) == 2
+    assert "Traceback" not in capfd.readouterr().err
+    with pytest.raises(ValueError, match="smollm2-dpo"): read_recipe("smolm2-dpo")
+
+def test_list_and_words(capfd, tmp_path):
+    assert main(["train", "--list"]) == 0
+    said = capfd.readouterr().out
+    assert all(name in said for name in RECIPES)
+    assert main(["train", "--list", "tldr-ppo"]) == 0 and 'task = "ppo"' in capfd.readouterr().out
+    assert main(["train", "--list", "nothing"]) == 2
+    assert main(["train", "sft", "d.jsonl", "-o", str(tmp_path/"o"), "--recipe", "tldr-ppo"]) == 2
+    assert "is for ppo: rlhf-nb train ppo" in capfd.readouterr().err
+    with pytest.raises(SystemExit): main(["train", "ppo", "d.jsonl", "-o", "o"])
+    assert "ppo needs --model and --reward" in capfd.readouterr().err
+    with pytest.raises(SystemExit): main(["train"])
+    assert "name a task: sft, reward, dpo, ppo, grpo" in capfd.readouterr().err
+
+@pytest.mark.parametrize("task", ["sft", "reward", "dpo", "ppo", "grpo"])
+def test_a_dry_run_of_every_task_reads_no_weights(task, data, runs, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(recipes, "load_lm", lambda *args: 1 / 0)
+    (tmp_path/"rules_dry.py").write_text("def f(prompts, responses): return [0.] * len(prompts)\n")
+    monkeypatch.chdir(tmp_path)
+    line = ["train", task, str(data), "-o", "out", "--model", runs[0].config.output_dir, "--dry-run", "--lora-r", "4"]
+    if task in ("ppo", "grpo"): line += ["--reward", "rules_dry:f"]
+    assert main(line) == 0 and not Path("out").exists()
+    said = capfd.readouterr().out
+    n = sum(p.numel() for p in runs[0].model.parameters())
+    for words in ("48 to learn from, 12 held out", "60  kept", "needs about", "this machine has free", "nothing was trained or written"):
+        assert words in said, said
+    assert int(re.search(r"of ([\d,]+) weights trained", said)[1].replace(",", "")) > n       # adapters included
+
+def test_dpo_learns_the_pairs_and_beta_counts(data, runs, tmp_path):
+    config = RunConfig("dpo", str(data), str(tmp_path/"a"), model=runs[0].config.output_dir, max_steps=12, batch_size=8, lr=1e-3)
+    run = train(config)
+    assert run.results["eval_accuracy"] == 1 and run.results["eval_loss"] < .65 and run.results["eval_margin"] > .1
+    first = next(row for row in run.trainer.log.rows if "loss" in row)
+    assert first["loss"] == pytest.approx(.6931, abs=1e-3) and abs(first["rewards/margins"]) < 1e-4     # dropout is off
+    saved = AutoModelForCausalLM.from_pretrained(config.output_dir)
+    assert weight_hash(saved) == weight_hash(run.model)
+    other = train(replace(config, output_dir=str(tmp_path/"b"), beta=.5))
+    assert weight_hash(other.model) != weight_hash(run.model)
+    again = train(replace(config, output_dir=str(tmp_path/"c")))
+    assert weight_hash(again.model) == weight_hash(run.model)
+
+@pytest.mark.parametrize("task", ["sft", "reward", "dpo"])
+def test_gradient_checkpointing_and_accumulation_change_nothing(task, data, runs, tmp_path):
+    config = RunConfig(task, str(data), str(tmp_path/"a"), model=runs[0].config.output_dir, max_steps=3, batch_size=8, seed=3)
+    def losses(**more):
+        run = train(replace(config, output_dir=str(tmp_path/str(len(list(tmp_path.iterdir())))), **more))
+        return [row["loss"] for row in run.trainer.log.rows if "loss" in row]
+    want = losses()
+    assert losses(gradient_checkpointing=True) == pytest.approx(want, rel=1e-4)     # dropout draws the same again
+    if task == "dpo": assert losses(micro_batch_size=2) == pytest.approx(want, rel=1e-4)      # and has none here
+
+def test_layers_are_computed_again_in_dpo(data, runs, tmp_path, monkeypatch):
+    calls, real = [], recipes.checkpoint_layers
+    def spy(model):
+        real(model)
+        layer = model.base_model.layers[0]
+        run = layer._gradient_checkpointing_func
+        layer._gradient_checkpointing_func = lambda *args, **kwargs: calls.append(1) or run(*args, **kwargs)
+    monkeypatch.setattr(recipes, "checkpoint_layers", spy)
+    train(RunConfig("dpo", str(data), str(tmp_path/"a"), model=runs[0].config.output_dir, max_steps=2, batch_size=8, gradient_checkpointing=True))
+    assert len(calls) >= 2
+
+def test_margins_of_the_file(data, tmp_path):
+    rows = [json.loads(x) | dict(score_chosen=9., score_rejected=1.) for x in data.read_text().splitlines()]
+    path = tmp_path/"scored.jsonl"
+    path.write_text("".join(json.dumps(x) + "\n" for x in rows))
+    config = RunConfig("reward", str(path), str(tmp_path/"a"), max_steps=2, batch_size=8)
+    plain, wide = train(config), train(replace(config, output_dir=str(tmp_path/"b"), margins=True))
+    first = [next(row["loss"] for row in run.trainer.log.rows if "loss" in row) for run in (plain, wide)]
+    assert first[1] > first[0] + 5                                             # a gap of 8 is asked for
+    with pytest.raises(ValueError, match="has no margins: add a column"):
+        train(RunConfig("reward", str(data), str(tmp_path/"c"), max_steps=2, margins=True))
+
+def test_other_files_train_too(data, runs, tmp_path):
+    rows = [json.loads(x) for x in data.read_text().splitlines()]
+    (tmp_path/"pairs.json").write_text(json.dumps(rows))
+    run = train(RunConfig("sft", str(tmp_path/"pairs.json"), str(tmp_path/"a"), max_steps=12, batch_size=8))
+    assert weight_hash(run.model) == weight_hash(runs[0].model)
+    assert "JSON" in run.report.tokenized_with and len((tmp_path/"a"/"held_out.jsonl").read_text().splitlines()) == 12
+
+def test_resumed_config_of_a_run(data, tmp_path, monkeypatch):
+    config = RunConfig("sft", str(data), str(tmp_path/"a"), max_steps=30, batch_size=8, turns="last")
+    real = recipes.finish_run
+    monkeypatch.setattr(recipes, "finish_run", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt): train(config)
+    monkeypatch.setattr(recipes, "finish_run", real)
+    got, place = resumed_config(str(tmp_path/"a"))
+    assert got == replace(config, output_dir=str((tmp_path/"a").resolve())) and Path(place).is_dir()
+    assert main(["train", "--resume", str(tmp_path/"a")]) == 0
