@@ -212,11 +212,18 @@ def _accepted(model, inputs:dict)->dict:
     known = inspect.signature(unwrap_model(model).forward).parameters
     return {name: value for name, value in inputs.items() if name in known}
 
+# %% ../nbs/engine/sampling.ipynb #_distinct
+def _distinct(prompts:list[list[int]]): # the distinct ones; (b) which of them a row has
+    place = {}
+    at = [place.setdefault(tuple(prompt), len(place)) for prompt in prompts]
+    return [list(prompt) for prompt in place], torch.tensor(at)
+
 # %% ../nbs/engine/sampling.ipynb #_cached
 @torch.no_grad()
 def _cached(model, x:GenerationState)->tuple[Seqs, Tensor]:
-    "Read each token once; rows that are done leave the batch and its cache."
-    ids, mask = (y.to(x.tokens.device) for y in pad_left(x.prompts, x.special[0]))
+    "Read each token once, shared prompts too; rows that are done leave the batch."
+    prompts, prompt_of = _distinct(x.prompts)
+    ids, mask = (y.to(x.tokens.device) for y in pad_left(prompts, x.special[0]))
     mask = F.pad(mask.long(), (0, x.sampling.max_new_tokens), value=1)         # (b t+s)
     position, seen, cache = (mask.cumsum(1) - 1).clamp(min=0), 0, None
     with eval_mode(model):
@@ -226,11 +233,13 @@ def _cached(model, x:GenerationState)->tuple[Seqs, Tensor]:
                 input_ids=ids, attention_mask=mask[:, :seen],
                 position_ids=position[:, begin:seen], past_key_values=cache,
                 use_cache=True, logits_to_keep=1)))
-            cache = out.past_key_values
-            token, on = sample_step(x, out.logits[:, -1])
+            cache, logits = out.past_key_values, out.logits[:, -1]
+            if not x.step: logits = logits[prompt_of.to(logits.device)]  # a row each
+            token, on = sample_step(x, logits)
             if not len(on) or x.step == x.sampling.max_new_tokens:
                 return finish_generation(x)
-            if len(on) < len(ids):
+            if min(len(ids), len(on)) < len(logits):
+                if x.step == 1: on = prompt_of.to(on.device)[on]
                 cache.batch_select_indices(on)
                 mask, position = mask[on], position[on]
             ids = token[:, None]

@@ -1,5 +1,5 @@
 "Sampling: the same tokens as transformers, exact log-probs, fair samples. Each test can fail."
-import copy, random
+import copy, functools, random
 import pytest, torch, transformers as tf
 from torch import nn
 from torch.testing import assert_close
@@ -128,7 +128,7 @@ def test_finished_rows_leave_the_batch():
         lambda m, args, kwargs: sizes.append(kwargs["input_ids"].shape), with_kwargs=True)
     seqs, _ = generate(model, PROMPTS * 4, TOK, SamplingParams(12), seeded())
     lengths = seqs.response_mask.sum(1)
-    assert [n for n, _ in sizes] == [int((lengths >= s).sum()) for s in range(1, len(sizes) + 1)]
+    assert [n for n, _ in sizes] == [5] + [int((lengths >= s).sum()) for s in range(2, len(sizes) + 1)]
     assert [t for _, t in sizes] == [6] + [1] * (len(sizes) - 1)   # then one token each
 
 
@@ -604,3 +604,36 @@ def test_generator_on_either_device():
     roll = collect_rollout(on_gpu, frozen_copy(on_gpu), PROMPTS, lambda s: torch.ones(len(s)), TOK,
                    SamplingParams(6), seeded(), num_generations=2)
     assert roll.reward.device.type == "cuda"
+
+# ---- prompts that rows share
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_shared_prompt_is_read_once_and_changes_no_answer(kind, monkeypatch):
+    model, read = confident(KINDS[kind]()), []
+    rows = [PROMPTS[i] for i in (0, 0, 1, 2, 2, 2, 0, 1)]         # ragged, not in order
+    forward = model.forward
+    @functools.wraps(forward)
+    def counted(*args, input_ids=None, **kwargs):
+        read.append(tuple(input_ids.shape))
+        return forward(*args, input_ids=input_ids, **kwargs)
+    for sampling in (SamplingParams(8), SamplingParams(8, temperature=0.)):
+        read.clear()
+        with monkeypatch.context() as m:
+            m.setattr(model, "forward", counted)
+            fast, logp = generate(model, rows, TOK, sampling, seeded(3))
+        assert read[0] == (3, 6) and all(n <= len(rows) and t == 1 for n, t in read[1:])
+        slow, slow_logp = generate_uncached(model, rows, TOK, sampling, seeded(3))
+        assert torch.equal(fast.ids, slow.ids)
+        assert_close(logp, slow_logp, atol=1e-4, rtol=0)
+
+def test_a_shared_prompt_where_a_row_ends_at_its_first_token():
+    # Three prompts, four rows; where one row ends at once, three go on, and they are not
+    # the three prompts.
+    model, ended = confident(tiny_lm(TOK, seed=1), eos=14.), 0
+    rows = [PROMPTS[0], PROMPTS[0], PROMPTS[1], PROMPTS[3]]
+    for seed in range(20):
+        fast, slow = (fn(model, rows, TOK, SamplingParams(6, temperature=3.), seeded(seed))[0]
+                      for fn in (generate, generate_uncached))
+        assert torch.equal(fast.ids, slow.ids), seed
+        ended += sum(len(row) == 1 for row in responses_of(fast)) == 1
+    assert ended
