@@ -3,7 +3,6 @@ import math, re
 import torch
 from torch.nn.functional import one_hot
 from rlhf_nb.judge import Verdicts, pair_accuracy
-from rlhf_nb.judge_tools import PairwiseVerdicts
 from rlhf_nb.replies import escape_special_tokens, score_regex
 
 def esc(tokenizer, *texts): return [escape_special_tokens(tokenizer, x) for x in texts]
@@ -156,43 +155,8 @@ def gold_kappa(v, true, s, g):
     return (po - pe) / (1 - pe) if pe < 1 else math.nan
 def sixth(v, true, s, g): return (po_pe(s, g)[0] - 1 / 6) / (5 / 6)
 
-def share(ab, ba): return sum({"first": 1, "tie": .5}.get(x, 0) for x in ab + ba) / len(ab + ba)
-def one_order(ab, ba): return share(ab, []) - .5
-def other_order(ab, ba): return share([], ba) - .5
-def of_answers(ab, ba):
-    a = {"first": 1., "tie": .5, "second": 0.}
-    wins = [a[x] for x in ab] + [1 - a[x] for x in ba]
-    return sum(wins) / len(wins) - .5
-def negative(ab, ba): return .5 - share(ab, ba)
-def tie_is_second(ab, ba): return (ab + ba).count("first") / len(ab + ba) - .5
-def tie_is_first(ab, ba): return .5 - (ab + ba).count("second") / len(ab + ba)
-def half_count(ab, ba): return share(ab, ba) * len(ab + ba) / len(ab) - .5
-def number(ab, ba): return (ab + ba).count("first") + .5 * (ab + ba).count("tie")
-def same_place(ab, ba): return sum(x == y for x, y in zip(ab, ba)) / len(ab)
-def difference(ab, ba):
-    replies = ab + ba
-    return (replies.count("first") - replies.count("second")) / len(replies)
-def unsigned(ab, ba): return abs(share(ab, ba) - .5)
-def no_ties(ab, ba):
-    replies = [x for x in ab + ba if x != "tie"]
-    return replies.count("first") / len(replies) - .5 if replies else 0.
-def as_duels(ab, ba):
-    v = {"first": 1., "tie": .5, "second": 0.}
-    return 2 * PairwiseVerdicts(torch.tensor([[v[x]] for x in ab]), torch.tensor([[1 - v[x]] for x in ba])).position_bias()
-
-def of_answers_alone(ab, ba):
-    return (ab.count("first") + ba.count("second")) / len(ab + ba) - .5
-
-def right_bias(ab, ba):
-    value = {"first": .5, "second": -.5, "tie": 0.}
-    return (sum(map(value.get, ab)) + sum(map(value.get, ba))) / (len(ab) + len(ba))
-def right_duels(ab, ba):
-    v = {"first": 1., "tie": .5, "second": 0.}
-    a, b = torch.tensor([v[x] for x in ab]).double(), torch.tensor([v[x] for x in ba]).double()
-    return torch.cat([a, b]).mean().item() - .5
-
 RIGHT = {"judge_messages": [loop_messages, map_messages], "parse_score": [right_parse, right_findall],
-         "agreement": [right_agreement, right_confusion], "bias_of": [right_bias, right_duels]}
+         "agreement": [right_agreement, right_confusion]}
 WRONG = {
     "judge_messages": [
         ("nothing is escaped: the answer can end the user's turn", no_escape),
@@ -234,21 +198,4 @@ WRONG = {
         ("n_unparsed counts answers without any score, not replies",
          changed(n_unparsed=lambda v, *_: int(torch.isnan(v.votes).sum()))),
         ("that is r squared", changed(pearson_r=lambda v, t, s, g: torch.corrcoef(torch.stack([s, g]))[1, 0].item()**2)),
-        ("that is the mean score, not the bias", changed(bias=lambda v, t, s, g: float(s.mean())))],
-    "bias_of": [
-        ("that is the share; a fair judge has .5 of it, so take .5 away", share),
-        ("both orders count", one_order),
-        ("both orders count, not the second alone", other_order),
-        ("that is how often the same answer wins; asked is the same place", of_answers),
-        ("that is how often the same answer wins, and ties are lost; asked is the same place",
-         of_answers_alone),
-        ("the sign: above 0 for a judge that favours the first", negative),
-        ("a tie is half a first", tie_is_second),
-        ("a tie is no first", tie_is_first),
-        ("a tie counts, as half a first: do not leave it out", no_ties),
-        ("divide by all replies, of both orders", half_count),
-        ("that is a number of replies, not a share", number),
-        ("that is the share of pairs whose two replies name the same place", same_place),
-        ("that is first minus second: twice too much", difference),
-        ("that is first minus second: twice too much", as_duels),
-        ("a lean to either side is told by its sign: do not take it away", unsigned)]}
+        ("that is the mean score, not the bias", changed(bias=lambda v, t, s, g: float(s.mean())))]}
