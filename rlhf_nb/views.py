@@ -22,7 +22,9 @@ from torch import Tensor
 ORANGE, BLUE, GREY, INK = "#ee9a57", "#5b8fbe", "#e9e9e9", "#2b2b2b"
 COLORS = ["#1f7a78", "#d26254", "#8b7ed2", "#b89d26", "#1d4269", "#484024"]
 METHOD_COLORS = {"SFT": "#777777", "PPO": COLORS[0], "GRPO": COLORS[4], "RLOO": BLUE,
-                 "DPO": COLORS[2], "best of n": COLORS[3]}
+                 "DPO": COLORS[2], "best of n": COLORS[3], "filtered SFT": "#a0522d",
+                 "Q-learning": COLORS[1], "SPIN": "#2e8b57",
+                 "self-rewarding": "#b03a8c"}
 SHADES = LinearSegmentedColormap.from_list(
     "shades", [BLUE, "white", ORANGE], N=257).with_extremes(bad=GREY)
 STYLE = {"figure.dpi": 120, "font.size": 9, "axes.titlesize": 9.5,
@@ -338,7 +340,7 @@ _NODES = {  # name: middle x, middle y, kind, chapters
     "pairs": (4.15, 3.15, "data", "03 world\n13 judge"),
     "reward model": (5.85, 3.15, "model", "05 reward"),
     "PPO, GRPO": (7.55, 3.15, "training method", "08 ppo\n09 grpo"),
-    "policy": (9.25, 3.15, "model", "06 best_policy\n12 doctor"),
+    "policy": (9.25, 3.15, "model", "06 best_policy\n11 compare\n12 doctor"),
     "DPO, SPIN": (4.15, 1.95, "training method", "10 dpo\n15 spin"),
     "Q-learning": (6.7, 1.5, "training method", "16 qlearning\n17, 18"),
     "reference": (4.15, .55, "frozen model", "07 kl")}
