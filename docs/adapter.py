@@ -24,6 +24,9 @@ class Site:
     host:str            # where nbdev thinks that the pages stand
     modules:dict        # page, named like its module -> (number or "", file name of its notebook)
     names:frozenset     # "module.name" of everything that the reference shows
+    @property
+    def online(self)->bool: # False until somebody put the owner's name into pyproject.toml
+        return "/OWNER/" not in self.repo
 
 @dataclass(frozen=True)
 class Entry:
@@ -168,10 +171,12 @@ def head(nb, site:Site, file:str)->str:
     lead = " ".join(said.get("description", "").split())
     title = f"# {number + ' · ' if number else ''}{said['title']}\n\n{{.lead}}\n{lead}\n"
     if name == "index": return title
+    here = f"{{download}}`Download <files/{file}>` [Reference](api/{name}.md)"
+    if not site.online: return f"{title}\n{{.run}}\n{here}\n"
     user = site.repo.removeprefix("https://github.com/")
     colab = f"https://colab.research.google.com/github/{user}/blob/main/nbs/{place(file)}"
-    return (f"{title}\n{{.run}}\n[Open in Colab]({colab}) {{download}}`Download <files/{file}>`"
-            f" [Reference](api/{name}.md) In Colab, begin with `%pip install git+{site.repo}`\n")
+    return (f"{title}\n{{.run}}\n[Open in Colab]({colab}) {here}"
+            f" In Colab, begin with `%pip install git+{site.repo}`\n")
 
 def chapter(nb, site:Site, file:str, written:str)->dict:
     "The page of one chapter."
@@ -201,7 +206,7 @@ def reference(found:list[Entry], constants:list[str], site:Site, name:str, lead:
     where = f"chapter {number}" if number else f"the notebook {name}"
     parts = [f"# rlhf_nb.{name}\n\n{{.lead}}\n{lead}\n\nBuilt in [{where}](../{name}.ipynb)."]
     for e in found:
-        source = f" · [source]({e.source})" if e.source else ""
+        source = f" · [source]({e.source})" if e.source and site.online else ""
         shorter = re.sub(r"\btorch\.Tensor\b", "Tensor", e.text)
         parts.append(f"({label('api', name, e.name)})=\n## `{e.name}`\n\n{{.where}}\n"
                      f"[how it is built](#{label('built', name, e.name)}){source}\n\n{shorter}")
@@ -223,7 +228,8 @@ def page(text:str, site:Site, where:str, tests:Path)->str:
         line = re.search(rf"^def {m[2]}\(", source := file.read_text("utf-8"), re.M)
         if not line: raise Fault(f"{at(m)}: tests/{m[1]} has no {m[2]}")
         n = source[:line.start()].count("\n") + 1
-        return f"[`{m[1]}` {m[2].removeprefix('test_').replace('_', ' ')}]({site.repo}/blob/main/tests/{m[1]}#L{n})"
+        said = f"`{m[1]}` {m[2].removeprefix('test_').replace('_', ' ')}"
+        return f"[{said}]({site.repo}/blob/main/tests/{m[1]}#L{n})" if site.online else said
     out = re.sub(r"`tests/(\w+\.py)::(\w+)`", test, text)
     out = re.sub(rf"`((?:{modules})\.\w+)`", name, out) if modules else out
     out = link_chapters(out, site, where)

@@ -3,15 +3,16 @@ import math, re, time
 from types import SimpleNamespace
 import pytest, torch
 from torch import tensor
-from rlhf_nb.inspectors import (SIDES, PrefixScores, arrow_plot, calibration_panel, histogram, judge_page,
-    kl_gradients, kl_page, kl_samples, length_panel, highlight_match, next_page, padded, prefix_scores, prefix_page,
-    shifted, show_judge, show_kl, show_next, show_reward)
+from rlhf_nb.inspectors import (SIDES, arrow_plot, calibration_panel, histogram, inspect_reward, judge_page,
+    kl_gradients, kl_page, kl_samples, leave_one_out, length_panel, length_slope, highlight_match, next_page, padded,
+    prefix_scores, reward_ledger, reward_page, shifted, show_judge, show_kl_estimators, show_next)
 from rlhf_nb.judge import WORLD_PROMPT, JudgePrompt
 from rlhf_nb.kl import exact_kl
-from rlhf_nb.models import ScalarModel, load_bundled
+from rlhf_nb.models import load_bundled, save_reward_model, to_classifier
 from rlhf_nb.reward import pooled_scores
 from rlhf_nb.sampling import SamplingParams, filter_logits
-from rlhf_nb.widgets import tint
+from rlhf_nb.tokens import make_seqs
+from rlhf_nb.widgets import Ledger
 from test_widgets import BAD, check_page, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore:cov")      # of one answer
@@ -20,8 +21,8 @@ TWO = JudgePrompt("{{ prompt }} {{ response }}", "Score: {{ reward }}")
 
 
 def test_no_text_becomes_a_tag():
-    scores = PrefixScores([BAD, "a"], [1., math.nan], 0, 2.)
-    for page in (prefix_page(scores, {BAD: True}), highlight_match(TWO, BAD + "Score: 3" + BAD), highlight_match(TWO, BAD),
+    scores = Ledger([BAD, "a"], {"prefix score": [1., math.nan]}, {}, framed=0)
+    for page in (reward_page({BAD: scores}, {BAD: {BAD: True}}), highlight_match(TWO, BAD + "Score: 3" + BAD), highlight_match(TWO, BAD),
                  judge_page(TWO, [BAD], [[BAD, "Score: 2" + BAD, None]], tensor([2.])),
                  next_page([BAD, "b"], tensor([1., 0.]), SamplingParams(), 2),
                  arrow_plot({BAD: (1., 1.), "true": (0., 0.)})):
@@ -41,27 +42,86 @@ def test_the_score_is_where_pooled_reads_it(arch):
         assert sum(math.isnan(s) for s in x.scores) == (0 if side == "none" else 3)
         assert (seqs.ids[seqs.attention_mask].tolist() == ids
                 and seqs.ids[seqs.response_mask].tolist() == ids[4:])
-        page = prefix_page(x, {"Kind": True, "Clean": False})
-        assert page.count("◀ read") == 1 and "gold 1 of 2" in page and "✗ Clean: no" in page
-        assert f"score {want[side]:+.3f}" in page
+        assert x.tokens[x.pooled] == tokenizer.decode(ids[-1:])
     assert max(want.values()) - min(want.values()) < 1e-4
-    page = prefix_page(PrefixScores(["a", "b"], [1., -2.], 0, -2.), {})
-    assert re.findall(r">(\w)<small[^>]*>([^<]*)<", page) == [("a", "+1.00 ◀ read"), ("b", "-2.00")]
-    assert tint(1., 2.) in page and "score in the last column -2.000" in page
     right = prefix_scores(rm, tokenizer, padded(ids, 4, "right", 0))
     assert right.pooled == 6 and len(right.tokens) == 10 and right.last_column != right.scores[6]
 
-def test_the_reward_widget_follows_text_and_pads():
-    def read(text, side):
-        if not text: raise ValueError("say <b>something</b>")
-        return PrefixScores(list(text), [1.] * len(text), len(text) - 1, 0.), {"x": side == "left"}
-    field, side, page = show_reward(read, "ab").children
-    assert field.description and side.description and tuple(side.options) == SIDES
-    assert "column 1 of 1" in page.value and "gold 0" in page.value
-    side.value, field.value = "left", "abc"
-    assert "column 2 of 2" in page.value and "gold 1" in page.value
-    field.value = ""
-    assert "&lt;b&gt;" in page.value
+def a_prompt(tokenizer): return [tokenizer.eos_token_id, 30, 31, 32]
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_reward_ledger_holds_prefixes_steps_and_what_each_token_adds(side):
+    rm, tokenizer = load_bundled("reward")
+    prompt, text = a_prompt(tokenizer), "The fox lives in the forest."
+    ledger = reward_ledger(rm, tokenizer, prompt, text, side)
+    ids = prompt + tokenizer(text, add_special_tokens=False).input_ids + [tokenizer.eos_token_id]
+    at = [i for i, s in enumerate(ledger.channels["prefix score"]) if s == s]
+    assert len(ledger.tokens) == len(ids) + 3 * (side != "none") and ledger.framed == at[-1] and len(at) == len(ids)
+    def score(row): return pooled_scores(rm, make_seqs([row], [[]], 0)).item()
+    for n, i in enumerate(at):                                              # each prefix alone, as a row of its own
+        assert ledger.channels["prefix score"][i] == pytest.approx(score(ids[:n + 1]), abs=1e-4)
+    s, step, out = (ledger.channels[k] for k in ("prefix score", "step", "left out"))
+    assert math.isnan(step[at[0]]) and step[at[5]] == pytest.approx(s[at[5]] - s[at[4]])
+    assert [math.isnan(out[i]) for i in at] == [True] * 4 + [False] * (len(ids) - 4)
+    for n in (4, 6, len(ids) - 1):
+        assert out[at[n]] == pytest.approx(score(ids) - score(ids[:n] + ids[n + 1:]), abs=1e-4)
+    assert "left out" not in reward_ledger(rm, tokenizer, prompt, text, side, False).channels
+
+def test_an_empty_answer_is_its_eos_alone():
+    rm, tokenizer = load_bundled("reward")
+    assert leave_one_out(rm, [5, 6], 2, 0) == []
+    assert "step" in reward_ledger(rm, tokenizer, a_prompt(tokenizer), "").channels
+
+def test_the_slope_is_that_of_least_squares():
+    slope, error = length_slope([1., 2., 3., 4.], [2., 4., 5., 9.])         # residuals .3 .1 -1.1 .7
+    assert slope == pytest.approx(2.2) and error == pytest.approx(math.sqrt(1.8 / 2 / 5))
+    for bad in (([1., 2.], [1., 2.]), ([3., 3., 3.], [1., 2., 3.])):
+        with pytest.raises(ValueError, match="three responses of unequal length"): length_slope(*bad)
+
+def test_one_line_for_every_kind_of_reward_model(tmp_path):
+    from transformers import AutoModelForSequenceClassification, BertConfig
+    rm, tokenizer = load_bundled("reward")
+    save_reward_model(rm, tokenizer, tmp_path/"rm")
+    question, answer = "Where does the fox live?", "The fox lives in the forest."
+    seen = [inspect_reward(model, tokenizer, question, answer).still()
+            for model in (rm, to_classifier(rm), tmp_path/"rm", str(tmp_path/"rm"))]
+    scores = {re.search(r"score ([+-][\d.]+)</b>, read at column (\d+)", page).groups() for page in seen}
+    assert len(scores) == 1
+    ids = tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True,
+                                        tokenize=True, return_dict=False)
+    assert inspect_reward(rm, tokenizer, list(ids), answer).still() == seen[0]
+    encoder = AutoModelForSequenceClassification.from_config(BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        num_labels=1)).eval()                                               # no score per token: reads both ways
+    view, own = inspect_reward(encoder, tokenizer, question, answer), list(ids)
+    x = reward_ledger(encoder, tokenizer, own, answer).channels["prefix score"]
+    with torch.no_grad(): want = encoder(input_ids=tensor([own[:3]])).logits.item()
+    assert x[2] == pytest.approx(want, abs=1e-5) and "score " in view.still()
+    encoder.config.num_labels = 2
+    encoder.classifier = torch.nn.Linear(16, 2)
+    assert "one output, this one has 2" in inspect_reward(encoder, tokenizer, question, answer).still()
+
+def test_the_reward_view_edits_compares_and_pads():
+    rm, tokenizer = load_bundled("reward")
+    batch = make_seqs([[5, 6]] * 3, [[7], [7, 8], [7, 8, 9]], tokenizer.pad_token_id)
+    view = inspect_reward(rm, tokenizer, "Where does the fox live?", "In the forest.", rollout=batch,
+                          marks=lambda text: {"Kind": "please" in text})
+    (row, controls, page), score = view.children, lambda: [float(x) for x in re.findall(r"score ([+-][\d.]+)<", page.value)]
+    (answer, other), (side, left_out) = row.children, controls.children
+    assert all(w.description for w in (answer, other, side, left_out)) and tuple(side.options) == SIDES
+    slope, error = length_slope([1., 2., 3.], pooled_scores(rm, batch).tolist())
+    assert f"{10 * slope:+.3f} ± {10 * error:.3f} score per 10 tokens" in page.value
+    was = score()
+    side.value = "left"
+    assert score() == pytest.approx(was, abs=1e-3) and page.value.count('role="radiogroup"') == 1
+    other.value = "In the sea, please."
+    a, b = score()
+    assert f"Other - Answer: <b>{b - a:+.3f}</b>"[:22] in page.value and page.value.count('role="radiogroup"') == 2
+    p = float(re.search(r"with probability ([\d.]+)", page.value)[1])
+    assert p == pytest.approx(1 / (1 + math.exp(a - b)), abs=.006) and "gold 1 of 1" in page.value and "gold 0 of 1" in page.value
+    left_out.value = False
+    assert "left out" not in page.value
+    check_page(page.value)
 
 def test_calibration_and_length_stand_where_they_should():
     page = calibration_panel([.5, 1.], [.5, 0.], [6, 2])
@@ -122,7 +182,7 @@ def test_gradients_point_where_the_slopes_do():
     assert page.count('fill="none"') == 1                    # the ring of k2
 
 def test_kl_knobs():
-    box, page = show_kl(tensor([1., 0., -1.]), tensor([0., 1., 2.])).children
+    box, page = show_kl_estimators(tensor([1., 0., -1.]), tensor([0., 1., 2.])).children
     mu, temperature, batch = (knob.children[0] for knob in box.children)
     mu.value, temperature.value = 0., 1.
     assert "true KL 0.000" in page.value
@@ -150,6 +210,18 @@ def test_judge_page_counts():
     assert "<td>+3.00</td><td>3</td>" in page and "<td>+5.00</td><td>4</td>" in page
     assert "std of the votes 0.71" in page and "+3.00" in page and page.count("<mark") == 4
     check_page(judge_page(TWO, ["x"], [["mute"]], tensor([1.])))         # nothing parsed at all
+
+def test_a_judge_needs_no_true_scores_and_a_blind_one_is_told():
+    page = judge_page(TWO, ["first", "second"], [["Score: 2", "Score: 4"], ["Score: 5", None]])
+    assert "no true scores given" in page and "gold" not in page and "agreement:" not in page and "role=\"alert\"" not in page
+    mute = judge_page(TWO, ["a", "b"], [["no idea"], [None]])
+    assert "this judge reads nothing" in mute and "Empty or cut replies alone on answers [1]" in mute
+    same = judge_page(TWO, ["a", "b"], [["Score: 3"]] * 2)
+    assert "All 2 answers got the score 3" in same
+    assert "alert" not in judge_page(TWO, ["a", "a"], [["Score: 3"]] * 2)    # two of one answer: right so
+    view = show_judge(lambda prompt, n: [["Score: 3"] * n], TWO, ["A"])
+    assert "no true scores" in view.children[3].value and "no true scores" in view.still()
+    check_page(mute)
 
 def test_judge_console_refuses_in_the_sandbox():
     asked = []
@@ -218,8 +290,8 @@ def test_next_knobs():
 def test_frames_are_cheap():
     z, s = torch.randn(8, generator=GEN()), torch.randn(8, generator=GEN())
     samples, gradients = kl_samples(z, s, (1., 1.), 16, GEN()), kl_gradients(z, s, 1., 1.)
-    x = PrefixScores(["word"] * 60, [.5] * 60, 59, 0.)
-    for draw in (lambda: kl_page(samples, gradients), lambda: prefix_page(x, {}),
+    x = Ledger(["word"] * 60, {"prefix score": [.5] * 60}, {}, framed=59)
+    for draw in (lambda: kl_page(samples, gradients), lambda: reward_page({"answer": x}),
                  lambda: next_page([str(i) for i in range(213)], torch.randn(213, generator=GEN()), SamplingParams())):
         draw()
         began = time.process_time()

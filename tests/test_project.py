@@ -25,7 +25,7 @@ FLOORS = {
     "world_text": {"tokens", "memory"},
     "world": {"tokens", "memory", "world_text"}, "oracle": {"tokens", "views"}, "models": {"tokens", "memory"}, "kl": {"tokens", "memory"},
     "best_policy": {"tokens", "memory", "oracle"}, "kl_control": set(), "dpo_tools": METHOD | {"dpo"},
-    "records": set(), "data": {"tokens", "memory", "records"}, "sampling": {"tokens", "memory", "models"}, "learning": {"tokens", "memory", "models", "interrupts"}, "interrupts": set(), "memory_plan": set(),
+    "records": set(), "data": {"tokens", "memory", "records"}, "sampling": {"tokens", "memory", "models"}, "learning": {"tokens", "memory", "models", "interrupts"}, "interrupts": set(), "memory_plan": set(), "fetch": set(),
     "sft": METHOD, "reward": METHOD, "reward_tools": METHOD | {"reward"},
     "replies": METHOD, "judge": METHOD | {"replies"},
     "judge_tools": METHOD | {"judge", "replies"}, "ppo": METHOD, "dpo": METHOD,
@@ -45,11 +45,14 @@ for _room in ("text_rewards", "rl_recipes", "train_command"): FLOORS[_room] = se
 FLOORS["widgets"] = {"views"}   # like views: data in, a page out
 FLOORS["rollout_view"] = {"widgets", "views", "tokens", "memory", "kl"}
 FLOORS["token_kl"] = FLOORS["rollout_view"] | {"rollout_view", "models"}
+FLOORS["live_log"] = {"widgets", "learning", "views", "tokens", "memory", "models"}
 FLOORS["inspectors"] = {"widgets", "views", "tokens", "memory", "sampling", "kl", "judge", "replies", "data", "models",
                         "reward"}
 FLOORS["sitting"] = METHOD | {"views", "widgets"}
+FLOORS["compare"] = METHOD | {"reward", "reward_tools"}
 FLOORS["checks"] = set()        # knows nothing of what is checked
-FLOORS["workbook"] = {"checks", "train_command", "recipes", "pipeline"}
+FLOORS["workbook"] = {"checks", "fetch", "train_command", "recipes", "pipeline"}
+FLOORS["compare_runs"] = set(FLOORS) - {"recipes", "pipeline", "checks"}   # it runs them all
 FLOORS = {"settings": set(), "files": set(), **{room: below | BASE for room, below in FLOORS.items()}}
 EVERYWHERE = {"views", "checks", "exercises", "workbook", "runs"} | BASE   # in chapters, not in rooms
 
@@ -229,6 +232,16 @@ def test_the_readme_names_every_chapter_and_links_to_what_is_there():
         if f.stem != "index": assert f.relative_to(ROOT).as_posix() in links, f"README does not link {f.stem}"
     for words in ("make lab", "make test", "pip install", "rlhf-nb lab", "rlhf-nb train reward"):
         assert words in text
+
+def test_the_owner_stands_in_one_setting():
+    "In pyproject.toml, and in what nbdev derives from it; CONTRIBUTING says how to set it."
+    word = re.compile(r"github\.com/OWNER|OWNER\.github")
+    written = {f.relative_to(ROOT).as_posix() for pattern in ("*.md", "*.toml", "*.ini", "nbs/*", "nbs/engine/*", "docs/*",
+               "scripts/*", "benchmarks/*.py", "tests/*.py", ".github/workflows/*") for f in ROOT.glob(pattern)
+               if f.is_file() and f.name != "test_project.py" and word.search(f.read_text("utf-8", errors="ignore"))}
+    assert written <= {"pyproject.toml", "tests/test_docs.py"} and "OWNER" in (ROOT/"CONTRIBUTING.md").read_text("utf-8")
+    for f in MODULES:       # nbdev's line, and nothing else
+        assert all(line.startswith("Docs: ") for line in f.read_text("utf-8").splitlines() if word.search(line)), f.name
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 def test_make_lists_what_it_can_do():
