@@ -6,9 +6,10 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/models.html.md"""
 
 # %% auto #0
 __all__ = ['tiny_lm', 'parameter_table', 'Placement', 'choose_placement', 'load_tokenizer', 'read_config', 'load_lm',
-           'load_bundled', 'unwrap_model', 'eval_mode', 'checkpoint_layers', 'disable_dropout', 'validate_length',
-           'logprobs_and_entropy', 'logprobs', 'frozen_copy', 'weight_hash', 'add_lora', 'adapters_disabled',
-           'merge_adapters', 'ScalarModel', 'to_classifier', 'save_reward_model', 'load_reward_model']
+           'load_bundled', 'unwrap_model', 'eval_mode', 'text_config_of', 'vocabulary_of', 'require_classifier',
+           'checkpoint_layers', 'disable_dropout', 'validate_length', 'logprobs_and_entropy', 'logprobs', 'frozen_copy',
+           'weight_hash', 'add_lora', 'adapters_disabled', 'merge_adapters', 'ScalarModel', 'to_classifier',
+           'save_reward_model', 'load_reward_model']
 
 # %% ../nbs/engine/models.ipynb #one_model_tiny_or_real
 import copy, hashlib, os, re, warnings
@@ -242,6 +243,31 @@ def eval_mode(
     finally:
         for part, mode in modes: part.training = mode
 
+# %% ../nbs/engine/models.ipynb #text_config_of
+def text_config_of(
+    model, # a model, or anything without a config
+):         # its config, of the language model inside; None without one
+    "The config that holds vocabulary and positions."
+    config = getattr(model, "config", None)
+    return getattr(config, "get_text_config", lambda: config)()
+
+def vocabulary_of(
+    model:nn.Module, # a language model with a config
+)->int:              # tokens, those of padding to a round number included
+    "The size of a model's vocabulary."
+    return text_config_of(unwrap_model(model)).vocab_size
+
+def require_classifier(
+    config:PretrainedConfig,
+):
+    "Raises ValueError if `transformers` has no sequence classifier for this family."
+    known = AutoModelForSequenceClassification._model_mapping
+    if type(config) in known: return
+    raise ValueError(
+        f"transformers has no sequence classifier for {config.model_type!r}, so a "
+        "reward model of this family cannot be saved as one: start from another, such "
+        "as llama, qwen2 or gpt_neox; the policy may be of any family")
+
 # %% ../nbs/engine/models.ipynb #disable_dropout
 def checkpoint_layers(
     model:PreTrainedModel, # is changed: in train mode each layer keeps its input only
@@ -284,9 +310,11 @@ def _head_is_all(
     if model not in _tested:
         head = model.get_output_embeddings() or nn.Identity()
         with eval_mode(model):
-            hidden = model.base_model(input_ids=ids[:1, :2]).last_hidden_state
             logits = model(input_ids=ids[:1, :2]).logits
-        _tested[model] = torch.equal(head(hidden), logits)
+            try: found = head(model.base_model(
+                input_ids=ids[:1, :2]).last_hidden_state)
+            except (RuntimeError, AttributeError, TypeError): found = None
+        _tested[model] = found is not None and torch.equal(found, logits)
     return _tested[model]
 
 # %% ../nbs/engine/models.ipynb #_Tempered
@@ -302,7 +330,7 @@ def _excluded(lm)->int|None:
     config = getattr(lm, "config", None)
     pad, eos = (getattr(config, f"{name}_token_id", None) for name in ("pad", "eos"))
     if pad is None or pad == eos or isinstance(eos, list) and pad in eos: return None
-    return pad if 0 <= pad < config.vocab_size else None
+    return pad if 0 <= pad < vocabulary_of(lm) else None
 
 # %% ../nbs/engine/models.ipynb #validate_length
 def validate_length(
@@ -311,7 +339,7 @@ def validate_length(
     remedy:str="cut them; seqs.trim() drops padding", # ends the message
 ):
     "Raises ValueError if rows of `length` tokens have more positions than the model."
-    config = getattr(unwrap_model(model), "config", None)
+    config = text_config_of(unwrap_model(model))
     positions = getattr(config, "max_position_embeddings", None)
     if positions is not None and length > positions: raise ValueError(
         f"rows of {length} tokens are too long for a model with {positions} positions: "
@@ -329,7 +357,7 @@ def _masked_logprobs(model, x:Seqs, mask, max_logits_mb, with_entropy, temperatu
         logits = shift_right(lm(**inputs).logits)[mask]                          # (n v)
         return hidden_logprobs(warm(nn.Identity()), logits, targets, *options)
     hidden = shift_right(lm.base_model(**inputs).last_hidden_state)[mask]        # (n d)
-    head, row_mb = warm(lm.get_output_embeddings()), lm.config.vocab_size * 4 / 2**20
+    head, row_mb = warm(lm.get_output_embeddings()), vocabulary_of(lm) * 4 / 2**20
     if len(hidden) * row_mb <= max_logits_mb:
         return hidden_logprobs(head, hidden, targets, *options)
     chunk_size = max(1, int(max_logits_mb / row_mb / 2))    # two such tensors at once
@@ -390,22 +418,35 @@ def weight_hash(
     return digest.hexdigest()[:16]
 
 # %% ../nbs/engine/models.ipynb #add_lora
+def _refuse_router(model, targets): # one that gives two tensors is no plain layer
+    routers = [type(m).__name__ for m in model.modules() if isinstance(m, nn.Linear)
+               and "Router" in type(m).__name__ and targets == "all-linear"]
+    if routers: raise ValueError(
+        f"LoRA cannot adapt the {routers[0]} of {type(model).__name__}: name other "
+        'layers with targets, such as ["q_proj", "v_proj"]')
+
 def _task_type(model): # a body alone, such as a critic's, has no head to generate with
     return "CAUSAL_LM" if hasattr(model, "prepare_inputs_for_generation") else None
 
+# %% ../nbs/engine/models.ipynb #add_lora_0
 def add_lora(
     model:PreTrainedModel, # is changed: linear layers get adapters, weights freeze
     rank:int=8,            # r of A (r in) and B (out r)
     seed:int=0,            # of A; B starts at 0
+    targets:str|list[str]="all-linear", # or names of layers, such as ["q_proj"]
 )->nn.Module:              # a peft model; only the adapters learn
     """Add LoRA to each linear layer but the head: W x + alpha / r B A x, alpha = 2 r.
 
-    Hu et al. 2021, section 4.1."""
-    config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear",
+    Hu et al. 2021, section 4.1. Raises ValueError for layers that peft refuses."""
+    _refuse_router(model, targets)
+    config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets,
                         task_type=_task_type(model))
     with _seeded(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)     # of peft about transformers
-        return get_peft_model(model, config)
+        try: return get_peft_model(model, config)
+        except ValueError as e: raise ValueError(
+            f"LoRA cannot adapt all linear layers of {type(model).__name__}: name some "
+            f"with targets. peft says: {str(e)[:150]}") from e
 
 # %% ../nbs/engine/models.ipynb #adapters_disabled
 @contextmanager
@@ -439,8 +480,7 @@ class ScalarModel(nn.Module):
         x = seqs.to(self.score.weight.device)
         out = self.backbone(input_ids=x.ids, attention_mask=x.attention_mask.long(),
                             use_cache=False)
-        hidden = out.last_hidden_state.to(self.score.weight.dtype)   # bf16 with LoRA
-        y = self.score(hidden)[..., 0]
+        y = self.score(out.last_hidden_state.to(self.score.weight.dtype))[..., 0]
         return y.to(torch.promote_types(y.dtype, torch.float32))
     @classmethod
     def from_lm(cls,
@@ -448,11 +488,18 @@ class ScalarModel(nn.Module):
         seed:int=0,   # of the new head
     )->"ScalarModel": # a copy; all of it learns
         "Put a new head from N(0, 1/(d+1)) on the backbone (Stiennon et al. 2020)."
-        old = (lm := merge_adapters(lm)).get_output_embeddings().weight          # (v d)
+        _refuse_bodyless(lm := merge_adapters(lm))
+        old = lm.get_output_embeddings().weight                                  # (v d)
         with _seeded(seed):
             score = nn.Linear(old.shape[1], 1, bias=False)
             nn.init.normal_(score.weight, std=(old.shape[1] + 1)**-.5)
         return cls(copy.deepcopy(lm.base_model).requires_grad_(), score.to(old))
+
+# %% ../nbs/engine/models.ipynb #_refuse_bodyless
+def _refuse_bodyless(lm):
+    if lm.base_model is lm: raise ValueError(
+        f"{type(lm).__name__} shows no body apart from its head, so no reward model or "
+        "critic can be made of it: start that one from another family")
 
 # %% ../nbs/engine/models.ipynb #to_classifier
 def to_classifier(
@@ -461,6 +508,7 @@ def to_classifier(
     "The same weights (not a copy) as transformers' sequence classifier with one label."
     config = copy.deepcopy(scalar.backbone.config)
     config.num_labels = 1
+    require_classifier(config)
     with torch.device("meta"):                    # a shell: its own weights never exist
         model = AutoModelForSequenceClassification.from_config(
             config, trust_remote_code=False)

@@ -22,7 +22,7 @@ from .learning import (
     Trainer, TrainConfig, data_fingerprint, list_checkpoints, make_trainer,
     progress_bar, restore_checkpoint, save_checkpoint, train_step)
 from .interrupts import stop_if_asked
-from .models import disable_dropout, logprobs_and_entropy
+from .models import disable_dropout, logprobs_and_entropy, vocabulary_of
 from .ppo import ActorCritic, clipped_policy_loss, clipped_value_loss, gae
 from .sampling import SamplingParams, collect_rollout, generate_many, in_batches
 from .settings import check_settings
@@ -220,7 +220,7 @@ def validate_ppo(
     if shared and not (lora and ref is policy): raise ValueError(
         "policy and reference are the same weights, so KL would stay 0 while the "
         "policy drifts: pass frozen_copy(policy), made before training")
-    sizes = policy.config.vocab_size, ref.config.vocab_size
+    sizes = vocabulary_of(policy), vocabulary_of(ref)
     if sizes[0] != sizes[1]: raise ValueError(
         f"policy and reference have different vocabularies, of {sizes[0]} and "
         f"{sizes[1]} tokens: both must come from one tokenizer")

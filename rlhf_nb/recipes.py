@@ -27,10 +27,10 @@ from .files import atomic_folder, atomic_write, disk_errors
 from .interrupts import stop_after_step
 from .learning import (EvalConfig, TrainConfig, Trainer, fit, make_trainer,
     require_same_run)
-from .models import (Placement, ScalarModel, adapters_disabled, add_lora,
-    checkpoint_layers, choose_placement, disable_dropout, load_lm,
-    load_reward_model, load_tokenizer,
-    merge_adapters, read_config, save_reward_model, tiny_lm, unwrap_model)
+from .models import (Placement, ScalarModel, _refuse_bodyless,
+    adapters_disabled, add_lora, checkpoint_layers, choose_placement, disable_dropout,
+    load_lm, load_reward_model, load_tokenizer, merge_adapters, read_config,
+    require_classifier, save_reward_model, tiny_lm, unwrap_model)
 
 # %% ../nbs/engine/recipes.ipynb #your_own_data_modules
 from .dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
@@ -124,6 +124,7 @@ def add_scalar_head(
         score = nn.Linear(weight.shape[1], 1, bias=False)
         nn.init.normal_(score.weight, std=(weight.shape[1] + 1)**-.5)
     score.register_forward_pre_hook(_in_its_dtype)   # float32 on a bfloat16 body: LoRA
+    _refuse_bodyless(unwrap_model(lm))
     return ScalarModel(unwrap_model(lm).base_model, score.to(weight))
 
 def _in_its_dtype(score, inputs): return (inputs[0].to(score.weight.dtype),)
@@ -237,6 +238,7 @@ def _new_pad(path): # a pad token to add to this model, or None
     return "<pad>" if tokenizer.pad_token_id in (None, tokenizer.eos_token_id) else None
 
 def _check_positions(lm_config, config):
+    if config.task == "reward" and config.model: require_classifier(lm_config)
     text = getattr(lm_config, "get_text_config", lambda: lm_config)()
     wanted = config.max_length + getattr(config, "max_new_tokens", 0)
     limit = getattr(text, "max_position_embeddings", None) or wanted

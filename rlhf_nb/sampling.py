@@ -18,8 +18,8 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from .models import (adapters_disabled, eval_mode, logprobs, unwrap_model,
-    validate_length)
+from .models import (adapters_disabled, eval_mode, logprobs, text_config_of,
+    unwrap_model, validate_length)
 from .settings import check_settings
 from .memory import Rollout, concat_seqs, pad_and_eos, pad_left
 from .tokens import Seqs, last_token_index, make_seqs, pad_right
@@ -212,6 +212,14 @@ def _accepted(model, inputs:dict)->dict:
     known = inspect.signature(unwrap_model(model).forward).parameters
     return {name: value for name, value in inputs.items() if name in known}
 
+# %% ../nbs/engine/sampling.ipynb #_select_rows
+_LITERAL = {"minimax"} # families that read left-padded rows wrongly with their cache
+
+def _select_rows(cache, rows): # of every layer; hybrids keep states beside keys, values
+    for layer in getattr(cache, "layers", [cache]):
+        if hasattr(layer, "conv_states"): layer.reorder_cache(rows)
+        else: layer.batch_select_indices(rows)
+
 # %% ../nbs/engine/sampling.ipynb #_distinct
 def _distinct(prompts:list[list[int]]): # the distinct ones; (b) which of them a row has
     place = {}
@@ -240,7 +248,7 @@ def _cached(model, x:GenerationState)->tuple[Seqs, Tensor]:
                 return finish_generation(x)
             if min(len(ids), len(on)) < len(logits):
                 if x.step == 1: on = prompt_of.to(on.device)[on]
-                cache.batch_select_indices(on)
+                _select_rows(cache, on)
                 mask, position = mask[on], position[on]
             ids = token[:, None]
 
@@ -250,7 +258,8 @@ def _respond(model, *args)->tuple[Seqs, Tensor]: # the arguments of start_genera
     x = start_generation(model, *args)
     known = inspect.signature(unwrap_model(model).forward).parameters
     has = getattr(model, "has_cache", isinstance(unwrap_model(model), PreTrainedModel))
-    cached = has and "past_key_values" in known
+    literal = getattr(text_config_of(unwrap_model(model)), "model_type", "") in _LITERAL
+    cached = has and "past_key_values" in known and not literal
     return (_cached if cached else _uncached)(model, x)
 
 # %% ../nbs/engine/sampling.ipynb #generate

@@ -1,0 +1,164 @@
+"""Families of causal language models, tiny and random, made from their configs: right, or refused in one sentence.
+
+What differs: wrappers without `config.vocab_size`, hybrids with states beside keys and values, soft caps and
+scaled logits, experts, heads that are not all, caches that read left padding wrongly, no classifier."""
+import warnings
+import pytest, torch
+from torch.testing import assert_close
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging
+from rlhf_nb.dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
+from rlhf_nb.learning import TrainConfig, make_trainer, train_step
+from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.models import (ScalarModel, add_lora, disable_dropout, frozen_copy, load_reward_model, logprobs, merge_adapters, save_reward_model,
+                            vocabulary_of)
+from rlhf_nb.ppo import ActorCritic
+from rlhf_nb.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.reward import score_seqs
+from rlhf_nb.sampling import SamplingParams, generate, generate_uncached
+from rlhf_nb.sft import sft_loss
+from rlhf_nb.tokens import make_seqs, token_logprobs
+
+BASE = dict(vocab_size=99, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            max_position_embeddings=128, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+EXPERTS = dict(num_experts=2, num_experts_per_tok=1, moe_intermediate_size=16, shared_expert_intermediate_size=16)
+MAMBA = dict(mamba_n_heads=4, mamba_d_head=8, mamba_d_state=8, mamba_n_groups=1, mamba_chunk_size=8)
+EYES = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
+FAMILIES = dict(
+    llama={}, mistral={}, qwen2={}, qwen3=dict(head_dim=8), phi3={}, olmo2={}, falcon={}, gpt2=dict(n_embd=32, n_layer=2, n_head=4, n_positions=128),
+    gpt_neox={}, opt=dict(ffn_dim=48, word_embed_proj_dim=32), bloom=dict(n_head=4, n_layer=2), gemma=dict(head_dim=8),
+    gemma2=dict(head_dim=8, final_logit_softcapping=5., attn_logit_softcapping=5.),                                # soft caps
+    granite=dict(logits_scaling=2., embedding_multiplier=3.), cohere={}, nanochat={},                              # scaled logits
+    gemma3=dict(text_config=BASE | dict(head_dim=8), vision_config=EYES, mm_tokens_per_image=4, image_token_index=98,
+                boi_token_index=96, eoi_token_index=97, pad_token_id=0, eos_token_id=2),                           # a wrapper
+    mixtral=dict(num_local_experts=2, num_experts_per_tok=1), qwen2_moe=EXPERTS,                                   # experts
+    qwen3_next=EXPERTS | dict(layer_types=["linear_attention", "full_attention"], head_dim=8, linear_num_value_heads=2,
+        linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8),                                   # hybrids
+    granitemoehybrid=MAMBA | dict(layer_types=["mamba", "attention"], mamba_d_head=16, shared_intermediate_size=32, num_local_experts=2,
+        num_experts_per_tok=1),
+    jamba=dict(attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1, num_experts=2,
+               num_experts_per_tok=1, mamba_d_state=8, use_mamba_kernels=False),
+    lfm2=dict(layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False),
+    falcon_h1=MAMBA | dict(mamba_d_ssm=32), bamba=MAMBA | dict(attn_layer_indices=[1], mamba_n_heads=8),
+    mamba=dict(state_size=8), minimax=dict(layer_types=["linear_attention", "full_attention"], head_dim=8, num_local_experts=2,
+        num_experts_per_tok=1, block_size=8),
+    llama4_text=dict(head_dim=8, num_local_experts=2, intermediate_size_mlp=48, attn_chunk_size=16))
+NO_CLASSIFIER = {"granite", "cohere", "nanochat", "granitemoehybrid", "lfm2", "falcon_h1", "bamba", "mamba"}
+NO_BODY = {"llama4_text"}
+NO_LORA = {"mamba": "out_proj", "falcon_h1": "out_proj", "llama4_text": "Llama4Router"}
+
+class Tok:
+    "As much of a tokenizer as these functions need."
+    pad_token_id, bos_token_id, eos_token_id = 0, 1, 2
+    def decode(self, ids, **more): return " ".join(str(int(i)) for i in ids)
+    def save_pretrained(self, folder): pass
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet():
+    n, level = torch.get_num_threads(), logging.get_verbosity()
+    torch.set_num_threads(1)
+    logging.set_verbosity_error(); logging.disable_progress_bar()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    logging.set_verbosity(level); logging.enable_progress_bar()
+    torch.set_num_threads(n)
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request):
+    name = request.param
+    settings = FAMILIES[name] if name == "gemma3" else BASE | FAMILIES[name]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **settings)).eval()
+        head = model.get_output_embeddings()
+        if not model.config.tie_word_embeddings: torch.nn.init.normal_(head.weight, std=.3)      # so that the words differ
+    model.config.pad_token_id = 0
+    return name, model
+
+SEQS = make_seqs([[1, 5, 6], [1, 7], [1, 8, 9, 10]], [[11, 12, 2], [13, 14, 15, 2], [3, 2]], 0)
+PAIRS = PreferencePairs(SEQS, make_seqs([[1, 5, 6], [1, 7], [1, 8, 9, 10]], [[21, 2], [22, 23, 2], [4, 5, 2]], 0))
+PROMPTS = [[1, 5, 6], [1, 7], [1, 8, 9, 10, 11, 12]]
+
+def test_log_probs_are_those_of_the_whole_model(family):
+    _, model = family
+    assert vocabulary_of(model) == 99
+    with torch.no_grad(): logits = model(input_ids=SEQS.ids, attention_mask=SEQS.attention_mask.long()).logits.float()
+    logits[..., 0] = -torch.inf                                              # pad is never drawn
+    want = token_logprobs(logits, SEQS.ids)
+    for max_logits_mb in (64., 2e-3):                                        # at once, and in chunks
+        got = logprobs(model, SEQS, max_logits_mb)
+        assert_close(got[SEQS.response_mask], want[SEQS.response_mask], atol=1e-4, rtol=1e-4)
+
+def test_generation_with_a_cache_is_the_literal_one(family):
+    "Left pads, rows that end early, groups that share a prompt."
+    _, model = family
+    for params in (SamplingParams(8, temperature=0.), SamplingParams(10, temperature=2.)):
+        a, b = [fn(model, PROMPTS * 3, Tok(), params, torch.Generator().manual_seed(3))[0] for fn in (generate, generate_uncached)]
+        assert a.ids.shape == b.ids.shape and torch.equal(a.ids, b.ids)
+
+def test_steps_of_sft_dpo_and_ppo(family):
+    name, start = family
+    model = frozen_copy(start).requires_grad_()
+    row = train_step(make_trainer(model, TrainConfig(n_steps=2, lr=1e-3)), SEQS, sft_loss)
+    assert row["grad_norm"] > 0
+    policy = frozen_copy(start).requires_grad_()
+    data = precompute_ref_logprobs(start, PAIRS)
+    trainer = make_trainer(policy, TrainConfig(n_steps=2, lr=1e-3))
+    disable_dropout(policy)
+    row = train_step(trainer, data, make_pair_loss(dpo_loss))
+    assert row["loss"] == pytest.approx(.6931, abs=1e-3)
+    if name in NO_BODY:
+        with pytest.raises(ValueError, match="no body apart from its head"): ScalarModel.from_lm(start)
+        return
+    task = RLTask(PROMPTS, lambda seqs: seqs.response_mask.sum(1).float(), Tok(), SamplingParams(4))
+    config = PPOConfig(n_iterations=1, n_prompts=3, n_epochs=1, micro_batch_size=3, lr=1e-4)
+    trainer = train_ppo(ActorCritic(policy, ScalarModel.from_lm(start)), start, task, config, torch.Generator().manual_seed(0))
+    ratio = next(row["val/ratio"] for row in trainer.log.rows if "val/ratio" in row)
+    assert ratio == pytest.approx(1, abs=1e-3)            # sampling and scoring agree
+
+def test_a_reward_model_is_saved_or_refused_first(family, tmp_path):
+    name, model = family
+    if name in NO_BODY: return
+    scalar = ScalarModel.from_lm(model)
+    if name in NO_CLASSIFIER:
+        with pytest.raises(ValueError, match=f"no sequence classifier for '{name}'"): save_reward_model(scalar, Tok(), tmp_path/"x")
+        assert not (tmp_path/"x").exists()
+        return
+    save_reward_model(scalar, Tok(), tmp_path/"x")
+    assert_close(score_seqs(load_reward_model(tmp_path/"x"), SEQS), score_seqs(scalar, SEQS), atol=1e-4, rtol=1e-4)
+
+def test_lora_learns_and_merges_or_is_refused(family):
+    name, start = family
+    model = frozen_copy(start)
+    if name in NO_LORA:
+        with pytest.raises(ValueError, match=f"LoRA cannot adapt .*{NO_LORA[name]}"): add_lora(model, 4)
+        if name == "mamba": return
+        model = add_lora(frozen_copy(start), 4, targets=["q_proj", "v_proj"])
+    else: model = add_lora(model, 4)
+    train_step(make_trainer(model, TrainConfig(n_steps=2, lr=1e-2, warmup_steps=0)), SEQS, sft_loss)
+    model.eval()
+    merged = merge_adapters(model)
+    assert_close(logprobs(merged, SEQS), logprobs(model, SEQS), atol=1e-4, rtol=1e-4)
+    assert (logprobs(merged, SEQS) - logprobs(start, SEQS)).abs().max() > 1e-4
+
+def test_bfloat16(family):
+    name, start = family
+    model = frozen_copy(start).bfloat16()
+    if name == "mamba":
+        with pytest.raises(RuntimeError): logprobs(model, SEQS)                # its own slow path mixes formats: transformers'
+        return
+    got = logprobs(model, SEQS)[SEQS.response_mask]
+    assert got.isfinite().all() and got.dtype == torch.float32
+    generate(model, PROMPTS, Tok(), SamplingParams(4), torch.Generator().manual_seed(0))
+
+def test_a_run_of_a_reward_model_is_refused_before_any_work(tmp_path):
+    from rlhf_nb.models import tiny_lm
+    from rlhf_nb.recipes import RunConfig, train
+    from rlhf_nb.world_text import make_tokenizer
+    tokenizer = make_tokenizer()
+    config = AutoConfig.for_model("cohere", **BASE | dict(vocab_size=len(tokenizer)))
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path/"m"); tokenizer.save_pretrained(tmp_path/"m")
+    with pytest.raises(ValueError, match="no sequence classifier for 'cohere'"):
+        train(RunConfig("reward", "none.jsonl", str(tmp_path/"out"), model=str(tmp_path/"m")))
+    assert not (tmp_path/"out").exists()
