@@ -23,7 +23,7 @@ def per_frame(draw, rounds=7, seconds=.15):
 def frames():
     "Views at the size of the chapters, or larger."
     import torch
-    from rlhf_nb import inspectors as i, widgets as w
+    from rlhf_nb import inspectors as i, rollout_view as r, widgets as w
     from rlhf_nb.judge import WORLD_PROMPT
     from rlhf_nb.sampling import SamplingParams
     generator = torch.Generator().manual_seed(0)
@@ -34,7 +34,10 @@ def frames():
                     {"a sum": (1., 1.)})
     sweep = w.Sweep(None, names[:3], {f"beta {k}": dashboard(12).rows for k in range(4)})
     session = w.LabelSession([("question", "one answer " * 20, "another " * 20)], "none.jsonl")
-    prefixes = i.PrefixScores([" word"] * 60, [math.sin(j) for j in range(60)], 56, 0.)
+    prefixes = w.Ledger([" word"] * 60, {"prefix score": [math.sin(j) for j in range(60)]}, {}, framed=56)
+    long = w.Ledger([" word"] * 300, {f"channel {k}": [math.sin(k + j) for j in range(300)] for k in range(8)}, {})
+    table = r.rows_to_table([dict(prompt="a question", response=" word" * 300, reward=math.sin(j), length=300, tokens=[
+        " word"] * 300, channels={"KL": [math.sin(j + m) for m in range(300)]}) for j in range(1000)])
     z, s = torch.randn(8, generator=generator), torch.linspace(-1, 1, 8)
     samples, arrows = i.kl_samples(z, s, (1., 1.), 16, generator), i.kl_gradients(z, s, 1., 1.)
     replies = [["Relevant: yes. Clean: no. Score: 3"] * 3] * 6
@@ -47,13 +50,15 @@ def frames():
         "dashboard, 8 panels, 200 points": lambda: w.dashboard_page(small),
         "dashboard, 8 panels, 5000 points": lambda: w.dashboard_page(large),
         "sweep, 3 panels, 4 settings": lambda: w.sweep_page(sweep),
-        "reward, 60 tokens": lambda: i.prefix_page(prefixes, {"a": True}),
+        "reward, 60 tokens": lambda: i.reward_page({"a": prefixes}, {"a": {"kind": True}}),
         "calibration, 10 bins": lambda: i.calibration_panel(flat, flat, [9] * 10),
         "length, 300 pairs": lambda: i.length_panel(gap, gap, .1),
         "KL, 3 histograms of 400": lambda: i.kl_page(samples, arrows),
         "judge, 18 replies": lambda: i.judge_page(WORLD_PROMPT, ["answer"] * 6, replies, torch.arange(6.)),
         "next token, 213 words": lambda: i.next_page(words, logits, SamplingParams(top_k=9)),
-    }, {"KL: 400 batches of 16 drawn anew": lambda: i.kl_samples(z, s, (1., 1.), 16, generator),
+    }, {"token ledger, 16 responses of 300 tokens, 8 channels": lambda: w.ledger_page({str(k): long for k in range(16)}),
+        "1,000 rollouts of 300 tokens opened": lambda: r.show_rollouts(table),
+        "KL: 400 batches of 16 drawn anew": lambda: i.kl_samples(z, s, (1., 1.), 16, generator),
         "KL: gradients": lambda: i.kl_gradients(z, s, 1., 1.)}
 
 IN_KERNEL = '''

@@ -40,6 +40,16 @@ def train():
 thread = run_in_background(train, dashboard)""",
 "show_dashboard(dashboard)"]
 
+INSTRUMENTS = [    # a table and its ledgers on rows that need no model
+"""import math
+from rlhf_nb.rollout_view import show_rollouts
+rows = [dict(prompt=f"question {i}", response="".join(f" w{k}" for k in range(40)), reward=math.sin(i), length=40,
+             tokens=[f" w{k}" for k in range(40)], channels={
+                 "KL": [math.sin(i + k) for k in range(40)], "log-prob": [-k / 9 for k in range(40)]})
+        for i in range(30)]
+view = show_rollouts(rows)
+view"""]
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -50,8 +60,9 @@ def folder(tmp_path_factory):
     "A learner's copy, and the short page."
     folder = tmp_path_factory.mktemp("learner")/"workbook"
     copy_chapters(folder, "exercises")
-    nbformat.write(new_notebook(cells=[new_code_cell(c) for c in LIVE], metadata={
-        "kernelspec": {"name": "python3", "display_name": "python3"}}), folder/"live.ipynb")
+    for name, cells in (("live", LIVE), ("instruments", INSTRUMENTS)):
+        nbformat.write(new_notebook(cells=[new_code_cell(c) for c in cells], metadata={
+            "kernelspec": {"name": "python3", "display_name": "python3"}}), folder/f"{name}.ipynb")
     return folder
 
 @pytest.fixture(scope="module")
@@ -204,6 +215,52 @@ def test_label_five_pairs_pause_a_run_reload_and_reattach(page, lab, folder):
     show(page, button(page, "Pause"), "lab-dashboard-again")
     button(page, "Stop").press("Enter")
     page.wait_for_function("() => document.body.innerText.includes('stopped')")
+
+IN_WINDOW = """() => { const t = document.activeElement.closest('.t'), r = t.getBoundingClientRect(),
+    s = getComputedStyle(t, '::before'); return [s.content.slice(0, 12), s.display, r.top >= 0 && r.bottom <= innerHeight] }"""
+DEAD = ("() => [...document.querySelectorAll('.jp-OutputArea-output')].filter(e => e.checkVisibility() && "
+        "/model not found|Loading widget/.test(e.innerText)).length")
+
+def test_a_table_of_rollouts_answers_to_the_keyboard_and_outlives_its_kernel(page, lab):
+    open_notebook(page, lab, "instruments.ipynb")
+    run_all(page)
+    page.locator(".jupyter-widgets table.rlhf-rows").wait_for()
+    all_drawn(page)
+    assert page.locator("table.rlhf-rows:visible").count() == 1             # the live one hides the page that stays
+    assert page.evaluate(NAMELESS) == []
+    show(page, page.locator("table.rlhf-rows:visible"), "lab-rollouts")
+    sort = page.get_by_role("combobox", name="Sort by")
+    sort.select_option("row")
+    page.wait_for_function("() => document.querySelector('.jupyter-widgets table.rlhf-rows tbody th').innerText == '0'")
+    page.get_by_role("button", name="Next", exact=True).press("Enter")
+    page.wait_for_function("() => document.querySelector('.jupyter-widgets table.rlhf-rows caption').innerText.includes('11 to 20')")
+    page.get_by_role("button", name="13", exact=True).press("Enter")        # opens a row
+    page.get_by_role("group", name="row 13").locator("visible=true").wait_for()
+    # -- the ledger: arrow keys go from token to token, and not from cell to cell
+    ledger = page.locator(".jupyter-widgets [aria-label='token ledger']")
+    ledger.locator(".t input").first.focus()
+    cell = page.evaluate("() => window.jupyterapp.shell.currentWidget.content.activeCellIndex")
+    for key in ("ArrowRight", "ArrowDown", "ArrowRight"): page.keyboard.press(key)
+    assert page.evaluate("() => document.activeElement.closest('.t').dataset.n").startswith("token 3: ")
+    content, display, inside = page.evaluate(IN_WINDOW)
+    assert content.startswith('"token 3: ') and display != "none" and inside
+    assert page.evaluate("() => window.jupyterapp.shell.currentWidget.content.activeCellIndex") == cell
+    show(page, ledger, "lab-rollouts-ledger")
+    colour = "e => [...e.querySelectorAll('.t')].map(t => getComputedStyle(t).backgroundColor).join()"
+    before = ledger.evaluate(colour)
+    ledger.locator("input[id]").first.focus()
+    page.keyboard.press("ArrowRight")                                       # another channel
+    assert ledger.evaluate(colour) != before
+    # -- saved, the kernel ended, opened again: the page that stays is what was seen last
+    command(page, "docmanager:save")
+    page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
+    page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.shutdown() }")
+    page.goto(f"{lab[0]}/lab/tree/instruments.ipynb?token={lab[1]}")
+    page.locator("table.rlhf-rows:visible").wait_for()
+    page.wait_for_function(f"() => ({DEAD})() == 0")
+    assert "11 to 20" in page.locator("table.rlhf-rows:visible caption").inner_text()
+    assert page.locator("[aria-label='row 13']:visible").count() == 1
+    show(page, page.locator("table.rlhf-rows:visible"), "lab-rollouts-dead")
 
 @pytest.mark.parametrize("chapter", ["widgets", "inspectors"])
 def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
