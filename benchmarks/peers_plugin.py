@@ -1,4 +1,4 @@
-"""Our SFT, reward-model, DPO and PPO steps in the form that a side-by-side benchmark asks for.
+"""Our SFT, reward-model, DPO, PPO and GRPO steps in the form that a side-by-side benchmark asks for.
 
 `setup(task, spec, models, data)` gets transformers modules and token tensors, and returns
 `step(i)`, one whole training step on data[i]:
@@ -8,6 +8,8 @@
        reference is asked at every step, as the others do
   ppo  models["policy"], ["ref"] causal LMs, ["value"], ["reward"] sequence classifiers
        data["prompts"] (n b t); no stop token, so every row has all its new tokens
+  grpo, rloo  models["policy"], ["ref"]; the first b / G prompts, G responses each; the reward is
+       the number of distinct tokens, as for the others
 """
 from types import SimpleNamespace
 
@@ -47,7 +49,8 @@ def setup(task, spec, models, data):
         pairs = lambda i: PreferencePairs(seqs(data["chosen"][i], first), seqs(data["rejected"][i], first))
         return lambda i: step(trainer, precompute_ref_logprobs(models["ref"], pairs(i)), loss)
     if task == "ppo": return ppo(spec, models, data)
-    raise ValueError(f"this plugin runs sft, rm, dpo and ppo, got {task!r}")
+    if task in ("grpo", "rloo"): return groups(task, spec, models, data)
+    raise ValueError(f"this plugin runs sft, rm, dpo, ppo, grpo and rloo, got {task!r}")
 
 
 def ppo(spec, models, data):
@@ -68,6 +71,34 @@ def ppo(spec, models, data):
         roll = collect_rollout(model.policy, models["ref"], data["prompts"][i].tolist(),
                                lambda s: pooled_scores(rm, s), never, sampling, generator, batch_size=config.n_prompts)
         ppo_update(trainer, roll, config, never.eos_token_id, generator)
+        return {}
+    return run
+
+
+def groups(task, spec, models, data):
+    from rlhf_nb.grpo import group_normalised, leave_one_out
+    from rlhf_nb.grpo_trainer import GRPOConfig, grpo_loss, make_group_experience
+    from rlhf_nb.ppo_trainer import RLTask
+    from rlhf_nb.sampling import SamplingParams, collect_rollout
+    k, policy, grpo = spec["num_generations"], models["policy"], task == "grpo"
+    config = GRPOConfig(n_prompts=spec["batch"] // k, num_generations=k, num_iterations=1, lr=spec["lr"],
+                        micro_batch_size=spec["batch"], beta=spec["beta"], kl_in_loss=grpo,
+                        advantage_fn=group_normalised if grpo else leave_one_out,
+                        loss_type="grpo" if grpo else "dapo")
+    trainer = make_trainer(policy, TrainConfig(
+        lr=spec["lr"], n_steps=10**6, warmup_steps=0, final_lr_frac=1., batch_size=spec["batch"],
+        micro_batch_size=spec["batch"], mixed_precision="bf16" if spec.get("bf16") else "no"))
+    def distinct(x): return torch.tensor([float(len(set(ids[m].tolist())))
+                                          for ids, m in zip(x.ids, x.response_mask)])
+    never = SimpleNamespace(pad_token_id=0, eos_token_id=10**9)
+    rl_task = RLTask(data["prompts"][0].tolist(), distinct, never, SamplingParams(spec["response"]))
+    generator = torch.Generator().manual_seed(0)
+    policy.eval()
+    def run(i):
+        roll = collect_rollout(policy, models["ref"], data["prompts"][i][:config.n_prompts].tolist(), distinct,
+                               never, rl_task.sampling, generator, k, spec["batch"])
+        x = make_group_experience(policy, roll, config, rl_task)
+        train_step(trainer, x, lambda model, rows: grpo_loss(model, rows, config))
         return {}
     return run
 
