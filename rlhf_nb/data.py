@@ -182,16 +182,16 @@ def row_format(
     chats = [x for x in (row.get("conversations"), *map(row.get, (
         "prompt", "messages", "completion", "response", "chosen", "rejected")))
         if isinstance(x, list)]
-    style = "conversational" if chats else "standard"
+    form = "conversational" if chats else "standard"
     given = "explicit prompt" if "prompt" in row else "implicit prompt"
     if any(_dialogue(row.get(k)) for k in ("chosen", "text")): given = "Human/Assistant"
-    if len(answers) == 2: return f"preference, {given}, {style}"
-    if not answers: return f"prompt-only, {style}"
-    if "label" in row: return f"unpaired preference, {style}"
+    if len(answers) == 2: return f"preference, {given}, {form}"
+    if not answers: return f"prompt-only, {form}"
+    if "label" in row: return f"unpaired preference, {form}"
     if "messages" in row or "conversations" in row or "text" in row:
-        return f"language modeling, {style}"
+        return f"language modeling, {form}"
     kind = "chosen side of a preference" if "chosen" in row else "prompt-completion"
-    return f"{kind}, {given}, {style}"
+    return f"{kind}, {given}, {form}"
 
 # %% ../nbs/engine/data.ipynb #read_texts
 def read_texts(
@@ -296,10 +296,10 @@ class LoadReport:
     def _repr_html_(self): return _html(self.head(), self.table())
 
 # %% ../nbs/engine/data.ipynb #_report_rows
-def _report_rows(report):
-    kept = report.formats or {"": report.kept}
+def _report_rows(load_report):
+    kept = load_report.formats or {"": load_report.kept}
     parts = [(f"{word}: {what}", numbers) for word, part in
-             (("dropped", report.dropped), ("truncated", report.truncated))
+             (("dropped", load_report.dropped), ("truncated", load_report.truncated))
              for what, numbers in part.items()]
     return [(n, f"kept: {what}" if what else "kept", "") for what, n in kept.items()
             ] + [(len(numbers), what, _some(numbers)) for what, numbers in parts]
@@ -361,9 +361,9 @@ def _load(path, tokenizer, encode, answers, max_length, strict):
         rows[line] = ids; seen.add(key); raw.append(row)
         for part in parts: truncated.setdefault(part, []).append(line)
     if errors and strict: raise DataError(_name_of(path), errors)
-    report = _report(path, tokenizer, rows, raw, dropped, truncated, answers)
-    if not rows: raise ValueError(f"nothing is left of {_name_of(path)}\n{report!r}")
-    return list(map(list, zip(*rows.values()))), report
+    loaded = _report(path, tokenizer, rows, raw, dropped, truncated, answers)
+    if not rows: raise ValueError(f"nothing is left of {_name_of(path)}\n{loaded!r}")
+    return list(map(list, zip(*rows.values()))), loaded
 
 # %% ../nbs/engine/data.ipynb #_report
 def _template_of(tokenizer): return ("in the chat template" if tokenizer.chat_template
@@ -406,21 +406,21 @@ def load_pairs(
 
 # %% ../nbs/engine/data.ipynb #pair_margins
 def pair_margins(
-    report:LoadReport, # of `load_pairs`
+    loaded:LoadReport, # of `load_pairs`
 )->Tensor|None:        # (n) 0 or more; None if the file says nothing about it
     """How much better the chosen answer is: a column `margin`, or the difference of
     `score_chosen` and `score_rejected` (Cui et al. 2024).
 
     Raises ValueError if a row has none, or if its scores contradict the pair."""
-    columns = report.columns
+    columns = loaded.columns
     if "margin" in columns: margins = columns["margin"]
     elif {"score_chosen", "score_rejected"} <= columns.keys(): margins = [
         None if None in two else float(two[0]) - float(two[1]) for two in
         zip(columns["score_chosen"], columns["score_rejected"])]
     else: return None
-    bad = [line for line, x in zip(report.lines, margins) if x is None or not x >= 0]
+    bad = [line for line, x in zip(loaded.lines, margins) if x is None or not x >= 0]
     if bad: raise ValueError(
-        f"{report.path}: no margin of 0 or more in lines {_some(bad)}: swap the two "
+        f"{loaded.path}: no margin of 0 or more in lines {_some(bad)}: swap the two "
         "answers of these rows, or leave the rows out")
     return torch.tensor(margins, dtype=torch.float)
 

@@ -19,7 +19,7 @@ from .learning import (
     progress_bar, restore_checkpoint, save_checkpoint, train_step)
 from .interrupts import stop_if_asked
 from .models import disable_dropout, logprobs, logprobs_and_entropy
-from .ppo_trainer import RLTask, next_prompts
+from .ppo_trainer import RLTask, next_prompts, validate_prompts
 from .sampling import collect_rollout
 from .settings import check_settings
 from .memory import Rollout, masked_mean_rows, pad_and_eos
@@ -203,6 +203,7 @@ def _grpo_trainer(policy, ref, task, config, folder, generator):
     if task.sampling != replace(task.sampling, temperature=1., top_k=0, top_p=1.):
         raise ValueError("GRPO scores what it samples at one temperature, no top-k, no "
             f"top-p; got {task.sampling}: use GRPOConfig(temperature=...)")
+    validate_prompts(policy, task)
     rows = config.n_prompts * config.num_generations
     train_config = TrainConfig(
         config.lr, config.n_iterations * config.num_iterations, rows, warmup_steps=5,

@@ -29,8 +29,8 @@ def stop_after_step():
     they are; so are all outside the main thread, where Python sets none."""
     known = [getattr(signal, k) for k in ("SIGINT", "SIGTERM", "SIGHUP")
              if hasattr(signal, k)]
-    main = threading.current_thread() is threading.main_thread()
-    taken = {s: signal.getsignal(s) for s in known if main and not _handlers}
+    in_main = threading.current_thread() is threading.main_thread()
+    taken = {s: signal.getsignal(s) for s in known if in_main and not _handlers}
     taken = {s: handler for s, handler in taken.items() if callable(handler)}
     _handlers.update(taken)
     for s in taken: signal.signal(s, _ask)

@@ -21,7 +21,6 @@ from weakref import WeakKeyDictionary
 import torch
 from huggingface_hub import constants, snapshot_download
 from huggingface_hub.utils import get_session
-from peft import LoraConfig, get_peft_model
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (AutoConfig, AutoModelForCausalLM,
@@ -438,6 +437,7 @@ def add_lora(
     """Add LoRA to each linear layer but the head: W x + alpha / r B A x, alpha = 2 r.
 
     Hu et al. 2021, section 4.1. Raises ValueError for layers that peft refuses."""
+    from peft import LoraConfig, get_peft_model  # takes longer to import than torch
     _refuse_router(model, targets)
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets,
                         task_type=_task_type(model))

@@ -6,8 +6,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/ppo_trainer.html.md"""
 
 # %% auto #0
 __all__ = ['METRICS', 'PPOConfig', 'Experience', 'add_score_column', 'reward_mask', 'rollout_rewards', 'make_experience',
-           'minibatch_loss', 'RLTask', 'validate_ppo', 'next_prompts', 'checked_reward_fn', 'rollout_metrics',
-           'ppo_update', 'ppo_rollout', 'train_ppo', 'sample_printer', 'generate_best_of_n']
+           'minibatch_loss', 'RLTask', 'validate_prompts', 'validate_ppo', 'next_prompts', 'checked_reward_fn',
+           'rollout_metrics', 'ppo_update', 'ppo_rollout', 'train_ppo', 'sample_printer', 'generate_best_of_n']
 
 # %% ../nbs/engine/ppo_trainer.ipynb #ppo_trainer_imports
 from collections.abc import Callable
@@ -22,7 +22,8 @@ from .learning import (
     Trainer, TrainConfig, data_fingerprint, list_checkpoints, make_trainer,
     progress_bar, restore_checkpoint, save_checkpoint, train_step)
 from .interrupts import stop_if_asked
-from .models import disable_dropout, logprobs_and_entropy, vocabulary_of
+from .models import (
+    disable_dropout, logprobs_and_entropy, validate_length, vocabulary_of)
 from .ppo import ActorCritic, clipped_policy_loss, clipped_value_loss, gae
 from .sampling import SamplingParams, collect_rollout, generate_many, in_batches
 from .settings import check_settings
@@ -206,6 +207,18 @@ class RLTask:
     sampling:SamplingParams # max_new_tokens; the temperature is PPOConfig's
     def __post_init__(self): check_settings(self)
 
+# %% ../nbs/engine/ppo_trainer.ipynb #validate_prompts
+def validate_prompts(
+    policy:nn.Module,
+    task:RLTask,
+):
+    "Raise ValueError without prompts, or if one leaves no room for a response."
+    if not task.prompts: raise ValueError(
+        f"{type(task).__name__} needs prompts to train on, got none")
+    n, longest = task.sampling.max_new_tokens, max(map(len, task.prompts))
+    validate_length(policy, longest + n, f"the longest prompt has {longest} and "
+        f"max_new_tokens is {n}; leave it out, cut it, or lower max_new_tokens")
+
 # %% ../nbs/engine/ppo_trainer.ipynb #validate_ppo
 def validate_ppo(
     model:ActorCritic,
@@ -228,7 +241,9 @@ def validate_ppo(
         "PPO scores what it samples at one temperature, no top-k, no top-p; got "
         f"{task.sampling}: use SamplingParams(max_new_tokens) and "
         "PPOConfig(temperature=...)")
-    if not task.prompts: raise ValueError("PPO needs prompts to train on, got none")
+    if not any(p.requires_grad for p in policy.parameters()): raise ValueError(
+        "no weight of the policy learns: call policy.requires_grad_(), or add_lora")
+    validate_prompts(policy, task)
 
 # %% ../nbs/engine/ppo_trainer.ipynb #next_prompts
 def next_prompts(

@@ -105,7 +105,7 @@ class _Task:
     save:Callable    # (model, language model, tokenizer, folder)
     n_epochs:tuple[int,int] # passes over the rows: from scratch, from a model
     lr:float         # from scratch, at a width of 64; half of it from a model
-    complete:Callable=lambda lm, rows, report, batch_size: rows # what the loss reads
+    complete:Callable=lambda lm, rows, loaded, batch_size: rows # what the loss reads
 
 def _dropout(model, task): # DPO's ratio to the reference begins at 1
     return disable_dropout(model) if task == "dpo" else model.train()
@@ -157,7 +157,7 @@ def _save_reward(model, lm, tokenizer, folder):
     scalar = ScalarModel(merge_adapters(lm).base_model, model.score)
     save_reward_model(scalar, tokenizer, folder)
 
-def _with_reference(lm, pairs, report, batch_size):
+def _with_reference(lm, pairs, loaded, batch_size):
     if not hasattr(lm, "disable_adapter"): return precompute_ref_logprobs(
         lm, pairs, batch_size)
     with adapters_disabled(lm): return precompute_ref_logprobs(lm, pairs, batch_size)
@@ -185,10 +185,10 @@ def task_of(config:RunConfig)->_Task:
         return replace(task, loss=loss_fn, eval_fn=eval_fn)
     return task
 
-def _with_margins(lm, pairs, report, batch_size):
-    margin = pair_margins(report)
+def _with_margins(lm, pairs, loaded, batch_size):
+    margin = pair_margins(loaded)
     if margin is None: raise ValueError(
-        f"{report.path} has no margins: add a column margin, or score_chosen and "
+        f"{loaded.path} has no margins: add a column margin, or score_chosen and "
         "score_rejected, or leave --margins out")
     return PairsWithMargin(pairs, margin)
 

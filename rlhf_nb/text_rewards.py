@@ -57,9 +57,9 @@ class PromptTable:
         for i, prompt in enumerate(self.prompts):
             self._refuse_other_columns(self.rows.setdefault(tuple(prompt), i), i)
     def _refuse_other_columns(self, j, i):
-        report = self.report
-        if any(x[i] != x[j] for x in report.columns.values()): raise ValueError(
-            f"lines {report.lines[j]} and {report.lines[i]} of {report.path} end with "
+        loaded = self.report
+        if any(x[i] != x[j] for x in loaded.columns.values()): raise ValueError(
+            f"lines {loaded.lines[j]} and {loaded.lines[i]} of {loaded.path} end with "
             "the same tokens and have other columns: raise max_length")
     def find(self, seqs)->list[int]: # numbers of the prompts of these rows
         return [self.rows[prompt] for prompt in prompts_of(seqs)]
@@ -119,13 +119,13 @@ def make_model_reward_fn(
     if reader.get_vocab() == tokenizer.get_vocab() and (
             reader.chat_template == tokenizer.chat_template):
         return lambda seqs: score_seqs(model, seqs, batch_size)
-    prompts, report = load_prompts(table.source, reader, table.max_length, table.strict)
-    by_line = dict(zip(report.lines, prompts))
+    prompts, loaded = load_prompts(table.source, reader, table.max_length, table.strict)
+    by_line = dict(zip(loaded.lines, prompts))
     def reward_fn(seqs):
-        lines = [table.report.lines[i] for i in table.find(seqs)]
+        found = [table.report.lines[i] for i in table.find(seqs)]
         is_eos = seqs.response_mask & (seqs.ids == tokenizer.eos_token_id)
         texts = [text for _, text in decode_seqs(tokenizer, seqs)]
         limit = table.max_length + seqs.ids.shape[1]
-        return score_texts((model, reader), [by_line[n] for n in lines],
+        return score_texts((model, reader), [by_line[n] for n in found],
                            list(zip(texts, is_eos.any(1).tolist())), limit)
     return reward_fn

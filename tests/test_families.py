@@ -145,12 +145,9 @@ def test_lora_learns_and_merges_or_is_refused(family):
 def test_bfloat16(family):
     name, start = family
     model = frozen_copy(start).bfloat16()
-    if name == "mamba":
-        with pytest.raises(RuntimeError): logprobs(model, SEQS)                # its own slow path mixes formats: transformers'
-        return
     got = logprobs(model, SEQS)[SEQS.response_mask]
     assert got.isfinite().all() and got.dtype == torch.float32
-    generate(model, PROMPTS, Tok(), SamplingParams(4), torch.Generator().manual_seed(0))
+    if name != "mamba": generate(model, PROMPTS, Tok(), SamplingParams(4), torch.Generator().manual_seed(0))
 
 def test_a_run_of_a_reward_model_is_refused_before_any_work(tmp_path):
     from rlhf_nb.models import tiny_lm

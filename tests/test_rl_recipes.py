@@ -6,7 +6,7 @@ import pytest, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from rlhf_nb import recipes, rl_recipes
 from rlhf_nb.models import load_bundled, save_reward_model, weight_hash
-from rlhf_nb.rl_recipes import RLRunConfig, evaluate_policy, make_critic, rl_config, train_rl
+from rlhf_nb.rl_recipes import RLRunConfig, held_out_rewards, make_critic, rl_config, train_rl
 from rlhf_nb.runs import foreign_files
 from rlhf_nb.workbook import main
 from rlhf_nb.world_text import TRAIN
