@@ -274,7 +274,7 @@ _TABLE_CSS = """<style>.rlhf-rows{border-collapse:collapse;font:13px/1.4 sans-se
 width:100%;table-layout:auto!important}.rlhf-rows :is(td,th){padding:3px 7px;
 text-align:right;border-bottom:1px solid #8885;vertical-align:top}
 .rlhf-rows caption{text-align:left}.rlhf-rows tr.o{outline:2px solid #58f}
-.rlhf-rows .x{text-align:left;width:30%;max-width:14em;overflow:hidden;
+.rlhf-rows .x{text-align:left!important;width:30%;max-width:14em;overflow:hidden;
 white-space:nowrap;text-overflow:ellipsis}</style>"""
 
 def _short(text:str, n:int=160)->str: # HTML

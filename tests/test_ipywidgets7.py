@@ -1,0 +1,51 @@
+"""The instruments on ipywidgets 7.7, which Colab and older hubs have; the other tests run on version 8.
+
+    pip install --no-deps --target w7 "ipywidgets==7.7.5" ipython_genutils
+    RLHF_NB_IPYWIDGETS7=w7 pytest tests/test_ipywidgets7.py
+"""
+import os, subprocess, sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = r"""
+import math, torch
+from rlhf_nb.rollout_view import show_rollouts
+from rlhf_nb.widgets import LiveView, show_dashboard, Dashboard, show_sweep, Sweep
+from rlhf_nb.inspectors import show_next, show_kl_estimators, show_judge
+from rlhf_nb.judge import JudgePrompt
+import rlhf_nb.widgets as W
+rows=[dict(prompt=f"q{i}",response=f"w{i}",reward=math.sin(i),length=1,tokens=["a","b"],channels={"KL":[.1,.2]}) for i in range(30)]
+v=show_rollouts(rows); c=v.c
+assert c.opened.value==v.rows[0], c.opened.value
+c.on.click(); assert c.page.value==2 and "11 to 20" in v.top.value
+c.opened.value=v.rows[13]; assert f"row {v.rows[13]}<" in v.below.value
+c.text.value="w1"; assert len(v.rows)==11
+c.text.value="none"; assert v.below.value=="" ; c.text.value=""
+shown=[]
+class H:
+    def update(self,x): shown.append(x)
+W.display=lambda what,**k:(shown.append(what),H())[1]
+v._ipython_display_(); assert shown[1]["application/vnd.jupyter.widget-view+json"]["model_id"]==v.model_id
+assert any(x.startswith("live-") for x in v._dom_classes)
+c.sort.value="row" if "row" in c.sort.options else ""; assert len(shown)>2
+k=show_kl_estimators(torch.tensor([1.,0.,-1.]),torch.tensor([0.,1.,2.])); k.children[0].children[0].children[0].value=0.
+n=show_next(list("abcd"),lambda t: torch.tensor([3.,2.,1.,0.]))
+j=show_judge(lambda p,n:[["Score: 3"]*n],JudgePrompt("{{ prompt }} {{ response }}","Score: {{ reward }}"),["A"])
+d=show_dashboard(Dashboard(["x"]),lambda:None); assert len(d.children[1].children)==4
+import ipywidgets
+print(ipywidgets.__version__)
+"""
+
+def run(**more):
+    return subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True,
+                          env=os.environ | dict(HF_HUB_OFFLINE="1") | more)
+
+def test_the_script_passes_on_the_version_that_is_installed():
+    done = run()
+    assert done.returncode == 0 and done.stdout.split(".")[0] in ("7", "8"), done.stderr[-2000:]
+
+@pytest.mark.skipif("RLHF_NB_IPYWIDGETS7" not in os.environ, reason="needs a folder with ipywidgets 7.7: see above")
+def test_the_instruments_work_on_version_7():
+    done = run(PYTHONPATH=str(Path(os.environ["RLHF_NB_IPYWIDGETS7"]).resolve()))
+    assert done.returncode == 0 and done.stdout.startswith("7.7"), done.stderr[-2000:]
