@@ -2,7 +2,7 @@
 
     python benchmarks/bench_self_reward_seeds.py --judges /tmp/judges        # 25 CPU minutes
     python benchmarks/bench_self_reward_seeds.py --only replay --seeds 0     # one run
-    python benchmarks/bench_self_reward_seeds.py --only "random pairs" "replay alone" --last   # 7 CPU minutes
+    python benchmarks/bench_self_reward_seeds.py --only "random pairs" "replay alone" --last --shipped   # 5 minutes
 
 Every seed has an M1 of its own: seed 0 is the shipped judge, the others are made from the shipped
 base with other demonstrations, judgements and batches (as in bench_judge_seeds.py, kept in
@@ -90,16 +90,17 @@ def iteration(name, model, task, store, config, make_generator):
     return row
 
 
-FIRST = {}    # seed -> measurements of its M1
+FIRST = {}    # seed of M1 -> its measurements
 
 
-def run(name, seed, shelf, iterations, last=False):
-    config, (model, tokenizer) = RUNS[name], trained(seed, shelf)
+def run(name, seed, shelf, iterations, last=False, shipped=False):
+    m1 = 0 if shipped else seed
+    config, (model, tokenizer) = RUNS[name], trained(m1, shelf)
     first, model = frozen_copy(model), model.requires_grad_()
     task = SelfRewardTask(tokenizer, [q.text for q in TRAIN],
                           replay_examples(tokenizer, TRAIN, 3000, random.Random(500 + seed)))
-    if seed not in FIRST: FIRST[seed] = measure(model, first, tokenizer)
-    rows = [dict(run=name, seed=seed, model=1, **FIRST[seed])]
+    if m1 not in FIRST: FIRST[m1] = measure(model, first, tokenizer)
+    rows = [dict(run=name, seed=seed, model=1, **FIRST[m1])]
     print(rows[-1], flush=True)
     for t in range(1 if name == "online" else iterations):
         began, make_generator = time.process_time(), partial(named_generator, seed, t)
@@ -140,15 +141,19 @@ def main():
     p.add_argument("--judges", type=Path, help="where retrained judges lie or will lie")
     p.add_argument("--last", action="store_true", help="measure M1 and the last model alone; what the "
                    "file holds of the others stays")
+    p.add_argument("--shipped", action="store_true", help="every seed starts from the shipped judge")
     p.add_argument("--json", type=Path, default=ROOT / "nbs/results/self_reward.json")
     args = p.parse_args()
     torch.set_num_threads(1)
     names = args.only or list(RUNS)
     old = json.loads(args.json.read_text())["rows"] if args.json.exists() else []
-    new = []
+    keys, new = ("gold", "greedy", "cool", "length", "kl", "parse", "judge_r"), []
+    for r in old:                       # the shipped M1 is the same in every run: not measured twice
+        if r["seed"] == 0 and r["model"] == 1 and all(k in r for k in keys): FIRST[0] = {k: r[k] for k in keys}
     with tempfile.TemporaryDirectory() as temp:
         for name in names:
-            for seed in args.seeds: new += run(name, seed, args.judges or Path(temp), args.iterations, args.last)
+            for seed in args.seeds: new += run(
+                name, seed, args.judges or Path(temp), args.iterations, args.last, args.shipped)
     redone = {(row["run"], row["seed"]) for row in new}
     if args.last:                       # rows of models that were not measured keep what the file holds
         held = {(r["run"], r["seed"], r["model"]): r for r in old}
