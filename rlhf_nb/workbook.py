@@ -950,7 +950,7 @@ class _Terminated(KeyboardInterrupt):
 
 @contextmanager
 def _one_way_to_end():
-    "SIGTERM and SIGHUP raise, where they are not ignored (nohup) and Python lets us ask."
+    "SIGTERM and SIGHUP raise, where they are not ignored and Python lets us ask."
     def terminate(signum, frame): raise _Terminated(signum)
     known = [getattr(signal, k) for k in ("SIGTERM", "SIGHUP") if hasattr(signal, k)]
     ours = threading.current_thread() is threading.main_thread()
