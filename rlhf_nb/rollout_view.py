@@ -185,7 +185,7 @@ def to_jsonl(
     """Write a table as a file of JSON lines, whole or not at all.
 
     Raises ValueError for a table of several models."""
-    lines = []
+    written = []
     for i in range(len(table)):
         prompt, responses = table.text_of(i)
         if len(responses) != 1: raise ValueError(
@@ -195,9 +195,9 @@ def to_jsonl(
         for ledger in table.ledgers_of(i).values() if tokens else ():
             row |= {"tokens": ledger.tokens,
                     "channels": {k: _finite(x) for k, x in ledger.channels.items()}}
-        lines.append(json.dumps(row) + "\n")
+        written.append(json.dumps(row) + "\n")
     with disk_errors(path, "What was there before is still there"):
-        atomic_write(Path(path), "".join(lines))
+        atomic_write(Path(path), "".join(written))
 
 # %% ../nbs/engine/rollout_view.ipynb #pick_rows
 def pick_rows(

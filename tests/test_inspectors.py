@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest, torch
 from torch import tensor
 from rlhf_nb.inspectors import (SIDES, arrow_plot, calibration_panel, histogram, inspect_reward, judge_page,
-    kl_gradients, kl_page, kl_samples, leave_one_out, length_panel, length_slope, highlight_match, next_page, padded,
+    kl_gradients, kl_page, kl_samples, token_contributions, length_panel, length_slope, highlight_match, next_page, padded,
     prefix_scores, reward_ledger, reward_page, shifted, show_judge, show_kl_estimators, show_next)
 from rlhf_nb.judge import WORLD_PROMPT, JudgePrompt
 from rlhf_nb.kl import exact_kl
@@ -69,7 +69,7 @@ def test_a_reward_ledger_holds_prefixes_steps_and_what_each_token_adds(side):
 
 def test_an_empty_answer_is_its_eos_alone():
     rm, tokenizer = load_bundled("reward")
-    assert leave_one_out(rm, [5, 6], 2, 0) == []
+    assert token_contributions(rm, [5, 6], 2, 0) == []
     assert "step" in reward_ledger(rm, tokenizer, a_prompt(tokenizer), "").channels
 
 def test_the_slope_is_that_of_least_squares():
