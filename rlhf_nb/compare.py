@@ -6,7 +6,7 @@ Docs: https://OWNER.github.io/rlhf-nb/compare.html.md"""
 
 # %% auto #0
 __all__ = ['CompareTask', 'make_compare_task', 'best_of_n_responses', 'preference_probs', 'length_controlled_win_rate',
-           'evaluate_policy', 'OveroptimizationFit', 'fit_overoptimization']
+           'measure_policy', 'OveroptimizationFit', 'fit_overoptimization']
 
 # %% ../nbs/11_compare.ipynb #compare_imports
 import math, random
@@ -37,7 +37,6 @@ class CompareTask:
     train:list[Question]    # that methods may ask
     held_out:list[Question] # that they are measured on
 
-# %% ../nbs/11_compare.ipynb #make_compare_task
 def make_compare_task()->CompareTask:
     "The embedded world's: bundled SFT model, bundled reward model, all questions."
     (sft, tokenizer), (rm, _) = load_bundled("sft"), load_bundled("reward")
@@ -112,9 +111,9 @@ def _gold_at(policy, task, n, temperature, seed):
     seqs, _ = best_of_n_responses(policy, task, questions, n, temperature, seed)
     return gold_rewards(task.tokenizer, questions, seqs).mean().item()
 
-# %% ../nbs/11_compare.ipynb #evaluate_policy
+# %% ../nbs/11_compare.ipynb #measure_policy
 @torch.no_grad()
-def evaluate_policy(
+def measure_policy(
     policy:nn.Module,  # a causal language model
     task:CompareTask,
     ref:nn.Module,     # where the KL is measured from

@@ -11,7 +11,7 @@ from rlhf_nb.checks import (
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
 CHAPTERS = {f.stem.split("_", 1)[1]: f for f in NOTEBOOKS}
-NONE = {"first_sitting", "doctor", "q_faults", "your_model"}      # may have no exercise, and no module of them
+NONE = {"first_sitting", "compare", "doctor", "q_faults", "your_model"}      # may have no exercise, and no module of them
 
 def exercises(chapter):
     if not (ROOT/f"rlhf_nb/exercises/{chapter}.py").is_file() and chapter in NONE: return {}
