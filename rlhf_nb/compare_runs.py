@@ -207,7 +207,8 @@ def _experts(fn, samples, settings):
     return Method(fn, "expert demonstrations", 2048, samples, 1, settings)
 
 def _compared(beta):
-    return Method(partial(_dpo, beta=beta), "comparisons", 4096, 8192, 1, f"beta {beta}")
+    return Method(partial(_dpo, beta=beta), "comparisons", 4096, 8192, 1,
+                  f"beta {beta}")
 
 # %% ../nbs/engine/compare_runs.ipynb #METHODS_2
 METHODS = {
