@@ -474,7 +474,7 @@ def save_rows(
     check_output(folder)
     every = _with_shipped(rows)
     texts = {name: write(every) for name, write in zip(_FILES, (_csv, _svg))}
-    hashes = {}                             # what may lie there: the old file or the new
+    hashes = {}                         # what may lie there: the old file or the new
     for name, text in texts.items():
         now = [*file_hashes(str(folder/name)).values()]
         if now and now[0] not in was.get(name, []): raise ValueError(
