@@ -330,31 +330,36 @@ def mean_of(
 _COLUMNS = {  # key -> heading, decimals
     "gold": ("T 1", 2), "gold_07": ("T .7", 2), "greedy": ("greedy", 2),
     "proxy": ("proxy", 2), "kl": ("KL", 1), "flattery": ("flattery", 2),
-    "length": ("length", 0), "win_rate": ("win %", 0), "lc_win_rate": ("LC %", 0),
-    "labels": ("labels", 0), "samples": ("samples", 0), "cpu_s": ("CPU s", 0),
-    "memory_mib": ("MiB", 0)}
+    "win_rate": ("win %", 0), "lc_win_rate": ("LC %", 0)}
+_COSTS = {"length": ("length", 0), "labels": ("labels", 0), "samples": ("samples", 0),
+          "cpu_s": ("CPU s", 0), "memory_mib": ("MiB", 0)}
+
+# %% ../nbs/engine/compare_runs.ipynb #_table
+def _table(title, rows, columns):
+    heads = "".join(f"{h:>8}" + "      ±" * (k == "gold")
+                    for k, (h, _) in columns.items())
+    table = [f"{title:24}{heads}  seeds"]
+    for signal in dict.fromkeys(row["signal"] for row in rows):
+        if signal != "none": table.append(f"signal: {signal}")
+        for name in dict.fromkeys(r["method"] for r in rows if r["signal"] == signal):
+            mine = [row for row in rows if row["method"] == name]
+            table.append(f"  {name:22}{_cells(mine, columns)}{len(mine):7}")
+    return "\n".join(table)
+
+def _cells(mine, columns): # of one method
+    def cell(key, heading, digits):
+        x = [row[key] * (100 if heading[-1] == "%" else 1) for row in mine]
+        text = f"{statistics.mean(x):8.{digits}f}"
+        return text + f"{standard_error(x):7.2f}" if key == "gold" else text
+    return "".join(cell(key, *column) for key, column in columns.items())
 
 # %% ../nbs/engine/compare_runs.ipynb #comparison_table
 def comparison_table(
     rows:list[dict], # from `load_rows`
 )->str:
-    "A line per method, grouped by signal: means over seeds, ± standard error of T 1."
-    heads = "".join(f"{'T 1':>11}    ±" if k == "gold" else f"{h:>9}"
-                    for k, (h, _) in _COLUMNS.items())
-    table = [f"{'true score:':24}{heads}  seeds"]
-    for signal in dict.fromkeys(row["signal"] for row in rows):
-        if signal != "none": table.append(f"signal: {signal}")
-        for name in dict.fromkeys(r["method"] for r in rows if r["signal"] == signal):
-            mine = [row for row in rows if row["method"] == name]
-            table.append(f"  {name:22}{_cells(mine)}{len(mine):7}")
-    return "\n".join(table)
-
-def _cells(mine): # of one method
-    def cell(key, heading, digits):
-        x = [row[key] * (100 if heading[-1] == "%" else 1) for row in mine]
-        text = f"{statistics.mean(x):9.{digits}f}"
-        return text + f"{standard_error(x):7.2f}" if key == "gold" else text
-    return "".join(cell(key, *column) for key, column in _COLUMNS.items())
+    "Two tables, a line per method: what was reached, ± standard error; what it took."
+    return "\n\n".join([_table("true score:", rows, _COLUMNS),
+                        _table("what it took:", rows, _COSTS)])
 
 # %% ../nbs/engine/compare_runs.ipynb #mean_curve
 def mean_curve(
@@ -413,7 +418,7 @@ def draw_comparison(
         at[name] = statistics.mean(x), statistics.mean(y)
         ax.errorbar(*at[name], standard_error(y), standard_error(x), "o", ms=5,
                     color=_color(name))
-    ax.set(xlabel="square root of the KL to the start, nats per response",
+    ax.set(xlabel="square root of the KL to the start (KL in nats per response)",
            ylabel="true score, temperature 1")
     label_points(ax, at)
     plt.close(fig)

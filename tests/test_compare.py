@@ -151,11 +151,13 @@ def test_rows_by_hand():
 
 def test_the_table_groups_by_signal_and_shows_errors():
     text = comparison_table([row(), row(seed=41, gold=3.5), row("PPO", signal="reward model", kl=1.25)])
-    lines = text.splitlines()
-    assert [line.split()[0] for line in lines] == ["true", "SFT", "signal:", "PPO"]
-    assert "3.00   0.50" in lines[1] and lines[1].endswith("2") and "50" in lines[1]
-    assert "reward model" in lines[2] and "1.2" in lines[3]
-    assert len({len(line) for line in (lines[0], lines[1], lines[3])}) == 1       # columns meet
+    reached, took = (part.splitlines() for part in text.split("\n\n"))
+    for part in (reached, took):
+        assert [line.split()[0] for line in part[1:]] == ["SFT", "signal:", "PPO"]
+        assert len({len(line) for line in (part[0], part[1], part[3])}) == 1      # columns meet
+        assert "reward model" in part[2]
+    assert "3.00   0.50" in reached[1] and reached[1].endswith("2") and "50" in reached[1]
+    assert "1.2" in reached[3] and "CPU s" in took[0] and "T 1" in reached[0]
 
 def test_the_figure_has_every_method_and_the_curves():
     rows = [row(), row("PPO", kl=4., gold=3.5, curve=[dict(kl=1., gold=3., proxy=0.)]),
