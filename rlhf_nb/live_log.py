@@ -69,15 +69,26 @@ def send_orders(
     path:str|Path, # of the log
     **orders,      # paused, stop: bool; save: how often it was pressed
 ):
-    "Write the orders for the run that writes this log, whole or not at all."
-    atomic_write(control_path(path), json.dumps(orders))
+    """Write the orders for the run that writes this log, whole or not at all.
+
+    Raises ValueError if there is a file of that name which holds no orders."""
+    atomic_write(_our_control(path), json.dumps(orders))
+
+def _our_control(path)->Path: # a file that may be replaced or removed
+    control = control_path(path)
+    if not control.exists(): return control
+    try: found = json.loads(control.read_text("utf-8"))
+    except (OSError, ValueError): found = None
+    if isinstance(found, dict) and found.keys() <= {"paused", "stop", "save"}:
+        return control
+    raise ValueError(f"{control} holds no orders for a run: move it away")
 
 # %% ../nbs/engine/live_log.ipynb #RunControl_2
 class RunControl:
     "The run's side of the orders: pause, stop and save, obeyed between two steps."
     def __init__(self, path:str|Path): # of the log
         self.path, self.saves = path, 0
-        control_path(path).unlink(missing_ok=True)
+        _our_control(path).unlink(missing_ok=True)
     def orders(self)->dict:
         try: found = json.loads(control_path(self.path).read_text("utf-8"))
         except (OSError, ValueError): found = {}

@@ -251,7 +251,8 @@ def fake_model(config:RunConfig)->tuple[nn.Module,object]: # model, its tokenize
 
     Raises ValueError as `begin_model` does."""
     if not config.model: return begin_model(config)
-    tokenizer = load_tokenizer(config.model)
+    tokenizer, pad = load_tokenizer(config.model), _new_pad(config.model)
+    if pad: tokenizer.add_special_tokens({"pad_token": pad})
     lm_config = read_config(config.model)
     _check_positions(lm_config, config)
     with FakeTensorMode(): return fake_lm(lm_config, torch.float32), tokenizer

@@ -120,9 +120,11 @@ def make_critic(
     critic.backbone = add_lora(critic.backbone, lora_r, seed)
     return critic
 
+def _is_function(reward:str)->bool: # module:function, not a reward model
+    return ":" in reward and not Path(reward).expanduser().is_dir()
+
 def _reward_of(config, table, tokenizer)->Callable: # Seqs -> (b), raw
-    is_model = Path(config.reward).expanduser().is_dir() or ":" not in config.reward
-    if not is_model: return make_text_reward_fn(
+    if _is_function(config.reward): return make_text_reward_fn(
         load_reward_function(config.reward), table, tokenizer)
     return make_model_reward_fn(config.reward, table, tokenizer,
                                 placement_of(config), config.micro_batch_size)
@@ -171,7 +173,7 @@ def _task_of(config, lm, ref, table, learn, held, tokenizer):
     sampling = SamplingParams(config.max_new_tokens)
     prompts = [table.prompts[i] for i in learn.tolist()]
     raw = _reward_of(config, table, tokenizer)
-    if ":" in config.reward and not Path(config.reward).is_dir():
+    if _is_function(config.reward):
         return RLTask(prompts, raw, tokenizer, sampling)
     off = adapters_disabled(lm) if ref is lm else None
     seqs, _ = _sample(lm, off, [table.prompts[i] for i in held.tolist()] * 2, tokenizer,
@@ -270,7 +272,7 @@ def train_rl(
 
     Raises ValueError for a folder, model, reward or file that cannot be used."""
     _check_folder(config, overwrite)                      # before anything takes time
-    if ":" in config.reward: load_reward_function(config.reward)
+    if _is_function(config.reward): load_reward_function(config.reward)
     check_disk(config)
     lm, tokenizer = begin_model(config)
     loaded = _load_table(config, tokenizer)
@@ -289,12 +291,12 @@ def print_rl_plan(
 ):
     "What `train_rl` would do: prompts, model, settings, memory; nothing is written."
     begun = _check_folder(config, overwrite)
-    if ":" in config.reward: load_reward_function(config.reward)
+    if _is_function(config.reward): load_reward_function(config.reward)
     lm, tokenizer = fake_model(config)
     table, learn, held = _load_table(config, tokenizer)
     n_all, n_trained = count_weights(lm, config.lora_r)
     width = unwrap_model(lm).get_input_embeddings().weight.shape[1]
-    copies = (not config.lora_r) + (":" not in config.reward)
+    copies = (not config.lora_r) + (not _is_function(config.reward))
     print(_aligned(dict(
         folder=f"{config.output_dir}, {'a run goes on' if begun else 'a new run'}",
         prompts=f"{len(learn)} to learn from, {len(held)} held out",

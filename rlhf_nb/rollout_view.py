@@ -179,12 +179,14 @@ def _finite(x): # JSON has no nan and no inf
 
 def to_jsonl(
     table:RolloutTable, # of one model: rows have one response
-    path:str|Path,      # written anew
+    path:str|Path,      # a new file
     tokens:bool=True,   # also tokens and channels, from which ledgers are drawn
 ):
     """Write a table as a file of JSON lines, whole or not at all.
 
-    Raises ValueError for a table of several models."""
+    Raises ValueError for a table of several models, or a file that is there already."""
+    if Path(path).exists(): raise ValueError(
+        f"{path} is there already, and its rows may be yours: name a new file")
     written = []
     for i in range(len(table)):
         prompt, responses = table.text_of(i)
@@ -196,7 +198,7 @@ def to_jsonl(
             row |= {"tokens": ledger.tokens,
                     "channels": {k: _finite(x) for k, x in ledger.channels.items()}}
         written.append(json.dumps(row) + "\n")
-    with disk_errors(path, "What was there before is still there"):
+    with disk_errors(path, "Nothing was written"):
         atomic_write(Path(path), "".join(written))
 
 # %% ../nbs/engine/rollout_view.ipynb #pick_rows

@@ -60,8 +60,12 @@ def test_orders_are_obeyed_once_and_not_those_of_the_run_before(tmp_path):
     send_orders(path, paused=False, stop=False, save=2)
     control.obey(lambda: saved.append(1)); control.obey(lambda: saved.append(1))
     assert saved == [1]
-    control_path(path).write_text("{half")                                  # never stops a run
+    control_path(path).write_text("{half")                                  # never stops a run, nor is it lost
     assert not control.obey(saved.clear)
+    for writes in (lambda: send_orders(path, paused=False, stop=True, save=2), lambda: RunControl(path)):
+        with pytest.raises(ValueError, match="holds no orders.*move it away"): writes()
+    assert control_path(path).read_text() == "{half"
+    control_path(path).unlink()
     send_orders(path, paused=True, stop=False, save=2)
     done = []
     thread = threading.Thread(target=lambda: done.append(control.obey(saved.clear, .01)))

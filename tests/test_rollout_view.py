@@ -108,8 +108,10 @@ def test_a_file_and_back_is_the_same_table(tmp_path, side):
     for i in range(3):
         assert again.text_of(i) == table.text_of(i) and again.ledgers_of(i) == table.ledgers_of(i)
     assert [json.loads(line)["prompt"] for line in open(tmp_path/"r.jsonl", encoding="utf-8")] == ["w7 w8", "w9", "w7 w8"]
-    to_jsonl(table, tmp_path/"r.jsonl", tokens=False)
-    assert from_jsonl(tmp_path/"r.jsonl").ledgers_of(0) == {}
+    with pytest.raises(ValueError, match="there already"): to_jsonl(table, tmp_path/"r.jsonl")
+    assert from_jsonl(tmp_path/"r.jsonl").columns == again.columns
+    to_jsonl(table, tmp_path/"s.jsonl", tokens=False)
+    assert from_jsonl(tmp_path/"s.jsonl").ledgers_of(0) == {}
     with pytest.raises(ValueError, match="several|write each table alone"):
         to_jsonl(side_by_side({"a": table, "b": table}), tmp_path/"x.jsonl")
     assert not (tmp_path/"x.jsonl").exists()

@@ -521,7 +521,7 @@ def test_the_results_belong_to_the_settings_and_carry_the_claims():
     spec = importlib.util.spec_from_file_location("bench_spin_seeds", path)
     bench = importlib.util.module_from_spec(spec); spec.loader.exec_module(bench)
     results = json.loads((ROOT/"nbs/results/spin.json").read_text("utf-8"))
-    assert results["settings"] == {n: asdict(h) for n, h in (bench.RUNS | {"imitation": bench.CONTROL}).items()}
+    assert results["settings"] == {n: asdict(h) for n, h in (bench.RUNS | bench.AFTER | {"imitation": bench.CONTROL}).items()}
     assert results["settings"]["SPIN"] == asdict(SPINConfig())
     by = {name: [r["curve"] for r in results["rows"] if r["run"] == name] for name in
           ("SFT model", "imitation", *bench.RUNS)}

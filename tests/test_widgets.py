@@ -409,7 +409,7 @@ def test_the_session_keeps_its_height():
 
 def toy_roll(): return SimpleNamespace(seqs=make_seqs([[5], [5]], [[1, 2], [3]], 0))
 WORDS = SimpleNamespace(decode=lambda ids, **_: f"<{ids.tolist()}>")
-def until(ready, seconds=20):
+def until(ready, seconds=600):    # a busy machine may be slow
     end = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < end, "waited too long"
@@ -441,19 +441,20 @@ def test_dashboard_pauses_saves_and_stops():
     save.click()                                             # while it waits
     until(lambda: len(saved) == 2)
     assert saved[1] == held and pause.description == "Go on" and "paused" in dashboard.page.value
-    began = time.process_time()
+    clock = time.pthread_getcpuclockid(thread.ident)         # of this thread: others may be at work
+    began = time.clock_gettime(clock)
     time.sleep(.4)
-    assert time.process_time() - began < .2                  # it sleeps, it does not ask and ask
+    assert time.clock_gettime(clock) - began < .2            # it sleeps, it does not ask and ask
     assert len(dashboard.rows) == held and thread.is_alive()
     pause.click()
     until(lambda: len(dashboard.rows) >= held + 5 and dashboard.state == "running")
     assert pause.description == "Pause" and len(saved) == 2
     pause.click(); stop.click()                              # stop works while it waits
-    thread.join(10)
+    thread.join(600)
     assert not thread.is_alive() and dashboard.state == "stopped"
     assert "&lt;[1, 2]&gt;" in dashboard.page.value and "stopped" in dashboard.page.value
     other = Dashboard(["x"])
-    toy_run(other, n=3).join(10)
+    toy_run(other, n=3).join(600)
     assert other.state == "finished" and "finished, 3 iterations" in other.page.value
 
 def test_a_dashboard_is_of_one_run():
@@ -461,7 +462,7 @@ def test_a_dashboard_is_of_one_run():
     thread = toy_run(dashboard)
     with pytest.raises(ValueError, match="is running: give it a new Dashboard"): toy_run(dashboard)
     dashboard.stop = True
-    thread.join(10)
+    thread.join(600)
     with pytest.raises(ValueError, match="is stopped"): toy_run(dashboard)
 
 def test_what_is_pressed_before_the_run_begins_holds():
@@ -471,7 +472,7 @@ def test_what_is_pressed_before_the_run_begins_holds():
     until(lambda: dashboard.state == "paused")
     assert len(dashboard.rows) == 1
     for button in show_dashboard(dashboard).children[1].children[1::-1]: button.click()   # Stop, Go on
-    thread.join(10)
+    thread.join(600)
     assert dashboard.state == "stopped"
 
 def test_a_dashboard_shown_again_is_the_same_dashboard():
@@ -488,7 +489,7 @@ def test_a_dashboard_shown_again_is_the_same_dashboard():
     again.children[1].children[0].click()                    # one press, one turn
     until(lambda: len(dashboard.rows) >= held + 3)
     again.children[1].children[1].click()
-    thread.join(10)
+    thread.join(600)
     assert dashboard.state == "stopped" and "stopped" in first.children[0].value
 
 def test_a_save_that_fails_stops_nothing():
@@ -501,19 +502,19 @@ def test_a_save_that_fails_stops_nothing():
     n = len(dashboard.rows)
     until(lambda: len(dashboard.rows) >= n + 3)
     dashboard.stop = True
-    thread.join(10)
+    thread.join(600)
     assert "&lt;disk&gt; full" in dashboard.page.value
 
 def test_errors_of_a_run_are_shown_and_not_swallowed():
     dashboard, seen = Dashboard(["x"]), []
     old = threading.excepthook
     threading.excepthook = lambda args: seen.append(args.exc_type)
-    try: toy_run(dashboard, fail_at=2).join(10)
+    try: toy_run(dashboard, fail_at=2).join(600)
     finally: threading.excepthook = old
     assert seen == [KeyError] and dashboard.state == "failed" and "&lt;b&gt;lost" in dashboard.page.value
     other = Dashboard(["x"])
     def stopped(): raise Stopped("enough")
-    run_in_background(stopped, other).join(5)
+    run_in_background(stopped, other).join(600)
     assert len(seen) == 1 and other.state == "stopped"
 
 def test_a_dashboard_draws_no_more_than_it_is_asked():
@@ -544,7 +545,7 @@ def test_pause_does_not_count_as_time():
     pause.click()
     until(lambda: len(dashboard.rows) > held)
     dashboard.stop = True
-    thread.join(10)
+    thread.join(600)
     assert dashboard.rows[held]["tokens per second"] > 10        # 3 tokens; with the pause it were 3
 
 def test_memory_of_a_gpu_and_of_none(monkeypatch):
