@@ -239,18 +239,22 @@ def find_method(
 )->Method:
     """The method of this name; yours is imported, from the folder you are in too.
 
-    Yours takes (task, seed, callback) and returns a policy. Raises ValueError if there
-    is none."""
+    Yours takes (task, seed, callback) and returns a policy; a hash of its file is among
+    its settings. Raises ValueError if there is none."""
     if name in METHODS: return METHODS[name]
     module, colon, function = name.partition(":")
     if not colon: raise ValueError(
         f"no method {name!r}: there are {', '.join(METHODS)}; yours is module:function")
     if "" not in sys.path: sys.path.insert(0, "")
-    try: fn = getattr(import_module(module), function)
+    try:
+        found = import_module(module)
+        fn = getattr(found, function)
     except (ImportError, AttributeError) as e: raise ValueError(
         f"{name} cannot be imported ({e}): it needs {module}.py here, with "
         f"def {function}(task, seed, callback), which returns the policy") from e
-    return Method(fn, "your own", 0, 0, 1, name)
+    source = Path(found.__file__).read_bytes() if getattr(found, "__file__", "") else b""
+    settings = f"{name}, {hashlib.sha256(source).hexdigest()[:12]}"
+    return Method(fn, "your own", 0, 0, 1, settings)
 
 # %% ../nbs/engine/compare_runs.ipynb #_point
 @torch.no_grad()
@@ -530,7 +534,8 @@ def _compare_command(args):
             raise
     rows = load_rows(folder)
     print(comparison_table(rows))
-    if args.output_dir and not args.method: save_rows(folder, rows)
+    if args.output_dir and not args.method:
+        save_rows(folder, _read(folder).get("rows", []))
     if folder: print(f"rows, CSV and figure: {folder}")
 
 # %% ../nbs/engine/compare_runs.ipynb #add_compare_parser

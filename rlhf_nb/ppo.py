@@ -8,7 +8,7 @@ Docs: https://OWNER.github.io/rlhf-nb/ppo.html.md"""
 __all__ = ['clipped_policy_loss', 'gae', 'ppo_rewards', 'clipped_value_loss', 'ActorCritic', 'ppo_loss']
 
 # %% ../nbs/08_ppo.ipynb #ppo_imports
-import torch
+import copy, torch
 from torch import Tensor, nn
 from .kl import kl_penalty, token_rewards
 from .models import ScalarModel
@@ -85,14 +85,14 @@ def clipped_value_loss(
 
 
 class ActorCritic(nn.Module):
-    "Policy and critic with separate bodies; the critic's head is set to zero."
+    "Policy and critic with separate bodies; the critic's head begins at zero."
     def __init__(self,
         policy:nn.Module,  # a causal language model, trained in place
-        critic:nn.Module,  # a ScalarModel
+        critic:nn.Module,  # a ScalarModel, copied: a reward model stays one
     ):
         super().__init__()
-        self.policy, self.critic = policy, critic
-        nn.init.zeros_(critic.score.weight)
+        self.policy, self.critic = policy, copy.deepcopy(critic)
+        nn.init.zeros_(self.critic.score.weight)
     def values(self,
         seqs:Seqs, # b rows
     )->Tensor:     # (b t) entry i: the critic's prediction just before token i

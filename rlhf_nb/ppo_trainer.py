@@ -241,8 +241,9 @@ def validate_ppo(
         "PPO scores what it samples at one temperature, no top-k, no top-p; got "
         f"{task.sampling}: use SamplingParams(max_new_tokens) and "
         "PPOConfig(temperature=...)")
-    if not any(p.requires_grad for p in policy.parameters()): raise ValueError(
-        "no weight of the policy learns: call policy.requires_grad_(), or add_lora")
+    for name, part in ("policy", policy), ("critic", model.critic):
+        if not any(p.requires_grad for p in part.parameters()): raise ValueError(
+            f"no weight of the {name} learns: call {name}.requires_grad_(), or add_lora")
     validate_prompts(policy, task)
 
 # %% ../nbs/engine/ppo_trainer.ipynb #next_prompts

@@ -251,6 +251,12 @@ def test_a_method_of_ones_own_runs_under_the_same_evaluation(tmp_path, monkeypat
     stamp = Path("out/compare.json").stat().st_mtime_ns
     assert main(words) == 0                                                # nothing to run again
     assert Path("out/compare.json").stat().st_mtime_ns == stamp
+    Path("mine_too.py").write_text(MINE + "# another\n")                    # another method by the same name
+    del sys.modules["mine_too"]
+    assert find_method("mine_too:train").settings != first[0]["settings"]
+    assert main(words) == 0
+    again, = json.loads(Path("out/compare.json").read_text())["rows"]
+    assert again["settings"] != first[0]["settings"] and again["gold"] == first[0]["gold"]
 
 def test_the_command_prints_saves_and_refuses(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -373,7 +373,7 @@ def transformer(seed=0):
         torch.manual_seed(seed)
         policy, critic = GPTNeoXForCausalLM(config).eval(), ScalarModel.from_lm(GPTNeoXForCausalLM(config), seed)
     model = ActorCritic(policy, critic.eval())
-    with torch.no_grad(): critic.score.weight.normal_(generator=seeded(seed))
+    with torch.no_grad(): model.critic.score.weight.normal_(generator=seeded(seed))
     return model
 
 

@@ -112,9 +112,8 @@ def set_weights(m, values):
 
 def actor_critic(m):
     critic = ScalarModel(m.value.base_model, m.value.score)
-    head = critic.score.weight.detach().clone()
-    model = ActorCritic(m.policy, critic)                 # sets the critic's head to zero
-    with torch.no_grad(): critic.score.weight.copy_(head)
+    model = ActorCritic(m.policy, critic)                 # with a copy of it, whose head is zero
+    model.critic = critic                                 # here the weights that both trainers share
     return model
 
 

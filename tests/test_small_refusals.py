@@ -21,6 +21,19 @@ def test_a_policy_without_gradient():
     for train in trainers(frozen_copy(ref), ref, task(tokenizer, [[1, 5]])):
         with pytest.raises(ValueError, match="no weight"): train()
 
+def test_a_reward_model_as_critic_stays_a_reward_model():
+    ref, tokenizer = load_bundled("sft")
+    policy, rm = frozen_copy(ref).requires_grad_(), ScalarModel.from_lm(ref, seed=3)
+    kept = {k: x.clone() for k, x in rm.state_dict().items()}
+    job = RLTask([[1, 5]] * 4, lambda seqs: torch.arange(len(seqs)).float(), tokenizer, SamplingParams(4))
+    model = ActorCritic(policy, rm)
+    assert (model.critic.score.weight == 0).all()
+    train_ppo(model, ref, job, PPOConfig(n_iterations=1, n_prompts=4, lr=.1), torch.Generator())
+    assert (model.critic.score.weight != 0).any()
+    assert all(torch.equal(x, kept[k]) for k, x in rm.state_dict().items())
+    with pytest.raises(ValueError, match="no weight of the critic"): train_ppo(
+        ActorCritic(policy, rm.requires_grad_(False)), ref, job, PPOConfig(n_iterations=1, n_prompts=4), torch.Generator())
+
 def test_one_prompt_beyond_the_models_positions_among_a_thousand():
     ref, tokenizer = load_bundled("sft")
     policy = frozen_copy(ref).requires_grad_()
