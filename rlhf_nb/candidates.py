@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 import torch
+from einops import repeat
 from torch import Generator, Tensor, nn
 from .memory import PreferencePairs, concat_seqs
 from .sampling import generate_many
@@ -49,7 +50,7 @@ def sample_candidates(
     ids = [chat_ids(tokenizer, prompt) for prompt in prompts for _ in range(k)]
     seqs, _ = generate_many(policy, ids, tokenizer, config.sampling, generator,
                             batch_size=256)
-    return Candidates(seqs, torch.arange(len(prompts)).repeat_interleave(k))
+    return Candidates(seqs, repeat(torch.arange(len(prompts)), "n -> (n k)", k=k))
 
 # %% ../nbs/engine/candidates.ipynb #decode_candidates
 def decode_candidates(

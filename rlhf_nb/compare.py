@@ -13,6 +13,7 @@ import math, random
 from collections.abc import Callable
 from dataclasses import dataclass
 import torch
+from einops import rearrange
 from torch import Generator, Tensor, nn
 from transformers import PreTrainedTokenizerBase
 from .kl import response_kl
@@ -64,7 +65,7 @@ def best_of_n_responses(
     seqs, logp = generate_many(policy, prompts, task.tokenizer,
         SamplingParams(temperature=temperature), Generator().manual_seed(seed), 128)
     if n == 1: return seqs, logp
-    best = task.reward_fn(seqs).view(-1, n).argmax(1)
+    best = rearrange(task.reward_fn(seqs), "(q n) -> q n", n=n).argmax(1)
     rows = best + n * torch.arange(len(best))
     return seqs[rows], logp[rows]
 

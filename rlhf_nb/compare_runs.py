@@ -252,7 +252,8 @@ def find_method(
     except (ImportError, AttributeError) as e: raise ValueError(
         f"{name} cannot be imported ({e}): it needs {module}.py here, with "
         f"def {function}(task, seed, callback), which returns the policy") from e
-    source = Path(found.__file__).read_bytes() if getattr(found, "__file__", "") else b""
+    file = getattr(found, "__file__", "")
+    source = Path(file).read_bytes() if file else b""
     settings = f"{name}, {hashlib.sha256(source).hexdigest()[:12]}"
     return Method(fn, "your own", 0, 0, 1, settings)
 

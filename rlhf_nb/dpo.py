@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from inspect import signature
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 from .models import adapters_disabled, eval_mode, logprobs
@@ -36,7 +37,9 @@ def pair_logprobs(
 )->tuple[Tensor,Tensor]:   # (b) chosen, (b) rejected; nats
     "Log-probs log π(y_w|x) and log π(y_l|x) of both sides, in one forward pass."
     both = concat_seqs([pairs.chosen, pairs.rejected], pad=0)  # masked: any id will do
-    return sequence_logprobs(model, both).chunk(2)
+    logp = sequence_logprobs(model, both)
+    chosen, rejected = rearrange(logp, "(side b) -> side b", side=2)
+    return chosen, rejected
 
 # %% ../nbs/10_dpo.ipynb #log_ratio_gap
 def _float32(*logps)->list[Tensor]: # tensors of log-probs

@@ -18,15 +18,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from weakref import WeakKeyDictionary
-import torch
+import torch, transformers
 from huggingface_hub import constants, snapshot_download
 from huggingface_hub.utils import get_session
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import (AutoConfig, AutoModelForCausalLM,
-    AutoModelForSequenceClassification, AutoTokenizer, GPTNeoXConfig,
-    GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, PretrainedConfig,
-    PreTrainedModel, PreTrainedTokenizerBase)
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 from .memory import chunked_logprobs, hidden_logprobs, pad_and_eos
 from .tokens import Seqs, shift_right
@@ -46,12 +43,12 @@ def tiny_lm(
     hidden:int=64,   # width d, a multiple of 16: one attention head per 16
     layers:int=2,
     seed:int=0,      # of the initial weights; the global random state is left alone
-)->PreTrainedModel:  # float32, on the CPU, in eval mode, 1024 positions
+)->nn.Module:  # float32, on the CPU, in eval mode, 1024 positions
     """A randomly initialised GPT-NeoX (Black et al. 2022) or Llama of a few layers.
 
     Raises ValueError if `arch` is neither, or `hidden` no multiple of 16."""
-    kinds = {"neox": (GPTNeoXConfig, GPTNeoXForCausalLM),
-             "llama": (LlamaConfig, LlamaForCausalLM)}
+    kinds = {"neox": (transformers.GPTNeoXConfig, transformers.GPTNeoXForCausalLM),
+             "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM)}
     if arch not in kinds or hidden % 16: raise ValueError(
         f"tiny_lm builds {list(kinds)} with a width that 16 divides, got {arch!r} and "
         f"{hidden}")
@@ -151,13 +148,13 @@ def load_tokenizer(
     trust_remote_code:bool=False, # run program code that came with the tokenizer
 )->PreTrainedTokenizerBase:
     "Load a tokenizer. Raises ValueError if none can be read."
-    return _read(AutoTokenizer, path, "tokenizer", trust_remote_code)
+    return _read(transformers.AutoTokenizer, path, "tokenizer", trust_remote_code)
 
 def read_config(
     path:str|Path, # a folder or a hub id
 )->PretrainedConfig:
     "A model's config without its weights. Raises ValueError if none can be read."
-    return _read(AutoConfig, path, "config")
+    return _read(transformers.AutoConfig, path, "config")
 
 # %% ../nbs/engine/models.ipynb #load_lm
 def load_lm(
@@ -165,15 +162,15 @@ def load_lm(
     placement:Placement=Placement(), # device and number format
     pad_token:str|None=None,         # for a tokenizer that has no pad of its own
     trust_remote_code:bool=False,    # run program code that came with the model
-)->tuple[PreTrainedModel, PreTrainedTokenizerBase]: # in eval mode; with pad and eos
+)->tuple[nn.Module, PreTrainedTokenizerBase]: # in eval mode; with pad and eos
     """Load any causal language model that transformers can read, and its tokenizer.
 
     Raises ValueError if weights are missing, pad is eos, the tokenizer has more tokens
     than the model, or nothing can be read."""
     tokenizer = load_tokenizer(path, trust_remote_code)
     model, info = _read(
-        AutoModelForCausalLM, path, "causal language model", trust_remote_code,
-        dtype=placement.dtype, output_loading_info=True)
+        transformers.AutoModelForCausalLM, path, "causal language model",
+        trust_remote_code, dtype=placement.dtype, output_loading_info=True)
     if info["missing_keys"]: raise ValueError(
         f"{str(path)!r} is no causal language model: it has no weights for "
         f"{sorted(info['missing_keys'])}; load_reward_model reads a reward model")
@@ -260,7 +257,7 @@ def require_classifier(
     config:PretrainedConfig,
 ):
     "Raises ValueError if `transformers` has no sequence classifier for this family."
-    known = AutoModelForSequenceClassification._model_mapping
+    known = transformers.AutoModelForSequenceClassification._model_mapping
     if type(config) in known: return
     raise ValueError(
         f"transformers has no sequence classifier for {config.model_type!r}, so a "
@@ -269,7 +266,7 @@ def require_classifier(
 
 # %% ../nbs/engine/models.ipynb #disable_dropout
 def checkpoint_layers(
-    model:PreTrainedModel, # is changed: in train mode each layer keeps its input only
+    model:nn.Module, # is changed: in train mode each layer keeps its input only
 ):
     """Gradient checkpointing (Chen et al. 2016): layers are computed again going back.
 
@@ -429,7 +426,7 @@ def _task_type(model): # a body alone, such as a critic's, has no head to genera
 
 # %% ../nbs/engine/models.ipynb #add_lora_0
 def add_lora(
-    model:PreTrainedModel, # is changed: linear layers get adapters, weights freeze
+    model:nn.Module, # is changed: linear layers get adapters, weights freeze
     rank:int=8,            # r of A (r in) and B (out r)
     seed:int=0,            # of A; B starts at 0
     targets:str|list[str]="all-linear", # or names of layers, such as ["q_proj"]
@@ -504,13 +501,13 @@ def _refuse_bodyless(lm):
 # %% ../nbs/engine/models.ipynb #to_classifier
 def to_classifier(
     scalar:ScalarModel,
-)->PreTrainedModel: # AutoModelForSequenceClassification with num_labels=1
+)->nn.Module: # AutoModelForSequenceClassification with num_labels=1
     "The same weights (not a copy) as transformers' sequence classifier with one label."
     config = copy.deepcopy(scalar.backbone.config)
     config.num_labels = 1
     require_classifier(config)
     with torch.device("meta"):                    # a shell: its own weights never exist
-        model = AutoModelForSequenceClassification.from_config(
+        model = transformers.AutoModelForSequenceClassification.from_config(
             config, trust_remote_code=False)
     setattr(model, model.base_model_prefix, scalar.backbone)
     model.score = scalar.score
@@ -537,8 +534,9 @@ def load_reward_model(
 
     Raises ValueError if there is no linear `score` with one output."""
     model, info = _read(
-        AutoModelForSequenceClassification, path, "sequence classifier with one label",
-        num_labels=1, dtype=placement.dtype, output_loading_info=True)
+        transformers.AutoModelForSequenceClassification, path,
+        "sequence classifier with one label", num_labels=1, dtype=placement.dtype,
+        output_loading_info=True)
     missing = sorted(info["missing_keys"])
     linear = isinstance(getattr(model, "score", None), nn.Linear)
     if missing or not linear: raise ValueError(

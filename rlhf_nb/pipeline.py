@@ -11,23 +11,22 @@ __all__ = ['WORLD_REGISTRY', 'StageEval', 'SFT', 'SelfPlay', 'ExternalRewardDPO'
            'clean', 'add_pipeline_parser']
 
 # %% ../nbs/engine/pipeline.ipynb #a_run_of_many_stages_that_su
-import argparse, difflib, json, math, os, random, shutil, sys, time, tomllib
+import argparse, difflib, json, math, os, random, shutil, sys, time, tomllib, torch
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
-import torch
+from einops import repeat
 from torch import Generator, Tensor, distributed as dist, nn
 from transformers.utils import logging
 from .data import load_demonstrations, load_prompts, parse_row, prompts_of
-from .records import read_jsonl
 from .files import atomic_folder, atomic_write, disk_errors
 from .learning import (EvalConfig, TrainConfig, Trainer, fit, is_interactive,
     make_trainer, named_generator, progress_bar)
 from .models import (Placement, ScalarModel, choose_placement, frozen_copy,
     load_bundled, load_lm, load_reward_model, load_tokenizer)
-
+from .records import read_jsonl
 from .sampling import SamplingParams, collect_rollout, generate_many
 from .settings import check_settings
 from .memory import PreferencePairs, concat_seqs
@@ -498,7 +497,7 @@ def sample_chunk(
     repeated = [prompts[1][i] for i in chosen for _ in range(stage.num_generations)]
     seqs, _ = generate_many(ctx.model, repeated, ctx.tokenizer, stage.sampling,
                             generator, 256, is_interactive())
-    group = torch.arange(len(chosen)).repeat_interleave(stage.num_generations)
+    group = repeat(torch.arange(len(chosen)), "n -> (n k)", k=stage.num_generations)
     return [prompts[0][i] for i in chosen], Candidates(seqs, group)
 
 # %% ../nbs/engine/pipeline.ipynb #_scorer

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 import torch
+from einops import rearrange
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from .kl import kl_k1, kl_penalty, response_kl, token_rewards
@@ -228,9 +229,8 @@ def validate_ppo(
     "Raise ValueError for what would spoil a run of PPO, before it begins."
     pad_and_eos(task.tokenizer)
     policy, lora = model.policy, hasattr(model.policy, "disable_adapter")
-    shared = {p.data_ptr() for p in ref.parameters()} & {
-        p.data_ptr() for p in policy.parameters()}
-    if shared and not (lora and ref is policy): raise ValueError(
+    used, kept = ({p.data_ptr() for p in m.parameters()} for m in (policy, ref))
+    if used & kept and not (lora and ref is policy): raise ValueError(
         "policy and reference are the same weights, so KL would stay 0 while the "
         "policy drifts: pass frozen_copy(policy), made before training")
     sizes = vocabulary_of(policy), vocabulary_of(ref)
@@ -241,9 +241,9 @@ def validate_ppo(
         "PPO scores what it samples at one temperature, no top-k, no top-p; got "
         f"{task.sampling}: use SamplingParams(max_new_tokens) and "
         "PPOConfig(temperature=...)")
-    for name, part in ("policy", policy), ("critic", model.critic):
-        if not any(p.requires_grad for p in part.parameters()): raise ValueError(
-            f"no weight of the {name} learns: call {name}.requires_grad_(), or add_lora")
+    for name, x in ("policy", policy), ("critic", model.critic):
+        if not any(p.requires_grad for p in x.parameters()): raise ValueError(
+            f"no weight of the {name} learns: call {name}.requires_grad_()")
     validate_prompts(policy, task)
 
 # %% ../nbs/engine/ppo_trainer.ipynb #next_prompts
@@ -471,5 +471,6 @@ def generate_best_of_n(
     "Best-of-n: sample n responses to each prompt, keep the one of highest reward."
     repeated = [prompt for prompt in prompts for _ in range(n)]
     seqs, _ = generate_many(policy, repeated, task.tokenizer, task.sampling, generator)
-    score = checked_reward_fn(task.reward_fn, task.tokenizer)(seqs).view(-1, n)
+    score = checked_reward_fn(task.reward_fn, task.tokenizer)(seqs)
+    score = rearrange(score, "(q n) -> q n", n=n)
     return seqs[torch.arange(0, len(repeated), n) + score.argmax(1).cpu()]

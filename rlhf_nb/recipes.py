@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from einops import rearrange
 from torch import Generator, Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers.utils import logging
@@ -601,7 +602,7 @@ def run_best_of_n(config:BestOfNConfig)->BestOfNResult:
     answers = [answer for _, answer in texts]
     return BestOfNResult([prompt for prompt, _ in texts[::n]],
         [answers[i:i + n] for i in range(0, len(answers), n)],
-        normalize_scores(score, fit_normalizer(score)).view(-1, n))
+        rearrange(normalize_scores(score, fit_normalizer(score)), "(p n) -> p n", n=n))
 
 # %% ../nbs/engine/recipes.ipynb #format_best_of_n
 def format_best_of_n(

@@ -10,6 +10,7 @@ __all__ = ['pooled_scores', 'bradley_terry_loss', 'reward_loss', 'score_seqs', '
 
 # %% ../nbs/05_reward.ipynb #what_do_people_like
 import torch
+from einops import rearrange
 from torch import Generator, Tensor
 from torch.nn.functional import logsigmoid
 from .learning import Trainer, TrainConfig, EvalConfig, fit, make_trainer
@@ -57,7 +58,8 @@ def reward_loss(
 
     Ouyang et al. 2022, eq. 1. Metrics: accuracy, mean_reward."""
     both = concat_seqs([pairs.chosen, pairs.rejected], pad=0)  # masked: any id will do
-    chosen, rejected = pooled_scores(model, both).chunk(2)
+    scores = pooled_scores(model, both)
+    chosen, rejected = rearrange(scores, "(side b) -> side b", side=2)
     loss = bradley_terry_loss(chosen, rejected, center_coef=center_coef)
     metrics = dict(accuracy=(chosen > rejected).sum(),
                    mean_reward=(chosen + rejected).detach().sum() / 2)

@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 import torch
+from einops import rearrange
 from torch import Generator, Tensor
 from torch.nn.functional import cosine_similarity
 from .models import ScalarModel
@@ -170,7 +171,8 @@ def margin_reward_loss(
 )->tuple[Tensor,int,dict]: # summed loss (nats), number of pairs, sums of the metrics
     "`reward_loss` with a margin per pair (Touvron et al. 2023, eq. 2)."
     both = concat_seqs([x.pairs.chosen, x.pairs.rejected], pad=0)
-    chosen, rejected = pooled_scores(model, both).chunk(2)
+    scores = pooled_scores(model, both)
+    chosen, rejected = rearrange(scores, "(side b) -> side b", side=2)
     margin = x.margin.to(chosen)
     loss = bradley_terry_loss(chosen, rejected, margin, center_coef)
     return loss.sum(), len(x), dict(accuracy=(chosen > rejected).sum(),

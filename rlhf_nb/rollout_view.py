@@ -172,11 +172,12 @@ def from_jsonl(
     if not rows: raise ValueError(f"{name} holds no row")
     return rows_to_table(rows)
 
-# %% ../nbs/engine/rollout_view.ipynb #to_jsonl
+# %% ../nbs/engine/rollout_view.ipynb #_finite
 def _finite(x): # JSON has no nan and no inf
     if isinstance(x, float) and not math.isfinite(x): return None
     return [_finite(v) for v in x] if isinstance(x, list) else x
 
+# %% ../nbs/engine/rollout_view.ipynb #to_jsonl
 def to_jsonl(
     table:RolloutTable, # of one model: rows have one response
     path:str|Path,      # a new file

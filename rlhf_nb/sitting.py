@@ -10,6 +10,7 @@ __all__ = ['answer_questions', 'answer_texts', 'answer_seqs', 'plus_minus', 'per
 
 # %% ../nbs/engine/sitting.ipynb #setup
 import torch
+from einops import reduce
 from IPython.display import HTML
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
@@ -134,7 +135,8 @@ def measure_answers(
              "reward": reward_fn(answers),
              "KL": response_kl(logp, ref_logp, answers.response_mask),
              "flatteries": torch.tensor([count_flatteries(t) * 1. for t in texts])}
-    return dict(texts=texts) | {k: x.view(-1, n).mean(1) for k, x in found.items()}
+    return dict(texts=texts) | {
+        k: reduce(x, "(q n) -> q", "mean", n=n) for k, x in found.items()}
 
 # %% ../nbs/engine/sitting.ipynb #measured_table
 def measured_table(
