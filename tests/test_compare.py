@@ -1,5 +1,5 @@
 "One evaluation for all methods, the forms of over-optimisation, and rows that stay."
-import json, math, sys
+import hashlib, json, math, sys
 from pathlib import Path
 import pytest, torch
 from torch import tensor
@@ -213,6 +213,19 @@ def test_a_kill_between_the_files_is_no_foreign_file(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt): save_rows(tmp_path/"a", [row(gold=1.)])
     save_rows(tmp_path/"a", [row(gold=1.), row("PPO", gold=2.)])           # goes on
     assert len(json.loads((tmp_path/"a/compare.json").read_text())["rows"]) == 2
+
+DRAW = """python -c "import hashlib; from pathlib import Path; from matplotlib import pyplot as plt
+from rlhf_nb.compare_runs import draw_comparison, load_rows; from rlhf_nb.views import STYLE
+rows = Path('nbs/results/compare.json').read_bytes(); plt.rcParams.update(STYLE)
+draw_comparison(load_rows()).savefig('nbs/images/frontier.svg', bbox_inches='tight', metadata={'Date': None,
+    'Description': f'rows {hashlib.sha256(rows).hexdigest()[:16]}'})" """
+
+def test_the_cover_shows_these_rows():
+    nbs = Path(__file__).parents[1]/"nbs"
+    svg = (nbs/"images/frontier.svg").read_text("utf-8")
+    rows = hashlib.sha256((nbs/"results/compare.json").read_bytes()).hexdigest()[:16]
+    assert f"rows {rows}" in svg, f"the rows have changed: draw it again, {DRAW}"
+    assert all(f"<!-- {name} -->" in svg for name in METHODS), DRAW
 
 # ---- methods
 
