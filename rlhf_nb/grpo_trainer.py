@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 from .grpo import group_centered, leave_one_out, loss_weights, mean_baseline
 from .kl import kl_k3, response_kl
 from .learning import (
-    TrainConfig, Trainer, data_fingerprint, list_checkpoints, make_trainer,
+    TrainConfig, Trainer, _require_same_start, data_fingerprint, list_checkpoints, make_trainer,
     progress_bar, restore_checkpoint, save_checkpoint, train_step)
 from .interrupts import stop_if_asked
 from .models import disable_dropout, logprobs, logprobs_and_entropy
@@ -214,6 +214,7 @@ def _grpo_trainer(policy, ref, task, config, folder, generator):
     trainer = make_trainer(policy, train_config, run=run, may_change=(
         "config.n_iterations", "train_config.n_steps"))
     disable_dropout(policy)            # the first ratio is 1
+    _require_same_start(run["prompts"], generator)
     if folder and list_checkpoints(folder):
         restore_checkpoint(folder, trainer, generator)
     return trainer

@@ -8,18 +8,23 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/interrupts.html.md"""
 __all__ = ['stop_after_step', 'stop_if_asked']
 
 # %% ../nbs/engine/interrupts.ipynb #interrupts_imports
-import signal, sys, threading
+import signal, sys, threading, time
 from collections.abc import Callable
 from contextlib import contextmanager
+from .processes import gather_objects, process_count, process_index
 
 # %% ../nbs/engine/interrupts.ipynb #stop_after_step
 _asked, _handlers = [], {}     # signals that came; what they would have done
+_since = [0.]                  # when the first came; a launcher repeats it by itself
 
 def _ask(signum, frame):
+    if _asked and process_count() > 1 and time.monotonic() - _since[0] < 3: return
     if _asked: return _handlers[signum](signum, frame)         # the second time
     _asked.append(signum)
-    print("\nstopping after this step, which is saved (again: stop at once)",
-          file=sys.stderr, flush=True)
+    _since[0] = time.monotonic()
+    if not process_index(): print(
+        "\nstopping after this step, which is saved (again: stop at once)",
+        file=sys.stderr, flush=True)
 
 @contextmanager
 def stop_after_step():
@@ -45,7 +50,8 @@ def stop_if_asked(
     save:Callable=lambda: None, # called before the stop, where not all is saved yet
 ):
     "Stop if a signal has asked for it: raises what it raises (KeyboardInterrupt)."
-    if not _asked: return
+    if not any(gather_objects([bool(_asked)])): return    # all processes, or none
     save()
+    if not _asked: raise KeyboardInterrupt                # another one was asked
     signum = _asked.pop()
     _handlers[signum](signum, None)

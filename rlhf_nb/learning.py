@@ -25,6 +25,9 @@ from tqdm.auto import tqdm
 from .files import append_bytes, atomic_folder, atomic_write, disk_errors
 from .interrupts import stop_if_asked
 from .models import weight_hash
+from .processes import (
+    check_launch, gather_objects, in_first_process, own_rows, process_count,
+    process_index, require_same, sum_gradients)
 from .settings import check_settings
 from .memory import PreferencePairs
 from .tokens import Batch
@@ -74,7 +77,7 @@ class Log:
     def __len__(self): return len(self.rows)
     def add(self, **row)->dict: # name -> number, text or 0-dim tensor
         "Append a row, also to the file; returns it with tensors as numbers."
-        row = {k: v.item() if isinstance(v, Tensor) else v for k, v in row.items()}
+        row = _plain_row(row)
         self.rows.append(row)
         if self.path and len(self) > 1: self._write(_json_line(row))
         elif self.path: self.restore(self.rows)          # the first row begins the file
@@ -90,6 +93,9 @@ class Log:
             with open(self.path, "a", encoding="utf-8") as file: file.write(text)
 
 # %% ../nbs/engine/learning.ipynb #_is_log
+def _plain_row(row): # 0-dim tensors as numbers
+    return {k: v.item() if isinstance(v, Tensor) else v for k, v in row.items()}
+
 def _json_line(row): # JSON has no nan and no inf
     return json.dumps({k: None if v in (math.inf, -math.inf) or v != v else v
                        for k, v in row.items()}) + "\n"
@@ -256,12 +262,15 @@ def make_trainer(
         "make_trainer found no weight to train (requires_grad is False for all): is "
         "this the frozen reference?")
     for p in params: p.data = p.data.to(torch.promote_types(p.dtype, torch.float32))
+    check_launch(params[0].device)
     accelerator = _accelerator(params[0].device, config.mixed_precision)
+    _require_same_weights(model)
     optimizer = torch.optim.AdamW(params, lr=config.lr, betas=(.9, .98),
                                   weight_decay=config.weight_decay, fused=True)
     return Trainer(model.train(), accelerator.prepare_optimizer(optimizer), accelerator,
                    get_mixed_precision_context_manager(accelerator.native_amp),
-                   config, Log(log_path), run=describe_run(run), may_change=may_change)
+                   config, Log(None if process_index() else log_path),
+                   run=describe_run(run), may_change=may_change)
 
 # %% ../nbs/engine/learning.ipynb #_accelerator
 def _accelerator(device:torch.device, mixed_precision:str)->Accelerator:
@@ -272,6 +281,38 @@ def _accelerator(device:torch.device, mixed_precision:str)->Accelerator:
             AcceleratorState._reset_state(reset_partial_state=True)
     return Accelerator(cpu=device.type == "cpu", device_placement=False,
                        mixed_precision=mixed_precision)
+
+def _require_same_weights(model): # in every process; a few numbers of each parameter
+    if process_count() == 1: return
+    require_same("the weights to start from", [
+        p.detach().flatten()[::max(1, p.numel() // 64)].tolist()
+        for p in model.parameters()])
+
+# %% ../nbs/engine/learning.ipynb #_sum_parts
+def _sum_parts(trainer, batch, loss_fn)->tuple[float,float,dict]: # loss, weight, metrics
+    "Sums over the micro-batches of one process; their gradients are in .grad."
+    total, weight, metrics, m = 0., 0., {}, trainer.config.micro_batch_size
+    device = next(trainer.model.parameters()).device
+    for i in range(0, len(batch), m):
+        part = _trim(batch[i:i + m]).to(device)
+        with trainer.autocast: loss, n, *sums = loss_fn(trainer.model, part)
+        if loss.requires_grad: trainer.accelerator.backward(loss)
+        total, weight = total + loss.detach(), weight + n
+        for k, v in dict(*sums).items(): metrics[k] = metrics.get(k, 0.) + v
+    total, weight, *values = _as_numbers([total, weight, *metrics.values()], device)
+    return total, weight, dict(zip(metrics, values))
+
+def _as_numbers(values:list, device)->list[float]: # waits for the device once
+    wide = torch.float32 if device.type == "mps" else torch.float64
+    found = [x.detach().to(device, wide) for x in values if isinstance(x, Tensor)]
+    numbers = iter(torch.stack(found).tolist() if found else [])
+    return [next(numbers) if isinstance(x, Tensor) else float(x) for x in values]
+
+def _add_up(own)->tuple[float,float,dict]: # loss, weight, metrics of all processes
+    totals, weights, metrics = zip(*gather_objects([own]))
+    names = dict.fromkeys(k for one in metrics for k in one)
+    return sum(totals), sum(weights), {k: sum(m.get(k, 0.) for m in metrics)
+                                       for k in names}
 
 # %% ../nbs/engine/learning.ipynb #accumulate_gradients
 def accumulate_gradients(
@@ -284,20 +325,15 @@ def accumulate_gradients(
 
     Raises ValueError if the batch or its weight is empty."""
     if not len(batch): raise ValueError("a step needs at least one row, got none")
-    total, weight, metrics, m = 0., 0., {}, trainer.config.micro_batch_size
-    device = next(trainer.model.parameters()).device
-    for i in range(0, len(batch), m):
-        part = _trim(batch[i:i + m]).to(device)
-        with trainer.autocast: loss, n, *sums = loss_fn(trainer.model, part)
-        if loss.requires_grad: trainer.accelerator.backward(loss)
-        total, weight = total + loss.detach(), weight + n
-        for k, v in dict(*sums).items(): metrics[k] = metrics.get(k, 0.) + v
-    total, weight = float(total), float(weight)
+    own = batch[own_rows()] if process_count() > 1 else batch
+    total, weight, metrics = _add_up(_sum_parts(trainer, own, loss_fn))
     if weight <= 0: raise ValueError(
         f"the batch counts nothing, its weight is {weight:g}: are all responses empty?")
-    for p in trainer.model.parameters():
+    params = list(trainer.model.parameters())
+    sum_gradients(params)
+    for p in params:
         if p.grad is not None: p.grad.div_(weight)
-    return total / weight, weight, {k: float(v) / weight for k, v in metrics.items()}
+    return total / weight, weight, {k: v / weight for k, v in metrics.items()}
 
 # %% ../nbs/engine/learning.ipynb #_trim
 def _trim(x): # without columns that are padding in every row
@@ -392,6 +428,7 @@ def evaluate(
     model, training = trainer.model, trainer.model.training
     with torch.no_grad(): row = eval_config.eval_fn(model.eval())
     model.train(training)
+    if process_count() > 1: row = gather_objects([_plain_row(row)])[0]
     row, monitor = trainer.log.add(step=trainer.step, **row), eval_config.monitor
     if not monitor: return row
     if monitor not in row: raise ValueError(f"EvalConfig.monitor is {monitor!r}, but "
@@ -427,16 +464,20 @@ def save_checkpoint(
     """Write all that a run needs to resume; only then remove the checkpoint before.
 
     Raises ValueError if the folder holds another run, OSError if the disk refuses."""
-    old, place = list_checkpoints(folder), str(Path(folder).resolve())
+    states = gather_objects([_random_states()])
+    return in_first_process(lambda: _save(Path(folder), trainer, generator, states))
+
+def _save(folder, trainer, generator, states)->Path:
+    old, place = list_checkpoints(folder), str(folder.resolve())
     if old and place not in trainer.saved: raise ValueError(
         f"{folder} holds checkpoints that this trainer neither wrote nor restored, the "
         f"last is {old[-1].name}: restore_checkpoint goes on with it; or take another "
         "folder")
-    new = Path(folder)/f"{_number(old[-1]) + 1 if old else 0:06d}-step-{trainer.step}"
+    new = folder/f"{_number(old[-1]) + 1 if old else 0:06d}-step-{trainer.step}"
     safe = f"{old[-1].name} is whole" if old else "Nothing was there before"
     with disk_errors(folder, safe):
         with atomic_folder(new) as temp:
-            trainer.saved[place] = _write_state(temp, trainer, generator)
+            trainer.saved[place] = _write_state(temp, trainer, generator, states)
         for path in old: _remove_checkpoint(path)
     return new
 
@@ -453,14 +494,18 @@ def _remove_checkpoint(path:Path):
     if not any(path.iterdir()): path.rmdir()
 
 # %% ../nbs/engine/learning.ipynb #_write_state
-def _write_state(folder:Path, trainer:Trainer, generator:Generator)->dict: # of the log
-    "The files of a checkpoint; reading them never runs code that they bring."
+def _random_states()->dict: # torch's own, which dropout draws from; of this process
     gpu = torch.cuda.is_available()
+    return dict(dropout=torch.get_rng_state(),
+                dropout_gpu=torch.cuda.get_rng_state_all() if gpu else [])
+
+def _write_state(folder:Path, trainer:Trainer, generator:Generator, states:list
+                 )->dict: # of the log
+    "The files of a checkpoint; reading them never runs code that they bring."
     save_model(trainer.model, str(folder/"model.safetensors"))
     save_file(trainer.best_weights, str(folder/"best.safetensors"))
     torch.save(dict(optimizer=trainer.optimizer.state_dict(), queue=trainer.queue,
-                    generator=generator.get_state(), dropout=torch.get_rng_state(),
-                    dropout_gpu=torch.cuda.get_rng_state_all() if gpu else []),
+                    generator=generator.get_state(), **states[0], others=states[1:]),
                folder/"state.pt")
     saved = _append_log(folder.parent/"trainer_log.jsonl", trainer)
     state = dict(format=2, run=_run_of(trainer, generator), trainer=trainer.metadata(),
@@ -495,7 +540,8 @@ def _run_of(trainer:Trainer, generator:Generator)->dict: # as describe_run
     shapes = {k: str(list(v.shape)) for k, v in weights.items()}
     return trainer.run | describe_run(dict(
         train_config=trainer.config, generator_seed=seed,
-        num_threads=torch.get_num_threads(), model=shapes))
+        num_threads=torch.get_num_threads(), n_processes=process_count(),
+        model=shapes))
 
 # %% ../nbs/engine/learning.ipynb #restore_checkpoint
 def restore_checkpoint(
@@ -556,9 +602,10 @@ def _restore_state(state, trainer, generator):
     trainer.optimizer.load_state_dict(state["optimizer"])
     trainer.queue[:] = state["queue"]
     generator.set_state(state["generator"])
-    torch.set_rng_state(state["dropout"])
+    own = [state, *state.get("others", [])][process_index()]
+    torch.set_rng_state(own["dropout"])
     gpus = torch.cuda.device_count() # may be fewer than before
-    torch.cuda.set_rng_state_all(state["dropout_gpu"][:gpus])
+    torch.cuda.set_rng_state_all(own["dropout_gpu"][:gpus])
 
 # %% ../nbs/engine/learning.ipynb #fit
 def fit(
@@ -590,6 +637,7 @@ def fit(
 def _take_up(trainer, data, loss_fn, generator, eval_config, folder, eval_every):
     "Go on from the last checkpoint, if it is of this run; gives the run's batches."
     run = dict(data=data_fingerprint(data))
+    _require_same_start(run, generator)
     if folder: run |= dict(loss_fn=loss_fn, eval_config=eval_config,
                            eval_every=eval_every)
     run = describe_run(run)
@@ -601,6 +649,11 @@ def _take_up(trainer, data, loss_fn, generator, eval_config, folder, eval_every)
     return batch_indices(data.lengths().cpu(), size, generator, trainer.queue)
 
 # %% ../nbs/engine/learning.ipynb #_after_step
+def _require_same_start(data, generator): # in every process
+    if process_count() == 1: return
+    require_same("the data", data)
+    require_same("the generator", generator.get_state().tolist())
+
 def _after_step(trainer, generator, eval_config, folder, eval_every):
     "Evaluate, finish and save, each when it is time."
     due = trainer.step % eval_every == 0
@@ -630,4 +683,4 @@ def progress_bar(
 )->tqdm: # a context manager with update and set_postfix
     "A progress bar if someone watches; a saved notebook must not hold one."
     return tqdm(total=total, initial=done, desc=desc, unit=unit, leave=False,
-                disable=not is_interactive())
+                disable=process_index() > 0 or not is_interactive())

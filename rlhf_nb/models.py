@@ -101,6 +101,8 @@ def choose_placement(
         f"choose_placement finds {found} on this machine, got {name!r}: name one of "
         "these, or 'auto'")
     bf16 = kind == "cuda" and torch.cuda.is_bf16_supported()
+    if kind == "cuda" and ":" not in name: # of several processes each has its own
+        name = f"cuda:{os.environ['LOCAL_RANK']}" if "LOCAL_RANK" in os.environ else kind
     return Placement(torch.device(kind if name == "auto" else name),
                      torch.bfloat16 if bf16 else torch.float32)
 

@@ -27,6 +27,7 @@ from .learning import (EvalConfig, TrainConfig, Trainer, fit, is_interactive,
 from .models import (Placement, ScalarModel, choose_placement, frozen_copy,
     load_bundled, load_lm, load_reward_model, load_tokenizer)
 from .records import read_jsonl
+from .processes import require_one_process
 from .sampling import SamplingParams, collect_rollout, generate_many
 from .settings import check_settings
 from .memory import PreferencePairs, concat_seqs
@@ -812,6 +813,7 @@ def run_pipeline(
     """Run the stages that are not finished; after a kill, the same call goes on.
 
     Raises PipelineError for what is missing, ValueError for another run's folder."""
+    require_one_process("a pipeline")
     out, folder = Path(out), _find(pipeline, out, overwrite)
     if _left(folder, pipeline): _require_all(pipeline, registry)
     safe = "Finished stages, the last checkpoint and a run to be replaced are whole"

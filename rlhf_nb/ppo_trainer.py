@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from .kl import kl_k1, kl_penalty, response_kl, token_rewards
 from .kl_control import fixed_kl_controller
 from .learning import (
-    Trainer, TrainConfig, data_fingerprint, list_checkpoints, make_trainer,
+    Trainer, TrainConfig, _require_same_start, data_fingerprint, list_checkpoints, make_trainer,
     progress_bar, restore_checkpoint, save_checkpoint, train_step)
 from .interrupts import stop_if_asked
 from .models import (
@@ -418,6 +418,7 @@ def _begin(model, ref, task, config, generator, folder): # trainer, config, n do
     trainer = make_trainer(model, train_config, run=run, may_change=(
         "config.n_iterations", "train_config.n_steps"))
     disable_dropout(model)                       # the first ratio is 1
+    _require_same_start(data_fingerprint(task.prompts), generator)
     if folder and list_checkpoints(folder):
         restore_checkpoint(folder, trainer, generator)
     done = [row for row in trainer.log.rows if "iteration" in row]

@@ -24,6 +24,7 @@ from .learning import (
     EvalConfig, TrainConfig, Trainer, data_fingerprint, fit, list_checkpoints,
     make_trainer, progress_bar, restore_checkpoint, save_checkpoint, train_step)
 from .oracle import MicroWorld, states
+from .processes import require_one_process
 from .q_networks import (
     Episodes, QConfig, QNets, best_actions, hidden_states, make_episodes, q_terms)
 from .qlearning import q_loss, q_policy_logprobs, soft_update
@@ -219,6 +220,7 @@ def train_q_online(
     folder:str|Path|None=None, # a checkpoint per round, resumed if there
 )->Trainer:                    # log rows of rounds have "round"
     "Online Q-learning: collect episodes, add them to the replay buffer, learn from it."
+    require_one_process("train_q_online")
     x, (pad, _) = online_config, pad_and_eos(online_config.tokenizer)
     trainer, buffer = _online_trainer(nets, x, train_config, config), []
     done = _recall(trainer, buffer, folder, generator)

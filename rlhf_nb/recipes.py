@@ -14,6 +14,7 @@ __all__ = ['TASKS', 'RunConfig', 'placement_of', 'add_scalar_head', 'task_of', '
 import argparse, json, math, os, shutil, sys, torch
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
+from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -34,7 +35,8 @@ from .models import (Placement, ScalarModel, _refuse_bodyless,
     require_classifier, save_reward_model, tiny_lm, unwrap_model)
 
 # %% ../nbs/engine/recipes.ipynb #your_own_data_modules
-from .dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
+from .dpo import (PairsWithRef, dpo_loss, make_pair_loss,
+    precompute_ref_logprobs)
 from .dpo_tools import evaluate_pairs
 from .memory import PreferencePairs
 from rlhf_nb.memory_plan import (count_weights, device_memory, fake_lm, memory_verdict,
@@ -48,6 +50,8 @@ from .reward_tools import (PairsWithMargin, expected_best_of_n, fit_normalizer,
 from .runs import (check_output, file_hashes, find_run, open_run, open_work,
     read_folder, update_marker)
 from .sampling import SamplingParams, generate_many
+from .processes import (gather_parts, in_first_process, own_rows,
+    require_one_process)
 from .settings import check_settings
 from .sft import mean_loss, sft_loss
 from .tokens import Seqs, make_seqs
@@ -159,9 +163,14 @@ def _save_reward(model, lm, tokenizer, folder):
     save_reward_model(scalar, tokenizer, folder)
 
 def _with_reference(lm, pairs, loaded, batch_size):
-    if not hasattr(lm, "disable_adapter"): return precompute_ref_logprobs(
-        lm, pairs, batch_size)
-    with adapters_disabled(lm): return precompute_ref_logprobs(lm, pairs, batch_size)
+    rows, off = torch.arange(len(pairs))[own_rows()], nullcontext()
+    if hasattr(lm, "disable_adapter"): off = adapters_disabled(lm)
+    own = PairsWithRef(pairs[rows], torch.zeros(0), torch.zeros(0)) # of a few pairs
+    with off:
+        if len(rows): own = precompute_ref_logprobs(lm, pairs[rows], batch_size)
+    parts = gather_parts([(rows, own.ref_chosen, own.ref_rejected)], "cpu")
+    rows, *refs = [torch.cat(x) for x in zip(*parts)]
+    return PairsWithRef(pairs, *[x[rows.argsort()] for x in refs])
 
 TASKS = dict(
     sft=_Task(load_demonstrations, lambda lm, seed: lm, sft_loss, _evaluate_seqs,
@@ -364,8 +373,9 @@ def results_of(
 # %% ../nbs/engine/recipes.ipynb #_train_in
 def _train_in(folder, config, lm, tokenizer, rows, load_report, learn, test)->Run:
     "Train from the last checkpoint in the folder's `work`, evaluate, save the model."
-    task, work = task_of(config), open_work(folder, _PROGRAM)
-    _copy_lines(config.data, {load_report.lines[i] for i in test.tolist()}, folder)
+    task, wanted = task_of(config), {load_report.lines[i] for i in test.tolist()}
+    work = in_first_process(lambda: open_work(folder, _PROGRAM))
+    in_first_process(lambda: _copy_lines(config.data, wanted, folder))
     train_config = default_train_config(config, len(learn), lm)
     model, size = task.prepare(lm, config.seed), train_config.micro_batch_size
     trainer = make_trainer(model, train_config, folder/"log.jsonl")
@@ -421,6 +431,9 @@ def finish_run(
     files:list[str], # other files of the run
 ):
     "Save the model in `work`, list its files, move them; then the run is finished."
+    in_first_process(lambda: _write_run(folder, work, save, results, files))
+
+def _write_run(folder, work, save, results, files):
     model = work/"model"
     _save_quietly(save, model)
     names = [p.relative_to(model).as_posix() for p in model.rglob("*") if p.is_file()]
@@ -585,6 +598,7 @@ def run_best_of_n(config:BestOfNConfig)->BestOfNResult:
     """Sample n responses to each prompt and score them (Nakano et al. 2021).
 
     Scores are normalised over all responses. Raises ValueError for unusable input."""
+    require_one_process("best-of-n")
     placement, n = choose_placement(config.device), config.num_generations
     lm, tokenizer = load_lm(config.policy, placement, _new_pad(config.policy))
     model = load_reward_model(config.reward, placement)

@@ -29,9 +29,10 @@ from .ppo_trainer import PPOConfig, RLTask, checked_reward_fn, train_ppo
 from .recipes import (_PROGRAM, _aligned, _check_folder, _check_run,
     _settings, begin_model, check_disk, decode_seqs, fake_model,
     finish_run, memory_of, placement_of)
+from .processes import in_first_process
 from .reward_tools import fit_normalizer, normalize_scores
 from .runs import open_run, open_work, read_folder
-from .sampling import SamplingParams, generate_many
+from .sampling import SamplingParams, _shared_rewards, generate_many
 from .settings import check_settings
 from .text_rewards import (PromptTable, load_reward_function,
     make_model_reward_fn, make_text_reward_fn)
@@ -141,7 +142,8 @@ def held_out_rewards(
     "Mean reward of one response per held-out prompt, with its standard error."
     seqs, _ = generate_many(policy, prompts, task.tokenizer, task.sampling,
                             named_generator(seed, "evaluation"), batch_size)
-    reward = checked_reward_fn(task.reward_fn, task.tokenizer)(seqs).cpu()
+    checked = checked_reward_fn(task.reward_fn, task.tokenizer)
+    reward = _shared_rewards(checked, seqs).cpu()
     texts = decode_seqs(task.tokenizer, seqs)
     rows = [dict(prompt=p, response=r, reward=round(x, 4))
             for (p, r), x in zip(texts, reward.tolist())]
@@ -178,7 +180,7 @@ def _task_of(config, lm, ref, table, learn, held, tokenizer):
     off = adapters_disabled(lm) if ref is lm else None
     seqs, _ = _sample(lm, off, [table.prompts[i] for i in held.tolist()] * 2, tokenizer,
                       replace(sampling, temperature=config.temperature), config)
-    scale = fit_normalizer(raw(seqs).cpu())
+    scale = fit_normalizer(_shared_rewards(raw, seqs).cpu())
     def reward_fn(seqs): return normalize_scores(raw(seqs), scale)
     return RLTask(prompts, reward_fn, tokenizer, sampling)
 
@@ -190,7 +192,8 @@ def _sample(lm, off, prompts, tokenizer, sampling, config):
 
 # %% ../nbs/engine/rl_recipes.ipynb #_train_rl_in
 def _train_rl_in(folder, config, lm, tokenizer, table, learn, held)->RLRun:
-    work, lora = open_work(folder, _PROGRAM), bool(config.lora_r)
+    work = in_first_process(lambda: open_work(folder, _PROGRAM))
+    lora = bool(config.lora_r)
     ref = lm if lora else frozen_copy(lm)
     task = _task_of(config, lm, ref, table, learn, held, tokenizer)
     method = rl_config(config, unwrap_model(lm).get_input_embeddings().weight.shape[1])
@@ -202,7 +205,8 @@ def _train_rl_in(folder, config, lm, tokenizer, table, learn, held)->RLRun:
     if lora:
         with adapters_disabled(lm): before = look(lm)
     else: before = look(ref)
-    if not (folder/"samples.jsonl").exists(): _add_samples(folder, 0, before[1])
+    in_first_process(lambda: (folder/"samples.jsonl").exists()
+                     or _add_samples(folder, 0, before[1]))
     callback = _callback(folder, config, lm, look)
     generator, args = Generator().manual_seed(config.seed), (ref, task, method)
     with torch.random.fork_rng(), stop_after_step():
@@ -225,7 +229,7 @@ def _callback(folder, config, lm, look):
         numbers, rows = look(lm)
         print(f"             held out {numbers['reward']:+.3f} "
               f"± {numbers['standard_error']:.3f}")
-        _add_samples(folder, i, rows)
+        in_first_process(lambda: _add_samples(folder, i, rows))
     return callback
 
 # %% ../nbs/engine/rl_recipes.ipynb #_add_samples
@@ -246,10 +250,12 @@ def _finish_rl(folder, work, config, lm, tokenizer, trainer, before, after, n_le
     kl = last.get("objective/kl", last.get("kl"))
     results = numbers | dict(n_eval=len(after[1]), n_learn=n_learn, kl=kl,
                              iterations=len(rows), steps=trainer.step)
-    _add_samples(folder, len(rows) + 1, after[1])
-    _write_held_out(folder, before[1], after[1])
     log = "".join(json.dumps(row) + "\n" for row in trainer.log.rows)
-    atomic_write(folder/"log.jsonl", log)
+    def write():
+        _add_samples(folder, len(rows) + 1, after[1])
+        _write_held_out(folder, before[1], after[1])
+        atomic_write(folder/"log.jsonl", log)
+    in_first_process(write)
     def save(place):
         merge_adapters(lm).save_pretrained(place)
         tokenizer.save_pretrained(place)

@@ -10,9 +10,10 @@ __all__ = ['check_output', 'file_hashes', 'read_marker', 'write_marker', 'update
 
 # %% ../nbs/engine/runs.ipynb #runs
 import glob, hashlib, json, os, shutil, uuid
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from .files import atomic_write
+from .processes import in_first_process
 from .store import lock_folder
 
 # %% ../nbs/engine/runs.ipynb #check_output
@@ -229,6 +230,12 @@ def open_run(
     """A run's folder, locked; in the end its `work` and an old run are removed.
 
     Raises ValueError as `find_run` does, or if another process has the lock."""
+    run = _one_writer(out, program, overwrite, facts)
+    with ExitStack() as stack: # of several processes the first alone opens it
+        yield in_first_process(lambda: stack.enter_context(run))
+
+@contextmanager
+def _one_writer(out, program, overwrite, facts):
     out, locks = find_run(out, program)[0], []
     try:
         if _finish_swap(out, program, locks): overwrite = False

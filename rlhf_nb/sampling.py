@@ -20,6 +20,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from .models import (adapters_disabled, eval_mode, logprobs, text_config_of,
     unwrap_model, validate_length)
+from rlhf_nb.processes import (gather_parts, gather_rows, own_rows, process_count,
+    process_index)
 from .settings import check_settings
 from .memory import Rollout, concat_seqs, pad_and_eos, pad_left
 from .tokens import Seqs, last_token_index, make_seqs, pad_right
@@ -292,16 +294,21 @@ def generate_many(
     special = pad_and_eos(tokenizer)
     uniforms = _uniforms(len(prompts), sampling, generator)
     order = torch.tensor([len(prompt) for prompt in prompts]).argsort(stable=True)
-    parts = []
-    with tqdm(total=len(prompts), disable=not progress, unit="row", leave=False) as bar:
-        for rows in order.split(batch_size):
-            parts.append(_respond(model, [prompts[i] for i in rows.tolist()], special,
-                                  sampling, uniforms[rows], rows))
+    parts, hidden = [], not progress or process_index() > 0
+    with tqdm(total=len(prompts), disable=hidden, unit="row", leave=False) as bar:
+        for rows in _own_batches(order, batch_size):
+            parts.append((rows, *_respond(model, [prompts[i] for i in rows.tolist()],
+                                          special, sampling, uniforms[rows], rows)))
             bar.update(len(rows))
-    seqs = concat_seqs([seqs for seqs, _ in parts], special[0])
-    logp = torch.cat([F.pad(x, (0, seqs.ids.shape[1] - x.shape[1])) for _, x in parts])
-    back = order.argsort().to(logp.device)
+    rows, seqs, logp = zip(*gather_parts(parts, next(model.parameters()).device))
+    seqs = concat_seqs(seqs, special[0])
+    logp = torch.cat([F.pad(x, (0, seqs.ids.shape[1] - x.shape[1])) for x in logp])
+    back = torch.cat(rows).argsort().to(logp.device)
     return seqs[back], logp[back]
+
+def _own_batches(order, batch_size): # row numbers of this process, in batches
+    parts = order[own_rows()].split(batch_size)
+    return [rows for rows in parts if len(rows) or process_count() == 1]
 
 # %% ../nbs/engine/sampling.ipynb #in_batches
 def in_batches(
@@ -311,16 +318,26 @@ def in_batches(
 )->Tensor:             # (b) or (b t), in the order of the rows; 0 in trimmed columns
     "Evaluate `fn` on batches of rows of similar length, without their empty columns."
     order, parts = seqs.attention_mask.sum(1).argsort(stable=True), []
-    for rows in order.split(batch_size):
+    for rows in _own_batches(order, batch_size):
         part = seqs[rows]
         out = trimmed = fn(part.trim())
         if trimmed.dim() == 2:              # each column back to where its tokens stand
             out = trimmed.new_zeros(part.ids.shape)
             out[:, part.attention_mask.any(0).to(out.device)] = trimmed
-        parts.append(out)
-    return torch.cat(parts)[order.argsort().to(parts[0].device)]
+        parts.append((rows, out))
+    return gather_rows(parts, seqs.ids.device)
 
 # %% ../nbs/engine/sampling.ipynb #_reference_logprobs
+def _shared_rewards(reward_fn, seqs, n=1)->Tensor: # (b); n responses to each prompt
+    "Rewards of all rows, each process those of its own prompts."
+    rows = torch.arange(len(seqs)).view(-1, n)[own_rows()].flatten()
+    part = seqs if process_count() == 1 else seqs[rows]
+    reward = torch.as_tensor(reward_fn(part) if len(part) else (), dtype=torch.float32)
+    if reward.shape != rows.shape: raise ValueError(
+        f"reward_fn must give one number per row, {tuple(rows.shape)}, got "
+        f"{tuple(reward.shape)}: sum over tokens, or squeeze")
+    return gather_rows([(rows, reward)], seqs.ids.device)
+
 def _reference_logprobs(policy, ref, seqs, sampling, batch_size)->Tensor: # (b t)
     def score(part): return logprobs(ref, part, temperature=sampling.temperature or 1.)
     off = ref is policy and hasattr(policy, "disable_adapter")
@@ -348,8 +365,5 @@ def collect_rollout(
         policy, repeated, tokenizer, sampling, generator, batch_size)
     ref_logp = _reference_logprobs(policy, ref, seqs, sampling, batch_size)
     group = torch.arange(len(seqs), device=logp.device) // num_generations
-    reward = torch.as_tensor(reward_fn(seqs), dtype=torch.float32).to(logp.device)
-    if reward.shape != group.shape: raise ValueError(
-        f"reward_fn must give one number per row, {tuple(group.shape)}, got "
-        f"{tuple(reward.shape)}: sum over tokens, or squeeze")
+    reward = _shared_rewards(reward_fn, seqs, num_generations).to(logp.device)
     return Rollout(seqs, group, logp, ref_logp.to(logp), reward)

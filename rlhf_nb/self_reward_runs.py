@@ -19,6 +19,7 @@ from .judge_tools import ADDITIVE_PROMPT, judge_scorer
 from .learning import (
     Trainer, describe_run, make_trainer, progress_bar, require_same_run, train_step)
 from .models import frozen_copy, merge_adapters, weight_hash
+from .processes import require_one_process
 from .sampling import SamplingParams
 from .self_reward import (
     SMALL, SelfRewardConfig, SelfRewardTask, run_round, train_on_pairs)
@@ -65,6 +66,7 @@ def fill_store(
     """Rounds until the store holds `n_pairs` pairs or `n_prompts` prompts were used.
 
     Raises ValueError if other settings began to fill the store."""
+    require_one_process("fill_store")
     _require_same_filling(store, policy, task, config, make_generator, scorer)
     scorer = scorer or judge_scorer(policy, task.tokenizer, config.judge)
     with progress_bar(config.n_pairs, len(store), "pairs", "pair") as bar:
@@ -141,6 +143,7 @@ def train_online_dpo(
     from these pairs (OAIF, Guo et al. 2024).
 
     Raises ValueError if a step finds no pair."""
+    require_one_process("train_online_dpo")
     ref = frozen_copy(merge_adapters(policy))
     loss_fn = make_pair_loss(partial(dpo_loss, beta=config.beta))
     trainer = make_trainer(policy, config.train_config(config.n_pairs))

@@ -23,6 +23,7 @@ from .learning import (Log, data_fingerprint, describe_run, list_checkpoints,
     named_generator, require_same_run)
 from .memory import PreferencePairs
 from .models import merge_adapters, weight_hash
+from .processes import require_one_process
 from .sampling import SamplingParams
 from .spin import (
     SPINConfig, SPINData, iteration_pairs, mix_pairs, opponent_pairs, spin_metrics,
@@ -212,6 +213,7 @@ def train_spin(
 
     Chen et al. 2024, algorithm 1. Raises ValueError if `folder` holds another run,
     or if another process plays it now."""
+    require_one_process("train_spin")
     record = RunRecord(folder, _run_metadata(model, data, config, seed))
     with _locked(record): _play(model, data, config, seed, record, callback)
     return record.log

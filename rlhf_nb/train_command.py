@@ -12,6 +12,7 @@ import argparse, contextlib, os, tomllib
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from pathlib import Path
+from .processes import check_launch, process_index
 from .recipes import (_PROGRAM, TASKS, RunConfig, _above_0, _common, _count,
     _print_plan, _show_answers, _show_pairs, _table_of, _take, train)
 from .rl_recipes import RLRunConfig, format_rl_run, print_rl_plan, train_rl
@@ -255,7 +256,12 @@ def _config_of(args): # a RunConfig or an RLRunConfig
 # %% ../nbs/engine/train_command.ipynb #_train_command
 def _train_command(args): return _run_config(_config_of(args), args)
 
-def _run_config(config, args):
+def _run_config(config, args): # several processes: one of them prints
+    check_launch("cpu")
+    with open(os.devnull, "w") as nowhere, (contextlib.redirect_stdout(nowhere)
+            if process_index() else contextlib.nullcontext()): _run(config, args)
+
+def _run(config, args):
     rl = isinstance(config, RLRunConfig)
     if args.dry_run: return (print_rl_plan if rl else _print_plan)(
         config, args.overwrite)

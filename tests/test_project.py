@@ -19,13 +19,13 @@ LEFT_BY_WORK = shutil.ignore_patterns(
 
 # Which rooms a room may import. A new room has to be put here, on its floor.
 METHOD = {"tokens", "memory", "world_text", "world", "oracle", "best_policy", "models", "sampling", "kl", "kl_control",
-          "learning", "data", "records", "interrupts"}
+          "learning", "data", "records", "interrupts", "processes"}
 FLOORS = {
     "tokens": set(), "memory": {"tokens"}, "views": {"tokens", "memory"},
     "world_text": {"tokens", "memory"},
     "world": {"tokens", "memory", "world_text"}, "oracle": {"tokens", "views"}, "models": {"tokens", "memory"}, "kl": {"tokens", "memory"},
     "best_policy": {"tokens", "memory", "oracle"}, "kl_control": set(), "dpo_tools": METHOD | {"dpo"},
-    "records": set(), "data": {"tokens", "memory", "records"}, "sampling": {"tokens", "memory", "models"}, "learning": {"tokens", "memory", "models", "interrupts"}, "interrupts": set(), "memory_plan": set(), "fetch": set(),
+    "records": set(), "data": {"tokens", "memory", "records"}, "sampling": {"tokens", "memory", "models", "processes"}, "learning": {"tokens", "memory", "models", "interrupts", "processes"}, "interrupts": {"processes"}, "processes": set(), "memory_plan": set(), "fetch": set(),
     "sft": METHOD, "reward": METHOD, "reward_tools": METHOD | {"reward"},
     "replies": METHOD, "judge": METHOD | {"replies"},
     "judge_tools": METHOD | {"judge", "replies"}, "ppo": METHOD, "dpo": METHOD,
@@ -35,7 +35,7 @@ FLOORS = {
     "candidates": METHOD, "self_reward": METHOD | {"judge", "replies", "candidates", "dpo"},
     "self_reward_runs": METHOD | {"judge", "judge_tools", "candidates", "dpo", "self_reward", "store"}, "grpo": {"tokens"}, "grpo_trainer": METHOD | {"ppo", "ppo_trainer", "grpo"},
     "ppo_trainer": METHOD | {"ppo", "kl_control"},
-    "runs": {"store"},
+    "runs": {"store", "processes"},
     "pipeline": METHOD | {"sft", "reward", "reward_tools", "judge", "judge_tools", "ppo", "ppo_trainer", "dpo", "dpo_tools", "store", "spin",
                           "qlearning", "candidates", "self_reward", "self_reward_runs", "runs"},
 }
