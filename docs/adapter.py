@@ -3,8 +3,8 @@
 staged     a chapter as a learner gets it, made ready for nbdev
 chapter    what nbdev made of it: a page, and an entry of the reference for each name
 page       a Markdown file of docs/: links to chapters, names and tests come alive"""
-import ast, json, re, time
-from dataclasses import dataclass
+import ast, base64, html, json, re, time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 COURSE, ENGINE = "Course", "Engine room"                      # notebooks with and without a number
@@ -24,6 +24,7 @@ class Site:
     host:str            # where nbdev thinks that the pages stand
     modules:dict        # page, named like its module -> (number or "", file name of its notebook)
     names:frozenset     # "module.name" of everything that the reference shows
+    short:dict = field(default_factory=dict)    # page -> its name in the sidebar
     @property
     def online(self)->bool: # False until somebody put the owner's name into pyproject.toml
         return "/OWNER/" not in self.repo
@@ -144,22 +145,33 @@ def statements(source:str)->list[ast.stmt]:
 def defined(source:str)->list[str]:
     return [n.name for n in statements(source) if isinstance(n, (ast.FunctionDef, ast.ClassDef))]
 
-def alt(heading:str, source:str)->str:
-    "For whoever hears the page: the section, then the words that the last line draws with."
+def lead_in(text:str)->str:
+    "The sentence before a cell, which says what its figure shows: plain words, at most 30 of them."
+    last = re.split(r"\n\s*\n", re.sub(r"<[^>]+>", "", text).strip())[-1]
+    if re.match(r"\s*([#|>*-]|```|\d+\.)", last) and not last.startswith("**"): return ""
+    plain = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", last)
+    plain = re.sub(r"[*_`$\\{}\[\]]", "", plain).replace('"', "'")
+    last = re.split(r"(?<=[.?!])\s+", " ".join(plain.split()))[-1]
+    return last.rstrip(":.") if len(last.split()) <= 30 else ""
+
+def alt(heading:str, source:str, before:str="")->str:
+    "For whoever hears the page: the section, then what the text before says of it, then what the last line draws."
     call = next((n.value for n in statements(source)[-1:] if isinstance(n, ast.Expr)), None)
     given = [*call.args, *(k.value for k in call.keywords)] if isinstance(call, ast.Call) else []
     parts = [p for g in given for p in getattr(g, "elts", getattr(g, "keys", [g]))]
     words = [p.value for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str) and p.value]
-    return ": ".join(filter(None, ["Figure", heading, ", ".join(words)]))
+    if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "course_map": return ": ".join(filter(None, [
+        "Figure", "the map of the course", words and f"you are at {words[0]}" or ""]))
+    return ": ".join(filter(None, ["Figure", heading, lead_in(before), ", ".join(words)]))
 
-def code_cell(cell, body:str, tags:list[str], heading:str)->dict:
+def code_cell(cell, body:str, tags:list[str], said:str)->dict:
     outputs = [{**o, "execution_count": None} if o["output_type"] == "execute_result" else o
                for o in cell.get("outputs", [])]
     for o in outputs:                           # a figure without its picture says nothing
         if "image/png" in o.get("data", {}) or "text/html" in o.get("data", {}):
             o["data"] = {k: v for k, v in o["data"].items() if k != "text/plain"}
     return dict(cell_type="code", id=cell["id"], source=body, outputs=outputs,
-                execution_count=None, metadata=dict(tags=tags, mystnb=dict(image=dict(alt=alt(heading, body)))))
+                execution_count=None, metadata=dict(tags=tags, mystnb=dict(image=dict(alt=said))))
 
 def head(nb, site:Site, file:str)->str:
     "Title, sentence, and the ways to run the page."
@@ -182,11 +194,12 @@ def chapter(nb, site:Site, file:str, written:str)->dict:
     "The page of one chapter."
     number, name = module_of(file)
     cells, heading = [dict(cell_type="markdown", id="head", metadata={}, source=head(nb, site, file))], ""
+    before = ""
     for cell in nb["cells"]:
         source, where = "".join(cell["source"]), f"{file}, cell {cell.get('id')}"
         if cell["cell_type"] == "markdown":
             text = markdown(source, site, where, written)
-            heading = (re.findall(r"^#+ (.+)$", text, re.M) or [heading])[-1]
+            heading, before = (re.findall(r"^#+ (.+)$", text, re.M) or [heading])[-1], text
             if text.strip(): cells.append(dict(cell_type="markdown", id=cell["id"], metadata={}, source=text))
         if cell["cell_type"] != "code" or "show_doc(" in source: continue
         said, body = split_directives(source)
@@ -195,7 +208,8 @@ def chapter(nb, site:Site, file:str, written:str)->dict:
         marks = [f"({label('built', name, n)})=" for n in defined(body) if f"{name}.{n}" in site.names]
         if "exports" in said and marks: cells.append(dict(
             cell_type="markdown", id=f"at-{cell['id']}"[:64], metadata={}, source="\n".join(marks)))
-        cells.append(code_cell(cell, body.rstrip(), tags, heading))
+        told = alt(re.sub(r"[`*$]", "", heading), body, before)
+        cells.append(code_cell(cell, body.rstrip(), tags, told))
     meta = dict(kernelspec=dict(name="python3", display_name="Python 3", language="python"),
                 language_info=dict(name="python", pygments_lexer="python"))
     return dict(cells=cells, metadata=meta, nbformat=4, nbformat_minor=5)
@@ -253,6 +267,50 @@ def papers(text:str, site:Site, where:str, written:dict[str, str])->str:
         lines[i] = line.replace("eq. ", "eq.\u00a0") + f" [{number or found[1]}](../nbs/{place(file)}) |"
     return "\n".join(lines)
 
-def toctree(captions:dict[str, list[str]])->str:
-    return "\n\n".join("```{toctree}\n:hidden:\n:caption: " + caption + "\n\n" + "\n".join(names) + "\n```"
+def toctree(captions:dict[str, list[str]], short:dict[str, str])->str:
+    "short: page -> what the sidebar calls it, where that is not its title."
+    def line(name): return f"{short[name]} <{name}>" if name in short else name
+    return "\n\n".join("```{toctree}\n:hidden:\n:caption: " + caption + "\n\n" + "\n".join(map(line, names)) + "\n```"
                        for caption, names in captions.items())
+
+# ---- the landing page
+
+ROW = re.compile(r"^\| \[([^\]]+)\]\(([\w/]+)\.ipynb\) \| (.+?) \|(?: (.+?) \|)?$", re.M)
+
+def table_names(text:str)->dict[str, str]:
+    "page -> its name in a table of chapters or notebooks, `07 kl`."
+    return {module_of(m[2])[1]: m[1] for m in ROW.finditer(text)}
+
+def picture(nb, cell_id:str, where:str)->bytes:
+    "The last PNG that a cell shows."
+    cell = next((c for c in nb["cells"] if c.get("id") == cell_id), None)
+    found = [o["data"]["image/png"] for o in (cell or {}).get("outputs", []) if "image/png" in o.get("data", {})]
+    if not found: raise Fault(f"{where}: no cell {cell_id!r} with a picture; docs/cards.toml names it")
+    return base64.b64decode("".join(found[-1]))
+
+def cards(text:str, given:dict[str, dict])->str:
+    "The table of the course as cards: a picture, the name, the question, and what one sees."
+    from markdown_it import MarkdownIt
+    inline = MarkdownIt().renderInline
+    def card(m):
+        name, (label, _, question, seen) = module_of(m[2])[1], m.groups()
+        if name not in given: raise Fault(f"docs/cards.toml has no card for {name}")
+        said = html.escape(given[name]["alt"], quote=True)
+        return (f'<li><img src="_static/cards/{name}.png" alt="{said}"><a href="{name}.html">{label}</a>'
+                f'<p class="question">{inline(question)}</p><p>{inline(seen or "")}</p></li>')
+    rows = [m for m in ROW.finditer(text) if re.match(r"\d\d ", m[1])]
+    if not rows: raise Fault("index.ipynb: the course has no table of chapters, `| [07 kl](07_kl.ipynb) | question | what you see |`")
+    begin = text.rfind("\n| chapter", 0, rows[0].start())
+    listed = '\n<ul class="cards">' + "".join(map(card, rows)) + "</ul>\n"
+    return text[:begin] + listed + text[rows[-1].end():]
+
+def landing(made:dict, given:dict[str, dict])->dict:
+    "The first page of the site: what it is, then the chapters, then how to start."
+    at = next((i for i, c in enumerate(made["cells"]) if re.search(r"^## The course", "".join(c["source"]), re.M)), None)
+    if at is None: raise Fault("index.ipynb: no section `## The course`")
+    cell = made["cells"].pop(at)
+    course, engine = re.split(r"(?=^## The engine room)", cell["source"], flags=re.M)
+    made["cells"].insert(at, {**cell, "source": engine})
+    first = next(i for i, c in enumerate(made["cells"]) if "".join(c["source"]).startswith("## "))
+    made["cells"].insert(first, {**cell, "id": "the_course", "source": cards(course, given)})
+    return made

@@ -1,14 +1,16 @@
 """make docs: the site, from the notebooks and the pages of this folder.
 
 nbdev processes the notebooks, adapter.py makes pages of them, Sphinx makes the site with
-every warning an error, audit.py reads it as a browser would. Nothing is fetched."""
+every warning an error, finish.py adds sizes, names and the search, audit.py reads it as a browser would.
+Nothing is fetched."""
 import argparse, ast, json, os, re, shutil, subprocess, sys, tempfile, time, tomllib, warnings
 from contextlib import chdir
+from dataclasses import replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-import adapter, audit
+import adapter, audit, finish
 from adapter import Fault, Site, module_of
 
 PAGES = "glossary", "papers", "checked"
@@ -46,6 +48,10 @@ def constants(file:Path, shown:set)->list[str]:
             return [n for n in ast.literal_eval(node.value) if n not in shown]
     return []
 
+def card_facts()->dict[str, dict]:
+    "chapter -> picture, alt text and what people type, from cards.toml."
+    return tomllib.loads((HERE/"cards.toml").read_text("utf-8"))
+
 def write_pages(root:Path, folder:Path, out:Path)->Site:
     "Everything that Sphinx reads."
     processed = {f.name: json.loads(f.read_text("utf-8")) for f in sorted((folder/"_proc").glob("*.ipynb"))}
@@ -70,15 +76,24 @@ def write_pages(root:Path, folder:Path, out:Path)->Site:
         text = (HERE/f"{name}.md").read_text("utf-8")
         if name == "papers": text = adapter.papers(text, site, f"docs/{name}.md", written)
         (out/f"{name}.md").write_text(adapter.page(text, site, f"docs/{name}.md", root/"tests"), "utf-8")
-    index = json.loads((out/"index.ipynb").read_text("utf-8"))
-    toc = adapter.toctree({**captions, "Reference": [*PAGES, "api/index"]})
+    index = adapter.landing(json.loads((out/"index.ipynb").read_text("utf-8")), given := card_facts())
+    short = adapter.table_names((root/"README.md").read_text("utf-8"))
+    missing = [n for n in site.modules if n not in short]
+    if missing: raise Fault(f"nbs/index.ipynb has no row for {', '.join(missing)}")
+    toc = adapter.toctree({**captions, "Reference": [*PAGES, "api/index"]}, short)
     index["cells"].append(dict(cell_type="markdown", id="toc", metadata={}, source=toc))
     (out/"index.ipynb").write_text(json.dumps(index), "utf-8")
     shutil.copytree(root/"nbs/images", out/"images")
     shutil.copytree(folder/"files", out/"files")
     shutil.copytree(HERE/"static", out/"_static")
+    shutil.copytree(HERE/"templates", out/"templates")
+    (out/"_static/cards").mkdir()
+    for name, card in given.items():
+        file = site.modules[name][1] if name in site.modules else f"{name}.ipynb"
+        picture = adapter.picture(json.loads(written[name]) if name in written else {"cells": []}, card["cell"], file)
+        (out/f"_static/cards/{name}.png").write_bytes(finish.thumbnail(picture))
     for file in ("conf.py", "mathml.py"): shutil.copy(HERE/file, out)
-    return site
+    return replace(site, short=short)
 
 def in_source(line:str, pages:Path)->str:
     "`kl.ipynb:120003: WARNING: ...` -> the cell and the line that an author knows."
@@ -109,13 +124,14 @@ def build(root:Path, out:Path)->dict:
         process(root, folder)
         site = write_pages(root, folder, folder/"pages")
         sphinx(folder/"pages", folder/"html")
+        done = finish.finish(folder/"html", site.short, {name: c.get("asked", []) for name, c in card_facts().items()})
         (folder/"html/.nojekyll").touch()       # GitHub: leave folders with _ alone
         faults, outside = audit.audit(folder/"html")
         if faults or outside: raise Fault("\n".join(faults + [f"{o}: fetched from outside" for o in outside]))
         shutil.rmtree(out, ignore_errors=True)
         shutil.move(folder/"html", out)
     files = [f for f in out.rglob("*") if f.is_file()]
-    return dict(notebooks=len(site.modules), names=len(site.names), pages=sum(f.suffix == ".html" for f in files),
+    return done | dict(notebooks=len(site.modules), names=len(site.names), pages=sum(f.suffix == ".html" for f in files),
                 megabytes=round(sum(f.stat().st_size for f in files) / 1e6, 1), outside=len(outside),
                 seconds=round(time.perf_counter() - began))
 
@@ -126,7 +142,7 @@ def main():
     os.environ |= dict(MPLBACKEND="agg", HF_HUB_OFFLINE="1", PYTHONWARNINGS="ignore")
     try: made = build(HERE.parent, a.out.resolve())
     except Fault as e: sys.exit(f"The site was not built:\n{e}")
-    print("{notebooks} notebooks, {names} names, {pages} pages, {megabytes} MB, requests to other machines: "
+    print("{notebooks} notebooks, {names} names, {pages} pages, {sections} sections, {megabytes} MB, requests to other machines: "
           "{outside}, {seconds} s".format(**made) + f"\n{a.out/'index.html'}")
 
 if __name__ == "__main__": main()

@@ -424,7 +424,8 @@ def _show_chapter(outcome:Outcome)->str: # html
 
 # %% ../nbs/engine/workbook.ipynb #one_page_2
 _STYLE = """
-:root { color-scheme: light dark; --line: #8884; --bad: #c0392b; --ok: #1f7a78 }
+:root { color-scheme: light dark; background: Canvas; color: CanvasText; --line: #8884;
+        --bad: light-dark(#b03022, #ff8f80); --ok: light-dark(#1f7a78, #6cd0cc) }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto;
        padding: 0 1rem }
 table { border-collapse: collapse; width: 100% }

@@ -39,6 +39,19 @@ def browser(chromium):
         yield browser
         browser.close()
 
+@pytest.fixture(scope="session")
+def axe():
+    """(page, selector) -> what axe finds there, critical or serious: a line for each rule, with the first places."""
+    package = pytest.importorskip("axe_playwright_python", reason="needs axe-playwright-python: make browser installs it")
+    source = (Path(package.__file__).parent/"axe.min.js").read_text("utf-8")
+    def run(page, selector="html"):
+        if not page.evaluate("typeof axe == 'object'"): page.evaluate(source)
+        found = page.evaluate("""async selector => (await axe.run({include: [[selector]]}, {resultTypes: ['violations']})).violations
+            .filter(v => ['critical', 'serious'].includes(v.impact))
+            .map(v => [v.impact, v.id, v.nodes.length, v.nodes.slice(0, 3).map(n => n.html.slice(0, 160) + ' :: ' + (n.any[0]?.message || ''))])""", selector)
+        return [f"{impact}: {rule}, {n} places, such as {places}" for impact, rule, n, places in found]
+    return run
+
 PATIENCE = 600    # seconds without any progress, on a machine that may be very busy
 
 def until(done, progress, patience=PATIENCE):

@@ -9,7 +9,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT/"docs"))
-import adapter, audit, make_site
+import adapter, audit, finish, make_site
 from adapter import Fault, Site
 
 NUMBERED = sorted((ROOT/"nbs").glob("[!._]*.ipynb"))
@@ -141,7 +141,7 @@ def test_a_chapter():
     assert "](ppo.ipynb)" in text and text.count("# 10 ") == 1
     label, exported, _, drawn = made["cells"][2:]
     assert label["source"] == "(built-kl-p^rice)=\n(built-kl-kl_k1)=" and exported["metadata"]["tags"] == ["exported"]
-    assert drawn["metadata"]["mystnb"]["image"]["alt"] == "Figure: A distance" and not drawn["metadata"]["tags"]
+    assert drawn["metadata"]["mystnb"]["image"]["alt"] == "Figure: A distance: see ppo" and not drawn["metadata"]["tags"]
     assert [list(o["data"]) for o in drawn["outputs"]] == [["image/png"], ["text/html"]]
     assert adapter.head(processed(), SITE, "index.ipynb") == "# How far?\n\n{.lead}\nMeasure it.\n"
     utility = adapter.head(processed(), SITE, "settings.ipynb")     # without a number, with all the rest
@@ -154,6 +154,18 @@ def test_a_chapter():
 def test_a_figure_is_named_by_its_section_and_its_axes(source, want): assert adapter.alt("Two", source) == want
 
 def test_a_figure_before_any_heading(): assert adapter.alt("", "fig") == "Figure"
+
+@pytest.mark.parametrize("before, want", [
+    ("## Two\n\nFirst. Rewards of *all* `six` answers, from [08](08_ppo.ipynb):", "Rewards of all six answers, from 08"),
+    ("| a | b |", ""), ("## Only a heading", ""), ("- a list", ""), (" ".join(["word"] * 31), ""), ("", ""),
+    ("Long before.\n\n**Bold.** Then this.", "Then this")])
+def test_a_figure_is_told_in_the_words_before_it(before, want):
+    assert adapter.lead_in(before) == want
+    assert adapter.alt("Two", "fig", before) == ("Figure: Two: " + want if want else "Figure: Two")
+
+def test_the_map_says_where_one_is():
+    assert adapter.alt("Kl", 'course_map("kl")', "Text.") == "Figure: the map of the course: you are at kl"
+    assert adapter.alt("", "course_map()") == "Figure: the map of the course"
 
 def test_a_chapter_without_a_title_is_refused():
     nb = processed()
@@ -202,7 +214,8 @@ def test_a_paper_in_a_module_that_is_not_there():
     with pytest.raises(Fault, match="p, line 3: there is no module gone"): adapter.papers(TABLE.replace("kl.", "gone."), SITE, "p", {})
 
 def test_the_contents_stand_in_the_sidebar_only():
-    assert adapter.toctree({"Ground": ["kl", "ppo"]}) == "```{toctree}\n:hidden:\n:caption: Ground\n\nkl\nppo\n```"
+    assert adapter.toctree({"Ground": ["kl", "ppo"]}, {"kl": "07 kl"}) == (
+        "```{toctree}\n:hidden:\n:caption: Ground\n\n07 kl <kl>\nppo\n```")
 
 def read(name): return (ROOT/"docs"/f"{name}.md").read_text("utf-8")
 
@@ -301,7 +314,7 @@ def test_a_warning_of_sphinx_is_told_in_the_authors_words(tmp_path):
     ('<script src="https://e.org/a.js"></script>', "index.html, line 1: https://e.org/a.js: fetched from outside")])
 def test_a_site_with_faults_does_not_replace_the_one_before(tmp_path, monkeypatch, body, said):
     for step in ("stage", "process", "write_pages"): monkeypatch.setattr(make_site, step, lambda *_: SITE)
-    def sphinx(_, out): out.mkdir(); (out/"index.html").write_text(page)
+    def sphinx(_, out): (out/"_static").mkdir(parents=True); (out/"index.html").write_text(page)
     monkeypatch.setattr(make_site, "sphinx", sphinx)
     for page in ("old", "whole"): assert make_site.build(ROOT, tmp_path/"site")["pages"] == 1
     page = body
@@ -312,6 +325,151 @@ def test_a_folder_that_holds_other_things_is_left_alone(tmp_path):
     (tmp_path/"mine.txt").write_text("x")
     with pytest.raises(Fault, match="left alone"): make_site.build(ROOT, tmp_path)
     assert (tmp_path/"mine.txt").is_file()
+
+# ---- the landing page
+
+TABLE_OF_CHAPTERS = """## The course
+
+Read in this order.
+
+| chapter | question | what you see |
+|---|---|---|
+| [07 kl](kl.ipynb) | How far? | *three* estimates |
+| [08 ppo](ppo.ipynb) | How, safely? | a `ledger` |
+
+After it.
+
+## The engine room
+
+| notebook | what it does |
+|---|---|
+| [data](data.ipynb) | rows |
+"""
+CARDS = {"kl": {"alt": 'A "curve"'}, "ppo": {"alt": "A clip"}}
+
+def test_the_landing_page_shows_a_card_for_each_chapter_first():
+    page = dict(cells=[dict(id="head", source="# T"), dict(id="intro", source="![map](map.svg)\n\nWords"),
+                       dict(id="start", source="## Start"), dict(id="c", source=TABLE_OF_CHAPTERS)])
+    made = adapter.landing(page, CARDS)
+    assert [c["id"] for c in made["cells"]] == ["head", "intro", "the_course", "start", "c"]
+    course, engine = made["cells"][2]["source"], made["cells"][4]["source"]
+    assert course.startswith("## The course\n\nRead in this order.") and "After it." in course
+    assert engine.startswith("## The engine room") and "[data](data.ipynb)" in engine
+    assert course.count("<li>") == 2 and "|---|" not in course and "chapter |" not in course
+    for part in ('<img src="_static/cards/kl.png" alt="A &quot;curve&quot;">', '<a href="kl.html">07 kl</a>',
+                 "How far?", "<em>three</em> estimates", "<code>ledger</code>"): assert part in course, part
+    assert adapter.table_names(TABLE_OF_CHAPTERS) == {"kl": "07 kl", "ppo": "08 ppo", "data": "data"}
+
+@pytest.mark.parametrize("text, given, said", [
+    (TABLE_OF_CHAPTERS, {"kl": CARDS["kl"]}, "docs/cards.toml has no card for ppo"),
+    ("## The course\n\nwords\n\n## The engine room", CARDS, "no table of chapters"), ("## Else", CARDS, "no section `## The course`")])
+def test_a_landing_page_without_its_cards_is_refused(text, given, said):
+    page = dict(cells=[dict(id="a", source="## Start"), dict(id="c", source=text)])
+    with pytest.raises(Fault, match=said): adapter.landing(page, given)
+
+def test_each_chapter_has_a_card_with_a_picture_of_its_own():
+    cards = make_site.card_facts()
+    course = {adapter.module_of(f)[1]: f for f in CHAPTERS if adapter.module_of(f)[0]}
+    assert set(cards) == set(course), "docs/cards.toml: one card for each chapter"
+    alts = [c["alt"] for c in cards.values()]
+    assert len(set(alts)) == len(alts) and all(40 < len(a) < 160 and a.endswith(".") for a in alts), alts
+    for name, card in cards.items():
+        data = adapter.picture(json.loads(course[name].read_text("utf-8")), card["cell"], name)
+        assert finish.png_size(data) and finish.png_size(finish.thumbnail(data)) == (640, 360), name
+    with pytest.raises(Fault, match="kl: no cell 'gone' with a picture"):
+        adapter.picture(json.loads(course["kl"].read_text("utf-8")), "gone", "kl")
+
+def test_the_table_of_the_index_names_every_page():
+    names = adapter.table_names("\n\n".join(c.source for c in nbformat.read(ROOT/"nbs/index.ipynb", 4).cells))
+    want = {name: f"{number} {name}".strip() for number, name in map(adapter.module_of, CHAPTERS)}
+    assert names == want, "nbs/index.ipynb: a row for each notebook, named like it"
+
+# ---- after Sphinx
+
+def png(width, height):
+    from PIL import Image
+    import io
+    out = io.BytesIO()
+    Image.effect_noise((width, height), 90).convert("RGB").save(out, "PNG")
+    return out.getvalue()
+
+def test_pictures_have_their_size_and_all_but_the_first_wait(tmp_path):
+    (tmp_path/"a.png").write_bytes(png(30, 20))
+    (tmp_path/"b.svg").write_text('<svg xmlns="x" viewBox="0 0 640.4 360"><path/></svg>')
+    page = '<img alt="1" src="a.png" /><p><img alt="2" src="b.svg"><img src="data:image/png;base64,xx" alt="3"><img width="9" src="a.png" alt="4">'
+    assert re.findall("<img[^>]*>", finish.pictures(page, tmp_path)) == [
+        '<img alt="1" src="a.png" width="30" height="20" />',
+        '<img alt="2" src="b.svg" width="640" height="360" loading="lazy" decoding="async">',
+        '<img src="data:image/png;base64,xx" alt="3" loading="lazy" decoding="async">',
+        '<img width="9" src="a.png" alt="4" loading="lazy" decoding="async">']
+    alts = re.findall('alt="([^"]*)"', finish.pictures('<img alt="Figure: A"><img alt="x"><img alt="Figure: A"><img alt="x">', tmp_path))
+    assert alts == ["Figure: A", "x", "Figure: A (2)", "x"]
+
+def test_a_picture_of_few_colours_gets_smaller_and_looks_the_same(tmp_path):
+    from matplotlib import pyplot as plt
+    from PIL import Image, ImageChops
+    fig, ax = plt.subplots()
+    ax.plot([1, 3, 2], label="a")
+    fig.savefig(tmp_path/"a.png")
+    plt.close(fig)
+    with Image.open(tmp_path/"a.png") as im: old = im.convert("RGB")
+    size = (tmp_path/"a.png").stat().st_size
+    saved = finish.smaller(tmp_path/"a.png")
+    assert saved > size / 4 and (tmp_path/"a.png").stat().st_size == size - saved and finish.smaller(tmp_path/"a.png") == 0
+    with Image.open(tmp_path/"a.png") as im:
+        assert max(high for _, high in ImageChops.difference(old, im.convert("RGB")).getextrema()) < 48
+    (tmp_path/"noise.png").write_bytes(png(90, 90))
+    noise = (tmp_path/"noise.png").read_bytes()
+    if not finish.smaller(tmp_path/"noise.png"): assert (tmp_path/"noise.png").read_bytes() == noise
+
+def test_headings_go_down_one_level_at_a_time():
+    page = "<h1>a</h1><h4 class=x>b</h4><h4>c</h4><h5>d</h5><h2>e</h2><h3>f</h3><hr><header>g</header>"
+    assert finish.levelled(page) == "<h1>a</h1><h2 class=x>b</h2><h3>c</h3><h4>d</h4><h2>e</h2><h3>f</h3><hr><header>g</header>"
+
+def test_code_can_be_focused():
+    assert finish.focusable('<pre><a></pre><pre class="x"><pre tabindex="0"><preface>') == (
+        '<pre tabindex="0"><a></pre><pre tabindex="0" class="x"><pre tabindex="0"><preface>')
+
+def test_types_of_a_signature_are_links():
+    code = '<pre><span class="nf">f</span><span class="n">Rollout</span><span class="n">Tensor</span></pre><span class="n">Rollout</span>'
+    assert finish.linked(code, {"Rollout": "memory.html#api-memory-r^ollout"}, "") == code.replace(
+        '<span class="n">Rollout</span><', '<a href="memory.html#api-memory-r^ollout"><span class="n">Rollout</span></a><', 1)
+
+SEARCHED = """<body><nav><p>menu</p></nav><article role="main"><section id="kl">\n<span id="x"></span><h1>07 · How far?<a class="headerlink" href="#kl">#</a></h1>
+<p class="run">Download</p><p>Measure <math><mi>β</mi></math>.</p><details><summary>Hint</summary><p>folded</p></details>
+<div class="cell_input"><pre>%pip install gone\nfrom torch import exp\nexp(kl_k1)\nexp(2)</pre></div><div class="cell_output"><pre>printed 3.2</pre></div>
+<section id="k1"><h2>k1: <code>the log-ratio</code></h2><p>! pip install gone too</p><img alt="x" src="y.png"><p>An<br>estimate</p></section><p>after</p></section></article></body>"""
+
+def test_the_search_knows_sections_and_neither_pip_lines_nor_outputs():
+    first, second = finish.sections(SEARCHED)
+    assert first == dict(id="kl", heading="07 · How far?", text="Measure β. folded after", code="from torch import exp kl_k1")
+    assert second == dict(id="k1", heading="k1: the log-ratio", text="An estimate", code="")
+
+def test_finish_goes_over_a_site(tmp_path):
+    frame = '<iframe title="report" srcdoc="&lt;h1&gt;r&lt;/h1&gt;&lt;h3&gt;s&lt;/h3&gt;&lt;pre&gt;t&lt;/pre&gt;"></iframe>'
+    (tmp_path/"api").mkdir(); (tmp_path/"_static").mkdir(); (tmp_path/"searchindex.js").touch()
+    (tmp_path/"kl.html").write_text(SEARCHED.replace("</article>", f"<h4>z</h4>{frame}</article>"))
+    (tmp_path/"search.html").write_text("<h1>Search</h1>")
+    (tmp_path/"api/kl.html").write_text('<article role="main"><section id="kl"><h1>rlhf_nb.kl</h1><section id="api-kl-p-rice"><h2><code><span class="pre">Price</span></code></h2>'
+        '<pre><span class="n">Price</span></pre></section></section></article>')
+    assert finish.finish(tmp_path, {"kl": "07 kl"}, {"kl": ["distance", "beta"]}) == dict(sections=4, saved=0)
+    text = (tmp_path/"kl.html").read_text()
+    assert text.count('<pre tabindex="0">') == 2 and "<h3>z</h3>" in text and text.count("&lt;") == frame.count("&lt;")
+    assert "&lt;h2&gt;s&lt;/h2&gt;&lt;pre tabindex=&quot;0&quot;&gt;" in text
+    assert '<a href="kl.html#api-kl-p-rice"><span class="n">Price</span></a>' in (tmp_path/"api/kl.html").read_text()
+    index = json.loads((tmp_path/"_static/sections.js").read_text().removeprefix("window.rlhfSections = "))
+    assert index["pages"] == [["api/kl.html", "rlhf_nb.kl", "", ""], ["kl.html", "07 · How far?", "07 kl", "distance . beta"]]
+    assert [s[:3] for s in index["sections"]] == [[0, "", "rlhf_nb.kl"], [0, "api-kl-p-rice", "Price"],
+                                                  [1, "", "07 · How far?"], [1, "k1", "k1: the log-ratio"]]
+    assert not (tmp_path/"searchindex.js").exists()
+
+def test_code_that_writes_a_frame_is_no_frame(tmp_path):
+    "Code in colours holds quotes of tags between those of the frame."
+    code = '<pre tabindex="0"><span class="s">&lt;iframe srcdoc="</span><span class="si">x</span>&gt;</pre>'
+    (tmp_path/"_static").mkdir()
+    (tmp_path/"kl.html").write_text(code)
+    finish.finish(tmp_path)
+    assert (tmp_path/"kl.html").read_text() == code
 
 # ---- Quarto and Actions, which cannot run here
 
@@ -386,18 +544,65 @@ def test_the_built_site(built):
         assert (colab in page) == ("OWNER" not in colab) and "/OWNER/" not in page, f"{name}: a link that cannot work"
         pictures = sum("image/png" in o.get("data", {}) for c in nb.cells for o in c.get("outputs", []))
         source = nbformat.read(ROOT/"nbs"/adapter.place(file.name), 4)      # exported answers stand open
-        solutions = sum("#| exercise" in c.source and "#| export" not in c.source for c in source.cells)
+        solutions = sum(bool(re.match(r"#\| (hide\n#\| )?exercise", c.source)) for c in source.cells)
         assert page.count("<img alt=\"Figure") == pictures, f"{name}: a figure is missing"
         assert page.count("<summary>Solution</summary>") >= solutions, name
         assert (site/"api"/f"{name}.html").is_file()
     kl = (site/"kl.html").read_text("utf-8")
     assert kl.count("<math") > 20 and 'display="block"' in kl and "MathJax" not in kl and "jsdelivr" not in kl
     reference = (site/"api/kl.html").read_text("utf-8")
-    assert 'id="api-kl-kl-k1"' in reference and re.search(r"blob/main/rlhf_nb/kl\.py#L\d+", reference)
+    linked = re.search(r"blob/main/rlhf_nb/kl\.py#L\d+", reference)
+    assert 'id="api-kl-kl-k1"' in reference and bool(linked) == ("OWNER" not in urls["Repository"])
     assert 'aria-label="token ledger"' in (site/"widgets.html").read_text("utf-8")
-    words = (site/"searchindex.js").read_text("utf-8")
-    assert "whiten" in words and "kl_k1" in words
+    assert not (site/"searchindex.js").exists()             # Sphinx's: pages, and not ranked
+    index = json.loads((site/"_static/sections.js").read_text("utf-8").removeprefix("window.rlhfSections = "))
+    assert {p[0] for p in index["pages"]} >= {f"{adapter.module_of(f.name)[1]}.html" for f in copies} | {"glossary.html"}
+    words = json.dumps(index["sections"])
+    assert "whiten" in words and "kl_k1" in words and not re.search("pip install torch|%pip", words)
     assert sum(f.stat().st_size for f in site.rglob("*")) < 60e6
+
+@pytest.mark.slow
+def test_the_built_site_names_things_once(built):
+    "The sidebar like the table of the chapters; cards with pictures; no two figures of a page alike."
+    site, _ = built
+    index = (site/"index.html").read_text("utf-8")
+    sidebar = re.findall(r'<li class="toctree-l1[^"]*"><a class="[^"]*" href="([\w-]+)\.html">([^<]+)</a>', index)
+    names = [adapter.module_of(f) for f in sorted(site.glob("_downloads/*/*.ipynb"), key=lambda f: f.name)]
+    want = {name: f"{number} {name}".strip() for number, name in names if name != "index"}
+    assert {page: said for page, said in sidebar if page in want} == want
+    cards = re.findall(r'<li><img([^>]*)><a href="(\w+)\.html">([^<]+)</a>', index)
+    assert [f"{said}" for _, _, said in cards] == [want[name] for number, name in names if number]
+    for tag, name, _ in cards:
+        assert f"_static/cards/{name}.png" in tag and 'width="640" height="360"' in tag and 'alt="' in tag
+        assert (site/f"_static/cards/{name}.png").stat().st_size < 40_000, name
+    for file in site.glob("*.html"):
+        text = file.read_text("utf-8")
+        page = re.sub(r'srcdoc="[^"]*"', "", text)
+        images = re.findall(r"<img\b[^>]*>", page)
+        alts = [a for i in images for a in re.findall(r'alt="(Figure[^"]*)"', i)]
+        assert len(set(alts)) == len(alts), f"{file.name}: figures with the same name: {alts}"
+        assert all("width=" in i and "height=" in i for i in images if 'src="data:' not in i), file.name
+        assert all('loading="lazy"' in i for i in images[1:]), file.name
+        assert not re.search(r"<pre(?![^>]*tabindex)[\s>]", page), f"{file.name}: code without focus"
+        levels = [int(n) for n in re.findall(r"<h([1-6])[ >]", page)]
+        assert levels.count(1) == 1 and all(b <= a + 1 for a, b in zip(levels, levels[1:])), f"{file.name}: headings {levels}"
+        if file.stem in want: assert "next-page" in text and "prev-page" in text, f"{file.name}: previous and next"
+
+@pytest.mark.slow
+def test_the_inventory_names_python_objects(built):
+    from sphinx.util.inventory import InventoryFile
+    with open(built[0]/"objects.inv", "rb") as f: found = InventoryFile.load(f, "", lambda base, url: url)
+    assert "rlhf_nb.kl" in found["py:module"] and len(found["py:function"]) + len(found["py:class"]) > 500
+    for kind, name in (("function", "kl.kl_k1"), ("class", "ppo_trainer.PPOConfig")):
+        item = found[f"py:{kind}"][f"rlhf_nb.{name}"]
+        url = getattr(item, "uri", None) or item[2]
+        page, anchor = url.split("#")
+        assert f'id="{anchor}"' in (built[0]/page).read_text("utf-8"), name
+
+@pytest.mark.slow
+def test_types_in_the_reference_are_links(built):
+    text = (built[0]/"api/ppo_trainer.html").read_text("utf-8")
+    assert re.search(r'<a href="[\w]+\.html#api-[\w-]+"><span class="n">\w+</span></a>', text)
 
 @pytest.mark.slow
 def test_a_fault_in_a_chapter_stops_the_build(built, tmp_path):
@@ -406,7 +611,8 @@ def test_a_fault_in_a_chapter_stops_the_build(built, tmp_path):
     (pages/"_static").mkdir(parents=True)
     (pages/"mathml.py").write_text((ROOT/"docs/mathml.py").read_text())
     (pages/"conf.py").write_text((ROOT/"docs/conf.py").read_text().replace('"_static/mark.svg"', "None")
-                                 .replace('["site.css"]', "[]"))
+                                 .replace('["site.css"]', "[]").replace('[("site.js", {"defer": "defer"})]', "[]")
+                                 .replace('["templates"]', "[]"))
     nb = new_notebook(cells=[new_markdown_cell("# A", id="one"), new_markdown_cell("b\n\n[c](gone.md)", id="two")])
     nbformat.write(nb, pages/"index.ipynb")
     with pytest.raises(Fault, match=r"index.ipynb, cell two, line \d+: WARNING.*gone\.md"):

@@ -4,6 +4,7 @@ Needs Debian's `chromium` (or $CHROMIUM) and the package playwright; skipped wit
 Screenshots are left in runs/screenshots."""
 import functools, http.server, re, threading
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -13,6 +14,13 @@ SHOTS = Path(__file__).resolve().parents[1]/"runs/screenshots"
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chromium")]
 PAGES = {"index": "index.html", "chapter": "kl.html", "widgets": "widgets.html", "glossary": "glossary.html",
          "reference": "api/ppo.html"}
+QUERIES = {     # what people type -> the page that answers, which must be among the first two
+    "kl penalty": "kl", "why is reward going down": "doctor", "gae": "ppo", "reward hacking": "reward",
+    "pad token": "tokens", "beta": "kl", "k3": "kl", "length bias": "reward_tools", "judge prompt": "judge",
+    "grpo": "grpo", "reward model": "reward", "install": "index",
+    # not in docs/cards.toml in these words
+    "RLOO baseline": "grpo", "clip ratio": "ppo", "answers never end": "doctor", "top-p": "sft", "β": "kl",
+    "kl_k1": "kl", "self rewarding": "self_reward", "likelihood displacement": "dpo"}
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_): pass
@@ -69,8 +77,10 @@ def test_search_links_and_the_dark_switch(page, address):
     page.wait_for_selector("ul.search li a")
     found = page.eval_on_selector_all("ul.search li a", "es => es.map(e => e.href)")
     assert any("memory.html" in url for url in found), found
+    still(page, page.locator("ul.search"))
+    page.screenshot(path=SHOTS/f"site-search-{page.scheme}.png")
     page.goto(address)
-    page.click("text=07 · ")
+    page.locator(".sidebar-tree").get_by_text("07 kl", exact=True).click()
     page.wait_for_url("**/kl.html")
     page.locator("p.run a[href*='api/kl.html']").click()
     page.wait_for_url("**/api/kl.html*")
@@ -95,3 +105,115 @@ def test_a_ledger_answers_to_the_keyboard_without_a_script(page, address):
     before = ledger.evaluate(colour)
     page.keyboard.press("ArrowRight")
     assert ledger.evaluate(colour) != before
+
+def first_two(page, address, words):
+    page.goto(address + "search.html?q=" + quote(words))
+    page.wait_for_selector("#search-results > li")
+    return page.eval_on_selector_all("#search-results > li > a", "es => es.slice(0, 2).map(e => e.getAttribute('href'))")
+
+def test_the_search_finds_the_right_page_among_the_first_two(page, address):
+    if page.scheme == "dark": pytest.skip("the same in the dark")
+    found = {words: first_two(page, address, words) for words in QUERIES}
+    wrong = {words: got for words, got in found.items() if f"{QUERIES[words]}.html" not in got}
+    assert not wrong, wrong
+
+def test_the_search_works_on_files_while_one_types(browser, built):
+    "From a disk, without a server: the places of a page, what was asked for marked, and nothing for nothing."
+    page = browser.new_page(viewport=dict(width=390, height=900), color_scheme="dark")
+    errors = []
+    page.on("pageerror", lambda e: errors.append(str(e)))
+    page.goto((built[0]/"search.html").as_uri())
+    page.get_by_role("searchbox").press_sequentially("kl penal")
+    page.wait_for_function("() => document.querySelector('#search-results a')?.getAttribute('href') == 'kl.html'")
+    place = page.locator("#search-results > li p a").first
+    assert "#" in place.get_attribute("href") and page.locator("#search-results mark").count()
+    assert "the best first" in page.get_by_role("status").inner_text()
+    page.get_by_role("searchbox").fill("zzzqqq")
+    page.wait_for_function("() => document.querySelector('[role=status]').innerText.startsWith('Nothing found')")
+    page.get_by_role("searchbox").fill("kl penalty")
+    page.locator("#search-results > li p a").first.click()
+    page.wait_for_url("**/*.html#*")
+    page.close()
+    assert not errors
+
+@pytest.mark.parametrize("name", [*PAGES, "landing cards"])
+def test_a_phone_shows_a_page_without_scrolling_sideways(browser, address, name):
+    page = browser.new_page(viewport=dict(width=390, height=844), color_scheme="dark" if name == "chapter" else "light")
+    page.goto(address + PAGES.get(name, "index.html"))
+    page.wait_for_load_state("networkidle")
+    wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wider <= 0, f"{name} is {wider} px wider than a phone"
+    out = page.evaluate(OUTSIDE)
+    assert not out, f"beyond the edge of a phone, and in nothing that scrolls: {out}"
+    if name == "landing cards": page.locator(".cards li").nth(2).scroll_into_view_if_needed()
+    page.wait_for_function(SEEN_PICTURES)
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS/f"site-phone-{name.replace(' ', '-')}.png")
+    page.close()
+
+OUTSIDE = """() => [...document.querySelectorAll('article *')].filter(e => {
+    const r = e.getBoundingClientRect()
+    if (!r.width || r.right <= innerWidth + 1 || !e.checkVisibility({visibilityProperty: true})) return false
+    for (let p = e.parentElement; p; p = p.parentElement)
+        if (['auto', 'scroll', 'hidden', 'clip'].includes(getComputedStyle(p).overflowX)) return false
+    return !e.closest('svg') && getComputedStyle(e).position != 'absolute' }).slice(0, 5).map(e => e.outerHTML.slice(0, 90))"""
+SEEN_PICTURES = """() => [...document.querySelectorAll('img')].filter(e => { const r = e.getBoundingClientRect()
+    return r.bottom > 0 && r.top < innerHeight }).every(e => e.complete && e.naturalWidth)"""
+
+def test_the_first_page_shows_each_chapter_as_a_picture(page, address):
+    page.goto(address)
+    cards = page.locator(".cards > li")
+    assert cards.count() == 19
+    for i in (0, 8, 18):
+        cards.nth(i).scroll_into_view_if_needed()
+        page.wait_for_function(SEEN_PICTURES)
+    cards.nth(4).scroll_into_view_if_needed()
+    page.wait_for_function(SEEN_PICTURES)
+    still(page, cards.nth(4))
+    page.screenshot(path=SHOTS/f"site-cards-{page.scheme}.png")
+    cards.nth(6).locator("img").click()                     # the whole card is the link
+    page.wait_for_url("**/kl.html")
+    page.locator("a.next-page").click()
+    page.wait_for_url("**/ppo.html")
+    page.locator("a.prev-page").click()
+    page.wait_for_url("**/kl.html")
+
+def test_a_button_copies_the_code_of_a_cell(page, address):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(address + "kl.html")
+    cell = page.locator("div.cell_input").first
+    code = cell.locator("pre").text_content().rstrip("\n")
+    button = cell.get_by_role("button", name="Copy this code")
+    button.focus()
+    page.wait_for_function("() => getComputedStyle(document.activeElement).opacity == 1")
+    button.press("Enter")
+    cell.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == code and "world" in code
+    assert page.locator("div.cell_output .copy").count() == 0       # what was printed is not to be run
+
+def test_code_that_is_too_wide_scrolls_by_keys(browser, address):
+    page = browser.new_page(viewport=dict(width=390, height=844))
+    page.goto(address + "kl.html")
+    page.evaluate("() => { const p = [...document.querySelectorAll('article pre')].find(p => p.scrollWidth > p.clientWidth + 40); p.focus() }")
+    assert page.evaluate("document.activeElement.tagName") == "PRE"
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("() => document.activeElement.scrollLeft > 0")
+    page.close()
+
+def test_the_report_in_a_frame_can_be_read(page, address):
+    page.goto(address + "workbook.html")
+    page.locator("iframe").first.scroll_into_view_if_needed()
+    frame = page.locator("iframe").first.element_handle().content_frame()
+    frame.wait_for_selector("h1")
+    grey = lambda colour: sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / 3
+    for what in ("h1", ".failed", ".ok", "td"):
+        text, ground = frame.eval_on_selector(what, "e => [getComputedStyle(e).color, getComputedStyle(document.documentElement).backgroundColor]")
+        assert "rgba" not in ground and abs(grey(text) - grey(ground)) > 80, f"{what}: {text} on {ground}"
+    page.screenshot(path=SHOTS/f"site-report-{page.scheme}.png")
+
+@pytest.mark.parametrize("name", ["index", "kl", "ppo", "sft", "reward", "judge", "compare", "widgets", "inspectors", "rollout_view",
+                                  "workbook", "glossary", "papers", "api/ppo", "search"])
+def test_axe_finds_nothing_critical_or_serious(page, address, axe, name):
+    page.goto(address + f"{name}.html" + "?q=kl" * (name == "search"))
+    page.wait_for_load_state("networkidle")
+    assert axe(page) == []
