@@ -205,7 +205,8 @@ def main():
     if "world" in a.part:
         rows = [world_run(name, seed) for name in a.only for seed in seeds]
         table(rows, ("gold", "gold_07", "greedy", "proxy", "kl", "flattery", "cpu_s"))
-        saved["world"] = rows
+        kept = [r for r in saved.get("world", []) if r["run"] not in a.only]
+        saved["world"] = sorted(kept + rows, key=lambda r: list(WORLD).index(r["run"]))
     if "sums" in a.part:
         saved["sums"] = [row for p in (.4, .1) for seed in seeds for row in sums_runs(p, seed)]
         for p in (.4, .1):
