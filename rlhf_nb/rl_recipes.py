@@ -190,6 +190,16 @@ def _sample(lm, off, prompts, tokenizer, sampling, config):
     if off is None: return draw()
     with off: return draw()
 
+# %% ../nbs/engine/rl_recipes.ipynb #_evaluation
+def _evaluation(config, task, table, held): # model -> numbers, rows with their texts
+    prompts, texts = ([x[i] for i in held.tolist()] for x in (table.prompts, table.texts))
+    task = replace(task, sampling=replace(task.sampling, temperature=config.temperature))
+    def look(model):
+        numbers, rows = held_out_rewards(model, prompts, task, config.seed,
+                                         config.micro_batch_size)
+        return numbers, [row | dict(prompt=x) for row, x in zip(rows, texts)]
+    return look
+
 # %% ../nbs/engine/rl_recipes.ipynb #_train_rl_in
 def _train_rl_in(folder, config, lm, tokenizer, table, learn, held)->RLRun:
     work = in_first_process(lambda: open_work(folder, _PROGRAM))
@@ -197,11 +207,7 @@ def _train_rl_in(folder, config, lm, tokenizer, table, learn, held)->RLRun:
     ref = lm if lora else frozen_copy(lm)
     task = _task_of(config, lm, ref, table, learn, held, tokenizer)
     method = rl_config(config, unwrap_model(lm).get_input_embeddings().weight.shape[1])
-    prompts = [table.prompts[i] for i in held.tolist()]
-    eval_task = replace(task, sampling=replace(
-        task.sampling, temperature=config.temperature))
-    def look(model): return held_out_rewards(model, prompts, eval_task, config.seed,
-                                            config.micro_batch_size)
+    look = _evaluation(config, task, table, held)
     if lora:
         with adapters_disabled(lm): before = look(lm)
     else: before = look(ref)

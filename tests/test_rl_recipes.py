@@ -56,6 +56,8 @@ def test_runs_and_what_they_leave(task, more, tmp_path, capfd):
     assert facts["results"] == run.results and facts["config"]["task"] == task
     held = [json.loads(x) for x in (out/"held_out.jsonl").read_text().splitlines()]
     assert len(held) == 6 and held[0].keys() == {"prompt", "before", "reward_before", "after", "reward_after"}
+    asked = {json.loads(line)["prompt"] for line in open("prompts.jsonl", encoding="utf-8")}
+    assert all(row["prompt"] in asked for row in held)                     # as in the file, without the template
     assert sum(x["reward_after"] for x in held) / 6 == pytest.approx(run.results["reward_after"], abs=1e-3)
     log = [json.loads(x) for x in (out/"log.jsonl").read_text().splitlines()]
     assert [row["iteration"] for row in log if "iteration" in row] == [1, 2]
