@@ -89,6 +89,13 @@ def focusable(text:str)->str:
     "Whoever has no mouse scrolls code by arrow keys."
     return re.sub(r"<pre(?![^>]*tabindex)(?=[\s>])", '<pre tabindex="0"', text)
 
+def named(text:str)->str:
+    "What the theme leaves out for a screen reader: the level of a caption, the names of its two sides."
+    text = text.replace('<p class="caption" role="heading">', '<p class="caption" role="heading" aria-level="2">')
+    for side, name in (("sidebar-drawer", "Pages"), ("toc-drawer", "This page")):
+        text = re.sub(rf'<aside class="{side}([^"]*)">', rf'<aside class="{side}\1" aria-label="{name}">', text)
+    return text
+
 def linked(text:str, names:dict[str, str], own:str)->str:
     "Names of our classes and functions in a signature lead to their entries."
     def block(m):
@@ -177,7 +184,7 @@ def finish(site:Path, short:dict[str, str]={}, asked:dict[str, list[str]]={})->d
         text = IN_FRAME.sub(lambda m: m[1] + escape(focusable(levelled(unescape(m[2])))) + m[3], text)
         frames = []                         # what is in a frame is a page of its own
         text = IN_FRAME.sub(lambda m: frames.append(m[2]) or f'{m[1]}@{len(frames) - 1}@{m[3]}', text)
-        text = focusable(levelled(pictures(text, file.parent)))
+        text = named(focusable(levelled(pictures(text, file.parent))))
         if page.startswith("api/"): text = linked(text, names, "")
         text = IN_FRAME.sub(lambda m: m[1] + frames[int(m[2].strip("@"))] + m[3], text)
         file.write_text(text, "utf-8")

@@ -430,6 +430,11 @@ def test_code_can_be_focused():
     assert finish.focusable('<pre><a></pre><pre class="x"><pre tabindex="0"><preface>') == (
         '<pre tabindex="0"><a></pre><pre tabindex="0" class="x"><pre tabindex="0"><preface>')
 
+def test_captions_have_a_level_and_sides_a_name():
+    page = '<aside class="sidebar-drawer"><p class="caption" role="heading">a</p></aside><aside class="toc-drawer no-toc"></aside>'
+    assert finish.named(page) == ('<aside class="sidebar-drawer" aria-label="Pages"><p class="caption" role="heading" aria-level="2">a</p>'
+                                  '</aside><aside class="toc-drawer no-toc" aria-label="This page"></aside>')
+
 def test_types_of_a_signature_are_links():
     code = '<pre><span class="nf">f</span><span class="n">Rollout</span><span class="n">Tensor</span></pre><span class="n">Rollout</span>'
     assert finish.linked(code, {"Rollout": "memory.html#api-memory-r^ollout"}, "") == code.replace(
