@@ -29,7 +29,9 @@ def sample_prompts(
     generator:Generator,
 )->list[str]: # n of them
     "Prompts drawn uniformly, with replacement."
-    return [prompts[i] for i in torch.randint(len(prompts), (n,), generator=generator)]
+    rows = torch.randint(len(prompts), (n,), generator=generator,
+                         device=generator.device)
+    return [prompts[i] for i in rows.tolist()]
 
 # %% ../nbs/engine/candidates.ipynb #Candidates
 @dataclass(frozen=True, eq=False)

@@ -99,7 +99,7 @@ def precompute_ref_logprobs(
 
     A model with LoRA is read with its adapters switched off."""
     parts, lora = [], hasattr(ref, "disable_adapter")
-    order = pairs.lengths().argsort(stable=True)
+    order = pairs.lengths().cpu().argsort(stable=True)
     with adapters_disabled(ref) if lora else nullcontext(), eval_mode(ref):
         for rows in order.split(batch_size):
             part = pairs[rows]

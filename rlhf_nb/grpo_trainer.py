@@ -76,9 +76,10 @@ class GroupExperience(Batch):
     weight:Tensor    # (b t) of each token's loss
     def trim(self):
         "The same rows without the columns that are padding in every row."
-        used = self.seqs.attention_mask.any(0)
-        parts = [part[:, used] for part in self._parts()[1:]]
-        return GroupExperience(self.seqs.trim(), *parts)
+        t = int(self.seqs.attention_mask.any(0).sum())
+        def narrow(x):
+            return Seqs(*map(narrow, x._parts())) if isinstance(x, Seqs) else x[:, :t]
+        return GroupExperience(*map(narrow, self._parts()))
 
 # %% ../nbs/engine/grpo_trainer.ipynb #make_group_experience
 @torch.no_grad()

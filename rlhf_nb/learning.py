@@ -29,7 +29,7 @@ from .processes import (
     check_launch, gather_objects, in_first_process, own_rows, process_count,
     process_index, require_same, sum_gradients)
 from .settings import check_settings
-from .memory import PreferencePairs
+from .memory import PreferencePairs, _send
 from .tokens import Batch
 
 # %% ../nbs/engine/learning.ipynb #TrainConfig
@@ -294,7 +294,7 @@ def _sum_parts(trainer, batch, loss_fn)->tuple[float,float,dict]: # loss, weight
     total, weight, metrics, m = 0., 0., {}, trainer.config.micro_batch_size
     device = next(trainer.model.parameters()).device
     for i in range(0, len(batch), m):
-        part = _trim(batch[i:i + m]).to(device)
+        part = _send(_trim(batch[i:i + m]), device)
         with trainer.autocast: loss, n, *sums = loss_fn(trainer.model, part)
         if loss.requires_grad: trainer.accelerator.backward(loss)
         total, weight = total + loss.detach(), weight + n
@@ -395,7 +395,8 @@ def batch_indices(
     queue = [] if queue is None else queue
     while True:
         if not queue:
-            order = torch.randperm(len(lengths), generator=generator)
+            order = torch.randperm(len(lengths), generator=generator,
+                                   device=generator.device).cpu()
             queue += [rows[lengths[rows].argsort(stable=True)]
                       for rows in order.split(batch_size)]
         yield queue.pop(0)

@@ -64,6 +64,11 @@ def concat_seqs(
                 join("response_mask", False))
 
 # %% ../nbs/engine/memory.ipynb #PreferencePairs
+def _send(x, device): # a tensor or Batch; the host does not wait for an accelerator
+    if isinstance(x, Batch): return type(x)(*[_send(part, device) for part in x._parts()])
+    if not isinstance(x, Tensor): return x.to(device)
+    return x.to(device, non_blocking=torch.device(device).type not in ("cpu", "mps"))
+
 @dataclass(frozen=True, eq=False)
 class PreferencePairs(Batch):
     """Two responses per prompt, of which the first was preferred.
@@ -138,8 +143,8 @@ def hidden_logprobs(
 )->tuple[Tensor,Tensor|None]:   # (n) log-prob of each target, (n) entropy in nats
     "Log-prob of each target and entropy of its distribution, from all logits (n v)."
     logits = head(hidden)                                            # (n v)
-    if excluded is not None: logits = logits.index_fill(
-        1, torch.tensor(excluded, device=logits.device), -torch.inf)
+    if excluded is not None: logits = logits.masked_fill(
+        torch.arange(logits.shape[1], device=logits.device) == excluded, -torch.inf)
     logp = _log_softmax(logits)
     target_logp = logp.gather(-1, targets[:, None])[:, 0]
     return target_logp, _entropy(logp) if with_entropy else None

@@ -25,7 +25,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
-from .memory import chunked_logprobs, hidden_logprobs, pad_and_eos
+from rlhf_nb.memory import (_send, chunked_logprobs, hidden_logprobs,
+    pad_and_eos)
 from .tokens import Seqs, shift_right
 
 # %% ../nbs/engine/models.ipynb #_seeded
@@ -344,17 +345,18 @@ def validate_length(
         f"{remedy}")
 
 # %% ../nbs/engine/models.ipynb #_masked_logprobs
-def _masked_logprobs(model, x:Seqs, mask, max_logits_mb, with_entropy, temperature):
-    "Log-prob and entropy (n each) of the n tokens where `mask` is True."
+def _masked_logprobs(model, x:Seqs, at, max_logits_mb, with_entropy, temperature):
+    "Log-prob and entropy (n each) of the n tokens at these places, counted by rows."
     def warm(head): return head if temperature == 1 else _Tempered(head, temperature)
-    lm, targets = unwrap_model(model), x.ids[mask]                               # (n)
+    lm, targets = unwrap_model(model), x.ids.flatten()[at]                       # (n)
     options = with_entropy, _excluded(lm)
     inputs = dict(input_ids=x.ids, attention_mask=x.attention_mask.long(),
                   use_cache=False)
     if not _head_is_all(lm, x.ids):
-        logits = shift_right(lm(**inputs).logits)[mask]                          # (n v)
+        logits = shift_right(lm(**inputs).logits).flatten(0, 1)[at]              # (n v)
         return hidden_logprobs(warm(nn.Identity()), logits, targets, *options)
-    hidden = shift_right(lm.base_model(**inputs).last_hidden_state)[mask]        # (n d)
+    hidden = shift_right(lm.base_model(**inputs).last_hidden_state)
+    hidden = hidden.flatten(0, 1)[at]                                            # (n d)
     head, row_mb = warm(lm.get_output_embeddings()), vocabulary_of(lm) * 4 / 2**20
     if len(hidden) * row_mb <= max_logits_mb:
         return hidden_logprobs(head, hidden, targets, *options)
@@ -376,12 +378,12 @@ def logprobs_and_entropy(
         f"a log-prob needs a temperature above 0, got {temperature}: greedy decoding "
         "samples nothing, so its tokens have no log-prob")
     validate_length(model, seqs.ids.shape[1])
-    x = seqs.to(next(model.parameters()).device)
-    mask = x.response_mask.clone()
+    x = _send(seqs, next(model.parameters()).device)
+    mask = seqs.response_mask.clone()
     mask[:, 0] = False                          # nothing stands before the first token
-    values = _masked_logprobs(model, x, mask, max_logits_mb, with_entropy, temperature)
-    place = lambda n: torch.zeros(mask.shape, dtype=n.dtype, device=n.device
-                                  ).masked_scatter(mask, n)
+    at = _send(mask.flatten().nonzero()[:, 0], x.ids.device) # one wait, if it is there
+    values = _masked_logprobs(model, x, at, max_logits_mb, with_entropy, temperature)
+    def place(n): return n.new_zeros(mask.numel()).index_copy(0, at, n).view(mask.shape)
     return tuple(None if n is None else place(n) for n in values)
 
 # %% ../nbs/engine/models.ipynb #logprobs
@@ -476,7 +478,7 @@ class ScalarModel(nn.Module):
         self.backbone, self.score = backbone, score
     def forward(self, seqs:Seqs)->Tensor: # (b t) after reading token i, float32 or more
         validate_length(self.backbone, seqs.ids.shape[1])
-        x = seqs.to(self.score.weight.device)
+        x = _send(seqs, self.score.weight.device)
         out = self.backbone(input_ids=x.ids, attention_mask=x.attention_mask.long(),
                             use_cache=False)
         y = self.score(out.last_hidden_state.to(self.score.weight.dtype))[..., 0]

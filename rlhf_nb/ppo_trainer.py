@@ -28,7 +28,7 @@ from .models import (
 from .ppo import ActorCritic, clipped_policy_loss, clipped_value_loss, gae
 from .sampling import SamplingParams, collect_rollout, generate_many, in_batches
 from .settings import check_settings
-from .memory import Rollout, masked_whiten, pad_and_eos
+from .memory import Rollout, _send, masked_whiten, pad_and_eos
 from .tokens import Batch, Seqs, masked_sum, shift_right
 
 # %% ../nbs/engine/ppo_trainer.ipynb #_Checked
@@ -255,7 +255,8 @@ def next_prompts(
 )->list[int]:            # row numbers of the prompts
     "The next n prompts; every prompt once per pass, in random order, pass after pass."
     while len(queue) < n:
-        queue += torch.randperm(n_prompts, generator=generator).tolist()
+        queue += torch.randperm(n_prompts, generator=generator,
+                                device=generator.device).tolist()
     rows, queue[:n] = queue[:n], []
     return rows
 
@@ -343,7 +344,8 @@ def ppo_update(
     with trainer.autocast: x = make_experience(trainer.model, roll, config, eos)
     length, rows = x.seqs.attention_mask.sum(1), []
     for _ in range(config.n_epochs):
-        order = torch.randperm(len(x), generator=generator).to(x.logp.device)
+        order = torch.randperm(len(x), generator=generator, device=generator.device)
+        order = _send(order, x.logp.device)
         for part in order.split(len(x) // config.n_minibatches):
             batch = x[part[length[part].argsort()]]  # micro-batches of like length
             loss_fn = partial(minibatch_loss, config=config, whole=batch)

@@ -30,7 +30,7 @@ from .q_networks import (
 from .qlearning import q_loss, q_policy_logprobs, soft_update
 from .sampling import SamplingParams, generate_many
 from .settings import check_settings
-from .memory import concat_seqs, pad_and_eos
+from .memory import _send, concat_seqs, pad_and_eos
 from .tokens import Seqs, shift_right
 from .views import GREY, INK, SHADES
 
@@ -124,6 +124,7 @@ def token_q_values(
     seqs:Seqs, # b rows
 )->tuple[Tensor,Tensor]: # (b t) Q(s, a), (b t) max_a Q(s, a); 0 outside the response
     "Q of each response token when it was taken, and the highest Q at that state."
+    seqs = _send(seqs, nets.allowed.device)
     mask = seqs.response_mask.clone()
     mask[:, 0] = False
     hidden = shift_right(hidden_states(nets.online, seqs))[mask]
@@ -183,6 +184,9 @@ class OnlineQConfig:
         if not self.prompts: raise ValueError("OnlineQConfig needs prompts, got none")
 
 # %% ../nbs/engine/q_trainer.ipynb #collect_episodes
+def _random_rows(n_all, n, generator): # n of them, drawn with replacement
+    return torch.randint(n_all, (n,), generator=generator, device=generator.device)
+
 def collect_episodes(
     nets:QNets,
     config:OnlineQConfig,
@@ -190,8 +194,7 @@ def collect_episodes(
     generator:Generator,
 )->Episodes:
     "Episodes of one round: sampled prompts, answers of the exploring policy, rewards."
-    rows = torch.randint(len(config.prompts), (config.n_prompts,),
-                         generator=generator).tolist()
+    rows = _random_rows(len(config.prompts), config.n_prompts, generator).tolist()
     policy = QPolicy(nets, **config.explore(round))
     seqs, _ = generate_many(policy, [config.prompts[i] for i in rows], config.tokenizer,
                             config.sampling, generator)
@@ -255,7 +258,8 @@ def _remember(trainer, folder, generator, replay_buffer, round):
         if old != file: old.unlink()
 
 def _some(replay_buffer, n, generator)->Episodes: # n rows drawn with replacement
-    return replay_buffer[torch.randint(len(replay_buffer), (n,), generator=generator)]
+    rows = _random_rows(len(replay_buffer), n, generator)
+    return replay_buffer[_send(rows, replay_buffer.reward.device)]
 
 def _recall(trainer, replay_buffer, folder, generator)->int: # rounds done
     "Restore the last checkpoint and its buffer."
@@ -264,5 +268,6 @@ def _recall(trainer, replay_buffer, folder, generator)->int: # rounds done
     done = sum("round" in row for row in trainer.log.rows)
     x = load_file(Path(folder)/f"replay-{done}.safetensors")
     seqs = Seqs(x["ids"], x["attention_mask"], x["response_mask"])
-    replay_buffer.append(Episodes(seqs, x["reward"], x["ended"]))
+    old = Episodes(seqs, x["reward"], x["ended"])
+    replay_buffer.append(_send(old, trainer.model.allowed.device))
     return done

@@ -23,7 +23,7 @@ from .models import (adapters_disabled, eval_mode, logprobs, text_config_of,
 from rlhf_nb.processes import (gather_parts, gather_rows, own_rows, process_count,
     process_index)
 from .settings import check_settings
-from .memory import Rollout, concat_seqs, pad_and_eos, pad_left
+from .memory import Rollout, _send, concat_seqs, pad_and_eos, pad_left
 from .tokens import Seqs, last_token_index, make_seqs, pad_right
 
 # %% ../nbs/engine/sampling.ipynb #SamplingParams
@@ -97,6 +97,9 @@ class GenerationState:
     logp:Tensor             # (b s) log-prob under the distribution that was sampled
     live_rows:Tensor        # (n) row numbers of the unfinished rows
     row_ids:Tensor          # (b) what messages call the rows
+    done:Tensor             # (n) bool: ended, and not taken out yet
+    broken:Tensor           # (n) the step whose logits were unusable; -1: none
+    look_every:int          # tokens after which ended rows are taken out
     step:int=0              # tokens generated per unfinished row
 
 # %% ../nbs/engine/sampling.ipynb #_validate_prompts
@@ -127,43 +130,56 @@ def start_generation(
     _validate_prompts(model, prompts, sampling)
     weight = next(model.parameters())
     dtype = torch.promote_types(weight.dtype, torch.float32)
-    uniforms = uniforms.to(weight.device)
+    uniforms, n = _send(uniforms, weight.device), len(prompts)
     tokens = torch.full_like(uniforms, special[0], dtype=torch.long)
     logp = torch.zeros_like(uniforms, dtype=dtype)
-    live_rows = torch.arange(len(prompts), device=weight.device)
-    row_ids = live_rows if row_ids is None else row_ids.to(weight.device)
+    live_rows = torch.arange(n, device=weight.device)
+    row_ids = live_rows if row_ids is None else _send(row_ids, weight.device)
+    done, broken = torch.zeros_like(live_rows).bool(), torch.full_like(live_rows, -1)
+    look_every = 1 if weight.device.type == "cpu" else _LOOK_EVERY
     return GenerationState(prompts, sampling, special, uniforms, tokens, logp,
-                           live_rows, row_ids)
+                           live_rows, row_ids, done, broken, look_every)
 
 # %% ../nbs/engine/sampling.ipynb #_rows_that_go_on
-def _rows_that_go_on(x:GenerationState, token, usable)->Tensor: # (m) which of the n
-    "The rows without eos; ValueError if the logits of any of the n rows are unusable."
-    n = len(token)
-    refused = (~usable).any().expand(n + 1)          # if any, more entries than rows
-    on = torch.cat([token != x.special[1], refused]).nonzero()[:, 0]
+_LOOK_EVERY = 8 # tokens; to know which rows have ended, the host waits for the device
+
+def _rows_that_go_on(x:GenerationState)->Tensor: # (m) which of the n
+    "The rows without eos; ValueError if the logits of any of the n rows were unusable."
+    n = len(x.done)
+    refused = (x.broken >= 0).any().expand(n + 1)    # if any, more entries than rows
+    on = torch.cat([~x.done, refused]).nonzero()[:, 0]
     if len(on) <= n: return on
-    rows = x.row_ids[x.live_rows[~usable]].tolist()
+    step = min(i for i in x.broken.tolist() if i >= 0)
+    rows = x.row_ids[x.live_rows[x.broken == step]].tolist()
     raise ValueError(
-        f"the logits of row {rows[0]} (and of {len(rows) - 1} more) at step {x.step} "
+        f"the logits of row {rows[0]} (and of {len(rows) - 1} more) at step {step} "
         "hold nan, +inf or nothing but -inf, so no token can be sampled: look at the "
         "model's weights, or at what masks its logits")
 
 # %% ../nbs/engine/sampling.ipynb #sample_step
 def sample_step(
     x:GenerationState,    # is changed: tokens, logp, live_rows and step
-    logits:Tensor,        # (n v) of the n unfinished rows
+    logits:Tensor,        # (n v) of the n rows that are left
 )->tuple[Tensor, Tensor]: # (m) tokens of the rows that go on, (m) which of the n
     """Sample one token per unfinished row; pad is never sampled, eos finishes the row.
 
     Raises ValueError if a row's logits hold nan or +inf, or -inf alone."""
-    pad = torch.tensor(x.special[0], device=logits.device)
-    logits = logits.index_fill(1, pad, -torch.inf)
+    pad, eos = x.special
+    is_pad = torch.arange(logits.shape[1], device=logits.device) == pad
+    logits = logits.masked_fill(is_pad, -torch.inf)
     logp = filter_logits(logits, x.sampling)                                     # (n v)
     token = sample_tokens(logp, x.uniforms[x.live_rows, x.step])                 # (n)
-    on = _rows_that_go_on(x, token, logits.amax(-1).isfinite())
+    refused = ~(logits.amax(-1).isfinite() | x.done)
+    token = token.masked_fill(refused, eos).masked_fill(x.done, pad)
+    token_logp = logp.gather(-1, token[:, None])[:, 0].masked_fill(x.done, 0.)
+    x.broken = x.broken.masked_fill(refused, x.step)
     x.tokens[x.live_rows, x.step] = token
-    x.logp[x.live_rows, x.step] = logp.gather(-1, token[:, None])[:, 0]
-    x.live_rows, x.step = x.live_rows[on], x.step + 1
+    x.logp[x.live_rows, x.step] = token_logp
+    x.done, x.step = x.done | (token == eos), x.step + 1
+    if x.step % x.look_every and x.step < x.sampling.max_new_tokens:
+        return token, torch.arange(len(token), device=token.device)
+    on = _rows_that_go_on(x)
+    x.live_rows, x.done, x.broken = x.live_rows[on], x.done[on], x.broken[on]
     return token[on], on
 
 # %% ../nbs/engine/sampling.ipynb #finish_generation
@@ -172,18 +188,21 @@ def finish_generation(
 )->tuple[Seqs, Tensor]: # b rows, (b t) log-probs, each in its token's place
     "Prompts and generated tokens as a right-padded batch."
     pad, _ = x.special
-    lengths = (x.tokens != pad).sum(1).tolist()
-    responses = [row[:n] for row, n in zip(x.tokens.tolist(), lengths)]
-    seqs = make_seqs(x.prompts, responses, pad).to(x.tokens.device)
-    zeros = torch.zeros(seqs.ids.shape, dtype=x.logp.dtype, device=x.logp.device)
-    return seqs, zeros.masked_scatter(seqs.response_mask, x.logp[x.tokens != pad])
+    rows = x.tokens.tolist()
+    responses = [row[:row.index(pad)] if pad in row else row for row in rows]
+    seqs = _send(make_seqs(x.prompts, responses, pad), x.tokens.device)
+    (b, s), t = x.tokens.shape, seqs.ids.shape[1]
+    begin = _send(torch.tensor([len(prompt) for prompt in x.prompts]), x.logp.device)
+    place = begin[:, None] + torch.arange(s, device=x.logp.device)             # (b s)
+    wide = x.logp.new_zeros(b, t + s).scatter(1, place, x.logp)
+    return seqs, wide[:, :t].contiguous()
 
 # %% ../nbs/engine/sampling.ipynb #_uncached
 @torch.no_grad()
 def _uncached(model, x:GenerationState)->tuple[Seqs, Tensor]:
     "Read all of every row again for each new token."
     rows = [list(prompt) for prompt in x.prompts]
-    device = x.tokens.device
+    device, x.look_every = x.tokens.device, 1
     with eval_mode(model):
         while len(x.live_rows) and x.step < x.sampling.max_new_tokens:
             live = x.live_rows.tolist()
@@ -233,7 +252,7 @@ def _distinct(prompts:list[list[int]]): # the distinct ones; (b) which of them a
 def _cached(model, x:GenerationState)->tuple[Seqs, Tensor]:
     "Read each token once, shared prompts too; rows that are done leave the batch."
     prompts, prompt_of = _distinct(x.prompts)
-    ids, mask = (y.to(x.tokens.device) for y in pad_left(prompts, x.special[0]))
+    ids, mask = (_send(y, x.tokens.device) for y in pad_left(prompts, x.special[0]))
     mask = F.pad(mask.long(), (0, x.sampling.max_new_tokens), value=1)         # (b t+s)
     position, seen, cache = (mask.cumsum(1) - 1).clamp(min=0), 0, None
     with eval_mode(model):
@@ -244,12 +263,14 @@ def _cached(model, x:GenerationState)->tuple[Seqs, Tensor]:
                 position_ids=position[:, begin:seen], past_key_values=cache,
                 use_cache=True, logits_to_keep=1)))
             cache, logits = out.past_key_values, out.logits[:, -1]
-            if not x.step: logits = logits[prompt_of.to(logits.device)]  # a row each
+            if not x.step:                                               # a row each
+                prompt_of = _send(prompt_of, logits.device)
+                logits = logits[prompt_of]
             token, on = sample_step(x, logits)
             if not len(on) or x.step == x.sampling.max_new_tokens:
                 return finish_generation(x)
             if min(len(ids), len(on)) < len(logits):
-                if x.step == 1: on = prompt_of.to(on.device)[on]
+                if x.step == 1: on = prompt_of[on]
                 _select_rows(cache, on)
                 mask, position = mask[on], position[on]
             ids = token[:, None]

@@ -141,7 +141,8 @@ def make_replay_loss(
 
 # %% ../nbs/14_self_reward.ipynb #_with_replay
 def _with_replay(data, replay, config, generator): # -> PairsWithReplay, loss_fn
-    rows = torch.randint(len(replay), (len(data),), generator=generator)
+    rows = torch.randint(len(replay), (len(data),), generator=generator,
+                         device=generator.device).cpu()
     mean_length = replay.response_mask.sum(1).double().mean().item()
     return (PairsWithReplay(data, replay[rows]),
             make_replay_loss(config.beta, config.replay_weight, mean_length))

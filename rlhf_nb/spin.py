@@ -105,7 +105,8 @@ def iteration_pairs(
     if config.n_pairs > len(data.real): raise ValueError(
         f"SPINConfig.n_pairs is {config.n_pairs}, but there are {len(data.real)} "
         "demonstrations: lower it, or bring more")
-    rows = torch.randperm(len(data.real), generator=generator)[:config.n_pairs]
+    rows = torch.randperm(len(data.real), generator=generator,
+                          device=generator.device)[:config.n_pairs].cpu()
     return opponent_pairs(opponent, data.real[rows], data.tokenizer,
                           SamplingParams(config.max_new_tokens), generator)
 

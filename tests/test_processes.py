@@ -1,7 +1,7 @@
 """Two CPU processes make the run that one process makes; what dies ends the run; what cannot be split is refused.
 
 This file is also the program that the processes run: python test_processes.py OUT NAME..."""
-import json, os, random, signal, socket, subprocess, sys, time
+import json, os, random, signal, socket, subprocess, sys
 from pathlib import Path
 import pytest, torch
 from torch.nn.utils import parameters_to_vector
@@ -23,22 +23,27 @@ from rlhf_nb.sft import sft_loss, train_sft
 from rlhf_nb.world_text import TRAIN, demonstrations, prompt_ids
 
 ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 600    # seconds, on a machine that may be very busy
 CONFIG = TrainConfig(lr=1e-3, n_steps=5, batch_size=7, micro_batch_size=3)     # 22 rows: 7, 7, 7, 1, then the next epoch
 
 def seeded(n=0): return torch.Generator().manual_seed(n)
 def rows(tokenizer, n, seed=0): return demonstrations(tokenizer, TRAIN, n, random.Random(seed))
+
+def opened(name): # in float64: AdamW divides by the size of a gradient, and where that is 1e-8 rounding counts
+    model, tokenizer = load_bundled(name)
+    return model.double(), tokenizer
 
 def sft():
     model, tokenizer = load_bundled("base")
     return train_sft(model.requires_grad_(), rows(tokenizer, 22), CONFIG, seeded(), rows(tokenizer, 5, 1))
 
 def reward():
-    model, tokenizer = load_bundled("base")
+    model, tokenizer = opened("base")
     pairs = PreferencePairs(rows(tokenizer, 22), rows(tokenizer, 22, 1))
     return train_reward(ScalarModel.from_lm(model), pairs, CONFIG, seeded())
 
 def dpo():
-    model, tokenizer = load_bundled("sft")
+    model, tokenizer = opened("sft")
     pairs = precompute_ref_logprobs(model, PreferencePairs(rows(tokenizer, 22), rows(tokenizer, 22, 1)))
     return train_dpo(model.requires_grad_(), pairs, CONFIG, seeded())
 
@@ -50,14 +55,14 @@ def task_of(tokenizer):
     return RLTask([prompt_ids(tokenizer, q) for q in TRAIN[:9]], reward_fn, tokenizer, SamplingParams(10))
 
 def ppo(folder=None):
-    lm, tokenizer = load_bundled("sft")
+    lm, tokenizer = opened("sft")
     config = PPOConfig(n_iterations=2, n_prompts=6, n_epochs=2, n_minibatches=2, micro_batch_size=2, whiten_rewards=True,
                        missing_eos_penalty=1., entropy_coef=.01)
     model = ActorCritic(lm.requires_grad_(), ScalarModel.from_lm(lm, 0))
     return train_ppo(model, frozen_copy(lm), task_of(tokenizer), config, seeded(), folder)
 
 def grpo(folder=None, **more):
-    lm, tokenizer = load_bundled("sft")
+    lm, tokenizer = opened("sft")
     config = GRPOConfig(n_iterations=2, n_prompts=3, num_generations=4, micro_batch_size=3, **more)
     return train_grpo(lm.requires_grad_(), frozen_copy(lm), task_of(tokenizer), config, seeded(), folder)
 
@@ -80,7 +85,7 @@ def start(out, *words, n=2, module=__file__, more={}):
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for i in range(n)]
 
 def ends(started, code=0):
-    said = [p.communicate(timeout=300) for p in started]
+    said = [p.communicate(timeout=PATIENCE) for p in started]
     assert all(p.returncode == code for p in started), said
     return said
 
@@ -107,7 +112,7 @@ def test_two_processes_make_the_run_of_one(name, of_two):
         assert len(got["log"]) == len(want["log"]) > 0
         for a, b in zip(got["log"], want["log"]):
             assert a.keys() == b.keys()
-            for k in b: assert a[k] == pytest.approx(b[k], abs=1e-5, rel=1e-5), (index, b.get("step"), k)
+            for k in b: assert a[k] == pytest.approx(b[k], abs=1e-5, rel=1e-6), (index, b.get("step"), k)
         gap = (torch.tensor(got["weights"]) - torch.tensor(want["weights"])).abs().max()
         assert gap < 1e-5, gap
     assert of_two[0][name]["weights"] == of_two[1][name]["weights"]              # to the last bit
@@ -182,6 +187,11 @@ def differ(out): # names -> message
     try_it("data", lambda: fit(trainer, rows(tokenizer, 9, process_index()), sft_loss, seeded()))
     try_it("seed", lambda: fit(trainer, data, sft_loss, seeded(process_index())))
     with torch.no_grad(): model.get_output_embeddings().weight[0, 0] += process_index()
+    def full(): raise OSError(28, "no room is left")
+    def write():
+        try: in_first_process(full)
+        except OSError as e: raise ValueError(f"{type(e).__name__}: {e}")
+    try_it("writer", write)
     try_it("weights", lambda: make_trainer(model, CONFIG))
     try_it("empty", lambda: train_step(trainer, data[:0], sft_loss))
     no_words = type(data)(data.ids, data.attention_mask, torch.zeros_like(data.response_mask))
@@ -216,6 +226,8 @@ def test_what_two_processes_share_and_refuse(tmp_path):
         said = json.loads((tmp_path/f"said{i}.json").read_text())
         assert "differ in the data: process 1 has not what process 0 has" in said["data"]
         assert "differ in the generator" in said["seed"] and "differ in the weights to start from" in said["weights"]
+        assert said["writer"] == ("ConnectionError: process 0 has stopped: [Errno 28] no room is left" if i else
+                                  "OSError: [Errno 28] no room is left")
         assert "at least one row" in said["empty"] and "counts nothing" in said["weightless"]
     a, b = [json.loads((tmp_path/f"several{i}.json").read_text()) for i in range(2)]
     assert a["rand"] != b["rand"] and {k: x for k, x in a.items() if k != "rand"} == {k: x for k, x in b.items() if k != "rand"}
@@ -233,18 +245,18 @@ def dies(out): # process 1 is killed in its third step, behind a checkpoint
         return sft_loss(model, x)
     fit(trainer, rows(tokenizer, 22), loss_fn, seeded(), folder=Path(out)/"run", eval_every=1)
 
-def writer_fails(out): # process 0 cannot write
-    in_first_process(lambda: (_ for _ in ()).throw(OSError(28, "no room is left")))
-
 @pytest.mark.parametrize("how", ["kill", "raise"])
 def test_a_process_that_dies_ends_the_run_and_the_last_checkpoint_is_whole(how, tmp_path):
     started = start(tmp_path, "dies", how)
-    said = [p.communicate(timeout=120) for p in started]
+    said = [p.communicate(timeout=PATIENCE) for p in started]
     assert started[0].returncode == 1 and started[1].returncode == (-9 if how == "kill" else 1)
     assert "stops because another one has ended" in said[0][1] and "last checkpoint is whole" in said[0][1]
-    if how == "raise": assert "this row is not good" in said[1][1]
     [checkpoint] = list_checkpoints(tmp_path/"run")
     assert checkpoint.name.endswith("step-2")
+    if how == "raise":
+        assert "this row is not good" in said[1][1]
+        with pytest.raises(ValueError, match="n_processes was 2, got 1"): sft_without_evaluation(tmp_path/"run")
+        return
     ends(start(tmp_path, "goes_on"))                                             # from there, to the end of an uninterrupted run
     want = result(sft_without_evaluation())["weights"]
     for i in range(2):
@@ -270,12 +282,6 @@ def goes_on(out):
     first = saved["trainer"]["step"] + 1
     Path(out, f"went{process_index()}.json").write_text(json.dumps(result(trainer) | dict(first=first)))
 
-def test_the_writer_s_fault_stops_all(tmp_path):
-    started = start(tmp_path, "writer_fails")
-    said = [p.communicate(timeout=120)[1] for p in started]
-    assert [p.returncode for p in started] == [1, 1]
-    assert "no room is left" in said[0] and "process 0 has stopped: [Errno 28] no room is left" in said[1]
-
 # ---- the command, by torch's own launcher
 
 @pytest.fixture
@@ -287,33 +293,37 @@ def home(tmp_path):
     (tmp_path/"rules_two.py").write_text("def short(prompts, responses): return [-len(r) / 100 for r in responses]\n")
     return tmp_path
 
-def command(home, n, out, *words):
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)] if n > 1 else []
-    return subprocess.Popen([sys.executable, *launcher, "-m", "rlhf_nb", "train", *words, "-o", str(out), "--device", "cpu"],
-        cwd=home, env=os.environ | dict(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT)),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-
 DPO = ("dpo", "pairs.jsonl", "--model", "sft", "--max-steps", "3", "--batch-size", "5", "--eval-rows", "4")
 PPO = ("ppo", "pairs.jsonl", "--model", "sft", "--reward", "rules_two:short", "--n-iterations", "2", "--n-prompts", "4",
        "--max-new-tokens", "6", "--eval-rows", "4", "--eval-every", "1")
 
-@pytest.mark.parametrize("words", [DPO, PPO], ids=lambda words: words[0])
-def test_the_command_makes_one_run_with_two_processes(words, home):
+@pytest.mark.parametrize("words, gap", [(DPO, 1e-5), (PPO, 1e-3)], ids=["dpo", "ppo"])     # in float32: see `opened`
+def test_the_command_makes_one_run_with_two_processes(words, gap, home, monkeypatch, capfd):
     from safetensors.torch import load_file
-    said = []
-    for n in (1, 2):
-        with command(home, n, home/f"out{n}", *words) as process: said.append(process.communicate(timeout=400))
-        assert process.returncode == 0, said[-1]
-    assert len(said[0][0].splitlines()) == len(said[1][0].splitlines())          # one of the two prints
+    from rlhf_nb.workbook import main
+    monkeypatch.chdir(home)
+    line = lambda out: ["train", *words, "-o", str(home/out), "--device", "cpu"]
+    assert main(line("out1")) == 0
+    printed = capfd.readouterr().out
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rlhf_nb",
+        *line("out2")], env=os.environ | dict(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT)),
+        capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(printed.splitlines())            # one of the two prints
     one, two = [load_file(home/f"out{n}"/"model.safetensors") for n in (1, 2)]
-    assert one.keys() == two.keys() and max((one[k] - two[k]).abs().max() for k in one) < 1e-5
+    assert one.keys() == two.keys() and max((one[k] - two[k]).abs().max() for k in one) < gap
     facts = [json.loads((home/f"out{n}"/"run.json").read_text()) for n in (1, 2)]
     for k, x in facts[0]["results"].items():
-        if isinstance(x, float) and k != "seconds": assert facts[1]["results"][k] == pytest.approx(x, abs=1e-4), k
-    assert sorted(p.name for p in (home/"out1").iterdir()) == sorted(p.name for p in (home/"out2").iterdir())
-    assert (home/"out1"/"held_out.jsonl").read_text().count("\n") == (home/"out2"/"held_out.jsonl").read_text().count("\n")
-    with command(home, 2, home/"out2", *words) as process: _, err = process.communicate(timeout=400)
-    assert process.returncode and "holds a finished run" in err
+        if isinstance(x, float) and k != "seconds": assert facts[1]["results"][k] == pytest.approx(x, abs=10 * gap), k
+    names = [sorted(p.name for p in (home/f"out{n}").iterdir()) for n in (1, 2)]
+    assert names[0] == names[1] and "held_out.jsonl" in names[0] and "work" not in names[0]
+
+def test_a_lone_launch_is_refused_by_the_command(home, monkeypatch, capfd):
+    from rlhf_nb.workbook import main
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True"); monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.chdir(home)
+    assert main(["train", *DPO, "-o", "out"]) == 2 and "use torchrun --nproc-per-node 2" in capfd.readouterr().err
+    assert not (home/"out").exists()
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
