@@ -37,7 +37,7 @@ def pad_right(
     return ids.long(), torch.arange(width) < lengths[:, None]
 
 # %% ../nbs/02_tokens.ipynb #Batch
-# what Seqs shares with other batches; a tenth exporting cell keeps it beside Seqs
+# what Seqs shares with other batches
 class Batch:
     """Base class of batched data: every field has one entry per row of the batch.
 
