@@ -125,6 +125,20 @@ def test_no_star_import(file):
 
 # ---- notebooks
 
+NUMBERED = [f for f in COURSE if f.stem != "index"]
+
+@pytest.mark.parametrize("file", NUMBERED, ids=ids(NUMBERED))
+def test_a_chapter_leads_on_by_links(file):
+    "To the next chapter, to the map, and from its first screen to what it needs."
+    text = [c.source for c in nbformat.read(file, 4).cells if c.cell_type == "markdown"]
+    last = text[-1][text[-1].index("**Next:**"):]
+    later = [f.name for f in NUMBERED if f.name > file.name]
+    assert "](index.ipynb)" in last and (not later or f"]({later[0]})" in last), f"{file.name}: {last}"
+    for linked in re.findall(r"\]\((\w+\.ipynb)\)", "".join(text[:3]) + last): assert (file.parent/linked).is_file(), linked
+    needs = " ".join(re.findall(r"You need[^.]*\.", " ".join(text[:3]).replace(".ipynb", "_ipynb")))
+    bare = re.findall(r"(?<![\[\w(_])\d\d(?![\w\]])", re.sub(r"\[[^\]]*\]\([^)]*\)", "", needs))
+    assert not bare, f"{file.name}: chapters {bare} are needed and not linked"
+
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=ids(NOTEBOOKS))
 def test_a_notebook_is_clean_and_was_run(file):
     nb = nbformat.read(file, 4)
