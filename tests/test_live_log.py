@@ -80,7 +80,6 @@ def test_orders_are_obeyed_once_and_not_those_of_the_run_before(tmp_path):
 def test_our_trainers_write_rows_and_stop(tmp_path):
     path, saved = tmp_path/"log.jsonl", []
     callback = log_callback(path, WORDS, lambda: saved.append(1))
-    WORDS.decode = lambda ids, **_: f"<{list(ids)}>"
     callback({"x": torch.tensor(1.), "y": float("nan")}, toy_roll())
     [row], *_ = read_new_rows(path)
     assert row["x"] == 1. and row["y"] is None and row["step"] == 0 and row["samples"] == ["<[1, 2]>", "<[3]>"]
