@@ -408,7 +408,7 @@ def test_the_session_keeps_its_height():
 # ---- the dashboard
 
 def toy_roll(): return SimpleNamespace(seqs=make_seqs([[5], [5]], [[1, 2], [3]], 0))
-WORDS = SimpleNamespace(decode=lambda ids, **_: f"<{ids.tolist()}>")
+WORDS = SimpleNamespace(decode=lambda ids, **_: f"<{torch.as_tensor(ids).tolist()}>")    # of a tensor or a list
 def until(ready, seconds=600):    # a busy machine may be slow
     end = time.monotonic() + seconds
     while not ready():
