@@ -7,8 +7,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/workbook.html.md"""
 # %% auto #0
 __all__ = ['expect_error', 'notebooks', 'chapters', 'find_chapters', 'decide', 'shipped', 'read_memory', 'merged',
            'copy_chapters', 'trust_notebooks', 'Outcome', 'run_chapter', 'report', 'run_chapters', 'progress',
-           'check_chapters', 'task_times', 'next_task', 'progress_table', 'requirements', 'doctor', 'lab_arguments',
-           'main']
+           'check_chapters', 'task_times', 'next_task', 'progress_table', 'show_progress', 'requirements', 'doctor',
+           'lab_arguments', 'main']
 
 # %% ../nbs/engine/workbook.ipynb #the_workbook_itself
 import argparse, binascii, copy, hashlib, html, json, os, re, shutil, signal, sys
@@ -107,14 +107,28 @@ def decide(
 # %% ../nbs/engine/workbook.ipynb #shipped
 _FORMS = {"solutions": None, "exercises": learners_copy, "nbgrader": instructors_copy}
 
+def _lab_metadata()->dict:
+    "What Lab itself writes, so that a notebook that was only opened is not `unsaved`."
+    major, version = sys.version_info[0], ".".join(map(str, sys.version_info[:3]))
+    return dict(
+        kernelspec=dict(display_name=f"Python {major} (ipykernel)", language="python",
+                        name="python3"),
+        language_info=dict(
+            codemirror_mode=dict(name="ipython", version=major), file_extension=".py",
+            mimetype="text/x-python", name="python", nbconvert_exporter="python",
+            pygments_lexer=f"ipython{major}", version=version))
+
 def shipped(
     file:Path, # of the package
     form:str,  # "solutions", "exercises" or "nbgrader"
 )->bytes:
     "The content of one file as a copy of this form gets it."
-    if file.suffix != ".ipynb" or not _FORMS[form]: return file.read_bytes()
+    if file.suffix != ".ipynb": return file.read_bytes()
     import nbformat
-    nb = _FORMS[form](nbformat.read(file, 4))
+    try: nb = nbformat.read(file, 4)
+    except nbformat.reader.NotJSONError: return file.read_bytes()
+    nb = _FORMS[form](nb) if _FORMS[form] else nb
+    nb.metadata.update(_lab_metadata())
     return (nbformat.writes(nb) + "\n").encode()
 
 # %% ../nbs/engine/workbook.ipynb #read_memory
@@ -675,6 +689,27 @@ def progress_table(
             mark = "x" if verdict == "right" else " "
             rows.append(f"  {mark} {name}: {verdict}{note}")
     return "\n".join(rows + [f"{sum(total)} of {len(total)} exercises are right"])
+
+# %% ../nbs/engine/workbook.ipynb #show_progress
+def show_progress(
+    folder:Path=Path(), # a learner's; any other counts as not begun
+): # a table, HTML
+    "Exercises right at their last check and minutes left, chapter by chapter."
+    from IPython.display import HTML
+    known, rows, whole = _known(Path(folder)), "", [0, 0, 0]
+    for stem, file in chapters().items():
+        times = task_times([file]) if stem[0].isdigit() else {}
+        if not times: continue
+        right = [k for k in times if known.get(k, ("", ""))[1] == "right"]
+        left = sum(t for k, (t, _) in times.items() if k not in right)
+        whole = [a + b for a, b in zip(whole, (len(right), len(times), left))]
+        label = stem.replace("_", " ", 1)
+        bar = f'<progress max="{len(times)}" value="{len(right)}" aria-label="{label}">'
+        rows += (f'<tr><th scope="row"><a href="{file.name}">{label}</a></th>'
+                 f"<td>{bar}</progress></td><td>{len(right)} of {len(times)}</td>"
+                 f"<td>{f'{left} min left' if left else 'done'}</td></tr>")
+    caption = "{} of {} exercises are right, {} min left".format(*whole)
+    return HTML(f"<table><caption>{caption}</caption><tbody>{rows}</tbody></table>")
 
 # %% ../nbs/engine/workbook.ipynb #requirements
 def requirements()->list[tuple]: # (name, specifier, version or None, whether it fits)

@@ -147,6 +147,18 @@ def show(page, locator, shot):
     still(page, locator)
     page.screenshot(path=SHOTS/f"{shot}.png")
 
+KEEPS = f"() => {{ const m = {MODEL}, c = window.jupyterapp.shell.currentWidget.context; return JSON.stringify([c.isReady && c.model.dirty, m.metadata]) }}"
+
+@pytest.mark.parametrize("name", ["07_kl.ipynb", "index.ipynb", "engine/views.ipynb"])
+def test_a_notebook_that_was_only_opened_is_not_unsaved(page, lab, folder, name):
+    "Lab writes nothing into it: kernel and language stand there as Lab itself would write them."
+    before = json.loads((folder/name).read_text())["metadata"]
+    open_notebook(page, lab, name)
+    page.wait_for_function("() => window.jupyterapp.shell.currentWidget.sessionContext.kernelDisplayName.startsWith('Python')")
+    page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.info }")
+    dirty, metadata = json.loads(page.evaluate(KEEPS))
+    assert metadata == before and not dirty, {k: (metadata.get(k), before.get(k)) for k in {*metadata, *before}}
+
 def test_a_learners_chapter_runs_and_its_slider_moves_by_keyboard(page, lab):
     open_notebook(page, lab, "07_kl.ipynb")
     run_all(page)

@@ -110,6 +110,20 @@ def test_a_copy_that_was_cut_short_is_mended(shipped, tmp_path):
     (shipped/"00_a.ipynb").write_text("second")
     assert copy_chapters(mine)["updated"] == ["00_a.ipynb"]
 
+@pytest.mark.parametrize("form", ["solutions", "exercises", "nbgrader"])
+def test_a_copy_carries_what_lab_itself_would_write(shipped, tmp_path, form):
+    "The kernel's own words, so that Lab has nothing to change when it opens a chapter."
+    from ipykernel.ipkernel import IPythonKernel
+    from ipykernel.kernelspec import get_kernel_dict
+    nbformat.write(new_notebook(cells=[new_markdown_cell("# A"), new_code_cell("1")], metadata=dict(
+        kernelspec=dict(name="python3", display_name="python3"))), shipped/"00_a.ipynb")
+    copy_chapters(mine := tmp_path/"mine", form)
+    metadata = nbformat.read(mine/"00_a.ipynb", 4).metadata
+    kernel = get_kernel_dict()
+    assert metadata["kernelspec"] == dict(name="python3", display_name=kernel["display_name"], language=kernel["language"])
+    assert metadata["language_info"] == IPythonKernel.language_info
+    assert "00_a.ipynb" in copy_chapters(mine)["same"]
+
 def test_to_open_a_notebook_is_not_to_change_it(shipped, tmp_path):
     cells = [new_markdown_cell("# A"), new_code_cell("1", outputs=[new_output(
         "execute_result", {"text/plain": "1"}, execution_count=None)])]
@@ -879,3 +893,21 @@ def test_the_command_runs_outside_the_main_thread(capsys):
     thread = threading.Thread(target=lambda: status.append(workbook.main(["paths"])))
     thread.start(); thread.join()
     assert status == [0] and capsys.readouterr().out
+
+def test_the_index_shows_how_far_one_is(tmp_path):
+    "From the last verdict of each exercise; a folder that is no copy counts as not begun."
+    times = workbook.task_times([workbook.chapters()["04_sft"]])
+    total = sum(minutes for minutes, _ in times.values())
+    def row(folder): return re.search(r"04 sft</a>.*?</tr>", workbook.show_progress(folder).data)[0]
+    assert f"0 of {len(times)}" in row(tmp_path) and f"{total} min left" in row(tmp_path)
+    (tmp_path/workbook.MEMORY).write_text("{}")
+    first, *rest = times
+    remember(tmp_path, {first: "right"})
+    assert f"1 of {len(times)}" in row(tmp_path) and f"{total - times[first][0]} min left" in row(tmp_path)
+    remember(tmp_path, {first: "turn the sign"})                # no longer right
+    assert f"0 of {len(times)}" in row(tmp_path)
+    remember(tmp_path, {name: "right" for name in times})
+    assert ">done<" in row(tmp_path) and 'href="04_sft.ipynb"' in workbook.show_progress(tmp_path).data
+    page = workbook.show_progress(tmp_path).data
+    assert f"{len(times)} of " in re.search("<caption>(.*?)</caption>", page)[1]
+    assert page.count("<progress") == page.count('aria-label="') == page.count("</tr>") > 10
