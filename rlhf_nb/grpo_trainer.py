@@ -15,8 +15,8 @@ from torch import Generator, Tensor, nn
 from .grpo import group_centered, leave_one_out, loss_weights, mean_baseline
 from .kl import kl_k3, response_kl
 from .learning import (
-    TrainConfig, Trainer, _require_same_start, data_fingerprint, list_checkpoints, make_trainer,
-    progress_bar, restore_checkpoint, save_checkpoint, train_step)
+    TrainConfig, Trainer, _require_same_start, data_fingerprint, list_checkpoints,
+    make_trainer, progress_bar, restore_checkpoint, save_checkpoint, train_step)
 from .interrupts import stop_if_asked
 from .models import disable_dropout, logprobs, logprobs_and_entropy
 from .ppo_trainer import RLTask, next_prompts, validate_prompts

@@ -26,6 +26,7 @@ def _ask(signum, frame):
         "\nstopping after this step, which is saved (again: stop at once)",
         file=sys.stderr, flush=True)
 
+# %% ../nbs/engine/interrupts.ipynb #stop_after_step_0
 @contextmanager
 def stop_after_step():
     """Context manager: a first SIGINT, SIGTERM or SIGHUP waits for `stop_if_asked`.

@@ -289,7 +289,7 @@ def _require_same_weights(model): # in every process; a few numbers of each para
         for p in model.parameters()])
 
 # %% ../nbs/engine/learning.ipynb #_sum_parts
-def _sum_parts(trainer, batch, loss_fn)->tuple[float,float,dict]: # loss, weight, metrics
+def _sum_parts(trainer, batch, loss_fn)->tuple[float,float,dict]: # loss, weight, ...
     "Sums over the micro-batches of one process; their gradients are in .grad."
     total, weight, metrics, m = 0., 0., {}, trainer.config.micro_batch_size
     device = next(trainer.model.parameters()).device
@@ -465,10 +465,10 @@ def save_checkpoint(
     """Write all that a run needs to resume; only then remove the checkpoint before.
 
     Raises ValueError if the folder holds another run, OSError if the disk refuses."""
-    states = gather_objects([_random_states()])
-    return in_first_process(lambda: _save(Path(folder), trainer, generator, states))
+    rng = gather_objects([_random_states()])
+    return in_first_process(lambda: _save(Path(folder), trainer, generator, rng))
 
-def _save(folder, trainer, generator, states)->Path:
+def _save(folder, trainer, generator, rng)->Path:
     old, place = list_checkpoints(folder), str(folder.resolve())
     if old and place not in trainer.saved: raise ValueError(
         f"{folder} holds checkpoints that this trainer neither wrote nor restored, the "
@@ -478,7 +478,7 @@ def _save(folder, trainer, generator, states)->Path:
     safe = f"{old[-1].name} is whole" if old else "Nothing was there before"
     with disk_errors(folder, safe):
         with atomic_folder(new) as temp:
-            trainer.saved[place] = _write_state(temp, trainer, generator, states)
+            trainer.saved[place] = _write_state(temp, trainer, generator, rng)
         for path in old: _remove_checkpoint(path)
     return new
 
@@ -500,13 +500,13 @@ def _random_states()->dict: # torch's own, which dropout draws from; of this pro
     return dict(dropout=torch.get_rng_state(),
                 dropout_gpu=torch.cuda.get_rng_state_all() if gpu else [])
 
-def _write_state(folder:Path, trainer:Trainer, generator:Generator, states:list
+def _write_state(folder:Path, trainer:Trainer, generator:Generator, rng:list
                  )->dict: # of the log
     "The files of a checkpoint; reading them never runs code that they bring."
     save_model(trainer.model, str(folder/"model.safetensors"))
     save_file(trainer.best_weights, str(folder/"best.safetensors"))
     torch.save(dict(optimizer=trainer.optimizer.state_dict(), queue=trainer.queue,
-                    generator=generator.get_state(), **states[0], others=states[1:]),
+                    generator=generator.get_state(), **rng[0], others=rng[1:]),
                folder/"state.pt")
     saved = _append_log(folder.parent/"trainer_log.jsonl", trainer)
     state = dict(format=2, run=_run_of(trainer, generator), trainer=trainer.metadata(),

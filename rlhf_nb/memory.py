@@ -65,7 +65,7 @@ def concat_seqs(
 
 # %% ../nbs/engine/memory.ipynb #PreferencePairs
 def _send(x, device): # a tensor or Batch; the host does not wait for an accelerator
-    if isinstance(x, Batch): return type(x)(*[_send(part, device) for part in x._parts()])
+    if isinstance(x, Batch): return type(x)(*[_send(y, device) for y in x._parts()])
     if not isinstance(x, Tensor): return x.to(device)
     return x.to(device, non_blocking=torch.device(device).type not in ("cpu", "mps"))
 

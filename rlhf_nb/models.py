@@ -103,7 +103,8 @@ def choose_placement(
         "these, or 'auto'")
     bf16 = kind == "cuda" and torch.cuda.is_bf16_supported()
     if kind == "cuda" and ":" not in name: # of several processes each has its own
-        name = f"cuda:{os.environ['LOCAL_RANK']}" if "LOCAL_RANK" in os.environ else kind
+        local = os.environ.get("LOCAL_RANK")
+        name = kind if local is None else f"cuda:{local}"
     return Placement(torch.device(kind if name == "auto" else name),
                      torch.bfloat16 if bf16 else torch.float32)
 

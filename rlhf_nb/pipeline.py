@@ -27,7 +27,6 @@ from .learning import (EvalConfig, TrainConfig, Trainer, fit, is_interactive,
 from .models import (Placement, ScalarModel, choose_placement, frozen_copy,
     load_bundled, load_lm, load_reward_model, load_tokenizer)
 from .records import read_jsonl
-from .processes import require_one_process
 from .sampling import SamplingParams, collect_rollout, generate_many
 from .settings import check_settings
 from .memory import PreferencePairs, concat_seqs
@@ -43,6 +42,7 @@ from .judge_tools import ADDITIVE_PROMPT
 from .judge import Verdicts
 from .judge_tools import judge_scorer
 from .ppo import ActorCritic
+from .processes import require_one_process
 from .ppo_trainer import PPOConfig, RLTask, train_ppo
 from .reward import score_seqs
 from .reward_tools import fit_normalizer, normalize_scores

@@ -20,8 +20,8 @@ from torch.nn import functional as F
 from .kl import kl_k1, kl_penalty, response_kl, token_rewards
 from .kl_control import fixed_kl_controller
 from .learning import (
-    Trainer, TrainConfig, _require_same_start, data_fingerprint, list_checkpoints, make_trainer,
-    progress_bar, restore_checkpoint, save_checkpoint, train_step)
+    Trainer, TrainConfig, _require_same_start, data_fingerprint, list_checkpoints,
+    make_trainer, progress_bar, restore_checkpoint, save_checkpoint, train_step)
 from .interrupts import stop_if_asked
 from .models import (
     disable_dropout, logprobs_and_entropy, validate_length, vocabulary_of)

@@ -20,6 +20,8 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
+
+# %% ../nbs/engine/q_trainer.ipynb #q_trainer_imports_own
 from .learning import (
     EvalConfig, TrainConfig, Trainer, data_fingerprint, fit, list_checkpoints,
     make_trainer, progress_bar, restore_checkpoint, save_checkpoint, train_step)

@@ -192,8 +192,10 @@ def _sample(lm, off, prompts, tokenizer, sampling, config):
 
 # %% ../nbs/engine/rl_recipes.ipynb #_evaluation
 def _evaluation(config, task, table, held): # model -> numbers, rows with their texts
-    prompts, texts = ([x[i] for i in held.tolist()] for x in (table.prompts, table.texts))
-    task = replace(task, sampling=replace(task.sampling, temperature=config.temperature))
+    prompts, texts = ([x[i] for i in held.tolist()]
+                      for x in (table.prompts, table.texts))
+    sampling = replace(task.sampling, temperature=config.temperature)
+    task = replace(task, sampling=sampling)
     def look(model):
         numbers, rows = held_out_rewards(model, prompts, task, config.seed,
                                          config.micro_batch_size)
@@ -268,6 +270,7 @@ def _finish_rl(folder, work, config, lm, tokenizer, trainer, before, after, n_le
     finish_run(folder, work, save, results, _RL_FILES)
     return RLRun(config, lm.eval(), tokenizer, trainer, before[1], after[1], results)
 
+# %% ../nbs/engine/rl_recipes.ipynb #_write_held_out
 def _write_held_out(folder, before, after):
     rows = [dict(prompt=a["prompt"], before=a["response"], reward_before=a["reward"],
                  after=b["response"], reward_after=b["reward"])

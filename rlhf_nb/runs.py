@@ -234,6 +234,7 @@ def open_run(
     with ExitStack() as stack: # of several processes the first alone opens it
         yield in_first_process(lambda: stack.enter_context(run))
 
+# %% ../nbs/engine/runs.ipynb #_one_writer
 @contextmanager
 def _one_writer(out, program, overwrite, facts):
     out, locks = find_run(out, program)[0], []

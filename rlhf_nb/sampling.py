@@ -242,16 +242,16 @@ def _select_rows(cache, rows): # of every layer; hybrids keep states beside keys
         else: layer.batch_select_indices(rows)
 
 # %% ../nbs/engine/sampling.ipynb #_distinct
-def _distinct(prompts:list[list[int]]): # the distinct ones; (b) which of them a row has
+def _distinct(prompts, device): # the distinct ones; (b) which of them a row has
     place = {}
     at = [place.setdefault(tuple(prompt), len(place)) for prompt in prompts]
-    return [list(prompt) for prompt in place], torch.tensor(at)
+    return [list(prompt) for prompt in place], _send(torch.tensor(at), device)
 
 # %% ../nbs/engine/sampling.ipynb #_cached
 @torch.no_grad()
 def _cached(model, x:GenerationState)->tuple[Seqs, Tensor]:
     "Read each token once, shared prompts too; rows that are done leave the batch."
-    prompts, prompt_of = _distinct(x.prompts)
+    prompts, prompt_of = _distinct(x.prompts, x.tokens.device)
     ids, mask = (_send(y, x.tokens.device) for y in pad_left(prompts, x.special[0]))
     mask = F.pad(mask.long(), (0, x.sampling.max_new_tokens), value=1)         # (b t+s)
     position, seen, cache = (mask.cumsum(1) - 1).clamp(min=0), 0, None
@@ -263,9 +263,7 @@ def _cached(model, x:GenerationState)->tuple[Seqs, Tensor]:
                 position_ids=position[:, begin:seen], past_key_values=cache,
                 use_cache=True, logits_to_keep=1)))
             cache, logits = out.past_key_values, out.logits[:, -1]
-            if not x.step:                                               # a row each
-                prompt_of = _send(prompt_of, logits.device)
-                logits = logits[prompt_of]
+            if not x.step: logits = logits[prompt_of]                    # a row each
             token, on = sample_step(x, logits)
             if not len(on) or x.step == x.sampling.max_new_tokens:
                 return finish_generation(x)
@@ -312,11 +310,10 @@ def generate_many(
 )->tuple[Seqs, Tensor]:      # one row per prompt, in their order; (b t) log-probs
     "As `generate`, in batches of similar length; raises ValueError where it does."
     _validate_prompts(model, prompts, sampling)
-    special = pad_and_eos(tokenizer)
+    special, progress = pad_and_eos(tokenizer), progress and not process_index()
     uniforms = _uniforms(len(prompts), sampling, generator)
-    order = torch.tensor([len(prompt) for prompt in prompts]).argsort(stable=True)
-    parts, hidden = [], not progress or process_index() > 0
-    with tqdm(total=len(prompts), disable=hidden, unit="row", leave=False) as bar:
+    order, parts = torch.tensor(list(map(len, prompts))).argsort(stable=True), []
+    with tqdm(total=len(prompts), disable=not progress, unit="row", leave=False) as bar:
         for rows in _own_batches(order, batch_size):
             parts.append((rows, *_respond(model, [prompts[i] for i in rows.tolist()],
                                           special, sampling, uniforms[rows], rows)))
@@ -327,6 +324,7 @@ def generate_many(
     back = torch.cat(rows).argsort().to(logp.device)
     return seqs[back], logp[back]
 
+# %% ../nbs/engine/sampling.ipynb #_own_batches
 def _own_batches(order, batch_size): # row numbers of this process, in batches
     parts = order[own_rows()].split(batch_size)
     return [rows for rows in parts if len(rows) or process_count() == 1]

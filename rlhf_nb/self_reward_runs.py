@@ -42,6 +42,7 @@ _CHOOSE = "num_generations", "prompts_per_round", "sampling", "judge"
 
 def _require_same_filling(store, policy, task, config, make_generator, scorer):
     "A store that holds rounds already is filled by the same settings, or refused."
+    require_one_process("fill_store")
     now = describe_run(dict(
         config={name: getattr(config, name) for name in _CHOOSE}, prompts=task.prompts,
         rules=task.rules, policy=weight_hash(policy), judges_itself=scorer is None,
@@ -66,7 +67,6 @@ def fill_store(
     """Rounds until the store holds `n_pairs` pairs or `n_prompts` prompts were used.
 
     Raises ValueError if other settings began to fill the store."""
-    require_one_process("fill_store")
     _require_same_filling(store, policy, task, config, make_generator, scorer)
     scorer = scorer or judge_scorer(policy, task.tokenizer, config.judge)
     with progress_bar(config.n_pairs, len(store), "pairs", "pair") as bar:

@@ -18,6 +18,7 @@ from rlhf_nb.q_networks import QConfig, QNets, make_episodes, q_network
 from rlhf_nb.q_trainer import OnlineQConfig, token_q_values, train_q, train_q_online
 from rlhf_nb.reward import reward_loss, score_seqs, train_reward
 from rlhf_nb.sampling import SamplingParams, collect_rollout, generate, generate_many, generate_uncached
+from rlhf_nb.self_reward import SelfRewardConfig, train_on_pairs
 from rlhf_nb.sft import sft_loss, train_sft
 from rlhf_nb.spin import SPINConfig, SPINData, iteration_pairs, spin_metrics, train_spin_iteration
 from rlhf_nb.world_text import TRAIN, demonstrations, prompt_ids
@@ -119,7 +120,11 @@ def spin(lm, tokenizer, generator, move):
     assert spin_metrics(lm, precompute_ref_logprobs(lm, pairs))["accuracy"] == .5
     return type("Run", (), dict(log=log, model=lm))
 
-TRAINERS = [sft, reward, dpo, dpo_of_samples, ppo, grpo, q, q_online, spin]
+def self_reward(lm, tokenizer, generator, move):
+    config = SelfRewardConfig(n_pairs=12, batch_size=6)
+    return train_on_pairs(move(lm), pairs_of(tokenizer), config, generator, rows(tokenizer, 5, 2))
+
+TRAINERS = [sft, reward, dpo, dpo_of_samples, ppo, grpo, q, q_online, spin, self_reward]
 
 @pytest.mark.parametrize("train", TRAINERS, ids=lambda fn: fn.__name__)
 def test_a_trainer_on_the_device_finds_the_numbers_of_the_cpu(train, lm, tokenizer):
