@@ -20,12 +20,16 @@ from pathlib import Path
 def copy_argument(
     x, # an argument of any kind
 ): # of the same kind
-    "A deep copy of an argument; a torch.Generator is copied with its state."
+    "A deep copy; a torch.Generator is copied with its state, a module with its .grad."
     if hasattr(x, "get_state") and hasattr(x, "manual_seed"):  # a torch.Generator
         twin = type(x)(device=x.device)
         twin.set_state(x.get_state())
         return twin
-    return copy.deepcopy(x)
+    twin = copy.deepcopy(x)
+    if hasattr(x, "parameters"):                               # deepcopy drops .grad
+        for p, q in zip(x.parameters(), twin.parameters()):
+            q.grad = None if p.grad is None else p.grad.clone()
+    return twin
 
 # %% ../nbs/engine/checks.ipynb #values_match
 def values_match(
@@ -98,7 +102,8 @@ def _gradients(out, args:tuple)->list:
 # %% ../nbs/engine/checks.ipynb #_readable
 def _readable(args:tuple)->list: # the arguments in which a change can be seen
     return [a for a in args if hasattr(a, "shape") or is_dataclass(a)
-            or isinstance(a, (list, dict))]
+            or isinstance(a, (list, dict))] + [
+        [p.grad for p in a.parameters()] for a in args if hasattr(a, "parameters")]
 
 def record_call(
     fn:Callable,
@@ -223,7 +228,19 @@ def _shape_slips(got, want)->list[str]: # two tensors of different shapes
     if values_match(got.squeeze(), want.squeeze()): found.append(
         "the numbers are right, but the shape has an axis of size 1 too "
         + ("many" if more > 0 else "few"))
-    return found
+    elif values_match(got.flatten(), want.flatten()): found.append(
+        "the numbers are right, but not their shape: flatten, view or reshape")
+    return found + _one_off(got, want)
+
+def _one_off(got, want)->list[str]: # the same numbers but for one at an end
+    pairs = list(zip(got.shape, want.shape)) if got.ndim == want.ndim else []
+    axes = [i for i, (a, b) in enumerate(pairs) if a != b]
+    if [abs(a - b) for a, b in pairs if a != b] != [1]: return []
+    short, long = sorted((got, want), key=lambda x: x.numel())
+    fate = "is missing" if got is short else "is one too many"
+    return [f"the numbers are right, but the {end} along axis {axes[0]} {fate}"
+            for end, at in (("first", 1), ("last", 0)) if values_match(
+                short, long.narrow(axes[0], at, short.shape[axes[0]]))]
 
 # %% ../nbs/engine/checks.ipynb #_value_slips
 def _value_slips(got, want)->list[str]: # the first parts that differ
@@ -243,13 +260,20 @@ def _value_slips(got, want)->list[str]: # the first parts that differ
 # %% ../nbs/engine/checks.ipynb #_common_slip
 _IN_PLACE = "it changes its argument in place: work on a copy"
 
-def _common_slips(got:_Call, want:_Call)->list[str]: # [] if it is none of these
+def _rounded(got, want, args:tuple)->bool: # right to 16 bits, as many as were given
+    return values_match(got, want, .02) and any(
+        x.is_floating_point() and x.element_size() == 2
+        for x in args if hasattr(x, "element_size"))
+
+def _common_slips(got:_Call, want:_Call, args:tuple=())->list[str]: # [] if none of them
     "Slips that any task can have, from what a call did and should have done."
     if got.error: return [_IN_PLACE] * ("in-place operation" in got.message)
-    if want.error: return []
+    if want.error: return [f"no {want.error} is raised where the task asks for one"]
     found = _first_difference(got.out, want.out)
     if found: return _value_slips(*found[1:]) + (
-        [_IN_PLACE] * (got.mutated and not want.mutated))
+        [_IN_PLACE] * (got.mutated and not want.mutated)) + (
+        ["16 bits are too few: go to float32 before you compute"]
+        * _rounded(got.out, want.out, args))
     flows, wanted = (any(bool(g.any()) for g in call.gradients) for call in (got, want))
     if not flows: return ["no gradient flows back: no detach, .item() or new tensor"]
     return ["a gradient flows back where none may: detach"] * (not wanted)
@@ -263,7 +287,8 @@ def _name(calls:dict, want:dict, wrong:list, exercise:Exercise, see)->str: # or 
     wrong: "mostly" from 4 in 5 of the wrong cases on, below that "much like"."""
     name, cases = name_mistake(calls, wrong, exercise)
     if len(cases) == len(wrong): return name
-    slips = {case: _common_slips(calls[case], want[case]) for case in wrong}
+    slips = {case: _common_slips(calls[case], want[case], exercise.cases[case])
+             for case in wrong}
     seen = [slip for found in slips.values() for slip in found]
     slip = max(seen, key=seen.count, default="")
     slipped = [case for case in wrong if slip in slips[case]]
@@ -291,7 +316,8 @@ def grade(
     wrong = [case for case in calls if not _same(calls[case], want[case])]
     mutates = any(c.mutated and not want[case].mutated for case, c in calls.items())
     if not wrong: return (
-        "right, but it changes its arguments: copy them first" if mutates else "right")
+        "right, but it changes its arguments, or their .grad: copy them first"
+        if mutates else "right")
     see = partial(_see, calls, want, getattr(answer, "__name__", "it"))
     score = f"right on {len(calls) - len(wrong)} of {len(calls)} cases; "
     return _name(calls, want, wrong, exercise, see) or (

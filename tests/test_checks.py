@@ -129,6 +129,23 @@ def test_a_changed_argument_is_seen_in_lists_dicts_and_dataclasses():
                                (forgets, lambda d: d["a"] * 1, {"a": 2.})):
         assert grade(answer, Exercise(right, {"one": (arg,)}, {})).startswith("right, but it changes")
 
+def test_a_changed_grad_of_a_module_is_seen():
+    def slope(model): return [g for g in torch.autograd.grad(model(torch.ones(1, 2)).sum(), list(model.parameters()))]
+    def backward(model):
+        model.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        return [p.grad.clone() for p in model.parameters()]
+    ask = Exercise(slope, {"a layer": (torch.nn.Linear(2, 1),)}, {})
+    changes = "right, but it changes its arguments, or their .grad"
+    assert grade(slope, ask) == "right" and grade(backward, ask).startswith(changes)
+    def clears(model):
+        out = backward(model)
+        model.zero_grad()
+        return out
+    used = torch.nn.Linear(2, 1)
+    used(torch.ones(1, 2)).sum().backward()
+    assert grade(clears, ask) == "right" and grade(clears, Exercise(slope, {"with a .grad": (used,)}, {})).startswith(changes)
+
 def test_what_an_answer_leaves_behind_never_stops_a_check():
     x = torch.tensor([1., 2.], requires_grad=True)
     ask = Exercise(lambda x: (x**2).sum(), {"leaf": (x,)}, {})
@@ -167,6 +184,12 @@ PARTS = Exercise(lambda x: [x, x + 1], {"two": (torch.tensor([1., 2.]),)}, {})
     (ABOVE, lambda x: (x > 2).float(), "floats come back where truth values are wanted"),
     (ABOVE, lambda x: (x > 2).long(), "integers come back where truth values are wanted"),
     (Exercise(lambda x: (x > 2).float(), ABOVE.cases, {}), lambda x: x > 2, "truth values come back where floats are wanted"),
+    (Exercise(lambda x: x.view(2, 2), {"four": (torch.arange(4.),)}, {}), lambda x: x * 1, "the numbers are right, but not their shape"),
+    (Exercise(lambda x: x, {"four": (torch.arange(4.),)}, {}), lambda x: x[1:], "the numbers are right, but the first along axis 0 is missing"),
+    (Exercise(lambda x: x[:, :-1], {"six": (torch.arange(6.).view(2, 3),)}, {}), lambda x: x, "the numbers are right, but the last along axis 1 is one too many"),
+    (Exercise(lambda x: x.float() / 3, {"16": (torch.tensor([1., 5.]).bfloat16(),), "32": (torch.tensor([2.]),)}, {}),
+     lambda x: (x / 3).float(), "16 bits are too few: go to float32 before you compute; 16: entry [0] got"),
+    (Exercise(lambda x: {}[x], {"one": (1.,)}, {}), lambda x: x, "no KeyError is raised where the task asks for one"),
     (PARTS, lambda x: (x, x + 1), "a tuple comes back where a list is wanted"),
     (PARTS, lambda x: [x, (x + 1)[None]], "the numbers are right, but the shape has an axis"),
     (Exercise(lambda x: x.T, {"a": (torch.arange(6.).view(2, 3),)}, {}), lambda x: x * 1, "rows and columns are exchanged")])

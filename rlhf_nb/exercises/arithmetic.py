@@ -14,7 +14,7 @@ fixed_number_reward = Exercise(
            "nothing said": ("", "55"), "a word and no number": ("many", "55"),
            "stopped at once": ("55+0=", "55"), "the answer stands in front": ("55+0=54", "55"),
            "in words": ("first 5, then 55.", "55"), "a zero too much": ("74+8=550", "55"),
-           "a number alone": ("5", "5"), "a number and a word": ("55 and not 54", "55"),
+           "a number alone": ("5", "5"), "two digits alone": ("55", "55"), "a number and a word": ("55 and not 54", "55"),
            "a zero in front": ("74+8=055", "55")},
     mistakes={
         "it still takes the first number and pays half for none":
@@ -34,6 +34,10 @@ fixed_number_reward = Exercise(
             lambda reply, right: _pay(reply, right, same=lambda a, b: int(a[::-1]) == int(b[::-1])),
         "055 is not 55: compare digits, not values":
             lambda reply, right: _pay(reply, right, same=lambda a, b: int(a) == int(b)),
+        "no number earns 0: [-1] of an empty list stops": lambda reply, right: float(
+            re.findall(r"\d+", reply)[-1] == right),
+        "all digits are joined: only the last number is the answer": lambda reply, right: float(
+            "".join(re.findall(r"\d", reply)) == right),
         "that is the last digit alone": lambda *x: _pay(*x, digits=r"\d"),
         "it begins like the answer: compare the whole number":
             lambda reply, right: _pay(reply, right, same=str.startswith),
@@ -77,5 +81,7 @@ reward_until_wrong = Exercise(
             lambda s, w: _until(s, w)[:len(w)],
         "behind the end of the right answer all is wrong: want[i] stops there":
             lambda s, w: w[len(w)] if s[:len(w)] == w != s else _until(s, w),
+        "it stops at the first wrong token: keep one number per token that was said":
+            lambda s, w: [x for x in _until(s, w) if x],
         "that pays a flawless answer only": lambda s, w: [x * (s == w) for x in _until(s, w)],
         "that is one number: keep one per token": lambda s, w: sum(_until(s, w))})

@@ -19,6 +19,15 @@ def _with_frozen(seed):
     lm.extra = torch.nn.Parameter(torch.ones(2).double(), requires_grad=False)
     return lm, world, reward
 
+def _with_grad(seed): # the caller's own .grad
+    lm, world, reward = _table(("a", "b", "."), 2, seed)
+    lm.head.weight.grad = torch.ones_like(lm.head.weight)
+    return lm, world, reward
+
+def _backward(model, world, reward):
+    expectation(all_logprobs(model, world), reward.detach()).backward()
+    return {n: p.grad for n, p in _free(model).items()}
+
 def _free(model): return {n: p for n, p in model.named_parameters() if p.requires_grad}
 def _grads(model, value): return dict(zip(_free(model), torch.autograd.grad(value, list(_free(model).values()))))
 def _score(model, world, weight): return _grads(model, (weight.detach() * all_logprobs(model, world)).sum())
@@ -27,13 +36,16 @@ exact_gradient = Exercise(
     reference=_exact,
     cases={"the micro world": (bigram_lm(micro_world()), micro_world(), _random(40, seed=1)),
            "a fresh table": _table(("a", "b", "."), 3, 2), "two words": _table(("yes", "."), 2, 3),
-           "a frozen parameter": _with_frozen(4),
+           "a frozen parameter": _with_frozen(4), "`.grad` holds something already": _with_grad(5),
            "equal rewards": (*_table(("a", "b", "."), 2, 6)[:2], torch.ones(7).double())},
     mistakes={
         "turn the sign: ascend, the value is to grow": lambda m, w, r: {k: -g for k, g in _exact(m, w, r).items()},
         "that is the sum of r * grad log pi: weigh each response by its probability": lambda m, w, r: _score(m, w, r),
         "that is the mean over the listed responses: weigh each by its probability":
             lambda m, w, r: _score(m, w, r / len(r)),
+        "backward() writes into .grad: take torch.autograd.grad": _backward,
+        "that divides by the number of responses: their probabilities sum to 1 already":
+            lambda m, w, r: {k: g / len(r) for k, g in _exact(m, w, r).items()},
         "weigh by probabilities, not also by log-probs": lambda m, w, r: _grads(
             m, (all_logprobs(m, w) * all_logprobs(m, w).exp() * r.detach()).sum()),
         "one gradient per parameter, by its name": lambda m, w, r: list(_exact(m, w, r).values()),
@@ -54,7 +66,7 @@ def _case(n, seed, beta, scale=1.): return _random(n, seed=seed).log_softmax(0),
 optimal_policy = Exercise(
     reference=_tilted,
     cases={"four responses": _case(4, 0, .5), "a large beta": _case(5, 1, 3.), "beta .01": _case(5, 2, .01),
-           "rewards of hundreds": _case(4, 3, .5, 300.),
+           "rewards of hundreds": _case(4, 3, .5, 300.), "rewards of thousands": _case(4, 3, .5, 3000.),
            "a response of probability 0": (tensor([.5, .5, 0.]).double().log(), tensor([1., 0., 9.]).double(), .5),
            "equal rewards": (_random(3, seed=4).log_softmax(0), torch.ones(3).double(), .4),
            "one response": (torch.zeros(1).double(), tensor([2.]).double(), .5),
@@ -71,6 +83,9 @@ optimal_policy = Exercise(
         "exp(reward / beta) overflows: stay in logs, with logsumexp": lambda a, r, b: (
             ((a.exp() * (r / b).float().exp()) / (a.exp() * (r / b).float().exp()).sum()).log() if b > 0 else _tilted(a, r, b)[0],
             (a.exp() * (r / b).float().exp()).sum().log()),
+        "exp(reward / beta) overflows, in double precision too: stay in logs, with logsumexp":
+            lambda a, r, b: (lambda z: (a + r / b - z, z))((a.exp() * (r / b).exp()).sum().log())
+            if b > 0 else _tilted(a, r, b),
         "add the reward to the log-prob, not to the probability": lambda a, r, b: (
             lambda x: (x.log_softmax(-1), x.logsumexp(-1)))(a.exp() + r / b) if b > 0 else _tilted(a, r, b),
         "two values are wanted: log pi* and log Z": lambda a, r, b: _tilted(a, r, b)[0],
@@ -100,6 +115,8 @@ best_of_n_policy = Exercise(
     mistakes={
         "that is the worst of n: count the scores at most its own": lambda a, s, n: _bon(a, -s, n),
         "of equal scores the first drawn wins: they share the probability": lambda a, s, n: _bon(a, s, n, share=False),
+        "equal scores share in proportion to their probabilities, not in equal parts": lambda a, s, n: (
+            _bon(a, s, n, share=False) - (s[:, None] == s).sum(-1).log()),
         "take off the probability that all n score lower": lambda a, s, n: _bon(a, s, n, subtract=False),
         "n samples, not n - 1": lambda a, s, n: _bon(a, s, n, power=lambda n: n - 1),
         "n samples, not n + 1": lambda a, s, n: _bon(a, s, n, power=lambda n: n + 1),

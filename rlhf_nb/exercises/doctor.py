@@ -14,6 +14,8 @@ kl_is_negative = Exercise(
            "two values": (tensor([-1., -1.1]),),
            "only just": (tensor([-.1, -1.7, -.2, -1.6, -.3, -1.2]),),
            "two, below by noise": (tensor([-1., -.05]),),
+           "above, within noise": (tensor([1., -.5, .6]),),
+           "n or n - 1, under the root": (tensor([-1.8, -1., -.2]),),
            "n - 1 or n": (tensor([-1.95, -1., -.05]),),
            "most a little above": (tensor([-2.] * 4 + [.1] * 5),),
            "one standard error": (tensor([-1., -.6, .2]),),
@@ -21,6 +23,8 @@ kl_is_negative = Exercise(
     mistakes={
         "a mean below 0 alone is noise: ask for two standard errors": lambda kl: _alarm(kl, errors=0.),
         "that is the standard deviation: divide by the root of n": lambda kl: _alarm(kl, root=0),
+        "two standard errors are added to the mean, not taken off": lambda kl: _alarm(kl, errors=-2.),
+        "the root of n, not of n - 1": lambda kl: _alarm(kl, errors=2 * (len(kl) / (len(kl) - 1))**.5),
         "the root of n, not n": lambda kl: _alarm(kl, root=1),
         "exactly 0 is not below 0: every run starts there":
             lambda kl: _alarm(kl) or not kl.any(),
@@ -47,12 +51,18 @@ flat_while_moving = Exercise(
            "the ends lie": (_run(0, 1, 1, 0), _run(0, 2, 2, 2), .5, .2),
            "the ends lie, the other way": (_run(0, 0, 0, 9), _run(1, 0, 3, 1), .5, 5.),
            "falling": (_run(3, 2, 1, 0), _run(3, 2, 1, 0), .5, .2),
+           "falling, and moving": (_run(3, 2, 1, 0), _run(0, 1, 2, 3), .5, .2),
            "KL grown by just `nats`": (_run(0, 0, 0, 0), _run(0, 0, 1, 1), 1., .2),
            "reward by just `gain`": (_run(0, 0, 1, 1), _run(0, 0, 1, 1), .5, 1.)},
     mistakes={
         "both must hold": lambda *x: _flat(*x, both=False),
         "with odd n the middle belongs to the second half": lambda *x: _flat(*x, half=1),
         "means of halves, not the first and the last value": lambda *x: _flat(*x, ends=True),
+        "means of halves, not their sums": lambda r, k, n, g: bool(
+            k[len(k) // 2:].sum() - k[:len(k) // 2].sum() > n and r[len(k) // 2:].sum() - r[:len(k) // 2].sum() < g),
+        "a reward that falls has gained nothing: no absolute value": lambda r, k, n, g: _flat(r, k, n, g) and _flat(
+            -r, k, n, g),
+        "`nats` is for KL, `gain` for the reward: they are swapped": lambda r, k, n, g: _flat(r, k, g, n),
         "reward and KL are swapped": lambda r, kl, n, g: _flat(kl, r, n, g),
         "second half minus first half: the sign is turned": lambda r, kl, n, g: _flat(-r, -kl, n, g),
         "KL alone does not tell: look at the reward as well": lambda r, k, n, g: _flat(r, k, n, 1e9),

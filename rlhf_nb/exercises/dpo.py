@@ -11,6 +11,7 @@ def draw(seed, *size): # quarters, so that sums are exact in any order and preci
 
 def mask_of(*rows): return tensor([[c == "r" for c in row] for row in rows])
 
+def shift_left(mask): return torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1)
 def _first(mask): return mask & (mask.cumsum(1) == 1)
 def _last(mask): return mask & (mask.flip(1).cumsum(1).flip(1) == 1)
 
@@ -39,6 +40,8 @@ SLIPS = {
         lambda x, ids, m: answer_logprob(x, ids, (m | True) & (torch.arange(m.shape[1]) > 0)),
     "the first token of the answer is left out":
         lambda x, ids, m: answer_logprob(x, ids, m & ~_first(m)),
+    "token_logprobs has shifted already: its entry i is of token i, like the mask's":
+        lambda x, ids, m: answer_logprob(x, ids, shift_left(m)),
     "eos is left out: it is part of the answer":
         lambda x, ids, m: answer_logprob(x, ids, m & ~_last(m)),
     "that is the probability of each token, added: take logs first":
@@ -93,6 +96,10 @@ sequence_logprobs = Exercise(
         "that is the probability: its log is wanted": lambda m, s: _scores(m, s).exp(),
         "eos is left out: it is part of the answer": lambda m, s: _scores(m, s, s.response_mask & ~_last(s.response_mask)),
         "the first token of the answer is left out": lambda m, s: _scores(m, s, s.response_mask & ~_first(s.response_mask)),
+        "along the wrong axis: one number per row": lambda m, s: torch.stack([
+            _scores(m, s, s.response_mask & (torch.arange(s.ids.shape[1]) == i)).sum() for i in range(s.ids.shape[1])]),
+        "prompt tokens are counted: only response tokens are": lambda m, s: _scores(
+            m, s, s.attention_mask & (torch.arange(s.ids.shape[1]) > 0)),
         "that is the last token alone": lambda m, s: _scores(m, s, _last(s.response_mask)),
         "no gradient reaches the model": lambda m, s: _scores(m, s).detach(),
         "that is one number per token: sum them": lambda m, s: torch.stack([
@@ -118,6 +125,8 @@ dpo_loss = Exercise(
         "the reference is missing": lambda a, b, c, d, beta=.1: _dpo(a, b, 0 * c, 0 * d, beta),
         "the reference is added: subtract it on both sides": lambda a, b, c, d, beta=.1: _dpo(a, b, -c, -d, beta),
         "beta is missing": lambda a, b, c, d, beta=.1: _dpo(a, b, c, d, 1. if beta > 0 else beta),
+        "beta belongs inside the sigmoid, it is no factor of the loss": lambda a, b, c, d, beta=.1: beta * _dpo(
+            a, b, c, d, 1. if beta > 0 else beta),
         "beta is for both ratios": lambda a, b, c, d, beta=.1: _dpo(
             a * beta, b, c * beta, d, 1. if beta > 0 else beta),
         "multiply by beta, do not divide": lambda a, b, c, d, beta=.1: _dpo(a, b, c, d, 1 / beta if beta > 0 else beta),

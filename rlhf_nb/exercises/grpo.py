@@ -32,6 +32,10 @@ fixed_groups = Exercise(
             lambda r, k: _groups(r, k, each=lambda r, base, others: base),
         "the others are k - 1, not k": lambda r, k: _groups(r, k, by=k),
         "the mean of the others, not their sum": lambda r, k: _groups(r, k, by=1),
+        "the answer itself is in the sum, which is divided by k - 1: take it off first":
+            lambda r, k: _groups(r, k, own=1, by=k - 1),
+        "along the wrong axis: the answers to one prompt stand in a row of view(-1, k)": lambda r, k: (
+            lambda x: (x - (x.sum(0) - x) / (len(x) - 1)).flatten())(r.view(-1, k)),
         "compare with the group, not with the whole batch": lambda r, k: _groups(r, len(r)),
         "with the best of the others? with their mean":
             lambda r, k: _groups(r, k, each=lambda r, base, others: r - max(others)),
@@ -58,6 +62,7 @@ GROUPS = {"a group of three and one of two": _rows([1, 0, 0], [5, 7]),
           "an answer alone in its group": _rows([3], [1, 5]),
           "an answer that nobody scored": _rows([1, NAN, 0], [2, 4]),
           "a group with one scored answer": _rows([NAN, 3], [1, 2, 6]),
+          "rewards close together": _rows([1, 1.01, 1.03], [2, 2.004]),
           "numbers of groups with gaps": (tensor([1., 3., 0., 5.]), tensor([7, 7, 2, 2])),
           "many groups": _noise(0, 5, 4), "large rewards": _noise(1, 3, 3, 100.),
           "double precision": _rows([1, 0, 0], [5, 7, 8], dtype=torch.float64)}
@@ -70,6 +75,8 @@ def _per_row(reward, group, value): # slow: value(own reward, scored rewards of 
         out[i] = value(r, others, [r, *others])
     return out
 def _mean(xs): return sum(xs) / len(xs) if xs else 0.
+def _scored(reward, group): # of each row's group
+    return [[x for x in reward[group == k] if not x.isnan()] for k in group]
 def _std(xs, correction=1):
     if len(xs) <= correction: return 0.
     return math.sqrt(sum(float(x - _mean(xs))**2 for x in xs) / (len(xs) - correction))
@@ -93,6 +100,11 @@ leave_one_out = Exercise(
             lambda r, g: _per_row(r, g, lambda x, o, a: x - _mean(o)),
         "an answer that nobody scored is not a reward of 0":
             lambda r, g: package.leave_one_out(r.nan_to_num(0.), g),
+        "an answer that nobody scored is no 0 in the mean of the others": lambda r, g: torch.where(
+            r.isnan(), 0., package.leave_one_out(r.nan_to_num(0.), g)),
+        "an answer that nobody scored has advantage 0": lambda r, g: torch.where(
+            r.isnan(), tensor([-float(_mean(x)) for x in _scored(r, g)]).to(r),
+            package.leave_one_out(r, g)),
         "nan spreads over the group: leave such answers out":
             lambda r, g: torch.stack([r[i] - (r[g == g[i]].sum() - r[i]) / ((g == g[i]).sum() - 1)
                                       if (g == g[i]).sum() > 1 else r[i] * 0. for i in range(len(r))]),
@@ -122,6 +134,12 @@ group_normalised = Exercise(
             lambda r, g: package.group_centered(r, g) / (r[~r.isnan()].std() + 1e-4),
         "mean and standard deviation of the group, not of the whole batch":
             lambda r, g: _per_row(r, torch.zeros_like(g), _normal),
+        "10^-4 is added to the standard deviation, not to the variance": lambda r, g: _per_row(
+            r, g, lambda x, o, a: (x - _mean(a)) / math.sqrt(_std(a)**2 + 1e-4)),
+        "equal rewards give 0/0: 10^-4 is added to the standard deviation":
+            lambda r, g: package.group_centered(r, g) / tensor([_std(x) for x in _scored(r, g)]),
+        "a group with one scored answer gives 0/0: n - 1 is 0 there": lambda r, g: torch.where(
+            tensor([len(x) == 1 for x in _scored(r, g)]), NAN, package.group_normalised(r, g)),
         "10^-4 is added to the standard deviation":
             lambda r, g: _per_row(r, g, lambda x, o, a: _normal(x, o, a, eps=0.) if _std(a) else 0.),
         "an answer that nobody scored is not a reward of 0":
@@ -159,6 +177,8 @@ loss_weights = Exercise(
             _only("dapo", lambda m, L: m / m.numel()),
         "dapo: all tokens of the batch, not those of the row":
             _only("dapo", lambda m, L: m / m.sum(1, keepdim=True).clamp(min=1)),
+        "grpo: the tokens of the row, axis 1, not of the column":
+            _only("grpo", lambda m, L: m / m.sum(0, keepdim=True).clamp(min=1) / len(m)),
         "grpo: the tokens of the row, not the longest row":
             _only("grpo", lambda m, L: m / m.sum(1).max().clamp(min=1) / len(m)),
         "a row without a token gives nan: clamp the number by which you divide":

@@ -62,6 +62,7 @@ def _pair(seed, *shape, dtype=torch.float32):
 
 _PAIRS = {"two rows": _pair(20, 2, 3), "one row": _pair(22, 1, 4), "a single token": _pair(24, 1, 1), "one axis": _pair(26, 5),
           "bf16": _pair(28, 2, 3, dtype=torch.bfloat16), "float64": _pair(30, 2, 3, dtype=torch.double),
+          "bf16, far apart": [tensor(x).bfloat16().requires_grad_() for x in ([[-3., -.0123]], [[-.0123, -5.5]])],
           "equal log-probs": [_pair(32, 2, 2)[0], _pair(32, 2, 2)[0]],
           "a token given up, -300": [tensor([[-300., -1.]]).requires_grad_(), tensor([[-299., -300.]]).requires_grad_()],
           "shapes that would broadcast": [_pair(34, 2, 3)[0], _pair(36, 3)[0]],
@@ -75,6 +76,8 @@ def _estimator(formula, mistakes):
         "that is one number for all: keep one per token": lambda a, b: formula(_ratio(a, b)).mean(),
         "each token weighs alike: samples already come with their probability": lambda a, b: a.exp() * formula(_ratio(a, b)),
         "a gradient flows into both arguments: detach nothing": lambda a, b: formula(_ratio(a, b)).detach(),
+        "the difference is rounded to 16 bits: go to float32 first": lambda a, b: formula(
+            (a - b).to(torch.promote_types(a.dtype, torch.float32)) if a.shape == b.shape else _ratio(a, b)),
         _SHAPES: lambda a, b: formula(_ratio(a, b, False))})
 
 kl_k1 = _estimator(lambda d: d, {
@@ -126,6 +129,7 @@ token_rewards = Exercise(
             lambda *a: _rewards(*a, where=lambda at, m: [min(at[-1] + 1, len(m) - 1)]),
         "the penalty of the last token is kept: add the score to it": lambda *a: _rewards(*a, where=_last, give=lambda p, s: s),
         "the penalty is negative already: add the two": lambda *a: _rewards(*a, where=_last, give=lambda p, s: s - p),
+        "the penalty is negative already: do not turn its sign": lambda s, p, m: _rewards(s, -p, m, where=_last),
         "the score is missing": lambda *a: _rewards(*a, where=lambda at, m: []),
         "the score is given once, not spread over the tokens": lambda score, p, m: _rewards(
             score / m.sum(1).clamp(min=1), p, m, where=lambda at, m: at) if score.dim() == 1 else _rewards(score, p, m),

@@ -46,6 +46,9 @@ clipped_policy_loss = Exercise(
         "the ratio may also not rise above 1 + eps": lambda *x: _clipped(*x, clip=lambda r, e: r.clamp(min=1 - e)),
         "the clip is around 1, not around 0": lambda *x: _clipped(*x, clip=lambda r, e: r.clamp(-e, e)),
         "cliprange is an argument, not always .2": lambda a, b, A, e: _clipped(a, b, A, .2),
+        "clip the ratio, not its log": lambda *x: _clipped(*x, clip=lambda r, e: r.log().clamp(-e, e).exp()),
+        "the smaller product, not the smaller ratio: where A is below 0 these differ": lambda a, b, A, e: _clipped(
+            a, b, A, e, both=lambda x, y: torch.where(A < 0, torch.maximum(x, y), torch.minimum(x, y))),
         "the loss of each token, not their mean": lambda *x: _clipped(*x).mean(),
         "the loss of each token, not their sum": lambda *x: _clipped(*x).sum(),
         "the loss of each token, not one number per row": lambda *x: _clipped(*x).mean(1),
@@ -120,6 +123,10 @@ gae = Exercise(
             lambda *x: _gae(*x, gap=True),
         "the sum looks ahead, not back": _forwards,
         "where the mask is False rewards and values must not count": _unmasked,
+        "0 times nan is nan: write 0 where the mask is False, do not multiply": lambda r, v, m, g, l: tuple(
+            x + torch.where(m, 0., 0. * (r + v)) for x in _gae(r, v, m, g, l)),
+        "returns are A + V: that is the reward plus V": lambda r, v, m, g, l: (_gae(r, v, m, g, l)[0], _gae(
+            r, v, m, g, l, ret=lambda A, v: r.masked_fill(~m, 0.).to(v.dtype) + v)[1]),
         "prompt and pads get 0": lambda r, v, m, g, l: tuple(
             x + 5. * ~m for x in _gae(r, v, m, g, l)),
         "returns are A + V, for lambda below 1 not the sum of rewards": _returns_as_sum,
@@ -161,6 +168,9 @@ ppo_rewards = Exercise(
     mistakes={
         "the sign: leaving the reference costs": lambda *x: _rewards(*x, sign=1),
         "beta is missing": lambda s, a, b, m, beta: _rewards(s, a, b, m, 1.),
+        "beta is an argument, not always .1": lambda s, a, b, m, beta: _rewards(s, a, b, m, .1),
+        "beta is the price of the KL: the score has no factor": lambda s, a, b, m, beta: _rewards(
+            beta * s, a, b, m, beta),
         "rewards are data: no gradient flows through them": lambda *x: _rewards(*x, data=False),
         "the score carries a gradient as well: detach it": lambda s, a, b, m, beta: _rewards(
             s, a.detach(), b.detach(), m, beta, data=False),
@@ -227,6 +237,7 @@ ppo_loss = Exercise(
         "the policy loss has its minus already": lambda *x: _loss(*x, sign=-1),
         "the two clip ranges are swapped": lambda *x: _loss(*x[:7], x[8], x[7], x[9]),
         "the value has its own clip range": lambda *x: _loss(*x[:8], x[7], x[9]),
+        "the clip ranges are arguments, not always .2": lambda *x: _loss(*x[:7], .2, .2, x[9]),
         "the value loss is not clipped": lambda *x: _loss(*x[:8], 1e9, x[9]),
         "that is the sum: take the mean over response tokens": lambda *x: _loss(*x, over=lambda y, m: y.sum()),
         "tokens weigh the same: that is a mean of the rows' means": lambda *x: _loss(

@@ -43,6 +43,7 @@ fixed_soft_update = Exercise(
         "what moves is a share of the difference: the old copy has to shrink by as much":
             lambda *x: _follow(*x, old=lambda rate: 1),
         "gradient flows through the copy: it is data": lambda *x: _follow(*x, detach=False),
+        "only the first weight comes back: is the return inside the loop?": lambda *x: _follow(*x)[:1],
         "it never moves": lambda s, f, rate, n: _follow(s, f, 0., n),
         "it moves away from the learner": lambda s, f, rate, n: _follow(s, f, -rate, n),
         "that is the learner itself": lambda s, f, rate, n: _follow(s, f, 1., n)})
@@ -171,6 +172,10 @@ q_loss = Exercise(
             lambda *x: _loss(*x, shift=shift_left),
         "the squared error is not halved": lambda *x: _loss(*x, size=torch.sum),
         "the conservative term is not halved": lambda *x: _loss(*x, half=False),
+        "neither the squared error nor the conservative term is halved": lambda *x: _loss(
+            *x, size=torch.sum, half=False),
+        "no gradient flows through Q of the token: do not detach it": lambda *x: _loss(
+            *x, size=lambda td: td.detach().sum() / 2),
         "alpha is missing": lambda *x: _loss(*x, alpha=False),
         "that is the mean: the loss is summed, and the number of tokens comes beside it":
             lambda *x: _loss(*x, size=lambda td: td.mean() / 2),
@@ -181,5 +186,7 @@ q_loss = Exercise(
         "prompt tokens count, too": lambda *x: _loss(*x, where=lambda x: x.mask | shift_left(x.mask)),
         "the second result is the number of response tokens, not of rows":
             lambda *x: _loss(*x, count=lambda x: tensor(len(x.mask))),
+        "the second result is the number of response tokens, without prompts":
+            lambda *x: _loss(*x, count=lambda x: x.attention_mask.sum()),
         "the second result is the number of response tokens, without pads and prompts":
             lambda *x: _loss(*x, count=lambda x: tensor(x.mask.numel()))})

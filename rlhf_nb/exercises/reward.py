@@ -57,7 +57,9 @@ pooled_scores = Exercise(
             _read(lambda s, m: s[:, _last(m)]),
         "one axis too many: (b 1)": _read(lambda s, m: _pick(s, _last(m))[:, None]),
         "these are the scores of all tokens: one per row": _read(lambda s, m: s),
-        "a row of pads alone has no score: raise ValueError": _read(lambda s, m: _pick(s, _last(m)))})
+        "a row of pads alone has no score: raise ValueError": _read(lambda s, m: _pick(s, _last(m))),
+        "a row of pads alone must raise ValueError: argmax of no True is 0, which points at the end":
+            _read(lambda s, m: _pick(s, m.shape[1] - 1 - m.int().flip(1).argmax(1)))})
 
 # ------------------------------------------------------------------ bradley_terry_loss
 def _bt(chosen, rejected, margin=0., center_coef=0., sign=1, log=logsigmoid, weigh=1.,
@@ -101,6 +103,7 @@ bradley_terry_loss = Exercise(
             lambda *x: _bt(*x, centre=lambda c, r: (c - r)**2),
         "centring squares the sum, not each score":
             lambda *x: _bt(*x, centre=lambda c, r: c**2 + r**2),
+        "the sum is squared: that is its size": lambda *x: _bt(*x, centre=lambda c, r: (c + r).abs()),
         "the sum is not squared": lambda *x: _bt(*x, centre=lambda c, r: c + r),
         "the margin is a gap, not a weight": _each(
             lambda c, r, m=0., k=0.: -logsigmoid(c - r) * (1 + m) + k * (c + r)**2),
@@ -110,12 +113,12 @@ bradley_terry_loss = Exercise(
 
 # ------------------------------------------------------------------ calibration_bins
 def _bins(chosen, rejected, n_bins=10, lowest=.5, top=True, upper=False, tie=.5, empty=False,
-          absolute=True, middle=False, share=False, hits=None):
+          own=False, absolute=True, middle=False, share=False, hits=None):
     gap = chosen.double() - rejected.double()
     confidence = (gap.abs() if absolute else gap).sigmoid()
     right = (gap > 0).double() + tie * (gap == 0) if hits is None else hits(gap)
     width, rows = (1 - lowest) / n_bins, []
-    for k in range(n_bins):
+    for k in range(n_bins + own):                # the last: 1 alone
         low, high = lowest + k * width, lowest + (k + 1) * width
         here = ((confidence > low) & (confidence <= high) if upper else
                 (confidence >= low) & (confidence < high))
@@ -139,11 +142,14 @@ calibration_bins = Exercise(
            "four bins": (*_some(1, 30), 4), "ties": (*_gaps(0., 0., .3, -1.), 2),
            "bins that are empty": _gaps(.05, .1, 5.), "one pair": (*_gaps(-1.), 5),
            "a confidence of 1": (*_gaps(80., -90., .5, 60.), 4),
+           "a confidence of 1 beside one of .95": (*_gaps(80., -90., .5, 3.), 4),
            "one bin": (*_some(2, 8), 1)},
     mistakes={
         "the bins begin at .5, not at 0": lambda *x: _bins(*x, lowest=0.),
         "a confidence of 1 belongs to the last bin; it fell out of all of them":
             lambda *x: _bins(*x, top=False),
+        "a confidence of 1 belongs to the last bin, it has none of its own: clamp the index":
+            lambda *x: _bins(*x, top=False, own=True),
         "an edge belongs to the bin above it": lambda *x: _bins(*x, upper=True),
         "a tie is half right, not wrong": lambda *x: _bins(*x, tie=0.),
         "a tie is half right, not right": lambda *x: _bins(*x, tie=1.),

@@ -92,6 +92,8 @@ best_middle = Exercise(
         "that is near the mean: the middle is between the best and the worst":
             lambda s: _best_middle(s, lambda s: sum(s) / len(s)),
         "chosen and rejected must differ": lambda s: _best_middle(s, skip=False),
+        "another place, not another score: where all are equal nobody is left":
+            lambda s: _best_middle(s) if min(s) < max(s) else min([]),
         "that is the second best": lambda s: _best_middle(s, max),
         "turned round: chosen comes first": lambda s: _best_middle(s)[::-1],
         "that is the middle of the order: look at the scores": lambda s: (

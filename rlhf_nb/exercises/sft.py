@@ -49,13 +49,15 @@ fixed_labels = Exercise(
 
 _world = micro_world()
 
-def _rows(prompts, responses, extra=0, first=False): # a model of its own, and a batch
+def _rows(prompts, responses, extra=0, first=False, sure=False): # a model of its own, and a batch
     x = make_seqs([[_world.start] + p for p in prompts], responses, pad=_world.pad)
     ids = torch.nn.functional.pad(x.ids, (0, extra), value=_world.pad)
     masks = [torch.nn.functional.pad(m, (0, extra)) for m in (x.attention_mask, x.response_mask)]
     if first: masks[1] = masks[0]
     model = bigram_lm(_world)
     model.config.pad_token_id = None     # pad is a token like others: every way to log_softmax is right
+    if sure:
+        with torch.no_grad(): model.head.weight[_world.eos] += 1e4 * (model.head.weight[_world.eos] > -.6)
     return model, Seqs(ids, *masks)
 
 def _loss(model, x, mask=None, detach=False):
@@ -84,6 +86,7 @@ sft_loss = Exercise(
            "one row": _rows([[0, 1]], [_A]),
            "an empty response": _rows([[0], [1]], [_A, []]),
            "cut before its end": _rows([[0], [1]], [[0, 1], _A]),
+           "a token of probability 1": _rows([[0], [1]], [_A, _B], sure=True),
            "the first column is in the mask": _rows([[], []], [_A, _B], first=True)},
     mistakes={
         "turn the sign: the loss is the negative log-likelihood":
@@ -95,6 +98,12 @@ sft_loss = Exercise(
             lambda m, x: _loss(m, x, _no_first(x.attention_mask)),
         "the number is that of all real tokens: count the response":
             lambda m, x: (_loss(m, x)[0], x.attention_mask[:, 1:].sum()),
+        "the number is that of all real tokens, the first one too: count the response":
+            lambda m, x: (_loss(m, x)[0], x.attention_mask.sum()),
+        "a token of probability 1 has log-prob 0, and it is counted: count the mask":
+            lambda m, x: (_loss(m, x)[0], (logprobs(m, x) != 0).sum()),
+        "logprobs has shifted already: its entry i is of token i, like the mask's":
+            lambda m, x: (_loss(m, x, _no_end(x))[0], x.response_mask[:, 1:].sum()),
         "pads are in the number": lambda m, x: (_loss(m, x)[0], torch.tensor(x.ids[:, 1:].numel())),
         "the number is that of the answers: count tokens":
             lambda m, x: (_loss(m, x)[0], torch.tensor(len(x.ids))),

@@ -27,6 +27,8 @@ spin_loss = Exercise(
             lambda a, b, c, d, beta=1.: _game(b, a, d, c, beta),
         "the opponent's log-probs are missing": lambda a, b, c, d, beta=1.: _game(a, b, 0 * c, 0 * d, beta),
         "beta is missing": lambda a, b, c, d, beta=1.: _game(a, b, c, d, 1.),
+        "beta belongs inside the logarithm, it is no factor of the loss":
+            lambda a, b, c, d, beta=1.: beta * _game(a, b, c, d, 1.),
         "beta is for both ratios": lambda a, b, c, d, beta=1.:
             softplus(b - d.detach() - beta * (a - c.detach())),
         "that is the mean: keep one number per pair": lambda *x: _game(*x, over=torch.mean),
@@ -69,6 +71,7 @@ best_reply = Exercise(
         "divide by the sum: a softmax exponentiates once more":
             lambda p, q, beta: (p * (q / p)**(1 / beta)).softmax(0),
         "the power is for the ratio alone": lambda p, q, beta: _whole((p * q / p)**(1 / beta)),
+        "these are logs: probabilities are wanted": lambda *x: _reply(*x).log(),
         "1 / beta is a power, not a factor": lambda p, q, beta: p * (q / p) / beta})
 
 # ------------------------------------------------------------------- spin_game

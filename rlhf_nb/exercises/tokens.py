@@ -93,6 +93,8 @@ token_logprobs = Exercise(
             lambda z, y: _logprobs(z[:, :y.shape[1]], y[:, :z.shape[1]]),
         "that is one number per response: keep one per token":
             _checked(lambda z, y: _logprobs(z, y).sum(1)),
+        "the zeros stand at the end: they belong in front, entry i is of token i":
+            _checked(lambda z, y: _moved(_logprobs(z, y), -1)),
         "that is the log-prob of the most probable token: pick that of ids":
             _checked(lambda z, y: _moved(_wide(z).log_softmax(-1)).amax(-1)),
         "no gradient reaches the logits: do not detach":
@@ -102,10 +104,11 @@ token_logprobs = Exercise(
 
 def _mean(x, mask, total=lambda x, m: torch.where(m, x, torch.zeros_like(x)).sum(),
           count=lambda m: m.sum()):
-    if mask.dtype != torch.bool or x.shape != mask.shape or not mask.any(): raise ValueError("no mean")
+    if x.shape != mask.shape or not mask.any(): raise ValueError("no mean")
     x = x if x.dtype == torch.double else x.float()
     return total(x, mask) / count(mask)
 
+def _bare(x, mask): return torch.where(mask, x, 0.).sum() / mask.sum()    # without a check
 def _low(x, mask): # a running sum that stays in 16 bits
     total = torch.zeros((), dtype=x.dtype)
     for v in x[mask]: total = total + v
@@ -129,7 +132,7 @@ masked_mean = Exercise(
            "float64": (_randn(26, 3, 6).double(), _sides),
            "all True": (_randn(27, 2, 3), torch.ones(2, 3).bool()),
            "no True at all": (_randn(28, 2, 3), torch.zeros(2, 3).bool()),
-           "a mask of numbers": (_randn(29, 2, 2), torch.ones(2, 2))},
+           "a mask for one row only": (_randn(29, 2, 3), torch.ones(3).bool())},
     mistakes={
         "the masked entries count: divide by the number of True":
             lambda x, m: _mean(x, m, count=lambda m: m.numel()),
@@ -146,11 +149,13 @@ masked_mean = Exercise(
         "upside down: True is what counts": lambda x, m: _mean(x, m, total=lambda x, m: torch.where(
             m, torch.zeros_like(x), x).sum(), count=lambda m: (~m).sum()),
         "without any True it must raise ValueError":
-            lambda x, m: torch.tensor(torch.nan) if m.dtype == torch.bool and not m.any() else _mean(x, m),
+            lambda x, m: _mean(x, m) if m.any() else torch.tensor(torch.nan),
         "without any True it must raise ValueError, not give 0":
-            lambda x, m: torch.tensor(0.) if m.dtype == torch.bool and not m.any() else _mean(x, m),
-        "two things: a mask without True and one that is not bool raise ValueError":
-            lambda x, m: _mean(x, m) if m.dtype == torch.bool and m.any() else x[m.bool()].mean(),
+            lambda x, m: _mean(x, m) if m.any() else torch.tensor(0.),
+        "one mask for all rows broadcasts silently: x and mask of two shapes raise ValueError":
+            lambda x, m: _mean(x, m) if x.shape == m.shape else _bare(x, m),
+        "two things: a mask without True and one of another shape raise ValueError":
+            lambda x, m: _mean(x, m) if x.shape == m.shape and m.any() else _bare(x, m),
         "a sum of 300 numbers in 16 bits is wrong: compute in float32":
             lambda x, m: _low(x, m) if x.dtype == torch.bfloat16 else _mean(x, m),
         "no gradient reaches x: do not detach": lambda x, m: _mean(x.detach(), m)})

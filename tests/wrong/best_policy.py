@@ -1,5 +1,5 @@
 "Answers to the exercises of the chapter on the best policy that learners might give, wrong and right."
-import math
+import copy, math
 import torch
 from torch.nn import functional as F
 from rlhf_nb.oracle import all_logprobs, expectation
@@ -17,11 +17,16 @@ def one_tensor(model, world, reward): return as_list(model, world, reward)[0]
 def entropy_too(model, world, reward):
     logp = all_logprobs(model, world)
     return names(model, (logp.exp() * (reward.detach() - logp)).sum())
-def backward(model, world, reward):                    # right: through .grad, then cleared
+def backward(model, world, reward):                    # through .grad, then cleared: what it held is lost
     expectation(all_logprobs(model, world), reward.detach()).backward()
     out = {n: p.grad.clone() for n, p in free(model).items()}
     for p in free(model).values(): p.grad = None
     return out
+def by_copy(model, world, reward):                     # right: the .grad of a copy is its own
+    twin = copy.deepcopy(model)
+    twin.zero_grad()
+    expectation(all_logprobs(twin, world), reward.detach()).backward()
+    return {n: p.grad for n, p in free(twin).items()}
 def by_scores(model, world, reward):                   # right: the score-function identity, response by response
     total = {n: torch.zeros_like(p) for n, p in free(model).items()}
     logp = all_logprobs(model, world)
@@ -121,6 +126,11 @@ def shifted(p, r, beta):                               # right: the largest take
     top = (r[k] / beta).max()
     return beta * (top + (p[k] * (r[k] / beta - top).exp()).sum().log())
 
+def in_double(ref_logp, reward, beta):
+    if beta <= 0: raise ValueError("beta")
+    log_z = (ref_logp.double().exp() * torch.exp(reward.double() / beta)).sum().log()
+    return ref_logp + reward / beta - log_z, log_z
+
 WRONG = {
     "exact_gradient": [
         ("turn the sign: ascend, the value is to grow", descend),
@@ -129,8 +139,10 @@ WRONG = {
         ("one gradient per parameter, by its name", as_list),
         ("no gradient flowed: detach the reward, not the policy", zeros),
         ("that is the tensor alone: return a dict from name to gradient", one_tensor),
+        ("backward() writes into .grad: take torch.autograd.grad", backward),
         ("a baseline is not asked for, and its gradient is not zero here", entropy_too)],
     "optimal_policy": [
+        ("exp(reward / beta) overflows, in double precision too: stay in logs, with logsumexp", in_double),
         ("divide the reward by beta: that multiplies", times), ("beta is missing", no_beta),
         ("turn the sign: high rewards become more probable", worse),
         ("the reference is missing: start from its log-probs", boltzmann),
@@ -159,5 +171,5 @@ WRONG = {
         ("exp overflows or underflows at 300: use logsumexp", literal),
         ("0 times infinity is nan: leave out responses of probability 0", no_zero)]}
 
-RIGHT = {"exact_gradient": [backward, by_scores, surrogate], "optimal_policy": [softmax_form, by_hand],
+RIGHT = {"exact_gradient": [by_copy, by_scores, surrogate], "optimal_policy": [softmax_form, by_hand],
          "best_of_n_policy": [pairs_form, sorted_form], "fixed_prefix_value": [kept_rows, shifted]}

@@ -6,6 +6,7 @@ def population(kl): return bool(kl.mean() + 2 * kl.std(unbiased=False) / len(kl)
 def by_n(kl): return bool(kl.mean() + 2 * kl.std() / len(kl) < 0)
 def at_most(kl): return bool(kl.mean() + 2 * kl.std() / len(kl)**.5 <= 0)
 def one_error(kl): return bool(kl.mean() + kl.std() / len(kl)**.5 < 0)
+def one_less(kl): return bool(kl.mean() < -2 * kl.std() / (kl.numel() - 1)**.5)
 def above(kl): return bool(kl.mean() > 2 * kl.std() / len(kl)**.5)
 def every(kl): return all(x < 0 for x in kl.tolist())
 def middle(kl): return bool(kl.median() < -2 * kl.std() / len(kl)**.5)
@@ -33,12 +34,18 @@ def reward_alone(reward, kl, nats, gain):
     first, second = split(reward)
     return bool(second - first < gain)
 
+def steady(reward, kl, nats, gain):
+    half = len(kl) // 2
+    moved = [x[half:].mean() - x[:half].mean() for x in (kl, reward)]
+    return bool(moved[0] > nats) and abs(moved[1].item()) < gain
+
 WRONG = {
     "kl_is_negative": [
         ("a mean below 0 alone is noise: ask for two standard errors", below),
         ("that is the standard deviation: divide by the root of n", deviation),
         ("the root of n, not n", by_n),
         ("exactly 0 is not below 0: every run starts there", at_most),
+        ("the root of n, not of n - 1", one_less),
         ("divide by n - 1, not by n", population),
         ("two standard errors, not one", one_error),
         ("that says whether it is above 0: turn the sign", above),
@@ -48,6 +55,7 @@ WRONG = {
         ("both must hold", either),
         ("with odd n the middle belongs to the second half", middle_first),
         ("means of halves, not the first and the last value", ends),
+        ("a reward that falls has gained nothing: no absolute value", steady),
         ("reward and KL are swapped", swapped),
         ("second half minus first half: the sign is turned", turned),
         ("KL alone does not tell: look at the reward as well", kl_alone),

@@ -167,6 +167,12 @@ def groups_centred(reward, k):
 
 RIGHT = {"fixed_groups": [groups_loop, groups_centred], "leave_one_out": [loo_loop, loo_matrix, loo_from_centred],
          "group_normalised": [normal_loop, normal_double], "loss_weights": [weights_loop, weights_where]}
+def under_the_root(reward, group):
+    out = torch.zeros_like(reward)
+    for g in group.unique():
+        at = (group == g) & ~reward.isnan()
+        if at.sum() > 1: out[at] = (reward[at] - reward[at].mean()) / (reward[at].var() + 1e-4).sqrt()
+    return out
 WRONG = {
     "fixed_groups": [
         ("as it was: answers to different prompts are compared", stride),
@@ -186,6 +192,7 @@ WRONG = {
         ("an answer that nobody scored is not a reward of 0", loo_nan_is_zero)],
     "group_normalised": [
         ("the standard deviation divides by n - 1, not by n", biased),
+        ("10^-4 is added to the standard deviation, not to the variance", under_the_root),
         ("that is the variance: divide by its square root", variance),
         ("not divided by the standard deviation: that is Dr. GRPO", centred_only),
         ("subtract the mean, too", scaled_only),

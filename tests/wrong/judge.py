@@ -6,21 +6,21 @@ from rlhf_nb.judge import Verdicts, pair_accuracy
 from rlhf_nb.replies import escape_special_tokens, score_regex
 
 def esc(tokenizer, *texts): return [escape_special_tokens(tokenizer, x) for x in texts]
-def no_escape(tokenizer, prompt, answers): return [prompt.render(q, a) for q, a in answers]
+def no_escape(tokenizer, prompt, answers): return [prompt.render(*texts) for texts in answers]
 def response_only(tokenizer, prompt, answers):
-    return [prompt.render(q, escape_special_tokens(tokenizer, a)) for q, a in answers]
+    return [prompt.render(q, *esc(tokenizer, *a)) for q, *a in answers]
 def question_only(tokenizer, prompt, answers):
     out = []
-    for q, a in answers: out.append(prompt.render(escape_special_tokens(tokenizer, q), a))
+    for q, *a in answers: out.append(prompt.render(escape_special_tokens(tokenizer, q), *a))
     return out
 def afterwards(tokenizer, prompt, answers):
     return esc(tokenizer, *[prompt.render(*answer) for answer in answers])
-def exchanged(tokenizer, prompt, answers): return [prompt.render(*esc(tokenizer, a, q)) for q, a in answers]
+def exchanged(tokenizer, prompt, answers): return [prompt.render(*esc(tokenizer, *texts[::-1])) for texts in answers]
 def str_format(tokenizer, prompt, answers):
     out = []
     for answer in answers:
         text = prompt.template
-        for name, x in zip(("prompt", "response"), answer):
+        for name, x in zip(("prompt", "response") if len(answer) == 2 else ("prompt", "first", "second"), answer):
             text = text.replace("{{ " + name + " }}", escape_special_tokens(tokenizer, x))
         out.append(text)
     return out
@@ -36,14 +36,18 @@ def one_text(tokenizer, prompt, answers):
     return "\n".join([prompt.render(*esc(tokenizer, *answer)) for answer in answers])
 def taken_out(tokenizer, prompt, answers):
     def clean(x): return x.replace("<eos>", "").replace("<|assistant|>", "")
-    return [prompt.render(clean(q), clean(a)) for q, a in answers]
+    return [prompt.render(*map(clean, texts)) for texts in answers]
+def two_escaped(tokenizer, prompt, answers):
+    return [prompt.render(*esc(tokenizer, *texts[:2]), *texts[2:]) for texts in answers]
+def pairs_only(tokenizer, prompt, answers):
+    return [prompt.render(*esc(tokenizer, question, response)) for question, response in answers]
 
 def loop_messages(tokenizer, prompt, answers):
     out = []
-    for first, second in answers:
-        first = escape_special_tokens(tokenizer, first)
-        second = escape_special_tokens(tokenizer, second)
-        out.append(prompt.render(first, second))
+    for texts in answers:
+        safe = []
+        for text in texts: safe.append(escape_special_tokens(tokenizer, text))
+        out.append(prompt.render(*safe))
     return out
 def map_messages(tokenizer, prompt, answers): return list(map(lambda x: prompt.render(*esc(tokenizer, *x)), answers))
 
@@ -168,6 +172,8 @@ WRONG = {
         ("that is the first message alone: one for each answer", early_return),
         ("the answer's own space stays: do not strip it", stripped),
         ("special tokens become <unk>, or a space where there is none", taken_out),
+        ("of a pair the second answer must be escaped as well", two_escaped),
+        ("a pair has three texts: take as many as there are", pairs_only),
         ("that is one text: a list of messages is asked for", one_text)],
     "parse_score": [
         ("the last place counts, not the first", always_first), ("with last=False the first place counts", always_last),

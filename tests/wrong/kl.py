@@ -111,6 +111,11 @@ def by_positions(score, penalty, mask):
     place = torch.arange(mask.shape[1]).expand_as(mask).masked_fill(~mask, -1)
     return on(score, penalty, mask & (place == place.max(1, keepdim=True).values))
 
+def late(logp, ref_logp):
+    if logp.shape != ref_logp.shape: raise ValueError("shapes")
+    d = logp - ref_logp
+    return d if d.dtype == torch.float64 else d.float()
+
 WRONG = {
     "fixed_charge": [
         ("still the wrong way round: the policy is rewarded for leaving", as_it_was),
@@ -128,6 +133,7 @@ WRONG = {
         ("that is the ratio: its log is charged", ratio_itself),
         ("that is one number per response: every token has its own", per_response)],
     "kl_k1": [
+        ("the difference is rounded to 16 bits: go to float32 first", late),
         ("the policy comes first: that is the reference minus the policy", swapped), ("that is the ratio: its log is wanted", ratio),
         ("it may be below 0: no absolute value", sized), ("it may be below 0: do not cut there", cut_off),
         ("that is one number per row: keep one per token", row_sum),

@@ -206,6 +206,14 @@ def by_mask(score):
     no_nan(score)
     return (score == score.amax(-1, keepdim=True)).int().argmax(-1)
 
+def unclamped(chosen, rejected, n_bins=10):
+    gap = chosen.double() - rejected.double()
+    confidence, right = gap.abs().sigmoid(), (gap.sign() + 1) / 2
+    index = ((confidence - .5) * 2 * n_bins).long()
+    n = torch.bincount(index)
+    means = [(torch.bincount(index, x)[n > 0] / n[n > 0]).float() for x in (confidence, right)]
+    return *means, n[n > 0]
+
 WRONG = {
     "pooled_scores": [
         ("a count of real tokens is a place only if no pad stands in front", counted),
@@ -238,6 +246,7 @@ WRONG = {
     "calibration_bins": [
         ("the bins begin at .5, not at 0", from_zero),
         ("a confidence of 1 belongs to the last bin; it fell out of all of them", lost_top),
+        ("a confidence of 1 belongs to the last bin, it has none of its own: clamp the index", unclamped),
         ("an edge belongs to the bin above it", upper_edges),
         ("a tie is half right, not wrong", tie_wrong), ("a tie is half right, not right", tie_right),
         ("leave out bins without pairs", with_empty),

@@ -231,6 +231,10 @@ def shifted_sum(logits, sampling):
     values = torch.where((before < sampling.top_p) | (sampling.top_p == 1), values, -torch.inf)
     return values.gather(1, at.argsort(1)).log_softmax(-1)
 
+def nonzero(model, seqs):
+    logp = logprobs(model, seqs)
+    return -logp.sum(), logp.count_nonzero()
+
 WRONG = {
     "fixed_labels": [
         ("it still learns the questions: kept and masked are swapped", swapped),
@@ -248,6 +252,7 @@ WRONG = {
         ("turn the sign: the loss is the negative log-likelihood", positive),
         ("the prompt is counted as well: only response tokens are", whole_text),
         ("the number is that of all real tokens: count the response", real_count),
+        ("a token of probability 1 has log-prob 0, and it is counted: count the mask", nonzero),
         ("pads are in the number", cells),
         ("the number is that of the answers: count tokens", rows_count),
         ("nothing stands before the first token: it is not counted", first_counted),

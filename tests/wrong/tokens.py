@@ -126,7 +126,7 @@ def right_logp_loop(logits, ids):
 # masked_mean
 
 def guarded(x, mask):
-    if mask.dtype != torch.bool: raise ValueError("bool")
+    if x.shape != mask.shape: raise ValueError("one shape")
     if mask.sum() == 0: raise ValueError("nothing")
 def by_size(x, mask):
     guarded(x, mask)
@@ -155,11 +155,14 @@ def inverted(x, mask):
     guarded(x, mask)
     return x.float().masked_fill(mask, 0).sum() / (~mask).sum()
 def nan_for_nothing(x, mask):
-    if mask.dtype != torch.bool: raise ValueError("bool")
+    if x.shape != mask.shape: raise ValueError("one shape")
     return x.float().masked_fill(~mask, 0).sum() / mask.sum()
 def zero_for_nothing(x, mask):
-    if mask.dtype != torch.bool: raise ValueError("bool")
+    if x.shape != mask.shape: raise ValueError("one shape")
     return x.float().masked_fill(~mask, 0).sum() / mask.sum().clamp(min=1)
+def any_shape(x, mask):
+    if not mask.any(): raise ValueError("empty")
+    return x.float().masked_fill(~mask, 0).sum() / mask.sum()
 def no_checks(x, mask):
     keep = mask.bool()
     return x.float().masked_fill(~keep, 0).sum() / keep.sum()
@@ -321,7 +324,8 @@ WRONG = {
         ("upside down: True is what counts", inverted),
         ("without any True it must raise ValueError", nan_for_nothing),
         ("without any True it must raise ValueError, not give 0", zero_for_nothing),
-        ("two things: a mask without True and one that is not bool raise ValueError", no_checks),
+        ("two things: a mask without True and one of another shape raise ValueError", no_checks),
+        ("one mask for all rows broadcasts silently: x and mask of two shapes raise ValueError", any_shape),
         ("a sum of 300 numbers in 16 bits is wrong: compute in float32", sixteen_bits),
         ("no gradient reaches x: do not detach", number_only)],
     "last_token_index": [
