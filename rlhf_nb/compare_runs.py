@@ -341,21 +341,23 @@ _COSTS = {"length": ("length", 0), "labels": ("labels", 0), "samples": ("samples
 
 # %% ../nbs/engine/compare_runs.ipynb #_table
 def _table(title, rows, columns):
-    heads = "".join(f"{h:>8}" + "      ±" * (k == "gold")
+    heads = "".join(f"{h:>{_width(h)}}" + "     ±" * (k == "gold")
                     for k, (h, _) in columns.items())
-    table = [f"{title:24}{heads}  seeds"]
+    table = [f"{title:24}{heads} seeds"]
     for signal in dict.fromkeys(row["signal"] for row in rows):
         if signal != "none": table.append(f"signal: {signal}")
         for name in dict.fromkeys(r["method"] for r in rows if r["signal"] == signal):
             mine = [row for row in rows if row["method"] == name]
-            table.append(f"  {name:22}{_cells(mine, columns)}{len(mine):7}")
+            table.append(f"  {name:22}{_cells(mine, columns)}{len(mine):6}")
     return "\n".join(table)
+
+def _width(heading): return max(6, len(heading) + 1)
 
 def _cells(mine, columns): # of one method
     def cell(key, heading, digits):
         x = [row[key] * (100 if heading[-1] == "%" else 1) for row in mine]
-        text = f"{statistics.mean(x):8.{digits}f}"
-        return text + f"{standard_error(x):7.2f}" if key == "gold" else text
+        text = f"{statistics.mean(x):{_width(heading)}.{digits}f}"
+        return text + f"{standard_error(x):6.2f}" if key == "gold" else text
     return "".join(cell(key, *column) for key, column in columns.items())
 
 # %% ../nbs/engine/compare_runs.ipynb #comparison_table
