@@ -21,6 +21,7 @@ from rlhf_nb.reward import train_reward
 from rlhf_nb.sampling import SamplingParams, generate_many
 from rlhf_nb.sft import sft_loss, train_sft
 from rlhf_nb.world_text import TRAIN, demonstrations, prompt_ids
+from conftest import until
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 600    # seconds, on a machine that may be very busy
@@ -317,6 +318,21 @@ def test_the_command_makes_one_run_with_two_processes(words, gap, home, monkeypa
         if isinstance(x, float) and k != "seconds": assert facts[1]["results"][k] == pytest.approx(x, abs=10 * gap), k
     names = [sorted(p.name for p in (home/f"out{n}").iterdir()) for n in (1, 2)]
     assert names[0] == names[1] and "held_out.jsonl" in names[0] and "work" not in names[0]
+
+def test_ctrl_c_ends_both_after_a_step_that_is_saved(home):
+    "The terminal sends it to the launcher and to both processes, and the launcher to both again."
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rlhf_nb", "train",
+            *DPO, "-o", "out", "--device", "cpu", "--max-steps", "100000"]
+    process = subprocess.Popen(line, cwd=home, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=os.environ | dict(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT)))
+    log = home/"out"/"log.jsonl"
+    until(lambda: process.poll() is not None or log.exists() and log.read_text().count("\n") > 3, lambda: log.exists())
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert err.count("stopping after this step, which is saved") == 1 and "rlhf_nb/" not in err, err
+    steps = log.read_text().count("\n") - 1                                      # the first row is an evaluation
+    [checkpoint] = list_checkpoints(home/"out"/"work"/"checkpoints")
+    assert checkpoint.name.endswith(f"step-{steps}") and "the last checkpoint of out is whole" in out
 
 def test_a_lone_launch_is_refused_by_the_command(home, monkeypatch, capfd):
     from rlhf_nb.workbook import main
