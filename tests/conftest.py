@@ -26,7 +26,7 @@ def built(tmp_path_factory):
 def chromium():
     "Where the browser is; no browser, no test, and nothing is built or started for it."
     pytest.importorskip("playwright.sync_api", reason="needs playwright: make browser installs it")
-    return os.environ.get("CHROMIUM") or shutil.which("chromium") or pytest.skip(
+    return shutil.which(os.environ.get("CHROMIUM") or "chromium") or pytest.skip(
         "needs Debian's chromium (apt install chromium), or its path in $CHROMIUM")
 
 @pytest.fixture(scope="module")    # not longer: while it is open, no notebook can be run
