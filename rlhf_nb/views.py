@@ -6,12 +6,15 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/views.html.md"""
 
 # %% auto #0
 __all__ = ['ORANGE', 'BLUE', 'GREY', 'INK', 'COLORS', 'METHOD_COLORS', 'SHADES', 'STYLE', 'style', 'strip', 'token_strip',
-           'curves', 'lines', 'hist', 'bars', 'scatter', 'calibration_plot', 'frontier', 'course_map']
+           'curves', 'lines', 'snapshot', 'hist', 'bars', 'scatter', 'calibration_plot', 'frontier', 'course_map']
 
 # %% ../nbs/engine/views.ipynb #pictures_of_numbers
+from functools import wraps
+from io import BytesIO
 from itertools import cycle
 import math
 from matplotlib import pyplot as plt
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
@@ -219,6 +222,27 @@ def lines(
     ax.set(xlabel=xlabel, ylabel=ylabel)
     _legend(ax, list(ys))
     return fig
+
+# %% ../nbs/engine/views.ipynb #snapshot
+def snapshot(
+    draw, # a function that returns a figure, for `interact`
+):        # a function with the same parameters that returns a PNG of the figure
+    "For a slider: each figure drawn once, with the size and the margins of the first."
+    from IPython.display import Image
+    margins = {}                      # shape of a figure -> where its axes stand
+    @wraps(draw)
+    def drawn(*args, **kwargs):
+        out, fig = BytesIO(), draw(*args, **kwargs)
+        engine, shape = fig.get_layout_engine(), (len(fig.axes), *fig.get_size_inches())
+        if engine and shape not in margins:
+            engine.execute(fig)
+            margins[shape] = [ax.get_position() for ax in fig.axes]
+        fig.set_layout_engine("none")
+        for ax, place in zip(fig.axes, margins.get(shape, [])): ax.set_position(place)
+        FigureCanvasAgg(fig).print_png(out, pil_kwargs={"compress_level": 1})
+        plt.close(fig)
+        return Image(out.getvalue())
+    return drawn
 
 # %% ../nbs/engine/views.ipynb #hist
 @plt.rc_context(STYLE)

@@ -220,6 +220,8 @@ _STYLE += """
  inset:auto;margin:3px 0;max-width:min(34em,92vw);position-area:bottom span-right;
  position-try-fallbacks:flip-inline,flip-block,flip-block flip-inline}}
 #U .b:has(.t:hover) .t:not(:hover)::before{display:none}
+#U div.r:not(:hover,:focus-within),#U details[open]:not(:hover,:focus-within){
+ content-visibility:auto;contain-intrinsic-size:auto calc(var(--n)*6px + 60px)}
 #U .s{font:12px/1.6 sans-serif}"""
 
 # %% ../nbs/engine/widgets.ipynb #ledger_page
@@ -250,7 +252,7 @@ def ledger_page(
             f'{tabs}<div class="b">{body}</div></div>')
 
 # %% ../nbs/engine/widgets.ipynb #_ledger_body
-_OPEN = 1200 # tokens on the page; responses behind them are folded
+_OPEN = 600 # tokens on the page; responses behind them are folded
 
 def _ledger_body(
     title:str,
@@ -271,8 +273,9 @@ def _ledger_body(
     body = (f'<div role="radiogroup" aria-label="tokens: {escape_text(title)}">{body}'
             f'</div><div class="s">{sums}{numbers}</div>')
     title = f"<h4>{escape_text(title)}</h4>"
-    if folded: return f'<details class="r"><summary>{title}</summary>{body}</details>'
-    return f'<div class="r">{title}{body}</div>'
+    size = f'class="r" style="--n:{len(ledger.tokens)}"'    # until it is drawn
+    if folded: return f"<details {size}><summary>{title}</summary>{body}</details>"
+    return f"<div {size}>{title}{body}</div>"
 
 # %% ../nbs/engine/widgets.ipynb #show_ledger
 def show_ledger(

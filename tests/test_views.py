@@ -317,3 +317,25 @@ def test_saved_picture_is_the_drawn_one():
         f"{PIPELINE.name} lacks {missing}: draw it again, python -c 'from rlhf_nb.views import *; "
         "plt.rcParams.update(STYLE); course_map().savefig(\"nbs/images/pipeline.svg\", "
         "metadata={\"Date\": None})'")
+
+def test_a_snapshot_is_drawn_once_in_its_own_size(monkeypatch):
+    "As a slider wants it: the parameters kept, the size fixed whatever the labels, no figure left open."
+    import inspect
+    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
+    from rlhf_nb.views import lines, snapshot
+    drawn, real = [], Figure.draw
+    monkeypatch.setattr(Figure, "draw", lambda self, renderer: drawn.append(self) or real(self, renderer))
+    def draw(a=1, *, name="y"):
+        "A line."
+        return lines([0, 1], {"y": [0, a]}, "x", name)
+    fast, before = snapshot(draw), plt.get_fignums()
+    assert inspect.signature(fast) == inspect.signature(draw) and fast.__doc__ == "A line." and fast.__name__ == "draw"
+    images = [fast(2), fast(a=3, name="another name")]
+    assert all(i.data[:4] == b"\x89PNG" for i in images) and images[0].data != images[1].data
+    assert len({i.data[16:24] for i in images}) == 1, "the page jumps"
+    assert len(drawn) == 2, "each figure is drawn once"
+    first, second = (f.axes[0].get_position().bounds for f in drawn)
+    assert first == second and first[0] > .05, "the margins of the first, which hold its labels"
+    assert plt.get_fignums() == before
+    with pytest.raises(TypeError): fast(1, 2)

@@ -105,7 +105,9 @@ def test_a_token_note_a_frame_and_folds():
     assert page.count('class="t f"') == 1 and re.findall(r'data-0="([^"]*)"', page) == ["+1e-4", "0"]   # small, not 0
     with pytest.raises(ValueError, match="notes"): Ledger(["a", "b"], {"r": [1., 2.]}, {}, ["one"])
     long = Ledger(["a"] * 500, {"r": [0.] * 500}, {})
-    assert ledger_page({"a": long, "b": long, "c": long, "d": long}).count('<details class="r">') == 2
+    assert ledger_page({"a": long, "b": long, "c": long, "d": long}).count('<details class="r"') == 3
+    short = ledger_page({"a": long, "b": Ledger(["a"] * 90, {"r": [0.] * 90}, {})})
+    assert '<details class="r"' not in short and 'class="r" style="--n:500"' in short
     assert [signed(x) for x in (0., 3e-7, -.0049, .005, math.inf)] == ["0", "+3e-7", "-5e-3", "+0.01", "+inf"]
 
 class Bytes:
