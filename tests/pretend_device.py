@@ -15,8 +15,13 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+class _Module(backend_registration._DummyBackendModule):
+    "What torch asks about the backend: there is no such device, so that whatever runs later in this process is as before."
+    def is_available(self): return False
+    def device_count(self): return 0
+
 # torch knows it as the one backend that may be written in Python; from then on it can be named, for good
-if not hasattr(torch, "pretend"): backend_registration._setup_privateuseone_for_python_backend("pretend")
+if not hasattr(torch, "pretend"): backend_registration._setup_privateuseone_for_python_backend("pretend", _Module())
 DEVICE, CPU = torch.device("pretend", 0), torch.device("cpu")
 # operations that take tensors of two devices, beside those with a 0-dim one of the CPU
 MIXED = {"copy_", "_to_copy", "index", "index_put", "index_put_", "_index_put_impl_", "set_"}
