@@ -1,0 +1,245 @@
+"Every trainer on an accelerator that is only pretended: devices never mix, and the host rarely waits."
+import random
+from functools import partial
+import pytest, torch
+from torch import nn
+from rlhf_nb import learning, q_trainer
+from rlhf_nb.candidates import sample_prompts
+from rlhf_nb.dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
+from rlhf_nb.dpo_tools import evaluate_pairs, train_dpo
+from rlhf_nb.grpo import group_normalised
+from rlhf_nb.grpo_trainer import GRPOConfig, grpo_loss, make_group_experience, sample_groups, train_grpo
+from rlhf_nb.learning import TrainConfig, make_trainer, train_step
+from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled, logprobs
+from rlhf_nb.ppo import ActorCritic
+from rlhf_nb.ppo_trainer import PPOConfig, RLTask, make_experience, minibatch_loss, ppo_rollout, train_ppo
+from rlhf_nb.q_networks import QConfig, QNets, make_episodes, q_network
+from rlhf_nb.q_trainer import OnlineQConfig, token_q_values, train_q, train_q_online
+from rlhf_nb.reward import reward_loss, score_seqs, train_reward
+from rlhf_nb.sampling import SamplingParams, collect_rollout, generate, generate_many, generate_uncached
+from rlhf_nb.self_reward import SelfRewardConfig, train_on_pairs
+from rlhf_nb.sft import sft_loss, train_sft
+from rlhf_nb.spin import SPINConfig, SPINData, iteration_pairs, spin_metrics, train_spin_iteration
+from rlhf_nb.world_text import TRAIN, demonstrations, prompt_ids
+from pretend_device import DEVICE, DeviceGenerator, OnDevice, pretend
+
+CONFIG = TrainConfig(lr=1e-3, n_steps=2, batch_size=6, micro_batch_size=6)
+
+@pytest.fixture(scope="module")
+def bundled():
+    lm, tokenizer = load_bundled("sft")
+    lm.set_attn_implementation("eager")           # the others choose a kernel by the real device
+    return lm, tokenizer
+
+@pytest.fixture
+def device():
+    with pretend() as device: yield device
+
+@pytest.fixture
+def lm(bundled): return frozen_copy(bundled[0]).requires_grad_()
+@pytest.fixture
+def tokenizer(bundled): return bundled[1]
+
+def seeded(n=0): return torch.Generator().manual_seed(n)
+def rows(tokenizer, n=12, seed=0): return demonstrations(tokenizer, TRAIN, n, random.Random(seed))
+def pairs_of(tokenizer, n=12): return PreferencePairs(rows(tokenizer, n), rows(tokenizer, n, 1))
+def questions(tokenizer, n=4): return [prompt_ids(tokenizer, q) for q in TRAIN[:n]]
+def numbers(trainer): # of the log, and the weights
+    assert all(p.device == DEVICE for p in trainer.model.parameters())
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in trainer.log.rows]
+def task_of(tokenizer, n=10):
+    return RLTask(questions(tokenizer), lambda seqs: seqs.response_mask.sum(1) / 10, tokenizer, SamplingParams(n))
+
+# ---- the pretended device itself
+
+def test_devices_do_not_mix(device):
+    x, y = torch.ones(3).to(DEVICE), torch.ones(3)
+    for fn in (lambda: x + y, lambda: torch.cat([x, y]), lambda: torch.stack([x.sum(), y.sum()]), lambda: y[x.long()],
+               lambda: torch.where(x > 0, x, y), lambda: nn.functional.embedding(y.long(), x[:, None]),
+               lambda: torch.rand(2, generator=seeded(), device=DEVICE), lambda: torch.randperm(2, generator=DeviceGenerator())):
+        with pytest.raises(RuntimeError, match="same device|same device as the indexed|device type for generator"): fn()
+    with pytest.raises(TypeError, match="numpy"): x.numpy()
+    assert ((x + torch.tensor(1.)).tolist(), x[y.long()].device) == ([2., 2., 2.], DEVICE)
+
+@pytest.mark.parametrize("fn, n", [
+    (lambda x: x.sum().item(), 1), (lambda x: float(x[0]), 1), (lambda x: bool((x > 0).all()), 1), (lambda x: x.tolist(), 1),
+    (lambda x: x.cpu(), 1), (lambda x: x.nonzero(), 1), (lambda x: x[x > 0], 1), (lambda x: x.masked_select(x > 0), 1),
+    (lambda x: torch.tensor(1., device=x.device), 1), (lambda x: torch.ones(2).to(DEVICE), 1), (lambda x: x.unique(), 1),
+    (lambda x: x + 1, 0), (lambda x: torch.zeros(2, device=x.device), 0), (lambda x: torch.ones(2).to(DEVICE, non_blocking=True), 0),
+    (lambda x: x.masked_fill(x > 0, 1.), 0), (lambda x: x[x.long()], 0), (lambda x: x.sort(), 0)], ids=range(17))
+def test_waits_are_counted(fn, n, device):
+    x = torch.ones(3).to(DEVICE)
+    device.waits.clear()
+    fn(x)
+    assert device.n_waits == n, device.waits
+
+def test_gradients_flow_on_the_device(device):
+    layer, x = device.move(nn.Linear(3, 2)), torch.ones(4, 3).to(DEVICE)
+    layer(x).sum().backward()
+    assert type(layer.weight.grad) is OnDevice and layer.weight.grad.tolist() == [[4.] * 3] * 2
+
+# ---- every trainer: the numbers of the CPU, devices never mixed
+
+def sft(lm, tokenizer, generator, move): return train_sft(move(lm), rows(tokenizer), CONFIG, generator, rows(tokenizer, 4, 1))
+def reward(lm, tokenizer, generator, move):
+    return train_reward(move(ScalarModel.from_lm(lm)), pairs_of(tokenizer), CONFIG, generator, pairs_of(tokenizer, 4))
+def dpo(lm, tokenizer, generator, move):
+    data = precompute_ref_logprobs(move(lm), pairs_of(tokenizer))
+    return train_dpo(lm, data, CONFIG, generator, held_out=data)
+def dpo_of_samples(lm, tokenizer, generator, move): # both answers sampled where the policy is
+    move(lm)
+    sides = [generate_many(lm, questions(tokenizer), tokenizer, SamplingParams(8), seeded(i))[0] for i in range(2)]
+    return train_dpo(lm, precompute_ref_logprobs(lm, PreferencePairs(*sides)), CONFIG, generator)
+def ppo(lm, tokenizer, generator, move):
+    config = PPOConfig(n_iterations=2, n_prompts=4, n_epochs=1, n_minibatches=2, micro_batch_size=4, score_after_eos=True,
+                       whiten_rewards=True, missing_eos_penalty=1.)
+    model = move(ActorCritic(lm, ScalarModel.from_lm(lm)))
+    return train_ppo(model, frozen_copy(lm), task_of(tokenizer), config, generator)
+def grpo(lm, tokenizer, generator, move):
+    config = GRPOConfig(n_iterations=2, n_prompts=2, num_generations=3, advantage_fn=group_normalised, dynamic_sampling=2,
+                        importance_sampling_cap=2., kl_in_loss=True, mask_truncated_completions=True)
+    return train_grpo(move(lm), frozen_copy(lm), task_of(tokenizer), config, generator)
+def nets_of(lm, tokenizer):
+    return QNets(q_network(lm), [tokenizer.pad_token_id])
+def q(lm, tokenizer, generator, move):
+    data = rows(tokenizer)
+    episodes = make_episodes(data, torch.linspace(-1, 1, len(data)), tokenizer.eos_token_id)
+    trainer = train_q(move(nets_of(lm, tokenizer)), episodes, CONFIG, QConfig(double_q=True), generator)
+    taken, best = token_q_values(trainer.model, data)               # rows on the CPU, networks on the device
+    assert taken.shape == best.shape == data.ids.shape and (taken <= best + 1e-4).all()
+    return trainer
+def q_online(lm, tokenizer, generator, move, folder=None, n_rounds=2):
+    online = OnlineQConfig(questions(tokenizer), lambda seqs: seqs.response_mask.sum(1) / 10, tokenizer, SamplingParams(6),
+                           n_rounds=n_rounds, n_prompts=4, n_updates=1)
+    return train_q_online(move(nets_of(lm, tokenizer)), online, CONFIG, QConfig(), generator, folder)
+def spin(lm, tokenizer, generator, move):
+    data, config = SPINData(rows(tokenizer), rows(tokenizer, 4, 1), tokenizer), SPINConfig(n_pairs=6, batch_size=6, max_new_tokens=8)
+    pairs = iteration_pairs(move(lm), data, config, generator)
+    log = train_spin_iteration(lm, pairs, config, generator)
+    assert spin_metrics(lm, precompute_ref_logprobs(lm, pairs))["accuracy"] == .5
+    return type("Run", (), dict(log=log, model=lm))
+
+def self_reward(lm, tokenizer, generator, move):
+    config = SelfRewardConfig(n_pairs=12, batch_size=6)
+    return train_on_pairs(move(lm), pairs_of(tokenizer), config, generator, rows(tokenizer, 5, 2))
+
+TRAINERS = [sft, reward, dpo, dpo_of_samples, ppo, grpo, q, q_online, spin, self_reward]
+
+@pytest.mark.parametrize("train", TRAINERS, ids=lambda fn: fn.__name__)
+def test_a_trainer_on_the_device_finds_the_numbers_of_the_cpu(train, lm, tokenizer):
+    want = [{k: v for k, v in row.items() if k != "seconds"} for row in train(frozen_copy(lm).requires_grad_(), tokenizer, seeded(),
+                                                                              lambda model: model).log.rows]
+    with pretend() as device: got = numbers(train(lm, tokenizer, seeded(), device.move))
+    assert len(got) == len(want) > 0
+    for a, b in zip(got, want):
+        assert a.keys() == b.keys()
+        for k in b: assert a[k] == pytest.approx(b[k], rel=1e-4, abs=1e-5), k
+
+@pytest.mark.parametrize("train", TRAINERS, ids=lambda fn: fn.__name__)
+def test_a_generator_may_be_on_the_device(train, lm, tokenizer, device):
+    assert numbers(train(lm, tokenizer, DeviceGenerator().manual_seed(0), device.move))
+
+def test_a_generator_on_the_device_picks_prompts_too(device):
+    assert set(sample_prompts(["a", "b"], 8, DeviceGenerator().manual_seed(0))) <= {"a", "b"}
+
+def test_online_q_learning_goes_on_with_its_buffer_on_the_device(lm, tokenizer, device, tmp_path, monkeypatch):
+    "What safetensors and torch write for CUDA tensors, they cannot for pretended ones: plain copies stand in."
+    plain = lambda x: {k: v.cpu() for k, v in x.items()} if isinstance(x, dict) else x
+    real = learning.save_file
+    for module in (learning, q_trainer): monkeypatch.setattr(module, "save_file", lambda x, path: real(plain(x), path))
+    monkeypatch.setattr(learning, "save_model", lambda m, path: real(plain({k: v.clone() for k, v in m.state_dict().items()}), path))
+    monkeypatch.setattr(learning, "load_model", lambda m, path: m.load_state_dict(learning.load_file(path)))
+    save = torch.save
+    def on_cpu(x): return x.cpu() if isinstance(x, torch.Tensor) else x
+    monkeypatch.setattr(torch, "save", lambda x, path: save(torch.utils._pytree.tree_map(on_cpu, x), path))
+    q_online(lm, tokenizer, seeded(), device.move, tmp_path, n_rounds=1)
+    trainer = q_online(frozen_copy(lm), tokenizer, seeded(), device.move, tmp_path, n_rounds=2)
+    assert [row["round"] for row in trainer.log.rows if "round" in row] == [1, 2]
+
+def test_functions_take_rows_from_the_cpu_and_from_the_device(lm, tokenizer, device):
+    device.move(lm)
+    data = rows(tokenizer, 4)
+    for seqs in (data, data.to(DEVICE)):
+        assert logprobs(lm, seqs).device == DEVICE
+        assert score_seqs(device.move(ScalarModel.from_lm(lm)), seqs).device == DEVICE
+        ref = precompute_ref_logprobs(lm, PreferencePairs(seqs, seqs))
+        assert ref.ref_chosen.device.type == "cpu" and evaluate_pairs(lm, ref, make_pair_loss(dpo_loss))["loss"] == pytest.approx(.6931, abs=1e-3)
+
+# ---- how often the host waits
+
+def endless(lm): # a model that never ends a response, so that every token is sampled
+    with torch.no_grad(): lm.get_output_embeddings().weight[lm.config.eos_token_id] = 0
+    lm.get_output_embeddings().bias = nn.Parameter(torch.zeros(lm.config.vocab_size).index_fill(
+        0, torch.tensor([lm.config.eos_token_id]), -1e4))
+    return lm
+
+@pytest.mark.parametrize("sampling", [SamplingParams(64), SamplingParams(64, 0.), SamplingParams(64, .7, 5, .9)], ids=["1", "greedy", "filtered"])
+def test_sampling_waits_once_in_eight_tokens(sampling, lm, tokenizer, device):
+    device.move(endless(lm))
+    seqs, _ = generate(lm, questions(tokenizer), tokenizer, sampling, seeded())
+    assert seqs.response_mask.sum(1).tolist() == [64] * 4
+    device.waits.subtract({k: n for k, n in device.waits.items() if k.endswith("a test")})
+    assert sum(device.waits.values()) <= 64 / 8 + 1, device.waits        # and the tokens themselves, once
+
+def one_update(name, lm, tokenizer, device):
+    "() -> None, an optimiser step of one micro-batch; its batch is where training keeps it."
+    config = TrainConfig(micro_batch_size=64)
+    if name == "sft": return partial(train_step, make_trainer(device.move(lm), config), rows(tokenizer), sft_loss)
+    if name == "reward":
+        return partial(train_step, make_trainer(device.move(ScalarModel.from_lm(lm)), config), pairs_of(tokenizer), reward_loss)
+    if name == "dpo":
+        data = precompute_ref_logprobs(device.move(lm), pairs_of(tokenizer))
+        return partial(train_step, make_trainer(lm, config), data, make_pair_loss(dpo_loss))
+    if name == "ppo":
+        settings = PPOConfig(n_prompts=4)
+        model = device.move(ActorCritic(lm, ScalarModel.from_lm(lm)))
+        trainer = make_trainer(model, config)
+        roll, _ = ppo_rollout(trainer, frozen_copy(lm), task_of(tokenizer), settings, seeded(), {})
+        x = make_experience(model, roll, settings, tokenizer.eos_token_id)
+        return partial(train_step, trainer, x, partial(minibatch_loss, config=settings, whole=x))
+    settings = GRPOConfig(n_prompts=2, num_generations=3)
+    trainer = make_trainer(device.move(lm), config)
+    roll, _ = sample_groups(trainer, frozen_copy(lm), task_of(tokenizer), settings, seeded())
+    x = make_group_experience(lm, roll, settings, task_of(tokenizer))
+    return partial(train_step, trainer, x, partial(grpo_loss, config=settings))
+
+@pytest.mark.parametrize("name", ["sft", "reward", "dpo", "ppo", "grpo"])
+def test_an_update_waits_four_times_at_most(name, lm, tokenizer, device):
+    update = one_update(name, lm, tokenizer, device)
+    update()                                       # the first one looks at the model's head, and makes AdamW's averages
+    device.waits.clear()
+    update()
+    assert 2 <= device.n_waits <= 4, device.waits
+
+# ---- rows that end between two looks
+
+def test_results_do_not_depend_on_how_often_one_looks(lm, tokenizer, monkeypatch):
+    from rlhf_nb import sampling
+    prompts, real = [p for p in questions(tokenizer, 6) for _ in range(3)], sampling.start_generation
+    want = {s: generate(lm, prompts, tokenizer, s, seeded()) for s in (SamplingParams(30), SamplingParams(30, 0.), SamplingParams(5))}
+    assert len({tuple(x.response_mask.sum(1).tolist()) for x, _ in want.values()}) == 3
+    for every in (2, 7, 8, 100):
+        def start(*args, every=every):
+            x = real(*args)
+            x.look_every = every
+            return x
+        monkeypatch.setattr(sampling, "start_generation", start)
+        for s, (seqs, logp) in want.items():
+            got, got_logp = generate(lm, prompts, tokenizer, s, seeded())
+            assert torch.equal(got.ids, seqs.ids) and torch.equal(got.response_mask, seqs.response_mask)
+            torch.testing.assert_close(got_logp, logp, atol=1e-4, rtol=0)
+
+@pytest.mark.parametrize("at, every", [(2, 8), (7, 8), (8, 8), (3, 100)])
+def test_logits_that_break_between_two_looks_are_named_by_their_step(at, every, monkeypatch):
+    from rlhf_nb.sampling import finish_generation, sample_step, start_generation
+    x = start_generation(nn.Linear(1, 1), [[2], [3], [4]], (0, 1), SamplingParams(12), torch.rand(3, 12))
+    x.look_every = every
+    with pytest.raises(ValueError, match=rf"logits of row 1 \(and of 0 more\) at step {at} hold nan"):
+        for step in range(12):
+            logits = torch.zeros(3, 5)
+            logits[:, 1] = -torch.inf                                    # nobody ends
+            if step >= at: logits[1, 2] = torch.nan
+            if step > at: logits[2, 2] = torch.nan                       # later, so not the first to be named
+            sample_step(x, logits)
+        finish_generation(x)
