@@ -22,6 +22,15 @@ def built(tmp_path_factory):
     assert done.returncode == 0, done.stderr[-5000:]
     return out, done.stdout
 
+@pytest.fixture(scope="module")
+def one_thread():
+    "Runs that are compared to the last digit compute on one thread."
+    import torch
+    n = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n)
+
 @pytest.fixture(scope="session")
 def chromium():
     "Where the browser is; no browser, no test, and nothing is built or started for it."

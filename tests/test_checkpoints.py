@@ -28,12 +28,7 @@ TOLERANCE = dict(gold=.3, gold_greedy=.3, tokens=2.5, parsed_greedy=.03,
                  accuracy_gold=.06, labels_agree_with_gold=.05, r_gold=.09, score_mean=.25,
                  score_std=.25)
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    n = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 def recorded(name): return json.loads((make.SHELF / name / "evaluation.json").read_text())
 

@@ -278,6 +278,8 @@ def test_the_command_prints_saves_and_refuses(tmp_path, monkeypatch, capsys):
     assert all(name in out for name in METHODS) and not list(tmp_path.iterdir())
     assert main(["compare", "-o", "table"]) == 0
     assert sorted(f.name for f in Path("table").iterdir()) == ["compare.csv", "compare.json", "frontier.svg"]
+    assert json.loads(Path("table/compare.json").read_text())["rows"] == []  # the shipped rows are not the user's
+    assert len(Path("table/compare.csv").read_text().splitlines()) == 1 + 3 * len(METHODS)
     Path("mine").mkdir()
     Path("mine/notes.txt").write_text("x")
     assert main(["compare", "--method", "PPO", "-o", "mine"]) == 2         # before any training

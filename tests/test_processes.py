@@ -97,12 +97,7 @@ def of_two(tmp_path_factory):
     ends(start(out, *RUNS))
     return [json.loads((out/f"{i}.json").read_text()) for i in range(2)]
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    n = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.mark.parametrize("name", RUNS)
 def test_two_processes_make_the_run_of_one(name, of_two):

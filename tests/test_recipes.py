@@ -22,12 +22,7 @@ POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
 REAL = Path(__file__).resolve().parents[2]/"shared/data/instruction_preferences.jsonl"
 SHORT = dict(max_steps=12, batch_size=8)
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    n = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):

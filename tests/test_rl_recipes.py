@@ -14,12 +14,7 @@ from test_runs import dies_at
 
 RULES = "def short(prompts, responses): return [-len(r) / 100 for r in responses]\n"
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    n = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
