@@ -70,5 +70,7 @@ def test_smollm2_learns_from_the_shell(smollm2, tmp_path, monkeypatch, capfd):
     assert main(line) == 0
     said = capfd.readouterr().out
     assert "2 rollouts, 2 steps" in said and "before" in said
+    held = [json.loads(row) for row in Path("out/held_out.jsonl").read_text().splitlines()]
+    assert len(held) == 2 and all(row["prompt"].startswith("What is") for row in held)    # not the template's system text
     from transformers import AutoModelForCausalLM
     assert AutoModelForCausalLM.from_pretrained("out").config.vocab_size == 49153
