@@ -10,7 +10,7 @@ from rlhf_nb.recipes import RunConfig, train
 from rlhf_nb.rl_recipes import RLRunConfig
 from rlhf_nb.train_command import RECIPES, _config_of, read_recipe, resumed_config
 from rlhf_nb.workbook import main
-from test_recipes import data, one_thread, parsed, runs                 # fixtures
+from test_recipes import data, parsed, runs                 # fixtures
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_shipped_recipe_is_a_config(name):
