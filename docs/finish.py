@@ -1,7 +1,8 @@
 """What Sphinx leaves to be done on its pages.
 
 Pictures get their size and load when they come near; `pre` can be focused and scrolled by keys; headings
-go down one level at a time; types in the reference are links; every section goes into the search."""
+go down one level at a time; types in the reference are links; pages with knobs get the script that turns them;
+every section goes into the search."""
 import io, json, re, struct
 from collections import Counter
 from html import escape, unescape
@@ -180,6 +181,7 @@ def finish(site:Path, short:dict[str, str]={}, asked:dict[str, list[str]]={})->d
                                        file.read_text("utf-8"), re.S): names[name] = f"{file.name}#{anchor}"
     for file in sorted(site.rglob("*.html")):
         page = file.relative_to(site).as_posix()
+        up = "../" * page.count("/")
         text = file.read_text("utf-8")
         text = IN_FRAME.sub(lambda m: m[1] + escape(focusable(levelled(unescape(m[2])))) + m[3], text)
         frames = []                         # what is in a frame is a page of its own
@@ -187,6 +189,7 @@ def finish(site:Path, short:dict[str, str]={}, asked:dict[str, list[str]]={})->d
         text = named(focusable(levelled(pictures(text, file.parent))))
         if page.startswith("api/"): text = linked(text, names, "")
         text = IN_FRAME.sub(lambda m: m[1] + frames[int(m[2].strip("@"))] + m[3], text)
+        if "data-knobs=" in text: text = text.replace("</head>", f'<script defer src="{up}_static/knobs.js"></script></head>', 1)
         file.write_text(text, "utf-8")
     saved = sum(smaller(f) for f in sorted(site.glob("_images/*.png")))
     index = search_index(site, short, asked)

@@ -11,7 +11,7 @@ __all__ = ['SIDES', 'PrefixScores', 'padded', 'prefix_scores', 'token_contributi
            'show_judge', 'next_page', 'show_next']
 
 # %% ../nbs/engine/inspectors.ipynb #inspectors_turn_a_knob_see_t
-import math
+import json, math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,9 +38,21 @@ from .widgets import (
 # %% ../nbs/engine/inspectors.ipynb #_live
 _WIDE = Layout(width="95%")
 
-def _live(controls, draw, page, children)->LiveView:
+def _turned(page:str, facts:dict|None)->str:
+    "A page that stays, with what docs/static/knobs.js needs to turn its knobs."
+    return f'<div data-knobs="{escape_text(json.dumps(facts))}">{page}</div>' if (
+        facts) else page
+
+def _finite(x:Tensor)->list[float]: # (v) -> v numbers that JSON has
+    return [round(v, 6) for v in x.double().nan_to_num(0., 1e9, -1e9).tolist()]
+
+def _facts(kind, knobs, **more)->dict: # name, value, lowest, highest, step of each knob
+    return dict(kind=kind, **more, knobs=[
+        [k.description, k.value, k.min, k.max, k.step] for k in knobs])
+
+def _live(controls, draw, page, children, facts=None)->LiveView:
     "A view that draws again whenever a control changes; what is refused is told."
-    view = LiveView(children, lambda: page.value)
+    view = LiveView(children, lambda: _turned(page.value, facts and facts()))
     def redraw(_):
         try: draw()
         except ValueError as e: page.value = f"<p>{escape_text(str(e))}</p>"
@@ -428,7 +440,8 @@ def show_kl_estimators(
         generator = Generator(logits.device).manual_seed(0)
         samples = kl_samples(logits, direction, (mu, temperature), n, generator)
         page.value = kl_page(samples, kl_gradients(logits, direction, mu, temperature))
-    return _live(knobs, draw, page, [with_sliders(knobs), page])
+    return _live(knobs, draw, page, [with_sliders(knobs), page], lambda: _facts(
+        "kl", knobs, logits=_finite(logits), direction=_finite(direction)))
 
 # %% ../nbs/engine/inspectors.ipynb #highlight_match
 def highlight_match(
@@ -572,9 +585,15 @@ def show_next(
     so_far = Text("", description="So far", continuous_update=False)
     knobs = [knob("temperature", (1., 0., 2., .1)), knob("top-k", (0, 0, 20, 1)),
              knob("top-p", (1., .05, 1., .05))]
-    page = Page()
+    page, seen = Page(), {}
     def draw():
         t, k, p = (control.value for control in knobs)
-        page.value = next_page(words, logits_of(so_far.value), SamplingParams(
+        if seen.get("text") != so_far.value:
+            seen.update(text=so_far.value, logits=logits_of(so_far.value))
+        page.value = next_page(words, seen["logits"], SamplingParams(
             temperature=t, top_k=k, top_p=p))
-    return _live([so_far, *knobs], draw, page, [so_far, with_sliders(knobs), page])
+    def facts(): # of a small vocabulary: a page holds all of it
+        return len(words) <= 4096 and "logits" in seen and _facts(
+            "next", knobs, words=words, logits=_finite(seen["logits"]))
+    return _live([so_far, *knobs], draw, page, [so_far, with_sliders(knobs), page],
+                 facts)

@@ -2,7 +2,8 @@
 
 Needs Debian's `chromium` (or $CHROMIUM) and the package playwright; skipped without them.
 Screenshots are left in runs/screenshots."""
-import functools, http.server, math, re, threading
+import functools, http.server, json, math, re, threading
+from html import unescape
 from pathlib import Path
 from urllib.parse import quote
 
@@ -105,6 +106,91 @@ def test_a_ledger_answers_to_the_keyboard_without_a_script(page, address):
     before = ledger.evaluate(colour)
     page.keyboard.press("ArrowRight")
     assert ledger.evaluate(colour) != before
+
+def turn(page, name, value, box):
+    "A range set to a value by the keyboard, from its lowest; the page has drawn again."
+    knob = box.get_by_role("slider", name=name, exact=True)
+    knob.press("Home")
+    low, step = float(knob.get_attribute("min")), float(knob.get_attribute("step"))
+    for _ in range(round((value - low) / step)): knob.press("ArrowRight")
+    assert float(knob.input_value()) == pytest.approx(value)
+    return knob
+
+def drawn_numbers(html):
+    "Texts of a drawing and cells of its table, in order: numbers apart from words."
+    shown = re.findall(r">([^<>]+)</(?:text|td)>", html)
+    split = [(re.sub(r"[-+]?\d[\d.]*(?:e-?\d+)?", "#", unescape(x)), [float(v) for v in re.findall(r"[-+]?\d[\d.]*(?:e-?\d+)?", x)]) for x in shown]
+    return [words for words, _ in split], [v for _, found in split for v in found]
+
+def assert_drawn_as_in_python(box, want, tolerance):
+    words, got = drawn_numbers(box.locator(".picture").inner_html())
+    words_wanted, wanted = drawn_numbers(want)
+    assert words == words_wanted
+    assert got == pytest.approx(wanted, abs=tolerance, rel=2e-3)
+
+@pytest.mark.parametrize("where", ["kl", "inspectors"])
+def test_the_knobs_of_kl_turn_without_a_kernel(page, address, axe, where):
+    "The estimators, the exact KL and the gradients at other settings are those of the package, number by number."
+    import torch
+    from rlhf_nb.inspectors import kl_gradients, kl_page, kl_samples
+    page.goto(address + f"{where}.html")
+    box = page.locator("[data-knobs]").first
+    facts = json.loads(box.get_attribute("data-knobs"))
+    before = box.locator("svg").get_attribute("aria-label")
+    for mu, temperature, batch in ((-1.25, 1.6, 16), (0., 1., 16), (3., .4, 5)):
+        for name, value in (("mu", mu), ("temperature", temperature), ("batch", batch)): turn(page, name, value, box)
+        logits, direction = torch.tensor(facts["logits"]), torch.tensor(facts["direction"])
+        samples = kl_samples(logits, direction, (mu, temperature), batch, torch.Generator().manual_seed(0))
+        assert_drawn_as_in_python(box, kl_page(samples, kl_gradients(logits, direction, mu, temperature)), 2e-3)
+        said = box.get_by_role("status").inner_text()
+        assert f"exact KL {abs(samples['true'][0]):.3f}" in said and all(k in said for k in ("k1", "k2", "k3"))
+    assert box.locator("svg").get_attribute("aria-label") != before
+    assert axe(page, "[data-knobs]") == []
+    box.locator("details summary").press("Enter")
+    box.get_by_role("slider", name="mu", exact=True).press("ArrowRight")
+    assert box.locator("details").evaluate("e => e.open")           # the numbers stay unfolded
+    box.get_by_role("button", name="Reset").press("Enter")
+    page.wait_for_function("() => document.querySelector('[data-knobs] input').value == '1.5'")
+    box.scroll_into_view_if_needed()
+    still(page, box)
+    page.screenshot(path=SHOTS/f"site-knobs-{where}-{page.scheme}.png")
+
+@pytest.mark.parametrize("where", ["sft", "inspectors"])
+def test_the_knobs_of_sampling_turn_without_a_kernel(page, address, axe, where):
+    import torch
+    from rlhf_nb.inspectors import next_page
+    from rlhf_nb.sampling import SamplingParams
+    page.goto(address + f"{where}.html")
+    box = page.locator("[data-knobs]").last
+    facts = json.loads(box.get_attribute("data-knobs"))
+    for t, k, p in ((.5, 0, 1.), (1.7, 4, 1.), (1., 0, .6), (.8, 12, .35), (0., 0, 1.)):
+        for name, value in (("temperature", t), ("top-k", k), ("top-p", p)): turn(page, name, value, box)
+        want = next_page(facts["words"], torch.tensor(facts["logits"]), SamplingParams(temperature=t, top_k=k, top_p=p))
+        assert_drawn_as_in_python(box, want, 2e-3)
+    turn(page, "temperature", 1.3, box)
+    assert axe(page, "[data-knobs]") == []
+    still(page, box)
+    page.screenshot(path=SHOTS/f"site-next-{where}-{page.scheme}.png")
+
+def test_a_page_without_scripts_keeps_its_pictures(browser, address):
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(address + "kl.html")
+    assert page.locator("[data-knobs] svg").is_visible() and page.locator("[data-knobs] input").count() == 0
+    page.close()
+
+def test_knobs_fit_a_phone(browser, address):
+    page = browser.new_page(viewport=dict(width=390, height=844))
+    page.goto(address + "sft.html")
+    box = page.locator("[data-knobs]").first
+    box.get_by_role("slider", name="top-k", exact=True).press("ArrowRight")
+    page.wait_for_function("() => document.querySelector('[data-knobs] [role=status]').textContent.startsWith('1 of')")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth") and page.evaluate(OUTSIDE) == []
+    size = box.locator("svg text").first.evaluate("e => e.getBoundingClientRect().height")
+    assert size >= 10, f"letters of a picture are {size} px high on a phone"
+    box.scroll_into_view_if_needed()
+    still(page, box)
+    page.screenshot(path=SHOTS/"site-phone-knobs.png")
+    page.close()
 
 def first_two(page, address, words):
     page.goto(address + "search.html?q=" + quote(words))

@@ -1,0 +1,149 @@
+/* Knobs on pictures that need no model: the KL estimators, and the next token. Without this script the picture
+   stays as the notebook left it. The numbers are Python's: the formulas of rlhf_nb.inspectors and
+   rlhf_nb.sampling, and the random numbers of torch's generator with seed 0. */
+(() => {
+  const sum = xs => xs.reduce((a, b) => a + b, 0), mean = xs => sum(xs) / xs.length
+  const std = xs => Math.sqrt(mean(xs.map(x => (x - mean(xs)) ** 2)))
+  const escaped = text => String(text).replace(/[&<>"']/g, c => `&#${c.charCodeAt()};`)
+  const log_softmax = z => {
+    const top = Math.max(...z), log_sum = top + Math.log(sum(z.map(x => Math.exp(x - top))))
+    return z.map(x => x - log_sum) }
+  const bare = digits => digits.includes(".") ? digits.replace(/\.?0+$/, "") : digits
+  const general = (x, n) => {                               // Python's f"{x:.4g}"
+    if (Math.abs(x) < 1e-12 || !isFinite(x)) return isFinite(x) ? "0" : "–"
+    const [digits, power] = x.toExponential(n - 1).split("e")
+    if (power >= -4 && power < n) return bare(x.toFixed(n - 1 - power))
+    return `${bare(digits)}e${power[0]}${power.slice(1).padStart(2, "0")}`
+  }
+  const brief = x => {
+    const size = Math.abs(x)
+    return size >= 1000 && size < 1e6 ? x.toFixed(0) : general(x, size >= .01 && size < 1000 ? 3 : 2) }
+
+  // ---- as rlhf_nb.widgets draws
+  const BLUE = "#5b8fbe", ORANGE = "#ee9a57"
+  const words_at = (x, y, text, more = "") =>
+    `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" font-size="11" fill="currentColor" ${more}>${escaped(text)}</text>`
+  const row_of = (tag, cells) => `<tr>${cells.map(x =>
+    `<${tag}>${typeof x == "number" ? general(x, 4) : escaped(x)}</${tag}>`).join("")}</tr>`
+  const table = (head, rows) => `<details><summary>All numbers</summary><table>${row_of("th", head)}${
+    rows.map(r => row_of("td", r)).join("")}</table></details>`
+  const svg = (said, height, drawn) => `<svg role="img" aria-label="${escaped(said)}" width="680" viewBox="0 0 680 ${
+    height}" style="max-width:100%">${drawn}</svg>`
+
+  // ---- random numbers: mt19937, a double from 53 bits of two words
+  const generator = seed => {
+    const s = new Uint32Array(624).fill(seed)
+    for (let i = 1; i < 624; i++) s[i] = Math.imul(1812433253, s[i - 1] ^ (s[i - 1] >>> 30)) + i
+    let at = 624
+    const word = () => {
+      if (at == 624) for (let i = at = 0; i < 624; i++) {
+        const y = (s[i] & 0x80000000) | (s[(i + 1) % 624] & 0x7fffffff)
+        s[i] = s[(i + 397) % 624] ^ (y >>> 1) ^ (y & 1 ? 0x9908b0df : 0) }
+      let y = s[at++]
+      y ^= y >>> 11; y ^= (y << 7) & 0x9d2c5680; y ^= (y << 15) & 0xefc60000
+      return (y ^ (y >>> 18)) >>> 0 }
+    return () => ((word() & 0x1fffff) * 2 ** 32 + word()) * 2 ** -53
+  }
+
+  // ---- KL: k1 = d, k2 = d²/2, k3 = e^-d - 1 + d of words sampled from the policy
+  const ESTIMATORS = { k1: d => d, k2: d => d * d / 2, k3: d => Math.expm1(-d) + d }
+  const SLOPES = { k1: () => 1, k2: d => d, k3: d => -Math.expm1(-d), true: d => d + 1 }
+  function kl({ logits, direction }, { mu, temperature, batch }) {
+    const z = logits.map((x, i) => (x + mu * direction[i]) / temperature)
+    const logp = log_softmax(z), ref = log_softmax(logits), p = logp.map(Math.exp), d = logp.map((x, i) => x - ref[i])
+    const upto = p.map((_, i) => sum(p.slice(0, i + 1)))
+    const random = generator(0), drawn = Array.from({ length: 400 * batch }, () => {
+      const u = random() * upto.at(-1)
+      return upto.findIndex(x => x >= u) })
+    const samples = Object.fromEntries(Object.entries(ESTIMATORS).map(([k, f]) => [k,
+      Array.from({ length: 400 }, (_, i) => mean(drawn.slice(i * batch, (i + 1) * batch).map(w => f(d[w]))))]))
+    const along = [direction.map(s => (s - sum(p.map((x, i) => x * direction[i]))) / temperature),
+                   z.map(x => sum(p.map((y, i) => y * z[i])) - x)]
+    const slopes = Object.fromEntries(["true", "k1", "k2", "k3"].map(k => [k,
+      along.map(g => sum(p.map((x, i) => x * SLOPES[k](d[i]) * g[i])))]))
+    return kl_page({ ...samples, true: [sum(p.map((x, i) => x * d[i]))] }, slopes)
+  }
+  function kl_page(samples, slopes) {
+    const truth = samples.true[0], names = Object.keys(ESTIMATORS)
+    const pool = names.flatMap(k => samples[k]).sort((a, b) => a - b), edge = Math.floor(pool.length / 100)
+    let low = Math.min(pool[edge], truth), high = Math.max(pool.at(-edge), truth)
+    if (high - low < 1e-6) [low, high] = [low - .5, high + .5]
+    const place = 90 + 300 * (truth - low) / (high - low)
+    let drawn = names.map((k, i) => {
+      const count = Array(24).fill(0), top = 20 + 70 * i
+      for (const x of samples[k]) count[Math.min(23, Math.max(0, Math.trunc((x - low) / (high - low) * 24)))]++
+      const tall = count.map(n => 48 * n / Math.max(...count))
+      return words_at(2, top + 20, k, 'font-weight="bold"') + tall.map((t, j) => `<rect x="${(90 + 12.5 * j).toFixed(1)}" width="11.5" fill="${
+        BLUE}" y="${(top + 50 - t).toFixed(1)}" height="${t.toFixed(1)}"/>`).join("")
+        + words_at(2, top + 34, mean(samples[k]).toFixed(3)) + words_at(2, top + 48, `± ${std(samples[k]).toFixed(3)}`)
+        + `<path d="M90 ${top + 50}H390" stroke="currentColor"/><path d="M${place.toFixed(1)} ${top - 6}V${
+          top + 52}" stroke="${ORANGE}" stroke-width="2"/>` + words_at(place + 4, top, `true ${truth.toFixed(3)}`)
+    }).join("")
+    drawn += words_at(90, 226, brief(low)) + words_at(240, 240, "means of 400 batches, nats", 'text-anchor="middle"')
+      + words_at(390, 226, brief(high), 'text-anchor="end"')
+    const said = `exact KL ${truth.toFixed(3)}; ` + names.map(k => `${k} ${mean(samples[k]).toFixed(3)} ± ${std(samples[k]).toFixed(3)}`).join(", ")
+    return [said, svg(said, 250, drawn + arrows(slopes))
+      + table(["", "mean", "slope along mu", "slope along log T"], Object.entries(samples).map(([k, x]) => [k, mean(x), ...slopes[k]]))]
+  }
+  function arrows(slopes) {
+    const largest = Math.max(...Object.values(slopes).flat().map(Math.abs)) || 1
+    return '<path d="M430 130H660M545 20V240" stroke="currentColor" stroke-opacity=".3"/>'
+      + Object.entries(slopes).map(([name, [a, b]], i) => {
+        const x = 545 + 90 * a / largest, y = 130 - 90 * b / largest
+        const [color, width] = name == "true" ? [ORANGE, 7] : [BLUE, 2]
+        return (Math.hypot(x - 545, y - 130) < 2
+          ? `<circle cx="545" cy="130" r="${5 + i}" fill="none" stroke="${color}" stroke-width="2"/>`
+          : `<path d="M545 130L${x.toFixed(1)} ${y.toFixed(1)}" stroke="${color}" stroke-width="${width}"/><circle cx="${
+            x.toFixed(1)}" cy="${y.toFixed(1)}" r="${width / 2 + 2}" fill="${color}"/>`) + words_at(x + 8, y - 12 + 8 * i, name)
+      }).join("") + words_at(652, 145, "μ") + words_at(550, 28, "log T") + words_at(430, 14, "gradient when used as a loss")
+  }
+
+  // ---- the next token: temperature, then top-k, then top-p
+  function sampled(logits, temperature, k, p) {
+    const order = logits.map((_, i) => i).sort((a, b) => logits[b] - logits[a])
+    const kept = temperature == 0 ? order.slice(0, 1) : k > 0 ? order.slice(0, k) : order
+    let prob = log_softmax(kept.map(i => temperature == 0 ? 0 : logits[i] / temperature)).map(Math.exp), before = 0
+    if (p < 1) prob = prob.map(x => (before += x) - x >= p ? 0 : x)
+    const whole = sum(prob), out = logits.map(() => 0)
+    kept.forEach((i, j) => { out[i] = prob[j] / whole })
+    return out }
+  function next({ words, logits }, { temperature, "top-k": k, "top-p": p }) {
+    const raw = log_softmax(logits).map(Math.exp), drawn = sampled(logits, temperature, k, p)
+    const top = raw.map((_, i) => i).sort((a, b) => raw[b] - raw[a]).slice(0, 12)
+    const size = 380 / Math.max(raw[top[0]], ...drawn), percent = x => `${(100 * x).toFixed(1)}%`
+    const bars = top.map((i, j) => {
+      const y = 20 * j + 24, note = `${percent(raw[i])} → ${drawn[i] ? percent(drawn[i]) : "never"}`
+      return words_at(112, y + 12, words[i].trim() || `'${words[i]}'`, 'text-anchor="end"')
+        + `<rect x="120" y="${y}" height="16" width="${(raw[i] * size).toFixed(1)}" fill="currentColor" fill-opacity=".15" stroke="currentColor" stroke-opacity=".5"/>`
+        + `<rect x="120" y="${y + 4}" height="8" width="${(drawn[i] * size).toFixed(1)}" fill="${ORANGE}"/>`
+        + words_at(126 + Math.max(raw[i], drawn[i]) * size, y + 12, note)
+    }).join("")
+    const rest = Math.max(1 - sum(top.map(i => drawn[i])), 0), entropy = -sum(drawn.map(x => x && x * Math.log(x)))
+    const said = `${drawn.filter(x => x).length} of ${raw.length} tokens can be drawn; ${percent(rest)} on those not shown; entropy ${entropy.toFixed(2)} nats`
+    return [said, svg(`next token: ${said}`, 20 * top.length + 34, words_at(120, 14, said, 'font-weight="bold"') + bars)
+      + table(["token", "probability", "sampled with"], top.map(i => [words[i], raw[i], drawn[i]]))]
+  }
+
+  // ---- the controls
+  document.querySelectorAll("[data-knobs]").forEach((box, n) => {
+    const facts = JSON.parse(box.dataset.knobs), draw = { kl, next }[facts.kind]
+    const form = Object.assign(document.createElement("form"), { className: `knobs ${facts.kind}`, innerHTML: facts.knobs.map(([name, value, low, high, step], i) =>
+      `<label for="knob-${n}-${i}">${escaped(name)}</label><input type="range" id="knob-${n}-${i}" name="${escaped(name)}" value="${
+        value}" min="${low}" max="${high}" step="${step}"><span aria-hidden="true">${value}</span>`).join("") + '<button type="reset">Reset</button><p role="status"></p>' })
+    const picture = document.createElement("div")
+    picture.append(...box.childNodes)
+    Object.assign(picture, { className: "picture", tabIndex: 0, role: "region", ariaLabel: facts.kind == "kl" ? "KL estimators" : "next token" })
+    box.append(form, picture)
+    const turn = () => {
+      const at = {}, open = picture.querySelector("details")?.open
+      for (const x of form.querySelectorAll("input")) x.nextElementSibling.textContent = at[x.name] = x.valueAsNumber
+      const [said, page] = draw(facts, at)
+      picture.innerHTML = page
+      picture.querySelector("details").open = open
+      form.querySelector("[role=status]").textContent = said
+    }
+    form.addEventListener("input", turn)
+    form.addEventListener("reset", () => setTimeout(turn))
+    form.addEventListener("submit", e => e.preventDefault())
+  })
+})()
