@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 import torch
-from matplotlib import figure, patches, pyplot as plt
+from matplotlib import figure, pyplot as plt
+from matplotlib.collections import PolyCollection
 from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
@@ -140,18 +141,21 @@ def token_q_values(
 def _draw_q_tree(ax, world, q, title, size):
     scale = q[~q.isnan()].abs().max().item() or 1.
     at, n = {prefix: i for i, prefix in enumerate(states(world))}, len(world.words)
+    boxes, shades = [], []
     def draw_box(prefix, top, tall):
         for w, word in enumerate(world.words):
-            v, y = q[at[prefix], w].item(), top + w * tall / n
-            ax.add_patch(patches.Rectangle(
-                (len(prefix), y), 1, tall / n, ec="#cfcfcf", lw=.5,
-                                   fc=GREY if v != v else SHADES((v / scale + 1) / 2)))
-            ax.text(len(prefix) + .5, y + tall / n / 2, f"{word} {v:+.2f}", ha="center",
-                    va="center", fontsize=size - len(prefix), color=INK)
+            x, y, v = len(prefix), top + w * tall / n, q[at[prefix], w].item()
+            boxes.append([(x, y), (x + 1, y), (x + 1, y + tall / n), (x, y + tall / n)])
+            shades.append(GREY if v != v else SHADES((v / scale + 1) / 2))
+            ax.text(x + .5, y + tall / n / 2, f"{word} {v:+.2f}", ha="center",
+                    va="center", fontsize=size - x, color=INK)
             if (*prefix, w) in at: draw_box((*prefix, w), y, tall / n)
-    draw_box((), 0, n**3)
-    ax.set(xlim=(0, world.max_len), ylim=(n**3, 0), title=title)
+    ax.set(xlim=(0, world.max_len), ylim=(n**3, 0))
+    ax.set_title(title, y=1.)             # its place is known, so nothing is measured
     ax.axis("off")
+    draw_box((), 0, n**3)
+    ax.add_artist(PolyCollection(boxes, facecolors=shades, edgecolors="#cfcfcf",
+                                 linewidths=.5))  # all at once: a slider draws it
 
 # %% ../nbs/engine/q_trainer.ipynb #q_trees
 def q_trees(
