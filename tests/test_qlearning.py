@@ -475,4 +475,10 @@ def test_soft_values_reach_the_best_policy_at_every_beta():
 
 def test_a_q_tree_has_a_box_for_every_word_of_every_state():
     fig = q_trees(WORLD, {"a": torch.zeros(len(states(WORLD)), WORLD.vocab_size)})
-    assert len(fig.axes) == 1 and len(fig.axes[0].patches) == len(states(WORLD)) * len(WORLD.words)
+    (ax,), n = fig.axes, len(states(WORLD)) * len(WORLD.words)
+    (boxes,) = ax.collections
+    assert len(boxes.get_paths()) == len(ax.texts) == n
+    areas = [path.get_extents().width * path.get_extents().height for path in boxes.get_paths()]
+    assert sum(a for a, path in zip(areas, boxes.get_paths()) if path.get_extents().x0 == 0) == pytest.approx(len(WORLD.words)**3)
+    inside = [path.get_extents().contains(*text.get_position()) for path, text in zip(boxes.get_paths(), ax.texts)]
+    assert all(inside)          # each number stands in its box
