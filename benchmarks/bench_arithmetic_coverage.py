@@ -28,6 +28,9 @@ from rlhf_nb.sft import train_sft
 SHARES = (.1, .03)
 
 
+def plain(pairs): return {k: v for k, v in pairs if not callable(v)}      # what JSON can hold
+
+
 def train_balanced(nets, data, right, n_steps, seed):
     "Q-learning with half of every batch drawn from the right rows."
     trainer, generator = make_q_trainer(nets, replace(LEARN, n_steps=n_steps), RULES), seeded(seed)
@@ -89,7 +92,8 @@ def main():
                       f"carry {r['carry']:.2f}  CPU {r['cpu_s']:.1f} s", flush=True)
     rows.sort(key=lambda r: (-r["carry_prob"], r["seed"]))
     out = dict(command="python benchmarks/bench_arithmetic_coverage.py", settings=dict(
-        n_log=N_LOG, n_held_out=180, copy=asdict(COPY), learn=asdict(LEARN), rules=asdict(RULES)), rows=rows)
+        n_log=N_LOG, n_held_out=180, copy=asdict(COPY, dict_factory=plain),
+        learn=asdict(LEARN, dict_factory=plain), rules=asdict(RULES, dict_factory=plain)), rows=rows)
     args.json.write_text(json.dumps(out, indent=1) + "\n", encoding="utf-8")
 
 

@@ -26,6 +26,9 @@ LEARN = TrainConfig(lr=3e-3, n_steps=400, batch_size=64, micro_batch_size=64)
 RULES, N_LOG = QConfig(gamma=1., target_update_rate=.1), 6000
 
 
+def plain(pairs): return {k: v for k, v in pairs if not callable(v)}      # what JSON can hold
+
+
 def seeded(seed): return torch.Generator().manual_seed(seed)
 
 
@@ -81,7 +84,7 @@ def main():
             print(f"seed {seed} {row['run']:16} all {row['all']:.2f}  no carry {row['no_carry']:.2f}  "
                   f"carry {row['carry']:.2f}  CPU {row['cpu_s']:.1f} s", flush=True)
     out = dict(command="python benchmarks/bench_arithmetic_seeds.py", settings=dict(
-        n_log=N_LOG, copy=asdict(COPY), learn=asdict(LEARN), rules=asdict(RULES)), rows=rows)
+        n_log=N_LOG, copy=asdict(COPY, dict_factory=plain), learn=asdict(LEARN, dict_factory=plain), rules=asdict(RULES, dict_factory=plain)), rows=rows)
     args.json.parent.mkdir(exist_ok=True)
     args.json.write_text(json.dumps(out, indent=1) + "\n", encoding="utf-8")
 

@@ -33,6 +33,9 @@ RUNS = {"main": QConfig(), "no conservative term": QConfig(alpha=0.),
         "gamma .95": QConfig(gamma=.95), "gamma .95 by response": QConfig(gamma=.95, discount_per="response")}
 
 
+def plain(pairs): return {k: v for k, v in pairs if not callable(v)}      # what JSON can hold
+
+
 def seeded(seed): return torch.Generator().manual_seed(seed)
 
 
@@ -125,8 +128,8 @@ def main():
     rows = [r for r in old if (r["run"], r["seed"]) not in done] + made
     table(rows)
     out = dict(command="python benchmarks/bench_qlearning_seeds.py", settings=dict(
-        n_log=N_LOG, tau=TAU, tau_ref=TAU_REF, recipe=asdict(RECIPE), imitate=asdict(IMITATE),
-        runs={k: asdict(v) for k, v in RUNS.items()}), rows=rows)
+        n_log=N_LOG, tau=TAU, tau_ref=TAU_REF, recipe=asdict(RECIPE, dict_factory=plain), imitate=asdict(IMITATE, dict_factory=plain),
+        runs={k: asdict(v, dict_factory=plain) for k, v in RUNS.items()}), rows=rows)
     args.json.parent.mkdir(exist_ok=True)
     args.json.write_text(json.dumps(out, indent=1) + "\n", encoding="utf-8")
 

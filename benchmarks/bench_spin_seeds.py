@@ -46,6 +46,9 @@ AFTER = {"imitation, then SPIN": SPINConfig(n_iterations=3, n_pairs=320, lr=1e-3
          "imitation, then imitation": TrainConfig(lr=2e-3, n_steps=25, warmup_steps=10)}
 
 
+def plain(pairs): return {k: v for k, v in pairs if not callable(v)}      # what JSON can hold
+
+
 def seeded(seed): return torch.Generator().manual_seed(seed)
 
 
@@ -168,7 +171,7 @@ def main():
     rows.sort(key=lambda r: names.index(r["run"]))
     print()
     table(rows, names)
-    settings = {name: asdict(config) for name, config in (RUNS | AFTER | {"imitation": CONTROL}).items()}
+    settings = {name: asdict(config, dict_factory=plain) for name, config in (RUNS | AFTER | {"imitation": CONTROL}).items()}
     args.json.write_text(json.dumps(dict(
         command="python benchmarks/bench_spin_seeds.py", settings=settings, rows=rows), indent=1,
         ensure_ascii=False) + "\n", encoding="utf-8")

@@ -15,11 +15,12 @@ from torch import Generator, Tensor, nn
 from .grpo import group_centered, leave_one_out, loss_weights, mean_baseline
 from .kl import kl_k3, response_kl
 from .learning import (
-    TrainConfig, Trainer, _require_same_start, data_fingerprint, list_checkpoints,
-    make_trainer, progress_bar, restore_checkpoint, save_checkpoint, train_step)
+    Trainer, _require_same_start, data_fingerprint, list_checkpoints, make_trainer,
+    progress_bar, restore_checkpoint, train_step)
 from .interrupts import stop_if_asked
 from .models import disable_dropout, logprobs, logprobs_and_entropy
-from .ppo_trainer import RLTask, next_prompts, validate_prompts
+from .ppo_trainer import (_MAY_CHANGE, RLTask, _check_steps, _checkpoint,
+    _Steps, _train_config, next_prompts, validate_prompts)
 from .sampling import collect_rollout
 from .settings import check_settings
 from .memory import Rollout, masked_mean_rows, pad_and_eos
@@ -29,15 +30,11 @@ from .tokens import Batch, Seqs, masked_sum
 LOSS_TYPES = ("dapo", "grpo", "dr_grpo")
 
 @dataclass(frozen=True)
-class GRPOConfig:
+class GRPOConfig(_Steps):
     "Settings of GRPO and its relatives; RLOO by default."
-    n_iterations:int=18    # rollouts
     n_prompts:int=16       # prompts per rollout
     num_generations:int=8  # responses per prompt, G
     num_iterations:int=2   # optimiser steps per rollout, mu
-    lr:float=1e-3
-    micro_batch_size:int=128 # rows in memory at once
-    temperature:float=1.   # responses are sampled and scored at it
     advantage_fn:Callable=leave_one_out # or group_normalised, group_centered, ...
     loss_type:str="dapo"   # what counts the same: one of LOSS_TYPES
     importance_sampling_level:str="token" # or "sequence": GSPO (Zheng et al. 2025)
@@ -49,16 +46,15 @@ class GRPOConfig:
     mask_truncated_completions:bool=False # learn nothing from responses without eos
     dynamic_sampling:int=1 # sample so many times n_prompts, keep groups that differ
     importance_sampling_cap:float=0. # > 0: cap on trainer / sampler probability
-    mixed_precision:str="no" # or "bf16"
     def __post_init__(self): _check_grpo(self)
 
 # %% ../nbs/engine/grpo_trainer.ipynb #_check_grpo
 def _check_grpo(x):
-    check_settings(x, above_0="n_iterations n_prompts num_generations num_iterations "
-                   "lr micro_batch_size temperature dynamic_sampling", share="epsilon",
-                   at_least_0="beta epsilon_high importance_sampling_cap",
-                   choices=dict(loss_type=LOSS_TYPES, mixed_precision=("no", "bf16"),
-                                importance_sampling_level=("token", "sequence")))
+    _check_steps(x, "n_prompts num_generations num_iterations dynamic_sampling",
+                 "beta epsilon_high importance_sampling_cap",
+                 share="epsilon final_lr_frac", choices=dict(
+                     loss_type=LOSS_TYPES, mixed_precision=("no", "bf16"),
+                     importance_sampling_level=("token", "sequence")))
     if x.num_generations < 2 and x.advantage_fn is not mean_baseline: raise ValueError(
         "a group needs two responses to compare, got num_generations = 1: raise it, or "
         "use advantage_fn=mean_baseline")
@@ -144,7 +140,8 @@ def sample_groups(
     roll = collect_rollout(
         trainer.model, ref, [task.prompts[row] for row in rows], task.reward_fn,
         task.tokenizer, replace(task.sampling, temperature=config.temperature),
-        generator, config.num_generations, config.micro_batch_size)
+        generator, config.num_generations, config.micro_batch_size,
+        config.generation_batch_size)
     gap = group_centered(roll.reward, roll.group).abs()
     differ = torch.zeros(n).to(gap).scatter_reduce(0, roll.group, gap, "amax") > 1e-6
     row = _group_metrics(roll, differ, task.tokenizer.eos_token_id)
@@ -170,7 +167,7 @@ def train_grpo(
     task:RLTask,
     config:GRPOConfig,
     generator:Generator, # all random numbers of the run
-    folder=None,         # a checkpoint per iteration, resumed if there
+    folder=None,         # a checkpoint every `save_every` rollouts, resumed if there
     callback:Callable=lambda row, roll: None, # called after each iteration
 )->Trainer:              # log rows of iterations have "iteration"
     "GRPO, RLOO and their relatives: sample groups, compare within them, step."
@@ -184,8 +181,9 @@ def train_grpo(
                 step = train_step(trainer, x, loss_fn)
                 row |= {k: v for k, v in step.items() if "clip" in k or k == "entropy"}
             row = trainer.log.add(iteration=i + 1, **row)
-            if folder: save_checkpoint(folder, trainer, generator)
-            callback(row, roll); stop_if_asked(); bar.update()
+            _checkpoint(folder, trainer, generator, config, i + 1)
+            callback(row, roll); bar.update()
+            stop_if_asked(lambda: _checkpoint(folder, trainer, generator, config))
     return trainer
 
 # %% ../nbs/engine/grpo_trainer.ipynb #_experience
@@ -206,14 +204,11 @@ def _grpo_trainer(policy, ref, task, config, folder, generator):
             f"top-p; got {task.sampling}: use GRPOConfig(temperature=...)")
     validate_prompts(policy, task)
     rows = config.n_prompts * config.num_generations
-    train_config = TrainConfig(
-        config.lr, config.n_iterations * config.num_iterations, rows, warmup_steps=5,
-        final_lr_frac=1., micro_batch_size=config.micro_batch_size,
-        mixed_precision=config.mixed_precision)
+    train_config = _train_config(config, config.n_iterations * config.num_iterations,
+                                 rows)
     run = dict(config=config, prompts=data_fingerprint(task.prompts), ref=ref,
                reward_fn=task.reward_fn, sampling=task.sampling)
-    trainer = make_trainer(policy, train_config, run=run, may_change=(
-        "config.n_iterations", "train_config.n_steps"))
+    trainer = make_trainer(policy, train_config, run=run, may_change=_MAY_CHANGE)
     disable_dropout(policy)            # the first ratio is 1
     _require_same_start(run["prompts"], generator)
     if folder and list_checkpoints(folder):

@@ -12,6 +12,7 @@ __all__ = ['METRICS', 'PPOConfig', 'Experience', 'add_score_column', 'reward_mas
 # %% ../nbs/engine/ppo_trainer.ipynb #ppo_trainer_imports
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+import math
 from functools import partial
 import torch
 from einops import rearrange
@@ -19,9 +20,10 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from .kl import kl_k1, kl_penalty, response_kl, token_rewards
 from .kl_control import fixed_kl_controller
-from .learning import (
-    Trainer, TrainConfig, _require_same_start, data_fingerprint, list_checkpoints,
-    make_trainer, progress_bar, restore_checkpoint, save_checkpoint, train_step)
+from rlhf_nb.learning import (
+    Trainer, TrainConfig, _require_same_start, adamw, data_fingerprint,
+    list_checkpoints, make_trainer, progress_bar, restore_checkpoint, save_checkpoint,
+    train_step)
 from .interrupts import stop_if_asked
 from .models import (
     disable_dropout, logprobs_and_entropy, validate_length, vocabulary_of)
@@ -31,14 +33,46 @@ from .settings import check_settings
 from .memory import Rollout, _send, masked_whiten, pad_and_eos
 from .tokens import Batch, Seqs, masked_sum, shift_right
 
+# %% ../nbs/engine/ppo_trainer.ipynb #_Steps
+@dataclass(frozen=True)
+class _Steps: # what PPO and GRPO share: optimiser, precision, memory, checkpoints
+    n_iterations:int=18      # rollouts
+    lr:float=1e-3            # peak learning rate
+    warmup_steps:int=5       # optimiser steps of rising lr
+    final_lr_frac:float=1.   # lr of the last step, as a share of lr
+    max_grad_norm:float=1.   # longer gradients are clipped to this norm; inf: never
+    weight_decay:float=0.    # per step and unit of lr
+    optimizer:Callable=adamw # (params, lr=, weight_decay=) -> torch.optim.Optimizer
+    micro_batch_size:int=128 # rows in memory at once
+    generation_batch_size:int=0 # rows sampled at once; 0: micro_batch_size
+    mixed_precision:str="no" # or "bf16"
+    temperature:float=1.     # of the policy: responses are sampled and scored at it
+    save_every:int=1         # rollouts between checkpoints
+
+# %% ../nbs/engine/ppo_trainer.ipynb #_check_steps
+def _check_steps(x, above_0, at_least_0, infinite="", **rules): # what they share
+    check_settings(x, infinite="max_grad_norm " + infinite, **rules,
+        above_0="n_iterations lr max_grad_norm micro_batch_size temperature save_every "
+                + above_0, at_least_0="warmup_steps weight_decay "
+                "generation_batch_size " + at_least_0)
+
+def _checkpoint(folder, trainer, generator, config, i=0): # after rollout i; 0: now
+    due = i % config.save_every == 0 or i == config.n_iterations
+    if folder and due: save_checkpoint(folder, trainer, generator)
+
+def _train_config(x, n_steps, batch_size):
+    shared = ("lr", "warmup_steps", "final_lr_frac", "max_grad_norm", "weight_decay",
+              "optimizer", "micro_batch_size", "mixed_precision")
+    return TrainConfig(n_steps=n_steps, batch_size=batch_size,
+                       **{name: getattr(x, name) for name in shared})
+
 # %% ../nbs/engine/ppo_trainer.ipynb #_Checked
-class _Checked: # what PPOConfig does first
+class _Checked(_Steps): # what PPOConfig does first
     def __post_init__(self):
-        check_settings(self,
-            above_0="n_iterations n_prompts n_epochs n_minibatches micro_batch_size lr "
-                    "temperature max_kl cliprange cliprange_value",
-            at_least_0="beta missing_eos_penalty vf_coef entropy_coef",
-            share="gamma lam", infinite="max_kl cliprange cliprange_value",
+        _check_steps(self, "n_prompts n_epochs n_minibatches max_kl cliprange "
+            "cliprange_value", "critic_lr beta missing_eos_penalty vf_coef "
+            "entropy_coef", share="gamma lam final_lr_frac",
+            infinite="max_kl cliprange cliprange_value",
             choices=dict(mixed_precision=("no", "bf16")))
         if self.n_prompts % self.n_minibatches: raise ValueError(
             f"PPOConfig.n_prompts must be a multiple of n_minibatches, got "
@@ -48,17 +82,13 @@ class _Checked: # what PPOConfig does first
 @dataclass(frozen=True)
 class PPOConfig(_Checked):
     "Settings of `train_ppo`; names as in TRL's PPOConfig where it has them."
-    n_iterations:int=18       # rollouts
     n_prompts:int=128         # prompts per rollout, one response each
     n_epochs:int=2            # passes over a rollout
     n_minibatches:int=1       # optimiser steps per pass
-    micro_batch_size:int=128  # rows in memory at once
-    lr:float=1e-3
-    mixed_precision:str="no"  # or "bf16"
-    temperature:float=1.      # of the policy: responses are sampled and scored at it
+    critic_lr:float=0.        # peak learning rate of the critic; 0: lr
     beta:float=.1             # coefficient of the KL to the reference, TRL's kl_coef
     kl_controller:Callable=fixed_kl_controller # or AdaptiveKLController(target)
-    max_kl:float=50.          # nats per response beyond which a run is lost
+    max_kl:float=50.          # nats per response beyond which a run is lost; inf: never
     kl_estimator:Callable=kl_k1 # of the KL in the reward; or kl_k3
     missing_eos_penalty:float=0. # subtracted from the score of a response without eos
     score_after_eos:bool=False   # one position past eos, where TRL's trainer puts it
@@ -374,7 +404,8 @@ def ppo_rollout(
         trainer.model.policy, ref, prompts,
         checked_reward_fn(task.reward_fn, task.tokenizer), task.tokenizer,
         replace(task.sampling, temperature=config.temperature), generator,
-        batch_size=config.micro_batch_size)
+        batch_size=config.micro_batch_size,
+        generation_batch_size=config.generation_batch_size)
     pad, eos = pad_and_eos(task.tokenizer)
     roll = add_score_column(roll, config, eos, pad)
     row = rollout_metrics(roll, config, eos)
@@ -388,7 +419,7 @@ def train_ppo(
     task:RLTask,
     config:PPOConfig,
     generator:Generator, # all randomness of the run
-    folder=None,         # checkpoints, one per iteration; resumed if it has some
+    folder=None,         # checkpoints, every `save_every` rollouts; resumed if there
     callback:Callable=lambda row, roll: None, # called after each iteration
 )->Trainer:              # log rows of iterations have "iteration" and all of `METRICS`
     """Maximise E[reward] - beta KL(policy || ref) by PPO (Ziegler et al. 2019, eq. 2).
@@ -396,29 +427,29 @@ def train_ppo(
     Raises ValueError for faults of the task, and for a folder of another run."""
     validate_ppo(model, ref, task)
     trainer, config, done = _begin(model, ref, task, config, generator, folder)
-    total, last_good = config.n_iterations, {}
-    with progress_bar(total, done, "PPO", "rollout") as bar:
-        for i in range(done + 1, total + 1):
+    last_good = {}
+    with progress_bar(config.n_iterations, done, "PPO", "rollout") as bar:
+        for i in range(done + 1, config.n_iterations + 1):
             roll, row = _iterate(trainer, ref, task, config, generator, last_good)
             config = replace(config, beta=row["next_kl_coef"])
             row = trainer.log.add(**row, iteration=i, episode=i * config.n_prompts)
-            if folder: save_checkpoint(folder, trainer, generator)
-            callback(row, roll); stop_if_asked()
+            _checkpoint(folder, trainer, generator, config, i)
+            callback(row, roll); bar.update()
+            stop_if_asked(lambda: _checkpoint(folder, trainer, generator, config))
             bar.set_postfix(score=row["objective/scores"], kl=row["objective/kl"])
-            bar.update()
     return trainer
 
 # %% ../nbs/engine/ppo_trainer.ipynb #_begin
+_MAY_CHANGE = "config.n_iterations", "config.save_every", "train_config.n_steps"
+
 def _begin(model, ref, task, config, generator, folder): # trainer, config, n done
     n_steps = config.n_iterations * config.n_epochs * config.n_minibatches
-    train_config = TrainConfig(
-        config.lr, n_steps, config.n_prompts // config.n_minibatches, warmup_steps=5,
-        final_lr_frac=1., micro_batch_size=config.micro_batch_size,
-        mixed_precision=config.mixed_precision)
+    train_config = _train_config(config, n_steps,
+                                 config.n_prompts // config.n_minibatches)
     run = dict(config=config, prompts=data_fingerprint(task.prompts), ref=ref,
                reward_fn=task.reward_fn, sampling=task.sampling) if folder else {}
-    trainer = make_trainer(model, train_config, run=run, may_change=(
-        "config.n_iterations", "train_config.n_steps"))
+    trainer = make_trainer(model, train_config, run=run, may_change=_MAY_CHANGE,
+                           lrs={"critic.": config.critic_lr or config.lr})
     disable_dropout(model)                       # the first ratio is 1
     _require_same_start(data_fingerprint(task.prompts), generator)
     if folder and list_checkpoints(folder):
@@ -436,10 +467,14 @@ def _iterate(trainer, ref, task, config, generator, last_good): # rollout, log r
     return roll, row | dict(next_kl_coef=beta)
 
 def _weights_within_max_kl(trainer, row, config, last_good): # to go back to, later
-    kl, model = row["objective/kl"], trainer.model
+    kl = row["objective/kl"]
+    learned = {name: p.data for name, p in trainer.model.named_parameters()
+               if p.requires_grad}
+    if math.isinf(config.max_kl): return {}
     if abs(kl) <= config.max_kl:             # False for nan
-        return {k: v.to("cpu", copy=True) for k, v in model.state_dict().items()}
-    if last_good: model.load_state_dict(last_good)
+        return {k: last_good.get(k, torch.empty_like(p)).copy_(p)
+                for k, p in learned.items()}
+    for k, p in last_good.items(): learned[k].copy_(p)
     raise ValueError(
         f"after {trainer.step} steps a response is {kl:.1f} nats from the reference, "
         f"the limit is {config.max_kl:g}: the weights of the rollout before are put "

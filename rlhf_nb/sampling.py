@@ -375,13 +375,15 @@ def collect_rollout(
     generator:Generator,     # on any device
     num_generations:int=1,   # responses per prompt
     batch_size:int=64,       # rows at a time
+    generation_batch_size:int=0, # rows sampled at a time; 0: batch_size
 )->Rollout:                  # b = num_generations * len(prompts) rows
     """Sample responses; add their log-probs under policy and reference, and rewards.
 
     Raises ValueError if `reward_fn` does not return one number per row."""
     repeated = [prompt for prompt in prompts for _ in range(num_generations)]
     seqs, logp = generate_many(
-        policy, repeated, tokenizer, sampling, generator, batch_size)
+        policy, repeated, tokenizer, sampling, generator,
+        generation_batch_size or batch_size)
     ref_logp = _reference_logprobs(policy, ref, seqs, sampling, batch_size)
     group = torch.arange(len(seqs), device=logp.device) // num_generations
     reward = _shared_rewards(reward_fn, seqs, num_generations).to(logp.device)

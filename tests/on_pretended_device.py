@@ -212,6 +212,12 @@ def test_an_update_waits_four_times_at_most(name, lm, tokenizer, device):
     update()
     assert 2 <= device.n_waits <= 4, device.waits
 
+def test_a_way_back_is_kept_without_a_wait_for_the_weights(lm, tokenizer, device):
+    model = device.move(ActorCritic(lm, ScalarModel.from_lm(lm)))
+    train_ppo(model, frozen_copy(lm), task_of(tokenizer, 4), PPOConfig(n_iterations=2, n_prompts=2), seeded())
+    assert len(list(model.parameters())) > 20
+    assert max(device.waits.values()) < 20 and sum(device.waits.values()) < 100, device.waits
+
 # ---- rows that end between two looks
 
 def test_results_do_not_depend_on_how_often_one_looks(lm, tokenizer, monkeypatch):

@@ -301,7 +301,7 @@ OTHERS = {"loss_fn.loss": lambda run: dict(loss=partial(robust_dpo_loss, beta=.2
           "data.mean |ref_rejected|": lambda run: dict(data=replace(run["data"], ref_rejected=run["data"].ref_rejected - 1)),
           "generator_seed": lambda run: dict(seed=1), "eval_config": lambda run: dict(held_out=run["other data"])}
 for f in fields(TrainConfig):
-    value = dict(mixed_precision="bf16", final_lr_frac=.5).get(f.name, 7)
+    value = dict(mixed_precision="bf16", final_lr_frac=.5, optimizer=torch.optim.SGD).get(f.name, 7)
     OTHERS["train_config." + f.name] = lambda run, name=f.name, value=value: dict(
         config=replace(run["config"], **{name: value}))
 

@@ -775,3 +775,28 @@ def test_a_bar_is_drawn_only_where_someone_watches(monkeypatch, capsys):
     with progress_bar(9, 2, "training") as bar:
         assert not bar.disable and (bar.n, bar.total) == (2, 9)
     capsys.readouterr()
+
+def test_the_optimiser_is_whatever_the_config_names():
+    "Sign descent and plain descent by hand: p - lr sign(g), p - lr (g + weight_decay p)."
+    class Sign(torch.optim.Optimizer):
+        def __init__(self, params, lr, weight_decay): super().__init__(params, dict(lr=lr))
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]: p.data -= group["lr"] * p.grad.sign()
+    for optimizer, want in ((torch.optim.SGD, [1 - .1 * (.3 + .5), -2 - .1 * (-.4 - 1.)]), (Sign, [.9, -1.9])):
+        model = nn.Linear(2, 1, bias=False)
+        with torch.no_grad(): model.weight.copy_(torch.tensor([[1., -2.]]))
+        config = TrainConfig(lr=.1, warmup_steps=0, weight_decay=.5, optimizer=optimizer)
+        def loss(model, x): return (model.weight * torch.tensor([[.3, -.4]])).sum(), 1.
+        train_step(make_trainer(model, config), torch.zeros(1, 2), loss)
+        torch.testing.assert_close(model.weight[0].detach(), torch.tensor(want))
+
+def test_named_weights_have_their_own_peak_rate_and_one_norm():
+    model = nn.ModuleDict(dict(a=nn.Linear(1, 1, bias=False), b=nn.Linear(1, 1, bias=False)))
+    for p in model.parameters(): nn.init.zeros_(p)
+    config = TrainConfig(lr=.1, n_steps=2, warmup_steps=0, final_lr_frac=.5, max_grad_norm=1., optimizer=torch.optim.SGD)
+    trainer = make_trainer(model, config, lrs={"b.": .3})
+    def loss(model, x): return 3 * model["a"].weight.sum() + 4 * model["b"].weight.sum(), 1.
+    rows = [train_step(trainer, torch.zeros(1, 2), loss) for _ in range(2)]
+    assert [row["grad_norm"] for row in rows] == [5., 5.] and [row["lr"] for row in rows] == [.1, .05]
+    torch.testing.assert_close(torch.cat([p.detach().flatten() for p in model.parameters()]), -torch.tensor([.15 * .6, .45 * .8]))

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 from rlhf_nb import ppo_trainer
 from rlhf_nb.kl import exact_kl, kl_k3
+from rlhf_nb.interrupts import stop_after_step
 from rlhf_nb.kl_control import AdaptiveKLController
 from rlhf_nb.learning import list_checkpoints, make_trainer, TrainConfig, accumulate_gradients
 from rlhf_nb.models import ScalarModel, frozen_copy, weight_hash
@@ -67,9 +68,10 @@ WRONG = [("n_iterations", 0), ("n_prompts", 0), ("n_prompts", 2.5), ("n_epochs",
          ("micro_batch_size", 0), ("lr", math.inf), ("lr", 0.), ("temperature", math.nan), ("temperature", 0.),
          ("beta", -.1), ("beta", math.inf), ("max_kl", 0.), ("max_kl", math.nan), ("missing_eos_penalty", -1.),
          ("gamma", 1.1), ("gamma", -.1), ("lam", 1.5), ("cliprange", -.2), ("cliprange", 0.), ("cliprange_value", -1.),
-         ("vf_coef", -.1), ("entropy_coef", math.nan), ("mixed_precision", "fp8")]
+         ("vf_coef", -.1), ("entropy_coef", math.nan), ("mixed_precision", "fp8"), ("critic_lr", -1.), ("warmup_steps", -1),
+         ("final_lr_frac", 1.5), ("max_grad_norm", 0.), ("weight_decay", -.1), ("generation_batch_size", -1), ("save_every", 0)]
 WRONG_TYPE = [("n_epochs", 2.), ("lr", "1e-3"), ("kl_controller", .1), ("kl_estimator", "k1"), ("score_after_eos", 1),
-              ("whiten_rewards", "no"), ("gamma", True), ("mixed_precision", 16)]
+              ("whiten_rewards", "no"), ("gamma", True), ("mixed_precision", 16), ("optimizer", "adamw")]
 
 
 def test_every_setting_is_checked_by_name():
@@ -197,8 +199,9 @@ def test_resumed_equals_uninterrupted(tmp_path, stop):
 
 
 OTHER = dict(        # another value of every setting
-    n_iterations=5, n_prompts=12, n_epochs=1, n_minibatches=2, micro_batch_size=7, lr=.01, mixed_precision="bf16",
-    temperature=.5, beta=.2, kl_controller=AdaptiveKLController(.3), max_kl=9., kl_estimator=kl_k3,
+    n_iterations=5, lr=.01, warmup_steps=3, final_lr_frac=.5, max_grad_norm=2., weight_decay=.1, optimizer=torch.optim.SGD,
+    micro_batch_size=7, generation_batch_size=3, mixed_precision="bf16", temperature=.5, save_every=2,
+    n_prompts=12, n_epochs=1, n_minibatches=2, critic_lr=.02, beta=.2, kl_controller=AdaptiveKLController(.3), max_kl=9., kl_estimator=kl_k3,
     missing_eos_penalty=1., score_after_eos=True, whiten_rewards=True, gamma=.9, lam=.5, cliprange=.1,
     cliprange_value=.3, vf_coef=.2, entropy_coef=.1)
 
@@ -210,16 +213,16 @@ def two_iterations(tmp_path_factory): # a run's folder
     return folder
 
 
-def test_no_setting_may_change_when_a_run_goes_on_but_the_number_of_iterations(two_iterations, tmp_path):
+def test_no_setting_may_change_when_a_run_goes_on_but_how_long_and_how_often_it_saves(two_iterations, tmp_path):
     assert list(OTHER) == [field.name for field in fields(PPOConfig)]
     config, ref, checked = replace(SMALL, n_iterations=2), frozen_copy(actor().policy), 0
     for name, value in OTHER.items():
         assert value != getattr(config, name)
-        if name == "n_iterations": continue
+        if name in ("n_iterations", "save_every"): continue
         with pytest.raises(ValueError, match=rf"another run.*config\.{name} was"):
             train_ppo(actor(), ref, TASK, replace(config, **{name: value}), seeded(7), two_iterations)
         checked += 1
-    assert checked == 20
+    assert checked == 27
     whole, more = actor(), actor()
     shutil.copytree(two_iterations, tmp_path/"run")
     train_ppo(whole, ref, TASK, replace(config, n_iterations=5), seeded(7))
@@ -305,6 +308,72 @@ def test_divergence_puts_the_last_good_weights_back():
                   seeded(), callback=callback)
     before = [weight_hash(actor()), *seen]
     assert weight_hash(model) in before[:-1] and weight_hash(model) != before[-1]
+
+
+def test_without_a_limit_no_weights_are_kept():
+    kept, model = {}, actor()
+    trainer, ref = make_trainer(model, TrainConfig()), frozen_copy(model.policy)
+    ppo_trainer.ppo_rollout(trainer, ref, TASK, replace(SMALL, max_kl=math.inf), seeded(), kept)
+    assert not kept
+    ppo_trainer.ppo_rollout(trainer, ref, TASK, SMALL, seeded(), kept)
+    assert kept.keys() == {k for k, p in model.named_parameters() if p.requires_grad}
+    assert all(torch.equal(x, p) and x.data_ptr() != p.data_ptr() for x, p in zip(kept.values(), model.parameters()))
+
+
+def test_the_critic_may_learn_at_its_own_rate():
+    def trained(**change):
+        model = actor()
+        train_ppo(model, frozen_copy(model.policy), TASK, replace(SMALL, max_grad_norm=math.inf, **change), seeded())
+        return model
+    start, same, slow = actor(), trained(), trained(critic_lr=1e-9)
+    assert weight_hash(trained(critic_lr=SMALL.lr)) == weight_hash(same)      # one group, as if nothing was said
+    def moved(model, part): return max((a - b).abs().max().item() for a, b in zip(
+        getattr(model, part).parameters(), getattr(start, part).parameters()))
+    assert moved(slow, "critic") < 1e-6 < 1e-3 < min(moved(same, "critic"), moved(slow, "policy"))
+
+
+def test_the_rate_of_both_falls_as_one(monkeypatch):
+    rates, model = [], actor()
+    real = ppo_trainer.train_step
+    def step(trainer, *args):
+        row = real(trainer, *args)
+        rates.append([group["lr"] for group in trainer.optimizer.param_groups])
+        return row
+    monkeypatch.setattr(ppo_trainer, "train_step", step)
+    config = replace(SMALL, n_iterations=5, n_epochs=1, n_minibatches=1, lr=.01, critic_lr=.02, warmup_steps=2, final_lr_frac=0.)
+    train_ppo(model, frozen_copy(model.policy), TASK, config, seeded())
+    assert_close(torch.tensor(rates), torch.tensor([[.005, .01], [.01, .02], [.01, .02], [.005, .01], [0., 0.]]))
+
+
+def test_responses_are_sampled_in_batches_of_their_own(monkeypatch):
+    from rlhf_nb import sampling
+    rows, real = [], sampling._respond
+    def respond(model, prompts, *args):
+        rows.append(len(prompts))
+        return real(model, prompts, *args)
+    monkeypatch.setattr(sampling, "_respond", respond)
+    ids = []
+    for n in (0, 5):
+        model = actor()
+        trainer = make_trainer(model, TrainConfig())
+        config = replace(SMALL, micro_batch_size=12, n_prompts=12, n_minibatches=1, generation_batch_size=n)
+        ids.append(ppo_trainer.ppo_rollout(trainer, frozen_copy(model.policy), TASK, config, seeded(), {})[0].seqs.ids)
+    assert rows == [12, 5, 5, 2] and torch.equal(*ids)                        # the same responses
+
+
+def test_checkpoints_come_every_few_rollouts_at_the_end_and_at_a_stop(tmp_path):
+    config, ref = replace(SMALL, n_iterations=5, save_every=2), frozen_copy(actor().policy)
+    whole, seen = actor(), []
+    def callback(row, roll): seen.append([int(p.name.split("-")[0]) for p in list_checkpoints(tmp_path/"a")])
+    train_ppo(whole, ref, TASK, config, seeded(7), tmp_path/"a", callback)
+    assert seen == [[], [0], [0], [1], [2]]
+    def ask(row, roll):
+        if row["iteration"] == 3: os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), stop_after_step():
+        train_ppo(actor(), ref, TASK, config, seeded(7), tmp_path/"b", ask)
+    resumed, n = actor(1), []
+    train_ppo(resumed, ref, TASK, config, seeded(7), tmp_path/"b", lambda row, roll: n.append(row["iteration"]))
+    assert n == [4, 5] and weight_hash(resumed) == weight_hash(whole)
 
 
 def test_prompts_come_once_per_pass():

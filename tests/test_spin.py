@@ -521,8 +521,8 @@ def test_the_results_belong_to_the_settings_and_carry_the_claims():
     spec = importlib.util.spec_from_file_location("bench_spin_seeds", path)
     bench = importlib.util.module_from_spec(spec); spec.loader.exec_module(bench)
     results = json.loads((ROOT/"nbs/results/spin.json").read_text("utf-8"))
-    assert results["settings"] == {n: asdict(h) for n, h in (bench.RUNS | bench.AFTER | {"imitation": bench.CONTROL}).items()}
-    assert results["settings"]["SPIN"] == asdict(SPINConfig())
+    assert results["settings"] == {n: asdict(h, dict_factory=bench.plain) for n, h in (bench.RUNS | bench.AFTER | {"imitation": bench.CONTROL}).items()}
+    assert results["settings"]["SPIN"] == asdict(SPINConfig(), dict_factory=bench.plain)
     by = {name: [r["curve"] for r in results["rows"] if r["run"] == name] for name in
           ("SFT model", "imitation", *bench.RUNS)}
     assert {len(curves) for curves in by.values()} == {3}
