@@ -223,7 +223,7 @@ def test_strings_that_are_matched_at_run_time():
     values = dict(max_new_tokens=7, n_iterations=5, n_prompts=12, n_epochs=3, n_minibatches=4, micro_batch_size=6, lr=.5,
                   beta=.7, temperature=.6)
     stage = RewardPPO("tiny", "even", **values)
-    assert {k: getattr(stage.ppo(), k) for k in values if k != "max_new_tokens"} == {
+    assert {k: getattr(stage.method(), k) for k in values if k != "max_new_tokens"} == {
         k: v for k, v in values.items() if k != "max_new_tokens"}
     assert Pipeline("m", FIVE, seed=0).seed == 0 and replace(FIVE[4], replay_weight=0.).replay_weight == 0
     for name in ("n_pairs", "chunk_size", "lr", "beta", "n_votes"):
@@ -244,10 +244,10 @@ def test_the_replay_weight_is_used(tmp_path, begin):
 
 def test_what_is_missing_is_told_before_stage_1(tmp_path, begin):
     bad = Pipeline(begin, (FIVE[0], FIVE[1], ExternalRewardDPO("tiny", "./no/reward"),
-                           replace(FIVE[4], judge="nobody"), SelfPlay("tiny", n_pairs=25)), measure="nothing")
+                           replace(FIVE[4], judge_prompt="nobody"), SelfPlay("tiny", n_pairs=25)), measure="nothing")
     problems = validate_pipeline(bad, TINY)
     for line, want in zip(problems, ("stage 3 (ExternalRewardDPO), reward", "stage 4 (SelfRewardDPO), judge",
-                                 "stage 5 (SelfPlay): 25 pairs, only 24", "measure: ")):
+                                 "stage 5 (SelfPlay), n_pairs: 25 pairs, only 24", "measure: ")):
         assert line.startswith(want), line
     assert len(problems) == 4
     with pytest.raises(PipelineError, match="stage 3"): run_pipeline(bad, tmp_path/"o", TINY)

@@ -35,13 +35,11 @@ FLOORS = {
     "candidates": METHOD, "self_reward": METHOD | {"judge", "replies", "candidates", "dpo"},
     "self_reward_runs": METHOD | {"judge", "judge_tools", "candidates", "dpo", "self_reward", "store"}, "grpo": {"tokens"}, "grpo_trainer": METHOD | {"ppo", "ppo_trainer", "grpo"},
     "ppo_trainer": METHOD | {"ppo", "kl_control"},
-    "runs": {"store", "processes"},
-    "pipeline": METHOD | {"sft", "reward", "reward_tools", "judge", "judge_tools", "ppo", "ppo_trainer", "dpo", "dpo_tools", "store", "spin",
-                          "qlearning", "candidates", "self_reward", "self_reward_runs", "runs"},
+    "runs": {"store", "processes"}, "trackers": {"processes"}, "model_card": set(),
 }
 BASE = {"settings", "files"}      # of any module: what checks settings, and what writes files
 FLOORS["recipes"] = set(FLOORS) - {"views"}
-for _room in ("text_rewards", "rl_recipes", "train_command"): FLOORS[_room] = set(FLOORS) - {"views"}
+for _room in ("text_rewards", "rl_recipes", "train_command", "pipeline"): FLOORS[_room] = set(FLOORS) - {"views"}
 FLOORS["widgets"] = {"views"}   # like views: data in, a page out
 FLOORS["rollout_view"] = {"widgets", "views", "tokens", "memory", "kl"}
 FLOORS["token_kl"] = FLOORS["rollout_view"] | {"rollout_view", "models"}
