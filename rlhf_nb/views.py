@@ -9,14 +9,19 @@ __all__ = ['ORANGE', 'BLUE', 'GREY', 'INK', 'COLORS', 'METHOD_COLORS', 'SHADES',
            'curves', 'lines', 'snapshot', 'hist', 'bars', 'scatter', 'calibration_plot', 'frontier', 'course_map']
 
 # %% ../nbs/engine/views.ipynb #pictures_of_numbers
-from functools import wraps
+from functools import lru_cache, wraps
+from hashlib import sha1
+from html import escape
 from io import BytesIO
 from itertools import cycle
 import math
 from matplotlib import pyplot as plt
+from matplotlib.backend_bases import RendererBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont
+from matplotlib.ft2font import FT2Font
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 import torch
 from torch import Tensor
@@ -223,24 +228,107 @@ def lines(
     _legend(ax, list(ys))
     return fig
 
+# %% ../nbs/engine/views.ipynb #_advance
+@lru_cache
+def _advance(letter:str, bold:bool)->float: # in units of the font's size
+    font = FT2Font(findfont("DejaVu Sans:bold" if bold else "DejaVu Sans"))
+    font.set_size(100, 72)
+    return font.load_char(ord(letter)).linearHoriAdvance / 6553600
+
+def _painted(gc, fill, pixels:float)->str: # graphics context, rgba or None, per point
+    "Fill, line, dashes and transparency as SVG says them."
+    *line, line_alpha = gc.get_rgb()
+    alpha = gc.get_alpha() if gc.get_forced_alpha() else None
+    said = 'fill="none"' if fill is None else (
+        f'fill="{to_hex(fill[:3])}" fill-opacity="'
+        f'{[*fill, 1.][3] if alpha is None else alpha:.3g}"')
+    line_alpha, width = line_alpha if alpha is None else alpha, gc.get_linewidth()
+    if not width or not line_alpha: return said
+    dashes = " ".join(f"{pixels * x:.1f}" for x in gc.get_dashes()[1] or [])
+    return (f'{said} stroke="{to_hex(line)}" stroke-opacity="{line_alpha:.3g}" '
+            f'stroke-width="{pixels * width:.2f}" stroke-dasharray="{dashes}"')
+
+# %% ../nbs/engine/views.ipynb #_SVG
+class _SVG(RendererBase):
+    "Letters stay text, as wide as matplotlib's own; raises ValueError for the rest."
+    def __init__(self, width, height, dpi):
+        super().__init__()
+        self.size, self.pixels, self.parts, self.clips = (width, height), dpi / 72, [], {}
+    def get_canvas_width_height(self): return self.size
+    def points_to_pixels(self, points): return points * self.pixels
+    def flipy(self): return True
+    def draw_image(self, *_): raise ValueError("a picture")
+    def get_text_width_height_descent(self, s, prop, ismath):
+        if ismath: raise ValueError("a formula")
+        tall = self.pixels * prop.get_size_in_points()
+        bold = prop.get_weight() in ("bold", 700)
+        return sum(_advance(c, bold) for c in s) * tall, .9 * tall, .22 * tall
+    def draw_text(self, gc, x, y, s, prop, angle, ismath=False, mtext=None):
+        wide, tall, _ = self.get_text_width_height_descent(s, prop, ismath)
+        bold = prop.get_weight() in ("bold", 700)
+        self.parts.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{tall / .9:.1f}" '
+            f'textLength="{wide:.1f}" lengthAdjust="spacingAndGlyphs" '
+            f'fill="{to_hex(gc.get_rgb()[:3])}" font-weight="{700 if bold else 400}" '
+            f'transform="rotate({-angle:g} {x:.1f} {y:.1f})">{escape(s)}</text>')
+
+# %% ../nbs/engine/views.ipynb #_svg_paths
+def _draw_path(self, gc, path, transform, rgbFace=None):
+    "A path in pixels from the top, cut off where its axes end."
+    tall, drawn, clip = self.size[1], "", gc.get_clip_rectangle()
+    for points, code in transform.transform_path(path).iter_segments(simplify=False):
+        at = points.tolist()
+        drawn += "Z" if code == path.CLOSEPOLY else " MLQC"[code] + " ".join(
+            f"{x:.1f} {tall - y:.1f}" for x, y in zip(at[::2], at[1::2]))
+    if clip is not None: clip = self.clips.setdefault(
+        tuple(round(x, 1) for x in clip.bounds), len(self.clips))
+    cut = "" if clip is None else f' clip-path="url(#U{clip})"'
+    self.parts.append(
+        f'<path d="{drawn}" {_painted(gc, rgbFace, self.pixels)}{cut}/>')
+_SVG.draw_path = _draw_path
+
+def _page(svg:_SVG, said:str)->str:
+    (wide, tall), name = svg.size, sha1("".join(svg.parts).encode()).hexdigest()[:8]
+    clips = "".join(
+        f'<clipPath id="c{name}-{i}"><rect x="{x}" y="{tall - y - h:.1f}" width="{w}" '
+        f'height="{h}"/></clipPath>' for (x, y, w, h), i in svg.clips.items())
+    body = "".join(svg.parts).replace("url(#U", f"url(#c{name}-")
+    return (f'<svg role="img" aria-label="{escape(said)}" width="{wide:.0f}" viewBox="0 '
+            f'0 {wide:.0f} {tall:.0f}" style="max-width:100%;background:#fff;'
+            f'white-space:pre" font-family="DejaVu Sans,Verdana,sans-serif"><defs>{clips}</defs>'
+            f"{body}</svg>")
+
+# %% ../nbs/engine/views.ipynb #_svg
+def _svg(fig:Figure)->str: # "" where a figure holds pictures or formulas
+    "A figure as SVG in a page, with its titles and labels as its name."
+    svg = _SVG(*(fig.get_size_inches() * fig.dpi), fig.dpi)
+    try: fig.draw(svg)
+    except ValueError: return ""
+    words = [fig.get_suptitle()] + [text for ax in fig.axes for text in (
+        ax.get_title(), ax.get_xlabel(), ax.get_ylabel())]
+    return _page(svg, "figure: " + ", ".join(filter(None, words)))
+
 # %% ../nbs/engine/views.ipynb #snapshot
 def snapshot(
     draw, # a function that returns a figure, for `interact`
-):        # a function with the same parameters that returns a PNG of the figure
+):        # a function with the same parameters that returns a PNG, later SVG in HTML
     "For a slider: each figure drawn once, with the size and the margins of the first."
-    from IPython.display import Image
+    from IPython.display import HTML, Image
     margins = {}                      # shape of a figure -> where its axes stand
     @wraps(draw)
     def drawn(*args, **kwargs):
-        out, fig = BytesIO(), draw(*args, **kwargs)
+        out = BytesIO()
+        with plt.rc_context({"axes.titley": 1.}): fig = draw(*args, **kwargs)
+        first = not margins
         engine, shape = fig.get_layout_engine(), (len(fig.axes), *fig.get_size_inches())
-        if engine and shape not in margins:
-            engine.execute(fig)
+        if shape not in margins:
+            if engine: engine.execute(fig)
             margins[shape] = [ax.get_position() for ax in fig.axes]
         fig.set_layout_engine("none")
-        for ax, place in zip(fig.axes, margins.get(shape, [])): ax.set_position(place)
-        FigureCanvasAgg(fig).print_png(out, pil_kwargs={"compress_level": 1})
+        for ax, place in zip(fig.axes, margins[shape]): ax.set_position(place)
         plt.close(fig)
+        if not first and (page := _svg(fig)): return HTML(page)
+        FigureCanvasAgg(fig).print_png(out, pil_kwargs={"compress_level": 1})
         return Image(out.getvalue())
     return drawn
 
