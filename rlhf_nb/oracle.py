@@ -12,8 +12,9 @@ __all__ = ['BIGRAM_PROBS', 'MicroWorld', 'micro_world', 'micro_tokenizer', 'stat
 # %% ../nbs/engine/oracle.ipynb #a_world_small_enough_to_know
 from dataclasses import dataclass
 from matplotlib import pyplot as plt
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 import torch
 from torch import Generator, Tensor, nn
 from tokenizers import Tokenizer
@@ -182,21 +183,18 @@ def response_tree(
     "A box per prefix, above the boxes that continue it; orange above 0, blue below."
     most = max(abs(v) for v in values.values()) or 1.
     fig, ax = plt.subplots(figsize=(wide, 3.4))
-    responses, boxes, shades = world.responses(), [], []
+    boxes, shades = [], [SHADES(.5 + .5 * v / most) for v in values.values()]
     for prefix, value in values.items():
-        rows = [y[:len(prefix)] == prefix for y in responses]
+        rows = [y[:len(prefix)] == prefix for y in world.responses()]
         left, w = width[:rows.index(True)].sum().item(), width[rows].sum().item()
-        top, low = -len(prefix), -len(prefix) - .94
-        boxes.append([(left, low), (left + w, low), (left + w, top), (left, top)])
-        shades.append(SHADES(.5 + .5 * value / most))
+        boxes.append(Rectangle((left, -len(prefix)), w, -.94))
         word = world.words[prefix[-1]] if prefix else "start"
         flat = w / width.sum() * wide > .3   # wide enough for text
         text = word + ("\n" if flat else "  ") + (f"{value:+.2g}" if value else "0")
         if w / width.sum() * wide > .13: ax.text(
             left + w / 2, -len(prefix) - .47, text, ha="center", va="center",
             fontsize=7.5, rotation=0 if flat else 90)
-    ax.add_artist(PolyCollection(boxes, facecolors=shades, edgecolors="#d8d8d8",
-                                 linewidths=.6))
+    ax.add_artist(PatchCollection(boxes, fc=shades, ec="#d8d8d8", lw=.6))
     ax.set(xlim=(0, width.sum().item()), ylim=(-world.max_len - 1, 0))
     ax.set_axis_off(); plt.close(fig)
     return fig

@@ -253,7 +253,8 @@ class _SVG(RendererBase):
     "Letters stay text, as wide as matplotlib's own; raises ValueError for the rest."
     def __init__(self, width, height, dpi):
         super().__init__()
-        self.size, self.pixels, self.parts, self.clips = (width, height), dpi / 72, [], {}
+        self.size, self.pixels = (width, height), dpi / 72
+        self.parts, self.clips = [], {}
     def get_canvas_width_height(self): return self.size
     def points_to_pixels(self, points): return points * self.pixels
     def flipy(self): return True
