@@ -84,15 +84,16 @@ class Log:
     Raises ValueError if there is a file that is not a log; a log is written anew."""
     def __init__(self, path:str|Path|None=None):
         self.rows, self.path = [], path and Path(path)
+        self.listeners = []     # functions that get each new row, such as a tracker's
         if path and not _is_log(self.path): raise ValueError(
             f"{path} is not a log, so it is not overwritten: name another file")
     def __len__(self): return len(self.rows)
     def add(self, **row)->dict: # name -> number, text or 0-dim tensor
         "Append a row, also to the file; returns it with tensors as numbers."
-        row = _plain_row(row)
-        self.rows.append(row)
+        self.rows.append(row := _plain_row(row))
         if self.path and len(self) > 1: self._write(_json_line(row))
         elif self.path: self.restore(self.rows)          # the first row begins the file
+        for tell in self.listeners: tell(row)
         return row
     def restore(self, rows:list[dict]):
         "Go back to these rows, in the file too."
@@ -101,10 +102,12 @@ class Log:
     def _write(self, text, anew=False):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with disk_errors(self.path, "The rows before are in it"):
-            if anew: return atomic_write(self.path, text)
-            with open(self.path, "a", encoding="utf-8") as file: file.write(text)
+            (atomic_write if anew else _append)(self.path, text)
 
 # %% ../nbs/engine/learning.ipynb #_is_log
+def _append(path, text):
+    with open(path, "a", encoding="utf-8") as file: file.write(text)
+
 def _plain_row(row): # 0-dim tensors as numbers
     return {k: v.item() if isinstance(v, Tensor) else v for k, v in row.items()}
 

@@ -96,7 +96,8 @@ def plan_memory(
     bf16:bool=False,         # compute in bfloat16
     gradient_checkpointing:bool=False, # keep one input per layer, compute the rest anew
     n_frozen:int=0,          # frozen copies beside the model
-    critic:bool=False,       # a second model of this size that is trained as well
+    critic:bool=False,       # a second model that is trained, and PPO's way back
+    max_logits_mb:float=64., # of `logits_budget`
 )->MemoryPlan:
     "Estimate of a training run's memory, from the config alone; nothing is loaded."
     size, dtype = (2, torch.bfloat16) if bf16 else (4, torch.float32)
@@ -104,9 +105,9 @@ def plan_memory(
     if gradient_checkpointing: kept = _checkpointed(config, model, kept, rows * length)
     n_all, trained = count_weights(model, lora_r)
     own = size * (n_all - trained) + 4 * trained if lora_r else (4 + 2 * bf16) * n_all
-    others = n_frozen * size * n_all + critic * (own + 12 * trained)
+    others = n_frozen * size * n_all + critic * (own + 20 * trained)
     return MemoryPlan(n_all, trained, own, 4 * trained, 8 * trained, others,
-                      kept * (1 + critic), 2**27)   # two chunks of 64 MB of logits
+                      kept * (1 + critic), int(2**21 * max_logits_mb)) # two chunks
 
 # %% ../nbs/engine/memory_plan.ipynb #_measure
 _measured = {} # config, dtype, rows, tokens -> fake model, bytes; a large one is slow

@@ -7,13 +7,14 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/models.html.md"""
 # %% auto #0
 __all__ = ['tiny_lm', 'parameter_table', 'Placement', 'choose_placement', 'load_tokenizer', 'read_config', 'load_lm',
            'load_bundled', 'unwrap_model', 'eval_mode', 'text_config_of', 'vocabulary_of', 'require_classifier',
-           'checkpoint_layers', 'disable_dropout', 'validate_length', 'logprobs_and_entropy', 'logprobs', 'frozen_copy',
-           'weight_hash', 'add_lora', 'adapters_disabled', 'merge_adapters', 'ScalarModel', 'to_classifier',
-           'save_reward_model', 'load_reward_model']
+           'checkpoint_layers', 'disable_dropout', 'validate_length', 'logits_budget', 'logprobs_and_entropy',
+           'logprobs', 'frozen_copy', 'weight_hash', 'add_lora', 'adapters_disabled', 'merge_adapters', 'ScalarModel',
+           'to_classifier', 'save_reward_model', 'load_reward_model']
 
 # %% ../nbs/engine/models.ipynb #one_model_tiny_or_real
 import copy, hashlib, os, re, warnings
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -345,9 +346,22 @@ def validate_length(
         f"rows of {length} tokens are too long for a model with {positions} positions: "
         f"{remedy}")
 
+# %% ../nbs/engine/models.ipynb #logits_budget
+_LOGITS_MB = ContextVar("max_logits_mb", default=64.)
+
+@contextmanager
+def logits_budget(
+    mb:float, # MB; logits above this are computed in chunks
+):
+    "Context manager: how much memory the logits of `logprobs` may take at once."
+    token = _LOGITS_MB.set(mb)
+    try: yield
+    finally: _LOGITS_MB.reset(token)
+
 # %% ../nbs/engine/models.ipynb #_masked_logprobs
 def _masked_logprobs(model, x:Seqs, at, max_logits_mb, with_entropy, temperature):
     "Log-prob and entropy (n each) of the n tokens at these places, counted by rows."
+    max_logits_mb = max_logits_mb or _LOGITS_MB.get()
     def warm(head): return head if temperature == 1 else _Tempered(head, temperature)
     lm, targets = unwrap_model(model), x.ids.flatten()[at]                       # (n)
     options = with_entropy, _excluded(lm)
@@ -368,7 +382,7 @@ def _masked_logprobs(model, x:Seqs, at, max_logits_mb, with_entropy, temperature
 def logprobs_and_entropy(
     model:nn.Module,         # a causal language model
     seqs:Seqs,               # b rows, right-padded
-    max_logits_mb:float=64., # MB; logits above this are computed in chunks
+    max_logits_mb:float=0.,  # MB; larger logits are computed in chunks; 0: the budget
     with_entropy:bool=True,  # False saves the work and gives None
     temperature:float=1.,    # logits are divided by it, as in sampling
 )->tuple[Tensor,Tensor]:     # (b t) log-probs, (b t) entropies, nats; 0 elsewhere
@@ -391,7 +405,7 @@ def logprobs_and_entropy(
 def logprobs(
     model:nn.Module,         # a causal language model
     seqs:Seqs,               # b rows, right-padded
-    max_logits_mb:float=64., # MB; logits above this are computed in chunks
+    max_logits_mb:float=0.,  # MB; larger logits are computed in chunks; 0: the budget
     temperature:float=1.,    # logits are divided by it, as in sampling
 )->Tensor:                   # (b t) entry i belongs to token i; nats, 0 elsewhere
     """Log-probs log pi(y_i | y_<i) of the response tokens at `temperature`.

@@ -6,15 +6,15 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/recipes.html.md"""
 
 # %% auto #0
 __all__ = ['TASKS', 'RunConfig', 'placement_of', 'add_scalar_head', 'task_of', 'default_train_config', 'begin_model',
-           'fake_model', 'memory_of', 'check_disk', 'Run', 'results_of', 'train', 'finish_run', 'decode_seqs',
-           'BestOfNConfig', 'BestOfNResult', 'score_texts', 'run_best_of_n', 'format_best_of_n', 'write_best_of_n',
-           'add_best_of_n_parser']
+           'fake_model', 'memory_of', 'check_services', 'computing', 'publish', 'check_disk', 'Run', 'results_of',
+           'train', 'finish_run', 'decode_seqs', 'BestOfNConfig', 'BestOfNResult', 'score_texts', 'run_best_of_n',
+           'format_best_of_n', 'write_best_of_n', 'add_best_of_n_parser']
 
 # %% ../nbs/engine/recipes.ipynb #your_own_data
-import argparse, json, math, os, shutil, sys, torch
+import argparse, json, math, os, shutil, sys, textwrap, torch
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -31,7 +31,8 @@ from .learning import (EvalConfig, TrainConfig, Trainer, fit, make_trainer,
     require_same_run)
 from .models import (Placement, ScalarModel, _refuse_bodyless,
     adapters_disabled, add_lora, checkpoint_layers, choose_placement, disable_dropout,
-    load_lm, load_reward_model, load_tokenizer, merge_adapters, read_config,
+    load_lm, load_reward_model, load_tokenizer, logits_budget, merge_adapters,
+    read_config,
     require_classifier, save_reward_model, tiny_lm, unwrap_model)
 
 # %% ../nbs/engine/recipes.ipynb #your_own_data_modules
@@ -39,6 +40,7 @@ from .dpo import (PairsWithRef, dpo_loss, make_pair_loss,
     precompute_ref_logprobs)
 from .dpo_tools import evaluate_pairs
 from .memory import PreferencePairs
+from .model_card import check_hub, push_to_hub, write_model_card
 from rlhf_nb.memory_plan import (count_weights, device_memory, fake_lm, memory_verdict,
     plan_memory)
 from .records import read_jsonl, read_records
@@ -50,15 +52,32 @@ from .reward_tools import (PairsWithMargin, expected_best_of_n, fit_normalizer,
 from .runs import (check_output, file_hashes, find_run, open_run, open_work,
     read_folder, update_marker)
 from .sampling import SamplingParams, generate_many
+from .trackers import check_trackers, open_trackers
 from .processes import (gather_parts, in_first_process, own_rows,
     require_one_process)
 from .settings import check_settings
 from .sft import mean_loss, sft_loss
 from .tokens import Seqs, make_seqs
 
+# %% ../nbs/engine/recipes.ipynb #_EveryRun
+@dataclass(frozen=True, kw_only=True)
+class _EveryRun: # settings that all tasks share
+    lora_r:int=0             # rank of the LoRA adapters; 0 trains all weights
+    weight_decay:float=0.    # of AdamW, per step and unit of lr
+    max_grad_norm:float=1.   # longer gradients are clipped to this norm; inf: never
+    mixed_precision:str="auto" # "bf16", "no"; "auto": bf16 where the device has it
+    tf32:bool=False          # faster float32 products of NVIDIA GPUs, 10 bits of 23
+    max_logits_mb:float=64.  # MB; larger logits are computed in chunks
+    gradient_checkpointing:bool=False # less memory, a third more time
+    device:str="auto"        # as `choose_placement` takes it
+    seed:int=0               # of held-out rows, samples, new weights and dropout
+    strict:bool=True         # stop at invalid lines; False: leave them out
+    report_to:str=""         # trackers, as `check_trackers` takes them
+    push_to_hub:str=""       # you/name on the hub, where the model goes in the end
+
 # %% ../nbs/engine/recipes.ipynb #RunConfig
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(_EveryRun):
     """Settings of a training run; 0 and "" leave the choice to `default_train_config`.
 
     Raises TypeError or ValueError that names the field."""
@@ -72,23 +91,23 @@ class RunConfig:
     micro_batch_size:int=0  # rows in memory at once; more of them are accumulated
     max_length:int=256      # tokens of prompt and answer, at most
     eval_rows:int=0         # rows held out for evaluation
-    lora_r:int=0            # rank of the LoRA adapters; 0 trains all weights
-    mixed_precision:str="auto" # "bf16", "no"; "auto": bf16 where the device has it
-    gradient_checkpointing:bool=False # less memory, a third more time
+    warmup_steps:int=20     # steps of rising learning rate
+    final_lr_frac:float=.05 # learning rate of the last step, as a share of lr
     beta:float=.1           # of dpo: KL coefficient
     margins:bool=False      # of reward: the file's margins, see `pair_margins`
     turns:str="all"         # of sft: learn all answers of a chat, or the "last"
-    device:str="auto"       # as `choose_placement` takes it
-    seed:int=0              # of held-out rows, new weights, batches and dropout
-    strict:bool=True        # stop at invalid lines; False: leave them out
     def __post_init__(self): _check_run_config(self)
 
 # %% ../nbs/engine/recipes.ipynb #_check_run_config
+def _check_every_run(x, above_0, at_least_0, **choices):
+    check_settings(x, above_0=above_0 + " max_grad_norm max_logits_mb",
+        at_least_0=at_least_0 + " lora_r seed weight_decay warmup_steps lr",
+        share="final_lr_frac", infinite="max_grad_norm",
+        choices=choices | dict(mixed_precision=("auto", "bf16", "no")))
+
 def _check_run_config(x):
-    check_settings(x, above_0="batch_size max_length beta", at_least_0="max_steps lr "
-        "micro_batch_size eval_rows lora_r seed", choices=dict(
-            task=("sft", "reward", "dpo"), turns=("all", "last"),
-            mixed_precision=("auto", "bf16", "no")))
+    _check_every_run(x, "batch_size max_length beta", "max_steps micro_batch_size "
+        "eval_rows", task=("sft", "reward", "dpo"), turns=("all", "last"))
 
 def placement_of(
     config, # a RunConfig, or anything with `device` and `mixed_precision`
@@ -219,6 +238,8 @@ def default_train_config(
     return TrainConfig(
         lr=config.lr or lr, n_steps=config.max_steps or n_steps,
         batch_size=config.batch_size, mixed_precision="bf16" if bf16 else "no",
+        warmup_steps=config.warmup_steps, final_lr_frac=config.final_lr_frac,
+        max_grad_norm=config.max_grad_norm, weight_decay=config.weight_decay,
         micro_batch_size=config.micro_batch_size or (64 if width <= 512 else 8))
 
 # %% ../nbs/engine/recipes.ipynb #begin_model
@@ -232,6 +253,7 @@ def begin_model(config:RunConfig)->tuple[nn.Module,object]: # language model, to
     if config.model:
         placement = device if config.lora_r else Placement(device.device, torch.float32)
         lm, tokenizer = load_lm(config.model, placement, _new_pad(config.model))
+        _end_with(getattr(config, "stop_token", ""), tokenizer, lm)
     else:
         tokenizer = train_tokenizer(islice(read_texts(config.data), 1_000_000))
         lm = tiny_lm(tokenizer, seed=config.seed).to(device.device)
@@ -246,6 +268,16 @@ def _new_pad(path): # a pad token to add to this model, or None
     try: tokenizer = load_tokenizer(path)
     except (OSError, ValueError): return None           # load_lm will say what is wrong
     return "<pad>" if tokenizer.pad_token_id in (None, tokenizer.eos_token_id) else None
+
+def _end_with(stop_token, tokenizer, *models): # "": with the tokenizer's own
+    if not stop_token: return
+    eos = tokenizer.convert_tokens_to_ids(stop_token)
+    if eos in (None, tokenizer.unk_token_id, tokenizer.pad_token_id): raise ValueError(
+        f"{stop_token!r} is no token that can end a response of this model: name one "
+        f"of its tokens, such as {tokenizer.eos_token!r}")
+    tokenizer.eos_token = stop_token
+    for lm in models:
+        lm.config.eos_token_id = lm.generation_config.eos_token_id = eos
 
 def _check_positions(lm_config, config):
     if config.task == "reward" and config.model: require_classifier(lm_config)
@@ -263,6 +295,7 @@ def fake_model(config:RunConfig)->tuple[nn.Module,object]: # model, its tokenize
     if not config.model: return begin_model(config)
     tokenizer, pad = load_tokenizer(config.model), _new_pad(config.model)
     if pad: tokenizer.add_special_tokens({"pad_token": pad})
+    _end_with(getattr(config, "stop_token", ""), tokenizer)
     lm_config = read_config(config.model)
     _check_positions(lm_config, config)
     with FakeTensorMode(): return fake_lm(lm_config, torch.float32), tokenizer
@@ -279,10 +312,48 @@ def memory_of(
     length = config.max_length + getattr(config, "max_new_tokens", 0)
     try: plan = plan_memory(
         lm_config, pair * micro_batch_size, length, config.lora_r,
-        place.dtype == torch.bfloat16, config.gradient_checkpointing, **copies)
+        place.dtype == torch.bfloat16, config.gradient_checkpointing,
+        max_logits_mb=config.max_logits_mb, **copies)
     except Exception as e:    # a family whose forward pass looks at its numbers
         return f"no estimate for {type(lm_config).__name__} ({type(e).__name__})"
     return memory_verdict(plan, *device_memory(place.device))
+
+# %% ../nbs/engine/recipes.ipynb #check_services
+def check_services(
+    config:RunConfig,
+):
+    "Raise ValueError if tracker, hub or TF32 that a run asks for are not to be had."
+    check_trackers(config.report_to)
+    if config.push_to_hub: check_hub(config.push_to_hub)
+    place = placement_of(config)
+    if config.tf32 and place.device.type != "cuda": raise ValueError(
+        f"tf32 is a number format of NVIDIA GPUs, this run is on {place.device}: leave "
+        "it out")
+
+# %% ../nbs/engine/recipes.ipynb #computing
+@contextmanager
+def computing(
+    config:RunConfig,
+):
+    "Context manager: TF32 for matrix products, and the memory of logits, as it says."
+    matmul = torch.backends.cuda.matmul
+    before, matmul.allow_tf32 = matmul.allow_tf32, config.tf32 or matmul.allow_tf32
+    try:
+        with logits_budget(config.max_logits_mb): yield
+    finally: matmul.allow_tf32 = before
+
+def publish(
+    config:RunConfig, # of a finished run
+):
+    "Send the model of a run to the hub, if the run is to be sent there."
+    if config.push_to_hub: in_first_process(lambda: _push(config))
+
+def _push(config):
+    folder = Path(config.output_dir)
+    ours = read_folder(folder, "run.json", _PROGRAM)["files"]
+    files = [x for x in ours if x != "lock" and Path(x).suffix != ".jsonl"
+             and not x.startswith("tracking/")]
+    print("sent to", push_to_hub(folder, config.push_to_hub, files))
 
 # %% ../nbs/engine/recipes.ipynb #check_disk
 def check_disk(
@@ -301,12 +372,14 @@ def check_disk(
 # %% ../nbs/engine/recipes.ipynb #_settings
 _PROGRAM, _FILES = "rlhf-nb train", ["lock", "log.jsonl", "held_out.jsonl"]
 
+_MAY_DIFFER = "output_dir", "report_to", "push_to_hub", "save_every"
+
 def _settings(config): # what must be the same for a run to go on
     place = str(config.data).rpartition(":")[0]
     place = config.data if Path(config.data).exists() or not place else place
     data = list(file_hashes(place).values())
     settings = asdict(config) | dict(data=Path(config.data).name, data_sha256=data)
-    del settings["output_dir"]
+    for name in _MAY_DIFFER: settings.pop(name, None)
     settings |= dict(num_threads=torch.get_num_threads())
     module = getattr(config, "reward", "").partition(":")[0].replace(".", "/") + ".py"
     reward = [getattr(config, "reward", ""), module]     # a folder, or a file of code
@@ -339,6 +412,10 @@ def _hold_out(
     prompts = prompts_of(rows.chosen if isinstance(rows, PreferencePairs) else rows)
     n_eval = config.eval_rows or max(1, min(100, len(rows) // 5))
     return split_by_prompt(prompts, n_eval, config.seed)
+
+def _begin_work(folder, path, wanted): # the folder `work`; held-out lines copied
+    in_first_process(lambda: _copy_lines(path, wanted, folder))
+    return in_first_process(lambda: open_work(folder, _PROGRAM))
 
 def _copy_lines(path, wanted, out):
     rows = [row for line, row in read_records(path) if line in wanted]
@@ -374,8 +451,7 @@ def results_of(
 def _train_in(folder, config, lm, tokenizer, rows, load_report, learn, test)->Run:
     "Train from the last checkpoint in the folder's `work`, evaluate, save the model."
     task, wanted = task_of(config), {load_report.lines[i] for i in test.tolist()}
-    work = in_first_process(lambda: open_work(folder, _PROGRAM))
-    in_first_process(lambda: _copy_lines(config.data, wanted, folder))
+    work = _begin_work(folder, config.data, wanted)
     train_config = default_train_config(config, len(learn), lm)
     model, size = task.prepare(lm, config.seed), train_config.micro_batch_size
     trainer = make_trainer(model, train_config, folder/"log.jsonl")
@@ -384,16 +460,18 @@ def _train_in(folder, config, lm, tokenizer, rows, load_report, learn, test)->Ru
     def eval_fn(model):
         with trainer.autocast: return task.eval_fn(model, held_out, size)
     _dropout(model, config.task)
-    with torch.random.fork_rng(), stop_after_step():
+    with torch.random.fork_rng(), stop_after_step(), _reported(config, folder) as send:
         torch.manual_seed(config.seed)                    # dropout draws from it
+        trainer.log.listeners.append(send)
         fit(trainer, rows[learn], task.loss, Generator().manual_seed(config.seed),
             EvalConfig(eval_fn), work/"checkpoints", max(10, train_config.n_steps // 8))
     with torch.no_grad(): metrics = eval_fn(trainer.model.eval())
-    results = results_of(trainer, metrics, len(held_out))
-    run = Run(config, trainer.model, tokenizer, held_out, load_report, trainer, results)
-    def save(place): task.save(run.model, lm, tokenizer, place)
-    finish_run(folder, work, save, results, _FILES)
-    return run
+    found = results_of(trainer, metrics, len(held_out))
+    def save(place):
+        task.save(trainer.model, lm, tokenizer, place)
+        _write_card(place, config, found, trainer.log.rows)
+    finish_run(folder, work, save, found, _FILES)
+    return Run(config, trainer.model, tokenizer, held_out, load_report, trainer, found)
 
 # %% ../nbs/engine/recipes.ipynb #_load_rows
 def _load_rows(config, tokenizer): # rows, report, numbers of rows to learn and held out
@@ -411,6 +489,7 @@ def train(
 
     Raises ValueError for a folder, model or file that cannot be used."""
     _check_folder(config, overwrite)                   # before anything takes time
+    check_services(config)
     check_disk(config)
     lm, tokenizer = begin_model(config)
     loaded = _load_rows(config, tokenizer)
@@ -420,7 +499,9 @@ def train(
     safe = "The last checkpoint and a run to be replaced are whole"
     with disk_errors(config.output_dir, safe), run as folder:
         _check_run(config, folder, read_folder(folder, "run.json", _PROGRAM))
-        return _train_in(folder, config, lm, tokenizer, *loaded)
+        with computing(config): run = _train_in(folder, config, lm, tokenizer, *loaded)
+    publish(config)
+    return run
 
 # %% ../nbs/engine/recipes.ipynb #_finish
 def finish_run(
@@ -441,11 +522,34 @@ def _write_run(folder, work, save, results, files):
     taken = [name for name in names if name not in ours and (folder/name).exists()]
     if taken: raise ValueError(f"{folder/taken[0]} is not of this run: move it away, "
                                "and the same command goes on")
-    update_marker(folder/"run.json", files=[*files, *names])
+    update_marker(folder/"run.json", files=[*files, *_tracked(folder), *names])
     for name in names:
         (folder/name).parent.mkdir(exist_ok=True)
         os.replace(model/name, folder/name)
     update_marker(folder/"run.json", results=results)
+
+# %% ../nbs/engine/recipes.ipynb #_reported
+def _tracked(folder): # what trackers have written
+    return [p.relative_to(folder).as_posix() for p in (folder/"tracking").rglob("*")
+            if p.is_file()]
+
+@contextmanager
+def _reported(config, folder): # a function that sends rows to config's trackers
+    settings = {k: v for k, v in asdict(config).items() if k != "output_dir"}
+    place = folder/"tracking"
+    try:
+        with open_trackers(config.report_to, place, settings) as send: yield send
+    finally: in_first_process(lambda: _list_files(folder, _tracked(folder)))
+
+def _list_files(folder, names): # as files of this run
+    ours = read_folder(folder, "run.json", _PROGRAM)["files"]
+    if set(names) - set(ours): update_marker(folder/"run.json", files=[*ours, *names])
+
+def _write_card(place, config, results, rows):
+    where = str(config.data).rpartition(":")[0]
+    data = where if where and not Path(config.data).exists() else config.data
+    hashes = {Path(k).name: v for k, v in file_hashes(data).items()}
+    write_model_card(place, config, results, rows, hashes)
 
 # %% ../nbs/engine/recipes.ipynb #_save_quietly
 def _save_quietly(save, model):
@@ -522,6 +626,17 @@ def _show_pairs(
             shown.append(f"    {score[i]:+.2f}  {side:8}  {rows[i][1]}")
     return "\n".join(shown)
 
+# %% ../nbs/engine/recipes.ipynb #_in_words
+def _in_words(x, names=None): # name=value of a config's fields, wrapped
+    shown = {name: getattr(x, name) for name in names or [f.name for f in fields(x)]}
+    parts = [f"{k}={getattr(v, '__name__', v)}" for k, v in shown.items()]
+    return textwrap.fill(", ".join(parts), 78, subsequent_indent=" " * 10,
+                         break_long_words=False, break_on_hyphens=False)
+
+def _changed(config): # what was asked for
+    return _in_words(config, [f.name for f in fields(config)
+                              if getattr(config, f.name) != f.default])
+
 # %% ../nbs/engine/recipes.ipynb #_print_plan
 def _print_plan(
     config:RunConfig,
@@ -529,6 +644,7 @@ def _print_plan(
 ):
     "What `train` would do: rows, model, settings, steps, memory; nothing is written."
     begun = _check_folder(config, overwrite)
+    check_services(config)
     lm, tokenizer = fake_model(config)
     rows, load_report, learn, test = _load_rows(config, tokenizer)
     train_config = default_train_config(config, len(learn), lm)
@@ -538,7 +654,8 @@ def _print_plan(
         rows=f"{len(learn)} to learn from, {len(test)} held out",
         model=f"{config.model or 'tiny, from scratch'}: {n_trained:,} of {n_all:,} "
               f"weights trained, {len(tokenizer):,} tokens",
-        steps=train_config.n_steps, config=config, training=train_config,
+        steps=train_config.n_steps, config=_changed(config),
+        training=_in_words(train_config),
         memory=memory_of(config, lm.config, train_config.micro_batch_size))))
     print("dry run: nothing was trained or written")
 

@@ -26,20 +26,20 @@ from .models import (ScalarModel, adapters_disabled, add_lora,
 # %% ../nbs/engine/rl_recipes.ipynb #rl_recipes_imports_2
 from .ppo import ActorCritic
 from .ppo_trainer import PPOConfig, RLTask, checked_reward_fn, train_ppo
-from .recipes import (_PROGRAM, _aligned, _check_folder, _check_run,
-    _settings, begin_model, check_disk, decode_seqs, fake_model,
-    finish_run, memory_of, placement_of)
+from .recipes import (_PROGRAM, _aligned, _check_every_run, _check_folder,
+    _check_run, _EveryRun, _in_words, _reported, _settings, _write_card, begin_model,
+    check_disk, check_services, computing, decode_seqs, fake_model,
+    finish_run, memory_of, placement_of, publish)
 from .processes import in_first_process
 from .reward_tools import fit_normalizer, normalize_scores
 from .runs import open_run, open_work, read_folder
 from .sampling import SamplingParams, _shared_rewards, generate_many
-from .settings import check_settings
 from .text_rewards import (PromptTable, load_reward_function,
     make_model_reward_fn, make_text_reward_fn)
 
 # %% ../nbs/engine/rl_recipes.ipynb #RLRunConfig
 @dataclass(frozen=True)
-class _RLSettings:
+class _RLSettings(_EveryRun):
     task:str                # "ppo" or "grpo"
     data:str                # what `read_records` reads: prompts, and further columns
     output_dir:str          # folder of the run and of the trained model
@@ -51,6 +51,7 @@ class _RLSettings:
     n_epochs:int=2          # passes over a rollout
     n_minibatches:int=1     # of ppo: optimiser steps per pass
     lr:float=0.             # peak learning rate; 0: by the width of the model
+    critic_lr:float=0.      # of ppo: the critic's; 0: lr
     beta:float=.05          # KL coefficient
     max_new_tokens:int=64   # tokens of a response
     temperature:float=1.    # of the policy
@@ -63,23 +64,22 @@ class RLRunConfig(_RLSettings):
 
     Raises TypeError or ValueError that names the field."""
     micro_batch_size:int=8  # rows in memory at once
+    generation_batch_size:int=0 # rows sampled at once; 0: micro_batch_size
     max_length:int=256      # tokens of a prompt
+    stop_token:str=""       # ends a response; "": the tokenizer's end of text
     eval_rows:int=0         # prompts held out; 0: a fifth, at most 64
     eval_every:int=0        # rollouts between evaluations on the way; 0: none
-    lora_r:int=0            # rank of the LoRA adapters; 0 trains all weights
-    mixed_precision:str="auto" # "bf16", "no"; "auto": bf16 where the device has it
-    gradient_checkpointing:bool=False # less memory, a third more time
-    device:str="auto"       # as `choose_placement` takes it
-    seed:int=0              # of held-out prompts, samples and new weights
-    strict:bool=True        # stop at invalid lines; False: leave them out
+    save_every:int=1        # rollouts between checkpoints
+    warmup_steps:int=5      # steps of rising learning rate
+    final_lr_frac:float=1.  # learning rate of the last step, as a share of lr
     def __post_init__(self): _check_rl_config(self)
 
 # %% ../nbs/engine/rl_recipes.ipynb #_check_rl_config
 def _check_rl_config(x):
-    check_settings(x, above_0="n_iterations n_prompts num_generations n_epochs "
-        "n_minibatches max_new_tokens temperature micro_batch_size max_length",
-        at_least_0="lr beta missing_eos_penalty eval_rows eval_every lora_r seed",
-        choices=dict(task=("ppo", "grpo"), mixed_precision=("auto", "bf16", "no")))
+    _check_every_run(x, "n_iterations n_prompts num_generations n_epochs n_minibatches "
+        "max_new_tokens temperature micro_batch_size max_length save_every",
+        "critic_lr beta missing_eos_penalty eval_rows eval_every generation_batch_size",
+        task=("ppo", "grpo"))
     for name, what in (("model", "a folder or hub id of a language model"),
                        ("reward", "a reward model, or module:function")):
         if not getattr(x, name): raise ValueError(
@@ -97,16 +97,17 @@ def rl_config(
     usual = 3e-6 if config.task == "ppo" else 1e-6
     if width <= 512: usual = 1e-3 * 64 / width
     bf16 = not config.lora_r and placement_of(config).dtype == torch.bfloat16
-    same = dict(n_iterations=config.n_iterations, n_prompts=config.n_prompts,
-                lr=config.lr or usual * (10 if config.lora_r else 1),
-                micro_batch_size=config.micro_batch_size, beta=config.beta,
-                temperature=config.temperature,
-                mixed_precision="bf16" if bf16 else "no")
+    alike = ("n_iterations n_prompts micro_batch_size generation_batch_size beta "
+             "temperature save_every warmup_steps final_lr_frac max_grad_norm "
+             "weight_decay").split()
+    same = {name: getattr(config, name) for name in alike} | dict(
+        lr=config.lr or usual * (10 if config.lora_r else 1),
+        mixed_precision="bf16" if bf16 else "no")
     if config.task == "grpo": return GRPOConfig(
         num_generations=config.num_generations, num_iterations=config.n_epochs,
         advantage_fn=group_normalised, **same)
-    return PPOConfig(n_epochs=config.n_epochs, n_minibatches=config.n_minibatches,
-                     missing_eos_penalty=config.missing_eos_penalty, lam=.95, **same)
+    own = ("n_epochs", "n_minibatches", "critic_lr", "missing_eos_penalty")
+    return PPOConfig(lam=.95, **same, **{name: getattr(config, name) for name in own})
 
 # %% ../nbs/engine/rl_recipes.ipynb #_models_of
 def make_critic(
@@ -215,9 +216,10 @@ def _train_rl_in(folder, config, lm, tokenizer, table, learn, held)->RLRun:
     else: before = look(ref)
     in_first_process(lambda: (folder/"samples.jsonl").exists()
                      or _add_samples(folder, 0, before[1]))
-    callback = _callback(folder, config, lm, look)
+    tell = _callback(folder, config, lm, look)
     generator, args = Generator().manual_seed(config.seed), (ref, task, method)
-    with torch.random.fork_rng(), stop_after_step():
+    def callback(row, roll): send(row), tell(row, roll)
+    with torch.random.fork_rng(), stop_after_step(), _reported(config, folder) as send:
         torch.manual_seed(config.seed)
         if config.task == "grpo": trainer = train_grpo(
             lm, *args, generator, work/"checkpoints", callback)
@@ -267,6 +269,7 @@ def _finish_rl(folder, work, config, lm, tokenizer, trainer, before, after, n_le
     def save(place):
         merge_adapters(lm).save_pretrained(place)
         tokenizer.save_pretrained(place)
+        _write_card(place, config, results, rows)
     finish_run(folder, work, save, results, _RL_FILES)
     return RLRun(config, lm.eval(), tokenizer, trainer, before[1], after[1], results)
 
@@ -287,6 +290,7 @@ def train_rl(
 
     Raises ValueError for a folder, model, reward or file that cannot be used."""
     _check_folder(config, overwrite)                      # before anything takes time
+    check_services(config)
     if _is_function(config.reward): load_reward_function(config.reward)
     check_disk(config)
     lm, tokenizer = begin_model(config)
@@ -297,7 +301,10 @@ def train_rl(
     safe = "The last checkpoint and a run to be replaced are whole"
     with disk_errors(config.output_dir, safe), run as folder:
         _check_run(config, folder, read_folder(folder, "run.json", _PROGRAM))
-        return _train_rl_in(folder, config, lm, tokenizer, *loaded)
+        with computing(config):
+            run = _train_rl_in(folder, config, lm, tokenizer, *loaded)
+    publish(config)
+    return run
 
 # %% ../nbs/engine/rl_recipes.ipynb #print_rl_plan
 def print_rl_plan(
@@ -306,6 +313,7 @@ def print_rl_plan(
 ):
     "What `train_rl` would do: prompts, model, settings, memory; nothing is written."
     begun = _check_folder(config, overwrite)
+    check_services(config)
     if _is_function(config.reward): load_reward_function(config.reward)
     lm, tokenizer = fake_model(config)
     table, learn, held = _load_table(config, tokenizer)
@@ -316,7 +324,7 @@ def print_rl_plan(
         folder=f"{config.output_dir}, {'a run goes on' if begun else 'a new run'}",
         prompts=f"{len(learn)} to learn from, {len(held)} held out",
         model=f"{config.model}: {n_trained:,} of {n_all:,} weights trained",
-        reward=config.reward, method=rl_config(config, width),
+        reward=config.reward, method=_in_words(rl_config(config, width)),
         memory=memory_of(config, lm.config, config.micro_batch_size, n_frozen=copies,
                          critic=config.task == "ppo"))))
     print("dry run: nothing was trained or written")

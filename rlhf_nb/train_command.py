@@ -134,13 +134,16 @@ _OPTIONS = dict(   # field -> flags, type, metavar, help
     num_generations=("--num-generations -n", _count, "N", "responses per prompt"),
     n_epochs=("--n-epochs", _count, "N", "passes over a rollout"),
     n_minibatches=("--n-minibatches", _count, "N", "steps per pass"),
-    lr=("--learning-rate --lr", _above_0, "X", "peak learning rate (default: by the "
-        "width of the model)"),
+    lr=("--learning-rate --lr", _above_0, "X", "at the peak (default: by width)"),
+    critic_lr=("--critic-lr", _above_0, "X", "of ppo: the critic's peak learning rate "
+               "(default: the policy's)"),
     beta=("--beta", float, "X", "KL coefficient"),
     max_new_tokens=("--max-new-tokens", _count, "N", "tokens of a response at most"),
     temperature=("--temperature", _above_0, "X", "of the samples"),
     missing_eos_penalty=("--missing-eos-penalty", float, "X", "taken off the score "
-                         "of a response that was cut"))
+                         "of a response that was cut"),
+    stop_token=("--stop-token", str, "TOKEN", "ends a response (default: the "
+                "tokenizer's eos)"))
 
 # %% ../nbs/engine/train_command.ipynb #_OPTIONS_2
 _OPTIONS |= dict(
@@ -160,6 +163,29 @@ _OPTIONS |= dict(
              "score_chosen and score_rejected (default: do not)"),
     turns=("--turns", str, "WORD", "learn all answers of a chat, or the last"))
 
+# %% ../nbs/engine/train_command.ipynb #_OPTIONS_3
+def _at_least_0(text):
+    if text.isdecimal(): return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+
+_OPTIONS |= dict(
+    warmup_steps=("--warmup-steps", _at_least_0, "N", "steps of rising learning rate"),
+    final_lr_frac=("--final-lr-frac", float, "X", "learning rate of the last step, as "
+                   "a share of the peak; it falls in a line"),
+    weight_decay=("--weight-decay", float, "X", "of AdamW"),
+    max_grad_norm=("--max-grad-norm", _above_0, "X", "longer gradients are clipped"),
+    generation_batch_size=("--generation-batch-size", _count, "N", "responses sampled "
+                           "at once (default: as --micro-batch-size)"),
+    save_every=("--save-every", _count, "N", "rollouts between checkpoints"),
+    tf32=("--tf32", None, None, "faster float32 products on NVIDIA GPUs, 10 bits of 23 "
+          "(default: all bits)"),
+    max_logits_mb=("--max-logits-mb", _above_0, "MB", "larger logits are computed in "
+                   "chunks"),
+    report_to=("--report-to", str, "NAMES", "trackers: tensorboard, wandb, trackio, "
+               "...; several with commas (default: log.jsonl alone)"),
+    push_to_hub=("--push-to-hub", str, "YOU/NAME", "send the model and its card to the "
+                 "hub in the end; a new repository is private (default: send nothing)"))
+
 # %% ../nbs/engine/train_command.ipynb #_Given
 class _Given(argparse.Action):
     "Store a value, and that it was given: a flag beside a recipe wins."
@@ -168,13 +194,13 @@ class _Given(argparse.Action):
         namespace.given = (*getattr(namespace, "given", ()), self.dest)
 
 def _add_options(p, kind):
-    for field in fields(kind):
-        if field.name not in _OPTIONS: continue
-        flags, read, metavar, text = _OPTIONS[field.name]
-        default = None if field.default is MISSING else field.default
+    given = {field.name: field.default for field in fields(kind)}
+    for name, (flags, read, metavar, text) in _OPTIONS.items():
+        if name not in given: continue
+        default = None if given[name] is MISSING else given[name]
         if "(default: " not in text: text += " (default: %(default)s)"
         more = dict(nargs=0, const=True) if read is None else dict(type=read)
-        p.add_argument(*flags.split(), dest=field.name, default=default, help=text,
+        p.add_argument(*flags.split(), dest=name, default=default, help=text,
                        action=_Given, metavar=metavar, **more)
 
 # %% ../nbs/engine/train_command.ipynb #_ABOUT

@@ -28,12 +28,15 @@ def test_what_each_switch_changes():
     n, whole = plan().n_weights, plan()
     assert whole.weights == 4 * n and plan(bf16=True).weights == 6 * n            # autocast keeps a copy
     assert plan(n_frozen=2).others == 8 * n and plan(n_frozen=1, bf16=True).others == 2 * n
-    assert plan(critic=True).others == 16 * n and plan(critic=True).activations == 2 * whole.activations
+    assert plan(critic=True).others == 24 * n and plan(critic=True).activations == 2 * whole.activations
     assert plan(gradient_checkpointing=True).activations < .7 * whole.activations
     assert plan_memory(config, 16, 96).activations == pytest.approx(2 * whole.activations, rel=.05)
     assert plan(bf16=True).activations < .8 * whole.activations
     lora = plan(lora_r=4, bf16=True)
     assert lora.weights == 2 * (lora.n_weights - lora.n_trained) + 4 * lora.n_trained
+
+def test_the_budget_of_logits_counts_twice():
+    assert plan_memory(CONFIGS[0], 2, 16, max_logits_mb=10.).logits == 20 * 2**20 and plan_memory(CONFIGS[0], 2, 16).logits == 2**27
 
 def test_a_large_model_is_counted_without_memory():
     plan = plan_memory(LlamaConfig(), 1, 512, bf16=True)                # 7B

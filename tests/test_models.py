@@ -729,3 +729,15 @@ def test_prompt_tuning_is_refused():
     peft = get_peft_model(tiny_lm(TOK), PromptTuningConfig(
         task_type="CAUSAL_LM", num_virtual_tokens=2))
     with pytest.raises(ValueError, match="use LoRA"): logprobs(peft, SEQS)
+
+def test_the_budget_holds_inside_its_context_alone(monkeypatch):
+    from rlhf_nb import models
+    lm, tokenizer = load_bundled("sft")
+    seqs, sizes, real = make_seqs([[5, 6, 7]] * 3, [[8, 9, 10]] * 3, tokenizer.pad_token_id), [], models.chunked_logprobs
+    monkeypatch.setattr(models, "chunked_logprobs", lambda *args: (sizes.append(args[3]), real(*args))[1])
+    want = logprobs(lm, seqs)
+    with models.logits_budget(4 * 213 * 4 / 2**20):                    # two chunks of two rows of 213 words
+        torch.testing.assert_close(logprobs(lm, seqs), want)
+        logprobs(lm, seqs, 64.)                                        # the argument wins
+    logprobs(lm, seqs)
+    assert sizes == [2]

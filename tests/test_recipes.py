@@ -546,11 +546,13 @@ def test_every_option_arrives_in_the_field_of_its_name():
     "The command line and the fields are matched as strings; no value here is a default."
     args = parsed("train reward d.jsonl -o out --model m --max-steps 3 --learning-rate .5 --batch-size 4 --micro-batch-size 2 "
                   "--max-length 99 --eval-rows 7 --lora-r 6 --device cpu --seed 5 --skip-invalid --mixed-precision bf16 "
-                  "--gradient-checkpointing --margins --beta .3 --turns last")
+                  "--gradient-checkpointing --margins --beta .3 --turns last --warmup-steps 4 --final-lr-frac .5 "
+                  "--weight-decay .2 --max-grad-norm 2.5 --tf32 --max-logits-mb 9 --report-to tensorboard --push-to-hub me/it")
     config = RunConfig(**recipes._take(RunConfig, args))
     assert asdict(config) == dict(task="reward", data="d.jsonl", output_dir="out", model="m", max_steps=3, lr=.5, batch_size=4,
         micro_batch_size=2, max_length=99, eval_rows=7, lora_r=6, device="cpu", seed=5, strict=False,
-        mixed_precision="bf16", gradient_checkpointing=True, margins=True, beta=.3, turns="last")
+        mixed_precision="bf16", gradient_checkpointing=True, margins=True, beta=.3, turns="last", warmup_steps=4, final_lr_frac=.5,
+        weight_decay=.2, max_grad_norm=2.5, tf32=True, max_logits_mb=9., report_to="tensorboard", push_to_hub="me/it")
     start = RunConfig("sft", "", "")
     assert all(getattr(config, f.name) != getattr(start, f.name) for f in fields(RunConfig))
     short = parsed("train sft d.jsonl --out out --model-name-or-path m --lr .25")

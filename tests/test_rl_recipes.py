@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 import pytest, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from rlhf_nb import recipes, rl_recipes
+from rlhf_nb import models, recipes, rl_recipes
 from rlhf_nb.models import load_bundled, save_reward_model, weight_hash
 from rlhf_nb.rl_recipes import RLRunConfig, held_out_rewards, make_critic, rl_config, train_rl
 from rlhf_nb.runs import foreign_files
@@ -135,3 +135,35 @@ def test_the_critic_shares_nothing_and_learns_adapters_only():
     small_one = make_critic(lm, lora_r=4)
     trained = [n for n, p in small_one.named_parameters() if p.requires_grad]
     assert trained and all("lora" in n or n == "score.weight" for n in trained)
+
+def test_a_stop_token_ends_responses_and_is_saved(tmp_path):
+    run = train_rl(small(tmp_path, n_iterations=1, stop_token=".", eval_rows=4))
+    dot = run.tokenizer.convert_tokens_to_ids(".")
+    saved = AutoModelForCausalLM.from_pretrained(tmp_path/"run")
+    assert run.tokenizer.eos_token_id == dot == saved.generation_config.eos_token_id == saved.config.eos_token_id
+    assert AutoTokenizer.from_pretrained(tmp_path/"run").eos_token == "."
+    for name in ("no such token", "<pad>"):
+        with pytest.raises(ValueError, match=f"'{name}' is no token that can end a response"):
+            train_rl(small(tmp_path/"b", stop_token=name))
+    assert not (tmp_path/"b").exists()
+
+@pytest.mark.parametrize("task", ["ppo", "grpo"])
+def test_settings_reach_the_trainer(task, tmp_path, monkeypatch):
+    seen, real = {}, getattr(rl_recipes, f"train_{task}")
+    def spy(*args):
+        seen.update(config=args[3], logits=models._LOGITS_MB.get())
+        return real(*args)
+    monkeypatch.setattr(rl_recipes, f"train_{task}", spy)
+    given = dict(warmup_steps=2, final_lr_frac=.5, max_grad_norm=.3, weight_decay=.1, generation_batch_size=3, save_every=2)
+    train_rl(small(tmp_path, task, n_iterations=1, max_logits_mb=7., **given, **(dict(critic_lr=.5) if task == "ppo" else {})))
+    assert {name: getattr(seen["config"], name) for name in given} == given and seen["logits"] == 7.
+    assert models._LOGITS_MB.get() == 64. and getattr(seen["config"], "critic_lr", .5) == .5
+
+def test_tf32_is_for_nvidia_gpus_and_lasts_as_long_as_the_run(tmp_path):
+    with pytest.raises(ValueError, match="tf32 is a number format of NVIDIA GPUs, this run is on cpu"): train_rl(small(tmp_path, tf32=True))
+    assert not (tmp_path/"run").exists()
+    matmul = torch.backends.cuda.matmul
+    with pytest.raises(KeyError), recipes.computing(small(tmp_path, tf32=True)):
+        assert matmul.allow_tf32
+        raise KeyError
+    assert not matmul.allow_tf32
