@@ -9,7 +9,7 @@ __all__ = ['tiny_lm', 'parameter_table', 'Placement', 'choose_placement', 'load_
            'load_bundled', 'unwrap_model', 'eval_mode', 'text_config_of', 'vocabulary_of', 'require_classifier',
            'checkpoint_layers', 'disable_dropout', 'validate_length', 'logits_budget', 'logprobs_and_entropy',
            'logprobs', 'frozen_copy', 'weight_hash', 'add_lora', 'adapters_disabled', 'merge_adapters', 'ScalarModel',
-           'to_classifier', 'save_reward_model', 'load_reward_model']
+           'to_classifier', 'save_reward_model', 'load_reward_model', 'save_model']
 
 # %% ../nbs/engine/models.ipynb #one_model_tiny_or_real
 import copy, hashlib, os, re, warnings
@@ -26,6 +26,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
+from .files import atomic_folder
 from rlhf_nb.memory import (_send, chunked_logprobs, hidden_logprobs,
     pad_and_eos)
 from .tokens import Seqs, shift_right
@@ -563,3 +564,31 @@ def load_reward_model(
         f"but {missing or 'score'} is missing; ScalarModel.from_lm starts one from a "
         "language model")
     return ScalarModel(model.base_model, model.score).to(placement.device).eval()
+
+# %% ../nbs/engine/models.ipynb #save_model
+def _without_lora(model): # a copy of layers that share their adapters with a policy
+    model = copy.deepcopy(model)
+    for name, layer in list(model.named_modules()):
+        if not hasattr(layer, "get_base_layer"): continue
+        layer.merge()
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, layer.get_base_layer())
+    return model
+
+def save_model(
+    model:nn.Module, # language or reward model, with LoRA or without; an ActorCritic
+    tokenizer:PreTrainedTokenizerBase,
+    folder:str|Path, # must not exist yet, or be empty
+):
+    """Save a trained model as a folder for transformers, complete or not at all.
+
+    Raises FileExistsError if there is something in the folder."""
+    folder, model = Path(folder), getattr(model, "policy", model)
+    if folder.exists() and any(folder.iterdir()): raise FileExistsError(
+        f"{folder} is not empty: name a new folder")
+    with atomic_folder(folder) as place:
+        if isinstance(model, ScalarModel):
+            body = _without_lora(merge_adapters(model.backbone))
+            return save_reward_model(ScalarModel(body, model.score), tokenizer, place)
+        merge_adapters(model).save_pretrained(place)
+        tokenizer.save_pretrained(place)

@@ -741,3 +741,40 @@ def test_the_budget_holds_inside_its_context_alone(monkeypatch):
         logprobs(lm, seqs, 64.)                                        # the argument wins
     logprobs(lm, seqs)
     assert sizes == [2]
+
+def _trained_a_little(model): # adapters are no zeros any more
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "lora_B" in name: p.normal_(std=.02, generator=torch.Generator().manual_seed(len(name)))
+    return model.eval()
+
+@pytest.mark.parametrize("kind", ["plain", "lora", "actor", "reward", "reward on lora", "critic with lora"])
+def test_any_trained_model_is_saved_by_one_call(kind, tmp_path):
+    from rlhf_nb.models import save_model
+    from rlhf_nb.ppo import ActorCritic
+    from rlhf_nb.recipes import add_scalar_head
+    from rlhf_nb.rl_recipes import make_critic
+    lm, tokenizer = load_bundled("sft")
+    seqs = make_seqs([[5, 6, 7]] * 2, [[8, 9, 10], [11]], tokenizer.pad_token_id)
+    model = {"plain": lambda: lm, "lora": lambda: _trained_a_little(add_lora(lm, 2)),
+             "actor": lambda: ActorCritic(_trained_a_little(add_lora(lm, 2)), ScalarModel.from_lm(lm)),
+             "reward": lambda: ScalarModel.from_lm(lm),
+             "reward on lora": lambda: _trained_a_little(add_scalar_head(add_lora(lm, 2))),
+             "critic with lora": lambda: _trained_a_little(make_critic(lm, 2))}[kind]().eval()
+    scored = kind not in ("plain", "lora", "actor")
+    with torch.no_grad(): want = model(seqs) if scored else logprobs(getattr(model, "policy", model), seqs)
+    names = [name for name, _ in model.named_parameters()]
+    save_model(model, tokenizer, tmp_path/"new")
+    with torch.no_grad():
+        if scored: got = load_reward_model(tmp_path/"new")(seqs)
+        else: got = logprobs(load_lm(tmp_path/"new")[0], seqs)
+    mask = seqs.attention_mask
+    torch.testing.assert_close(got[mask], want[mask], atol=1e-5, rtol=1e-5)
+    assert [name for name, _ in model.named_parameters()] == names          # the model itself keeps its adapters
+    assert not [n for n, _ in load_lm(tmp_path/"new")[0].named_parameters() if "lora" in n] if not scored else True
+
+def test_a_folder_with_anything_in_it_is_not_saved_into(tmp_path):
+    from rlhf_nb.models import save_model
+    (tmp_path/"mine.txt").write_text("x")
+    with pytest.raises(FileExistsError, match="not empty: name a new folder"): save_model(*load_bundled("sft"), tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
