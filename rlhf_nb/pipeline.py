@@ -21,13 +21,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from einops import repeat
 from torch import Generator, Tensor, distributed as dist, nn
-from transformers.utils import logging
-from .data import load_demonstrations, load_pairs, prompts_of
-from .files import atomic_folder, atomic_write, disk_errors
+from .data import load_demonstrations, prompts_of
+from .files import atomic_write, disk_errors
 from .learning import (EvalConfig, TrainConfig, Trainer, adamw, fit,
     is_interactive, make_trainer, named_generator, progress_bar)
-from .models import (Placement, frozen_copy, load_bundled, load_lm,
-    load_reward_model, load_tokenizer, merge_adapters, read_config, disable_dropout)
+from .models import (Placement, disable_dropout, frozen_copy, load_lm,
+    load_tokenizer, merge_adapters, read_config)
 from .sampling import SamplingParams, collect_rollout, generate_many
 from .settings import check_settings
 from .memory import PreferencePairs, concat_seqs
@@ -41,8 +40,8 @@ from .kl import kl_k1, kl_k3
 from .kl_control import AdaptiveKLController, fixed_kl_controller
 from .memory_plan import count_weights
 from .recipes import (RunConfig, _check_positions, _hold_out, _new_pad,
-    begin_model, default_train_config, fake_model, memory_of, placement_of,
-    results_of, task_of)
+    _save_quietly, begin_model, default_train_config, fake_model, memory_of,
+    placement_of, results_of, task_of)
 from .rl_recipes import make_critic
 from .text_rewards import PromptTable, make_model_reward_fn
 from .world import gold_score
@@ -526,11 +525,15 @@ def _open_reward(
     return checked_reward_fn(reward_fn, tokenizer)
 
 # %% ../nbs/engine/pipeline.ipynb #_open_demonstrations
+def _quiet(text): "What nobody is told."
+
 def _open_demonstrations(
-    name:str, tokenizer, max_length:int, registry:Registry)->Seqs:
+    name:str, tokenizer, max_length:int, registry:Registry, tell=_quiet)->Seqs:
     "Demonstrations by their name, or from a file."
     if name in registry.demonstrations: return registry.demonstrations[name](tokenizer)
-    return load_demonstrations(name, tokenizer, max_length)[0]
+    seqs, loaded = load_demonstrations(name, tokenizer, max_length)
+    tell(f"  {loaded}")
+    return seqs
 
 def _open_preferences(settings, tokenizer): # pairs, report, rows to learn, held out
     task = task_of(settings)
@@ -692,7 +695,7 @@ class StageContext:
     tokenizer:object
     work:Path       # folder of what is unfinished
     last:Path|None  # folder of the stage before
-    tell:Callable=lambda text: None # what is under way, as a line
+    tell:Callable=_quiet # is given a line of progress
     stage = property(lambda self: self.pipeline.stages[self.i])
     settings = property(lambda self: _settings_of(self.pipeline, self.i))
     place = property(lambda self: placement_of(self.settings))
@@ -716,8 +719,14 @@ def _eval_config(ctx:StageContext, held_out:Callable|None)->EvalConfig|None:
     return settings.eval_config(on_main_process(measure))
 
 def _prompts_of_stage(ctx): # a PromptTable
-    return _open_prompts(ctx.stage.prompts, ctx.tokenizer, ctx.stage.max_length,
-                         ctx.registry)
+    table = _open_prompts(ctx.stage.prompts, ctx.tokenizer, ctx.stage.max_length,
+                          ctx.registry)
+    if ctx.stage.prompts not in ctx.registry.prompts: ctx.tell(f"  {table.report}")
+    return table
+
+def _demonstrations_of_stage(ctx)->Seqs:
+    return _open_demonstrations(ctx.stage.data, ctx.tokenizer, ctx.stage.max_length,
+                                ctx.registry, ctx.tell)
 
 def _alone(ctx, out=Path()): # the stage with a folder, where it says "stage 2"
     n = _stage_number(getattr(ctx.stage, "reward", ""))
@@ -755,10 +764,8 @@ def fit_stage(
 # %% ../nbs/engine/pipeline.ipynb #_run_sft
 def _run_sft(ctx:StageContext)->tuple[nn.Module,list,dict]: # model, log, for the table
     "Imitation."
-    stage = ctx.stage
-    data = _open_demonstrations(stage.data, ctx.tokenizer, stage.max_length,
-                                ctx.registry)
-    trainer = fit_stage(ctx, data, sft_loss, stage.train_config, dropout=True)
+    trainer = fit_stage(ctx, _demonstrations_of_stage(ctx), sft_loss,
+                        ctx.stage.train_config, dropout=True)
     return trainer.model, trainer.log.rows, dict(stop_reason=trainer.stop_reason)
 
 # %% ../nbs/engine/pipeline.ipynb #_fill
@@ -888,8 +895,7 @@ def _run_scored(ctx:StageContext)->tuple[nn.Module,list,dict]: # as _run_sft
     stage, store, old = ctx.stage, _fill_scored(ctx), None
     loss_fn = make_pair_loss(partial(dpo_loss, beta=stage.beta))
     if getattr(stage, "replay_weight", 0.):
-        old = _open_demonstrations(stage.data, ctx.tokenizer, stage.max_length,
-                                   ctx.registry)
+        old = _demonstrations_of_stage(ctx)
         n_tokens = old.response_mask.sum(1).double().mean().item()
         loss_fn = make_replay_loss(stage.beta, stage.replay_weight, n_tokens)
     trainer = _learn_pairs(ctx, store, loss_fn, old)
@@ -921,7 +927,7 @@ def _run_self_play(ctx:StageContext)->tuple[nn.Module,list,dict]: # as _run_sft
     "Demonstrations against the model's own answers: SPIN's loss."
     stage, tokenizer = ctx.stage, ctx.tokenizer
     sampling = SamplingParams(stage.max_new_tokens)
-    real = _open_demonstrations(stage.data, tokenizer, stage.max_length, ctx.registry)
+    real = _demonstrations_of_stage(ctx)
     order = torch.randperm(len(real), generator=ctx.generator("order"))[:stage.n_pairs]
     chunks = order.split(stage.chunk_size)
     def make_chunk(c):
@@ -975,6 +981,7 @@ def _run_preferences(ctx:StageContext)->tuple[nn.Module,list,dict]: # as _run_sf
     "A file of preferences: what `rlhf-nb train dpo` and `rlhf-nb train reward` do."
     settings, lm = ctx.settings, ctx.model
     rows, loaded, learn, test = _open_preferences(settings, ctx.tokenizer)
+    ctx.tell(f"  {loaded}")
     train_config = default_train_config(settings, len(learn), lm)
     task, size = task_of(settings), train_config.micro_batch_size
     head, is_reward = task.prepare(lm, settings.seed), settings.task == "reward"
@@ -987,9 +994,8 @@ def _run_preferences(ctx:StageContext)->tuple[nn.Module,list,dict]: # as _run_sf
     with torch.no_grad(): metrics = measure(trainer.model.eval())
     row = dict(pairs=len(learn)) | results_of(trainer, metrics, len(held_out))
     if not is_reward: return lm, trainer.log.rows, row
-    shutil.rmtree(ctx.work/"reward", ignore_errors=True)
-    with atomic_folder(ctx.work/"reward") as temp:
-        task.save(head, lm, ctx.tokenizer, temp)
+    _save_quietly(lambda place: task.save(head, lm, ctx.tokenizer, place),
+                  ctx.work/"reward")
     name = str(ctx.last or ctx.pipeline.model)           # the policy, as it was
     return _open_lm(name, Placement(ctx.place.device))[0], trainer.log.rows, row
 
@@ -1070,13 +1076,8 @@ def _same(out, i, name, was, now):
 # %% ../nbs/engine/pipeline.ipynb #_save_stage
 def _save_stage(ctx:StageContext, rows:list[dict], row:dict, folder:Path, run:str):
     "Everything a stage leaves, in a folder that transformers can open."
-    bar, stage = logging.is_progress_bar_enabled(), ctx.work/"stage"
-    shutil.rmtree(stage, ignore_errors=True)
-    logging.disable_progress_bar()
-    try:
-        with atomic_folder(stage) as temp: _write_stage(ctx, rows, row, temp, run)
-    finally:
-        if bar: logging.enable_progress_bar()
+    stage = ctx.work/"stage"
+    _save_quietly(lambda place: _write_stage(ctx, rows, row, place, run), stage)
     os.rename(stage, folder)
 
 def _write_stage(ctx, rows, row, temp, run):
@@ -1199,7 +1200,7 @@ def run_pipeline(
     out:str|Path,         # one folder per run
     registry:Registry=WORLD_REGISTRY,
     overwrite:bool=False, # make the run beside the one that is there, then replace it
-    tell:Callable=lambda text: None, # is given a line of progress; print, for example
+    tell:Callable=_quiet, # is given a line of progress; print, for example
 )->list[dict]:            # one row per stage
     """Run the stages that are not finished; after a kill, the same call goes on.
 

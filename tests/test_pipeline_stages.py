@@ -18,7 +18,7 @@ from rlhf_nb.pipeline import (SFT, ExternalRewardDPO, Pipeline, PipelineError, P
     RewardPPO, SelfPlay, SelfRewardDPO, StageEval, from_toml, manifest, run_pipeline, to_toml, validate_pipeline)
 from rlhf_nb.ppo_trainer import PPOConfig
 from rlhf_nb.recipes import RunConfig
-from rlhf_nb.sampling import SamplingParams
+from rlhf_nb.sampling import SamplingParams, generate_many
 from rlhf_nb.store import open_store
 from test_pipeline import FIVE, SHORT, TINY, begin, run_until, seed_model, tokenizer, weights # noqa: begin is a fixture
 
@@ -52,11 +52,8 @@ KINDS = "SFT SelfPlay ExternalRewardDPO SelfRewardDPO RewardPPO RewardGRPO Prefe
 def test_lora_trains_adapters_and_leaves_a_plain_model(tmp_path, begin, pairs, k, monkeypatch):
     "The next stage, and transformers, read a merged model; only the adapters were trained."
     trained = []
-    def spied(model, *args, **kwargs):
-        trained.append({name for name, p in model.named_parameters() if p.requires_grad})
-        return make_trainer(model, *args, **kwargs)
-    for place in ("rlhf_nb.pipeline", "rlhf_nb.ppo_trainer", "rlhf_nb.grpo_trainer"):
-        monkeypatch.setattr(f"{place}.make_trainer", spied)
+    spied_trainers(monkeypatch, lambda model, config: trained.append(
+        {name for name, p in model.named_parameters() if p.requires_grad}))
     stage = replace(all_kinds(pairs)[k], lora_r=2)
     run_pipeline(Pipeline(begin, (stage, SFT_STAGE)), tmp_path/"o", TINY)
     assert all("lora" in name or "score" in name for name in trained[0]) and any("lora" in name for name in trained[0])
@@ -125,6 +122,62 @@ def test_a_run_of_an_older_version_goes_on(tmp_path, begin):
     assert old != marker["identity"]["pipeline"]
     path.write_text(json.dumps(marker | dict(identity=marker["identity"] | dict(pipeline=old))))
     assert len(run_pipeline(pipeline, tmp_path/"o", TINY)) == 2
+
+def spied_trainers(monkeypatch, look): # look(model, config) at each trainer that is made
+    def spied(model, config, *args, **kwargs):
+        look(model, config)
+        return make_trainer(model, config, *args, **kwargs)
+    for place in ("rlhf_nb.pipeline", "rlhf_nb.ppo_trainer", "rlhf_nb.grpo_trainer"):
+        monkeypatch.setattr(f"{place}.make_trainer", spied)
+
+@pytest.mark.parametrize("k", range(8), ids=KINDS)
+def test_which_format_computes(tmp_path, begin, pairs, k, monkeypatch):
+    "As in `rlhf-nb train`: bf16 is autocast on float32 weights; with LoRA the frozen weights are bf16 and nothing is cast."
+    seen, sampled = [], []
+    def generating(*args, **kwargs):
+        sampled.append(torch.is_autocast_enabled("cpu"))
+        return generate_many(*args, **kwargs)
+    monkeypatch.setattr(module, "generate_many", generating)
+    spied_trainers(monkeypatch, lambda model, config: seen.append((config.mixed_precision, next(
+        p for name, p in model.named_parameters() if "embed" in name).dtype)))
+    for r, want in ((0, ("bf16", torch.float32)), (2, ("no", torch.bfloat16))):
+        run_pipeline(Pipeline(begin, (replace(all_kinds(pairs)[k], mixed_precision="bf16", lora_r=r),)), tmp_path/str(r), TINY)
+        assert seen.pop() == want and set(sampled) <= {not r}
+        assert bool(sampled) == (KINDS[k] in ("ExternalRewardDPO", "SelfRewardDPO", "RewardPPO", "RewardGRPO"))
+        sampled.clear()
+
+@pytest.mark.parametrize("k", range(8), ids=KINDS)
+def test_dropout_is_for_imitation_and_reward_models_alone(tmp_path, begin, pairs, k, monkeypatch):
+    modes = set()
+    hook = torch.nn.Dropout.forward
+    def forward(self, x):
+        if torch.is_grad_enabled(): modes.add(self.training and self.p > 0)
+        return hook(self, x)
+    monkeypatch.setattr(torch.nn.Dropout, "forward", forward)
+    for checkpointed in (False, True):
+        stage = replace(all_kinds(pairs)[k], gradient_checkpointing=checkpointed)
+        run_pipeline(Pipeline(begin, (stage,)), tmp_path/str(checkpointed), TINY)
+        assert (True in modes) == (KINDS[k] in ("SFT", "RewardModel")), (modes, checkpointed)
+        modes.clear()
+
+@pytest.mark.parametrize("stage, name", [(PPO, "train_ppo"), (GRPO, "train_grpo")])
+def test_with_lora_the_reference_is_the_policy_without_adapters(tmp_path, begin, stage, name, monkeypatch):
+    "No second copy of the weights."
+    seen, real = [], getattr(module, name)
+    def spied(model, ref, *args):
+        seen.append(ref is getattr(model, "policy", model))
+        return real(model, ref, *args)
+    monkeypatch.setattr(module, name, spied)
+    for r in (0, 2): run_pipeline(Pipeline(begin, (replace(stage, lora_r=r),)), tmp_path/str(r), TINY)
+    assert seen == [False, True]
+
+def test_a_model_whose_weights_cannot_be_read_is_told_before_the_first_stage(tmp_path, begin, pairs):
+    judge = Path(shutil.copytree(begin, tmp_path/"judge"))
+    (judge/"model.safetensors").write_bytes(b"")
+    stages = replace(JUDGED, judge=str(judge)), replace(EXTERNAL, reward=begin)     # a language model is no reward model
+    problems = validate_pipeline(Pipeline(begin, stages), TINY)
+    assert [line.partition(": ")[0] for line in problems] == ["stage 1 (SelfRewardDPO), judge", "stage 2 (ExternalRewardDPO), reward"]
+    assert validate_pipeline(Pipeline(str(judge), (SFT_STAGE,)), TINY)[0].startswith("stage 1 (SFT), model: ")
 
 # ---- another judge
 
@@ -367,6 +420,11 @@ def test_a_reward_model_is_trained_and_used_by_later_stages(tmp_path, begin, pai
 def scores_of_third(out):
     store = open_store(out/"03-ExternalRewardDPO"/"pairs", tokenizer())
     return store.column("chosen_score"), store.column("rejected_score"), store
+
+def test_a_reward_model_moves_no_policy(begin, pairs):
+    "KL is measured from the model before the first stage that is a method."
+    pipeline = Pipeline("sft", (SFT_STAGE, reward_model(pairs), PPO))
+    assert [module.kl_reference(pipeline, Path("o"), i) for i in range(3)] == ["", "", str(Path("o/02-RewardModel"))]
 
 def test_stage_n_must_be_a_reward_model_before(begin, pairs):
     for stages, words in (((replace(PPO, reward="stage 1"),), "stage 1 is no RewardModel before it"),
