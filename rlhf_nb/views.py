@@ -277,7 +277,8 @@ class _SVG(RendererBase):
 def _draw_path(self, gc, path, transform, rgbFace=None):
     "A path in pixels from the top, cut off where its axes end."
     tall, drawn, clip = self.size[1], "", gc.get_clip_rectangle()
-    for points, code in transform.transform_path(path).iter_segments(simplify=False):
+    path = transform.transform_path(path)
+    for points, code in path.iter_segments(simplify=False):
         at = points.tolist()
         drawn += "Z" if code == path.CLOSEPOLY else " MLQC"[code] + " ".join(
             f"{x:.1f} {tall - y:.1f}" for x, y in zip(at[::2], at[1::2]))

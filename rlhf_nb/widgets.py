@@ -90,6 +90,10 @@ def html_table(
 _STILL = """<style>body:has(.live-{u}) .jp-OutputArea-child:has(#{u}),
 body:has(.live-{u}) #{u}{{display:none}}
 .jp-OutputArea-child:has(#{u})+.jp-OutputArea-child:not(:has(.live-{u})){{display:none}}
+.by-mouse.jupyter-widgets :is(.noUi-handle,.ui-slider-handle){{visibility:hidden}}
+.by-mouse.jupyter-widgets :is(.noUi-handle,.ui-slider-handle)::after{{content:"";
+position:absolute;inset:-1px;display:block;width:auto;height:auto;visibility:visible;
+border:1px solid #888;border-radius:50%;background:var(--jp-layout-color1,#fff)}}
 </style><div id="{u}">{page}</div>"""
 _VIEW = "application/vnd.jupyter.widget-view+json"
 _showings = itertools.count(1)
@@ -503,7 +507,7 @@ def label_page(
 def show_labels(
     session:LabelSession,
 )->LiveView:
-    "The page of a session, its buttons, and a slider for the arrow keys."
+    "The page of a session, its buttons, and a field for the arrow keys."
     page = Page(label_page(session))
     def act(choice):
         trouble = ""
@@ -518,7 +522,8 @@ def show_labels(
     buttons = [Button(description=text, tooltip=text) for text in names.values()]
     for button, choice in zip(buttons, names):
         button.on_click(lambda _, choice=choice: act(choice))
-    arrows = IntSlider(0, -1, 1, description="← better →", readout=False)
+    arrows = BoundedIntText(0, min=-1, max=1, description="better: ↓ left, ↑ right",
+                            style=dict(description_width="initial"))
     def moved(change):
         if change.new: act("left" if change.new < 0 else "right")
         arrows.value = 0
@@ -881,12 +886,14 @@ def with_sliders(
     knobs:list,     # of `knob`
     live:bool=True, # follow the slider as it moves, not only where it comes to rest
 )->HBox:
-    "Number fields with linked sliders, which alone have no name for screen readers."
+    "Number fields, for keys and screen readers, each with a slider for the mouse."
     def pair(field):
         kind = IntSlider if isinstance(field, BoundedIntText) else FloatSlider
         slider = kind(value=field.value, min=field.min, max=field.max, step=field.step,
                       readout=False, continuous_update=live, layout=Layout(width="9em"))
-        link((field, "value"), (slider, "value"))
+        link((field, "value"), (slider, "value"), (float, lambda x: round(x, 9))
+             if kind is FloatSlider else None)   # the browser's slider says .79999999
+        slider.add_class("by-mouse")
         return HBox([field, slider])
     return HBox([*map(pair, knobs)], layout=Layout(flex_flow="row wrap"))
 

@@ -3,6 +3,7 @@
 Needs Debian's `chromium` (or $CHROMIUM) and the package playwright; skipped without them.
 Screenshots are left in runs/screenshots."""
 import json, os, secrets, socket, subprocess, sys, time, urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat, pytest
@@ -50,6 +51,57 @@ rows = [dict(prompt=f"question {i}", response="".join(f" w{k}" for k in range(40
 view = show_rollouts(rows)
 view"""]
 
+EVERY = {    # every instrument, on the shipped models
+"models": """import json, random, torch; torch.set_num_threads(1)
+from rlhf_nb.models import load_bundled
+from rlhf_nb.reward import score_seqs
+from rlhf_nb.sampling import SamplingParams, collect_rollout
+from rlhf_nb.world import criteria
+from rlhf_nb.world_text import TEST, demonstrate, prompt_ids
+(policy, tokenizer), (ref, _), (rm, _) = map(load_bundled, ("sft", "base", "reward"))
+prompts = [prompt_ids(tokenizer, q) for q in TEST[:16]]
+roll = collect_rollout(policy, ref, prompts, lambda seqs: score_seqs(rm, seqs), tokenizer, SamplingParams(),
+                       torch.Generator().manual_seed(0), 5)
+answers = [demonstrate(TEST[3], random.Random(i), 1.) for i in range(2)]""",
+"ledger": """from rlhf_nb.inspectors import reward_ledger
+from rlhf_nb.widgets import show_ledger
+show_ledger(reward_ledger(rm, tokenizer, prompts[3], answers[0]))""",
+"rollouts": """from rlhf_nb.rollout_view import show_rollouts
+show_rollouts(roll, tokenizer)""",
+"kl": """from rlhf_nb.token_kl import show_kl
+show_kl(policy, ref, roll, tokenizer)""",
+"reward": """from rlhf_nb.inspectors import inspect_reward
+inspect_reward(rm, tokenizer, prompts[3], *answers, roll, lambda text: criteria(TEST[3], text))""",
+"estimators": """from rlhf_nb.inspectors import show_kl_estimators
+show_kl_estimators(torch.tensor([1., 0., -1., .5]), torch.tensor([0., 1., 0., -1.]))""",
+"next": """from rlhf_nb.inspectors import show_next
+words = [tokenizer.decode([i]) for i in range(len(tokenizer))]
+@torch.no_grad()
+def next_logits(text):
+    ids = prompts[3] + tokenizer(text, add_special_tokens=False).input_ids
+    return policy(input_ids=torch.tensor([ids])).logits[0, -1]
+show_next(words, next_logits)""",
+"judge": """from rlhf_nb.inspectors import show_judge
+from rlhf_nb.judge import WORLD_PROMPT
+show_judge(lambda prompt, n: [["Kind: yes. Score: 4", "Score: 2"], ["I cannot say.", ""]], WORLD_PROMPT, answers)""",
+"board": """from pathlib import Path
+from rlhf_nb.live_log import show_log
+rows = [dict(step=i, loss=2 / (i + 1), reward=i / 9, kl=float("nan") if i == 4 else .01 * i) for i in range(9)]
+Path("every.jsonl").write_text("".join(json.dumps(r) + chr(10) for r in rows))
+show_log("every.jsonl", ["loss", "reward", "kl"])""",
+"sweep": """from rlhf_nb.widgets import Sweep, run_setting, show_sweep
+def short(settings, callback):
+    for i in range(6): callback(dict(reward=i * settings["beta"]), None)
+sweep = Sweep(short, ["reward"])
+for beta in (.5, 1., 2.): run_setting(sweep, dict(beta=beta))
+show_sweep(sweep, {"beta": (1., 0., 3., .5)})""",
+"labels": """from rlhf_nb.widgets import LabelSession, show_labels
+show_labels(LabelSession([("Question?", *answers)], Path("every_labels.jsonl")))""",
+"slider": """from ipywidgets import IntSlider, interact
+from rlhf_nb.views import lines, snapshot
+interact(snapshot(lambda n: lines(range(10), {"sum": [n * i for i in range(10)]}, "n", "sum")),
+         n=IntSlider(3, min=1, max=9, continuous_update=False));"""}
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -60,15 +112,15 @@ def folder(tmp_path_factory):
     "A learner's copy, and the short page."
     folder = tmp_path_factory.mktemp("learner")/"workbook"
     copy_chapters(folder, "exercises")
-    for name, cells in (("live", LIVE), ("instruments", INSTRUMENTS)):
+    for name, cells in (("live", LIVE), ("instruments", INSTRUMENTS), ("every", EVERY.values())):
         nbformat.write(new_notebook(cells=[new_code_cell(c) for c in cells], metadata={
             "kernelspec": {"name": "python3", "display_name": "python3"}}), folder/f"{name}.ipynb")
     return folder
 
-@pytest.fixture(scope="module")
-def lab(folder, tmp_path_factory):
-    "JupyterLab with settings of its own; its address and token."
-    own, token, port = tmp_path_factory.mktemp("jupyter"), secrets.token_hex(16), free_port()
+@contextmanager
+def started_lab(folder, own, app="jupyterlab", python=sys.executable, patience=PATIENCE):
+    "JupyterLab on a folder, with settings of its own in the folder `own`; its address and token."
+    token, port = secrets.token_hex(16), free_port()
     names = dict(JUPYTER_CONFIG_DIR="config", JUPYTER_DATA_DIR="data", JUPYTER_RUNTIME_DIR="run",
                  JUPYTERLAB_SETTINGS_DIR="settings", JUPYTERLAB_WORKSPACES_DIR="spaces", IPYTHONDIR="ipython")
     quiet = own/"settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
@@ -79,7 +131,7 @@ def lab(folder, tmp_path_factory):
         env.setenv("OMP_NUM_THREADS", "1")
         env.delenv("RLHF_NB_STRICT", raising=False)    # a learner's stubs must not raise
         trust_notebooks(sorted(folder.glob("*.ipynb")))           # in that Lab's own store
-        server = subprocess.Popen([sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
+        server = subprocess.Popen([python, "-m", app, "--no-browser", "--allow-root",
             "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0",
             f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}",
             "--LabApp.extension_manager=readonly", "--LabApp.expose_app_in_browser=True"],
@@ -89,11 +141,15 @@ def lab(folder, tmp_path_factory):
         try: return urllib.request.urlopen(f"http://127.0.0.1:{port}/api?token={token}", timeout=60)
         except OSError: return False
     try:
-        until(answers, (own/"lab.log").read_text)
+        until(answers, (own/"lab.log").read_text, patience)
         yield f"http://127.0.0.1:{port}", token
     finally:
         server.terminate()
-        server.wait(PATIENCE)
+        server.wait(patience)
+
+@pytest.fixture(scope="module")
+def lab(folder, tmp_path_factory):
+    with started_lab(folder, tmp_path_factory.mktemp("jupyter")) as address: yield address
 
 @pytest.fixture
 def page(browser):
@@ -113,6 +169,11 @@ def page(browser):
     assert not errors, f"JavaScript errors: {errors[:5]}"
 
 # What the page is asked, in its own language
+SLIDING = "[...document.querySelectorAll('.jp-Cell')].find(c => c.querySelector('.widget-slider')).querySelector('.jp-OutputArea')"
+PICTURE = f"() => {{ const a = {SLIDING}; return (a.querySelector('img')?.src || '') + (a.querySelector('svg[role=img]')?.innerHTML || '') }}"
+HEIGHTS = f"""() => {{ const look = () => {{ window.heights.push({SLIDING}.offsetHeight); requestAnimationFrame(look) }}
+    window.heights = []
+    look() }}"""
 MODEL = "window.jupyterapp.shell.currentWidget.content.model"
 CELLS = f"[...Array({MODEL}.cells.length).keys()].map(i => {MODEL}.cells.get(i))"
 IDLE = "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status == 'idle'"
@@ -168,14 +229,19 @@ def test_a_learners_chapter_runs_and_its_slider_moves_by_keyboard(page, lab):
     handle = page.locator(".widget-slider .noUi-handle").first
     show(page, handle, "lab-slider-before")
     readout = page.locator(".widget-slider .widget-readout").first
-    output = page.locator(".jp-Cell", has=page.locator(".widget-slider")).locator("img").first
-    before, picture = readout.inner_text(), output.get_attribute("src")
+    page.locator(".jp-Cell", has=page.locator(".widget-slider")).locator("img").first.wait_for()
+    before, seen = readout.inner_text(), page.evaluate(f"() => ({PICTURE})()")
+    page.evaluate(HEIGHTS)
     handle.focus()
-    for _ in range(3): handle.press("ArrowRight")
+    for n in range(6):
+        handle.press("ArrowRight")
+        if n % 2: continue                                        # faster than the pictures come
+        page.wait_for_function(f"old => ({PICTURE})() && ({PICTURE})() != old", arg=seen)
+        seen = page.evaluate(f"() => ({PICTURE})()")
     page.wait_for_function("old => document.querySelector('.widget-slider .widget-readout').innerText != old",
                            arg=before)
-    page.wait_for_function("old => [...document.querySelectorAll('.jp-Cell')].filter(c => c.querySelector("
-                           "'.widget-slider'))[0].querySelector('img').src != old", arg=picture)
+    low, rest = page.evaluate("[Math.min(...window.heights), window.heights[0]]")
+    assert rest > 150 and low >= rest - 1, f"the output shrank from {rest} to {low} px: the page jumps"
     show(page, handle, "lab-slider-after")
     all_drawn(page)
 
@@ -297,6 +363,40 @@ def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
         show(page, views.nth(i), f"lab-{chapter}-dark-{i}")
     stop = page.get_by_role("button", name="Stop", exact=True)
     if stop.count(): stop.last.press("Enter")              # the run behind the chapter's dashboard
+
+def in_theme(page, theme):
+    page.evaluate("theme => { window.jupyterapp.commands.execute('apputils:change-theme', {theme}); return true }", theme)
+    page.wait_for_function("theme => document.body.dataset.jpThemeName == theme", arg=theme)
+
+def test_axe_finds_nothing_in_any_instrument_by_day_or_by_night(page, lab, axe):
+    "Critical or serious; each is left as a picture in both of Lab's themes."
+    open_notebook(page, lab, "every.ipynb")
+    run_all(page)
+    all_drawn(page)
+    page.locator(".jupyter-widgets table.rlhf-rows").nth(1).wait_for()
+    assert page.evaluate(NAMELESS) == []
+    page.evaluate("""() => { const places = [...document.querySelectorAll('.jp-Notebook .jp-Cell .jp-OutputArea.jp-Cell-outputArea')]
+        places.forEach((e, i) => { e.id = `place-${i}` }) }""")
+    # the first picture behind a slider is an image of Lab's, which has no place for an alternative text; ours has
+    place = page.locator(f"#place-{list(EVERY).index('slider')}")
+    place.locator("img").wait_for()
+    place.locator(".noUi-handle").press("ArrowRight")
+    place.locator("svg[role=img][aria-label='figure: n, sum']").wait_for()
+    found = {}
+    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+        in_theme(page, theme)
+        for i, name in enumerate(EVERY):
+            if name == "models": continue
+            page.locator(f"#place-{i}").scroll_into_view_if_needed()
+            still(page, page.locator(f"#place-{i}"))
+            page.locator(f"#place-{i}").screenshot(path=SHOTS/f"lab-every-{name}-{theme.split()[1].lower()}.png")
+            wrong = axe(page, f"#place-{i}")
+            if name == "slider":        # of ipywidgets itself, which writes its name beside it and not into it
+                assert [w for w in wrong if "noUi-handle" in w and " 1 places" in w] == wrong
+                continue
+            if wrong: found[theme, name] = wrong
+    in_theme(page, "JupyterLab Light")
+    assert not found, "\n".join(f"{where}: {line}" for where, lines in found.items() for line in lines)
 
 NAMELESS = ("() => [...document.querySelectorAll('.jupyter-widgets :is(input, textarea, select, button)')]"
             ".filter(e => !e.labels?.length && !(e.textContent + (e.getAttribute('aria-label') || '')).trim())"

@@ -304,6 +304,17 @@ def test_axe_finds_nothing_critical_or_serious(page, address, axe, name):
     page.wait_for_load_state("networkidle")
     assert axe(page) == []
 
+@pytest.mark.parametrize("name", ["index", "kl", "sft", "world", "compare", "widgets", "inspectors", "rollout_view", "token_kl", "glossary",
+                                  "papers", "api/ppo", "search"])
+def test_axe_finds_nothing_critical_or_serious_on_a_phone(browser, address, axe, name):
+    for scheme in ("light", "dark"):
+        page = browser.new_page(viewport=dict(width=390, height=844), color_scheme=scheme, is_mobile=True, has_touch=True)
+        page.set_default_timeout(1000 * PATIENCE)
+        page.goto(address + f"{name}.html" + "?q=kl" * (name == "search"))
+        page.wait_for_load_state("networkidle")
+        assert axe(page) == [], scheme
+        page.close()
+
 SWITCH = """async () => { const found = [], radios = [...document.querySelectorAll('[aria-label="token ledger"] > input')]
     for (let k = 0; k < 9; k++) {
         await new Promise(requestAnimationFrame)

@@ -14,7 +14,7 @@ from rlhf_nb.tokens import make_seqs
 from rlhf_nb.widgets import (Dashboard, LabelSession, Ledger, Stopped, Sweep, run_setting, dashboard_page, dashboard_table,
     clip_state, curves_of, label_page, add_label, ledger_page, pace, panel, ppo_ledger, rewards_seen,
     run_in_background, escape_text, show_dashboard, show_labels, show_ledger, show_sweep, sides, html_table, thinned, tint,
-    LiveView, signed, still_page, token_texts, sweep_page, undo_label, dashboard_callback)
+    LiveView, signed, still_page, token_texts, sweep_page, undo_label, dashboard_callback, knob, with_sliders)
 
 BAD = '</div></style><script>alert("x")</script>&amp;<img src=x onerror=\'y\'>" onfocus="z\n\u202e\ud800'
 PAIRS = [(f"question {i}", f"one {i}", f"other {i}") for i in range(30)]
@@ -377,6 +377,16 @@ def test_a_reward_model_and_dpo_train_on_the_file(tmp_path):
     losses = [r["loss"] for r in rows if "loss" in r]
     assert losses[0] == pytest.approx(math.log(2), abs=1e-3) and losses[-1] < .6
 
+
+def test_a_slider_that_rounds_badly_leaves_the_number_as_it_is():
+    "A browser's slider says .7999999999999999 where its step is .1 from .3."
+    for span, said, want in (((.8, .3, 3., .1), .7999999999999999, .8), ((.5, 0., 1., .001), .1234000000000001, .1234)):
+        field, slider = with_sliders([knob("temperature", span)]).children[0].children
+        slider.value = said
+        assert field.value == want and "by-mouse" in slider._dom_classes      # keys and names are the field's
+    field, slider = with_sliders([knob("batch", (16, 1, 64, 1))]).children[0].children
+    slider.value = 17
+    assert field.value == 17 and type(field.value) is int
 
 def test_buttons_and_arrows_of_the_session(tmp_path):
     session = LabelSession(PAIRS[:2], tmp_path/"l.jsonl")

@@ -24,3 +24,14 @@ document.querySelectorAll("article div.cell_input div.highlight, article :not(.c
   })
   box.prepend(button)
 })
+/* A formula, a table or an output that is wider than its place can be reached by Tab, and then scrolled by arrow keys. */
+const wide = () => document.querySelectorAll("article div.math, article .table-wrapper, article .text_html, article .cell_output.container").forEach(box => {
+  if (box.scrollWidth > box.clientWidth) {
+    box.tabIndex = 0
+    box.role = "group"
+    box.ariaLabel = box.matches(".math") ? "formula" : box.matches(".table-wrapper") ? "table" : "output"
+  } else if (box.tabIndex == 0) ["tabindex", "role", "aria-label"].forEach(name => box.removeAttribute(name))
+})
+wide()
+addEventListener("load", wide)
+addEventListener("resize", wide)
