@@ -279,9 +279,8 @@ def _draw_path(self, gc, path, transform, rgbFace=None):
     tall, drawn, clip = self.size[1], "", gc.get_clip_rectangle()
     path = transform.transform_path(path)
     for points, code in path.iter_segments(simplify=False):
-        at = points.tolist()
         drawn += "Z" if code == path.CLOSEPOLY else " MLQC"[code] + " ".join(
-            f"{x:.1f} {tall - y:.1f}" for x, y in zip(at[::2], at[1::2]))
+            f"{x:.1f} {tall - y:.1f}" for x, y in points.reshape(-1, 2).tolist())
     if clip is not None: clip = self.clips.setdefault(
         tuple(round(x, 1) for x in clip.bounds), len(self.clips))
     cut = "" if clip is None else f' clip-path="url(#U{clip})"'
@@ -295,9 +294,10 @@ def _page(svg:_SVG, said:str)->str:
         f'<clipPath id="c{name}-{i}"><rect x="{x}" y="{tall - y - h:.1f}" width="{w}" '
         f'height="{h}"/></clipPath>' for (x, y, w, h), i in svg.clips.items())
     body = "".join(svg.parts).replace("url(#U", f"url(#c{name}-")
-    return (f'<svg role="img" aria-label="{escape(said)}" width="{wide:.0f}" viewBox="0 '
-            f'0 {wide:.0f} {tall:.0f}" style="max-width:100%;background:#fff;'
-            f'white-space:pre" font-family="DejaVu Sans,Verdana,sans-serif"><defs>{clips}</defs>'
+    size = f'width="{wide:.0f}" viewBox="0 0 {wide:.0f} {tall:.0f}"'
+    return (f'<svg role="img" aria-label="{escape(said)}" {size} '
+            'style="max-width:100%;background:#fff;white-space:pre" '
+            f'font-family="DejaVu Sans,Verdana,sans-serif"><defs>{clips}</defs>'
             f"{body}</svg>")
 
 # %% ../nbs/engine/views.ipynb #_svg
