@@ -16,7 +16,7 @@ import shutil, sys, time, tomllib, torch
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import KW_ONLY, MISSING, dataclass, fields, is_dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from einops import repeat
@@ -40,8 +40,8 @@ from .kl import kl_k1, kl_k3
 from .kl_control import AdaptiveKLController, fixed_kl_controller
 from .memory_plan import count_weights
 from .recipes import (RunConfig, _check_positions, _hold_out, _new_pad,
-    _save_quietly, begin_model, default_train_config, fake_model, memory_of,
-    placement_of, results_of, task_of)
+    _save_quietly, begin_model, check_services, computing, default_train_config,
+    fake_model, memory_of, placement_of, results_of, task_of)
 from .rl_recipes import make_critic
 from .text_rewards import PromptTable, make_model_reward_fn
 from .world import gold_score
@@ -113,6 +113,8 @@ class _Stage: # what every stage says of the model that it trains
     lora_r:int=0              # rank of LoRA, merged in the end; 0 trains all weights
     mixed_precision:str="auto"         # "bf16", "no"; "auto": bf16 where the GPU has it
     gradient_checkpointing:bool=False  # less memory, a third more time
+    max_logits_mb:float=64.   # MB; larger logits are computed in chunks
+    tf32:bool=False           # faster float32 products of NVIDIA GPUs, 10 bits of 23
     def __post_init__(self): _check_fields(self)
 
 @dataclass(frozen=True)
@@ -580,6 +582,7 @@ def validate_pipeline(
     for i, stage in enumerate(pipeline.stages):
         at = f"stage {i + 1} ({type(stage).__name__})"
         attempt(at, _check_positions, head[0], _settings_of(pipeline, i))
+        attempt(at, check_services, _settings_of(pipeline, i))
         _try_stage(pipeline, i, registry, head[1],
                    lambda name, *args: attempt(f"{at}, {name}", *args))
     for name, opener, more in (("prompts", _open_prompts, [256]),
@@ -1156,7 +1159,7 @@ def _run_stage(pipeline:Pipeline, i:int, out:Path, registry:Registry, tell:Calla
     tell(f"{folder.name}: stage {i + 1} of {len(pipeline.stages)}")
     model, tokenizer = _open_stage(pipeline, i, str(last or pipeline.model))
     ctx = StageContext(pipeline, i, registry, model, tokenizer, work, last, tell)
-    model, rows, row = _RUN[type(ctx.stage)](ctx)
+    with computing(ctx.settings): model, rows, row = _RUN[type(ctx.stage)](ctx)
     ctx = replace(ctx, model=merge_adapters(model)) # what is measured is what is saved
     row = dict(stage=folder.name) | row | evaluate_stage(ctx, out)
     row |= dict(seconds=time.perf_counter() - began)
@@ -1369,14 +1372,15 @@ def _clean_command(args):
           + ("would be freed" if args.dry_run else "freed"))
 
 # %% ../nbs/engine/pipeline.ipynb #_comments
-def _comments(kind)->dict: # field -> what the source says of it
-    found = {}
-    for part in reversed(kind.__mro__):
-        if not is_dataclass(part): continue
-        for line in inspect.getsource(part).splitlines():
-            words = re.match(r"    (\w+):[^#]+?# (.*)", line)
-            if words: found[words[1]] = words[2]
-    return found
+@cache
+def _own_comments(part): # field -> what the source of this class says of it
+    lines = inspect.getsource(part).splitlines() if is_dataclass(part) else []
+    found = [re.match(r"    (\w+):[^#]+?# (.*)", line) for line in lines]
+    return {words[1]: words[2] for words in found if words}
+
+def _comments(kind)->dict: # of the classes that it is made of, too
+    return {k: words for part in reversed(kind.__mro__)
+            for k, words in _own_comments(part).items()}
 
 def _where(kind, field): # the class that explains a field without words
     return field.type.__name__ if is_dataclass(field.type) else next(

@@ -67,9 +67,10 @@ def test_lora_trains_adapters_and_leaves_a_plain_model(tmp_path, begin, pairs, k
     else: assert changed and not any("embed" in name or "norm" in name or "bias" in name for name in changed), changed
 
 @pytest.mark.parametrize("k", range(8), ids=KINDS)
-@pytest.mark.parametrize("change", [dict(lora_r=2), dict(mixed_precision="bf16"), dict(lora_r=2, mixed_precision="bf16",
-                                                                                      gradient_checkpointing=True)])
+@pytest.mark.parametrize("change", [dict(lora_r=2), dict(mixed_precision="bf16", gradient_checkpointing=True), dict(lora_r=2, mixed_precision="bf16")],
+                         ids=["lora", "bf16", "both"])
 def test_a_stage_that_died_ends_in_the_same_weights(tmp_path, begin, pairs, k, change):
+    if "mixed_precision" in change and KINDS[k] in ("SelfPlay", "SelfRewardDPO", "PreferenceDPO"): return    # as ExternalRewardDPO
     pipeline = Pipeline(begin, (replace(all_kinds(pairs)[k], **change), SFT_STAGE))
     run_pipeline(pipeline, tmp_path/"whole", TINY)
     deaths = 0
@@ -111,6 +112,17 @@ def test_the_first_loss_is_log_2_in_any_precision(tmp_path, begin, stage, change
     first = next(row for row in log_of(tmp_path/"o", f"01-{type(stage).__name__}") if "loss" in row)
     assert abs(first["loss"] - math.log(2)) < 1e-6
 
+def test_the_budget_of_logits_and_tf32(tmp_path, begin, monkeypatch):
+    from rlhf_nb import models
+    seen, real = [], module.sft_loss
+    def loss(model, part):
+        seen.append(models._LOGITS_MB.get())
+        return real(model, part)
+    monkeypatch.setattr(module, "sft_loss", loss)
+    run_pipeline(Pipeline(begin, (replace(SFT_STAGE, max_logits_mb=3.),)), tmp_path/"o", TINY)
+    assert set(seen) == {3.}
+    assert "tf32 is a number format of NVIDIA GPUs" in validate_pipeline(Pipeline(begin, (replace(SFT_STAGE, tf32=True),)), TINY)[0]
+
 def test_a_run_of_an_older_version_goes_on(tmp_path, begin):
     "What it did not know yet has its default now."
     pipeline = Pipeline(begin, (SFT_STAGE, PLAY))
@@ -118,7 +130,8 @@ def test_a_run_of_an_older_version_goes_on(tmp_path, begin):
     path = tmp_path/"o"/"01-SFT"/"stage.json"
     marker = json.loads(path.read_text())
     old = "\n".join(line for line in marker["identity"]["pipeline"].split("\n")
-                    if line.split(" =")[0] not in ("lora_r", "mixed_precision", "gradient_checkpointing", "optimizer"))
+                    if line.split(" =")[0] not in (
+                        "lora_r", "mixed_precision", "gradient_checkpointing", "optimizer", "max_logits_mb", "tf32"))
     assert old != marker["identity"]["pipeline"]
     path.write_text(json.dumps(marker | dict(identity=marker["identity"] | dict(pipeline=old))))
     assert len(run_pipeline(pipeline, tmp_path/"o", TINY)) == 2
