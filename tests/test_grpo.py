@@ -281,3 +281,23 @@ def test_runs_that_cannot_work_are_refused():
         train_grpo(model, same_weights, task(), GRPOConfig(), seeded())
     with pytest.raises(ValueError, match="top-p"):
         train_grpo(model, frozen_copy(model), replace(task(), sampling=SamplingParams(6, top_p=.9)), GRPOConfig(), seeded())
+
+def test_groups_are_sampled_in_batches_of_their_own(monkeypatch):
+    from rlhf_nb import sampling
+    from rlhf_nb.grpo_trainer import sample_groups
+    rows, real, ids = [], sampling._respond, []
+    def respond(model, prompts, *args):
+        rows.append(len(prompts))
+        return real(model, prompts, *args)
+    monkeypatch.setattr(sampling, "_respond", respond)
+    for n in (0, 4):
+        trainer = make_trainer(policy(), TrainConfig())
+        config = GRPOConfig(n_prompts=2, num_generations=5, micro_batch_size=10, generation_batch_size=n)
+        ids.append(sample_groups(trainer, frozen_copy(trainer.model), task(), config, seeded())[0].seqs.ids)
+    assert rows == [10, 4, 4, 2] and torch.equal(*ids)
+
+def test_groups_check_what_they_share_with_ppo():
+    for name, value in (("save_every", 0), ("generation_batch_size", -1), ("max_grad_norm", 0.), ("final_lr_frac", 2.),
+                        ("warmup_steps", -1), ("weight_decay", -1.), ("n_iterations", 0)):
+        with pytest.raises(ValueError, match=rf"GRPOConfig\.{name} must be"): GRPOConfig(**{name: value})
+    assert GRPOConfig(max_grad_norm=math.inf).micro_batch_size == 128

@@ -39,11 +39,13 @@ def test_the_card_of_a_run(data, tmp_path):
     assert f"| eval_accuracy | {run.results['eval_accuracy']:.4g} |" in card.text and str(tmp_path) not in card.text
     assert (tmp_path/"judge/curves.png").read_bytes().startswith(b"\x89PNG") and not foreign_files(tmp_path/"judge")
 
-def test_a_base_model_is_named_where_it_has_an_address(tmp_path):
+def test_a_base_model_is_named_where_it_has_an_address(tmp_path, monkeypatch):
     def base(name): return make_model_card(RunConfig("sft", "d", "o", name), {}, {}).data.base_model
     assert base("EleutherAI/pythia-410m") == "EleutherAI/pythia-410m" and base("gpt2") is base("../runs/sft") is base("") is None
-    (tmp_path/"a").mkdir()
-    assert base(str(tmp_path/"a")) is None
+    assert base("runs/sft") == "runs/sft"                      # of somebody called runs
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/"runs/sft").mkdir(parents=True)
+    assert base(str(tmp_path/"runs")) is base("runs/sft") is None
 
 def test_curves_are_those_of_the_task_and_are_not_needed(tmp_path, monkeypatch):
     from matplotlib.axes import Axes

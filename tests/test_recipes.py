@@ -626,3 +626,44 @@ def test_real_file(tmp_path):
     run = train(RunConfig("reward", str(REAL), str(tmp_path/"r")))
     assert len(run.held_out) == 100 and run.report.kept == 895
     assert run.results["eval_accuracy"] >= .85
+
+# ---- schedule, trackers, budget: from a config to where they act
+
+def test_settings_of_the_steps_arrive(runs):
+    given = dict(warmup_steps=4, final_lr_frac=.5, weight_decay=.2, max_grad_norm=float("inf"))
+    got = default_train_config(RunConfig("sft", "d", "o", **given), 100, runs[0].model)
+    assert {name: getattr(got, name) for name in given} == given
+    start = default_train_config(RunConfig("sft", "d", "o"), 100, runs[0].model)
+    assert (start.warmup_steps, start.final_lr_frac, start.weight_decay, start.max_grad_norm) == (20, .05, 0., 1.)
+
+def test_a_dry_run_counts_the_budget_and_checks_trackers_and_hub(data, tmp_path, capfd):
+    line = ["train", "sft", str(data), "-o", str(tmp_path/"r"), "--dry-run"]
+    assert main([*line, "--max-logits-mb", "1024"]) == 0 and "logits 2.0 GB" in capfd.readouterr().out
+    for more, error in ((["--report-to", "tensorbord"], "no tracker 'tensorbord'"), (["--push-to-hub", "a/b/c"], "--push-to-hub: "),
+                        (["--tf32", "--device", "cpu"], "tf32 is a number format")):
+        assert main([*line, *more]) == 2 and error in capfd.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+def test_an_interrupted_run_may_report_elsewhere_when_it_goes_on(data, tmp_path, monkeypatch):
+    config = RunConfig("sft", str(data), str(tmp_path/"r"), **SHORT)
+    def cut(*args): raise KeyboardInterrupt
+    with monkeypatch.context() as m:
+        m.setattr(recipes, "fit", cut)
+        with pytest.raises(KeyboardInterrupt): train(config)
+    with pytest.raises(ValueError, match="weight_decay was 0.0, got 0.5"): train(replace(config, weight_decay=.5))
+    monkeypatch.setattr(recipes, "open_trackers", lambda *args: recipes.nullcontext(lambda row: None))
+    monkeypatch.setattr(recipes, "check_trackers", lambda names: [])
+    assert train(replace(config, report_to="wandb")).trainer.step == 12
+
+def test_what_a_tracker_wrote_before_a_stop_is_of_the_run(data, tmp_path, monkeypatch):
+    config = RunConfig("sft", str(data), str(tmp_path/"r"), **SHORT)
+    def cut(*args):
+        (tmp_path/"r/tracking").mkdir()
+        (tmp_path/"r/tracking/events").write_text("x")
+        raise KeyboardInterrupt
+    with monkeypatch.context() as m:
+        m.setattr(recipes, "fit", cut)
+        with pytest.raises(KeyboardInterrupt): train(config)
+    assert not foreign_files(tmp_path/"r")
+    train(config, overwrite=True)                              # nothing is in the way
+    assert not (tmp_path/"r/tracking").exists() and (tmp_path/"r/README.md").exists()
