@@ -582,7 +582,6 @@ def validate_pipeline(
     for i, stage in enumerate(pipeline.stages):
         at = f"stage {i + 1} ({type(stage).__name__})"
         attempt(at, _check_positions, head[0], _settings_of(pipeline, i))
-        attempt(at, check_services, _settings_of(pipeline, i))
         _try_stage(pipeline, i, registry, head[1],
                    lambda name, *args: attempt(f"{at}, {name}", *args))
     for name, opener, more in (("prompts", _open_prompts, [256]),
@@ -603,6 +602,7 @@ def _open_head(pipeline): # of the model to begin with: config, tokenizer with a
 def _try_stage(pipeline, i, registry, tokenizer, attempt): # all that is no model
     stage, has = pipeline.stages[i], vars(pipeline.stages[i])
     n = has.get("max_length")
+    attempt("tf32", check_services, _settings_of(pipeline, i))
     if isinstance(stage, _Preferences):
         attempt("data", _open_preferences, _settings_of(pipeline, i), tokenizer)
     elif "data" in has:
