@@ -97,6 +97,12 @@ def named(text:str)->str:
         text = re.sub(rf'<aside class="{side}([^"]*)">', rf'<aside class="{side}\1" aria-label="{name}">', text)
     return text
 
+LIVE = re.compile(r"(<style>)\s*body:has\(\.live-.*?(</style>)", re.S)
+
+def without_live(text:str)->str:
+    "The rules that hide a page while its live twin is shown: here none ever is, and `:has` on `body` takes a browser long."
+    return LIVE.sub("", text)
+
 def linked(text:str, names:dict[str, str], own:str)->str:
     "Names of our classes and functions in a signature lead to their entries."
     def block(m):
@@ -186,7 +192,7 @@ def finish(site:Path, short:dict[str, str]={}, asked:dict[str, list[str]]={})->d
         text = IN_FRAME.sub(lambda m: m[1] + escape(focusable(levelled(unescape(m[2])))) + m[3], text)
         frames = []                         # what is in a frame is a page of its own
         text = IN_FRAME.sub(lambda m: frames.append(m[2]) or f'{m[1]}@{len(frames) - 1}@{m[3]}', text)
-        text = named(focusable(levelled(pictures(text, file.parent))))
+        text = without_live(named(focusable(levelled(pictures(text, file.parent)))))
         if page.startswith("api/"): text = linked(text, names, "")
         text = IN_FRAME.sub(lambda m: m[1] + frames[int(m[2].strip("@"))] + m[3], text)
         if "data-knobs=" in text: text = text.replace("</head>", f'<script defer src="{up}_static/knobs.js"></script></head>', 1)

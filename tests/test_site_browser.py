@@ -346,3 +346,18 @@ def test_a_ledger_draws_only_what_is_on_the_screen(browser):
     print(f"2 responses {two:.0f} ms; 16 {folded:.0f} ms; 16 unfolded {every:.0f} ms, {of_every} of 4800 tokens drawn")
     assert seen == of_folded == 600 and folded < 3 * two, (two, folded, of_folded)
     assert of_every <= 2400, of_every
+
+def test_only_code_near_the_screen_is_laid_out(browser, address, built):
+    "The longest page of the site: a phone lays out what it shows; anchors and the search of the browser still find the rest."
+    heaviest = max(built[0].glob("*.html"), key=lambda f: f.stat().st_size)
+    assert not [f.name for f in built[0].glob("*.html") if "<style>body:has(.live-" in f.read_text("utf-8")]
+    page = browser.new_page(viewport=dict(width=390, height=844))
+    page.goto(address + heaviest.name)
+    drawn = lambda: page.evaluate("[...document.querySelectorAll('div.cell_input pre')].map(e => e.checkVisibility({contentVisibilityAuto: true}))")
+    page.wait_for_function("() => [...document.querySelectorAll('div.cell_input pre')].some(e => !e.checkVisibility({contentVisibilityAuto: true}))")
+    seen = drawn()
+    assert sum(seen) < len(seen) / 2, (sum(seen), len(seen))
+    last = page.locator("div.cell_input pre").last
+    last.scroll_into_view_if_needed()
+    page.wait_for_function("() => [...document.querySelectorAll('div.cell_input pre')].at(-1).checkVisibility({contentVisibilityAuto: true})")
+    page.close()
