@@ -70,6 +70,18 @@ def staged(nb):
         else: cell.source = f"#| eval: false\n{cell.source}"
     return nb
 
+def installing(nb, repo:str, file:str):
+    """A copy to download: behind its title a link to Colab and a cell that installs the package where it is not,
+    once pyproject.toml names an owner; before that neither could work, and the copy stays as it is."""
+    if "/OWNER/" in repo or module_of(file)[1] == "index": return nb
+    from nbformat.v4 import new_code_cell, new_markdown_cell
+    link = f"https://colab.research.google.com/github/{repo.removeprefix('https://github.com/')}/blob/main/nbs/{place(file)}"
+    cells = [new_markdown_cell(f"[Open in Colab]({link}), or run the next cell wherever `rlhf_nb` is not installed:", id="colab"),
+             new_code_cell("import importlib.util\nif importlib.util.find_spec(\"rlhf_nb\") is None:\n"
+                           f"    %pip install -q \"git+{repo}\"", id="install")]
+    nb.cells[1:1] = cells
+    return nb
+
 # ---- after nbdev
 
 def split_directives(source:str)->tuple[dict, str]:

@@ -22,9 +22,10 @@ def stage(root:Path, folder:Path):
     (folder/"nbs").mkdir(parents=True)
     (folder/"files").mkdir()
     shutil.copy(root/"pyproject.toml", folder)
+    repo = tomllib.loads((root/"pyproject.toml").read_text("utf-8"))["project"]["urls"]["Repository"].rstrip("/")
     for file in sorted([*(root/"nbs").glob("[!._]*.ipynb"), *(root/"nbs/engine").glob("[!._]*.ipynb")]):
         nb = adapter.read(file)
-        nbformat.write(learners_copy(nb), folder/"files"/file.name)
+        nbformat.write(adapter.installing(learners_copy(nb), repo, file.name), folder/"files"/file.name)
         nbformat.write(adapter.staged(nb), folder/"nbs"/file.name)
 
 def process(root:Path, folder:Path)->Path:

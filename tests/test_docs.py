@@ -110,6 +110,23 @@ def test_without_an_owner_no_page_has_a_link_that_cannot_work(tmp_path):
         assert text.count("colab") == n and text.count("[source]") == n and ("github.com" in text) == bool(n)
         assert "files/10_kl.ipynb" in text and "it works" in text
 
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_download_installs_the_package_once_there_is_an_owner(installed, monkeypatch):
+    "In Colab the second cell installs it, elsewhere it does nothing; without an owner there is no such cell."
+    from IPython.core.inputtransformer2 import TransformerManager
+    made = lambda: nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# T"), nbformat.v4.new_code_cell("1")])
+    plain = adapter.installing(made(), "https://github.com/OWNER/rlhf-nb", "10_kl.ipynb")
+    assert [c.source for c in plain.cells] == ["# T", "1"]
+    title, link, install, rest = adapter.installing(made(), "https://github.com/somebody/rlhf-nb", "10_kl.ipynb").cells
+    assert title.source == "# T" and rest.source == "1"
+    assert "(https://colab.research.google.com/github/somebody/rlhf-nb/blob/main/nbs/10_kl.ipynb)" in link.source
+    import importlib.util
+    ran = []
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: installed or None)
+    shell = lambda: type("Shell", (), {"run_line_magic": lambda self, *a: ran.append(a)})()
+    exec(TransformerManager().transform_cell(install.source), {"get_ipython": shell})
+    assert ran == ([] if installed else [("pip", 'install -q "git+https://github.com/somebody/rlhf-nb"')])
+
 SHOWN = ('---\n\n[source](https://github.com/somebody/rlhf-nb/blob/main/rlhf_nb/kl.py#L17){target="_blank" '
          'style="float:right"}\n\n### kl_k1\n\n```python\ndef kl_k1(\n    x:torch.Tensor, # (b t)\n)->float\n```\n\n*Far.*')
 
