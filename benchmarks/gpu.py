@@ -20,7 +20,7 @@ from rlhf_nb.memory_plan import plan_memory
 from rlhf_nb.models import ScalarModel, disable_dropout, frozen_copy, logprobs
 from rlhf_nb.ppo import ActorCritic
 from rlhf_nb.ppo_trainer import PPOConfig, RLTask, ppo_rollout, ppo_update
-from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.sampling import SamplingParams, generate_many, static_decoding
 from rlhf_nb.tokens import make_seqs
 
 PEAKS = {"H200": (989, 4800), "H100": (989, 3350), "A100": (312, 2039)}   # dense bf16 TFLOP/s, GB/s, of the data sheets
@@ -117,13 +117,16 @@ def decoding(size, device, peak_gb_s):
     model, found = policy(size, device).to(torch.bfloat16), {}
     size_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
     with torch.no_grad(): model.get_output_embeddings().weight[0] = 0      # eos is never the likeliest
-    for rows in (1, size.rows):
+    ways = [(1, False), (size.rows, False), (size.rows, True)][:3 if device.type == "cuda" else 2]
+    for rows, fixed in ways:                                               # compiling for a CPU measures nothing
         prompts = [row[:size.prompt] for row in some_rows(size, rows).ids.tolist()]
-        def run(): return generate_many(model, prompts, TOKENIZER, SamplingParams(size.response, 0.), torch.Generator(), rows)[0]
+        def run():
+            with static_decoding(fixed): return generate_many(
+                model, prompts, TOKENIZER, SamplingParams(size.response, 0.), torch.Generator(), rows)[0]
         run()
         seqs, seconds, _ = timed(run, device)
         steps = int(seqs.response_mask.sum(1).max())
-        found[f"{rows} rows"] = dict(tokens_per_second=seqs.response_mask.sum().item() / seconds, steps_per_second=steps / seconds,
+        found[f"{rows} rows" + ", compiled" * fixed] = dict(tokens_per_second=seqs.response_mask.sum().item() / seconds, steps_per_second=steps / seconds,
             share_of_bandwidth=size_bytes * steps / seconds / (peak_gb_s * 1e9) if peak_gb_s else None)
     return found
 

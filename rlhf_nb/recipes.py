@@ -51,7 +51,7 @@ from .reward_tools import (PairsWithMargin, expected_best_of_n, fit_normalizer,
     margin_reward_loss, normalize_scores)
 from .runs import (check_output, file_hashes, find_run, open_run, open_work,
     read_folder, update_marker)
-from .sampling import SamplingParams, generate_many
+from .sampling import SamplingParams, generate_many, static_decoding
 from .trackers import check_trackers, open_trackers
 from .processes import (gather_parts, in_first_process, own_rows,
     require_one_process)
@@ -335,11 +335,12 @@ def check_services(
 def computing(
     config:RunConfig,
 ):
-    "Context manager: TF32 for matrix products, and the memory of logits, as it says."
+    "Context manager: TF32, the memory of logits and compiled decoding, as it says."
     matmul = torch.backends.cuda.matmul
     before, matmul.allow_tf32 = matmul.allow_tf32, config.tf32 or matmul.allow_tf32
     try:
-        with logits_budget(config.max_logits_mb): yield
+        with logits_budget(config.max_logits_mb), static_decoding(
+                getattr(config, "compile_decoding", False)): yield
     finally: matmul.allow_tf32 = before
 
 def publish(

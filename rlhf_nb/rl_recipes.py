@@ -65,6 +65,7 @@ class RLRunConfig(_RLSettings):
     Raises TypeError or ValueError that names the field."""
     micro_batch_size:int=8  # rows in memory at once
     generation_batch_size:int=0 # rows sampled at once; 0: micro_batch_size
+    compile_decoding:bool=False # `static_decoding`: for GPUs
     max_length:int=256      # tokens of a prompt
     stop_token:str=""       # ends a response; "": the tokenizer's end of text
     eval_rows:int=0         # prompts held out; 0: a fifth, at most 64

@@ -6,18 +6,20 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/sampling.html.md"""
 
 # %% auto #0
 __all__ = ['SamplingParams', 'filter_logits', 'sample_tokens', 'GenerationState', 'start_generation', 'sample_step',
-           'finish_generation', 'generate_uncached', 'generate', 'generate_many', 'in_batches', 'collect_rollout']
+           'finish_generation', 'generate_uncached', 'static_decoding', 'generate', 'generate_many', 'in_batches',
+           'collect_rollout']
 
 # %% ../nbs/engine/sampling.ipynb #from_numbers_to_words
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, StaticCache
 from .models import (adapters_disabled, eval_mode, logprobs, text_config_of,
     unwrap_model, validate_length)
 from rlhf_nb.processes import (gather_parts, gather_rows, own_rows, process_count,
@@ -100,6 +102,7 @@ class GenerationState:
     done:Tensor             # (n) bool: ended, and not taken out yet
     broken:Tensor           # (n) the step whose logits were unusable; -1: none
     look_every:int          # tokens after which ended rows are taken out
+    keep_rows:bool=False    # they stay until all have ended: fixed shapes
     step:int=0              # tokens generated per unfinished row
 
 # %% ../nbs/engine/sampling.ipynb #_validate_prompts
@@ -179,6 +182,7 @@ def sample_step(
     if x.step % x.look_every and x.step < x.sampling.max_new_tokens:
         return token, torch.arange(len(token), device=token.device)
     on = _rows_that_go_on(x)
+    if x.keep_rows and len(on): on = torch.arange(len(token), device=token.device)
     x.live_rows, x.done, x.broken = x.live_rows[on], x.done[on], x.broken[on]
     return token[on], on
 
@@ -273,6 +277,49 @@ def _cached(model, x:GenerationState)->tuple[Seqs, Tensor]:
                 mask, position = mask[on], position[on]
             ids = token[:, None]
 
+# %% ../nbs/engine/sampling.ipynb #static_decoding
+_STATIC = ContextVar("static_decoding", default=False)
+
+@contextmanager
+def static_decoding(
+    on:bool=True,
+):
+    "Context manager: sample with a cache of fixed size and a compiled step."
+    token = _STATIC.set(on)
+    try: yield
+    finally: _STATIC.reset(token)
+
+def _fixed(model, x:GenerationState): # prompts, mask of all tokens to come, cache
+    plain = unwrap_model(model)
+    if not getattr(plain, "_can_compile_fullgraph", False): raise ValueError(
+        f"{type(plain).__name__} cannot decode in fixed shapes: leave static_decoding "
+        "(--compile-decoding) out")
+    ids, mask = pad_left(x.prompts, x.special[0])
+    more, s = -ids.shape[1] % 32, x.sampling.max_new_tokens      # few different widths
+    ids = _send(F.pad(ids, (more, 0), value=x.special[0]), x.tokens.device)
+    mask = _send(F.pad(F.pad(mask.long(), (more, 0)), (0, s), value=1), x.tokens.device)
+    cache = StaticCache(config=text_config_of(plain), max_cache_len=mask.shape[1])
+    return ids, mask, cache
+
+# %% ../nbs/engine/sampling.ipynb #_static
+@torch.no_grad()
+def _static(model, x:GenerationState)->tuple[Seqs, Tensor]:
+    "Read each token once in fixed shapes: all rows go on until all have ended."
+    ids, mask, cache = _fixed(model, x)
+    position, seen, x.keep_rows = (mask.cumsum(1) - 1).clamp(min=0), 0, True
+    step = model
+    with eval_mode(model):
+        while True:
+            seen, begin = seen + ids.shape[1], seen
+            out = step(**_accepted(model, dict(
+                input_ids=ids, attention_mask=mask, past_key_values=cache,
+                position_ids=position[:, begin:seen], use_cache=True,
+                logits_to_keep=1)))
+            token, on = sample_step(x, out.logits[:, -1])
+            if not len(on) or x.step == x.sampling.max_new_tokens:
+                return finish_generation(x)
+            ids, step = token[:, None], torch.compile(model, dynamic=False)
+
 # %% ../nbs/engine/sampling.ipynb #_respond
 def _respond(model, *args)->tuple[Seqs, Tensor]: # the arguments of start_generation
     "With the cache where the model has one, the literal way where it has none."
@@ -281,6 +328,7 @@ def _respond(model, *args)->tuple[Seqs, Tensor]: # the arguments of start_genera
     has = getattr(model, "has_cache", isinstance(unwrap_model(model), PreTrainedModel))
     literal = getattr(text_config_of(unwrap_model(model)), "model_type", "") in _LITERAL
     cached = has and "past_key_values" in known and not literal
+    if _STATIC.get(): return _static(model, x)
     return (_cached if cached else _uncached)(model, x)
 
 # %% ../nbs/engine/sampling.ipynb #generate

@@ -176,6 +176,8 @@ _OPTIONS |= dict(
     max_grad_norm=("--max-grad-norm", _above_0, "X", "longer gradients are clipped"),
     generation_batch_size=("--generation-batch-size", _count, "N", "responses sampled "
                            "at once (default: as --micro-batch-size)"),
+    compile_decoding=("--compile-decoding", None, None, "sample in fixed shapes with a "
+                      "compiled step, for GPUs (default: do not)"),
     save_every=("--save-every", _count, "N", "rollouts between checkpoints"),
     tf32=("--tf32", None, None, "faster float32 products on NVIDIA GPUs, 10 bits of 23 "
           "(default: all bits)"),

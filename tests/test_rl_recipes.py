@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 import pytest, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from rlhf_nb import models, recipes, rl_recipes
+from rlhf_nb import models, recipes, rl_recipes, sampling
 from rlhf_nb.models import load_bundled, save_reward_model, weight_hash
 from rlhf_nb.rl_recipes import RLRunConfig, held_out_rewards, make_critic, rl_config, train_rl
 from rlhf_nb.runs import foreign_files
@@ -151,12 +151,13 @@ def test_a_stop_token_ends_responses_and_is_saved(tmp_path):
 def test_settings_reach_the_trainer(task, tmp_path, monkeypatch):
     seen, real = {}, getattr(rl_recipes, f"train_{task}")
     def spy(*args):
-        seen.update(config=args[3], logits=models._LOGITS_MB.get())
+        seen.update(config=args[3], logits=models._LOGITS_MB.get(), static=sampling._STATIC.get())
+        if seen["static"]: monkeypatch.setattr(torch, "compile", lambda model, dynamic: model)
         return real(*args)
     monkeypatch.setattr(rl_recipes, f"train_{task}", spy)
     given = dict(warmup_steps=2, final_lr_frac=.5, max_grad_norm=.3, weight_decay=.1, generation_batch_size=3, save_every=2)
-    train_rl(small(tmp_path, task, n_iterations=1, max_logits_mb=7., **given, **(dict(critic_lr=.5) if task == "ppo" else {})))
-    assert {name: getattr(seen["config"], name) for name in given} == given and seen["logits"] == 7.
+    train_rl(small(tmp_path, task, n_iterations=1, max_logits_mb=7., compile_decoding=True, **given, **(dict(critic_lr=.5) if task == "ppo" else {})))
+    assert {name: getattr(seen["config"], name) for name in given} == given and (seen["logits"], seen["static"]) == (7., True)
     assert models._LOGITS_MB.get() == 64. and getattr(seen["config"], "critic_lr", .5) == .5
 
 def test_tf32_is_for_nvidia_gpus_and_lasts_as_long_as_the_run(tmp_path):

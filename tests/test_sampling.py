@@ -9,7 +9,7 @@ from rlhf_nb.models import add_lora, frozen_copy, load_bundled, logprobs, tiny_l
 from rlhf_nb.oracle import bigram_lm, micro_tokenizer, micro_world
 from rlhf_nb.sampling import (
     SamplingParams, collect_rollout, filter_logits, generate, generate_many, generate_uncached,
-    in_batches, sample_step, sample_tokens, start_generation)
+    in_batches, sample_step, sample_tokens, start_generation, static_decoding)
 from rlhf_nb.memory import pad_left
 from rlhf_nb.tokens import Seqs, pad_right, shift_right
 from rlhf_nb.world_text import TEST, make_tokenizer, prompt_ids
@@ -637,3 +637,70 @@ def test_a_shared_prompt_where_a_row_ends_at_its_first_token():
         assert torch.equal(fast.ids, slow.ids), seed
         ended += sum(len(row) == 1 for row in responses_of(fast)) == 1
     assert ended
+
+
+# --- fixed shapes, for a compiler
+
+@pytest.fixture
+def compiled(monkeypatch):
+    "Shapes that were handed to a compiled step; the compiler itself is left out."
+    shapes = []
+    def fake(model, dynamic=None):
+        assert dynamic is False
+        def step(**inputs):
+            shapes.append({k: tuple(v.shape) for k, v in inputs.items() if isinstance(v, torch.Tensor)})
+            return model(**inputs)
+        return step
+    monkeypatch.setattr(torch, "compile", fake)
+    return shapes
+
+@pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(12), SamplingParams(12, .8, 9)], ids=["greedy", "1", "filtered"])
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "bloom, no positions"])
+def test_fixed_shapes_sample_the_same(kind, sampling, compiled):
+    lengths = set()
+    for eos in (1., 3., 6.):
+        torch.manual_seed(0)
+        model = confident(KINDS[kind](), eos)
+        want, want_logp = generate(model, PROMPTS * 2, TOK, sampling, seeded(3))
+        with static_decoding(): seqs, logp = generate(model, PROMPTS * 2, TOK, sampling, seeded(3))
+        assert torch.equal(seqs.ids, want.ids) and torch.equal(seqs.response_mask, want.response_mask)
+        assert_close(logp, want_logp, atol=1e-4, rtol=0)
+        lengths |= set(want.response_mask.sum(1).tolist())
+    assert len(lengths) > 1 and all(x == compiled[0] for x in compiled)             # one shape, whatever the step
+    assert compiled[0]["input_ids"] == (10, 1) and compiled[0]["attention_mask"] == (10, 32 + 12)
+
+def test_fixed_shapes_stop_when_all_rows_have_ended(compiled):
+    model = confident(tiny_lm(TOK, seed=1), eos=1e4)
+    with static_decoding(): seqs, _ = generate(model, PROMPTS, TOK, SamplingParams(12), seeded())
+    assert seqs.response_mask.sum(1).tolist() == [1] * 5 and not compiled
+
+def test_fixed_shapes_with_lora_and_outside_their_context(compiled):
+    lora = add_lora(confident(tiny_lm(TOK, seed=1), eos=1.))
+    want, _ = generate(lora, PROMPTS, TOK, SamplingParams(8), seeded())
+    assert not compiled
+    with static_decoding(): got, _ = generate(lora, PROMPTS, TOK, SamplingParams(8), seeded())
+    assert torch.equal(got.ids, want.ids) and compiled
+    compiled.clear()
+    with static_decoding(False): generate(lora, PROMPTS, TOK, SamplingParams(8), seeded())
+    generate_many(lora, PROMPTS, TOK, SamplingParams(8), seeded())
+    assert not compiled
+
+def test_a_family_without_fixed_shapes_says_so():
+    model = confident(tiny_lm(TOK, seed=1))
+    model._can_compile_fullgraph = False
+    with static_decoding(), pytest.raises(ValueError, match="GPTNeoXForCausalLM cannot decode in fixed shapes"):
+        generate(model, PROMPTS, TOK, GREEDY, seeded())
+
+def test_the_real_compiler_makes_one_graph_for_many_steps_and_batches(monkeypatch):
+    "dynamo and its guards, with a backend that runs the graph as it is: no C++ compiler is needed."
+    graphs, real = [], torch.compile
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: real(model, dynamic=dynamic, backend=backend))
+    model = confident(tiny_lm(TOK, "llama", 32, seed=1), eos=-9.)
+    for seed in range(2):
+        with static_decoding(): got, _ = generate(model, PROMPTS, TOK, SamplingParams(6), seeded(seed))
+        want, _ = generate(model, PROMPTS, TOK, SamplingParams(6), seeded(seed))
+        assert torch.equal(got.ids, want.ids)
+    assert len(graphs) == 1
