@@ -1374,8 +1374,8 @@ def _clean_command(args):
 # %% ../nbs/engine/pipeline.ipynb #_comments
 @cache
 def _own_comments(part): # field -> what the source of this class says of it
-    lines = inspect.getsource(part).splitlines() if is_dataclass(part) else []
-    found = [re.match(r"    (\w+):[^#]+?# (.*)", line) for line in lines]
+    source = inspect.getsource(part) if is_dataclass(part) else ""
+    found = [re.match(r"    (\w+):[^#]+?# (.*)", x) for x in source.splitlines()]
     return {words[1]: words[2] for words in found if words}
 
 def _comments(kind)->dict: # of the classes that it is made of, too

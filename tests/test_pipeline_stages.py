@@ -510,11 +510,13 @@ def test_no_room_on_the_disk_is_told_before_a_model_is_loaded(tmp_path, begin, m
         run_pipeline(Pipeline(begin, (SFT_STAGE,)), tmp_path/"o", TINY)
     assert not (tmp_path/"o").exists()
 
-def test_progress_is_told(tmp_path, begin):
+def test_progress_is_told(tmp_path, begin, pairs):
     lines = []
-    run_pipeline(Pipeline(begin, (SFT_STAGE, EXTERNAL, PPO, GRPO)), tmp_path/"o", TINY, tell=lines.append)
+    stages = SFT_STAGE, EXTERNAL, PPO, replace(GRPO, prompts=pairs), preference(pairs)
+    run_pipeline(Pipeline(begin, stages), tmp_path/"o", TINY, tell=lines.append)
     text = "\n".join(lines)
-    for words in ("01-SFT: stage 1 of 4", "02-ExternalRewardDPO: stage 2 of 4", "  7 steps on 24 rows", "  chunk 1 of 6: ", "  rollout 3 of 3: score ",
+    assert text.count("dropped: repeats an earlier row") == 1 and "pairs.jsonl: 40 of 40 rows kept" in text
+    for words in ("01-SFT: stage 1 of 5", "02-ExternalRewardDPO: stage 2 of 5", "  7 steps on 24 rows", "  chunk 1 of 6: ", "  rollout 3 of 3: score ",
                   "  rollout 2 of 2: score ", "took all 7 steps"): assert words in text, (words, text)
     log = json.loads((tmp_path/"o"/"01-SFT"/"log.jsonl").read_text().splitlines()[1])
     assert "loss" in log
