@@ -9,11 +9,12 @@ __all__ = ['ORANGE', 'BLUE', 'GREY', 'INK', 'COLORS', 'METHOD_COLORS', 'SHADES',
            'curves', 'lines', 'snapshot', 'hist', 'bars', 'scatter', 'calibration_plot', 'frontier', 'course_map']
 
 # %% ../nbs/engine/views.ipynb #pictures_of_numbers
+from contextlib import redirect_stdout
 from functools import lru_cache, wraps
 from hashlib import sha1
 from html import escape
-from io import BytesIO
-from itertools import cycle
+from io import BytesIO, StringIO
+from itertools import count, cycle
 import math
 from matplotlib import pyplot as plt
 from matplotlib.backend_bases import RendererBase
@@ -316,12 +317,12 @@ def snapshot(
 ):        # a function with the same parameters that returns a PNG, later SVG in HTML
     "For a slider: each figure drawn once, with the size and the margins of the first."
     from IPython.display import HTML, Image
-    margins = {}                      # shape of a figure -> where its axes stand
+    margins, nth = {}, count()        # shape of a figure -> where its axes stand
     @wraps(draw)
     def drawn(*args, **kwargs):
-        out = BytesIO()
-        with plt.rc_context({"axes.titley": 1.}): fig = draw(*args, **kwargs)
-        first = not margins
+        out, printed = BytesIO(), StringIO()
+        with plt.rc_context({"axes.titley": 1.}), redirect_stdout(printed):
+            fig = draw(*args, **kwargs)
         engine, shape = fig.get_layout_engine(), (len(fig.axes), *fig.get_size_inches())
         if shape not in margins:
             if engine: engine.execute(fig)
@@ -329,9 +330,11 @@ def snapshot(
         fig.set_layout_engine("none")
         for ax, place in zip(fig.axes, margins[shape]): ax.set_position(place)
         plt.close(fig)
-        if not first and (page := _svg(fig)): return HTML(page)
-        FigureCanvasAgg(fig).print_png(out, pil_kwargs={"compress_level": 1})
-        return Image(out.getvalue())
+        page = _svg(fig) if next(nth) else ""
+        if not page: FigureCanvasAgg(fig).print_png(
+            out, pil_kwargs={"compress_level": 1})
+        print(printed.getvalue(), end="") # not before: the page would jump
+        return HTML(page) if page else Image(out.getvalue())
     return drawn
 
 # %% ../nbs/engine/views.ipynb #hist

@@ -378,6 +378,20 @@ def test_the_drawing_behind_a_slider_is_that_of_matplotlib():
     width = float(re.search(r'textLength="([\d.]+)"[^>]*>steps taken<', page)[1])
     assert width == pytest.approx(ax.xaxis.label.get_window_extent(renderer).width, rel=.04)
 
+def test_what_a_drawing_prints_comes_with_its_picture_and_not_before(capsys):
+    "Text that comes alone, while the picture is still being drawn, would make the output of a slider shrink."
+    from rlhf_nb.views import lines, snapshot
+    seen = []
+    def draw(k):
+        print("text", k)
+        seen.append(capsys.readouterr().out)
+        return lines([0, 1], {"y": [0, k]}, "x", "y")
+    fast = snapshot(draw)
+    for k in (1, 2):
+        fast(k)
+        assert capsys.readouterr().out == f"text {k}\n"
+    assert seen == ["", ""]
+
 @pytest.mark.parametrize("what", ["a formula", "a picture"])
 def test_what_the_drawing_behind_a_slider_cannot_say_stays_a_png(what):
     from matplotlib import pyplot as plt
