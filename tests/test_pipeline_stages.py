@@ -439,6 +439,15 @@ def test_a_reward_model_moves_no_policy(begin, pairs):
     pipeline = Pipeline("sft", (SFT_STAGE, reward_model(pairs), PPO))
     assert [module.kl_reference(pipeline, Path("o"), i) for i in range(3)] == ["", "", str(Path("o/02-RewardModel"))]
 
+def test_names_of_shipped_models(tmp_path, monkeypatch):
+    "sft, judge and reward are those of the package, unless the folder here has such a name."
+    stages = (replace(JUDGED, prompts="held_out", judge_prompt="world", data="ift_eft", judge="judge"),
+              replace(EXTERNAL, prompts="held_out", reward="reward"))
+    assert validate_pipeline(Pipeline("sft", stages)) == []
+    monkeypatch.chdir(tmp_path)
+    seed_model("sft")
+    assert module._path_of("sft") == "sft" and Path(module._path_of("judge")).is_absolute()
+
 def test_stage_n_must_be_a_reward_model_before(begin, pairs):
     for stages, words in (((replace(PPO, reward="stage 1"),), "stage 1 is no RewardModel before it"),
                           ((reward_model(pairs), replace(PPO, reward="stage 2")), "stage 2 is no RewardModel"),
@@ -516,7 +525,7 @@ def test_progress_is_told(tmp_path, begin, pairs):
     run_pipeline(Pipeline(begin, stages), tmp_path/"o", TINY, tell=lines.append)
     text = "\n".join(lines)
     assert text.count("dropped: repeats an earlier row") == 1 and "pairs.jsonl: 40 of 40 rows kept" in text
-    for words in ("01-SFT: stage 1 of 5", "02-ExternalRewardDPO: stage 2 of 5", "  7 steps on 24 rows", "  chunk 1 of 6: ", "  rollout 3 of 3: score ",
+    for words in ("01-SFT: stage 1 of 5", "02-ExternalRewardDPO: stage 2 of 5", "  7 steps on 24 rows", "  4 steps on 32 rows", "  chunk 1 of 6: ", "  rollout 3 of 3: score ",
                   "  rollout 2 of 2: score ", "took all 7 steps"): assert words in text, (words, text)
     log = json.loads((tmp_path/"o"/"01-SFT"/"log.jsonl").read_text().splitlines()[1])
     assert "loss" in log
