@@ -32,12 +32,14 @@ def fake_lm(
 def count_weights(
     model:nn.Module, # a causal language model, fake or real, without LoRA
     lora_r:int=0,    # rank of the adapters it will get
+    targets:str|list[str]="all-linear", # as `add_lora` takes them
 )->tuple[int,int]:   # all weights, trained ones; adapters included
     "Weights of a model, and how many of them full training or LoRA would train."
     n, head = sum(p.numel() for p in model.parameters()), model.get_output_embeddings()
     if not lora_r: return n, n
-    sizes = [sum(m.weight.shape) for m in model.modules()
-             if isinstance(m, (nn.Linear, Conv1D)) and m is not head]
+    sizes = [sum(m.weight.shape) for name, m in model.named_modules()
+             if isinstance(m, (nn.Linear, Conv1D)) and m is not head
+             and (targets == "all-linear" or name.rpartition(".")[2] in targets)]
     return n + lora_r * sum(sizes), lora_r * sum(sizes)
 
 # %% ../nbs/engine/memory_plan.ipynb #saved_bytes
@@ -98,12 +100,13 @@ def plan_memory(
     n_frozen:int=0,          # frozen copies beside the model
     critic:bool=False,       # a second model that is trained, and PPO's way back
     max_logits_mb:float=64., # of `logits_budget`
+    targets:str|list[str]="all-linear", # of LoRA, as `add_lora` takes them
 )->MemoryPlan:
     "Estimate of a training run's memory, from the config alone; nothing is loaded."
     size, dtype = (2, torch.bfloat16) if bf16 else (4, torch.float32)
     model, kept = _measure(config, dtype, rows, length)
     if gradient_checkpointing: kept = _checkpointed(config, model, kept, rows * length)
-    n_all, trained = count_weights(model, lora_r)
+    n_all, trained = count_weights(model, lora_r, targets)
     own = size * (n_all - trained) + 4 * trained if lora_r else (4 + 2 * bf16) * n_all
     others = n_frozen * size * n_all + critic * (own + 20 * trained)
     return MemoryPlan(n_all, trained, own, 4 * trained, 8 * trained, others,

@@ -96,7 +96,7 @@ class PPOConfig(_Checked):
     gamma:float=1.            # discount per token
     lam:float=.8              # of GAE; .95 for long responses
     cliprange:float=.2        # of the policy's ratio
-    cliprange_value:float=.2
+    cliprange_value:float=.2  # of the critic's values
     vf_coef:float=.1          # of the value loss
     entropy_coef:float=0.     # reward per nat of entropy
 

@@ -29,7 +29,7 @@ from .ppo_trainer import PPOConfig, RLTask, checked_reward_fn, train_ppo
 from .recipes import (_PROGRAM, _aligned, _check_every_run, _check_folder,
     _check_run, _EveryRun, _in_words, _reported, _settings, _write_card, begin_model,
     check_disk, check_services, computing, decode_seqs, fake_model,
-    finish_run, memory_of, placement_of, publish)
+    finish_run, memory_of, placement_of, publish, targets_of)
 from .processes import in_first_process
 from .reward_tools import fit_normalizer, normalize_scores
 from .runs import open_run, open_work, read_folder
@@ -115,12 +115,13 @@ def make_critic(
     lm:nn.Module, # the policy; with LoRA the critic gets adapters as well
     lora_r:int=0,
     seed:int=0,
+    targets:str|list[str]="all-linear", # of LoRA, as `add_lora` takes them
 )->ScalarModel:   # a copy of the policy's layers with a new head
     "Critic of PPO: all of it learns, or adapters and head (Hu et al. 2021)."
     critic = ScalarModel.from_lm(lm, seed)
     if not lora_r: return critic
     critic.backbone.requires_grad_(False)
-    critic.backbone = add_lora(critic.backbone, lora_r, seed)
+    critic.backbone = add_lora(critic.backbone, lora_r, seed, targets)
     return critic
 
 def _is_function(reward:str)->bool: # module:function, not a reward model
@@ -225,7 +226,8 @@ def _train_rl_in(folder, config, lm, tokenizer, table, learn, held)->RLRun:
         if config.task == "grpo": trainer = train_grpo(
             lm, *args, generator, work/"checkpoints", callback)
         else: trainer = train_ppo(ActorCritic(lm, make_critic(lm, config.lora_r,
-            config.seed)), *args, generator, work/"checkpoints", callback)
+            config.seed, targets_of(config))), *args, generator, work/"checkpoints",
+            callback)
     return _finish_rl(folder, work, config, lm, tokenizer, trainer, before, look(lm),
                       len(learn))
 
@@ -318,7 +320,7 @@ def print_rl_plan(
     if _is_function(config.reward): load_reward_function(config.reward)
     lm, tokenizer = fake_model(config)
     table, learn, held = _load_table(config, tokenizer)
-    n_all, n_trained = count_weights(lm, config.lora_r)
+    n_all, n_trained = count_weights(lm, config.lora_r, targets_of(config))
     width = unwrap_model(lm).get_input_embeddings().weight.shape[1]
     copies = (not config.lora_r) + (not _is_function(config.reward))
     print(_aligned(dict(

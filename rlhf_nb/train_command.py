@@ -169,6 +169,8 @@ def _at_least_0(text):
     raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
 
 _OPTIONS |= dict(
+    lora_targets=("--lora-targets", str, "NAMES", "layers that get adapters, with "
+                  "commas, such as q_proj,v_proj"),
     warmup_steps=("--warmup-steps", _at_least_0, "N", "steps of rising learning rate"),
     final_lr_frac=("--final-lr-frac", float, "X", "learning rate of the last step, as "
                    "a share of the peak; it falls in a line"),

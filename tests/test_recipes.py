@@ -547,12 +547,14 @@ def test_every_option_arrives_in_the_field_of_its_name():
     args = parsed("train reward d.jsonl -o out --model m --max-steps 3 --learning-rate .5 --batch-size 4 --micro-batch-size 2 "
                   "--max-length 99 --eval-rows 7 --lora-r 6 --device cpu --seed 5 --skip-invalid --mixed-precision bf16 "
                   "--gradient-checkpointing --margins --beta .3 --turns last --warmup-steps 4 --final-lr-frac .5 "
-                  "--weight-decay .2 --max-grad-norm 2.5 --tf32 --max-logits-mb 9 --report-to tensorboard --push-to-hub me/it")
+                  "--weight-decay .2 --max-grad-norm 2.5 --tf32 --max-logits-mb 9 --report-to tensorboard --push-to-hub me/it "
+                  "--lora-targets q,v")
     config = RunConfig(**recipes._take(RunConfig, args))
     assert asdict(config) == dict(task="reward", data="d.jsonl", output_dir="out", model="m", max_steps=3, lr=.5, batch_size=4,
         micro_batch_size=2, max_length=99, eval_rows=7, lora_r=6, device="cpu", seed=5, strict=False,
         mixed_precision="bf16", gradient_checkpointing=True, margins=True, beta=.3, turns="last", warmup_steps=4, final_lr_frac=.5,
-        weight_decay=.2, max_grad_norm=2.5, tf32=True, max_logits_mb=9., report_to="tensorboard", push_to_hub="me/it")
+        weight_decay=.2, max_grad_norm=2.5, tf32=True, max_logits_mb=9., report_to="tensorboard", push_to_hub="me/it",
+        lora_targets="q,v")
     start = RunConfig("sft", "", "")
     assert all(getattr(config, f.name) != getattr(start, f.name) for f in fields(RunConfig))
     short = parsed("train sft d.jsonl --out out --model-name-or-path m --lr .25")
@@ -667,3 +669,16 @@ def test_what_a_tracker_wrote_before_a_stop_is_of_the_run(data, tmp_path, monkey
     assert not foreign_files(tmp_path/"r")
     train(config, overwrite=True)                              # nothing is in the way
     assert not (tmp_path/"r/tracking").exists() and (tmp_path/"r/README.md").exists()
+
+def test_lora_targets_are_the_layers_that_learn(runs, data, tmp_path, capfd):
+    line = ["train", "sft", str(data), "-o", str(tmp_path/"r"), "--model", runs[0].config.output_dir, "--lora-r", "2",
+            "--lora-targets", "query_key_value, dense", "--max-steps", "2"]
+    assert main([*line, "--dry-run"]) == 0
+    planned = int(re.search(r"([\d,]+) of [\d,]+ weights trained", capfd.readouterr().out)[1].replace(",", ""))
+    config = RunConfig("sft", str(data), str(tmp_path/"s"), runs[0].config.output_dir, lora_r=2, lora_targets="query_key_value,dense")
+    trained = {n: p.numel() for n, p in begin_model(config)[0].named_parameters() if p.requires_grad}
+    assert trained and all(re.search(r"(query_key_value|dense)\.lora", n) for n in trained) and planned == sum(trained.values())
+    every = {n for n, p in begin_model(replace(config, lora_targets="all-linear"))[0].named_parameters() if p.requires_grad}
+    assert len(every) > len(trained)
+    assert main(line) == 0
+    with pytest.raises(ValueError, match="peft says"): begin_model(replace(config, lora_targets="no_such_layer"))

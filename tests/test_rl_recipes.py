@@ -135,6 +135,8 @@ def test_the_critic_shares_nothing_and_learns_adapters_only():
     small_one = make_critic(lm, lora_r=4)
     trained = [n for n, p in small_one.named_parameters() if p.requires_grad]
     assert trained and all("lora" in n or n == "score.weight" for n in trained)
+    few = [n for n, p in make_critic(lm, 4, targets=["dense"]).named_parameters() if p.requires_grad]
+    assert few and all("dense.lora" in n or n == "score.weight" for n in few) and len(few) < len(trained)
 
 def test_a_stop_token_ends_responses_and_is_saved(tmp_path):
     run = train_rl(small(tmp_path, n_iterations=1, stop_token=".", eval_rows=4))
