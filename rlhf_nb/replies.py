@@ -10,6 +10,7 @@ __all__ = ['NUMBER', 'template_variables', 'validate_template', 'score_regex', '
 # %% ../nbs/engine/replies.ipynb #replies_imports
 import re
 from functools import lru_cache
+from itertools import count
 from textwrap import dedent
 import jinja2
 from jinja2 import nodes
@@ -84,14 +85,26 @@ def validate_template(
     _fill_in(template, {name: "a word" for name in names})
     return template
 
+# %% ../nbs/engine/replies.ipynb #_whole
+_BEGIN, _END = "\1", "\2"                  # around a part that gives nothing back
+def _whole(part): return _BEGIN + part + _END
+
+def _regex(pattern): # (?=(x))\1 is (?>x), at which Python before 3.11.5 errs
+    names, n = [], count()
+    def name(mark):
+        if mark[0] == _END: return f"))(?P={names.pop()})"
+        names.append(f"whole{next(n)}")
+        return f"(?=(?P<{names[-1]}>"
+    return re.compile(re.sub(f"[{_BEGIN}{_END}]", name, pattern))
+
 # %% ../nbs/engine/replies.ipynb #_literal
 _DIGITS = r"[-+]?(?:[0-9]{1,9}(?:\.[0-9]{1,20})?|\.[0-9]{1,20})"
 NUMBER = f"({_DIGITS})"
 _OPENS, _CLOSES = r"[\s*_`<(\[]{0,9}", r"[\s*_`>)\]]{0,9}" # may stand around the number
-_MARKS = r"(?:[^\S\n]|[*_`'\"$>(){}\[\]\\,]|</?\w{1,9}>){0,9}+" # on the same line
+_MARKS = _whole(r"(?:[^\S\n]|[*_`'\"$>(){}\[\]\\,]|</?\w{1,9}>){0,9}") # on one line
 _SLASH = r"[/\u2044\u2215\uff0f]"
 _DASH = r"(?:[-+=~\u2010-\u2015\u2212\u2192\xd7]{1,3}|\.{2,3})"
-_UNIT = rf"(?:{_MARKS}(?:points?|pts|stars?|marks?)\b)?+{_MARKS}\s{{0,2}}"
+_UNIT = _whole(rf"(?:{_MARKS}(?:points?|pts|stars?|marks?)\b)?") + _MARKS + r"\s{0,2}"
 _SCALE = r"(?:on\s{1,9}(?:a|the)\s{1,9})?scale\b[^\d\n]{0,20}(?:[01]\D{1,4})?"
 _OF = rf"{_UNIT}(?:{_SLASH}|(?:out\s{{1,9}})?of\b|{_SCALE})\s{{0,2}}{_MARKS}" # 4 / 5
 _OTHER = rf"{_UNIT}(?:{_SLASH}|out\s{{1,9}}of\b|%|percent\b)|{_OF}\d"       # 4 / 10
@@ -99,6 +112,7 @@ _TO = rf"{_MARKS}(?:{_DASH}|to\b){_MARKS}"                                  # 4 
 _GLUED = rf"[^\W_]|[.,:_]\d|\s?\d{{1,3}}/|{_TO}\d|{_MARKS}or\b{_MARKS}\d" # 4th
 
 def _literal(text): # these words as they are; white space may be any white space
+    text = text.replace(_BEGIN, "").replace(_END, "")
     words = r"\s{1,9}".join(re.escape(word) for word in text.split())
     return (r"(?<![^\W_])" * bool(re.match(r"\s*\w", text)) + words
             + r"(?![^\W_])" * bool(re.search(r"\w\s*$", text)))
@@ -118,13 +132,13 @@ def score_regex(
     if len(after) != 1: raise ValueError(
         "a pattern holds {{ reward }} (or {{ winner }}, of pairs) exactly once, "
         f"got {pattern!r}")
-    scale = rf"(?:{_OF}{re.escape(f'{high:g}')}(?:\.0{{1,9}})?(?![.,]?\d))?+"
+    scale = rf"(?:{_OF}{re.escape(f'{high:g}')}(?:\.0{{1,9}})?(?![.,]?\d))?"
     words = _CLOSES + _literal(after[0]) if after[0].strip() else ""
-    end = rf"{words}{scale}(?!{_OTHER})" + ("" if words else rf"(?!{_GLUED})")
+    end = rf"{words}{_whole(scale)}(?!{_OTHER})" + ("" if words else rf"(?!{_GLUED})")
     if before.strip():
-        return re.compile(rf"{_literal(before)}(?:{_OPENS}{NUMBER}{end})?")
-    other = rf"(?>{_DIGITS}(?:(?:{_OF}|{_TO}){_DIGITS}){{1,9}}){words}" # 4 - 5, 3 of 4
-    return re.compile(rf"(?<![\w.,+/-])(?:{NUMBER}{end}|{other})")
+        return _regex(rf"{_literal(before)}(?:{_OPENS}{NUMBER}{end})?")
+    other = _whole(rf"{_DIGITS}(?:(?:{_OF}|{_TO}){_DIGITS}){{1,9}}") + words # 3 of 4
+    return _regex(rf"(?<![\w.,+/-])(?:{NUMBER}{end}|{other})")
 
 # %% ../nbs/engine/replies.ipynb #_check_prompt
 def _check_prompt(x, names, placeholder): # of JudgePrompt and of PairwisePrompt
