@@ -8,7 +8,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/replies.html.md"""
 __all__ = ['NUMBER', 'template_variables', 'validate_template', 'score_regex', 'escape_special_tokens', 'generate_replies']
 
 # %% ../nbs/engine/replies.ipynb #replies_imports
-import re
+import re, sys
 from functools import lru_cache
 from itertools import count
 from textwrap import dedent
@@ -89,7 +89,9 @@ def validate_template(
 _BEGIN, _END = "\1", "\2"                  # around a part that gives nothing back
 def _whole(part): return _BEGIN + part + _END
 
-def _regex(pattern): # (?=(x))\1 is (?>x), at which Python before 3.11.5 errs
+def _regex(pattern): # Python before 3.11.5 errs at (?>x); (?=(x))\1 says the same
+    if sys.version_info >= (3, 11, 5): return re.compile(
+        pattern.replace(_BEGIN, "(?>").replace(_END, ")"))
     names, n = [], count()
     def name(mark):
         if mark[0] == _END: return f"))(?P={names.pop()})"

@@ -1,4 +1,5 @@
 "The judge: what a template may do, what a parser reads, and what votes and comparisons tell."
+import sys
 import copy
 import json
 import math
@@ -89,6 +90,21 @@ THIS_SCALE = [
     "Score: 4 of the best", "Score: 4</score>", "<b>Score: 4</b>", "Score: 4\n- 5 facts are right",
     "Score: 4 - fine", "Score: 4 \u2013 fine", "Score: 4+", "Score: 4 points"]
 
+
+@pytest.mark.parametrize("version", [(3, 11, 4), (3, 11, 5)])
+def test_both_spellings_of_what_gives_nothing_back_read_alike(version, monkeypatch):
+    "Python before 3.11.5 loses its place in atomic groups of alternatives, and Debian 12 has 3.11.2."
+    if version == (3, 11, 5) > sys.version_info: pytest.skip("this Python errs at it")
+    from types import SimpleNamespace
+    from rlhf_nb import replies
+    monkeypatch.setattr(replies, "sys", SimpleNamespace(version_info=version))
+    replies.score_regex.cache_clear()
+    try:
+        assert ("(?>" in replies.score_regex("Score: {{ reward }}", 5.).pattern) == (version == (3, 11, 5))
+        got = {text: parse_score(text) for text in [*READ, *UNPARSED, *OTHER_SCALE_OR_RANGE, *THIS_SCALE]}
+        assert got == READ | dict.fromkeys([*UNPARSED, *OTHER_SCALE_OR_RANGE]) | dict.fromkeys(THIS_SCALE, 4)
+        assert parse_score("3 of 4", "{{ reward }}") is None and parse_score("it is 4 points", "{{ reward }} points") == 4
+    finally: replies.score_regex.cache_clear()
 
 def test_a_score_out_of_another_number_or_a_range_is_no_score():
     assert {text: parse_score(text) for text in OTHER_SCALE_OR_RANGE if parse_score(text) is not None} == {}

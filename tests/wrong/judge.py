@@ -1,5 +1,5 @@
 "Answers to the exercises of the chapter on judges that learners might give, each wrong; and right ones."
-import math, re
+import math, re, sys
 import torch
 from torch.nn.functional import one_hot
 from rlhf_nb.judge import Verdicts, pair_accuracy
@@ -159,7 +159,7 @@ def gold_kappa(v, true, s, g):
     return (po - pe) / (1 - pe) if pe < 1 else math.nan
 def sixth(v, true, s, g): return (po_pe(s, g)[0] - 1 / 6) / (5 / 6)
 
-RIGHT = {"judge_messages": [loop_messages, map_messages], "parse_score": [right_parse, right_findall],
+RIGHT = {"judge_messages": [loop_messages, map_messages], "parse_score": [right_parse, *[right_findall] * (sys.version_info >= (3, 11, 5))], # before, more groups than one
          "agreement": [right_agreement, right_confusion]}
 WRONG = {
     "judge_messages": [
