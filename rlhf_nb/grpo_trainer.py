@@ -20,7 +20,7 @@ from .learning import (
 from .interrupts import stop_if_asked
 from .models import disable_dropout, logprobs, logprobs_and_entropy
 from .ppo_trainer import (_MAY_CHANGE, RLTask, _check_steps, _checkpoint,
-    _Steps, _train_config, next_prompts, validate_prompts)
+    _saver, _Steps, _train_config, next_prompts, validate_prompts)
 from .sampling import collect_rollout
 from .settings import check_settings
 from .memory import Rollout, masked_mean_rows, pad_and_eos
@@ -183,7 +183,7 @@ def train_grpo(
             row = trainer.log.add(iteration=i + 1, **row)
             _checkpoint(folder, trainer, generator, config, i + 1)
             callback(row, roll); bar.update()
-            stop_if_asked(lambda: _checkpoint(folder, trainer, generator, config))
+            stop_if_asked(_saver(folder, trainer, generator, config, i + 1))
     return trainer
 
 # %% ../nbs/engine/grpo_trainer.ipynb #_experience

@@ -13,7 +13,8 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData, constants
-from huggingface_hub.utils import HFValidationError, validate_repo_id
+from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+from huggingface_hub.utils import validate_repo_id
 
 # %% ../nbs/engine/model_card.ipynb #draw_curves
 _CURVES = dict(sft=("loss", "eval_loss"), reward=("loss", "eval_accuracy"),
@@ -50,7 +51,8 @@ def settings_toml(
     "The settings of a run as a recipe for `rlhf-nb train --recipe`."
     found = {k: v for k, v in asdict(config).items() if k not in _NOT_ON_IT and v != ""}
     first = sorted(found, key=lambda k: k not in ("task", "model", "reward"))
-    return "\n".join(f"{k} = {json.dumps(found[k])}" for k in first)
+    def toml(x): return "inf" if x == math.inf else json.dumps(x)   # JSON has no inf
+    return "\n".join(f"{k} = {toml(found[k])}" for k in first)
 
 def _base_model(name:str)->dict: # of the card's head: a folder of yours is no address
     try: validate_repo_id(name)
@@ -139,6 +141,13 @@ def check_hub(
     except Exception as e: raise ValueError(
         f"the hub does not know you ({_first_line(e)}): log in with `hf auth login`, "
         "or leave --push-to-hub out") from e
+    _refuse_full(HfApi(), repo_id)
+
+def _refuse_full(api, repo_id): # nothing of somebody's is written over, there either
+    try: there = set(api.list_repo_files(repo_id)) - {".gitattributes"}
+    except RepositoryNotFoundError: return
+    if there: raise ValueError(
+        f"{repo_id} holds {min(there)} already: name a new repository")
 
 def _first_line(e): return str(e).strip().partition("\n")[0] or type(e).__name__
 
@@ -151,6 +160,7 @@ def push_to_hub(
     "Upload files of a model. Raises ValueError that says how to try again."
     from huggingface_hub import HfApi
     try:
+        _refuse_full(HfApi(), repo_id)
         HfApi().create_repo(repo_id, private=True, exist_ok=True)
         return str(HfApi().upload_folder(
             repo_id=repo_id, folder_path=str(folder), allow_patterns=files,

@@ -56,9 +56,15 @@ def _check_steps(x, above_0, at_least_0, infinite="", **rules): # what they shar
                 + above_0, at_least_0="warmup_steps weight_decay "
                 "generation_batch_size " + at_least_0)
 
-def _checkpoint(folder, trainer, generator, config, i=0): # after rollout i; 0: now
-    due = i % config.save_every == 0 or i == config.n_iterations
-    if folder and due: save_checkpoint(folder, trainer, generator)
+def _is_due(config, i): # a checkpoint after rollout i
+    return i % config.save_every == 0 or i == config.n_iterations
+
+def _checkpoint(folder, trainer, generator, config, i):
+    if folder and _is_due(config, i): save_checkpoint(folder, trainer, generator)
+
+def _saver(folder, trainer, generator, config, i): # of what no checkpoint has yet
+    wanted = folder and not _is_due(config, i)
+    return lambda: wanted and save_checkpoint(folder, trainer, generator)
 
 def _train_config(x, n_steps, batch_size):
     shared = ("lr", "warmup_steps", "final_lr_frac", "max_grad_norm", "weight_decay",
@@ -435,7 +441,7 @@ def train_ppo(
             row = trainer.log.add(**row, iteration=i, episode=i * config.n_prompts)
             _checkpoint(folder, trainer, generator, config, i)
             callback(row, roll); bar.update()
-            stop_if_asked(lambda: _checkpoint(folder, trainer, generator, config))
+            stop_if_asked(_saver(folder, trainer, generator, config, i))
             bar.set_postfix(score=row["objective/scores"], kl=row["objective/kl"])
     return trainer
 

@@ -54,7 +54,7 @@ from .runs import (check_output, file_hashes, find_run, open_run, open_work,
 from .sampling import SamplingParams, generate_many, static_decoding
 from .trackers import check_trackers, open_trackers
 from .processes import (gather_parts, in_first_process, own_rows,
-    require_one_process)
+    process_index, require_one_process)
 from .settings import check_settings
 from .sft import mean_loss, sft_loss
 from .tokens import Seqs, make_seqs
@@ -548,7 +548,8 @@ def _reported(config, folder): # a function that sends rows to config's trackers
     place = folder/"tracking"
     try:
         with open_trackers(config.report_to, place, settings) as send: yield send
-    finally: in_first_process(lambda: _list_files(folder, _tracked(folder)))
+    finally:                # no waiting for others here: one of them may have died
+        if not process_index(): _list_files(folder, _tracked(folder))
 
 def _list_files(folder, names): # as files of this run
     ours = read_folder(folder, "run.json", _PROGRAM)["files"]

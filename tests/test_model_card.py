@@ -4,6 +4,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 import huggingface_hub, pytest
 from huggingface_hub import ModelCard
+from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.utils import filter_repo_objects
 from rlhf_nb import model_card
 from rlhf_nb.model_card import check_hub, draw_curves, make_model_card, push_to_hub, settings_toml
@@ -23,7 +24,7 @@ def parsed(line):
 
 @pytest.mark.parametrize("config", [
     RunConfig("dpo", "d.jsonl", "out", 'a "model"', lora_r=8, lr=2e-5, beta=.25, tf32=True, report_to="wandb"),
-    RunConfig("sft", "d.jsonl", "out", max_steps=7, strict=False, turns="last"),
+    RunConfig("sft", "d.jsonl", "out", max_steps=7, strict=False, turns="last", max_grad_norm=float("inf")),
     RLRunConfig("ppo", "d.jsonl", "out", "m", "rules:f", critic_lr=1e-4, stop_token="<|im_end|>", seed=3)], ids=lambda c: c.task)
 def test_the_settings_on_the_card_are_a_recipe(config, tmp_path):
     path = tmp_path/"recipe.toml"
@@ -73,12 +74,20 @@ def test_a_card_of_somebody_else_is_not_written_over(data, tmp_path):
 
 # ---- to the hub
 
+def not_found(repo_id):
+    e = RepositoryNotFoundError.__new__(RepositoryNotFoundError)
+    Exception.__init__(e, repo_id)
+    return e
+
 @pytest.fixture
 def hub(monkeypatch):
     "A hub in memory: {repository: {private, files}}."
     repos = {}
     class Api:
         def whoami(self): return dict(name="me")
+        def list_repo_files(self, repo_id):
+            if repo_id not in repos: raise not_found(repo_id)
+            return [".gitattributes", *repos[repo_id]["files"]]
         def create_repo(self, repo_id, private, exist_ok): repos.setdefault(repo_id, dict(private=private, files=[]))
         def upload_folder(self, repo_id, folder_path, allow_patterns, commit_message):
             names = [p.relative_to(folder_path).as_posix() for p in Path(folder_path).rglob("*") if p.is_file()]
@@ -107,6 +116,15 @@ def test_what_the_hub_would_refuse_is_refused_before_training(hub, data, tmp_pat
     monkeypatch.setattr(model_card.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ValueError, match="HF_HUB_OFFLINE is set"): begin("me/it")
     assert not (tmp_path/"r").exists()
+
+def test_a_repository_that_holds_files_is_left_alone(hub, data, tmp_path):
+    hub["me/theirs"] = dict(private=False, files=["README.md", "model.safetensors"])
+    with pytest.raises(ValueError, match="me/theirs holds README.md already: name a new repository"):
+        train(RunConfig("sft", str(data), str(tmp_path/"r"), push_to_hub="me/theirs", **SHORT))
+    with pytest.raises(ValueError, match="holds README.md already"): push_to_hub(tmp_path, "me/theirs", ["*"])
+    assert not (tmp_path/"r").exists() and hub["me/theirs"] == dict(private=False, files=["README.md", "model.safetensors"])
+    hub["me/empty"] = dict(private=True, files=[])
+    check_hub("me/empty"), check_hub("me/new")
 
 def test_a_hub_that_fails_in_the_end_leaves_the_model_whole(hub, data, tmp_path, monkeypatch):
     def fail(self, **kwargs): raise OSError("503 Service Unavailable\nand more")

@@ -371,6 +371,10 @@ def test_checkpoints_come_every_few_rollouts_at_the_end_and_at_a_stop(tmp_path):
         if row["iteration"] == 3: os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), stop_after_step():
         train_ppo(actor(), ref, TASK, config, seeded(7), tmp_path/"b", ask)
+    assert [p.name.split("-")[0] for p in list_checkpoints(tmp_path/"b")] == ["000001"]   # rollout 2, and the stop
+    with pytest.raises(KeyboardInterrupt), stop_after_step():
+        train_ppo(actor(), ref, TASK, replace(config, save_every=1), seeded(7), tmp_path/"c", ask)
+    assert [p.name.split("-")[0] for p in list_checkpoints(tmp_path/"c")] == ["000002"]   # none twice
     resumed, n = actor(1), []
     train_ppo(resumed, ref, TASK, config, seeded(7), tmp_path/"b", lambda row, roll: n.append(row["iteration"]))
     assert n == [4, 5] and weight_hash(resumed) == weight_hash(whole)

@@ -682,3 +682,14 @@ def test_lora_targets_are_the_layers_that_learn(runs, data, tmp_path, capfd):
     assert len(every) > len(trained)
     assert main(line) == 0
     with pytest.raises(ValueError, match="peft says"): begin_model(replace(config, lora_targets="no_such_layer"))
+
+def test_a_process_that_dies_waits_for_no_other_on_its_way_out(data, tmp_path, monkeypatch):
+    "Another one may wait for it elsewhere: an exchange here would never end."
+    def exchange(*args): raise AssertionError("an exchange")
+    monkeypatch.setattr(recipes, "in_first_process", exchange)
+    for number in (0, 1):
+        monkeypatch.setattr(recipes, "process_index", lambda: number)
+        listed = []
+        monkeypatch.setattr(recipes, "_list_files", lambda *args: listed.append(args))
+        with pytest.raises(ZeroDivisionError), recipes._reported(RunConfig("sft", str(data), "o"), tmp_path): 1 / 0
+        assert len(listed) == 1 - number
