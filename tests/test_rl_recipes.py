@@ -170,3 +170,12 @@ def test_tf32_is_for_nvidia_gpus_and_lasts_as_long_as_the_run(tmp_path):
         assert matmul.allow_tf32
         raise KeyError
     assert not matmul.allow_tf32
+
+def test_the_critic_gets_adapters_where_the_policy_does(tmp_path, monkeypatch):
+    seen, real = [], rl_recipes.make_critic
+    def spy(*args):
+        seen.append(args[3])
+        return real(*args)
+    monkeypatch.setattr(rl_recipes, "make_critic", spy)
+    train_rl(small(tmp_path, "ppo", n_iterations=1, lora_r=2, lora_targets="query_key_value, dense"))
+    assert seen == [["query_key_value", "dense"]]
