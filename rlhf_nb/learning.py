@@ -30,7 +30,7 @@ from .processes import (
     check_launch, gather_objects, in_first_process, own_rows, process_count,
     process_index, require_same, sum_gradients)
 from .settings import check_settings
-from .memory import PreferencePairs, _send
+from .memory import PreferencePairs, _send, _to_host
 from .tokens import Batch
 
 # %% ../nbs/engine/learning.ipynb #adamw
@@ -316,6 +316,7 @@ def _sum_parts(trainer, batch, loss_fn)->tuple[float,float,dict]: # loss, weight
     "Sums over the micro-batches of one process; their gradients are in .grad."
     total, weight, metrics, m = 0., 0., {}, trainer.config.micro_batch_size
     device = next(trainer.model.parameters()).device
+    batch = _to_host(batch)              # rows and widths cost no wait there
     for i in range(0, len(batch), m):
         part = _send(_trim(batch[i:i + m]), device)
         with trainer.autocast: loss, n, *sums = loss_fn(trainer.model, part)

@@ -10,6 +10,7 @@ __all__ = ['pad_left', 'pad_and_eos', 'concat_seqs', 'PreferencePairs', 'Rollout
 
 # %% ../nbs/engine/memory.ipynb #memory_imports
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -46,6 +47,42 @@ def pad_and_eos(
         "model.resize_token_embeddings(len(tokenizer))")
     return pad, eos
 
+# %% ../nbs/engine/memory.ipynb #send
+_origin = WeakKeyDictionary() # Seqs on an accelerator -> the same rows on the host
+
+def _sent_from(seqs): # on the host, if they were sent: there nobody waits for a mask
+    return _origin.get(seqs, seqs)
+
+def _send(x, device): # a tensor or Batch; the host does not wait for an accelerator
+    if isinstance(x, Batch):
+        sent = type(x)(*[_send(y, device) for y in x._parts()])
+        if isinstance(x, Seqs) and _sent_from(x).ids.is_cpu and not sent.ids.is_cpu:
+            _origin[sent] = _sent_from(x)
+        return sent
+    if not isinstance(x, Tensor): return x.to(device)
+    return x.to(device, non_blocking=torch.device(device).type not in ("cpu", "mps"))
+
+
+# %% ../nbs/engine/memory.ipynb #to_host
+def _leaves(x): # all that a Batch holds
+    return [z for y in x._parts() for z in _leaves(y)] if isinstance(x, Batch) else [x]
+
+def _like(x, leaves): # a Batch that holds these instead
+    if not isinstance(x, Batch): return next(leaves)
+    return type(x)(*[_like(y, leaves) for y in x._parts()])
+
+def _to_host(x): # a tensor or Batch, in one copy: an accelerator is waited for once
+    leaves = _leaves(x)
+    away = {i: y for i, y in enumerate(leaves)
+            if isinstance(y, Tensor) and not y.is_cpu}
+    if not away: return x
+    raw = torch.cat([y.contiguous().view(-1).view(torch.uint8) for y in away.values()])
+    sizes = [y.nbytes for y in away.values()]
+    for (i, y), part in zip(away.items(), raw.cpu().split(sizes)):
+        leaves[i] = part.clone().view(y.dtype).view(y.shape)
+    return _like(x, iter(leaves))
+
+
 # %% ../nbs/engine/memory.ipynb #concat_seqs
 def concat_seqs(
     parts:list[Seqs], # batches of any widths
@@ -60,15 +97,13 @@ def concat_seqs(
     def join(name, fill):
         xs = [getattr(part, name) for part in parts]
         return torch.cat([F.pad(x, (0, width - x.shape[1]), value=fill) for x in xs])
-    return Seqs(join("ids", pad), join("attention_mask", False),
-                join("response_mask", False))
+    x = Seqs(join("ids", pad), join("attention_mask", False),
+             join("response_mask", False))
+    if all(part in _origin for part in parts):
+        _origin[x] = concat_seqs(list(map(_sent_from, parts)), pad)
+    return x
 
 # %% ../nbs/engine/memory.ipynb #PreferencePairs
-def _send(x, device): # a tensor or Batch; the host does not wait for an accelerator
-    if isinstance(x, Batch): return type(x)(*[_send(y, device) for y in x._parts()])
-    if not isinstance(x, Tensor): return x.to(device)
-    return x.to(device, non_blocking=torch.device(device).type not in ("cpu", "mps"))
-
 @dataclass(frozen=True, eq=False)
 class PreferencePairs(Batch):
     """Two responses per prompt, of which the first was preferred.

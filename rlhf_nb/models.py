@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import logging
 from .files import atomic_folder
-from rlhf_nb.memory import (_send, chunked_logprobs, hidden_logprobs,
+from rlhf_nb.memory import (_send, _sent_from, chunked_logprobs, hidden_logprobs,
     pad_and_eos)
 from .tokens import Seqs, shift_right
 
@@ -395,9 +395,9 @@ def logprobs_and_entropy(
         "samples nothing, so its tokens have no log-prob")
     validate_length(model, seqs.ids.shape[1])
     x = _send(seqs, next(model.parameters()).device)
-    mask = seqs.response_mask.clone()
+    mask = _sent_from(seqs).response_mask.clone()
     mask[:, 0] = False                          # nothing stands before the first token
-    at = _send(mask.flatten().nonzero()[:, 0], x.ids.device) # one wait, if it is there
+    at = _send(mask.flatten().nonzero()[:, 0], x.ids.device)
     values = _masked_logprobs(model, x, at, max_logits_mb, with_entropy, temperature)
     def place(n): return n.new_zeros(mask.numel()).index_copy(0, at, n).view(mask.shape)
     return tuple(None if n is None else place(n) for n in values)
