@@ -23,7 +23,7 @@ from .ppo_trainer import (_MAY_CHANGE, RLTask, _check_steps, _checkpoint,
     _saver, _Steps, _train_config, next_prompts, validate_prompts)
 from .sampling import collect_rollout
 from .settings import check_settings
-from .memory import Rollout, masked_mean_rows, pad_and_eos
+from .memory import Rollout, _to_host, masked_mean_rows, pad_and_eos
 from .tokens import Batch, Seqs, masked_sum
 
 # %% ../nbs/engine/grpo_trainer.ipynb #GRPOConfig
@@ -191,7 +191,8 @@ def _experience(trainer, ref, task, config, generator): # rollout, metrics, expe
     with trainer.autocast:                  # old and new log-probs in one precision
         roll, row = sample_groups(trainer, ref, task, config, generator)
         if not len(roll): return roll, row, ()
-        return roll, row, make_group_experience(trainer.model, roll, config, task)
+        x = make_group_experience(trainer.model, roll, config, task)
+    return roll, row, _to_host(x)
 
 # %% ../nbs/engine/grpo_trainer.ipynb #_grpo_trainer
 def _grpo_trainer(policy, ref, task, config, folder, generator):

@@ -62,7 +62,6 @@ def _send(x, device): # a tensor or Batch; the host does not wait for an acceler
     if not isinstance(x, Tensor): return x.to(device)
     return x.to(device, non_blocking=torch.device(device).type not in ("cpu", "mps"))
 
-
 # %% ../nbs/engine/memory.ipynb #to_host
 def _leaves(x): # all that a Batch holds
     return [z for y in x._parts() for z in _leaves(y)] if isinstance(x, Batch) else [x]
@@ -81,7 +80,6 @@ def _to_host(x): # a tensor or Batch, in one copy: an accelerator is waited for 
     for (i, y), part in zip(away.items(), raw.cpu().split(sizes)):
         leaves[i] = part.clone().view(y.dtype).view(y.shape)
     return _like(x, iter(leaves))
-
 
 # %% ../nbs/engine/memory.ipynb #concat_seqs
 def concat_seqs(

@@ -30,7 +30,7 @@ from .models import (
 from .ppo import ActorCritic, clipped_policy_loss, clipped_value_loss, gae
 from .sampling import SamplingParams, collect_rollout, generate_many, in_batches
 from .settings import check_settings
-from .memory import Rollout, _send, masked_whiten, pad_and_eos
+from .memory import Rollout, _to_host, masked_whiten, pad_and_eos
 from .tokens import Batch, Seqs, masked_sum, shift_right
 
 # %% ../nbs/engine/ppo_trainer.ipynb #_Steps
@@ -378,11 +378,11 @@ def ppo_update(
 )->dict:                 # metrics, averaged over the optimiser steps
     "PPO's update phase: `n_epochs` passes over a rollout in `n_minibatches`."
     with trainer.autocast: x = make_experience(trainer.model, roll, config, eos)
+    x = _to_host(x)
     length, rows = x.seqs.attention_mask.sum(1), []
     for _ in range(config.n_epochs):
         order = torch.randperm(len(x), generator=generator, device=generator.device)
-        order = _send(order, x.logp.device)
-        for part in order.split(len(x) // config.n_minibatches):
+        for part in order.cpu().split(len(x) // config.n_minibatches):
             batch = x[part[length[part].argsort()]]  # micro-batches of like length
             loss_fn = partial(minibatch_loss, config=config, whole=batch)
             rows.append(train_step(trainer, batch, loss_fn))

@@ -14,7 +14,7 @@ from einops import rearrange
 from torch import Generator, Tensor
 from torch.nn.functional import logsigmoid
 from .learning import Trainer, TrainConfig, EvalConfig, fit, make_trainer
-from .memory import PreferencePairs, concat_seqs
+from .memory import PreferencePairs, _send, _sent_from, concat_seqs
 from .models import ScalarModel, eval_mode
 from .tokens import Seqs, last_token_index
 
@@ -27,8 +27,8 @@ def pooled_scores(
 
     Raises ValueError if a row holds only padding."""
     scores = model(seqs)                                                   # (b t)
-    last = last_token_index(seqs.attention_mask).to(scores.device)         # (b)
-    return scores.gather(1, last[:, None])[:, 0]
+    last = last_token_index(_sent_from(seqs).attention_mask)               # (b)
+    return scores.gather(1, _send(last, scores.device)[:, None])[:, 0]
 
 # %% ../nbs/05_reward.ipynb #bradley_terry_loss
 def bradley_terry_loss(

@@ -3,17 +3,17 @@ import random
 from functools import partial
 import pytest, torch
 from torch import nn
-from rlhf_nb import learning, q_trainer
+from rlhf_nb import learning, memory, q_trainer
 from rlhf_nb.candidates import sample_prompts
 from rlhf_nb.dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
 from rlhf_nb.dpo_tools import evaluate_pairs, train_dpo
 from rlhf_nb.grpo import group_normalised
 from rlhf_nb.grpo_trainer import GRPOConfig, grpo_loss, make_group_experience, sample_groups, train_grpo
 from rlhf_nb.learning import TrainConfig, make_trainer, train_step
-from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.memory import PreferencePairs, _leaves, _send, _sent_from, _to_host, concat_seqs
 from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled, logprobs
 from rlhf_nb.ppo import ActorCritic
-from rlhf_nb.ppo_trainer import PPOConfig, RLTask, make_experience, minibatch_loss, ppo_rollout, train_ppo
+from rlhf_nb.ppo_trainer import PPOConfig, RLTask, make_experience, minibatch_loss, ppo_rollout, ppo_update, train_ppo
 from rlhf_nb.q_networks import QConfig, QNets, make_episodes, q_network
 from rlhf_nb.q_trainer import OnlineQConfig, token_q_values, train_q, train_q_online
 from rlhf_nb.reward import reward_loss, score_seqs, train_reward
@@ -182,9 +182,9 @@ def test_sampling_waits_once_in_eight_tokens(sampling, lm, tokenizer, device):
     device.waits.subtract({k: n for k, n in device.waits.items() if k.endswith("a test")})
     assert sum(device.waits.values()) <= 64 / 8 + 1, device.waits        # and the tokens themselves, once
 
-def one_update(name, lm, tokenizer, device):
-    "() -> None, an optimiser step of one micro-batch; its batch is where training keeps it."
-    config = TrainConfig(micro_batch_size=64)
+def one_update(name, lm, tokenizer, device, parts=1):
+    "() -> None, an optimiser step in so many micro-batches; its batch is where training keeps it, or on the device."
+    config = TrainConfig(micro_batch_size=12 // parts)
     if name == "sft": return partial(train_step, make_trainer(device.move(lm), config), rows(tokenizer), sft_loss)
     if name == "reward":
         return partial(train_step, make_trainer(device.move(ScalarModel.from_lm(lm)), config), pairs_of(tokenizer), reward_loss)
@@ -192,25 +192,86 @@ def one_update(name, lm, tokenizer, device):
         data = precompute_ref_logprobs(device.move(lm), pairs_of(tokenizer))
         return partial(train_step, make_trainer(lm, config), data, make_pair_loss(dpo_loss))
     if name == "ppo":
-        settings = PPOConfig(n_prompts=4)
+        settings = PPOConfig(n_prompts=12)
         model = device.move(ActorCritic(lm, ScalarModel.from_lm(lm)))
         trainer = make_trainer(model, config)
         roll, _ = ppo_rollout(trainer, frozen_copy(lm), task_of(tokenizer), settings, seeded(), {})
         x = make_experience(model, roll, settings, tokenizer.eos_token_id)
         return partial(train_step, trainer, x, partial(minibatch_loss, config=settings, whole=x))
-    settings = GRPOConfig(n_prompts=2, num_generations=3)
+    settings = GRPOConfig(n_prompts=2, num_generations=6)
     trainer = make_trainer(device.move(lm), config)
     roll, _ = sample_groups(trainer, frozen_copy(lm), task_of(tokenizer), settings, seeded())
     x = make_group_experience(lm, roll, settings, task_of(tokenizer))
     return partial(train_step, trainer, x, partial(grpo_loss, config=settings))
 
+@pytest.mark.parametrize("parts", [1, 2, 4])
 @pytest.mark.parametrize("name", ["sft", "reward", "dpo", "ppo", "grpo"])
-def test_an_update_waits_four_times_at_most(name, lm, tokenizer, device):
-    update = one_update(name, lm, tokenizer, device)
+def test_an_update_waits_for_its_numbers_only_however_many_micro_batches(name, parts, lm, tokenizer, device):
+    update = one_update(name, lm, tokenizer, device, parts)
+    trainer, batch = update.args[:2]
+    assert len(batch) == 12
     update()                                       # the first one looks at the model's head, and makes AdamW's averages
     device.waits.clear()
     update()
-    assert 2 <= device.n_waits <= 4, device.waits
+    assert device.n_waits == 2 + (name in ("ppo", "grpo")), device.waits    # sums, norm; and what was made on the device
+    for place in ("cpu", DEVICE):                  # the same batch, all on the host or all on the device
+        update = partial(train_step, trainer, batch.to(place), update.args[2], **update.keywords)
+        device.waits.clear()
+        update()
+        assert device.n_waits == (2 if place == "cpu" else 3), device.waits
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_the_updates_of_a_rollout_take_it_from_the_host(parts, lm, tokenizer, device):
+    "Brought there once, whatever the number of optimiser steps and of micro-batches."
+    config = PPOConfig(n_prompts=8, n_epochs=3, n_minibatches=2, micro_batch_size=4 // parts)
+    trainer = make_trainer(device.move(ActorCritic(lm, ScalarModel.from_lm(lm))), TrainConfig(micro_batch_size=4 // parts))
+    roll, _ = ppo_rollout(trainer, frozen_copy(lm), task_of(tokenizer), config, seeded(), {})
+    ppo_update(trainer, roll, config, tokenizer.eos_token_id, seeded())
+    device.waits.clear()
+    ppo_update(trainer, roll, config, tokenizer.eos_token_id, seeded())
+    in_steps = {k: n for k, n in device.waits.items() if "learning:" in k}
+    assert sum(in_steps.values()) == 2 * 6, device.waits
+    assert not any("models:" in k or "tokens:" in k and "trim" in k for k in device.waits), device.waits
+    assert all(n == 1 for k, n in device.waits.items() if "memory:" in k), device.waits
+
+# ---- what was sent, and what comes back
+
+def rows_of_many_kinds(tokenizer):
+    from rlhf_nb.ppo_trainer import Experience
+    seqs = rows(tokenizer, 5)
+    x = torch.randn(seqs.ids.shape, generator=seeded())
+    return Experience(seqs, seqs.response_mask, x.bfloat16(), x, x.double(), x.half())
+
+def test_a_batch_comes_to_the_host_in_one_copy_bit_by_bit(tokenizer, device):
+    want = rows_of_many_kinds(tokenizer)
+    for rows_ in (slice(None), slice(1, 4), slice(0, 0), slice(None, None, 2)):
+        sent = want.to(DEVICE)[rows_]
+        device.waits.clear()
+        got = _to_host(sent)
+        assert device.n_waits == 1 and type(got.seqs) is type(want.seqs)
+        for a, b in zip(_leaves(got), _leaves(want[rows_])):
+            assert type(a) is torch.Tensor and a.dtype == b.dtype and torch.equal(a, b)
+    mixed = PreferencePairs(want.seqs, want.seqs.to(DEVICE))
+    assert all(x.is_cpu for x in _leaves(_to_host(mixed))) and _to_host(mixed).chosen.ids is want.seqs.ids
+    assert _to_host(want) is want                  # nothing to do, nothing copied
+
+def test_what_was_sent_is_asked_on_the_host(tokenizer, device):
+    pairs = pairs_of(tokenizer, 4)
+    sent = _send(pairs, DEVICE)
+    both = concat_seqs([sent.chosen, sent.rejected], 0)
+    for x in (sent.chosen, sent.rejected, both, _send(both, DEVICE)):
+        for a, b in zip(_leaves(_sent_from(x)), _leaves(x)):
+            assert a.is_cpu and b.device == DEVICE and torch.equal(a, b.elem)
+    half = concat_seqs([sent.chosen, sent.rejected.to(DEVICE)], 0)          # of the second nothing is known
+    assert _sent_from(half) is half and _sent_from(sent.chosen[:2]).ids.device == DEVICE
+
+def test_what_is_known_of_sent_rows_goes_when_they_go(tokenizer, device):
+    n = len(memory._origin)
+    sent = _send(rows(tokenizer), DEVICE)
+    assert len(memory._origin) == n + 1
+    del sent
+    assert len(memory._origin) == n
+    assert _sent_from(x := rows(tokenizer)) is x and _send(x, "cpu") not in memory._origin
 
 def test_a_way_back_is_kept_without_a_wait_for_the_weights(lm, tokenizer, device):
     model = device.move(ActorCritic(lm, ScalarModel.from_lm(lm)))
