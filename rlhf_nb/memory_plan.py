@@ -14,33 +14,47 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
-from transformers import AutoModelForCausalLM, PretrainedConfig
+from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassification,
+    PretrainedConfig)
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging
 
 # %% ../nbs/engine/memory_plan.ipynb #fake_lm
+def _is_reward_model(
+    config:PretrainedConfig, # as `read_config` reads it
+)->bool:
+    "Whether a config is that of a fitted reward model: a sequence classifier."
+    names = getattr(config, "architectures", None) or [""]
+    return names[0].endswith("ForSequenceClassification")
+
 def fake_lm(
-    config:PretrainedConfig, # of a causal language model
+    config:PretrainedConfig, # of a causal language model, or a fitted reward model
     dtype:torch.dtype,
 )->nn.Module:                # in train mode
     "A model with shapes and no numbers; call this inside a `FakeTensorMode`."
     level = logging.get_verbosity()
     logging.set_verbosity_error()     # about token ids that no fake model will ever see
-    try: return AutoModelForCausalLM.from_config(config, dtype=dtype).train()
+    kind = AutoModelForCausalLM
+    if _is_reward_model(config): kind = AutoModelForSequenceClassification
+    try: return kind.from_config(config, dtype=dtype).train()
     finally: logging.set_verbosity(level)
 
+# %% ../nbs/engine/memory_plan.ipynb #count_weights
 def count_weights(
-    model:nn.Module, # a causal language model, fake or real, without LoRA
+    model:nn.Module, # language or fitted reward model, fake or real, without LoRA
     lora_r:int=0,    # rank of the adapters it will get
     targets:str|list[str]="all-linear", # as `add_lora` takes them
 )->tuple[int,int]:   # all weights, trained ones; adapters included
     "Weights of a model, and how many of them full training or LoRA would train."
     n, head = sum(p.numel() for p in model.parameters()), model.get_output_embeddings()
     if not lora_r: return n, n
+    fitted = _is_reward_model(model.config)     # its head learns, and gets no adapter
+    if fitted: head = model.score
     sizes = [sum(m.weight.shape) for name, m in model.named_modules()
              if isinstance(m, (nn.Linear, Conv1D)) and m is not head
              and (targets == "all-linear" or name.rpartition(".")[2] in targets)]
-    return n + lora_r * sum(sizes), lora_r * sum(sizes)
+    learned = lora_r * sum(sizes)
+    return n + learned, learned + fitted * sum(p.numel() for p in head.parameters())
 
 # %% ../nbs/engine/memory_plan.ipynb #saved_bytes
 def saved_bytes(

@@ -39,9 +39,10 @@ from .grpo_trainer import GRPOConfig, train_grpo
 from .kl import kl_k1, kl_k3
 from .kl_control import AdaptiveKLController, fixed_kl_controller
 from .memory_plan import count_weights
-from .recipes import (RunConfig, _check_positions, _hold_out, _new_pad,
-    _save_quietly, begin_model, check_services, computing, default_train_config,
-    fake_model, memory_of, placement_of, results_of, task_of)
+from rlhf_nb.recipes import (RunConfig, _check_positions, _end_with, _hold_out,
+    _new_pad, _save_quietly, begin_model, check_services, computing,
+    default_train_config, fake_model, memory_of, placement_of, results_of, targets_of,
+    task_of)
 from .rl_recipes import make_critic
 from .text_rewards import PromptTable, make_model_reward_fn
 from .world import gold_score
@@ -80,10 +81,11 @@ def _check_fields(
     numbers = [field.name for field in fields(stage) if field.type in (int, float)
                and field.name not in elsewhere]
     may_be_0 = [name for name in numbers if name in _MAY_BE_0]
-    words = dict(mixed_precision=("auto", "bf16", "no"))
+    words = dict(mixed_precision=("auto", "bf16", "no"), turns=("all", "last"))
     check_settings(stage, above_0=" ".join(n for n in numbers if n not in may_be_0),
                    at_least_0=" ".join(may_be_0), infinite=" ".join(elsewhere),
-                   choices=words if hasattr(stage, "lora_r") else {})
+                   choices={k: x for k, x in words.items() if hasattr(stage, k)
+                            and hasattr(stage, "lora_r")})
     for field in fields(stage):
         if field.default is MISSING and getattr(stage, field.name) == "":
             raise ValueError(f"{type(stage).__name__}.{field.name} is empty")
@@ -111,12 +113,15 @@ class StageEval:
 @dataclass(frozen=True, kw_only=True)
 class _Stage: # what every stage says of the model that it trains
     lora_r:int=0              # rank of LoRA, merged in the end; 0 trains all weights
+    lora_targets:str="all-linear"      # or names of layers with commas: "q_proj,v_proj"
+    stop_token:str=""         # ends answers, from here on; "": the tokenizer's own
     mixed_precision:str="auto"         # "bf16", "no"; "auto": bf16 where the GPU has it
     gradient_checkpointing:bool=False  # less memory, a third more time
     max_logits_mb:float=64.   # MB; larger logits are computed in chunks
     tf32:bool=False           # faster float32 products of NVIDIA GPUs, 10 bits of 23
     def __post_init__(self): _check_fields(self)
 
+# %% ../nbs/engine/pipeline.ipynb #SFT_0
 @dataclass(frozen=True)
 class SFT(_Stage):
     """Stage: supervised fine-tuning on demonstrations.
@@ -124,6 +129,7 @@ class SFT(_Stage):
     Raises TypeError or ValueError that names the field."""
     data:str            # name in `Registry.demonstrations`, or a file
     max_length:int=256  # tokens of prompt and answer, at most
+    turns:str="all"     # learn all answers of a chat, or the "last"
     train_config:TrainConfig=TrainConfig()
     eval:StageEval=StageEval()
     task = "sft"        # as `rlhf-nb train` calls what a stage does
@@ -271,6 +277,7 @@ class _Preferences(_Stage): # what both stages say that learn from a file of pre
     eval:StageEval=StageEval("held_out")  # or another measure
     def __post_init__(self):
         both = {field.name for field in fields(RunConfig)} & set(vars(self))
+        both -= {"lora_targets"}             # may stand in defaults, beside lora_r = 0
         _check_fields(self, tuple(both))
         RunConfig(self.task, output_dir="stage", **{k: getattr(self, k) for k in both})
 
@@ -530,10 +537,13 @@ def _open_reward(
 def _quiet(text): "What nobody is told."
 
 def _open_demonstrations(
-    name:str, tokenizer, max_length:int, registry:Registry, tell=_quiet)->Seqs:
-    "Demonstrations by their name, or from a file."
-    if name in registry.demonstrations: return registry.demonstrations[name](tokenizer)
-    seqs, loaded = load_demonstrations(name, tokenizer, max_length)
+    stage, tokenizer, registry:Registry, tell=_quiet)->Seqs:
+    "Demonstrations by their name, or from a file; self-play answers the last turn."
+    if stage.data in registry.demonstrations:
+        return registry.demonstrations[stage.data](tokenizer)
+    turns = "last" if isinstance(stage, SelfPlay) else getattr(stage, "turns", "all")
+    seqs, loaded = load_demonstrations(stage.data, tokenizer, stage.max_length,
+                                       turns=turns)
     tell(f"  {loaded}")
     return seqs
 
@@ -593,20 +603,24 @@ def validate_pipeline(
     return problems
 
 # %% ../nbs/engine/pipeline.ipynb #_try_stage
+def _fake_head(pipeline): return fake_model(SimpleNamespace(
+    model=_path_of(pipeline.model), task="", max_length=0, stop_token=""))
+
 def _open_head(pipeline): # of the model to begin with: config, tokenizer with a pad
-    lm, tokenizer = fake_model(SimpleNamespace(
-        model=_path_of(pipeline.model), task="", max_length=0))
+    lm, tokenizer = _fake_head(pipeline)
     placement_of(_settings_of(pipeline, 0))               # or there is no such device
     return lm.config, tokenizer
 
+# %% ../nbs/engine/pipeline.ipynb #_try_stage_0
 def _try_stage(pipeline, i, registry, tokenizer, attempt): # all that is no model
     stage, has = pipeline.stages[i], vars(pipeline.stages[i])
     n = has.get("max_length")
     attempt("tf32", check_services, _settings_of(pipeline, i))
+    attempt("stop_token", _end_with, stage.stop_token, tokenizer)
     if isinstance(stage, _Preferences):
         attempt("data", _open_preferences, _settings_of(pipeline, i), tokenizer)
     elif "data" in has:
-        rows = attempt("data", _open_demonstrations, stage.data, tokenizer, n, registry)
+        rows = attempt("data", _open_demonstrations, stage, tokenizer, registry)
         attempt("n_pairs", _refuse_few, stage, rows)
     if "prompts" in has:
         attempt("prompts", _open_prompts, stage.prompts, tokenizer, n, registry)
@@ -650,7 +664,7 @@ def _try_models(pipeline, registry, tokenizer, attempt): # each once, one after 
         settings = _settings_of(pipeline, i)
         at = f"stage {i + 1} ({type(stage).__name__})"
         place, reward = placement_of(settings), getattr(stage, "reward", "")
-        how = bool(stage.lora_r), stage.gradient_checkpointing
+        how = stage.lora_r and stage.lora_targets, stage.gradient_checkpointing
         once(f"{at}, model", how, begin_model, settings)
         if reward and not _stage_number(reward):
             table = _open_prompts(stage.prompts, tokenizer, stage.max_length, registry)
@@ -661,8 +675,8 @@ def _try_models(pipeline, registry, tokenizer, attempt): # each once, one after 
 
 # %% ../nbs/engine/pipeline.ipynb #_require_all
 def _check_disk(pipeline, folder): # ValueError if what is left to do would not fit
-    sizes = [count_weights(fake_model(_settings_of(pipeline, i))[0],
-                           pipeline.stages[i].lora_r) for i in _left(folder, pipeline)]
+    settings = [_settings_of(pipeline, i) for i in _left(folder, pipeline)]
+    sizes = [count_weights(fake_model(x)[0], x.lora_r, targets_of(x)) for x in settings]
     most = max((8 * n + 16 * m for n, m in sizes), default=0)
     need = sum(4 * n for n, _ in sizes) + most
     place = folder.resolve()
@@ -728,8 +742,7 @@ def _prompts_of_stage(ctx): # a PromptTable
     return table
 
 def _demonstrations_of_stage(ctx)->Seqs:
-    return _open_demonstrations(ctx.stage.data, ctx.tokenizer, ctx.stage.max_length,
-                                ctx.registry, ctx.tell)
+    return _open_demonstrations(ctx.stage, ctx.tokenizer, ctx.registry, ctx.tell)
 
 def _alone(ctx, out=Path()): # the stage with a folder, where it says "stage 2"
     n = _stage_number(getattr(ctx.stage, "reward", ""))
@@ -967,7 +980,8 @@ def _run_rl(ctx:StageContext)->tuple[nn.Module,list,dict]: # as _run_sft
     stage, policy, n = ctx.stage, ctx.model, ctx.stage.n_iterations
     method, model, task = train_grpo, policy, _rl_task(ctx)
     if stage.task == "ppo": method, model = train_ppo, ActorCritic(
-        policy, make_critic(policy, stage.lora_r, ctx.pipeline.seed))
+        policy, make_critic(policy, stage.lora_r, ctx.pipeline.seed,
+                            targets_of(stage)))
     def callback(row, roll):
         score = row.get("objective/scores", row.get("reward"))
         kl = row.get("objective/kl", row.get("kl"))
@@ -1000,7 +1014,9 @@ def _run_preferences(ctx:StageContext)->tuple[nn.Module,list,dict]: # as _run_sf
     _save_quietly(lambda place: task.save(head, lm, ctx.tokenizer, place),
                   ctx.work/"reward")
     name = str(ctx.last or ctx.pipeline.model)           # the policy, as it was
-    return _open_lm(name, Placement(ctx.place.device))[0], trainer.log.rows, row
+    policy, _ = _open_lm(name, Placement(ctx.place.device))
+    _end_with(ctx.stage.stop_token, ctx.tokenizer, policy)
+    return policy, trainer.log.rows, row
 
 # %% ../nbs/engine/pipeline.ipynb #_RUN
 _RUN = {SFT: _run_sft, SelfPlay: _run_self_play, ExternalRewardDPO: _run_scored,
@@ -1024,10 +1040,13 @@ def _read_stage(folder): # what stage.json tells
     return read_marker(folder/"stage.json", remedy, "run", "i", "identity", "row")
 
 # %% ../nbs/engine/pipeline.ipynb #_identity
+_WORDS = "mixed_precision", "lora_targets", "stop_token", "turns"    # names of no file
+
 def _names(pipeline, n_stages): # of files, folders or entries of a registry
     names = [pipeline.model]
     for stage in pipeline.stages[:n_stages]:
-        names += [v for v in vars(stage).values() if isinstance(v, str)]
+        names += [v for k, v in vars(stage).items()
+                  if isinstance(v, str) and k not in _WORDS]
         if hasattr(stage, "eval"): names.append(stage.eval.measure)
     names = [name for name in names if "{{" not in name]   # a judge's prompt, as a text
     return [*names, *(name.rpartition(":")[0] for name in names)]    # FOLDER:SPLIT
@@ -1293,18 +1312,18 @@ def clean(
 # %% ../nbs/engine/pipeline.ipynb #_plan
 def _plan(pipeline:Pipeline, registry:Registry, out:Path)->str:
     "The settings; for every stage what it reads, how many steps, how much memory."
-    lm, tokenizer = fake_model(SimpleNamespace(
-        model=_path_of(pipeline.model), task="", max_length=0))
+    lm, tokenizer = _fake_head(pipeline)
     table = [to_toml(pipeline)]
     for i, stage in enumerate(pipeline.stages):
         folder, settings = _stage_folder(out, pipeline, i), _settings_of(pipeline, i)
+        _end_with(stage.stop_token, tokenizer)
         parts, config = [], getattr(stage, "train_config", stage)
         if isinstance(stage, _Preferences):
             learn, test = _open_preferences(settings, tokenizer)[2:]
             config = default_train_config(settings, len(learn), lm)
             parts.append(f"{len(learn)} pairs, {len(test)} held out")
         elif hasattr(stage, "data"): parts.append(f"""{len(_open_demonstrations(
-            stage.data, tokenizer, stage.max_length, registry))} rows""")
+            stage, tokenizer, registry))} rows""")
         if hasattr(stage, "prompts"): parts.append(f"""{len(_open_prompts(
             stage.prompts, tokenizer, stage.max_length, registry).prompts)} prompts""")
         parts.append(f"{_n_steps(pipeline, i, config)} steps at most")

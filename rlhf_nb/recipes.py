@@ -30,19 +30,19 @@ from .interrupts import stop_after_step
 from .learning import (EvalConfig, TrainConfig, Trainer, fit, make_trainer,
     require_same_run)
 from .models import (Placement, ScalarModel, _refuse_bodyless,
-    adapters_disabled, add_lora, checkpoint_layers, choose_placement, disable_dropout,
-    load_lm, load_reward_model, load_tokenizer, logits_budget, merge_adapters,
-    read_config,
-    require_classifier, save_reward_model, tiny_lm, unwrap_model)
+    _refuse_vocabulary, adapters_disabled, add_lora, checkpoint_layers,
+    choose_placement, disable_dropout, load_lm, load_reward_model, load_tokenizer,
+    logits_budget, merge_adapters, read_config, require_classifier, save_reward_model,
+    tiny_lm, to_classifier, unwrap_model)
 
 # %% ../nbs/engine/recipes.ipynb #your_own_data_modules
 from .dpo import (PairsWithRef, dpo_loss, make_pair_loss,
     precompute_ref_logprobs)
 from .dpo_tools import evaluate_pairs
-from .memory import PreferencePairs
+from .memory import PreferencePairs, pad_and_eos
 from .model_card import check_hub, push_to_hub, write_model_card
-from rlhf_nb.memory_plan import (count_weights, device_memory, fake_lm, memory_verdict,
-    plan_memory)
+from .memory_plan import (count_weights, device_memory, fake_lm,
+    _is_reward_model, memory_verdict, plan_memory)
 from .records import read_jsonl, read_records
 from rlhf_nb.reward import (
     best_of_n, bradley_terry_loss, preference_accuracy, reward_loss, score_pairs,
@@ -64,6 +64,7 @@ from .tokens import Seqs, make_seqs
 class _EveryRun: # settings that all tasks share
     lora_r:int=0             # rank of the LoRA adapters; 0 trains all weights
     lora_targets:str="all-linear" # or names of layers with commas: "q_proj,v_proj"
+    stop_token:str=""        # ends an answer; "": the tokenizer's own end
     weight_decay:float=0.    # of AdamW, per step and unit of lr
     max_grad_norm:float=1.   # longer gradients are clipped to this norm; inf: never
     mixed_precision:str="auto" # "bf16", "no"; "auto": bf16 where the device has it
@@ -100,16 +101,26 @@ class RunConfig(_EveryRun):
     def __post_init__(self): _check_run_config(self)
 
 # %% ../nbs/engine/recipes.ipynb #_check_run_config
-def _check_every_run(x, above_0, at_least_0, **choices):
+def _check_every_run(x, above_0, at_least_0, only, **choices):
     check_settings(x, above_0=above_0 + " max_grad_norm max_logits_mb",
         at_least_0=at_least_0 + " lora_r seed weight_decay warmup_steps lr",
         share="final_lr_frac", infinite="max_grad_norm",
         choices=choices | dict(mixed_precision=("auto", "bf16", "no")))
+    if x.lora_targets != "all-linear" and not x.lora_r: raise ValueError(
+        f"lora_targets {x.lora_targets!r} are layers for LoRA, and lora_r is 0: give "
+        "lora_r as well, or leave lora_targets out")
+    for field in fields(x):                        # one task reads it, says `only`
+        if only.get(field.name, x.task) != x.task and (
+                getattr(x, field.name) != field.default): raise ValueError(
+            f"{field.name} is a setting of {only[field.name]}, which {x.task} would "
+            "not read: leave it out")
 
 def _check_run_config(x):
+    only = dict(turns="sft", margins="reward", beta="dpo")
     _check_every_run(x, "batch_size max_length beta", "max_steps micro_batch_size "
-        "eval_rows", task=("sft", "reward", "dpo"), turns=("all", "last"))
+        "eval_rows", only, task=("sft", "reward", "dpo"), turns=("all", "last"))
 
+# %% ../nbs/engine/recipes.ipynb #placement_of
 def placement_of(
     config, # a RunConfig, or anything with `device` and `mixed_precision`
 )->Placement:
@@ -137,20 +148,28 @@ def _dropout(model, task): # DPO's ratio to the reference begins at 1
 
 # %% ../nbs/engine/recipes.ipynb #add_scalar_head
 def add_scalar_head(
-    lm:nn.Module, # language model of width d, with or without LoRA
-    seed:int=0,   # of the head's weights
+    lm:nn.Module, # language or fitted reward model of width d, with or without LoRA
+    seed:int=0,   # of a new head's weights
 )->ScalarModel:   # (b t) -> one score per position; it shares the layers of lm
     """Reward model on the layers of `lm`, which are shared and not copied.
 
-    The new linear head (d to 1) is drawn from a normal with std (d + 1)^-1/2."""
-    weight = unwrap_model(lm).get_input_embeddings().weight            # (v d)
+    The new linear head (d to 1) is drawn from a normal with std (d + 1)^-1/2; a fitted
+    reward model keeps its head."""
+    lm = unwrap_model(lm)
+    _refuse_bodyless(lm)
+    score = lm.score if _has_score(lm) else _new_score(lm, seed)
+    score.register_forward_pre_hook(_in_its_dtype)   # float32 on a bfloat16 body: LoRA
+    return ScalarModel(lm.base_model, score)
+
+def _has_score(lm): return isinstance(getattr(lm, "score", None), nn.Linear)
+
+def _new_score(lm, seed):
+    weight = lm.get_input_embeddings().weight                          # (v d)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         score = nn.Linear(weight.shape[1], 1, bias=False)
         nn.init.normal_(score.weight, std=(weight.shape[1] + 1)**-.5)
-    score.register_forward_pre_hook(_in_its_dtype)   # float32 on a bfloat16 body: LoRA
-    _refuse_bodyless(unwrap_model(lm))
-    return ScalarModel(unwrap_model(lm).base_model, score.to(weight))
+    return score.to(weight)
 
 def _in_its_dtype(score, inputs): return (inputs[0].to(score.weight.dtype),)
 
@@ -179,8 +198,8 @@ def _save_lm(model, lm, tokenizer, folder):
     tokenizer.save_pretrained(folder)
 
 def _save_reward(model, lm, tokenizer, folder):
-    scalar = ScalarModel(merge_adapters(lm).base_model, model.score)
-    save_reward_model(scalar, tokenizer, folder)
+    body = merge_adapters(merge_adapters(lm).base_model) # of a fitted one: adapters
+    save_reward_model(ScalarModel(body, model.score), tokenizer, folder)
 
 def _with_reference(lm, pairs, loaded, batch_size):
     rows, off = torch.arange(len(pairs))[own_rows()], nullcontext()
@@ -249,17 +268,25 @@ def targets_of(config)->str|list[str]: # of any run
     names = [name.strip() for name in config.lora_targets.split(",") if name.strip()]
     return names if names != ["all-linear"] else "all-linear"
 
+def _refuse_from_scratch(config):
+    if not config.model and config.lora_r: raise ValueError(
+        "LoRA adapts a model that has learned before: name it with --model")
+    if not config.model and config.stop_token: raise ValueError(
+        "a model from scratch has a stop token of its own: name a --model, or leave "
+        "stop_token out")
+
+# %% ../nbs/engine/recipes.ipynb #begin_model_0
 def begin_model(config:RunConfig)->tuple[nn.Module,object]: # language model, tokenizer
     """Model to start from: the one config names, or a tiny one and a new tokenizer.
 
     Raises ValueError for LoRA without a model, or if the model reads fewer tokens."""
-    if not config.model and config.lora_r: raise ValueError(
-        "LoRA adapts a model that has learned before: name it with --model")
+    _refuse_from_scratch(config)
     device = placement_of(config)
     if config.model:
         placement = device if config.lora_r else Placement(device.device, torch.float32)
-        lm, tokenizer = load_lm(config.model, placement, _new_pad(config.model))
-        _end_with(getattr(config, "stop_token", ""), tokenizer, lm)
+        load = _load_fitted if _is_reward_model(_read_start(config)) else load_lm
+        lm, tokenizer = load(config.model, placement, _new_pad(config.model))
+        _end_with(config.stop_token, tokenizer, lm)
     else:
         tokenizer = train_tokenizer(islice(read_texts(config.data), 1_000_000))
         lm = tiny_lm(tokenizer, seed=config.seed).to(device.device)
@@ -267,8 +294,14 @@ def begin_model(config:RunConfig)->tuple[nn.Module,object]: # language model, to
             if isinstance(part, nn.Dropout): part.p = lm.config.hidden_dropout = .2
     _check_positions(lm.config, config)
     if config.gradient_checkpointing: checkpoint_layers(lm)
-    if not config.lora_r: return lm, tokenizer
-    return add_lora(lm, config.lora_r, config.seed, targets_of(config)), tokenizer
+    return _with_adapters(lm, config), tokenizer
+
+def _with_adapters(lm, config): # if it asks for them
+    if not config.lora_r: return lm
+    def adapt(x): return add_lora(x, config.lora_r, config.seed, targets_of(config))
+    if not _has_score(lm): return adapt(lm)
+    setattr(lm, lm.base_model_prefix, adapt(lm.base_model)) # the head learns as it is
+    return lm
 
 # %% ../nbs/engine/recipes.ipynb #_checkpoint_layers
 def _new_pad(path): # a pad token to add to this model, or None
@@ -276,6 +309,27 @@ def _new_pad(path): # a pad token to add to this model, or None
     except (OSError, ValueError): return None           # load_lm will say what is wrong
     return "<pad>" if tokenizer.pad_token_id in (None, tokenizer.eos_token_id) else None
 
+def _read_start(config): # config of the model to start from
+    lm_config = read_config(config.model)
+    if config.task != "reward" and _is_reward_model(lm_config): raise ValueError(
+        f"{config.model} is a reward model, which says nothing: name a language model")
+    return lm_config
+
+# %% ../nbs/engine/recipes.ipynb #_load_fitted
+def _load_fitted(path, placement, pad_token): # a reward model, as `load_lm` loads
+    tokenizer, scalar = load_tokenizer(path), load_reward_model(path, placement)
+    _refuse_vocabulary(scalar.backbone, tokenizer.vocab_size, path)
+    if pad_token: tokenizer.add_special_tokens(dict(pad_token=pad_token))
+    old = scalar.backbone.get_input_embeddings().weight.shape[0]
+    if pad_token and len(tokenizer) > old:
+        with torch.random.fork_rng(devices=[]):
+            scalar.backbone.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        rows = scalar.backbone.get_input_embeddings().weight.data
+        rows[old:] = rows[:old].mean(0)
+    _refuse_vocabulary(scalar.backbone, max(pad_and_eos(tokenizer)) + 1, path)
+    return to_classifier(scalar).eval(), tokenizer
+
+# %% ../nbs/engine/recipes.ipynb #_end_with
 def _end_with(stop_token, tokenizer, *models): # "": with the tokenizer's own
     if not stop_token: return
     eos = tokenizer.convert_tokens_to_ids(stop_token)
@@ -283,16 +337,18 @@ def _end_with(stop_token, tokenizer, *models): # "": with the tokenizer's own
         f"{stop_token!r} is no token that can end a response of this model: name one "
         f"of its tokens, such as {tokenizer.eos_token!r}")
     tokenizer.eos_token = stop_token
-    for lm in models:
-        lm.config.eos_token_id = lm.generation_config.eos_token_id = eos
+    for lm in models:                        # a reward model generates nothing
+        for x in (lm.config, lm.generation_config or lm.config): x.eos_token_id = eos
 
 def _check_positions(lm_config, config):
     if config.task == "reward" and config.model: require_classifier(lm_config)
     text = getattr(lm_config, "get_text_config", lambda: lm_config)()
-    wanted = config.max_length + getattr(config, "max_new_tokens", 0)
+    new = getattr(config, "max_new_tokens", 0)
+    wanted = config.max_length + new
     limit = getattr(text, "max_position_embeddings", None) or wanted
     if wanted > limit: raise ValueError(
-        f"this model reads {limit} tokens, got {wanted}: lower --max-length")
+        f"this model reads {limit} tokens, max_length {config.max_length}"
+        + f" and max_new_tokens {new} make {wanted}" * bool(new) + ": lower max_length")
 
 # %% ../nbs/engine/recipes.ipynb #fake_model
 def fake_model(config:RunConfig)->tuple[nn.Module,object]: # model, its tokenizer
@@ -302,8 +358,8 @@ def fake_model(config:RunConfig)->tuple[nn.Module,object]: # model, its tokenize
     if not config.model: return begin_model(config)
     tokenizer, pad = load_tokenizer(config.model), _new_pad(config.model)
     if pad: tokenizer.add_special_tokens({"pad_token": pad})
-    _end_with(getattr(config, "stop_token", ""), tokenizer)
-    lm_config = read_config(config.model)
+    _end_with(config.stop_token, tokenizer)
+    lm_config = _read_start(config)
     _check_positions(lm_config, config)
     with FakeTensorMode(): return fake_lm(lm_config, torch.float32), tokenizer
 
@@ -589,8 +645,13 @@ def _table_of(run:Run)->str:
 def _weights(config, model, tokenizer): # of a model, in words
     n_all, n_trained = [sum(p.numel() for p in model.parameters()
                             if p.requires_grad or frozen) for frozen in (True, False)]
-    return (f"{config.model or 'tiny, from scratch'}: {n_trained:,} of {n_all:,} "
-            f"weights trained, {len(tokenizer):,} tokens")
+    return _start_words(config, n_trained, n_all, tokenizer, model.backbone.config
+                        if isinstance(model, ScalarModel) else model.config)
+
+def _start_words(config, n_trained, n_all, tokenizer, lm_config):
+    goes_on = ", goes on from its fitted head" * _is_reward_model(lm_config)
+    return (f"{config.model or 'tiny, from scratch'}{goes_on}: {n_trained:,} of "
+            f"{n_all:,} weights trained, {len(tokenizer):,} tokens")
 
 def _aligned(rows): # {name: text} as lines
     return "\n".join(f"{name:10}{text}" for name, text in rows.items())
@@ -662,8 +723,7 @@ def _print_plan(
     print(_aligned(dict(
         folder=f"{config.output_dir}, {'a run goes on' if begun else 'a new run'}",
         rows=f"{len(learn)} to learn from, {len(test)} held out",
-        model=f"{config.model or 'tiny, from scratch'}: {n_trained:,} of {n_all:,} "
-              f"weights trained, {len(tokenizer):,} tokens",
+        model=_start_words(config, n_trained, n_all, tokenizer, lm.config),
         steps=train_config.n_steps, config=_changed(config),
         training=_in_words(train_config),
         memory=memory_of(config, lm.config, train_config.micro_batch_size))))

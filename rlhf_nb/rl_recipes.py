@@ -67,7 +67,6 @@ class RLRunConfig(_RLSettings):
     generation_batch_size:int=0 # rows sampled at once; 0: micro_batch_size
     compile_decoding:bool=False # `static_decoding`: for GPUs
     max_length:int=256      # tokens of a prompt
-    stop_token:str=""       # ends a response; "": the tokenizer's end of text
     eval_rows:int=0         # prompts held out; 0: a fifth, at most 64
     eval_every:int=0        # rollouts between evaluations on the way; 0: none
     save_every:int=1        # rollouts between checkpoints
@@ -80,6 +79,8 @@ def _check_rl_config(x):
     _check_every_run(x, "n_iterations n_prompts num_generations n_epochs n_minibatches "
         "max_new_tokens temperature micro_batch_size max_length save_every",
         "critic_lr beta missing_eos_penalty eval_rows eval_every generation_batch_size",
+        dict(num_generations="grpo", n_minibatches="ppo", critic_lr="ppo",
+             missing_eos_penalty="ppo"),
         task=("ppo", "grpo"))
     for name, what in (("model", "a folder or hub id of a language model"),
                        ("reward", "a reward model, or module:function")):

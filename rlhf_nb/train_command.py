@@ -124,7 +124,7 @@ _OPTIONS = dict(   # field -> flags, type, metavar, help
     model=("--model --model-name-or-path", str, "DIR_OR_ID", "folder or hub id to "
            "start from (default: a tiny model, from scratch)"),
     reward=("--reward", str, "DIR_OR_FN", "reward model, or module:function with "
-            "fn(prompts, responses, **columns) (default: the recipe's)"),
+            "fn(prompts, responses, **columns)"),
     lora_r=("--lora-r", _count, "RANK", "rank of adapters, merged in the end; needs "
             "--model (default: no LoRA)"),
     max_steps=("--max-steps", _count, "N", "optimiser steps (default: some passes over "
@@ -202,6 +202,8 @@ def _add_options(p, kind):
     for name, (flags, read, metavar, text) in _OPTIONS.items():
         if name not in given: continue
         default = None if given[name] is MISSING else given[name]
+        if given[name] is MISSING:
+            text = text.partition(" (default: ")[0] + " (default: the recipe's)"
         if "(default: " not in text: text += " (default: %(default)s)"
         more = dict(nargs=0, const=True) if read is None else dict(type=read)
         p.add_argument(*flags.split(), dest=name, default=default, help=text,

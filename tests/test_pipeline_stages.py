@@ -552,3 +552,85 @@ def test_the_dry_run_reckons_memory_per_stage(tmp_path, begin, pairs, capsys, mo
     text = capsys.readouterr().out
     assert text.count("    needs about ") == 5 and "03-PreferenceDPO: 32 pairs, 8 held out, 4 steps" in text
     assert "05-RewardGRPO: 3 prompts, 4 steps" in text and not (tmp_path/"o").exists()
+
+# ---- as `rlhf-nb train` has them: turns, stop token, layers of LoRA
+
+def chats(path, n=12):
+    rows = [dict(messages=[dict(role="user", content=f"The owl {WORDS[i % 10]} {i}"), dict(role="assistant", content=f"The bat {i}"),
+                           dict(role="user", content=f"The fox {i}"), dict(role="assistant", content=f"The frog {i}")]) for i in range(n)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+def test_sft_learns_all_turns_or_the_last(tmp_path, begin, monkeypatch):
+    file, seen, real = chats(tmp_path/"chats.jsonl"), {}, module.fit_stage
+    def spy(ctx, data, *args, **more):
+        seen[ctx.stage.turns] = int(data.response_mask.sum())
+        return real(ctx, data, *args, **more)
+    monkeypatch.setattr(module, "fit_stage", spy)
+    stage = SFT(file, train_config=TrainConfig(n_steps=2, batch_size=4))
+    for turns in ("all", "last"):
+        text = to_toml(Pipeline(begin, (replace(stage, turns=turns),)))
+        run_pipeline(from_toml(text), tmp_path/turns, TINY)
+    assert seen["all"] == 2 * seen["last"]
+    assert weights(tmp_path/"all") != weights(tmp_path/"last")
+    with pytest.raises(ValueError, match="SFT.turns must be one of .'all', 'last'."): replace(stage, turns="first")
+    with pytest.raises(ValueError, match="holds another pipeline"): run_pipeline(Pipeline(begin, (replace(stage, turns="last"),)), tmp_path/"all", TINY)
+
+def test_self_play_answers_the_last_turn_of_a_chat(tmp_path, begin):
+    "Real and own answer have one prompt: the chat with its earlier answers, up to the last question."
+    file = chats(tmp_path/"chats.jsonl")
+    run_pipeline(Pipeline(begin, (replace(PLAY, data=file, n_pairs=8, chunk_size=4),)), tmp_path/"o", TINY)
+    store = open_store(tmp_path/"o"/"01-SelfPlay"/"pairs", tokenizer())
+    prompts = [module.prompts_of(x) for x in (store[:].chosen, store[:].rejected)]
+    assert prompts[0] == prompts[1]
+    text = tokenizer().decode(list(prompts[0][0]))
+    assert "bat" in text and "fox" in text and "frog" not in text
+
+@pytest.mark.parametrize("k", range(8), ids=KINDS)
+def test_named_layers_alone_get_adapters(tmp_path, begin, pairs, k, monkeypatch):
+    trained = []
+    spied_trainers(monkeypatch, lambda model, config: trained.append({name for name, p in model.named_parameters() if p.requires_grad}))
+    stage = replace(all_kinds(pairs)[k], lora_r=2, lora_targets="query_key_value, dense")
+    run_pipeline(from_toml(to_toml(Pipeline(begin, (stage,)))), tmp_path/"o", TINY)
+    assert trained[0] and all(x.endswith("score.weight") or ".query_key_value.lora" in x or ".dense.lora" in x for x in trained[0]), trained[0]
+    assert any("lora" in x for x in trained[0])
+
+def test_layers_that_are_not_there_are_told_before_the_first_stage(tmp_path, begin, pairs):
+    stages = replace(SFT_STAGE, lora_r=2, lora_targets="query_key_value"), replace(preference(pairs), lora_r=2, lora_targets="no_such")
+    [problem] = validate_pipeline(Pipeline(begin, stages), TINY)
+    assert problem.startswith("stage 2 (PreferenceDPO), model: LoRA cannot adapt") and "peft says" in problem
+
+@pytest.mark.parametrize("stage", [PPO, GRPO, PLAY], ids=lambda x: type(x).__name__)
+def test_a_stop_token_ends_answers_from_its_stage_on(tmp_path, begin, pairs, stage, monkeypatch):
+    "The tokenizer and the generation config that the stage leaves say so; the next stage goes on with it."
+    seen, real = [], module.generate_many
+    def spy(model, prompts, tokenizer, *args, **more):
+        seen.append(tokenizer.eos_token)
+        return real(model, prompts, tokenizer, *args, **more)
+    monkeypatch.setattr(module, "generate_many", spy)
+    stages = replace(stage, stop_token="."), reward_model(pairs), replace(GRPO, prompts=pairs, reward="stage 2")
+    run_pipeline(Pipeline(begin, stages), tmp_path/"o", TINY)
+    assert set(seen) <= {"."}
+    for folder in sorted((tmp_path/"o").glob("0*-*")):
+        lm, t = load_lm(folder)
+        assert t.eos_token == "." and t.convert_tokens_to_ids(".") == lm.generation_config.eos_token_id, folder
+
+def test_a_stop_token_of_a_reward_model_stage_is_the_policys_too(tmp_path, begin, pairs):
+    run_pipeline(Pipeline(begin, (replace(reward_model(pairs), stop_token="."),)), tmp_path/"o", TINY)
+    lm, t = load_lm(tmp_path/"o"/"01-RewardModel")
+    assert t.eos_token == "." and lm.generation_config.eos_token_id == t.eos_token_id == load_reward_model(
+        tmp_path/"o"/"01-RewardModel"/"reward").backbone.config.eos_token_id
+
+def test_a_stop_token_that_is_none_is_told_before_the_first_stage(tmp_path, begin):
+    for name in ("no such token", "<pad>"):
+        [problem] = validate_pipeline(Pipeline(begin, (SFT_STAGE, replace(PPO, stop_token=name))), TINY)[:1]
+        assert problem.startswith(f"stage 2 (RewardPPO), stop_token: {name!r} is no token that can end a response")
+
+def test_too_long_in_the_words_of_a_file(begin):
+    [problem] = validate_pipeline(Pipeline(begin, (replace(PPO, max_length=1020),)), TINY)
+    assert problem == f"stage 1 (RewardPPO): this model reads 1024 tokens, max_length 1020 and max_new_tokens {PPO.max_new_tokens} make " \
+        f"{1020 + PPO.max_new_tokens}: lower max_length"
+
+def test_a_pipeline_begins_with_a_language_model(tmp_path, begin, pairs):
+    [problem] = validate_pipeline(Pipeline("reward", (reward_model(pairs),)), TINY)
+    assert problem.startswith("model: ") and problem.endswith("is a reward model, which says nothing: name a language model")

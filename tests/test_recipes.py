@@ -423,7 +423,7 @@ def test_the_seed_chooses_the_batches(data, tmp_path, monkeypatch):
 def test_begin_model_refuses(data, runs):
     for change, words in [(dict(lora_r=4), "--model"), (dict(max_length=2000), "1024"),
                           (dict(model="./none"), "no folder"), (dict(device="cuda:9"), "cuda"),
-                          (dict(model=runs[1].config.output_dir), "no weights"), (dict(data="none.jsonl"), "no file")]:
+                          (dict(data="none.jsonl"), "no file")]:
         with pytest.raises((ValueError, OSError), match=words): begin_model(replace(RunConfig("reward", str(data), ""), **change))
 
 def test_a_model_without_a_pad_of_its_own_gets_one(runs, data, tmp_path):
@@ -548,15 +548,15 @@ def test_every_option_arrives_in_the_field_of_its_name():
                   "--max-length 99 --eval-rows 7 --lora-r 6 --device cpu --seed 5 --skip-invalid --mixed-precision bf16 "
                   "--gradient-checkpointing --margins --beta .3 --turns last --warmup-steps 4 --final-lr-frac .5 "
                   "--weight-decay .2 --max-grad-norm 2.5 --tf32 --max-logits-mb 9 --report-to tensorboard --push-to-hub me/it "
-                  "--lora-targets q,v")
-    config = RunConfig(**recipes._take(RunConfig, args))
-    assert asdict(config) == dict(task="reward", data="d.jsonl", output_dir="out", model="m", max_steps=3, lr=.5, batch_size=4,
+                  "--lora-targets q,v --stop-token .")
+    got = recipes._take(RunConfig, args)
+    assert got == dict(task="reward", data="d.jsonl", output_dir="out", model="m", max_steps=3, lr=.5, batch_size=4,
         micro_batch_size=2, max_length=99, eval_rows=7, lora_r=6, device="cpu", seed=5, strict=False,
         mixed_precision="bf16", gradient_checkpointing=True, margins=True, beta=.3, turns="last", warmup_steps=4, final_lr_frac=.5,
         weight_decay=.2, max_grad_norm=2.5, tf32=True, max_logits_mb=9., report_to="tensorboard", push_to_hub="me/it",
-        lora_targets="q,v")
-    start = RunConfig("sft", "", "")
-    assert all(getattr(config, f.name) != getattr(start, f.name) for f in fields(RunConfig))
+        lora_targets="q,v", stop_token=".")
+    start = asdict(RunConfig("sft", "", ""))
+    assert got.keys() == start.keys() and all(got[name] != start[name] for name in got)
     short = parsed("train sft d.jsonl --out out --model-name-or-path m --lr .25")
     assert (short.output_dir, short.model, short.lr, short.task) == ("out", "m", .25, "sft")
     plain = parsed("train sft d -o o")
@@ -693,3 +693,88 @@ def test_a_process_that_dies_waits_for_no_other_on_its_way_out(data, tmp_path, m
         monkeypatch.setattr(recipes, "_list_files", lambda *args: listed.append(args))
         with pytest.raises(ZeroDivisionError), recipes._reported(RunConfig("sft", str(data), "o"), tmp_path): 1 / 0
         assert len(listed) == 1 - number
+
+# ---- from a fitted reward model
+
+@pytest.mark.parametrize("lora", [dict(), dict(lora_r=2), dict(lora_r=2, gradient_checkpointing=True, mixed_precision="bf16")], ids=str)
+def test_a_fitted_reward_model_goes_on_from_its_head(runs, data, tmp_path, capfd, lora):
+    "Before the first step it scores as it did; a language model gets a new head, and does not."
+    old = runs[1]
+    config = RunConfig("reward", str(data), str(tmp_path/"r"), model=old.config.output_dir, **SHORT, **lora)
+    capfd.readouterr()
+    recipes._print_plan(config)
+    plan = capfd.readouterr().out
+    run, drawn = train(config), train(RunConfig("reward", str(data), str(tmp_path/"d"), model=runs[0].config.output_dir, **SHORT))
+    first, new = (x.trainer.log.rows[0]["eval_loss"] for x in (run, drawn))
+    close = .02 if "mixed_precision" in lora else 1e-5
+    assert abs(first - old.results["eval_loss"]) < close < .1 < abs(new - old.results["eval_loss"])
+    words = "goes on from its fitted head"
+    assert words in plan and words in recipes._table_of(run) and words not in recipes._table_of(drawn)
+    n_all, n_trained = (sum(p.numel() for p in run.model.parameters() if p.requires_grad or every) for every in (True, False))
+    assert f"{n_trained:,} of {n_all:,} weights trained" in plan                  # the plan counts the same
+    assert ("lora" in " ".join(n for n, p in run.model.named_parameters() if p.requires_grad)) == bool(lora)
+    saved, info = AutoModelForSequenceClassification.from_pretrained(config.output_dir, num_labels=1, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not list(Path(config.output_dir).glob("adapter*"))
+    assert_close(score_seqs(load_reward_model(config.output_dir), run.held_out.chosen), score_seqs(run.model, run.held_out.chosen),
+                 atol=10 * close, rtol=.05 if lora else 1e-4)
+    start = load_reward_model(old.config.output_dir)
+    assert not torch.equal(load_reward_model(config.output_dir).score.weight, start.score.weight)      # and it learned
+
+@pytest.mark.parametrize("lora", [dict(), dict(lora_r=2)], ids=str)
+def test_a_fitted_reward_model_that_was_stopped_ends_the_same(runs, data, tmp_path, monkeypatch, lora):
+    config = RunConfig("reward", str(data), str(tmp_path/"r"), model=runs[1].config.output_dir, max_steps=20, batch_size=8, **lora)
+    whole, real = train(replace(config, output_dir=str(tmp_path/"whole"))), recipes.make_trainer
+    def cut(*args):
+        trainer = real(*args)
+        def stop(row):
+            if row.get("step") == 14 and "loss" in row: raise ZeroDivisionError
+        trainer.log.listeners.append(stop)
+        return trainer
+    monkeypatch.setattr(recipes, "make_trainer", cut)
+    with pytest.raises(ZeroDivisionError): train(config)
+    monkeypatch.setattr(recipes, "make_trainer", real)
+    assert weight_hash(train(config).model) == weight_hash(whole.model)
+
+def test_a_reward_model_without_a_pad_gets_one_and_goes_on(runs, data, tmp_path):
+    old = runs[1]
+    model, tokenizer = load_reward_model(old.config.output_dir), AutoTokenizer.from_pretrained(old.config.output_dir)
+    recipes.save_reward_model(model, tokenizer, tmp_path/"m")
+    for file in (tmp_path/"m").glob("tokenizer*.json"): file.write_text(file.read_text("utf-8").replace("<pad>", "<hole>"), "utf-8")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path/"m")
+    tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.save_pretrained(tmp_path/"m")
+    run = train(RunConfig("reward", str(data), str(tmp_path/"r"), model=str(tmp_path/"m"), **SHORT))
+    assert abs(run.trainer.log.rows[0]["eval_loss"] - old.results["eval_loss"]) < 1e-5
+    saved = load_reward_model(tmp_path/"r")
+    assert saved.backbone.config.pad_token_id == run.tokenizer.pad_token_id == len(run.tokenizer) - 1
+    assert saved.backbone.get_input_embeddings().weight.shape[0] == len(run.tokenizer)
+
+@pytest.mark.parametrize("task", ["sft", "dpo"])
+def test_a_reward_model_is_no_start_for_other_tasks(runs, data, tmp_path, task, capfd):
+    "Not even one whose embeddings are tied, which has all the weights of a language model."
+    line = ["train", task, str(data), "-o", str(tmp_path/"r"), "--model", runs[1].config.output_dir]
+    for words in (line, [*line, "--dry-run"]):
+        assert main(words) == 2 and "is a reward model, which says nothing: name a language model" in capfd.readouterr().err
+    assert not (tmp_path/"r").exists()
+
+# ---- settings that would not be read
+
+@pytest.mark.parametrize("task, change, words", [("sft", dict(margins=True), "margins is a setting of reward, which sft would not read"),
+    ("reward", dict(turns="last"), "turns is a setting of sft"), ("sft", dict(beta=.2), "beta is a setting of dpo"),
+    ("sft", dict(lora_targets="q_proj"), "lora_r is 0")])
+def test_a_setting_of_another_task_is_refused(task, change, words):
+    with pytest.raises(ValueError, match=words): RunConfig(task, "d", "o", **change)
+
+def test_a_stop_token_ends_what_is_learned(runs, data, tmp_path):
+    config = RunConfig("sft", str(data), str(tmp_path/"r"), model=runs[0].config.output_dir, stop_token="?", **SHORT)
+    run = train(config)
+    ids, end = run.held_out.ids, run.held_out.attention_mask.sum(1) - 1
+    assert run.tokenizer.decode(ids[0, end[0]]) == "?" and run.results["n_eval"] == len(ids)
+    assert {run.tokenizer.decode(i) for i in ids[torch.arange(len(ids)), end]} == {"?"}
+    assert AutoTokenizer.from_pretrained(tmp_path/"r").eos_token == "?"
+    with pytest.raises(ValueError, match="has a stop token of its own"): train(replace(config, model="", output_dir=str(tmp_path/"s")))
+
+def test_too_long_says_what_adds_up(runs, data, tmp_path, capfd):
+    "In words that are right for a flag and for a line of a TOML file."
+    with pytest.raises(ValueError, match="reads 1024 tokens, max_length 2000: lower max_length"):
+        train(RunConfig("sft", str(data), str(tmp_path/"r"), model=runs[0].config.output_dir, max_length=2000))

@@ -31,8 +31,9 @@ def home(tmp_path_factory):
 def inside(home, monkeypatch): monkeypatch.chdir(home)
 
 def small(tmp_path, task="grpo", **more):
-    settings = dict(reward="rules_rl:short", n_iterations=3, n_prompts=4, num_generations=4, max_new_tokens=8, micro_batch_size=16,
+    settings = dict(reward="rules_rl:short", n_iterations=3, n_prompts=4, max_new_tokens=8, micro_batch_size=16,
                     eval_rows=6, beta=.01)
+    if task == "grpo": settings |= dict(num_generations=4)
     return RLRunConfig(task, "prompts.jsonl", str(tmp_path/"run"), "sft", **settings | more)
 
 @pytest.mark.parametrize("task, more", [("ppo", {}), ("grpo", {}), ("ppo", dict(reward="rm")), ("grpo", dict(lora_r=4)),
@@ -106,8 +107,8 @@ def test_resume_by_the_folder_alone(tmp_path, capfd):
 
 @pytest.mark.parametrize("change, error", [
     (dict(reward="rules_rl:long"), "nearest is 'short'"), (dict(reward="nowhere:f"), "no module 'nowhere'"),
-    (dict(reward="sft"), "no reward model"), (dict(model="rm"), "no weights"), (dict(data="none.jsonl"), "no file"),
-    (dict(max_length=5000), "reads 1024 tokens, got 5008"), (dict(eval_rows=24), "24 of 24 rows"), (dict(lora_r=0, model="nothing"), "nothing")])
+    (dict(reward="sft"), "no reward model"), (dict(model="rm"), "rm is a reward model.*name a language model"), (dict(data="none.jsonl"), "no file"),
+    (dict(max_length=5000), "reads 1024 tokens, max_length 5000 and max_new_tokens 8 make 5008"), (dict(eval_rows=24), "24 of 24 rows"), (dict(lora_r=0, model="nothing"), "nothing")])
 def test_what_is_refused_leaves_nothing(change, error, tmp_path):
     with pytest.raises((ValueError, OSError), match=error): train_rl(replace(small(tmp_path), **change))
     assert not (tmp_path/"run"/"run.json").exists() or not json.loads((tmp_path/"run"/"run.json").read_text()).get("results")
@@ -179,3 +180,9 @@ def test_the_critic_gets_adapters_where_the_policy_does(tmp_path, monkeypatch):
     monkeypatch.setattr(rl_recipes, "make_critic", spy)
     train_rl(small(tmp_path, "ppo", n_iterations=1, lora_r=2, lora_targets="query_key_value, dense"))
     assert seen == [["query_key_value", "dense"]]
+
+def test_settings_of_the_other_method_are_refused():
+    for task, change in (("ppo", dict(num_generations=4)), ("grpo", dict(n_minibatches=2)), ("grpo", dict(critic_lr=1e-4)),
+                         ("grpo", dict(missing_eos_penalty=1.))):
+        with pytest.raises(ValueError, match=f"{next(iter(change))} is a setting of .*, which {task} would not read: leave it out"):
+            RLRunConfig(task, "d", "o", "m", "a:b", **change)

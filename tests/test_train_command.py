@@ -128,3 +128,10 @@ def test_resumed_config_of_a_run(data, tmp_path, monkeypatch):
     got, place = resumed_config(str(tmp_path/"a"))
     assert got == replace(config, output_dir=str((tmp_path/"a").resolve())) and Path(place).is_dir()
     assert main(["train", "--resume", str(tmp_path/"a")]) == 0
+
+def test_the_help_says_what_a_start_is(capfd):
+    "A policy is not made from scratch by PPO; the other tasks begin with a tiny model."
+    for task in ("sft", "reward", "dpo", "ppo", "grpo"):
+        with pytest.raises(SystemExit): main(["train", task, "--help"])
+        words = re.search(r"--model-name-or-path DIR_OR_ID(.*?)--l", " ".join(capfd.readouterr().out.split()).replace("--reward", "--l"))[1]
+        assert ("tiny" in words) == (task not in ("ppo", "grpo")) and ("the recipe's" in words) == (task in ("ppo", "grpo")), words
