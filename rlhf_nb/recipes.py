@@ -340,14 +340,14 @@ def _end_with(stop_token, tokenizer, *models): # "": with the tokenizer's own
     for lm in models:                        # a reward model generates nothing
         for x in (lm.config, lm.generation_config or lm.config): x.eos_token_id = eos
 
-def _check_positions(lm_config, config):
+def _check_positions(lm_config, config, name="this model"):
     if config.task == "reward" and config.model: require_classifier(lm_config)
     text = getattr(lm_config, "get_text_config", lambda: lm_config)()
     new = getattr(config, "max_new_tokens", 0)
     wanted = config.max_length + new
     limit = getattr(text, "max_position_embeddings", None) or wanted
     if wanted > limit: raise ValueError(
-        f"this model reads {limit} tokens, max_length {config.max_length}"
+        f"{name} reads {limit} tokens, max_length {config.max_length}"
         + f" and max_new_tokens {new} make {wanted}" * bool(new) + ": lower max_length")
 
 # %% ../nbs/engine/recipes.ipynb #fake_model
@@ -772,9 +772,18 @@ def score_texts(
         ids += [tokenizer.eos_token_id] * ended
         rows.append(truncate_tokens(prompt, [ids], max_length))
     prompts, answers = [p for p, _ in rows], [a for _, (a,) in rows]
-    return score_seqs(model, make_seqs(prompts, answers, tokenizer.pad_token_id)).cpu()
+    return score_seqs(model, make_seqs(prompts, answers, 0)).cpu() # masked: any id
 
 # %% ../nbs/engine/recipes.ipynb #_by_line
+def _load_reader(path): # tokenizer of a reward model; its pads are masked
+    reader = load_tokenizer(path)
+    if reader.eos_token_id is None: raise ValueError(
+        f"the tokenizer of the reward model {path} has no eos token, where a finished "
+        "response is scored: set tokenizer.eos_token and save it there")
+    if reader.pad_token_id in (None, reader.eos_token_id):
+        reader.add_special_tokens(dict(pad_token="<pad>"))
+    return reader
+
 def _by_line(config, tokenizer): # line number -> prompt
     prompts, load_report = load_prompts(config.prompts, tokenizer, config.max_length,
                                         config.strict)
@@ -789,7 +798,7 @@ def run_best_of_n(config:BestOfNConfig)->BestOfNResult:
     placement, n = choose_placement(config.device), config.num_generations
     lm, tokenizer = load_lm(config.policy, placement, _new_pad(config.policy))
     model = load_reward_model(config.reward, placement)
-    reader = load_tokenizer(config.reward)
+    reader = _load_reader(config.reward)
     prompts, read = _by_line(config, tokenizer), _by_line(config, reader)
     kept = [i for i in prompts if i in read][:config.max_prompts]
     seqs, _ = generate_many(

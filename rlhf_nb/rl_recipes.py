@@ -21,15 +21,15 @@ from .interrupts import stop_after_step
 from .learning import Trainer, named_generator
 from .memory_plan import count_weights
 from .models import (ScalarModel, adapters_disabled, add_lora,
-    frozen_copy, merge_adapters, unwrap_model)
+    frozen_copy, merge_adapters, read_config, unwrap_model)
 
 # %% ../nbs/engine/rl_recipes.ipynb #rl_recipes_imports_2
 from .ppo import ActorCritic
 from .ppo_trainer import PPOConfig, RLTask, checked_reward_fn, train_ppo
 from .recipes import (_PROGRAM, _aligned, _check_every_run, _check_folder,
-    _check_run, _EveryRun, _in_words, _reported, _settings, _write_card, begin_model,
-    check_disk, check_services, computing, decode_seqs, fake_model,
-    finish_run, memory_of, placement_of, publish, targets_of)
+    _check_positions, _check_run, _EveryRun, _in_words, _load_reader, _reported,
+    _settings, _write_card, begin_model, check_disk, check_services, computing,
+    decode_seqs, fake_model, finish_run, memory_of, placement_of, publish, targets_of)
 from .processes import in_first_process
 from .reward_tools import fit_normalizer, normalize_scores
 from .runs import open_run, open_work, read_folder
@@ -125,8 +125,15 @@ def make_critic(
     critic.backbone = add_lora(critic.backbone, lora_r, seed, targets)
     return critic
 
+# %% ../nbs/engine/rl_recipes.ipynb #_is_function
 def _is_function(reward:str)->bool: # module:function, not a reward model
     return ":" in reward and not Path(reward).expanduser().is_dir()
+
+def _check_reward(config): # ValueError if it is not there; its weights are not read
+    if _is_function(config.reward): return load_reward_function(config.reward)
+    _load_reader(config.reward)
+    _check_positions(read_config(config.reward), config,
+                     f"the reward model {config.reward}")
 
 def _reward_of(config, table, tokenizer)->Callable: # Seqs -> (b), raw
     if _is_function(config.reward): return make_text_reward_fn(
@@ -175,10 +182,9 @@ def _load_table(config, tokenizer): # table, numbers to learn from and held out
     n = config.eval_rows or max(1, min(64, len(table.prompts) // 5))
     return table, *split_by_prompt([tuple(p) for p in table.prompts], n, config.seed)
 
-def _task_of(config, lm, ref, table, learn, held, tokenizer):
+def _task_of(config, lm, ref, raw, table, learn, held, tokenizer):
     sampling = SamplingParams(config.max_new_tokens)
     prompts = [table.prompts[i] for i in learn.tolist()]
-    raw = _reward_of(config, table, tokenizer)
     if _is_function(config.reward):
         return RLTask(prompts, raw, tokenizer, sampling)
     off = adapters_disabled(lm) if ref is lm else None
@@ -207,11 +213,11 @@ def _evaluation(config, task, table, held): # model -> numbers, rows with their 
     return look
 
 # %% ../nbs/engine/rl_recipes.ipynb #_train_rl_in
-def _train_rl_in(folder, config, lm, tokenizer, table, learn, held)->RLRun:
+def _train_rl_in(folder, config, lm, tokenizer, raw, table, learn, held)->RLRun:
     work = in_first_process(lambda: open_work(folder, _PROGRAM))
     lora = bool(config.lora_r)
     ref = lm if lora else frozen_copy(lm)
-    task = _task_of(config, lm, ref, table, learn, held, tokenizer)
+    task = _task_of(config, lm, ref, raw, table, learn, held, tokenizer)
     method = rl_config(config, unwrap_model(lm).get_input_embeddings().weight.shape[1])
     look = _evaluation(config, task, table, held)
     if lora:
@@ -295,10 +301,11 @@ def train_rl(
     Raises ValueError for a folder, model, reward or file that cannot be used."""
     _check_folder(config, overwrite)                      # before anything takes time
     check_services(config)
-    if _is_function(config.reward): load_reward_function(config.reward)
+    _check_reward(config)
     check_disk(config)
     lm, tokenizer = begin_model(config)
     loaded = _load_table(config, tokenizer)
+    raw = _reward_of(config, loaded[0], tokenizer)
     run = open_run(config.output_dir, _PROGRAM, overwrite, files=_RL_FILES,
                    settings=_settings(config), config=asdict(config),
                    begun_in=os.getcwd())
@@ -306,7 +313,7 @@ def train_rl(
     with disk_errors(config.output_dir, safe), run as folder:
         _check_run(config, folder, read_folder(folder, "run.json", _PROGRAM))
         with computing(config):
-            run = _train_rl_in(folder, config, lm, tokenizer, *loaded)
+            run = _train_rl_in(folder, config, lm, tokenizer, raw, *loaded)
     publish(config)
     return run
 
@@ -318,7 +325,7 @@ def print_rl_plan(
     "What `train_rl` would do: prompts, model, settings, memory; nothing is written."
     begun = _check_folder(config, overwrite)
     check_services(config)
-    if _is_function(config.reward): load_reward_function(config.reward)
+    _check_reward(config)
     lm, tokenizer = fake_model(config)
     table, learn, held = _load_table(config, tokenizer)
     n_all, n_trained = count_weights(lm, config.lora_r, targets_of(config))

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
 from .data import load_prompts, parse_row, prompts_of
-from .models import Placement, load_reward_model, load_tokenizer
+from .models import Placement, load_reward_model, text_config_of
 from .records import RowError, read_records
-from .recipes import decode_seqs, score_texts
+from .recipes import _load_reader, decode_seqs, score_texts
 from .reward import score_seqs
 
 # %% ../nbs/engine/text_rewards.ipynb #load_reward_function
@@ -57,14 +57,22 @@ class PromptTable:
         for i, prompt in enumerate(self.prompts):
             self._refuse_other_columns(self.rows.setdefault(tuple(prompt), i), i)
     def _refuse_other_columns(self, j, i):
-        loaded = self.report
-        if any(x[i] != x[j] for x in loaded.columns.values()): raise ValueError(
-            f"lines {loaded.lines[j]} and {loaded.lines[i]} of {loaded.path} end with "
-            "the same tokens and have other columns: raise max_length")
+        if any(x[i] != x[j] for x in self.report.columns.values()):
+            raise ValueError(_confused(self.report, j, i))
     def find(self, seqs)->list[int]: # numbers of the prompts of these rows
         return [self.rows[prompt] for prompt in prompts_of(seqs)]
 
 # %% ../nbs/engine/text_rewards.ipynb #_question
+def _confused(loaded, j, i): # two prompts, in words
+    cut = {line for some in loaded.truncated.values() for line in some}
+    a, b = loaded.lines[j], loaded.lines[i]
+    verb = "end with" if cut & {a, b} else "are"
+    alike = (f"lines {a} and {b} of {loaded.path} {verb} the same tokens and have "
+             "other columns")
+    if cut & {a, b}: return alike + ": raise max_length"
+    return alike + (": the tokenizer does not know the words that differ; take "
+        "another model, or leave one of the two out")
+
 def _question(row): # its text; the messages, if there are several
     messages = parse_row(row, ())[0]
     return messages[0]["content"] if len(messages) == 1 else messages
@@ -113,19 +121,21 @@ def make_model_reward_fn(
 )->Callable:           # Seqs of b rows -> (b) raw scores
     """Scores of a reward model for responses of a policy with any tokenizer.
 
-    Raises ValueError if the folder holds no reward model."""
+    Raises ValueError if the folder holds no reward model, or its tokenizer no eos."""
     model = load_reward_model(folder, placement).requires_grad_(False)
-    reader = load_tokenizer(folder)
-    if reader.get_vocab() == tokenizer.get_vocab() and (
-            reader.chat_template == tokenizer.chat_template):
+    reader = _load_reader(folder)
+    n_rows = model.backbone.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) <= n_rows and all(x(reader) == x(tokenizer) for x in (
+            lambda t: t.get_vocab(), lambda t: (t.chat_template, t.eos_token_id))):
         return lambda seqs: score_seqs(model, seqs, batch_size)
     prompts, loaded = load_prompts(table.source, reader, table.max_length, table.strict)
     by_line = dict(zip(loaded.lines, prompts))
+    most = getattr(text_config_of(model.backbone), "max_position_embeddings", math.inf)
     def reward_fn(seqs):
         found = [table.report.lines[i] for i in table.find(seqs)]
         is_eos = seqs.response_mask & (seqs.ids == tokenizer.eos_token_id)
         texts = [text for _, text in decode_seqs(tokenizer, seqs)]
-        limit = table.max_length + seqs.ids.shape[1]
+        limit = min(table.max_length + seqs.ids.shape[1], most)
         return score_texts((model, reader), [by_line[n] for n in found],
                            list(zip(texts, is_eos.any(1).tolist())), limit)
     return reward_fn

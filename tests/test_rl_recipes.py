@@ -186,3 +186,15 @@ def test_settings_of_the_other_method_are_refused():
                          ("grpo", dict(missing_eos_penalty=1.))):
         with pytest.raises(ValueError, match=f"{next(iter(change))} is a setting of .*, which {task} would not read: leave it out"):
             RLRunConfig(task, "d", "o", "m", "a:b", **change)
+
+def test_a_reward_model_that_will_not_do_is_told_before_any_work(tmp_path, capfd, monkeypatch):
+    "Also by a dry run; no folder is made."
+    monkeypatch.setattr(rl_recipes, "open_run", None)
+    short = load_bundled("reward")
+    short[0].backbone.config.max_position_embeddings = 32
+    save_reward_model(*short, tmp_path/"short")
+    line = ["train", "grpo", "prompts.jsonl", "-o", str(tmp_path/"run"), "--model", "sft", "--max-length", "30", "--max-new-tokens", "8", "--reward"]
+    for reward, words, dry in (("sft", "is no reward model", False), ("./nowhere", "no folder './nowhere'", True),
+                               (str(tmp_path/"short"), "reads 32 tokens, max_length 30 and max_new_tokens 8 make 38", True)):
+        for more in ([], ["--dry-run"])[:1 + dry]:
+            assert main([*line, reward, *more]) == 2 and words in capfd.readouterr().err and not (tmp_path/"run").exists()

@@ -2,9 +2,11 @@
 import json, sys
 import pytest, torch
 from rlhf_nb.data import train_tokenizer
-from rlhf_nb.models import load_bundled, save_reward_model
+from rlhf_nb.models import ScalarModel, load_bundled, load_reward_model, load_tokenizer, save_reward_model, tiny_lm
 from rlhf_nb.ppo_trainer import checked_reward_fn
 from rlhf_nb.text_rewards import PromptTable, load_reward_function, make_model_reward_fn, make_text_reward_fn
+from rlhf_nb.recipes import _load_reader, score_texts
+from rlhf_nb.reward import score_seqs
 from rlhf_nb.tokens import make_seqs
 
 ROWS = [dict(prompt="What is 2 + 2?", answer="4", level=1), dict(prompt="What is 3 + 5?", answer="8", level=2)]
@@ -77,3 +79,59 @@ def test_a_reward_model_reads_with_its_own_tokenizer(tok, tmp_path):
     far = make_model_reward_fn(tmp_path/"rm", b, other)(answered(other, b, *pairs))
     torch.testing.assert_close(same, far)
     assert same[0] != same[1]
+
+@pytest.mark.parametrize("kind", ["none", "eos"])
+def test_a_reward_model_without_a_pad_of_its_own(tok, tmp_path, kind):
+    "Its vocabulary has no room for one; what is masked may be any token."
+    lm = tiny_lm(tok, "llama")
+    tok = train_tokenizer(["What is 2 + 2? What is 3 + 5? It is 4, not 8."] * 3, 300)
+    save_reward_model(ScalarModel.from_lm(lm), tok, tmp_path/"rm")
+    for file in (tmp_path/"rm").glob("tokenizer*.json"): file.write_text(file.read_text("utf-8").replace("<pad>", "<hole>"), "utf-8")
+    reader = load_tokenizer(tmp_path/"rm")
+    reader.pad_token = None if kind == "none" else reader.eos_token
+    reader.save_pretrained(tmp_path/"rm")
+    table = PromptTable(ROWS, tok, 64)
+    seqs = answered(tok, table, (1, "It is 8."), (0, "4"))
+    want = score_seqs(load_reward_model(tmp_path/"rm"), seqs)                   # but for the name of the pad the tokens are the same
+    torch.testing.assert_close(make_model_reward_fn(tmp_path/"rm", table, tok)(seqs), want)
+    texts = [table.texts[i] for i in (1, 0)]
+    got = score_texts((load_reward_model(tmp_path/"rm"), _load_reader(tmp_path/"rm")), [table.prompts[i] for i in (1, 0)],
+                      [("It is 8.", True), ("4", True)], 64)
+    torch.testing.assert_close(got, want)
+    assert _load_reader(tmp_path/"rm").pad_token_id >= len(tok) and len(texts) == 2    # no row of the embedding: never looked up
+
+def test_a_reward_model_without_an_end_is_refused(tok, tmp_path):
+    save_reward_model(ScalarModel.from_lm(tiny_lm(tok, "llama")), tok, tmp_path/"rm")
+    reader = load_tokenizer(tmp_path/"rm")
+    reader.eos_token = None
+    reader.save_pretrained(tmp_path/"rm")
+    with pytest.raises(ValueError, match="has no eos token, where a finished response is scored"):
+        make_model_reward_fn(tmp_path/"rm", PromptTable(ROWS, tok, 64), tok)
+
+def test_a_policy_that_stops_with_another_token_is_read_as_text(tmp_path):
+    "The reward model has learned to score at its own end."
+    rm, reader = load_bundled("reward")
+    save_reward_model(rm, reader, tmp_path/"rm")
+    policy = load_tokenizer(tmp_path/"rm")
+    policy.eos_token = "?"
+    rows = [dict(prompt="Where does the fox live?"), dict(prompt="What is the fox fond of?")]
+    a, b = PromptTable(rows, reader, 64), PromptTable(rows, policy, 64)
+    pairs = [(1, "The fox is fond of mice."), (0, "The fox lives in the forest.")]
+    want = make_model_reward_fn(tmp_path/"rm", a, reader)(answered(reader, a, *[(i, x + "?") for i, x in pairs]))
+    torch.testing.assert_close(make_model_reward_fn(tmp_path/"rm", b, policy)(answered(policy, b, *pairs)), want)
+
+def test_long_responses_fit_what_the_reward_model_reads(tok, tmp_path):
+    "The policy's tokens may be more in the reward model's; it reads 1024."
+    other = train_tokenizer(["a"], 262)                                     # a token for each byte
+    save_reward_model(ScalarModel.from_lm(tiny_lm(other, "llama")), other, tmp_path/"rm")
+    words = "What is 3 + 5? " * 60
+    table = PromptTable([dict(prompt=words)], tok, 512)
+    scores = make_model_reward_fn(tmp_path/"rm", table, tok)(answered(tok, table, (0, words)))
+    assert scores.isfinite().all()
+
+def test_words_that_a_tokenizer_does_not_know(tmp_path):
+    "Nothing was cut: to raise max_length would not help."
+    _, plain = load_bundled("sft")
+    rows = [dict(prompt=f"What is {n} + 1?", answer=str(n + 1)) for n in (7, 8)]
+    with pytest.raises(ValueError, match="lines 1 and 2 of rows in memory are the same tokens.*the tokenizer does not know the words that differ"):
+        PromptTable(rows, plain, 64)
