@@ -104,8 +104,8 @@ def precompute_ref_logprobs(
         for rows in order.split(batch_size):
             part = pairs[rows]
             part = PreferencePairs(part.chosen.trim(), part.rejected.trim())
-            parts.append(torch.stack(pair_logprobs(ref, part)).cpu())     # (2 rows)
-    return PairsWithRef(pairs, *torch.cat(parts, 1)[:, order.argsort()])
+            parts.append(torch.stack(pair_logprobs(ref, part)))           # (2 rows)
+    return PairsWithRef(pairs, *torch.cat(parts, 1).cpu()[:, order.argsort()])
 
 # %% ../nbs/10_dpo.ipynb #dpo_metric_sums
 def dpo_metric_sums(

@@ -15,10 +15,11 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import logsigmoid
 from .dpo import (PairsWithRef, _float32, _per_token, dpo_loss, log_ratio_gap,
     make_pair_loss, pair_logprobs)
-from .learning import EvalConfig, TrainConfig, Trainer, fit, make_trainer
+from .learning import (
+    EvalConfig, TrainConfig, Trainer, _as_numbers, fit, make_trainer)
 from .models import disable_dropout, eval_mode
 from .settings import check_number
-from .memory import PreferencePairs
+from .memory import PreferencePairs, _send
 
 # %% ../nbs/engine/dpo_tools.ipynb #evaluate_pairs
 @torch.no_grad()
@@ -32,10 +33,11 @@ def evaluate_pairs(
     device, total = next(model.parameters()).device, {}
     with eval_mode(model):
         for rows in torch.arange(len(data)).split(batch_size):
-            loss, _, metrics = loss_fn(model, data[rows].to(device))
+            loss, _, metrics = loss_fn(model, _send(data[rows], device))
             for k, v in dict(loss=loss, **metrics).items():
                 total[k] = total.get(k, 0.) + v
-    return {k: float(v) / len(data) for k, v in total.items()}
+    numbers = _as_numbers(list(total.values()), device)
+    return {k: v / len(data) for k, v in zip(total, numbers)}
 
 # %% ../nbs/engine/dpo_tools.ipynb #train_dpo
 def train_dpo(

@@ -94,7 +94,7 @@ def make_group_experience(
     reward = roll.reward if config.kl_in_loss else roll.reward - config.beta * kl
     a = config.advantage_fn(reward, roll.group)[:, None].expand_as(logp)
     if config.importance_sampling_cap:
-        logp = logprobs(policy, roll.seqs, temperature=config.temperature)
+        logp = logprobs(policy, roll.seqs, temperature=config.temperature).to(logp)
         a = a * (logp - roll.logp).exp().clamp(max=config.importance_sampling_cap)
     return GroupExperience(
         roll.seqs, mask, logp, roll.ref_logp, a, loss_weights(mask, "dapo", 1),
@@ -133,7 +133,7 @@ def sample_groups(
     task:RLTask,
     config:GRPOConfig,
     generator:Generator, # chooses prompts and tokens
-)->tuple[Rollout,dict]:  # rows of the groups to learn from; metrics of all rows
+)->tuple[Rollout,dict]:  # groups to learn from, on the CPU; metrics of all rows
     "One rollout: `num_generations` responses to each prompt, scored, and its metrics."
     n = config.n_prompts * config.dynamic_sampling
     rows = next_prompts(n, len(task.prompts), trainer.queue, generator)
@@ -142,6 +142,7 @@ def sample_groups(
         task.tokenizer, replace(task.sampling, temperature=config.temperature),
         generator, config.num_generations, config.micro_batch_size,
         config.generation_batch_size)
+    roll = _to_host(roll)
     gap = group_centered(roll.reward, roll.group).abs()
     differ = torch.zeros(n).to(gap).scatter_reduce(0, roll.group, gap, "amax") > 1e-6
     row = _group_metrics(roll, differ, task.tokenizer.eos_token_id)
@@ -191,8 +192,7 @@ def _experience(trainer, ref, task, config, generator): # rollout, metrics, expe
     with trainer.autocast:                  # old and new log-probs in one precision
         roll, row = sample_groups(trainer, ref, task, config, generator)
         if not len(roll): return roll, row, ()
-        x = make_group_experience(trainer.model, roll, config, task)
-    return roll, row, _to_host(x)
+        return roll, row, make_group_experience(trainer.model, roll, config, task)
 
 # %% ../nbs/engine/grpo_trainer.ipynb #_grpo_trainer
 def _grpo_trainer(policy, ref, task, config, folder, generator):

@@ -189,7 +189,8 @@ def make_experience(
     "Values, advantages by `gae` (whitened over the rollout) and returns of a rollout."
     roll = add_score_column(roll, config, eos)
     at = reward_mask(roll.seqs, config, eos)
-    value = shift_right(in_batches(model.critic, roll.seqs, config.micro_batch_size))
+    value = in_batches(model.critic, roll.seqs, config.micro_batch_size)
+    value = shift_right(value.to(roll.logp.device))
     reward = rollout_rewards(roll, config, eos)
     advantage, returns = gae(reward, value, at, config.gamma, config.lam)
     whitened = masked_whiten(advantage, roll.seqs.response_mask)
@@ -324,7 +325,7 @@ def _check_rewards(reward, seqs, text):
     if reward.shape != (len(seqs),): raise ValueError(
         f"reward_fn must give one number per row, ({len(seqs)},), got "
         f"{tuple(reward.shape)}; row 0 is {text(seqs, 0)!r}")
-    rows = (~reward.isfinite()).nonzero().flatten().tolist()
+    rows = (~reward.isfinite()).cpu().nonzero().flatten().tolist()
     if rows: raise ValueError(f"reward_fn gave {reward[rows[0]]} for row {rows[0]} "
         f"({len(rows)} such rows): {text(seqs, rows[0])!r}")
 
@@ -378,7 +379,6 @@ def ppo_update(
 )->dict:                 # metrics, averaged over the optimiser steps
     "PPO's update phase: `n_epochs` passes over a rollout in `n_minibatches`."
     with trainer.autocast: x = make_experience(trainer.model, roll, config, eos)
-    x = _to_host(x)
     length, rows = x.seqs.attention_mask.sum(1), []
     for _ in range(config.n_epochs):
         order = torch.randperm(len(x), generator=generator, device=generator.device)
@@ -400,7 +400,7 @@ def ppo_rollout(
     config:PPOConfig,
     generator:Generator, # chooses prompts and tokens
     last_good:dict,      # weights of the last rollout within max_kl; changed
-)->tuple[Rollout,dict]:  # n_prompts responses, `rollout_metrics`
+)->tuple[Rollout,dict]:  # n_prompts responses, on the CPU; `rollout_metrics`
     """PPO's rollout phase: sample responses to the next prompts and score them.
 
     Raises ValueError for a bad reward and beyond max_kl."""
@@ -413,7 +413,7 @@ def ppo_rollout(
         batch_size=config.micro_batch_size,
         generation_batch_size=config.generation_batch_size)
     pad, eos = pad_and_eos(task.tokenizer)
-    roll = add_score_column(roll, config, eos, pad)
+    roll = add_score_column(_to_host(roll), config, eos, pad)
     row = rollout_metrics(roll, config, eos)
     last_good.update(_weights_within_max_kl(trainer, row, config, last_good))
     return roll, row

@@ -14,7 +14,8 @@ from einops import rearrange
 from torch import Generator, Tensor
 from torch.nn.functional import logsigmoid
 from .learning import Trainer, TrainConfig, EvalConfig, fit, make_trainer
-from .memory import PreferencePairs, _send, _sent_from, concat_seqs
+from .memory import (
+    PreferencePairs, _send, _sent_from, _to_host, concat_seqs)
 from .models import ScalarModel, eval_mode
 from .tokens import Seqs, last_token_index
 
@@ -73,11 +74,12 @@ def score_seqs(
     batch_size:int=256, # rows per forward pass
 )->Tensor:              # (b)
     "`pooled_scores` in eval mode and without gradient, rows of like length together."
+    seqs = _to_host(_sent_from(seqs))
     order = seqs.attention_mask.sum(1).argsort()
     parts = [seqs[rows].trim() for rows in order.split(batch_size)]
     with eval_mode(model):
         scores = torch.cat([pooled_scores(model, part) for part in parts])
-    return scores[order.argsort().to(scores.device)]
+    return scores[_send(order.argsort(), scores.device)]
 
 def score_pairs(
     model:ScalarModel,     # left in the mode it was in

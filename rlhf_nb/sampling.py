@@ -25,7 +25,8 @@ from .models import (adapters_disabled, eval_mode, logprobs, text_config_of,
 from rlhf_nb.processes import (gather_parts, gather_rows, own_rows, process_count,
     process_index)
 from .settings import check_settings
-from .memory import Rollout, _send, concat_seqs, pad_and_eos, pad_left
+from .memory import (
+    Rollout, _send, _sent_from, _to_host, concat_seqs, pad_and_eos, pad_left)
 from .tokens import Seqs, last_token_index, make_seqs, pad_right
 
 # %% ../nbs/engine/sampling.ipynb #SamplingParams
@@ -369,8 +370,9 @@ def generate_many(
     rows, seqs, logp = zip(*gather_parts(parts, next(model.parameters()).device))
     seqs = concat_seqs(seqs, special[0])
     logp = torch.cat([F.pad(x, (0, seqs.ids.shape[1] - x.shape[1])) for x in logp])
-    back = torch.cat(rows).argsort().to(logp.device)
-    return seqs[back], logp[back]
+    back = torch.cat(rows).cpu().argsort()
+    seqs = _send(_to_host(_sent_from(seqs))[back], logp.device)
+    return seqs, logp[_send(back, logp.device)]
 
 # %% ../nbs/engine/sampling.ipynb #_own_batches
 def _own_batches(order, batch_size): # row numbers of this process, in batches
@@ -384,15 +386,16 @@ def in_batches(
     batch_size:int=64, # rows at a time
 )->Tensor:             # (b) or (b t), in the order of the rows; 0 in trimmed columns
     "Evaluate `fn` on batches of rows of similar length, without their empty columns."
-    order, parts = seqs.attention_mask.sum(1).argsort(stable=True), []
+    device, seqs, parts = seqs.ids.device, _to_host(_sent_from(seqs)), []
+    order = seqs.attention_mask.sum(1).argsort(stable=True)
     for rows in _own_batches(order, batch_size):
         part = seqs[rows]
-        out = trimmed = fn(part.trim())
+        out = trimmed = fn(_send(part.trim(), device))
         if trimmed.dim() == 2:              # each column back to where its tokens stand
-            out = trimmed.new_zeros(part.ids.shape)
-            out[:, part.attention_mask.any(0).to(out.device)] = trimmed
+            used = _send(part.attention_mask.any(0).nonzero()[:, 0], trimmed.device)
+            out = trimmed.new_zeros(part.ids.shape).index_copy(1, used, trimmed)
         parts.append((rows, out))
-    return gather_rows(parts, seqs.ids.device)
+    return gather_rows(parts, device)
 
 # %% ../nbs/engine/sampling.ipynb #_reference_logprobs
 def _shared_rewards(reward_fn, seqs, n=1)->Tensor: # (b); n responses to each prompt

@@ -1,5 +1,6 @@
 "Every trainer on an accelerator that is only pretended: devices never mix, and the host rarely waits."
-import random
+import math, random, re
+from dataclasses import replace
 from functools import partial
 import pytest, torch
 from torch import nn
@@ -17,7 +18,7 @@ from rlhf_nb.ppo_trainer import PPOConfig, RLTask, make_experience, minibatch_lo
 from rlhf_nb.q_networks import QConfig, QNets, make_episodes, q_network
 from rlhf_nb.q_trainer import OnlineQConfig, token_q_values, train_q, train_q_online
 from rlhf_nb.reward import reward_loss, score_seqs, train_reward
-from rlhf_nb.sampling import SamplingParams, collect_rollout, generate, generate_many, generate_uncached
+from rlhf_nb.sampling import SamplingParams, collect_rollout, generate, generate_many, generate_uncached, in_batches
 from rlhf_nb.self_reward import SelfRewardConfig, train_on_pairs
 from rlhf_nb.sft import sft_loss, train_sft
 from rlhf_nb.spin import SPINConfig, SPINData, iteration_pairs, spin_metrics, train_spin_iteration
@@ -163,6 +164,9 @@ def test_functions_take_rows_from_the_cpu_and_from_the_device(lm, tokenizer, dev
     for seqs in (data, data.to(DEVICE)):
         assert logprobs(lm, seqs).device == DEVICE
         assert score_seqs(device.move(ScalarModel.from_lm(lm)), seqs).device == DEVICE
+        for read in (lambda x: x.ids.float(), lambda x: x.ids[:, 0]):     # it gets its rows where they were
+            got = in_batches(read, seqs, 3)
+            assert got.device == seqs.ids.device and torch.equal(got.cpu(), read(data))
         ref = precompute_ref_logprobs(lm, PreferencePairs(seqs, seqs))
         assert ref.ref_chosen.device.type == "cpu" and evaluate_pairs(lm, ref, make_pair_loss(dpo_loss))["loss"] == pytest.approx(.6931, abs=1e-3)
 
@@ -213,26 +217,43 @@ def test_an_update_waits_for_its_numbers_only_however_many_micro_batches(name, p
     update()                                       # the first one looks at the model's head, and makes AdamW's averages
     device.waits.clear()
     update()
-    assert device.n_waits == 2 + (name in ("ppo", "grpo")), device.waits    # sums, norm; and what was made on the device
+    assert device.n_waits == 2, device.waits       # the sums, the gradient's norm
     for place in ("cpu", DEVICE):                  # the same batch, all on the host or all on the device
         update = partial(train_step, trainer, batch.to(place), update.args[2], **update.keywords)
         device.waits.clear()
         update()
         assert device.n_waits == (2 if place == "cpu" else 3), device.waits
 
-@pytest.mark.parametrize("parts", [1, 4])
-def test_the_updates_of_a_rollout_take_it_from_the_host(parts, lm, tokenizer, device):
-    "Brought there once, whatever the number of optimiser steps and of micro-batches."
-    config = PPOConfig(n_prompts=8, n_epochs=3, n_minibatches=2, micro_batch_size=4 // parts)
-    trainer = make_trainer(device.move(ActorCritic(lm, ScalarModel.from_lm(lm))), TrainConfig(micro_batch_size=4 // parts))
-    roll, _ = ppo_rollout(trainer, frozen_copy(lm), task_of(tokenizer), config, seeded(), {})
-    ppo_update(trainer, roll, config, tokenizer.eos_token_id, seeded())
-    device.waits.clear()
-    ppo_update(trainer, roll, config, tokenizer.eos_token_id, seeded())
-    in_steps = {k: n for k, n in device.waits.items() if "learning:" in k}
-    assert sum(in_steps.values()) == 2 * 6, device.waits
-    assert not any("models:" in k or "tokens:" in k and "trim" in k for k in device.waits), device.waits
-    assert all(n == 1 for k, n in device.waits.items() if "memory:" in k), device.waits
+def test_waits_outside_decoding_do_not_grow_with_the_batches(lm, tokenizer, device):
+    "Rollouts, their rewards and references, evaluation: in one batch of rows or in six."
+    rm, ref = device.move(ScalarModel.from_lm(lm)), device.move(frozen_copy(lm))
+    trainer = make_trainer(device.move(ActorCritic(lm, ScalarModel.from_lm(lm))), CONFIG)
+    pairs, eos = precompute_ref_logprobs(ref, pairs_of(tokenizer)), tokenizer.eos_token_id
+    logprobs(lm, pairs.pairs.chosen)               # the first call looks at the model's head
+    def waits(fn):
+        device.waits.clear()
+        out = fn()
+        return out, sum(n for k, n in device.waits.items() if not re.match("(nonzero|tolist) @ sampling", k))
+    for size in (2, 12):
+        task = replace(task_of(tokenizer), reward_fn=lambda seqs: score_seqs(rm, seqs, size))
+        ppo_config = PPOConfig(n_prompts=12, micro_batch_size=size, n_epochs=2, n_minibatches=3)
+        grpo_config = GRPOConfig(n_prompts=2, num_generations=6, dynamic_sampling=2, micro_batch_size=size)
+        params = questions(tokenizer, 12), tokenizer, SamplingParams(10), seeded()
+        (seqs, _), n = waits(lambda: generate_many(lm, *params, size))
+        assert n == 0 and seqs.ids.device == DEVICE
+        assert waits(lambda: score_seqs(rm, seqs, size))[1] == 0
+        assert waits(lambda: score_seqs(rm, seqs[:], size))[1] == 1           # where nothing is known of the rows
+        roll, n = waits(lambda: collect_rollout(lm, ref, params[0], task.reward_fn, *params[1:], batch_size=size))
+        assert n <= 2 and roll.logp.device == roll.reward.device == DEVICE, device.waits
+        (roll, row), n = waits(lambda: ppo_rollout(trainer, ref, task, ppo_config, seeded(), {}))
+        assert n <= 4 and roll.logp.is_cpu and math.isfinite(row["objective/kl"]), device.waits
+        _, n = waits(lambda: ppo_update(trainer, roll, ppo_config, eos, seeded()))
+        assert n <= 2 + 2 * 6, device.waits                                   # values, then six updates
+        (roll, _), n = waits(lambda: sample_groups(type("T", (), dict(model=lm, queue=[])), ref, task, grpo_config, seeded()))
+        assert n <= 3 and roll.logp.is_cpu, device.waits
+        assert waits(lambda: make_group_experience(lm, roll, grpo_config, task))[1] == 0, device.waits
+        assert waits(lambda: evaluate_pairs(lm, pairs, make_pair_loss(dpo_loss), size))[1] == 1, device.waits
+        assert waits(lambda: precompute_ref_logprobs(ref, pairs.pairs, size))[1] == 1, device.waits
 
 # ---- what was sent, and what comes back
 
