@@ -26,7 +26,7 @@ from .files import atomic_write, disk_errors
 from .learning import (EvalConfig, TrainConfig, Trainer, adamw, fit,
     is_interactive, make_trainer, named_generator, progress_bar)
 from .models import (Placement, disable_dropout, frozen_copy, load_lm,
-    load_tokenizer, merge_adapters, read_config)
+    load_tokenizer, merge_adapters, read_config, unwrap_model)
 from .sampling import SamplingParams, collect_rollout, generate_many
 from .settings import check_settings
 from .memory import PreferencePairs, concat_seqs
@@ -39,8 +39,8 @@ from .grpo_trainer import GRPOConfig, train_grpo
 from .kl import kl_k1, kl_k3
 from .kl_control import AdaptiveKLController, fixed_kl_controller
 from .memory_plan import count_weights
-from rlhf_nb.recipes import (RunConfig, _check_positions, _end_with, _hold_out,
-    _new_pad, _save_quietly, begin_model, check_services, computing,
+from rlhf_nb.recipes import (RunConfig, _check_positions, _end_with, _expert_words,
+    _hold_out, _new_pad, _save_quietly, begin_model, check_services, computing,
     default_train_config, fake_model, memory_of, placement_of, results_of, targets_of,
     task_of)
 from .rl_recipes import make_critic
@@ -1177,6 +1177,8 @@ def _run_stage(pipeline:Pipeline, i:int, out:Path, registry:Registry, tell:Calla
                      num_threads=torch.get_num_threads())
     tell(f"{folder.name}: stage {i + 1} of {len(pipeline.stages)}")
     model, tokenizer = _open_stage(pipeline, i, str(last or pipeline.model))
+    words = _expert_words(unwrap_model(model).config)
+    if words: tell(f"  {words}")
     ctx = StageContext(pipeline, i, registry, model, tokenizer, work, last, tell)
     with computing(ctx.settings): model, rows, row = _RUN[type(ctx.stage)](ctx)
     ctx = replace(ctx, model=merge_adapters(model)) # what is measured is what is saved

@@ -54,7 +54,7 @@ from .runs import (check_output, file_hashes, find_run, open_run, open_work,
 from .sampling import SamplingParams, generate_many, static_decoding
 from .trackers import check_trackers, open_trackers
 from .processes import (gather_parts, in_first_process, own_rows,
-    process_index, require_one_process)
+    process_count, process_index, require_one_process, sharded_launch)
 from .settings import check_settings
 from .sft import mean_loss, sft_loss
 from .tokens import Seqs, make_seqs
@@ -304,6 +304,14 @@ def _with_adapters(lm, config): # if it asks for them
     return lm
 
 # %% ../nbs/engine/recipes.ipynb #_checkpoint_layers
+_EXPERTS = "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"
+
+def _expert_words(lm_config): # what a mixture of experts should know; "" for others
+    text = getattr(lm_config, "get_text_config", lambda: lm_config)()
+    n = max(getattr(text, name, 0) or 0 for name in _EXPERTS)
+    return (f"{n} experts in a layer: no load-balancing loss is added, so the router "
+            "may drift; lora_targets names layers that get adapters") if n > 1 else ""
+
 def _new_pad(path): # a pad token to add to this model, or None
     try: tokenizer = load_tokenizer(path)
     except (OSError, ValueError): return None           # load_lm will say what is wrong
@@ -376,7 +384,8 @@ def memory_of(
     try: plan = plan_memory(
         lm_config, pair * micro_batch_size, length, config.lora_r,
         place.dtype == torch.bfloat16, config.gradient_checkpointing,
-        max_logits_mb=config.max_logits_mb, targets=targets_of(config), **copies)
+        max_logits_mb=config.max_logits_mb, targets=targets_of(config),
+        n_shards=process_count() if sharded_launch() else 1, **copies)
     except Exception as e:    # a family whose forward pass looks at its numbers
         return f"no estimate for {type(lm_config).__name__} ({type(e).__name__})"
     return memory_verdict(plan, *device_memory(place.device))
@@ -543,7 +552,12 @@ def _load_rows(config, tokenizer): # rows, report, numbers of rows to learn and 
     rows, load_report = task_of(config).load(
         config.data, tokenizer, config.max_length, config.strict)
     print(load_report)
+    _tell_experts(config)
     return rows, load_report, *_hold_out(rows, config)
+
+def _tell_experts(config):
+    words = config.model and _expert_words(read_config(config.model))
+    if words: print(words)
 
 # %% ../nbs/engine/recipes.ipynb #train
 def train(

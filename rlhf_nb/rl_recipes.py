@@ -26,10 +26,11 @@ from .models import (ScalarModel, adapters_disabled, add_lora,
 # %% ../nbs/engine/rl_recipes.ipynb #rl_recipes_imports_2
 from .ppo import ActorCritic
 from .ppo_trainer import PPOConfig, RLTask, checked_reward_fn, train_ppo
-from .recipes import (_PROGRAM, _aligned, _check_every_run, _check_folder,
+from rlhf_nb.recipes import (_PROGRAM, _aligned, _check_every_run, _check_folder,
     _check_positions, _check_run, _EveryRun, _in_words, _load_reader, _reported,
-    _settings, _write_card, begin_model, check_disk, check_services, computing,
-    decode_seqs, fake_model, finish_run, memory_of, placement_of, publish, targets_of)
+    _settings, _tell_experts, _write_card, begin_model, check_disk, check_services,
+    computing, decode_seqs, fake_model, finish_run, memory_of, placement_of, publish,
+    targets_of)
 from .processes import in_first_process
 from .reward_tools import fit_normalizer, normalize_scores
 from .runs import open_run, open_work, read_folder
@@ -179,6 +180,7 @@ _RL_FILES = ["lock", "log.jsonl", "held_out.jsonl", "samples.jsonl"]
 def _load_table(config, tokenizer): # table, numbers to learn from and held out
     table = PromptTable(config.data, tokenizer, config.max_length, config.strict)
     print(table.report)
+    _tell_experts(config)
     n = config.eval_rows or max(1, min(64, len(table.prompts) // 5))
     return table, *split_by_prompt([tuple(p) for p in table.prompts], n, config.seed)
 

@@ -112,6 +112,12 @@ def _checked(scores, responses, fn):
     return torch.tensor([float(score) for score in scores])
 
 # %% ../nbs/engine/text_rewards.ipynb #make_model_reward_fn
+def _alike(reader, tokenizer, embedding): # ids of the one are ids of the other
+    def all_of(t): return t.chat_template, t.eos_token_id, t.get_vocab()
+    return len(tokenizer) <= len(embedding.weight) and (
+        all_of(reader) == all_of(tokenizer))
+
+# %% ../nbs/engine/text_rewards.ipynb #make_model_reward_fn_0
 def make_model_reward_fn(
     folder:str,        # folder or hub id of a reward model
     table:PromptTable, # of the prompts that are sampled from
@@ -124,9 +130,7 @@ def make_model_reward_fn(
     Raises ValueError if the folder holds no reward model, or its tokenizer no eos."""
     model = load_reward_model(folder, placement).requires_grad_(False)
     reader = _load_reader(folder)
-    n_rows = model.backbone.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) <= n_rows and all(x(reader) == x(tokenizer) for x in (
-            lambda t: t.get_vocab(), lambda t: (t.chat_template, t.eos_token_id))):
+    if _alike(reader, tokenizer, model.backbone.get_input_embeddings()):
         return lambda seqs: score_seqs(model, seqs, batch_size)
     prompts, loaded = load_prompts(table.source, reader, table.max_length, table.strict)
     by_line = dict(zip(loaded.lines, prompts))

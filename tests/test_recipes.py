@@ -4,7 +4,8 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 import pytest, torch
 from torch.testing import assert_close
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, MixtralConfig,
+    MixtralForCausalLM)
 from rlhf_nb import recipes
 from rlhf_nb.data import prompts_of
 from rlhf_nb.models import Placement, load_reward_model, tiny_lm, weight_hash
@@ -778,3 +779,20 @@ def test_too_long_says_what_adds_up(runs, data, tmp_path, capfd):
     "In words that are right for a flag and for a line of a TOML file."
     with pytest.raises(ValueError, match="reads 1024 tokens, max_length 2000: lower max_length"):
         train(RunConfig("sft", str(data), str(tmp_path/"r"), model=runs[0].config.output_dir, max_length=2000))
+
+def test_experts_are_told_that_nothing_balances_them(runs, data, tmp_path, capfd):
+    "By the plan and by the run; a model without experts is told nothing."
+    t = AutoTokenizer.from_pretrained(runs[0].config.output_dir)
+    size = dict(vocab_size=len(t), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2)
+    moe = MixtralForCausalLM(MixtralConfig(num_local_experts=3, num_experts_per_tok=1, pad_token_id=0, bos_token_id=1, eos_token_id=2, **size))
+    moe.save_pretrained(tmp_path/"moe"); t.save_pretrained(tmp_path/"moe")
+    (tmp_path/"rule_moe.py").write_text("def f(prompts, responses): return [0.] * len(prompts)\n")
+    words = "3 experts in a layer: no load-balancing loss is added"
+    for model, wanted in (("moe", 1), (runs[0].config.output_dir, 0)):
+        line = ["train", "sft", str(data), "-o", str(tmp_path/f"o{wanted}"), "--model", str(tmp_path/model), "--max-steps", "1"]
+        for more in (["--dry-run"], []):
+            assert main([*line, *more]) == 0 and capfd.readouterr().out.count(words) == wanted
+    assert main(["train", "grpo", str(data), "-o", str(tmp_path/"g"), "--model", str(tmp_path/"moe"), "--reward", runs[1].config.output_dir, "--dry-run"]) == 0
+    assert capfd.readouterr().out.count(words) == 1
+    (tmp_path/"p.toml").write_text(f'model = "{tmp_path/"moe"}"\n[[stage]]\nkind = "PreferenceDPO"\ndata = "{data}"\nmax_steps = 1\n')
+    assert main(["pipeline", "run", str(tmp_path/"p.toml"), "-o", str(tmp_path/"p")]) in (0, None) and capfd.readouterr().out.count(words) == 1
