@@ -378,6 +378,7 @@ def ppo_update(
     generator:Generator, # order of the minibatches
 )->dict:                 # metrics, averaged over the optimiser steps
     "PPO's update phase: `n_epochs` passes over a rollout in `n_minibatches`."
+    roll = _to_host(roll)
     with trainer.autocast: x = make_experience(trainer.model, roll, config, eos)
     length, rows = x.seqs.attention_mask.sum(1), []
     for _ in range(config.n_epochs):

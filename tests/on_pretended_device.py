@@ -249,6 +249,8 @@ def test_waits_outside_decoding_do_not_grow_with_the_batches(lm, tokenizer, devi
         assert n <= 4 and roll.logp.is_cpu and math.isfinite(row["objective/kl"]), device.waits
         _, n = waits(lambda: ppo_update(trainer, roll, ppo_config, eos, seeded()))
         assert n <= 2 + 2 * 6, device.waits                                   # values, then six updates
+        _, n = waits(lambda: ppo_update(trainer, roll.to(DEVICE), ppo_config, eos, DeviceGenerator().manual_seed(0)))
+        assert n <= 3 + 2 * 6 + 2 + 7, device.waits            # two epochs' orders; seven tensors that this test sends
         (roll, _), n = waits(lambda: sample_groups(type("T", (), dict(model=lm, queue=[])), ref, task, grpo_config, seeded()))
         assert n <= 3 and roll.logp.is_cpu, device.waits
         assert waits(lambda: make_group_experience(lm, roll, grpo_config, task))[1] == 0, device.waits
