@@ -10,7 +10,7 @@ __all__ = ['ROLES', 'PAIR', 'DEMONSTRATION', 'CHAT_TEMPLATE', 'parse_row', 'row_
            'load_unpaired', 'load_prompts', 'prompts_of', 'split_by_prompt']
 
 # %% ../nbs/engine/data.ipynb #other_people_s_data
-import hashlib, html, json, re
+import hashlib, html, json, math, re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -362,7 +362,7 @@ def _load(path, tokenizer, encode, answers, max_length, strict):
         for part in parts: truncated.setdefault(part, []).append(line)
     if errors and strict: raise DataError(_name_of(path), errors)
     loaded = _report(path, tokenizer, rows, raw, dropped, truncated, answers)
-    if not rows: raise ValueError(f"nothing is left of {_name_of(path)}\n{loaded!r}")
+    if not rows: raise ValueError(_nothing_left(loaded))
     return list(map(list, zip(*rows.values()))), loaded
 
 # %% ../nbs/engine/data.ipynb #_report
@@ -380,6 +380,11 @@ def _report(path, tokenizer, rows, raw, dropped, truncated, answers):
     columns = {k: [row.get(k) for row in raw] for k in further}
     return LoadReport(_name_of(path), tuple(rows), dropped, truncated,
         f"{record_kind(path)}, {_template_of(tokenizer)}", formats, columns)
+
+def _nothing_left(loaded): # in words
+    if loaded.total: return f"nothing is left of {loaded.path}\n{loaded!r}"
+    return (f"nothing is left of {loaded.path}, it holds no rows: give a file with one "
+            "row per example")
 
 def _encode_row(tokenizer, answers, max_length):
     def encode(row):
@@ -405,6 +410,10 @@ def load_pairs(
     return pairs, load_report
 
 # %% ../nbs/engine/data.ipynb #pair_margins
+def _number(x): # of a cell, in CSV as text; nan if it holds none
+    try: return float(x)
+    except (TypeError, ValueError): return math.nan
+
 def pair_margins(
     loaded:LoadReport, # of `load_pairs`
 )->Tensor|None:        # (n) 0 or more; None if the file says nothing about it
@@ -413,15 +422,15 @@ def pair_margins(
 
     Raises ValueError if a row has none, or if its scores contradict the pair."""
     columns = loaded.columns
-    if "margin" in columns: margins = columns["margin"]
+    if "margin" in columns: margins = [_number(x) for x in columns["margin"]]
     elif {"score_chosen", "score_rejected"} <= columns.keys(): margins = [
-        None if None in two else float(two[0]) - float(two[1]) for two in
+        _number(a) - _number(b) for a, b in
         zip(columns["score_chosen"], columns["score_rejected"])]
     else: return None
-    bad = [line for line, x in zip(loaded.lines, margins) if x is None or not x >= 0]
+    bad = [line for line, x in zip(loaded.lines, margins) if not 0 <= x < math.inf]
     if bad: raise ValueError(
-        f"{loaded.path}: no margin of 0 or more in lines {_some(bad)}: swap the two "
-        "answers of these rows, or leave the rows out")
+        f"{loaded.path}: no margin of 0 or more in lines {_some(bad)}: write a number, "
+        "swap the two answers of these rows, or leave the rows out")
     return torch.tensor(margins, dtype=torch.float)
 
 # %% ../nbs/engine/data.ipynb #_earlier_turns

@@ -235,11 +235,14 @@ def task_of(config:RunConfig)->_Task:
     return task
 
 def _with_margins(lm, pairs, loaded, batch_size):
+    return PairsWithMargin(pairs, _margins_of(loaded))
+
+def _margins_of(loaded):
     margin = pair_margins(loaded)
     if margin is None: raise ValueError(
         f"{loaded.path} has no margins: add a column margin, or score_chosen and "
-        "score_rejected, or leave --margins out")
-    return PairsWithMargin(pairs, margin)
+        "score_rejected, or leave margins out")
+    return margin
 
 # %% ../nbs/engine/recipes.ipynb #default_train_config
 def default_train_config(
@@ -483,9 +486,16 @@ def _hold_out(
     config:RunConfig,
 )->tuple[Tensor,Tensor]: # row numbers to learn from, row numbers held out
     "A fifth of the rows, at most 100, unless the config says how many."
-    prompts = prompts_of(rows.chosen if isinstance(rows, PreferencePairs) else rows)
-    n_eval = config.eval_rows or max(1, min(100, len(rows) // 5))
-    return split_by_prompt(prompts, n_eval, config.seed)
+    seqs = rows.chosen if isinstance(rows, PreferencePairs) else rows
+    prompts = [prompt if len(prompt) > 1 else tuple(ids[mask].tolist()) for prompt, ids,
+               mask in zip(prompts_of(seqs), seqs.ids, seqs.attention_mask)] # a text
+    return _split_rows(prompts, config.eval_rows, 100, config.seed)
+
+def _split_rows(prompts, eval_rows, most, seed): # `split_by_prompt`, named as a config
+    n_eval = eval_rows or max(1, min(most, len(prompts) // 5))
+    try: return split_by_prompt(prompts, n_eval, seed)
+    except ValueError as e:
+        raise ValueError(str(e).replace("n_eval", "eval_rows")) from e
 
 def _begin_work(folder, path, wanted): # the folder `work`; held-out lines copied
     in_first_process(lambda: _copy_lines(path, wanted, folder))
@@ -553,6 +563,7 @@ def _load_rows(config, tokenizer): # rows, report, numbers of rows to learn and 
         config.data, tokenizer, config.max_length, config.strict)
     print(load_report)
     _tell_experts(config)
+    if getattr(config, "margins", False): _margins_of(load_report)
     return rows, load_report, *_hold_out(rows, config)
 
 def _tell_experts(config):

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from torch import Generator, nn
-from .data import split_by_prompt
 from .files import atomic_write, disk_errors
 from .grpo import group_normalised
 from .grpo_trainer import GRPOConfig, train_grpo
@@ -26,11 +25,11 @@ from .models import (ScalarModel, adapters_disabled, add_lora,
 # %% ../nbs/engine/rl_recipes.ipynb #rl_recipes_imports_2
 from .ppo import ActorCritic
 from .ppo_trainer import PPOConfig, RLTask, checked_reward_fn, train_ppo
-from rlhf_nb.recipes import (_PROGRAM, _aligned, _check_every_run, _check_folder,
+from .recipes import (_PROGRAM, _aligned, _check_every_run, _check_folder,
     _check_positions, _check_run, _EveryRun, _in_words, _load_reader, _reported,
-    _settings, _tell_experts, _write_card, begin_model, check_disk, check_services,
-    computing, decode_seqs, fake_model, finish_run, memory_of, placement_of, publish,
-    targets_of)
+    _settings, _split_rows, _tell_experts, _write_card, begin_model, check_disk,
+    check_services, computing, decode_seqs, fake_model, finish_run, memory_of,
+    placement_of, publish, targets_of)
 from .processes import in_first_process
 from .reward_tools import fit_normalizer, normalize_scores
 from .runs import open_run, open_work, read_folder
@@ -181,8 +180,8 @@ def _load_table(config, tokenizer): # table, numbers to learn from and held out
     table = PromptTable(config.data, tokenizer, config.max_length, config.strict)
     print(table.report)
     _tell_experts(config)
-    n = config.eval_rows or max(1, min(64, len(table.prompts) // 5))
-    return table, *split_by_prompt([tuple(p) for p in table.prompts], n, config.seed)
+    prompts = [tuple(p) for p in table.prompts]
+    return table, *_split_rows(prompts, config.eval_rows, 64, config.seed)
 
 def _task_of(config, lm, ref, raw, table, learn, held, tokenizer):
     sampling = SamplingParams(config.max_new_tokens)

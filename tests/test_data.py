@@ -460,7 +460,19 @@ def test_margins(tok):
     assert pair_margins(load_pairs([GOOD], tok)[1]) is None
     assert pair_margins(load_pairs([dict(GOOD, margin=.5)], tok)[1]).tolist() == [.5]
     for bad in ([*rows, dict(GOOD, score_chosen=1., score_rejected=2.)], [*rows[:2], dict(GOOD, margin=-1.)]):
-        with pytest.raises(ValueError, match="lines .*3: swap"): pair_margins(load_pairs(bad, tok)[1])
+        with pytest.raises(ValueError, match="lines .*3: write a number, swap"): pair_margins(load_pairs(bad, tok)[1])
+
+@pytest.mark.parametrize("wrong", ["abc", "", None, [1], float("inf"), float("nan"), "inf"])
+def test_margins_of_a_csv_are_numbers_in_text(tok, wrong):
+    rows = [dict(GOOD, margin="1.5"), dict(GOOD, prompt="b", margin="0")]
+    assert pair_margins(load_pairs(rows, tok)[1]).tolist() == [1.5, 0.]
+    scores = [dict(GOOD, score_chosen="9", score_rejected="7.5")]
+    assert pair_margins(load_pairs(scores, tok)[1]).tolist() == [1.5]
+    for bad in ([rows[0], dict(GOOD, prompt="c", margin=wrong)], [scores[0], dict(GOOD, prompt="c", score_chosen=wrong, score_rejected=1)]):
+        with pytest.raises(ValueError, match="no margin of 0 or more in lines 2: write a number"): pair_margins(load_pairs(bad, tok)[1])
+
+def test_a_file_without_rows_is_said_to_be_one(tok, write):
+    with pytest.raises(ValueError, match="nothing is left of rows in memory, it holds no rows: give a file"): load_pairs([], tok)
 
 def test_further_columns_stay_with_their_rows(tok):
     rows = [dict(prompt="a", answer=4), dict(prompt="", answer=5), dict(prompt="c", answer=6, chosen="x", source="s")]

@@ -461,7 +461,7 @@ def test_faulty_files_of_preferences_are_told_before_the_first_stage(tmp_path, b
               replace(preference(pairs), eval_rows=40), replace(preference(pairs), max_length=5000))
     problems = validate_pipeline(Pipeline(begin, stages), TINY)
     for line, words in zip(problems, ("stage 1 (PreferenceDPO), data: no file", "stage 2 (PreferenceDPO), data", "stage 3 (RewardModel), data",
-                                      "stage 4 (PreferenceDPO), data: n_eval", "stage 5 (PreferenceDPO): this model reads 1024")):
+                                      "stage 4 (PreferenceDPO), data: eval_rows must", "stage 5 (PreferenceDPO): this model reads 1024")):
         assert line.startswith(words), line
     assert len(problems) == 5 and "rejected" in problems[1] and "has no margins" in problems[2]
     with pytest.raises(ValueError, match="measured on held-out pairs"): replace(reward_model(pairs), eval=StageEval("norm"))

@@ -796,3 +796,26 @@ def test_experts_are_told_that_nothing_balances_them(runs, data, tmp_path, capfd
     assert capfd.readouterr().out.count(words) == 1
     (tmp_path/"p.toml").write_text(f'model = "{tmp_path/"moe"}"\n[[stage]]\nkind = "PreferenceDPO"\ndata = "{data}"\nmax_steps = 1\n')
     assert main(["pipeline", "run", str(tmp_path/"p.toml"), "-o", str(tmp_path/"p")]) in (0, None) and capfd.readouterr().out.count(words) == 1
+
+# ---- rows without a prompt, margins
+
+def test_texts_alone_are_held_out_as_any_other_rows(data, runs, tmp_path):
+    "Their prompt is the start token, the same for all: they are told apart by the text; equal ones stay together."
+    rows = [dict(text=json.loads(x)["chosen"] + f" {i}") for i, x in enumerate(data.read_text().splitlines())]
+    (tmp_path/"t.jsonl").write_text("".join(json.dumps(x) + "\n" for x in rows))
+    run = train(RunConfig("sft", str(tmp_path/"t.jsonl"), str(tmp_path/"r"), model=runs[0].config.output_dir, **SHORT))
+    assert run.results["n_eval"] == 12 and run.trainer.n_rows == 48
+    held = [json.loads(x) for x in (tmp_path/"r"/"held_out.jsonl").read_text().splitlines()]
+    assert len(held) == 12 and all(x in rows for x in held)
+    scratch = train(RunConfig("sft", str(tmp_path/"t.jsonl"), str(tmp_path/"s"), **SHORT))
+    assert scratch.results["n_eval"] == 12
+
+def test_margins_are_read_before_a_folder_is_made(data, tmp_path, capfd):
+    line = ["train", "reward", str(data), "-o", str(tmp_path/"r"), "--margins"]
+    for more in (["--dry-run"], []):
+        assert main([*line, *more]) == 2 and "has no margins: add a column" in capfd.readouterr().err and not (tmp_path/"r").exists()
+
+def test_too_few_rows_in_the_words_of_a_config(data, tmp_path, capfd):
+    (tmp_path/"one.jsonl").write_text(data.read_text().splitlines()[0] + "\n")
+    assert main(["train", "reward", str(tmp_path/"one.jsonl"), "-o", str(tmp_path/"r")]) == 2
+    assert "eval_rows must leave rows on both sides, got 1 of 1 rows" in capfd.readouterr().err
