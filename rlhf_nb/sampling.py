@@ -394,7 +394,7 @@ def in_batches(
         if trimmed.dim() == 2:              # each column back to where its tokens stand
             used = _send(part.attention_mask.any(0).nonzero()[:, 0], trimmed.device)
             out = trimmed.new_zeros(part.ids.shape).index_copy(1, used, trimmed)
-        parts.append((rows, out))
+        parts.append((_send(rows, out.device), out))
     return gather_rows(parts, device)
 
 # %% ../nbs/engine/sampling.ipynb #_reference_logprobs
@@ -406,7 +406,7 @@ def _shared_rewards(reward_fn, seqs, n=1)->Tensor: # (b); n responses to each pr
     if reward.shape != rows.shape: raise ValueError(
         f"reward_fn must give one number per row, {tuple(rows.shape)}, got "
         f"{tuple(reward.shape)}: sum over tokens, or squeeze")
-    return gather_rows([(rows, reward)], seqs.ids.device)
+    return gather_rows([(_send(rows, reward.device), reward)], seqs.ids.device)
 
 def _reference_logprobs(policy, ref, seqs, sampling, batch_size)->Tensor: # (b t)
     def score(part): return logprobs(ref, part, temperature=sampling.temperature or 1.)
@@ -437,5 +437,5 @@ def collect_rollout(
         generation_batch_size or batch_size)
     ref_logp = _reference_logprobs(policy, ref, seqs, sampling, batch_size)
     group = torch.arange(len(seqs), device=logp.device) // num_generations
-    reward = _shared_rewards(reward_fn, seqs, num_generations).to(logp.device)
+    reward = _send(_shared_rewards(reward_fn, seqs, num_generations), logp.device)
     return Rollout(seqs, group, logp, ref_logp.to(logp), reward)

@@ -244,15 +244,17 @@ def test_waits_outside_decoding_do_not_grow_with_the_batches(lm, tokenizer, devi
         assert waits(lambda: score_seqs(rm, seqs, size))[1] == 0
         assert waits(lambda: score_seqs(rm, seqs[:], size))[1] == 1           # where nothing is known of the rows
         roll, n = waits(lambda: collect_rollout(lm, ref, params[0], task.reward_fn, *params[1:], batch_size=size))
-        assert n <= 2 and roll.logp.device == roll.reward.device == DEVICE, device.waits
+        assert n == 0 and roll.logp.device == roll.reward.device == DEVICE, device.waits
+        roll, n = waits(lambda: collect_rollout(lm, ref, params[0], lambda seqs: [1.] * len(seqs), *params[1:], batch_size=size))
+        assert n == 0 and roll.reward.device == DEVICE, device.waits          # also of numbers from the host
         (roll, row), n = waits(lambda: ppo_rollout(trainer, ref, task, ppo_config, seeded(), {}))
-        assert n <= 4 and roll.logp.is_cpu and math.isfinite(row["objective/kl"]), device.waits
+        assert n == 2 and roll.logp.is_cpu and math.isfinite(row["objective/kl"]), device.waits
         _, n = waits(lambda: ppo_update(trainer, roll, ppo_config, eos, seeded()))
-        assert n <= 2 + 2 * 6, device.waits                                   # values, then six updates
+        assert n == 1 + 2 * 6, device.waits                                   # values, then six updates
         _, n = waits(lambda: ppo_update(trainer, roll.to(DEVICE), ppo_config, eos, DeviceGenerator().manual_seed(0)))
-        assert n <= 3 + 2 * 6 + 2 + 7, device.waits            # two epochs' orders; seven tensors that this test sends
+        assert n == 2 + 2 * 6 + 2 + 7, device.waits            # two epochs' orders; seven tensors that this test sends
         (roll, _), n = waits(lambda: sample_groups(type("T", (), dict(model=lm, queue=[])), ref, task, grpo_config, seeded()))
-        assert n <= 3 and roll.logp.is_cpu, device.waits
+        assert n == 1 and roll.logp.is_cpu, device.waits
         assert waits(lambda: make_group_experience(lm, roll, grpo_config, task))[1] == 0, device.waits
         assert waits(lambda: evaluate_pairs(lm, pairs, make_pair_loss(dpo_loss), size))[1] == 1, device.waits
         assert waits(lambda: precompute_ref_logprobs(ref, pairs.pairs, size))[1] == 1, device.waits
