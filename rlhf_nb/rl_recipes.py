@@ -131,6 +131,9 @@ def _is_function(reward:str)->bool: # module:function, not a reward model
 
 def _check_reward(config): # ValueError if it is not there; its weights are not read
     if _is_function(config.reward): return load_reward_function(config.reward)
+    code = Path(config.reward.removesuffix(".py") + ".py")
+    if code.is_file() and not Path(config.reward).is_dir(): raise ValueError(
+        f"{code} holds functions: name one of them, {code.stem}:FUNCTION")
     _load_reader(config.reward)
     _check_positions(read_config(config.reward), config,
                      f"the reward model {config.reward}")
@@ -329,6 +332,7 @@ def print_rl_plan(
     _check_reward(config)
     lm, tokenizer = fake_model(config)
     table, learn, held = _load_table(config, tokenizer)
+    if _is_function(config.reward): _reward_of(config, table, tokenizer) # its columns
     n_all, n_trained = count_weights(lm, config.lora_r, targets_of(config))
     width = unwrap_model(lm).get_input_embeddings().weight.shape[1]
     copies = (not config.lora_r) + (not _is_function(config.reward))

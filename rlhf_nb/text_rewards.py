@@ -8,10 +8,11 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/text_rewards.html.md"""
 __all__ = ['load_reward_function', 'PromptTable', 'make_text_reward_fn', 'make_model_reward_fn']
 
 # %% ../nbs/engine/text_rewards.ipynb #text_rewards_imports
-import inspect, math, os, sys, torch
+import inspect, math, os, sys, torch, traceback
 from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from .data import load_prompts, parse_row, prompts_of
 from .models import Placement, load_reward_model, text_config_of
 from .records import RowError, read_records
@@ -19,19 +20,33 @@ from .recipes import _load_reader, decode_seqs, score_texts
 from .reward import score_seqs
 
 # %% ../nbs/engine/text_rewards.ipynb #load_reward_function
+def _import(name): # a module; a ValueError says what hinders it
+    sys.path.insert(0, os.getcwd())
+    try: return import_module(name)
+    except ModuleNotFoundError as e: raise ValueError(
+        f"no module {e.name!r} for the reward ({e}): run where {name}.py lies, or "
+        "install what it needs") from e
+    except Exception as e: raise ValueError(
+        f"the module {name} of the reward cannot be imported: "
+        f"{type(e).__name__}, {e}{_line_of(e, name)}; correct it") from e
+    finally: sys.path.remove(os.getcwd())
+
+def _line_of(error, name): # where in the module it was raised, in words
+    numbers = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+               if Path(frame.filename).stem == name.rpartition(".")[2]]
+    return f" in line {numbers[-1]}" if numbers else ""
+
+# %% ../nbs/engine/text_rewards.ipynb #load_reward_function_0
 def load_reward_function(
     name:str, # "module:function"; the module is looked for in the current folder first
 )->Callable:  # (prompts, responses, **columns) -> list of float
     "Import a reward function. Raises ValueError that says what is missing."
     module, _, function = name.partition(":")
-    if not module or not function: raise ValueError(
-        f"a reward function is named as module:function, got {name!r}")
-    sys.path.insert(0, os.getcwd())
-    try: found = import_module(module)
-    except ImportError as e: raise ValueError(
-        f"no module {module!r} for the reward ({e}): run where {module}.py lies, or "
-        "install it") from e
-    finally: sys.path.remove(os.getcwd())
+    if not function or not all(x.isidentifier() for x in module.split(".")) or (
+            module.endswith(".py")): raise ValueError(
+        f"a reward function is named as module:function, such as rules:score for the "
+        f"function score in rules.py, got {name!r}")
+    found = _import(module)
     fn = getattr(found, function, None)
     if callable(fn): return fn
     names = [k for k, x in vars(found).items() if inspect.isfunction(x)]
@@ -78,6 +93,32 @@ def _question(row): # its text; the messages, if there are several
     return messages[0]["content"] if len(messages) == 1 else messages
 
 # %% ../nbs/engine/text_rewards.ipynb #make_text_reward_fn
+_NAMED = dict(prompts=0, responses=1, completions=1) # as TRL's functions call them
+
+def _bound(fn, loaded): # columns that fn takes; fn of (prompts, responses, **columns)
+    signature = inspect.signature(fn)
+    asked, kinds = signature.parameters, {p.kind for p in signature.parameters.values()}
+    every = inspect.Parameter.VAR_KEYWORD in kinds
+    named = {k: i for k, i in _NAMED.items() if k in asked}
+    if every and (named or len(kinds) == 1): named |= dict(prompts=0, responses=1)
+    columns = {k: x for k, x in loaded.columns.items()
+               if (every or k in asked) and k not in _NAMED}
+    def arguments(*two): # by name, in any order, or by place where no name is known
+        return ((), {k: two[i] for k, i in named.items()}) if named else (two, {})
+    def call(prompts, responses, **more):
+        args, texts = arguments(prompts, responses)
+        return fn(*args, **texts, **more)
+    args, texts = arguments([], [])
+    try: signature.bind(*args, **texts, **columns)
+    except TypeError as e: raise ValueError(_cannot_call(fn, loaded, e)) from e
+    return columns, call
+
+def _cannot_call(fn, loaded, error): # in words
+    return (f"{getattr(fn, '__name__', 'the reward')} cannot be called with prompts, "
+            f"responses and the columns of {loaded.path} "
+            f"({', '.join(loaded.columns) or 'it has none'}): {error}")
+
+# %% ../nbs/engine/text_rewards.ipynb #make_text_reward_fn_0
 def make_text_reward_fn(
     fn:Callable,       # (prompts, responses, **columns) -> b numbers
     table:PromptTable, # of the prompts that are sampled from
@@ -85,15 +126,13 @@ def make_text_reward_fn(
 )->Callable:           # Seqs of b rows -> (b) float32
     """A reward on texts as one on token sequences; responses without special tokens.
 
-    A function without `**columns` gets those that it names. The result raises
-    ValueError unless there is one finite number per response."""
-    asked = inspect.signature(fn).parameters
-    every = any(p.kind is p.VAR_KEYWORD for p in asked.values())
-    columns = {k: x for k, x in table.report.columns.items() if every or k in asked}
+    A function without `**columns` gets those that it names. Raises ValueError if it
+    asks for others; the result does unless there is one finite number per response."""
+    columns, call = _bound(fn, table.report)
     def reward_fn(seqs):
         rows, responses = table.find(seqs), [r for _, r in decode_seqs(tokenizer, seqs)]
-        scores = fn([table.texts[i] for i in rows], responses,
-                    **{k: [x[i] for i in rows] for k, x in columns.items()})
+        scores = call([table.texts[i] for i in rows], responses,
+                      **{k: [x[i] for i in rows] for k, x in columns.items()})
         return _checked(scores, responses, fn)
     return reward_fn
 

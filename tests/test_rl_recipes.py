@@ -194,7 +194,9 @@ def test_a_reward_model_that_will_not_do_is_told_before_any_work(tmp_path, capfd
     short[0].backbone.config.max_position_embeddings = 32
     save_reward_model(*short, tmp_path/"short")
     line = ["train", "grpo", "prompts.jsonl", "-o", str(tmp_path/"run"), "--model", "sft", "--max-length", "30", "--max-new-tokens", "8", "--reward"]
-    for reward, words, dry in (("sft", "is no reward model", False), ("./nowhere", "no folder './nowhere'", True),
+    Path("rules_more.py").write_text("def f(prompts, responses, answer): return [0.] * len(prompts)\n")
+    for reward, words, dry in (("sft", "is no reward model", False), ("rules_more:f", "(kind): missing a required argument: 'answer'", True),
+                               ("rules_more", "rules_more.py holds functions: name one of them, rules_more:FUNCTION", True), ("./nowhere", "no folder './nowhere'", True),
                                (str(tmp_path/"short"), "reads 32 tokens, max_length 30 and max_new_tokens 8 make 38", True)):
         for more in ([], ["--dry-run"])[:1 + dry]:
             assert main([*line, reward, *more]) == 2 and words in capfd.readouterr().err and not (tmp_path/"run").exists()

@@ -62,11 +62,18 @@ def test_chats_come_as_messages(tok):
 def test_names_of_functions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path/"my_rules_17.py").write_text("def right(prompts, responses): return [0.] * len(prompts)\nx = 3\n")
+    (tmp_path/"my_broken_17.py").write_text("x = 3\ndef f(:\n")
+    (tmp_path/"my_raising_17.py").write_text("x = 3\n\ny = 1 / 0\n")
+    (tmp_path/"my_needy_17.py").write_text("import no_such_package_17\n")
     path = list(sys.path)
     assert load_reward_function("my_rules_17:right")(["a"], ["b"]) == [0.] and sys.path == path
     for name, words in (("my_rules_17:wright", "nearest is 'right'"), ("my_rules_17:x", "no function 'x'"), ("no_such_17:f", "run where no_such_17.py lies"),
+                        ("my_rules_17.py:right", "such as rules:score"), ("./my_rules_17.py:right", "such as rules:score"),
+                        ("my_broken_17:f", "cannot be imported: SyntaxError.*line 2"), ("my_raising_17:f", "ZeroDivisionError, division by zero in line 3"),
+                        ("my_needy_17:f", "no module 'no_such_package_17'"),
                         ("my_rules_17", "module:function"), (":f", "module:function")):
         with pytest.raises(ValueError, match=words): load_reward_function(name)
+    assert sys.path == path
 
 def test_a_reward_model_reads_with_its_own_tokenizer(tok, tmp_path):
     rm, reader = load_bundled("reward")
@@ -135,3 +142,26 @@ def test_words_that_a_tokenizer_does_not_know(tmp_path):
     rows = [dict(prompt=f"What is {n} + 1?", answer=str(n + 1)) for n in (7, 8)]
     with pytest.raises(ValueError, match="lines 1 and 2 of rows in memory are the same tokens.*the tokenizer does not know the words that differ"):
         PromptTable(rows, plain, 64)
+
+def by_name(prompts, responses): return [float(len(r)) for r in responses]
+def swapped(responses, prompts): return [float(len(r)) for r in responses]
+def as_in_trl(completions, answer, **kwargs): return [float(len(r)) for r in completions] if kwargs["prompts"] and answer else None
+def trl_swapped(completions, prompts): return [float(len(r)) for r in completions]
+def all_by_name(**columns): return [float(len(r)) for r in columns["responses"]] if columns["prompts"] and columns["answer"] else None
+def by_place(p, r): return [float(len(x)) for x in r]
+def by_place_and_column(p, r, answer): return [float(len(x)) for x in r] if answer == ["8", "4"] else None
+def by_place_and_columns(p, r, **more): return [float(len(x)) for x in r] if more["level"] == [2, 1] else None
+def with_default(prompts, responses, weight=1.): return [weight * len(r) for r in responses]
+
+@pytest.mark.parametrize("fn", [by_name, swapped, as_in_trl, trl_swapped, all_by_name, by_place, by_place_and_column, by_place_and_columns, with_default],
+                         ids=lambda fn: fn.__name__)
+def test_a_function_gets_what_it_names_in_any_order(fn, tok, table):
+    "A response is never read as a prompt: the lengths are those of the responses."
+    assert make_text_reward_fn(fn, table, tok)(answered(tok, table, (1, "It is 8."), (0, "4"))).tolist() == [8., 1.]
+
+@pytest.mark.parametrize("fn, words", [(lambda prompts, responses, lvel: [], "missing a required argument: 'lvel'"), (lambda: [], "too many positional"),
+    (lambda prompts, r: [], "missing a required argument: 'r'"), (lambda p: [], "too many positional")])
+def test_a_function_that_asks_for_more_than_there_is(fn, words, tok, table):
+    "Before anything is sampled."
+    with pytest.raises(ValueError, match=r"cannot be called with prompts, responses and the columns of rows in memory \(answer, level\): " + words):
+        make_text_reward_fn(fn, table, tok)
