@@ -371,10 +371,12 @@ def generate_many(
     seqs = concat_seqs(seqs, special[0])
     logp = torch.cat([F.pad(x, (0, seqs.ids.shape[1] - x.shape[1])) for x in logp])
     back = torch.cat(rows).cpu().argsort()
-    seqs = _send(_to_host(_sent_from(seqs))[back], logp.device)
-    return seqs, logp[_send(back, logp.device)]
+    return _take(seqs, back), logp[_send(back, logp.device)]
 
 # %% ../nbs/engine/sampling.ipynb #_own_batches
+def _take(seqs, rows): # row numbers on the host; what they hold stays known there
+    return _send(_to_host(_sent_from(seqs))[rows], seqs.ids.device)
+
 def _own_batches(order, batch_size): # row numbers of this process, in batches
     parts = order[own_rows()].split(batch_size)
     return [rows for rows in parts if len(rows) or process_count() == 1]
