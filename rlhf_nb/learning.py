@@ -13,6 +13,7 @@ __all__ = ['adamw', 'TrainConfig', 'lr_at', 'Log', 'data_fingerprint', 'describe
 # %% ../nbs/engine/learning.ipynb #learning
 import dis, hashlib, inspect, json, math, os, random, re, shutil, sys, time, zlib
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,8 +29,9 @@ from .interrupts import stop_if_asked
 from .models import weight_hash
 from .processes import (
     check_launch, gather_objects, in_first_process, own_rows, process_count,
-    process_index, require_same, sum_gradients)
+    plain_launch, process_index, require_same, sharded_launch, sum_gradients)
 from .settings import check_settings
+from .sharding import ShardedCopy, gather_state, sharded_step, split_state
 from .memory import PreferencePairs, _send, _to_host
 from .tokens import Batch
 
@@ -245,6 +247,7 @@ class Trainer:
     autocast:object              # the context in which losses are computed
     config:TrainConfig
     log:Log
+    sharded:ShardedCopy|None=None # the copy whose steps are split, if a launcher asks
     step:int=0                   # optimiser steps taken
     n_rows:int=0                 # rows of the data that `fit` was given
     stop_reason:str=""           # why the run ended; empty while it may go on
@@ -258,8 +261,7 @@ class Trainer:
     saved:dict=field(default_factory=dict) # folder -> the part of the log that is there
     def metadata(self)->dict: # name -> number or text
         "What a checkpoint keeps of it as plain JSON."
-        names = "step n_rows stop_reason best_metric best_step num_bad_evals"
-        return {name: getattr(self, name) for name in names.split()}
+        return {name: getattr(self, name) for name in _METADATA}
 
 # %% ../nbs/engine/learning.ipynb #make_trainer
 def make_trainer(
@@ -274,21 +276,23 @@ def make_trainer(
 
     Raises ValueError if no parameter requires a gradient."""
     params = [p for p in model.parameters() if p.requires_grad]
-    if not params: raise ValueError(
-        "make_trainer found no weight to train (requires_grad is False for all): is "
-        "this the frozen reference?")
+    if not params: raise ValueError("make_trainer found no weight to train "
+        "(requires_grad is False for all): is this the frozen reference?")
     for p in params: p.data = p.data.to(torch.promote_types(p.dtype, torch.float32))
     check_launch(params[0].device)
     accelerator = _accelerator(params[0].device, config.mixed_precision)
     _require_same_weights(model)
-    optimizer = config.optimizer(_groups(model, config.lr, lrs), lr=config.lr,
-                                 weight_decay=config.weight_decay)
+    sharded = ShardedCopy(model) if sharded_launch() else None
+    groups = _groups(sharded.inner if sharded else model, config.lr, lrs)
+    optimizer = config.optimizer(groups, lr=config.lr, weight_decay=config.weight_decay)
     return Trainer(model.train(), accelerator.prepare_optimizer(optimizer), accelerator,
                    get_mixed_precision_context_manager(accelerator.native_amp),
-                   config, Log(None if process_index() else log_path),
+                   config, Log(None if process_index() else log_path), sharded,
                    run=describe_run(run | dict(lrs=lrs)), may_change=may_change)
 
 # %% ../nbs/engine/learning.ipynb #_accelerator
+_METADATA = "step n_rows stop_reason best_metric best_step num_bad_evals".split()
+
 def _groups(model, lr, lrs)->list[dict]: # of parameters with one peak learning rate
     groups = {}
     for name, p in model.named_parameters():
@@ -302,8 +306,9 @@ def _accelerator(device:torch.device, mixed_precision:str)->Accelerator:
         now = AcceleratorState()
         if (now.device.type, now.mixed_precision) != (device.type, mixed_precision):
             AcceleratorState._reset_state(reset_partial_state=True)
-    return Accelerator(cpu=device.type == "cpu", device_placement=False,
-                       mixed_precision=mixed_precision)
+    with plain_launch(): return Accelerator(
+        cpu=device.type == "cpu", device_placement=False,
+        mixed_precision=mixed_precision)
 
 def _require_same_weights(model): # in every process; a few numbers of each parameter
     if process_count() == 1: return
@@ -312,15 +317,26 @@ def _require_same_weights(model): # in every process; a few numbers of each para
         for p in model.parameters()])
 
 # %% ../nbs/engine/learning.ipynb #_sum_parts
+def _parts(trainer, batch): # micro-batches of this process, and whether each counts
+    own = batch[own_rows()] if process_count() > 1 else batch
+    m, most = trainer.config.micro_batch_size, -(-len(batch) // process_count())
+    for i in range(0, len(own), m): yield own[i:i + m], True
+    done = -(-len(own) // m)
+    if trainer.sharded:                     # as many passes as the other processes take
+        for _ in range(-(-most // m) - done): yield batch[:1], False
+
+def _call(model): return lambda loss_fn, part: loss_fn(model, part)
+
 def _sum_parts(trainer, batch, loss_fn)->tuple[float,float,dict]: # loss, weight, ...
     "Sums over the micro-batches of one process; their gradients are in .grad."
-    total, weight, metrics, m = 0., 0., {}, trainer.config.micro_batch_size
+    total, weight, metrics, call = 0., 0., {}, trainer.sharded or _call(trainer.model)
     device = next(trainer.model.parameters()).device
-    batch = _to_host(batch)              # rows and widths cost no wait there
-    for i in range(0, len(batch), m):
-        part = _send(_trim(batch[i:i + m]), device)
-        with trainer.autocast: loss, n, *sums = loss_fn(trainer.model, part)
+    for part, counts in _parts(trainer, _to_host(batch)): # rows, widths: no wait there
+        part = _send(_trim(part), device)
+        with trainer.autocast: loss, n, *sums = call(loss_fn, part)
+        if not counts: loss = 0 * loss
         if loss.requires_grad: trainer.accelerator.backward(loss)
+        if not counts: continue
         total, weight = total + loss.detach(), weight + n
         for k, v in dict(*sums).items(): metrics[k] = metrics.get(k, 0.) + v
     total, weight, *values = _as_numbers([total, weight, *metrics.values()], device)
@@ -348,13 +364,23 @@ def accumulate_gradients(
     backward pass over the whole batch.
 
     Raises ValueError if the batch or its weight is empty."""
-    if not len(batch): raise ValueError("a step needs at least one row, got none")
-    own = batch[own_rows()] if process_count() > 1 else batch
-    total, weight, metrics = _add_up(_sum_parts(trainer, own, loss_fn))
+    with _step(trainer): found = _accumulate(trainer, batch, loss_fn)
+    _require_weight(found[1])
+    return found
+
+def _step(trainer): return (
+    sharded_step(trainer.sharded) if trainer.sharded else nullcontext())
+
+def _require_weight(weight):
     if weight <= 0: raise ValueError(
         f"the batch counts nothing, its weight is {weight:g}: are all responses empty?")
-    params = list(trainer.model.parameters())
-    sum_gradients(params)
+
+def _accumulate(trainer, batch, loss_fn):
+    if not len(batch): raise ValueError("a step needs at least one row, got none")
+    total, weight, metrics = _add_up(_sum_parts(trainer, batch, loss_fn))
+    if weight <= 0: return math.nan, weight, {}
+    params = list((trainer.sharded or trainer.model).parameters())
+    if not trainer.sharded: sum_gradients(params)     # FSDP has added them on the way
     for p in params:
         if p.grad is not None: p.grad.div_(weight)
     return total / weight, weight, {k: v / weight for k, v in metrics.items()}
@@ -388,13 +414,15 @@ def train_step(
     Raises ValueError, and leaves the weights alone, if loss or norm is not finite."""
     start, optimizer = time.perf_counter(), trainer.optimizer
     groups, config = optimizer.param_groups, trainer.config
-    optimizer.zero_grad()
-    loss, weight, metrics = accumulate_gradients(trainer, batch, loss_fn)
-    norm = _clipped(trainer, groups)
-    if not math.isfinite(loss + norm): raise _not_taken(trainer, loss, norm)
     for group in groups:
         group["lr"] = lr_at(trainer.step, replace(config, lr=group["peak_lr"]))
-    optimizer.step()
+    with _step(trainer):
+        optimizer.zero_grad()
+        loss, weight, metrics = _accumulate(trainer, batch, loss_fn)
+        norm = _clipped(trainer, groups) if weight > 0 else 0.
+        if math.isfinite(loss + norm): optimizer.step()
+    _require_weight(weight)
+    if not math.isfinite(loss + norm): raise _not_taken(trainer, loss, norm)
     trainer.step += 1
     return trainer.log.add(
         step=trainer.step, loss=loss, lr=groups[0]["lr"], weight=weight, grad_norm=norm,
@@ -498,9 +526,12 @@ def save_checkpoint(
 
     Raises ValueError if the folder holds another run, OSError if the disk refuses."""
     rng = gather_objects([_random_states()])
-    return in_first_process(lambda: _save(Path(folder), trainer, generator, rng))
+    state = dict(optimizer=gather_state(trainer.optimizer.state_dict()),
+                 queue=trainer.queue, generator=generator.get_state(), **rng[0],
+                 others=rng[1:])
+    return in_first_process(lambda: _save(Path(folder), trainer, generator, state))
 
-def _save(folder, trainer, generator, rng)->Path:
+def _save(folder, trainer, generator, state)->Path:
     old, place = list_checkpoints(folder), str(folder.resolve())
     if old and place not in trainer.saved: raise ValueError(
         f"{folder} holds checkpoints that this trainer neither wrote nor restored, the "
@@ -510,7 +541,7 @@ def _save(folder, trainer, generator, rng)->Path:
     safe = f"{old[-1].name} is whole" if old else "Nothing was there before"
     with disk_errors(folder, safe):
         with atomic_folder(new) as temp:
-            trainer.saved[place] = _write_state(temp, trainer, generator, rng)
+            trainer.saved[place] = _write_state(temp, trainer, generator, state)
         for path in old: _remove_checkpoint(path)
     return new
 
@@ -532,14 +563,12 @@ def _random_states()->dict: # torch's own, which dropout draws from; of this pro
     return dict(dropout=torch.get_rng_state(),
                 dropout_gpu=torch.cuda.get_rng_state_all() if gpu else [])
 
-def _write_state(folder:Path, trainer:Trainer, generator:Generator, rng:list
+def _write_state(folder:Path, trainer:Trainer, generator:Generator, state:dict
                  )->dict: # of the log
     "The files of a checkpoint; reading them never runs code that they bring."
     save_model(trainer.model, str(folder/"model.safetensors"))
     save_file(trainer.best_weights, str(folder/"best.safetensors"))
-    torch.save(dict(optimizer=trainer.optimizer.state_dict(), queue=trainer.queue,
-                    generator=generator.get_state(), **rng[0], others=rng[1:]),
-               folder/"state.pt")
+    torch.save(state, folder/"state.pt")
     saved = _append_log(folder.parent/"trainer_log.jsonl", trainer)
     state = dict(format=2, run=_run_of(trainer, generator), trainer=trainer.metadata(),
                  log=saved, files={name: _checksum(folder/name) for name in _FILES})
@@ -632,7 +661,8 @@ def _damaged(last, path, e)->str:
 # %% ../nbs/engine/learning.ipynb #_restore_state
 def _restore_state(state, trainer, generator):
     "Put back what is no weight: AdamW's averages, the batches left, the generators."
-    trainer.optimizer.load_state_dict(state["optimizer"])
+    optimizer = trainer.optimizer
+    optimizer.load_state_dict(split_state(state["optimizer"], optimizer))
     trainer.queue[:] = state["queue"]
     generator.set_state(state["generator"])
     own = [state, *state.get("others", [])][process_index()]
@@ -653,6 +683,7 @@ def fit(
     """Train until all steps are taken or early stopping; ends with the best weights.
 
     Raises ValueError if data or checkpoint are of another run."""
+    data = _to_host(data)                  # from where a step sends what it needs
     batches = _take_up(trainer, data, loss_fn, generator, eval_config, folder,
                        eval_every)
     if eval_config and not trainer.step: evaluate(trainer, eval_config)

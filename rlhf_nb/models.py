@@ -29,6 +29,7 @@ from transformers.utils import logging
 from .files import atomic_folder
 from rlhf_nb.memory import (_send, _sent_from, chunked_logprobs, hidden_logprobs,
     pad_and_eos)
+from .processes import plain_launch
 from .tokens import Seqs, shift_right
 
 # %% ../nbs/engine/models.ipynb #_seeded
@@ -133,8 +134,9 @@ def _read(loader, path:str|Path, kind:str, trust_remote_code:bool=False, **kwarg
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     if Path(source).is_dir(): logging.disable_progress_bar()  # a download keeps its bar
-    try: return loader.from_pretrained(
-        source, trust_remote_code=trust_remote_code, **kwargs)
+    try:
+        with plain_launch(): return loader.from_pretrained(
+            source, trust_remote_code=trust_remote_code, **kwargs)
     except (OSError, ValueError, RuntimeError, SafetensorError) as e:
         if "trust_remote_code" in str(e): raise ValueError(
             f"the {kind} of {path!r} needs program code that came with it, which is "

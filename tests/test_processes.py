@@ -132,8 +132,8 @@ def test_gather_rows_puts_back_in_order():
     assert gather_rows(parts, "cpu").tolist() == [[0.], [1.], [2.], [3.]]
 
 @pytest.mark.parametrize("env, device, words", [
-    (dict(ACCELERATE_USE_FSDP="true"), "cpu", "split by FSDP are not supported"),
-    (dict(ACCELERATE_USE_DEEPSPEED="true", WORLD_SIZE="2"), "cpu", "split by DEEPSPEED"),
+    (dict(ACCELERATE_USE_DEEPSPEED="true", WORLD_SIZE="2"), "cpu", "DEEPSPEED is not supported, .*--fsdp_version 2"),
+    (dict(ACCELERATE_USE_MEGATRON_LM="1"), "cpu", "MEGATRON_LM is not supported"),
     (dict(ACCELERATE_USE_CPU="True", MASTER_ADDR="127.0.0.1"), "cpu", "starts one process .* use torchrun"),
     (dict(WORLD_SIZE="2", RANK="1", LOCAL_RANK="1"), "cuda:0", "process 1 of this machine trains on cuda:0: move its models to cuda:1"),
     (dict(WORLD_SIZE="2", RANK="1", LOCAL_RANK="1"), "cuda", "trains on cuda: move")])

@@ -19,13 +19,13 @@ LEFT_BY_WORK = shutil.ignore_patterns(
 
 # Which rooms a room may import. A new room has to be put here, on its floor.
 METHOD = {"tokens", "memory", "world_text", "world", "oracle", "best_policy", "models", "sampling", "kl", "kl_control",
-          "learning", "data", "records", "interrupts", "processes"}
+          "learning", "data", "records", "interrupts", "processes", "sharding"}
 FLOORS = {
     "tokens": set(), "memory": {"tokens"}, "views": {"tokens", "memory"},
     "world_text": {"tokens", "memory"},
-    "world": {"tokens", "memory", "world_text"}, "oracle": {"tokens", "views"}, "models": {"tokens", "memory"}, "kl": {"tokens", "memory"},
+    "world": {"tokens", "memory", "world_text"}, "oracle": {"tokens", "views"}, "models": {"tokens", "memory", "processes"}, "kl": {"tokens", "memory"},
     "best_policy": {"tokens", "memory", "oracle"}, "kl_control": set(), "dpo_tools": METHOD | {"dpo"},
-    "records": set(), "data": {"tokens", "memory", "records"}, "sampling": {"tokens", "memory", "models", "processes"}, "learning": {"tokens", "memory", "models", "interrupts", "processes"}, "interrupts": {"processes"}, "processes": set(), "memory_plan": set(), "fetch": set(),
+    "records": set(), "data": {"tokens", "memory", "records"}, "sampling": {"tokens", "memory", "models", "processes"}, "learning": {"tokens", "memory", "models", "interrupts", "processes", "sharding"}, "interrupts": {"processes"}, "processes": set(), "sharding": {"processes"}, "memory_plan": set(), "fetch": set(),
     "sft": METHOD, "reward": METHOD, "reward_tools": METHOD | {"reward"},
     "replies": METHOD, "judge": METHOD | {"replies"},
     "judge_tools": METHOD | {"judge", "replies"}, "ppo": METHOD, "dpo": METHOD,
