@@ -299,8 +299,19 @@ def begin_model(config:RunConfig)->tuple[nn.Module,object]: # language model, to
     if config.gradient_checkpointing: checkpoint_layers(lm)
     return _with_adapters(lm, config), tokenizer
 
+# %% ../nbs/engine/recipes.ipynb #_check_targets
+def _check_targets(lm, config): # ValueError for a layer that the model does not have
+    layers = {name: type(m).__name__ for name, m in lm.named_modules()}
+    for target in targets_of(config) if config.lora_targets != "all-linear" else ():
+        if any(f".{name}".endswith(f".{target}") for name in layers): continue
+        some = sorted({name.rpartition(".")[2] for name, kind in layers.items()
+                       if kind in ("Linear", "Conv1D")} - {"lm_head", "score"})
+        raise ValueError(f"no layer of this model is called {target!r}: LoRA can adapt "
+                         f"{', '.join(some)}")
+
 def _with_adapters(lm, config): # if it asks for them
     if not config.lora_r: return lm
+    _check_targets(lm, config)
     def adapt(x): return add_lora(x, config.lora_r, config.seed, targets_of(config))
     if not _has_score(lm): return adapt(lm)
     setattr(lm, lm.base_model_prefix, adapt(lm.base_model)) # the head learns as it is
@@ -372,7 +383,9 @@ def fake_model(config:RunConfig)->tuple[nn.Module,object]: # model, its tokenize
     _end_with(config.stop_token, tokenizer)
     lm_config = _read_start(config)
     _check_positions(lm_config, config)
-    with FakeTensorMode(): return fake_lm(lm_config, torch.float32), tokenizer
+    with FakeTensorMode(): lm = fake_lm(lm_config, torch.float32)
+    if getattr(config, "lora_r", 0): _check_targets(lm, config)
+    return lm, tokenizer
 
 # %% ../nbs/engine/recipes.ipynb #memory_of
 def memory_of(

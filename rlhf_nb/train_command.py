@@ -12,6 +12,7 @@ import argparse, contextlib, os, tomllib
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from pathlib import Path
+from .fetch import FETCHABLE
 from .processes import check_launch, process_index
 from .recipes import (_PROGRAM, TASKS, RunConfig, _above_0, _common, _count,
     _print_plan, _show_answers, _show_pairs, _table_of, _take, train)
@@ -101,8 +102,7 @@ def read_recipe(
         near = get_close_matches(name, RECIPES)
         raise ValueError(f"no recipe {name!r}: name a TOML file, or one of "
                          f"{', '.join(near or RECIPES)}")
-    text = RECIPES[name] if name in RECIPES else Path(name).read_text("utf-8")
-    try: found = tomllib.loads(text)
+    try: found = tomllib.loads(RECIPES.get(name) or Path(name).read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e: raise ValueError(
         f"{name} is no TOML: {e}") from e
     found.pop("about", None)
@@ -111,9 +111,12 @@ def read_recipe(
     known = [f.name for f in fields(_kind_of(found["task"]))]
     for key in found:
         if key not in known: raise ValueError(
-            f"{name} has the unknown field {key!r}, the nearest is "
-            f"{(get_close_matches(key, known, cutoff=0) or known)[0]!r}")
+            f"{name} has the unknown field {key!r}, {_nearest(key, known)}")
     return found
+
+def _nearest(word, known): # or all there are
+    near = get_close_matches(word, known, 1)
+    return f"the nearest is {near[0]!r}" if near else f"there are {', '.join(known)}"
 
 _TASKS = *TASKS, "ppo", "grpo"
 
@@ -246,6 +249,17 @@ _ABOUT |= {"ppo": ("improve a policy by a reward, with a critic (PPO)", _RL % (
                "grpo", "grpo", "grpo"))}
 
 # %% ../nbs/engine/train_command.ipynb #_add_task
+class _Parser(argparse.ArgumentParser):
+    "Tells the nearest flag where one is unknown."
+    def parse_known_args(self, args=None, namespace=None):
+        found, rest = super().parse_known_args(args, namespace)
+        for word in (x.partition("=")[0] for x in rest if x.startswith("-")):
+            near = get_close_matches(word, self._option_string_actions, 1)
+            self.error(f"no option {word}, " + (f"the nearest is {near[0]}" if near
+                                                else "--help lists what there is"))
+        return found, rest
+
+# %% ../nbs/engine/train_command.ipynb #_add_task_0
 def _add_task(sub, task):
     "`rlhf-nb train TASK`; the dest of every option is a field of the config."
     about, examples = _ABOUT[task]
@@ -283,7 +297,15 @@ def _config_of(args): # a RunConfig or an RLRunConfig
     missing = [k for k in ("data", "model", "reward") if values.get(k, "") is None]
     if missing: args.parser.error(f"{args.task} needs "
         + " and ".join("DATA" if k == "data" else f"--{k}" for k in missing))
-    return kind(**values)
+    try: config = kind(**values)
+    except (TypeError, ValueError) as e: # argparse has checked the types of flags
+        raise ValueError(f"{args.recipe}: {e}" if recipe else str(e)) from e
+    return _fetched(config)
+
+def _fetched(config): # as it came, if its model is there
+    name = config.model
+    if name not in FETCHABLE or Path(name).is_dir(): return config
+    raise ValueError(f"no folder {name}: `rlhf-nb fetch {name} {name}` makes it")
 
 # %% ../nbs/engine/train_command.ipynb #_train_command
 def _train_command(args): return _run_config(_config_of(args), args)
@@ -361,5 +383,5 @@ def add_train_parser(
                    help="list the shipped recipes, or print one (default: no)")
     p.add_argument("--resume", metavar="DIR", default="",
                    help="go on with the interrupted run in DIR (default: no)")
-    tasks = p.add_subparsers(metavar="TASK")
+    tasks = p.add_subparsers(metavar="TASK", parser_class=_Parser)
     for task in _TASKS: _add_task(tasks, task)

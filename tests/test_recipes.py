@@ -682,7 +682,14 @@ def test_lora_targets_are_the_layers_that_learn(runs, data, tmp_path, capfd):
     every = {n for n, p in begin_model(replace(config, lora_targets="all-linear"))[0].named_parameters() if p.requires_grad}
     assert len(every) > len(trained)
     assert main(line) == 0
-    with pytest.raises(ValueError, match="peft says"): begin_model(replace(config, lora_targets="no_such_layer"))
+    for names in ("no_such_layer", "dense,no_such_layer"):             # peft would leave out the second in silence
+        with pytest.raises(ValueError, match="no layer of this model is called 'no_such_layer': LoRA can adapt dense, "):
+            begin_model(replace(config, lora_targets=names))
+        assert main([*line[:7], "--lora-r", "2", "--lora-targets", names, "--dry-run"]) == 2
+    begin_model(replace(config, lora_targets="attention.dense"))
+    assert main([*line[:7], "--lora-r", "2", "--lora-targets", "attention.dense", "--dry-run", "--overwrite"]) == 0
+    planned = int(re.findall(r"([\d,]+) of [\d,]+ weights trained", capfd.readouterr().out)[-1].replace(",", ""))
+    assert planned == sum(p.numel() for p in begin_model(replace(config, lora_targets="attention.dense"))[0].parameters() if p.requires_grad)
 
 def test_a_process_that_dies_waits_for_no_other_on_its_way_out(data, tmp_path, monkeypatch):
     "Another one may wait for it elsewhere: an exchange here would never end."

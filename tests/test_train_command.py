@@ -135,3 +135,43 @@ def test_the_help_says_what_a_start_is(capfd):
         with pytest.raises(SystemExit): main(["train", task, "--help"])
         words = re.search(r"--model-name-or-path DIR_OR_ID(.*?)--l", " ".join(capfd.readouterr().out.split()).replace("--reward", "--l"))[1]
         assert ("tiny" in words) == (task not in ("ppo", "grpo")) and ("the recipe's" in words) == (task in ("ppo", "grpo")), words
+
+@pytest.mark.parametrize("line, error", [("model = 3", "RunConfig.model must be a text, got 3"), ('max_steps = "4"', "max_steps must be a whole number, got '4'"),
+    ("lora_r = 2.5", "lora_r must be a whole number"), ("[model]\na = 1", "model must be a text"), ('strict = "yes"', "strict must be True or False"),
+    ("lr = nan", "lr must be a finite number"), ("max_steps = -1", "max_steps must be 0 or more"), ("margins = true", "margins is a setting of reward"),
+    ('lora_targets = ["q_proj"]', "lora_targets must be a text"), ("modle = 'a'", "unknown field 'modle', the nearest is 'model'"),
+    ("zzz = 1", "unknown field 'zzz', there are lora_r, "), ("model = '\xe9'", "is no TOML: 'utf-8' codec")])
+def test_a_wrong_value_of_a_recipe_is_told_with_its_file(line, error, tmp_path, capfd):
+    path = tmp_path/"r.toml"
+    path.write_bytes(f'task = "sft"\n{line}\n'.encode("latin-1"))
+    assert main(["train", "sft", "d.jsonl", "-o", str(tmp_path/"o"), "--recipe", str(path)]) == 2
+    said = capfd.readouterr().err
+    assert f"rlhf-nb train: {path}" in said and error in said and "Traceback" not in said
+
+@pytest.mark.parametrize("words, error", [("--lrr 3", "no option --lrr, the nearest is --lr"), ("--lora-rank=4", "no option --lora-rank, the nearest is --lora-r"),
+    ("--max_step 3 --zzz", "no option --zzz, --help lists"), ("--reward a:b", "no option --reward")])
+def test_an_unknown_option_is_told_with_the_nearest(words, error, capfd):
+    with pytest.raises(SystemExit) as stop: main(["train", "sft", "d.jsonl", "-o", "o", *words.split()])
+    assert stop.value.code == 2 and error in capfd.readouterr().err
+
+def test_a_model_that_a_command_fetches_is_told_with_the_command(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "dpo", "d.jsonl", "-o", "o", "--recipe", "smollm2-dpo"]) == 2
+    assert "no folder smollm2: `rlhf-nb fetch smollm2 smollm2` makes it" in capfd.readouterr().err
+    Path("smollm2").mkdir()
+    assert main(["train", "dpo", "d.jsonl", "-o", "o", "--recipe", "smollm2-dpo"]) == 2 and "tokenizer" in capfd.readouterr().err
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_dry_run_of_every_shipped_recipe(name, data, runs, tmp_path, capfd, monkeypatch):
+    "With a model that is here in place of the one that the recipe names; its other fields arrive."
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/"rule_rec.py").write_text("def f(prompts, responses): return [0.] * len(prompts)\n")
+    found = read_recipe(name)
+    line = ["train", found["task"], str(data), "-o", "out", "--recipe", name, "--dry-run"]
+    if "model" in found: line += ["--model", runs[0].config.output_dir]
+    if found["task"] in ("ppo", "grpo"): line += ["--reward", "rule_rec:f"]
+    assert main(line) == 0 and not Path("out").exists()
+    said = " ".join(capfd.readouterr().out.split())
+    assert "needs about" in said and "48 to learn from, 12 held out" in said
+    for key, value in found.items():
+        if key in ("lr", "beta", "num_generations", "n_prompts", "micro_batch_size", "missing_eos_penalty"): assert f"{key}={value}" in said, key
