@@ -325,8 +325,16 @@ def _parts(trainer, batch): # micro-batches of this process, and whether each co
     if trainer.sharded:                     # as many passes as the other processes take
         for _ in range(-(-most // m) - done): yield batch[:1], False
 
+def _step(trainer): return (
+    sharded_step(trainer.sharded) if trainer.sharded else nullcontext())
+
+def _require_weight(weight):
+    if weight <= 0: raise ValueError(
+        f"the batch counts nothing, its weight is {weight:g}: are all responses empty?")
+
 def _call(model): return lambda loss_fn, part: loss_fn(model, part)
 
+# %% ../nbs/engine/learning.ipynb #sum_parts
 def _sum_parts(trainer, batch, loss_fn)->tuple[float,float,dict]: # loss, weight, ...
     "Sums over the micro-batches of one process; their gradients are in .grad."
     total, weight, metrics, call = 0., 0., {}, trainer.sharded or _call(trainer.model)
@@ -367,13 +375,6 @@ def accumulate_gradients(
     with _step(trainer): found = _accumulate(trainer, batch, loss_fn)
     _require_weight(found[1])
     return found
-
-def _step(trainer): return (
-    sharded_step(trainer.sharded) if trainer.sharded else nullcontext())
-
-def _require_weight(weight):
-    if weight <= 0: raise ValueError(
-        f"the batch counts nothing, its weight is {weight:g}: are all responses empty?")
 
 def _accumulate(trainer, batch, loss_fn):
     if not len(batch): raise ValueError("a step needs at least one row, got none")
