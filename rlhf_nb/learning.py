@@ -526,10 +526,9 @@ def save_checkpoint(
     """Write all that a run needs to resume; only then remove the checkpoint before.
 
     Raises ValueError if the folder holds another run, OSError if the disk refuses."""
-    rng = gather_objects([_random_states()])
-    state = dict(optimizer=gather_state(trainer.optimizer.state_dict()),
-                 queue=trainer.queue, generator=generator.get_state(), **rng[0],
-                 others=rng[1:])
+    rng, optimizer = gather_objects([_random_states()]), trainer.optimizer.state_dict()
+    state = dict(optimizer=gather_state(optimizer), queue=trainer.queue,
+                 generator=generator.get_state(), **rng[0], others=rng[1:])
     return in_first_process(lambda: _save(Path(folder), trainer, generator, state))
 
 def _save(folder, trainer, generator, state)->Path:
