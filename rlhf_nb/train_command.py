@@ -376,7 +376,10 @@ def add_train_parser(
     p = sub.add_parser("train", help="train a model on your own data",
         description="Train on a file of your own: `rlhf-nb train TASK --help`.",
         epilog="examples:\n  rlhf-nb train sft chats.jsonl -o runs/sft\n"
-               "  rlhf-nb train --list\n  rlhf-nb train --resume runs/sft",
+               "  rlhf-nb train --list\n  rlhf-nb train --resume runs/sft\n"
+               "several GPUs share the rows, with --use_fsdp the weights of a step:\n"
+               "  accelerate launch --multi_gpu [--use_fsdp --fsdp_version 2] "
+               "-m rlhf_nb \\\n      train sft chats.jsonl -o runs/sft --model DIR",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     p.set_defaults(func=_train_without_task, parser=p, dry_run=False, overwrite=False)
     p.add_argument("--list", nargs="?", const="", metavar="RECIPE",
