@@ -298,6 +298,17 @@ def test_what_is_known_of_sent_rows_goes_when_they_go(tokenizer, device):
     assert len(memory._origin) == n
     assert _sent_from(x := rows(tokenizer)) is x and _send(x, "cpu") not in memory._origin
 
+@pytest.mark.parametrize("place", ["cpu", DEVICE])
+def test_a_run_waits_twice_per_step_wherever_its_data_are(place, lm, tokenizer, device):
+    data = precompute_ref_logprobs(device.move(lm), pairs_of(tokenizer)).to(place)
+    found = []
+    for n_steps in (2, 5):
+        config = TrainConfig(n_steps=n_steps, batch_size=4, micro_batch_size=2)
+        device.waits.clear()
+        train_dpo(lm, data, config, seeded())
+        found.append(device.n_waits)
+    assert found[1] - found[0] == 3 * 2, device.waits
+
 def test_a_way_back_is_kept_without_a_wait_for_the_weights(lm, tokenizer, device):
     model = device.move(ActorCritic(lm, ScalarModel.from_lm(lm)))
     train_ppo(model, frozen_copy(lm), task_of(tokenizer, 4), PPOConfig(n_iterations=2, n_prompts=2), seeded())
