@@ -43,7 +43,7 @@ from .memory import PreferencePairs, pad_and_eos
 from .model_card import check_hub, push_to_hub, write_model_card
 from .memory_plan import (count_weights, device_memory, fake_lm,
     _is_reward_model, memory_verdict, plan_memory)
-from .records import read_jsonl, read_records
+from .records import read_jsonl, read_records, record_kind
 from rlhf_nb.reward import (
     best_of_n, bradley_terry_loss, preference_accuracy, reward_loss, score_pairs,
     score_seqs)
@@ -379,11 +379,13 @@ def fake_model(config:RunConfig)->tuple[nn.Module,object]: # model, its tokenize
     Raises ValueError as `begin_model` does."""
     if not config.model: return begin_model(config)
     tokenizer, pad = load_tokenizer(config.model), _new_pad(config.model)
+    n_tokens = tokenizer.vocab_size
     if pad: tokenizer.add_special_tokens({"pad_token": pad})
     _end_with(config.stop_token, tokenizer)
     lm_config = _read_start(config)
     _check_positions(lm_config, config)
     with FakeTensorMode(): lm = fake_lm(lm_config, torch.float32)
+    _refuse_vocabulary(lm, n_tokens, config.model)
     if getattr(config, "lora_r", 0): _check_targets(lm, config)
     return lm, tokenizer
 
@@ -478,10 +480,16 @@ def _settings(config): # what must be the same for a run to go on
 # %% ../nbs/engine/recipes.ipynb #_check_run
 def _check_folder(config, overwrite=False): # True if a run goes on; nothing is written
     check_output(config.output_dir, config.data, config.model)
+    record_kind(config.data)                               # or there is no such file
+    for place in Path(config.output_dir).resolve().parents:
+        if place.is_file(): raise ValueError(
+            f"{place} is a file, so {config.output_dir} cannot be made in it: name "
+            "another folder")
     folder, run = find_run(config.output_dir, _PROGRAM, overwrite)
     _check_run(config, folder, run)
     return bool(run)
 
+# %% ../nbs/engine/recipes.ipynb #_check_run_0
 def _check_run(config:RunConfig, folder:Path, run:dict):
     "Refuse a run that is finished, or that has begun with other settings."
     if not run: return
@@ -489,7 +497,12 @@ def _check_run(config:RunConfig, folder:Path, run:dict):
     if run.get("results") and not beside and not (folder/"work").exists():
         raise ValueError(f"{folder} holds a finished run: name another folder, or use "
                          "--overwrite")
-    try: require_same_run(folder, run.get("settings", {}), _settings(config))
+    was, now = run.get("settings", {}), _settings(config)
+    if was.get("data") == now["data"] and (
+            was.get("data_sha256") != now["data_sha256"]): raise ValueError(
+        f"{config.data} is not the file that the run in {folder} began with: bring "
+        "that one back, name another folder, or use --overwrite to begin anew")
+    try: require_same_run(folder, was, now)
     except ValueError as e: raise ValueError(
         f"{e}; {f'delete {folder}' if beside else '--overwrite'} to begin anew") from e
 
@@ -813,8 +826,9 @@ def score_texts(
     return score_seqs(model, make_seqs(prompts, answers, 0)).cpu() # masked: any id
 
 # %% ../nbs/engine/recipes.ipynb #_by_line
-def _load_reader(path): # tokenizer of a reward model; its pads are masked
+def _load_reader(path, model=None): # tokenizer of a reward model; its pads are masked
     reader = load_tokenizer(path)
+    if model: _refuse_vocabulary(model.backbone, reader.vocab_size, path)
     if reader.eos_token_id is None: raise ValueError(
         f"the tokenizer of the reward model {path} has no eos token, where a finished "
         "response is scored: set tokenizer.eos_token and save it there")
@@ -836,7 +850,7 @@ def run_best_of_n(config:BestOfNConfig)->BestOfNResult:
     placement, n = choose_placement(config.device), config.num_generations
     lm, tokenizer = load_lm(config.policy, placement, _new_pad(config.policy))
     model = load_reward_model(config.reward, placement)
-    reader = _load_reader(config.reward)
+    reader = _load_reader(config.reward, model)
     prompts, read = _by_line(config, tokenizer), _by_line(config, reader)
     kept = [i for i in prompts if i in read][:config.max_prompts]
     seqs, _ = generate_many(

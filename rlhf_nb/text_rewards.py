@@ -168,7 +168,7 @@ def make_model_reward_fn(
 
     Raises ValueError if the folder holds no reward model, or its tokenizer no eos."""
     model = load_reward_model(folder, placement).requires_grad_(False)
-    reader = _load_reader(folder)
+    reader = _load_reader(folder, model)
     if _alike(reader, tokenizer, model.backbone.get_input_embeddings()):
         return lambda seqs: score_seqs(model, seqs, batch_size)
     prompts, loaded = load_prompts(table.source, reader, table.max_length, table.strict)

@@ -163,7 +163,7 @@ def test_folders_that_are_refused(data, runs, tmp_path):
     longer, n = tmp_path/"pairs.jsonl", torch.get_num_threads()
     longer.write_text(data.read_text() + '{"prompt": "a", "chosen": "b", "rejected": "c"}\n')
     for change, error in [(dict(seed=5), "seed was 0, got 5"), (dict(task="reward"), "task was 'sft'"), (dict(lr=.5), "lr was 0.0"),
-                          (dict(data=str(longer)), "data_sha256 was"), (dict(model=runs[0].config.output_dir), "model was ''")]:
+                          (dict(data=str(longer)), "is not the file that the run in .* began with"), (dict(model=runs[0].config.output_dir), "model was ''")]:
         with pytest.raises(ValueError, match=f"{error}.*--overwrite to begin anew"): check(replace(config, **change))
         with pytest.raises(ValueError, match=error): train(replace(config, **change))
         assert not check(replace(config, **change), overwrite=True)
@@ -826,3 +826,38 @@ def test_too_few_rows_in_the_words_of_a_config(data, tmp_path, capfd):
     (tmp_path/"one.jsonl").write_text(data.read_text().splitlines()[0] + "\n")
     assert main(["train", "reward", str(tmp_path/"one.jsonl"), "-o", str(tmp_path/"r")]) == 2
     assert "eval_rows must leave rows on both sides, got 1 of 1 rows" in capfd.readouterr().err
+
+def test_a_tokenizer_with_more_tokens_than_the_model(runs, data, tmp_path, capfd):
+    "Of a model to start from, also in a plan; of a reward model that reads responses."
+    sft, reward = (Path(shutil.copytree(run.config.output_dir, tmp_path/name)) for run, name in zip(runs, ("sft", "rm")))
+    for folder in (sft, reward):
+        t = recipes.train_tokenizer([f"word{i} thing{i * 7}" for i in range(900)], 1500)
+        t.save_pretrained(folder)
+    words = "has token ids up to 1499, its model embeds"
+    for task, model in (("sft", sft), ("reward", sft), ("reward", reward)):
+        for more in (["--dry-run"], []):
+            assert main(["train", task, str(data), "-o", str(tmp_path/"o"), "--model", str(model), *more]) == 2
+            assert words in capfd.readouterr().err and not (tmp_path/"o").exists()
+    line = ["train", "grpo", str(data), "-o", str(tmp_path/"o"), "--model", runs[0].config.output_dir, "--reward", str(reward)]
+    assert main(line) == 2 and words in capfd.readouterr().err and not (tmp_path/"o").exists()
+    assert main(["best-of-n", runs[0].config.output_dir, str(reward), str(data), "-n", "2"]) == 2 and words in capfd.readouterr().err
+
+def test_a_folder_in_a_file_is_refused_by_a_plan_too(data, tmp_path, capfd):
+    (tmp_path/"thesis").write_text("x")
+    for more in (["--dry-run"], []):
+        assert main(["train", "sft", str(data), "-o", str(tmp_path/"thesis"/"run"), *more]) == 2
+        assert "thesis is a file, so" in capfd.readouterr().err
+
+def test_a_run_whose_data_are_gone_is_told_so(data, tmp_path, monkeypatch, capfd):
+    file = tmp_path/"d.jsonl"
+    file.write_text(data.read_text())
+    config, real = RunConfig("sft", str(file), str(tmp_path/"a"), **SHORT), recipes.finish_run
+    monkeypatch.setattr(recipes, "finish_run", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt): train(config)
+    monkeypatch.setattr(recipes, "finish_run", real)
+    file.write_text(data.read_text().replace("red", "green"))
+    assert main(["train", "--resume", config.output_dir]) == 2 and "is not the file that the run in" in capfd.readouterr().err
+    file.unlink()
+    assert main(["train", "--resume", config.output_dir]) == 2 and f"no file {file}" in capfd.readouterr().err
+    file.write_text(data.read_text())
+    assert main(["train", "--resume", config.output_dir]) == 0                    # nothing was lost
