@@ -478,3 +478,20 @@ def test_further_columns_stay_with_their_rows(tok):
     rows = [dict(prompt="a", answer=4), dict(prompt="", answer=5), dict(prompt="c", answer=6, chosen="x", source="s")]
     _, report = load_prompts(rows, tok)
     assert report.columns == {"answer": [4, 6], "chosen": [None, "x"], "source": [None, "s"]}
+
+def test_labels_of_a_file_train_by_kto(tok):
+    "From rows to steps: answers with a thumb up gain on those with a thumb down."
+    from rlhf_nb.dpo_tools import kto_baseline, kto_loss
+    from rlhf_nb.models import logprobs, tiny_lm
+    rows = [dict(prompt=f"What is {i}?", completion="A good one." if i % 2 else "No.", label=i % 2 == 1) for i in range(8)]
+    seqs, desirable, _ = load_unpaired(rows, tok)
+    lm = tiny_lm(tok)
+    def total(): return logprobs(lm, seqs).sum(1)
+    ref = total().detach()
+    optimizer = torch.optim.AdamW(lm.parameters(), lr=1e-3)
+    for _ in range(20):
+        policy = total()
+        loss = kto_loss(policy, ref, desirable, kto_baseline(policy, ref), .5).mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+    gain = (total() - ref).detach()
+    assert gain[desirable].min() > 1 and gain[~desirable].max() < -1
