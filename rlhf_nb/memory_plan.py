@@ -169,6 +169,6 @@ def memory_verdict(
     "Whether a plan fits, and what to change if it does not."
     if plan.total <= .9 * available: return f"needs {plan}, {what} {_gb(available)}"
     frozen = plan.total - plan.activations - plan.logits
-    cure = ("lower micro-batch-size or max-length, or use --gradient-checkpointing"
-            if frozen < .8 * available else "use --lora-r, or a smaller model")
+    cure = ("lower micro_batch_size or max_length, or use gradient_checkpointing"
+            if frozen < .8 * available else "use LoRA (lora_r), or a smaller model")
     return (f"needs {plan}, {what} {_gb(available)}: {cure}")
