@@ -47,7 +47,7 @@ def test_the_verdict():
     text = memory_verdict(plan, 24 * 2**30, "this GPU has")
     assert text.startswith("needs about ") and "this GPU has 24.0 GB: use LoRA (lora_r)" in text
     plan = plan_memory(LlamaConfig(), 64, 1024, lora_r=8, bf16=True)
-    assert "lower micro-batch-size" in memory_verdict(plan, 40 * 2**30, "this GPU has")
+    assert "lower micro_batch_size" in memory_verdict(plan, 40 * 2**30, "this GPU has")
     assert memory_verdict(plan, 2**50, "there is").endswith("there is 1048576.0 GB")
     n, what = device_memory("cpu")
     assert n > 2**20 and "free" in what
