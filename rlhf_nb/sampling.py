@@ -6,8 +6,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/sampling.html.md"""
 
 # %% auto #0
 __all__ = ['SamplingParams', 'filter_logits', 'sample_tokens', 'GenerationState', 'start_generation', 'sample_step',
-           'finish_generation', 'generate_uncached', 'static_decoding', 'generate', 'generate_many', 'in_batches',
-           'collect_rollout']
+           'finish_generation', 'generate_uncached', 'static_decoding', 'sampling_by', 'generate', 'generate_many',
+           'in_batches', 'collect_rollout']
 
 # %% ../nbs/engine/sampling.ipynb #from_numbers_to_words
 import inspect
@@ -321,10 +321,33 @@ def _static(model, x:GenerationState)->tuple[Seqs, Tensor]:
                 return finish_generation(x)
             ids, step = token[:, None], torch.compile(model, dynamic=False)
 
+# %% ../nbs/engine/sampling.ipynb #sampling_by
+_OUTSIDE = ContextVar("sampler", default=(None, None))
+
+@contextmanager
+def sampling_by(
+    sampler:Callable, # (model, GenerationState) -> tokens and log-probs, lists by row
+    model:nn.Module,  # that it samples from; others are sampled as usual
+):
+    "Context manager: another program samples from a model, see `vllm_sampler`."
+    token = _OUTSIDE.set((sampler, model))
+    try: yield
+    finally: _OUTSIDE.reset(token)
+
+def _outside(sampler, model, x:GenerationState)->tuple[Seqs, Tensor]:
+    rows, logps = sampler(model, x)
+    for i, (row, logp) in enumerate(zip(rows, logps, strict=True)):
+        n = row.index(x.special[1]) + 1 if x.special[1] in row else len(row)
+        x.tokens[i, :n] = torch.tensor(row[:n])
+        x.logp[i, :n] = torch.tensor(logp[:n])
+    return finish_generation(x)
+
 # %% ../nbs/engine/sampling.ipynb #_respond
 def _respond(model, *args)->tuple[Seqs, Tensor]: # the arguments of start_generation
     "With the cache where the model has one, the literal way where it has none."
     x = start_generation(model, *args)
+    sampler, sampled = _OUTSIDE.get()
+    if sampled is model: return _outside(sampler, model, x)
     known = inspect.signature(unwrap_model(model).forward).parameters
     has = getattr(model, "has_cache", isinstance(unwrap_model(model), PreTrainedModel))
     literal = getattr(text_config_of(unwrap_model(model)), "model_type", "") in _LITERAL

@@ -35,7 +35,7 @@ FLOORS = {
     "candidates": METHOD, "self_reward": METHOD | {"judge", "replies", "candidates", "dpo"},
     "self_reward_runs": METHOD | {"judge", "judge_tools", "candidates", "dpo", "self_reward", "store"}, "grpo": {"tokens"}, "grpo_trainer": METHOD | {"ppo", "ppo_trainer", "grpo"},
     "ppo_trainer": METHOD | {"ppo", "kl_control"},
-    "runs": {"store", "processes"}, "trackers": {"processes"}, "model_card": set(),
+    "runs": {"store", "processes"}, "trackers": {"processes"}, "model_card": set(), "vllm_sampler": METHOD,
 }
 BASE = {"settings", "files"}      # of any module: what checks settings, and what writes files
 FLOORS["recipes"] = set(FLOORS) - {"views"}
@@ -208,7 +208,7 @@ def test_what_is_imported_is_required():
     "Every package that the rooms import is in settings.ini, or comes with one that is."
     comes_with = {"jupyterlab": {"nbformat", "nbclient", "jupyter_client", "psutil",
                                  "packaging", "IPython", "jupyter_core"}, "transformers": {"tokenizers", "numpy",
-                                 "huggingface_hub"}}
+                                 "huggingface_hub"}, "an engine that the caller has made": {"vllm"}}
     required = {re.split("[><=]", w)[0] for w in CFG["requirements"].split()}
     allowed = required | set().union(*comes_with.values()) | set(sys.stdlib_module_names)
     for file in MODULES:

@@ -7,7 +7,7 @@ import pytest, torch
 import test_processes
 from test_processes import CONFIG, DPO, PATIENCE, PPO, ROOT, RUNS, ends, home, opened, result, rows, seeded, start, task_of
 from rlhf_nb.learning import list_checkpoints, make_trainer, train_step
-from rlhf_nb.models import add_lora, checkpoint_layers, load_bundled
+from rlhf_nb.models import add_lora, checkpoint_layers, load_bundled, weight_hash
 from rlhf_nb.ppo import ActorCritic
 from rlhf_nb.ppo_trainer import PPOConfig, train_ppo
 from rlhf_nb.processes import check_launch, plain_launch, process_index, sharded_launch
@@ -37,7 +37,7 @@ def dropout_off(): # what changes in the model between steps reaches the copy
     model, tokenizer = load_bundled("base")
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout): part.p = .5
-    trainer = make_trainer(model.double().requires_grad_(), CONFIG)
+    trainer = make_trainer(model.train().double().requires_grad_(), CONFIG)
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout): part.p = 0.
     train_step(trainer, rows(tokenizer, 5), sft_loss)
@@ -76,10 +76,11 @@ def kept(out): # what a process has in a step, between layers, and afterwards
     params = [p for group in trainer.optimizer.param_groups for p in group["params"]]
     def loss_fn(lm, part):
         assert lm is not model
+        found = sft_loss(lm, part)
         seen["layer"] = sum(p.to_local().numel() if hasattr(p, "to_local") else p.numel()
-                            for p in lm.base_model.layers[0].parameters()) # between two passes
+                            for p in lm.base_model.layers[0].parameters())       # it has computed, and let go
         seen["whole"] = sum(p.untyped_storage().nbytes() for p in model.parameters())
-        return sft_loss(lm, part)
+        return found
     before = [p.clone() for p in model.parameters()]
     train_step(trainer, rows(tokenizer, 7), loss_fn)
     layer = sum(p.numel() for p in model.base_model.layers[0].parameters())
@@ -87,6 +88,7 @@ def kept(out): # what a process has in a step, between layers, and afterwards
                 averages=numbers(x["exp_avg"] for x in trainer.optimizer.state.values()) / n,
                 gradients=numbers(p.grad for p in params) / n,
                 moved=min((a - b).abs().max().item() for a, b in zip(model.parameters(), before)))
+    seen["loaded"] = weight_hash(load_bundled("sft")[0])                         # transformers would read nothing in process 1
     state = gather_state(trainer.optimizer.state_dict())
     seen["gathered"] = sum(x["exp_avg"].numel() for x in state["state"].values()) / n
     Path(out, f"kept{process_index()}.json").write_text(json.dumps(seen))
@@ -109,6 +111,7 @@ def test_a_process_keeps_half_and_a_refused_step_changes_nothing(tmp_path):
     ends(start(tmp_path, "kept", "refused", module=__file__, more=FSDP))
     for i in range(2):
         seen = json.loads((tmp_path/f"kept{i}.json").read_text())
+        assert seen["loaded"] == weight_hash(load_bundled("sft")[0])
         assert seen["whole"] == 0 and seen["moved"] > 0
         for name in ("weights", "averages", "gradients", "layer"): assert .4 < seen[name] < .6, (name, seen)
         assert seen["gathered"] == (0 if i else 1)                               # one process writes the file
