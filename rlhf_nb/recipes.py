@@ -480,12 +480,12 @@ def _settings(config): # what must be the same for a run to go on
 # %% ../nbs/engine/recipes.ipynb #_check_run
 def _check_folder(config, overwrite=False): # True if a run goes on; nothing is written
     check_output(config.output_dir, config.data, config.model)
-    record_kind(config.data)                               # or there is no such file
     for place in Path(config.output_dir).resolve().parents:
         if place.is_file(): raise ValueError(
             f"{place} is a file, so {config.output_dir} cannot be made in it: name "
             "another folder")
     folder, run = find_run(config.output_dir, _PROGRAM, overwrite)
+    if run: record_kind(config.data)                       # or there is no such file
     _check_run(config, folder, run)
     return bool(run)
 

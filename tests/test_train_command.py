@@ -159,7 +159,7 @@ def test_a_model_that_a_command_fetches_is_told_with_the_command(tmp_path, monke
     assert main(["train", "dpo", "d.jsonl", "-o", "o", "--recipe", "smollm2-dpo"]) == 2
     assert "no folder smollm2: `rlhf-nb fetch smollm2 smollm2` makes it" in capfd.readouterr().err
     Path("smollm2").mkdir()
-    assert main(["train", "dpo", "d.jsonl", "-o", "o", "--recipe", "smollm2-dpo"]) == 2 and "no file d.jsonl" in capfd.readouterr().err
+    assert main(["train", "dpo", "d.jsonl", "-o", "o", "--recipe", "smollm2-dpo"]) == 2 and "tokenizer" in capfd.readouterr().err
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_dry_run_of_every_shipped_recipe(name, data, runs, tmp_path, capfd, monkeypatch):
