@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
+from .memory import _send, _sent_from, _to_host
 from .models import merge_adapters
 from .settings import check_settings
 from .tokens import Batch, Seqs, shift_right
@@ -38,6 +39,9 @@ class Episodes(Batch):
     @property
     def mask(self): return self.seqs.response_mask
     def lengths(self): return self.seqs.lengths() # (b) tokens per row
+    def positions(self): # rows (n) and columns (n) of the n response tokens
+        at = _sent_from(self.seqs).response_mask.nonzero(as_tuple=True)
+        return tuple(_send(each, self.reward.device) for each in at)
     def last(self)->Tensor: # (b t) bool, True on the last token of each response
         return self.mask & ~shift_left(self.mask)
     def trim(self):
@@ -174,10 +178,10 @@ def q_terms(
     weight, bias = head.weight, head.bias                           # (v d), (v)
     taken_q = (hidden * F.embedding(taken, weight)).sum(1)
     if bias is not None: taken_q = taken_q + bias[taken]
-    w = weight[allowed]                                             # (m d)
-    c = w.new_full(w.shape[:1], -min_return) + (0 if bias is None else bias[allowed])
+    w = weight.masked_fill(~allowed[:, None], 0.)                   # (v d)
+    c = ((0 if bias is None else bias) - min_return) * allowed.to(w)            # (v)
     total = ((hidden @ (w.T @ w)) * hidden).sum(1) + 2 * hidden @ (c @ w) + c @ c
-    return taken_q, (total - (taken_q - min_return)**2) / (len(w) - 1)
+    return taken_q, (total - (taken_q - min_return)**2) / (allowed.sum() - 1)
 
 # %% ../nbs/engine/q_networks.ipynb #_is_linear
 def _is_linear(head, hidden):
@@ -195,18 +199,16 @@ def best_actions(
 )->tuple[Tensor,Tensor]: # (n) the highest Q, (n) its action
     "max_a Q(s, a) and argmax_a Q(s, a) over the allowed actions, in chunks of rows."
     value, action = hidden.new_empty(len(hidden)), hidden.new_empty(len(hidden)).long()
-    linear, actions = _is_linear(head, hidden), allowed.nonzero()[:, 0]
-    if linear:
-        w, b = head.weight[allowed].T, head.bias
-        buffer = hidden.new_empty(min(chunk_size, len(hidden)), len(actions))
+    if linear := _is_linear(head, hidden):
+        w, b = head.weight.T, head.bias
+        buffer = hidden.new_empty(min(chunk_size, len(hidden)), len(allowed))
     for i in range(0, len(hidden), chunk_size):
         s = slice(i, i + chunk_size)
         if linear:
             q = torch.mm(hidden[s], w, out=buffer[:len(hidden[s])])
-            if b is not None: q += b[allowed]
-        else: q = head(hidden[s])[:, allowed].to(value)
-        value[s], at = q.max(1)
-        action[s] = actions[at]
+            if b is not None: q += b
+        else: q = head(hidden[s]).to(value)
+        value[s], action[s] = q.masked_fill_(~allowed, -torch.inf).max(1)
     return value, action
 
 # %% ../nbs/engine/q_networks.ipynb #QNets
@@ -225,6 +227,7 @@ class QNets(nn.Module):
         if allowed.sum() < 2: raise ValueError(
             f"QNets needs two actions or more, got {int(allowed.sum())} of "
             f"{len(allowed)}: `disallowed` rules out too many")
+        self.disallowed = (~allowed).nonzero()[:, 0]  # on the host: nobody waits there
         device = next(online.parameters()).device
         self.register_buffer("allowed", allowed.to(device))
         self.train(online.training)
@@ -253,16 +256,21 @@ def next_values(
     """max_a Q_target(s, a) of the next states; double_q: Q_target at the online argmax.
 
     Van Hasselt et al. 2016, eq. 4. Raises ValueError if a token taken is no action."""
-    taken = x.seqs.ids[x.mask]
-    if not nets.allowed[taken].all(): raise ValueError(
-        f"tokens {taken[~nets.allowed[taken]].unique().tolist()} were taken, "
-        "but are not among the actions: take them out of `disallowed`")
-    over = x.last() & (x.ended[:, None] | (config.on_truncation == "terminal"))
-    on, slow = x.mask & ~over, hidden_states(nets.target, x.seqs)
+    _require_actions(nets, x)
+    at, slow = x.positions(), hidden_states(nets.target, x.seqs)
     head = nets.target.get_output_embeddings()
     if config.double_q:
         online = nets.online.get_output_embeddings()
-        _, picked = best_actions(online, hidden[on], nets.allowed)
-        value, _ = q_terms(head, slow[on], picked, nets.allowed, config.min_return)
-    else: value, _ = best_actions(head, slow[on], nets.allowed)
-    return torch.zeros_like(x.reward).masked_scatter(on, value.to(x.reward))
+        _, picked = best_actions(online, hidden[at], nets.allowed)
+        value, _ = q_terms(head, slow[at], picked, nets.allowed, config.min_return)
+    else: value, _ = best_actions(head, slow[at], nets.allowed)
+    over = x.last() & (x.ended[:, None] | (config.on_truncation == "terminal"))
+    return torch.zeros_like(x.reward).index_put(at, value.to(x.reward)
+                                                ).masked_fill(over, 0.)
+
+def _require_actions(nets, x): # asked on the host, if the rows were sent from there
+    seqs = _to_host(_sent_from(x.seqs))
+    taken = seqs.ids[seqs.response_mask].unique()
+    bad = taken[torch.isin(taken, nets.disallowed)].tolist()
+    if bad: raise ValueError(f"tokens {bad} were taken, but are not among the actions: "
+                             "take them out of `disallowed`")

@@ -16,7 +16,6 @@ from pathlib import Path
 import torch
 from matplotlib import figure, pyplot as plt
 from matplotlib.collections import PolyCollection
-from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
@@ -33,7 +32,8 @@ from .q_networks import (
 from .qlearning import q_loss, q_policy_logprobs, soft_update
 from .sampling import SamplingParams, generate_many
 from .settings import check_settings
-from .memory import _send, concat_seqs, pad_and_eos
+from .memory import (
+    _leaves, _send, _sent_from, _to_host, concat_seqs, pad_and_eos)
 from .tokens import Seqs, shift_right
 from .views import GREY, INK, SHADES
 
@@ -205,8 +205,8 @@ def collect_episodes(
     seqs, _ = generate_many(policy, [config.prompts[i] for i in rows], config.tokenizer,
                             config.sampling, generator)
     _, eos = pad_and_eos(config.tokenizer)
-    reward = torch.as_tensor(config.reward_fn(seqs)).to(seqs.ids.device)
-    return make_episodes(seqs, reward, eos)
+    reward = torch.as_tensor(config.reward_fn(seqs))
+    return make_episodes(_to_host(_sent_from(seqs)), _to_host(reward), eos)
 
 # %% ../nbs/engine/q_trainer.ipynb #concat_episodes
 def concat_episodes(
@@ -231,17 +231,20 @@ def train_q_online(
     "Online Q-learning: collect episodes, add them to the replay buffer, learn from it."
     require_one_process("train_q_online")
     x, (pad, _) = online_config, pad_and_eos(online_config.tokenizer)
-    trainer, buffer = _online_trainer(nets, x, train_config, config), []
-    done = _recall(trainer, buffer, folder, generator)
+    trainer = _online_trainer(nets, x, train_config, config)
+    if folder and list_checkpoints(folder): restore_checkpoint(folder, trainer, generator)
+    done, buffer = sum("round" in row for row in trainer.log.rows), _recalled(trainer)
     with progress_bar(x.n_rounds, done, "Q-learning", "round") as bar:
         for i in range(done, x.n_rounds):
             new = collect_episodes(nets, x, i, generator)
-            buffer[:] = [concat_episodes([*buffer, new], pad)[-x.buffer_size:].trim()]
+            buffer = [concat_episodes([*buffer, new], pad)[-x.buffer_size:].trim()]
             for _ in range(x.n_updates):
-                batch = _some(buffer[0], train_config.batch_size, generator)
-                train_step(trainer, batch, lambda q, part: q_loss(q, part, config))
+                rows = _random_rows(len(buffer[0]), train_config.batch_size, generator)
+                train_step(trainer, buffer[0][rows.cpu()],
+                           lambda q, part: q_loss(q, part, config))
             trainer.log.add(round=i + 1, reward=new.reward.sum(1).mean())
-            if folder: _remember(trainer, folder, generator, buffer[0], i + 1)
+            trainer.queue[:] = _leaves(buffer[0])      # goes into the checkpoint
+            if folder: save_checkpoint(folder, trainer, generator)
             bar.update()
     return trainer
 
@@ -252,28 +255,8 @@ def _online_trainer(nets, x, train_config, config): # x: OnlineQConfig
     train_config = replace(train_config, n_steps=x.n_rounds * x.n_updates)
     return make_q_trainer(nets, train_config, config, run)
 
-# %% ../nbs/engine/q_trainer.ipynb #_remember
-def _remember(trainer, folder, generator, replay_buffer, round):
-    "The buffer first, then the checkpoint that asks for it, then the old buffer goes."
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    x, file = replay_buffer, Path(folder)/f"replay-{round}.safetensors"
-    save_file(dict(ids=x.seqs.ids, attention_mask=x.seqs.attention_mask, ended=x.ended,
-                   response_mask=x.seqs.response_mask, reward=x.reward), file)
-    save_checkpoint(folder, trainer, generator)
-    for old in Path(folder).glob("replay-*.safetensors"):
-        if old != file: old.unlink()
-
-def _some(replay_buffer, n, generator)->Episodes: # n rows drawn with replacement
-    rows = _random_rows(len(replay_buffer), n, generator)
-    return replay_buffer[_send(rows, replay_buffer.reward.device)]
-
-def _recall(trainer, replay_buffer, folder, generator)->int: # rounds done
-    "Restore the last checkpoint and its buffer."
-    if not folder or not list_checkpoints(folder): return 0
-    restore_checkpoint(folder, trainer, generator)
-    done = sum("round" in row for row in trainer.log.rows)
-    x = load_file(Path(folder)/f"replay-{done}.safetensors")
-    seqs = Seqs(x["ids"], x["attention_mask"], x["response_mask"])
-    old = Episodes(seqs, x["reward"], x["ended"])
-    replay_buffer.append(_send(old, trainer.model.allowed.device))
-    return done
+# %% ../nbs/engine/q_trainer.ipynb #_recalled
+def _recalled(trainer)->list[Episodes]: # the replay buffer of a checkpoint, or nothing
+    if not trainer.queue: return []
+    ids, attention_mask, response_mask, reward, ended = trainer.queue
+    return [Episodes(Seqs(ids, attention_mask, response_mask), reward, ended)]

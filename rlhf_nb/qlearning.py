@@ -66,15 +66,15 @@ def q_loss(
     """Summed loss (Q - y)^2 / 2 + alpha / 2 (conservative term) over response tokens.
 
     Chebotar et al. 2023, eq. 2."""
-    ids, mask = x.seqs.ids, x.mask
+    ids, at = x.seqs.ids, x.positions()       # rows and columns of n response tokens
     hidden = hidden_states(nets.online, x.seqs)                 # (b t d)
     value = next_values(nets, x, hidden, config)                # (b t)
-    y = bellman_targets(x, value, config)[mask]                 # (n)
-    q, others = q_terms(nets.online.get_output_embeddings(), shift_right(hidden)[mask],
-                        ids[mask], nets.allowed, config.min_return)
+    y = bellman_targets(x, value, config)[at]                   # (n)
+    q, others = q_terms(nets.online.get_output_embeddings(), shift_right(hidden)[at],
+                        ids[at], nets.allowed, config.min_return)
     td = (q - y)**2
     loss = td.sum() / 2 + config.alpha / 2 * others.sum()
-    return loss, mask.sum(), dict(
+    return loss, x.mask.sum(), dict(
         td_loss=td.detach().sum(), conservative_loss=others.detach().sum(),
         q_values=q.detach().sum(), td_target=y.sum())
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 import pytest, torch
 from torch import nn
-from rlhf_nb import learning, memory, q_trainer
+from rlhf_nb import learning, memory
 from rlhf_nb.candidates import sample_prompts
 from rlhf_nb.dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
 from rlhf_nb.dpo_tools import evaluate_pairs, train_dpo
@@ -16,7 +16,8 @@ from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled, logprobs
 from rlhf_nb.ppo import ActorCritic
 from rlhf_nb.ppo_trainer import PPOConfig, RLTask, make_experience, minibatch_loss, ppo_rollout, ppo_update, train_ppo
 from rlhf_nb.q_networks import QConfig, QNets, make_episodes, q_network
-from rlhf_nb.q_trainer import OnlineQConfig, token_q_values, train_q, train_q_online
+from rlhf_nb.q_trainer import OnlineQConfig, make_q_trainer, token_q_values, train_q, train_q_online
+from rlhf_nb.qlearning import q_loss
 from rlhf_nb.reward import reward_loss, score_seqs, train_reward
 from rlhf_nb.sampling import SamplingParams, collect_rollout, generate, generate_many, generate_uncached, in_batches
 from rlhf_nb.self_reward import SelfRewardConfig, train_on_pairs
@@ -148,7 +149,7 @@ def test_online_q_learning_goes_on_with_its_buffer_on_the_device(lm, tokenizer, 
     "What safetensors and torch write for CUDA tensors, they cannot for pretended ones: plain copies stand in."
     plain = lambda x: {k: v.cpu() for k, v in x.items()} if isinstance(x, dict) else x
     real = learning.save_file
-    for module in (learning, q_trainer): monkeypatch.setattr(module, "save_file", lambda x, path: real(plain(x), path))
+    monkeypatch.setattr(learning, "save_file", lambda x, path: real(plain(x), path))
     monkeypatch.setattr(learning, "save_model", lambda m, path: real(plain({k: v.clone() for k, v in m.state_dict().items()}), path))
     monkeypatch.setattr(learning, "load_model", lambda m, path: m.load_state_dict(learning.load_file(path)))
     save = torch.save
@@ -202,6 +203,11 @@ def one_update(name, lm, tokenizer, device, parts=1):
         roll, _ = ppo_rollout(trainer, frozen_copy(lm), task_of(tokenizer), settings, seeded(), {})
         x = make_experience(model, roll, settings, tokenizer.eos_token_id)
         return partial(train_step, trainer, x, partial(minibatch_loss, config=settings, whole=x))
+    if name.startswith("q"):
+        settings, data = QConfig(double_q="double" in name, on_truncation="bootstrap", n_step=2), rows(tokenizer)
+        trainer = make_q_trainer(device.move(nets_of(lm, tokenizer)), config, settings)
+        x = make_episodes(data, torch.linspace(-1, 1, len(data)), tokenizer.eos_token_id)
+        return partial(train_step, trainer, x, partial(q_loss, config=settings))
     settings = GRPOConfig(n_prompts=2, num_generations=6)
     trainer = make_trainer(device.move(lm), config)
     roll, _ = sample_groups(trainer, frozen_copy(lm), task_of(tokenizer), settings, seeded())
@@ -209,7 +215,7 @@ def one_update(name, lm, tokenizer, device, parts=1):
     return partial(train_step, trainer, x, partial(grpo_loss, config=settings))
 
 @pytest.mark.parametrize("parts", [1, 2, 4])
-@pytest.mark.parametrize("name", ["sft", "reward", "dpo", "ppo", "grpo"])
+@pytest.mark.parametrize("name", ["sft", "reward", "dpo", "ppo", "grpo", "q", "q, double"])
 def test_an_update_waits_for_its_numbers_only_however_many_micro_batches(name, parts, lm, tokenizer, device):
     update = one_update(name, lm, tokenizer, device, parts)
     trainer, batch = update.args[:2]
