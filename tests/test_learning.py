@@ -791,6 +791,25 @@ def test_the_optimiser_is_whatever_the_config_names():
         train_step(make_trainer(model, config), torch.zeros(1, 2), loss)
         torch.testing.assert_close(model.weight[0].detach(), torch.tensor(want))
 
+def test_lion_of_a_package_trains_and_goes_on_after_a_kill(tmp_path):
+    "p <- (1 - lr wd) p - lr sign(.9 m + .1 g), m <- .99 m + .01 g, by hand (Chen et al. 2023, alg. 2)."
+    Lion = pytest.importorskip("lion_pytorch").Lion
+    config = TrainConfig(lr=.1, n_steps=3, warmup_steps=0, final_lr_frac=1., weight_decay=.5, max_grad_norm=math.inf, optimizer=Lion)
+    grads = [1., -.05, -.2]                  # .9 m + .1 g: .1, .9 * .01 - .005 = .004, .9 * .0094 - .02 = -.01154
+    def begin():
+        model = nn.Linear(1, 1, bias=False)
+        with torch.no_grad(): model.weight.fill_(2.)
+        return make_trainer(model, config)
+    def step(trainer):
+        train_step(trainer, torch.zeros(1, 1), lambda model, x: (model.weight.sum() * grads[trainer.step], 1.))
+        return trainer.model.weight.item()
+    want, trainer = [2 * .95 - .1, 1.8 * .95 - .1, 1.61 * .95 + .1], begin()
+    assert [step(trainer), step(trainer)] == pytest.approx(want[:2])
+    save_checkpoint(tmp_path, trainer, torch.Generator())
+    again = begin()
+    assert restore_checkpoint(tmp_path, again, torch.Generator()) == 2
+    assert step(again) == pytest.approx(want[2]) == step(trainer)
+
 def test_named_weights_have_their_own_peak_rate_and_one_norm():
     model = nn.ModuleDict(dict(a=nn.Linear(1, 1, bias=False), b=nn.Linear(1, 1, bias=False)))
     for p in model.parameters(): nn.init.zeros_(p)
