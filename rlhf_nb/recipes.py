@@ -115,10 +115,11 @@ def _check_every_run(x, above_0, at_least_0, only, **choices):
             f"{field.name} is a setting of {only[field.name]}, which {x.task} would "
             "not read: leave it out")
 
+_ONLY = dict(turns="sft", margins="reward", beta="dpo") # read by one task alone
+
 def _check_run_config(x):
-    only = dict(turns="sft", margins="reward", beta="dpo")
     _check_every_run(x, "batch_size max_length beta", "max_steps micro_batch_size "
-        "eval_rows", only, task=("sft", "reward", "dpo"), turns=("all", "last"))
+        "eval_rows", _ONLY, task=("sft", "reward", "dpo"), turns=("all", "last"))
 
 # %% ../nbs/engine/recipes.ipynb #placement_of
 def placement_of(

@@ -75,13 +75,14 @@ class RLRunConfig(_RLSettings):
     def __post_init__(self): _check_rl_config(self)
 
 # %% ../nbs/engine/rl_recipes.ipynb #_check_rl_config
+_RL_ONLY = dict(num_generations="grpo", n_minibatches="ppo", critic_lr="ppo",
+                missing_eos_penalty="ppo")         # read by one task alone
+
 def _check_rl_config(x):
     _check_every_run(x, "n_iterations n_prompts num_generations n_epochs n_minibatches "
         "max_new_tokens temperature micro_batch_size max_length save_every",
         "critic_lr beta missing_eos_penalty eval_rows eval_every generation_batch_size",
-        dict(num_generations="grpo", n_minibatches="ppo", critic_lr="ppo",
-             missing_eos_penalty="ppo"),
-        task=("ppo", "grpo"))
+        _RL_ONLY, task=("ppo", "grpo"))
     for name, what in (("model", "a folder or hub id of a language model"),
                        ("reward", "a reward model, or module:function")):
         if not getattr(x, name): raise ValueError(

@@ -14,9 +14,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from .fetch import FETCHABLE
 from .processes import check_launch, process_index
-from .recipes import (_PROGRAM, TASKS, RunConfig, _above_0, _common, _count,
-    _print_plan, _show_answers, _show_pairs, _table_of, _take, train)
-from .rl_recipes import RLRunConfig, format_rl_run, print_rl_plan, train_rl
+from .recipes import (
+    _ONLY, _PROGRAM, TASKS, RunConfig, _above_0, _common, _count, _print_plan,
+    _show_answers, _show_pairs, _table_of, _take, train)
+from .rl_recipes import (
+    _RL_ONLY, RLRunConfig, format_rl_run, print_rl_plan, train_rl)
 from .runs import read_folder
 
 # %% ../nbs/engine/train_command.ipynb #RECIPES
@@ -200,14 +202,16 @@ class _Given(argparse.Action):
         setattr(namespace, self.dest, self.const if self.nargs == 0 else values)
         namespace.given = (*getattr(namespace, "given", ()), self.dest)
 
-def _add_options(p, kind):
-    given = {field.name: field.default for field in fields(kind)}
+def _add_options(p, task):
+    given = {field.name: field.default for field in fields(_kind_of(task))}
+    only = _ONLY if task in TASKS else _RL_ONLY
     for name, (flags, read, metavar, text) in _OPTIONS.items():
         if name not in given: continue
         default = None if given[name] is MISSING else given[name]
         if given[name] is MISSING:
             text = text.partition(" (default: ")[0] + " (default: the recipe's)"
         if "(default: " not in text: text += " (default: %(default)s)"
+        if only.get(name, task) != task: text = argparse.SUPPRESS  # refused in words
         more = dict(nargs=0, const=True) if read is None else dict(type=read)
         p.add_argument(*flags.split(), dest=name, default=default, help=text,
                        action=_Given, metavar=metavar, **more)
@@ -273,7 +277,7 @@ def _add_task(sub, task):
         help="folder for the trained model (required)")
     add("--recipe", metavar="NAME", default="", help="TOML file or shipped recipe, see "
         "`rlhf-nb train --list`; flags win (default: none)")
-    _add_options(p, _kind_of(task))
+    _add_options(p, task)
     add("--overwrite", action="store_true",
         help="train beside the run in DIR, then replace it (default: refuse)")
     add("--dry-run", action="store_true",

@@ -129,6 +129,15 @@ def test_resumed_config_of_a_run(data, tmp_path, monkeypatch):
     assert got == replace(config, output_dir=str((tmp_path/"a").resolve())) and Path(place).is_dir()
     assert main(["train", "--resume", str(tmp_path/"a")]) == 0
 
+def test_the_help_of_a_task_shows_what_it_reads(capfd):
+    of_one = dict(turns="sft", margins="reward", beta="dpo ppo grpo", critic_lr="ppo", missing_eos_penalty="ppo", n_minibatches="ppo",
+                  num_generations="grpo", reward="ppo grpo")
+    for task in ("sft", "reward", "dpo", "ppo", "grpo"):
+        with pytest.raises(SystemExit): main(["train", task, "--help"])
+        shown = capfd.readouterr().out
+        for name, tasks in of_one.items():
+            assert (f"--{name.replace('_', '-')} " in shown) == (task in tasks.split()), (task, name)
+
 def test_the_help_says_what_a_start_is(capfd):
     "A policy is not made from scratch by PPO; the other tasks begin with a tiny model."
     for task in ("sft", "reward", "dpo", "ppo", "grpo"):
