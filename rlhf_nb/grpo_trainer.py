@@ -20,7 +20,7 @@ from .learning import (
 from .interrupts import stop_if_asked
 from .models import disable_dropout, logprobs, logprobs_and_entropy
 from .ppo_trainer import (_MAY_CHANGE, RLTask, _check_steps, _checkpoint,
-    _saver, _Steps, _train_config, next_prompts, validate_prompts)
+    _saver, _Steps, _train_config, checked_reward_fn, next_prompts, validate_prompts)
 from .sampling import collect_rollout
 from .settings import check_settings
 from .memory import Rollout, _to_host, masked_mean_rows, pad_and_eos
@@ -137,8 +137,9 @@ def sample_groups(
     "One rollout: `num_generations` responses to each prompt, scored, and its metrics."
     n = config.n_prompts * config.dynamic_sampling
     rows = next_prompts(n, len(task.prompts), trainer.queue, generator)
+    reward_fn = checked_reward_fn(task.reward_fn, task.tokenizer, nan=True)
     roll = collect_rollout(
-        trainer.model, ref, [task.prompts[row] for row in rows], task.reward_fn,
+        trainer.model, ref, [task.prompts[row] for row in rows], reward_fn,
         task.tokenizer, replace(task.sampling, temperature=config.temperature),
         generator, config.num_generations, config.micro_batch_size,
         config.generation_batch_size)

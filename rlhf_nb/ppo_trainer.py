@@ -6,8 +6,9 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/ppo_trainer.html.md"""
 
 # %% auto #0
 __all__ = ['METRICS', 'PPOConfig', 'Experience', 'add_score_column', 'reward_mask', 'rollout_rewards', 'make_experience',
-           'minibatch_loss', 'RLTask', 'validate_prompts', 'validate_ppo', 'next_prompts', 'checked_reward_fn',
-           'rollout_metrics', 'ppo_update', 'ppo_rollout', 'train_ppo', 'sample_printer', 'generate_best_of_n']
+           'minibatch_loss', 'RLTask', 'validate_prompts', 'validate_ppo', 'next_prompts', 'RewardError',
+           'checked_reward_fn', 'rollout_metrics', 'ppo_update', 'ppo_rollout', 'train_ppo', 'sample_printer',
+           'generate_best_of_n']
 
 # %% ../nbs/engine/ppo_trainer.ipynb #ppo_trainer_imports
 from collections.abc import Callable
@@ -298,35 +299,40 @@ def next_prompts(
     return rows
 
 # %% ../nbs/engine/ppo_trainer.ipynb #checked_reward_fn
+class RewardError(ValueError):
+    "A reward function raised, or gave another shape, nan or inf."
+
 def checked_reward_fn(
     reward_fn:Callable, # Seqs of b rows -> (b)
     tokenizer,          # decodes the row that an error shows
+    nan:bool=False,     # True: nan is a row that has no score, as in GRPO
 )->Callable:            # Seqs of b rows -> (b) float32
     """The same reward function, its faults named with row and text.
 
-    Raises ValueError where reward_fn raises, or returns another shape, nan or inf."""
+    Raises RewardError where reward_fn raises, or returns another shape, nan or inf."""
     def text(seqs, i): return tokenizer.decode(seqs.ids[i][seqs.attention_mask[i]])
     def raises(seqs, i):
         try: reward_fn(seqs[i:i + 1])
-        except Exception: return True
+        except (Exception, SystemExit): return True
     def checked(seqs):
         try: reward = torch.as_tensor(reward_fn(seqs), dtype=torch.float)
-        except Exception as e:
+        except (Exception, SystemExit) as e:
             i = next((i for i in range(len(seqs)) if raises(seqs, i)), 0)
-            raise ValueError(
+            raise RewardError(
                 f"reward_fn raised {type(e).__name__}: {e}; the first row it cannot "
                 f"take is {i}: {text(seqs, i)!r}") from e
-        _check_rewards(reward, seqs, text)
+        known = reward.masked_fill(reward.isnan(), 0.) if nan else reward
+        _check_rewards(known, seqs, text)
         return reward
     return checked
 
 # %% ../nbs/engine/ppo_trainer.ipynb #_check_rewards
 def _check_rewards(reward, seqs, text):
-    if reward.shape != (len(seqs),): raise ValueError(
+    if reward.shape != (len(seqs),): raise RewardError(
         f"reward_fn must give one number per row, ({len(seqs)},), got "
         f"{tuple(reward.shape)}; row 0 is {text(seqs, 0)!r}")
     rows = (~reward.isfinite()).cpu().nonzero().flatten().tolist()
-    if rows: raise ValueError(f"reward_fn gave {reward[rows[0]]} for row {rows[0]} "
+    if rows: raise RewardError(f"reward_fn gave {reward[rows[0]]} for row {rows[0]} "
         f"({len(rows)} such rows): {text(seqs, rows[0])!r}")
 
 # %% ../nbs/engine/ppo_trainer.ipynb #METRICS

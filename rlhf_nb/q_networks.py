@@ -268,6 +268,7 @@ def next_values(
     return torch.zeros_like(x.reward).index_put(at, value.to(x.reward)
                                                 ).masked_fill(over, 0.)
 
+# %% ../nbs/engine/q_networks.ipynb #_require_actions
 def _require_actions(nets, x): # asked on the host, if the rows were sent from there
     seqs = _to_host(_sent_from(x.seqs))
     taken = seqs.ids[seqs.response_mask].unique()

@@ -232,7 +232,8 @@ def train_q_online(
     require_one_process("train_q_online")
     x, (pad, _) = online_config, pad_and_eos(online_config.tokenizer)
     trainer = _online_trainer(nets, x, train_config, config)
-    if folder and list_checkpoints(folder): restore_checkpoint(folder, trainer, generator)
+    if folder and list_checkpoints(folder):
+        restore_checkpoint(folder, trainer, generator)
     done, buffer = sum("round" in row for row in trainer.log.rows), _recalled(trainer)
     with progress_bar(x.n_rounds, done, "Q-learning", "round") as bar:
         for i in range(done, x.n_rounds):

@@ -467,6 +467,9 @@ _PROGRAM, _FILES = "rlhf-nb train", ["lock", "log.jsonl", "held_out.jsonl"]
 
 _MAY_DIFFER = "output_dir", "report_to", "push_to_hub", "save_every"
 
+def _reward_code(config): # file of a reward function's module; there or not
+    return getattr(config, "reward", "").partition(":")[0].replace(".", "/") + ".py"
+
 def _settings(config): # what must be the same for a run to go on
     place = str(config.data).rpartition(":")[0]
     place = config.data if Path(config.data).exists() or not place else place
@@ -474,8 +477,7 @@ def _settings(config): # what must be the same for a run to go on
     settings = asdict(config) | dict(data=Path(config.data).name, data_sha256=data)
     for name in _MAY_DIFFER: settings.pop(name, None)
     settings |= dict(num_threads=torch.get_num_threads())
-    module = getattr(config, "reward", "").partition(":")[0].replace(".", "/") + ".py"
-    reward = [getattr(config, "reward", ""), module]     # a folder, or a file of code
+    reward = [getattr(config, "reward", ""), _reward_code(config)]
     return settings | file_hashes(config.model, *filter(os.path.exists, reward))
 
 # %% ../nbs/engine/recipes.ipynb #_check_run
@@ -499,11 +501,15 @@ def _check_run(config:RunConfig, folder:Path, run:dict):
         raise ValueError(f"{folder} holds a finished run: name another folder, or use "
                          "--overwrite")
     was, now = run.get("settings", {}), _settings(config)
-    if was.get("data") == now["data"] and (
-            was.get("data_sha256") != now["data_sha256"]): raise ValueError(
-        f"{config.data} is not the file that the run in {folder} began with: bring "
-        "that one back, name another folder, or use --overwrite to begin anew")
-    try: require_same_run(folder, was, now)
+    same_name = was.get("data") == now["data"]
+    other = [config.data] * (same_name and was.get("data_sha256") != now["data_sha256"])
+    mended = (_reward_code(config),) if run.get("reward_failed") else ()
+    other += [x for x in file_hashes(_reward_code(config))
+              if was.get(x, now[x]) != now[x] and x not in mended]
+    if other: raise ValueError(
+        f"{other[0]} is not the file that the run in {folder} began with: bring that "
+        "one back, name another folder, or use --overwrite to begin anew")
+    try: require_same_run(folder, was, now, mended)
     except ValueError as e: raise ValueError(
         f"{e}; {f'delete {folder}' if beside else '--overwrite'} to begin anew") from e
 

@@ -10,6 +10,7 @@ __all__ = ['RLRunConfig', 'rl_config', 'make_critic', 'held_out_rewards', 'RLRun
 # %% ../nbs/engine/rl_recipes.ipynb #rl_recipes_imports
 import json, math, os, torch
 from collections.abc import Callable
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from torch import Generator, nn
@@ -24,15 +25,16 @@ from .models import (ScalarModel, adapters_disabled, add_lora,
 
 # %% ../nbs/engine/rl_recipes.ipynb #rl_recipes_imports_2
 from .ppo import ActorCritic
-from .ppo_trainer import PPOConfig, RLTask, checked_reward_fn, train_ppo
+from .ppo_trainer import (
+    PPOConfig, RewardError, RLTask, checked_reward_fn, train_ppo)
 from .recipes import (_PROGRAM, _aligned, _check_every_run, _check_folder,
     _check_positions, _check_run, _EveryRun, _in_words, _load_reader, _reported,
-    _settings, _split_rows, _tell_experts, _write_card, begin_model, check_disk,
-    check_services, computing, decode_seqs, fake_model, finish_run, memory_of,
-    placement_of, publish, targets_of)
+    _reward_code, _settings, _split_rows, _tell_experts, _write_card, begin_model,
+    check_disk, check_services, computing, decode_seqs, fake_model, finish_run,
+    memory_of, placement_of, publish, targets_of)
 from .processes import in_first_process
 from .reward_tools import fit_normalizer, normalize_scores
-from .runs import open_run, open_work, read_folder
+from .runs import open_run, open_work, read_folder, update_marker
 from .sampling import SamplingParams, _shared_rewards, generate_many
 from .text_rewards import (PromptTable, load_reward_function,
     make_model_reward_fn, make_text_reward_fn)
@@ -296,6 +298,27 @@ def _write_held_out(folder, before, after):
     atomic_write(folder/"held_out.jsonl", "".join(
         json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
+# %% ../nbs/engine/rl_recipes.ipynb #_failing_reward
+@contextmanager
+def _failing_reward(config, folder): # a run that its reward stopped: see `_take_mended`
+    try: yield
+    except RewardError as e:
+        if not _is_function(config.reward): raise
+        with suppress(OSError): update_marker(folder/"run.json", reward_failed=True)
+        raise RewardError(f"{e}. Checkpoints are whole: mend {config.reward}, and the "
+                          "same command goes on") from e
+
+def _take_mended(config, folder):
+    "Go on with other code of a reward, if what it was could not; run.json keeps both."
+    run, file = read_folder(folder, "run.json", _PROGRAM), _reward_code(config)
+    if not run.get("reward_failed"): return
+    was, now, before = run["settings"], _settings(config), run.get("rewards_before", [])
+    if was.get(file) != now.get(file):
+        before = [*before, was.get(file)]
+        print(f"{file} was changed: the run goes on with the new one")
+    update_marker(folder/"run.json", settings=now, rewards_before=before,
+                  reward_failed=False)
+
 # %% ../nbs/engine/rl_recipes.ipynb #train_rl
 def train_rl(
     config:RLRunConfig,
@@ -317,7 +340,8 @@ def train_rl(
     safe = "The last checkpoint and a run to be replaced are whole"
     with disk_errors(config.output_dir, safe), run as folder:
         _check_run(config, folder, read_folder(folder, "run.json", _PROGRAM))
-        with computing(config):
+        in_first_process(lambda: _take_mended(config, folder))
+        with computing(config), _failing_reward(config, folder):
             run = _train_rl_in(folder, config, lm, tokenizer, raw, *loaded)
     publish(config)
     return run

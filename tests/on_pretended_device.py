@@ -260,7 +260,7 @@ def test_waits_outside_decoding_do_not_grow_with_the_batches(lm, tokenizer, devi
         _, n = waits(lambda: ppo_update(trainer, roll.to(DEVICE), ppo_config, eos, DeviceGenerator().manual_seed(0)))
         assert n == 2 + 2 * 6 + 2 + 7, device.waits            # two epochs' orders; seven tensors that this test sends
         (roll, _), n = waits(lambda: sample_groups(type("T", (), dict(model=lm, queue=[])), ref, task, grpo_config, seeded()))
-        assert n == 1 and roll.logp.is_cpu, device.waits
+        assert n == 2 and roll.logp.is_cpu, device.waits                      # rewards are looked at, the rollout comes to the host
         assert waits(lambda: make_group_experience(lm, roll, grpo_config, task))[1] == 0, device.waits
         assert waits(lambda: evaluate_pairs(lm, pairs, make_pair_loss(dpo_loss), size))[1] == 1, device.waits
         assert waits(lambda: precompute_ref_logprobs(ref, pairs.pairs, size))[1] == 1, device.waits

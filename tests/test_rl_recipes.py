@@ -1,11 +1,12 @@
 "PPO and GRPO from a file: interrupted and resumed, with LoRA and bf16, refused before anything is written."
-import json, os, signal, sys
+import importlib, json, os, signal, sys
 from dataclasses import replace
 from pathlib import Path
 import pytest, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from rlhf_nb import models, recipes, rl_recipes, sampling
 from rlhf_nb.models import load_bundled, save_reward_model, weight_hash
+from rlhf_nb.ppo_trainer import RewardError
 from rlhf_nb.rl_recipes import RLRunConfig, held_out_rewards, make_critic, rl_config, train_rl
 from rlhf_nb.runs import foreign_files
 from rlhf_nb.workbook import main
@@ -80,7 +81,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(task, tmp_path):
     with pytest.raises(ValueError, match="n_prompts was 4, got 5"): train_rl(replace(config, n_prompts=5))
     Path("rules_rl.py").write_text(RULES + "# changed\n")
     try:
-        with pytest.raises(ValueError, match="rules_rl.py was"): train_rl(config)
+        with pytest.raises(ValueError, match="rules_rl.py is not the file that the run in .*run began with"): train_rl(config)
     finally: Path("rules_rl.py").write_text(RULES)
     run = train_rl(config)
     assert weight_hash(run.policy) == want
@@ -88,6 +89,39 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(task, tmp_path):
     assert sorted(set(samples)) == [0, 1, 2, 3, 4] and len(samples) == 30
     whole = Path(tmp_path/"whole"/"samples.jsonl").read_text()
     assert Path(config.output_dir, "samples.jsonl").read_text() == whole
+
+MOODY = """
+import sys
+calls = 0
+def short(prompts, responses):
+    global calls
+    calls += 1
+    if {fails}: {fault}
+    return [-len(r) / 10 for r in responses]
+"""
+
+@pytest.mark.parametrize("task, fault", [
+    ("ppo", "raise KeyError('who')"), ("grpo", "raise KeyError('who')"), ("grpo", "sys.exit(3)"), ("ppo", "return [0.]"), ("grpo", "return [0.]"),
+    ("ppo", "return [float('nan')] * len(responses)"), ("grpo", "return [float('inf')] * len(responses)")])
+def test_a_run_goes_on_with_a_mended_reward_and_with_no_other(task, fault, tmp_path, capfd, monkeypatch):
+    "The failing code could not go on, so the new one may; the result is that of a reward that never failed."
+    def write(name, fails):
+        Path(tmp_path, name).write_text(MOODY.format(fails=fails, fault=fault))
+        sys.modules.pop(name.removesuffix(".py"), None); importlib.invalidate_caches()
+    for name in ("sft", "prompts.jsonl"): Path(tmp_path, name).symlink_to(Path(name).resolve())
+    monkeypatch.chdir(tmp_path)
+    write("calm.py", "False"); write("moody.py", "calls >= 3")                   # before, rollout 1, rollout 2
+    whole = train_rl(replace(small(tmp_path, task, reward="calm:short"), output_dir=str(tmp_path/"whole")))
+    config = small(tmp_path, task, reward="moody:short")
+    with pytest.raises(RewardError, match="Checkpoints are whole: mend moody:short, and the same command goes on"): train_rl(config)
+    with pytest.raises(ValueError, match="n_prompts was 4, got 5"): train_rl(replace(config, n_prompts=5))
+    write("moody.py", "calls >= 99")
+    run = train_rl(config)
+    assert "moody.py was changed: the run goes on with the new one" in capfd.readouterr().out
+    assert weight_hash(run.policy) == weight_hash(whole.policy) and run.results["iterations"] == 3
+    marker = json.loads((tmp_path/"run/run.json").read_text())
+    assert len(marker["rewards_before"]) == 1 and marker["rewards_before"][0] != marker["settings"]["moody.py"]
+    assert marker["reward_failed"] is False
 
 def test_resume_by_the_folder_alone(tmp_path, capfd):
     out = tmp_path/"r"
