@@ -232,17 +232,14 @@ def train_q_online(
     require_one_process("train_q_online")
     x, (pad, _) = online_config, pad_and_eos(online_config.tokenizer)
     trainer = _online_trainer(nets, x, train_config, config)
-    if folder and list_checkpoints(folder):
-        restore_checkpoint(folder, trainer, generator)
-    done, buffer = sum("round" in row for row in trainer.log.rows), _recalled(trainer)
+    done, buffer = _recall(trainer, folder, generator)
     with progress_bar(x.n_rounds, done, "Q-learning", "round") as bar:
         for i in range(done, x.n_rounds):
             new = collect_episodes(nets, x, i, generator)
             buffer = [concat_episodes([*buffer, new], pad)[-x.buffer_size:].trim()]
             for _ in range(x.n_updates):
-                rows = _random_rows(len(buffer[0]), train_config.batch_size, generator)
-                train_step(trainer, buffer[0][rows.cpu()],
-                           lambda q, part: q_loss(q, part, config))
+                batch = _some(buffer[0], train_config.batch_size, generator)
+                train_step(trainer, batch, lambda q, part: q_loss(q, part, config))
             trainer.log.add(round=i + 1, reward=new.reward.sum(1).mean())
             trainer.queue[:] = _leaves(buffer[0])      # goes into the checkpoint
             if folder: save_checkpoint(folder, trainer, generator)
@@ -256,8 +253,14 @@ def _online_trainer(nets, x, train_config, config): # x: OnlineQConfig
     train_config = replace(train_config, n_steps=x.n_rounds * x.n_updates)
     return make_q_trainer(nets, train_config, config, run)
 
-# %% ../nbs/engine/q_trainer.ipynb #_recalled
-def _recalled(trainer)->list[Episodes]: # the replay buffer of a checkpoint, or nothing
-    if not trainer.queue: return []
+# %% ../nbs/engine/q_trainer.ipynb #_recall
+def _some(replay_buffer, n, generator)->Episodes: # n rows drawn with replacement
+    return replay_buffer[_random_rows(len(replay_buffer), n, generator).cpu()]
+
+def _recall(trainer, folder, generator)->tuple[int,list[Episodes]]: # rounds, buffer
+    "Restore the last checkpoint, if there is one, and the replay buffer in it."
+    if not folder or not list_checkpoints(folder): return 0, []
+    restore_checkpoint(folder, trainer, generator)
     ids, attention_mask, response_mask, reward, ended = trainer.queue
-    return [Episodes(Seqs(ids, attention_mask, response_mask), reward, ended)]
+    buffer = Episodes(Seqs(ids, attention_mask, response_mask), reward, ended)
+    return sum("round" in row for row in trainer.log.rows), [buffer]
