@@ -241,8 +241,7 @@ def train_q_online(
                 batch = _some(buffer[0], train_config.batch_size, generator)
                 train_step(trainer, batch, lambda q, part: q_loss(q, part, config))
             trainer.log.add(round=i + 1, reward=new.reward.sum(1).mean())
-            trainer.queue[:] = _leaves(buffer[0])      # goes into the checkpoint
-            if folder: save_checkpoint(folder, trainer, generator)
+            if folder: _remember(trainer, folder, generator, buffer[0])
             bar.update()
     return trainer
 
@@ -256,6 +255,10 @@ def _online_trainer(nets, x, train_config, config): # x: OnlineQConfig
 # %% ../nbs/engine/q_trainer.ipynb #_recall
 def _some(replay_buffer, n, generator)->Episodes: # n rows drawn with replacement
     return replay_buffer[_random_rows(len(replay_buffer), n, generator).cpu()]
+
+def _remember(trainer, folder, generator, replay_buffer):
+    trainer.queue[:] = _leaves(replay_buffer)              # goes into the checkpoint
+    save_checkpoint(folder, trainer, generator)
 
 def _recall(trainer, folder, generator)->tuple[int,list[Episodes]]: # rounds, buffer
     "Restore the last checkpoint, if there is one, and the replay buffer in it."
