@@ -176,8 +176,8 @@ def hidden_logprobs(
 )->tuple[Tensor,Tensor|None]:   # (n) log-prob of each target, (n) entropy in nats
     "Log-prob of each target and entropy of its distribution, from all logits (n v)."
     logits = head(hidden)                                            # (n v)
-    if excluded is not None: logits = logits.masked_fill(
-        torch.arange(logits.shape[1], device=logits.device) == excluded, -torch.inf)
+    if excluded is not None: logits = logits.index_fill(
+        1, torch.full((1,), excluded, device=logits.device), -torch.inf)
     logp = _log_softmax(logits)
     target_logp = logp.gather(-1, targets[:, None])[:, 0]
     return target_logp, _entropy(logp) if with_entropy else None
