@@ -44,6 +44,8 @@ def pair_logprobs(
 # %% ../nbs/10_dpo.ipynb #log_ratio_gap
 def _float32(*logps)->list[Tensor]: # tensors of log-probs
     "Raise bf16 and fp16 to float32: near -100 two bf16 numbers are half a nat apart."
+    shapes = [tuple(x.shape) for x in logps]
+    if len(set(shapes)) > 1: raise ValueError(f"log-probs differ in shape: {shapes}")
     return [x.to(torch.promote_types(x.dtype, torch.float32)) for x in logps]
 
 def log_ratio_gap(
@@ -56,8 +58,8 @@ def log_ratio_gap(
 
     Times β it is the margin of DPO's implicit rewards (Rafailov et al. 2023, eq. 5).
     Low-precision inputs are raised to float32 first."""
-    chosen, rejected = _float32(policy_chosen, policy_rejected)
-    ref_chosen, ref_rejected = _float32(ref_chosen, ref_rejected)
+    chosen, rejected, ref_chosen, ref_rejected = _float32(
+        policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return (chosen - ref_chosen) - (rejected - ref_rejected)
 
 # %% ../nbs/10_dpo.ipynb #dpo_loss

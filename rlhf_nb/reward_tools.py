@@ -134,8 +134,14 @@ def expected_best_of_n(
 )->Tensor:        # (p)
     """Mean value of the best-scored of n, over all ways to take n of the k responses.
 
-    Nakano et al. 2021. Raises ValueError unless 1 <= n <= k."""
-    k = score.shape[1]
+    Nakano et al. 2021. Raises ValueError unless 1 <= n <= k, if the two differ in
+    shape, or if a score is nan."""
+    if score.dim() != 2 or score.shape != value.shape: raise ValueError(
+        "expected_best_of_n needs two tensors (p k) of one shape, got "
+        f"{tuple(score.shape)} and {tuple(value.shape)}")
+    if score.isnan().any(): raise ValueError(
+        "expected_best_of_n: a score is nan, and a nan would be picked as the highest")
+    k, value = score.shape[1], value.to(torch.promote_types(value.dtype, torch.float))
     if not 1 <= n <= k: raise ValueError(
         f"expected_best_of_n needs 1 <= n <= {k}, got n = {n}: sample more responses")
     probs = [math.comb(i, n - 1) / math.comb(k, n) for i in range(k)]  # i score lower

@@ -34,9 +34,13 @@ def opponent_pairs(
     sampling:SamplingParams,
     generator:Generator, # of the answers
 )->PreferencePairs:      # b pairs: real (chosen) and generated (rejected), same prompts
-    "Pair each demonstration y with the opponent's answer y' ~ p_t(.|x) to its prompt."
-    parts = zip(real.ids, real.attention_mask & ~real.response_mask)
-    prompts = [ids[mask].tolist() for ids, mask in parts]
+    """Pair each demonstration y with the opponent's answer y' ~ p_t(.|x) to its prompt.
+
+    Raises ValueError if a demonstration has more than one answer."""
+    is_prompt = real.attention_mask & ~real.response_mask
+    if (is_prompt & (real.response_mask.cumsum(1) > 0)).any(): raise ValueError(
+        'SPIN takes one answer a row: load_demonstrations(..., turns="last")')
+    prompts = [ids[mask].tolist() for ids, mask in zip(real.ids, is_prompt)]
     generated, _ = generate_many(opponent, prompts, tokenizer, sampling, generator)
     return PreferencePairs(real, generated.to(real.ids.device))
 
