@@ -32,7 +32,7 @@ from .processes import (
     plain_launch, process_index, require_same, sharded_launch, sum_gradients)
 from .settings import check_settings
 from .sharding import ShardedCopy, gather_state, sharded_step, split_state
-from .memory import PreferencePairs, _send, _to_host
+from .memory import PreferencePairs, _require_generator, _send, _to_host
 from .tokens import Batch
 
 # %% ../nbs/engine/learning.ipynb #adamw
@@ -382,6 +382,8 @@ def _accumulate(trainer, batch, loss_fn):
     if weight <= 0: return math.nan, weight, {}
     params = list((trainer.sharded or trainer.model).parameters())
     if not trainer.sharded: sum_gradients(params)     # FSDP has added them on the way
+    if all(p.grad is None for p in params): raise ValueError(
+        "no weight gets a gradient: is the loss detached, or made under no_grad?")
     for p in params:
         if p.grad is not None: p.grad.div_(weight)
     return total / weight, weight, {k: v / weight for k, v in metrics.items()}
@@ -683,6 +685,10 @@ def fit(
     """Train until all steps are taken or early stopping; ends with the best weights.
 
     Raises ValueError if data or checkpoint are of another run."""
+    if not hasattr(data, "lengths"): raise TypeError(
+        "fit takes a batch with lengths, such as Seqs or PreferencePairs, got a "
+        f"{type(data).__name__}: load_demonstrations(rows, tokenizer) or load_pairs "
+        "gives (batch, report), of which fit takes the batch")
     data = _to_host(data)                  # from where a step sends what it needs
     batches = _take_up(trainer, data, loss_fn, generator, eval_config, folder,
                        eval_every)
@@ -700,6 +706,7 @@ def fit(
 # %% ../nbs/engine/learning.ipynb #_take_up
 def _take_up(trainer, data, loss_fn, generator, eval_config, folder, eval_every):
     "Go on from the last checkpoint, if it is of this run; gives the run's batches."
+    _require_generator(generator)
     run = dict(data=data_fingerprint(data))
     _require_same_start(run, generator)
     if folder: run |= dict(loss_fn=loss_fn, eval_config=eval_config,

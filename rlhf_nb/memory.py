@@ -37,6 +37,9 @@ def pad_and_eos(
     """The ids of the pad and the end-of-sequence token, which must differ.
 
     Huang et al. 2024. Raises ValueError if either is missing or both are one token."""
+    if not hasattr(tokenizer, "eos_token_id"): raise TypeError(
+        f"a tokenizer has pad_token_id and eos_token_id, got {type(tokenizer).__name__}"
+        ": load_tokenizer(path) reads one")
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
     if eos is None: raise ValueError(
         "the tokenizer has no eos token, so nothing can learn to stop: "
@@ -46,6 +49,10 @@ def pad_and_eos(
         "tokenizer.add_special_tokens({'pad_token': '<pad>'}), then "
         "model.resize_token_embeddings(len(tokenizer))")
     return pad, eos
+
+def _require_generator(x):
+    if not isinstance(x, torch.Generator): raise TypeError(
+        f"the generator must be torch.Generator().manual_seed(seed), got {x!r}")
 
 # %% ../nbs/engine/memory.ipynb #send
 _origin = WeakKeyDictionary() # Seqs on an accelerator -> the same rows on the host

@@ -13,9 +13,8 @@ __all__ = ['METRICS', 'PPOConfig', 'Experience', 'add_score_column', 'reward_mas
 # %% ../nbs/engine/ppo_trainer.ipynb #ppo_trainer_imports
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-import math
+import inspect, math, torch
 from functools import partial
-import torch
 from einops import rearrange
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
@@ -29,9 +28,11 @@ from .interrupts import stop_if_asked
 from .models import (
     disable_dropout, logprobs_and_entropy, validate_length, vocabulary_of)
 from .ppo import ActorCritic, clipped_policy_loss, clipped_value_loss, gae
-from .sampling import SamplingParams, collect_rollout, generate_many, in_batches
+from .sampling import (
+    SamplingParams, _require_ids, collect_rollout, generate_many, in_batches)
 from .settings import check_settings
-from .memory import Rollout, _to_host, masked_whiten, pad_and_eos
+from .memory import (
+    Rollout, _require_generator, _to_host, masked_whiten, pad_and_eos)
 from .tokens import Batch, Seqs, masked_sum, shift_right
 
 # %% ../nbs/engine/ppo_trainer.ipynb #_Steps
@@ -244,7 +245,16 @@ class RLTask:
     reward_fn:Callable      # Seqs of b rows -> (b)
     tokenizer:object
     sampling:SamplingParams # max_new_tokens; the temperature is PPOConfig's
-    def __post_init__(self): check_settings(self)
+    def __post_init__(self):
+        check_settings(self)
+        if _reads_texts(self.reward_fn): raise TypeError(
+            "RLTask.reward_fn takes Seqs, got a function of responses: "
+            "make_text_reward_fn(fn, PromptTable(rows, tokenizer, max_length), "
+            "tokenizer) makes one of it")
+
+def _reads_texts(fn): # (prompts, responses, ...), TRL's completions
+    try: return bool({"responses", "completions"} & {*inspect.signature(fn).parameters})
+    except (TypeError, ValueError): return False            # some builtins have none
 
 # %% ../nbs/engine/ppo_trainer.ipynb #validate_prompts
 def validate_prompts(
@@ -252,11 +262,17 @@ def validate_prompts(
     task:RLTask,
 ):
     "Raise ValueError without prompts, or if one leaves no room for a response."
-    if not task.prompts: raise ValueError(
+    _require_ids(task.prompts)
+    if not len(task.prompts): raise ValueError(
         f"{type(task).__name__} needs prompts to train on, got none")
     n, longest = task.sampling.max_new_tokens, max(map(len, task.prompts))
     validate_length(policy, longest + n, f"the longest prompt has {longest} and "
         f"max_new_tokens is {n}; leave it out, cut it, or lower max_new_tokens")
+
+def _policy_of(model):
+    if hasattr(model, "policy"): return model.policy
+    raise TypeError(f"train_ppo trains an ActorCritic, got {type(model).__name__}: "
+                    "ActorCritic(policy, ScalarModel.from_lm(policy)) makes one")
 
 # %% ../nbs/engine/ppo_trainer.ipynb #validate_ppo
 def validate_ppo(
@@ -266,7 +282,7 @@ def validate_ppo(
 ):
     "Raise ValueError for what would spoil a run of PPO, before it begins."
     pad_and_eos(task.tokenizer)
-    policy, lora = model.policy, hasattr(model.policy, "disable_adapter")
+    policy, lora = _policy_of(model), hasattr(model.policy, "disable_adapter")
     used, kept = ({p.data_ptr() for p in m.parameters()} for m in (policy, ref))
     if used & kept and not (lora and ref is policy): raise ValueError(
         "policy and reference are the same weights, so KL would stay 0 while the "
@@ -292,6 +308,7 @@ def next_prompts(
     generator:Generator, # shuffles each pass
 )->list[int]:            # row numbers of the prompts
     "The next n prompts; every prompt once per pass, in random order, pass after pass."
+    _require_generator(generator)
     while len(queue) < n:
         queue += torch.randperm(n_prompts, generator=generator,
                                 device=generator.device).tolist()
@@ -434,11 +451,11 @@ def train_ppo(
     generator:Generator, # all randomness of the run
     folder=None,         # checkpoints, every `save_every` rollouts; resumed if there
     callback:Callable=lambda row, roll: None, # called after each iteration
+    before_save:Callable=lambda row, roll: None, # and before its checkpoint
 )->Trainer:              # log rows of iterations have "iteration" and all of `METRICS`
     """Maximise E[reward] - beta KL(policy || ref) by PPO (Ziegler et al. 2019, eq. 2).
 
     Raises ValueError for faults of the task, and for a folder of another run."""
-    validate_ppo(model, ref, task)
     trainer, config, done = _begin(model, ref, task, config, generator, folder)
     last_good = {}
     with progress_bar(config.n_iterations, done, "PPO", "rollout") as bar:
@@ -446,7 +463,7 @@ def train_ppo(
             roll, row = _iterate(trainer, ref, task, config, generator, last_good)
             config = replace(config, beta=row["next_kl_coef"])
             row = trainer.log.add(**row, iteration=i, episode=i * config.n_prompts)
-            _checkpoint(folder, trainer, generator, config, i)
+            before_save(row, roll); _checkpoint(folder, trainer, generator, config, i)
             callback(row, roll); bar.update()
             stop_if_asked(_saver(folder, trainer, generator, config, i))
             bar.set_postfix(score=row["objective/scores"], kl=row["objective/kl"])
@@ -456,6 +473,7 @@ def train_ppo(
 _MAY_CHANGE = "config.n_iterations", "config.save_every", "train_config.n_steps"
 
 def _begin(model, ref, task, config, generator, folder): # trainer, config, n done
+    validate_ppo(model, ref, task)
     n_steps = config.n_iterations * config.n_epochs * config.n_minibatches
     train_config = _train_config(config, n_steps,
                                  config.n_prompts // config.n_minibatches)

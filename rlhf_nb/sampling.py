@@ -20,13 +20,14 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, StaticCache
-from .models import (adapters_disabled, eval_mode, logprobs, text_config_of,
-    unwrap_model, validate_length)
+from .models import (_excluded, adapters_disabled, eval_mode, logprobs,
+    text_config_of, unwrap_model, validate_length, vocabulary_of)
 from rlhf_nb.processes import (gather_parts, gather_rows, own_rows, process_count,
     process_index)
 from .settings import check_settings
-from .memory import (
-    Rollout, _send, _sent_from, _to_host, concat_seqs, pad_and_eos, pad_left)
+from rlhf_nb.memory import (
+    Rollout, _require_generator, _send, _sent_from, _to_host, concat_seqs, pad_and_eos,
+    pad_left)
 from .tokens import Seqs, last_token_index, make_seqs, pad_right
 
 # %% ../nbs/engine/sampling.ipynb #SamplingParams
@@ -84,6 +85,7 @@ def _uniforms(
     generator:Generator, # on any device
 )->Tensor:               # (n s) uniform on [0, 1), one per row and step
     "All random numbers that n responses will use; greedy decoding draws none."
+    _require_generator(generator)
     shape = n, sampling.max_new_tokens
     if sampling.temperature == 0: return torch.zeros(shape)
     return torch.rand(shape, generator=generator, device=generator.device)
@@ -107,8 +109,18 @@ class GenerationState:
     step:int=0              # tokens generated per unfinished row
 
 # %% ../nbs/engine/sampling.ipynb #_validate_prompts
+def _require_ids(prompts): # lists of token ids, not text, one prompt or a tokenizer's
+    one = not hasattr(prompts, "keys") and not isinstance(prompts, str)
+    if one and not any(isinstance(prompt, (str, int)) for prompt in prompts): return
+    raise TypeError("prompts are a list of lists of token ids, got "
+        f"{str(prompts)[:60]!r}: encode_prompt(tokenizer, [dict(role='user', "
+        "content=text)]) makes one list of a text")
+
 def _validate_prompts(model, prompts, sampling):
     "Refuse, before anything is generated, prompts that this model cannot continue."
+    _require_ids(prompts)
+    if not isinstance(sampling, SamplingParams): raise TypeError(
+        f"sampling must be SamplingParams(max_new_tokens=...), got {sampling!r}")
     empty = [i for i, prompt in enumerate(prompts) if not len(prompt)]
     if empty or not len(prompts): raise ValueError(
         f"nothing to continue: {f'prompts {empty} are' if empty else 'the list is'} "
@@ -439,6 +451,21 @@ def _reference_logprobs(policy, ref, seqs, sampling, batch_size)->Tensor: # (b t
     with adapters_disabled(policy) if off else nullcontext(), eval_mode(ref):
         return in_batches(score, seqs, batch_size)
 
+# %% ../nbs/engine/sampling.ipynb #_require_pad
+def _require_pad(tokenizer, *models): # sampling never draws it, log-probs leave it out
+    pad, _ = pad_and_eos(tokenizer)
+    for lm in map(unwrap_model, models):
+        config = getattr(lm, "config", None)
+        known = config is None or not hasattr(config, "pad_token_id")
+        if known or _excluded(lm) == (pad if pad < vocabulary_of(lm) else None):
+            continue
+        raise ValueError(
+            f"the tokenizer's pad is {pad}, but the model's config has pad "
+            f"{config.pad_token_id} and eos {config.eos_token_id}: its log-probs would "
+            "not be those that tokens are sampled with. Set model.config.pad_token_id "
+            "= tokenizer.pad_token_id and eos_token_id likewise, then make the "
+            "reference")
+
 # %% ../nbs/engine/sampling.ipynb #collect_rollout
 @torch.no_grad()
 def collect_rollout(
@@ -455,7 +482,9 @@ def collect_rollout(
 )->Rollout:                  # b = num_generations * len(prompts) rows
     """Sample responses; add their log-probs under policy and reference, and rewards.
 
-    Raises ValueError if `reward_fn` does not return one number per row."""
+    Raises ValueError if `reward_fn` does not return one number per row, or if a model's
+    config has another pad than the tokenizer."""
+    _require_pad(tokenizer, policy, ref)
     repeated = [prompt for prompt in prompts for _ in range(num_generations)]
     seqs, logp = generate_many(
         policy, repeated, tokenizer, sampling, generator,

@@ -15,9 +15,10 @@ PROMPTS = [encode_prompt(TOK, [dict(role="user", content=x["prompt"])]) for x in
 
 def llama(seed=0, **more): # made from a config, as in a script of one's own
     torch.manual_seed(seed)
-    own = dict(pad_token_id=TOK.pad_token_id, eos_token_id=TOK.eos_token_id)
+    own = dict(vocab_size=len(TOK), pad_token_id=TOK.pad_token_id,
+               eos_token_id=TOK.eos_token_id)
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        vocab_size=len(TOK), hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+        hidden_size=16, intermediate_size=32, num_hidden_layers=1,
         num_attention_heads=2, max_position_embeddings=128, **own | more))
 
 
@@ -60,3 +61,83 @@ def test_best_of_n_of_right_and_wrong_answers_is_a_share_not_zero():
     with says("one shape"): expected_best_of_n(score, value[:, :2], 2)
     with says("one shape"): expected_best_of_n(score[0], value[0], 2)
     with says("nan"): expected_best_of_n(score.neg().sqrt(), value, 2)
+
+
+def task(reward_fn=None, prompts=PROMPTS, tokenizer=TOK):
+    from rlhf_nb.ppo_trainer import RLTask
+    reward_fn = reward_fn or (lambda seqs: seqs.ids.float().mean(1))
+    return RLTask(prompts, reward_fn, tokenizer, SamplingParams(4))
+
+
+def run_ppo(lm, ref=None, **more):
+    from rlhf_nb.ppo import ActorCritic
+    from rlhf_nb.ppo_trainer import PPOConfig, train_ppo
+    return train_ppo(ActorCritic(lm, ScalarModel.from_lm(lm)), ref or frozen_copy(lm),
+                     task(**more), PPOConfig(n_iterations=1, n_prompts=4), seeded())
+
+
+def run_grpo(lm, ref=None, **more):
+    from rlhf_nb.grpo_trainer import GRPOConfig, train_grpo
+    return train_grpo(lm, ref or frozen_copy(lm), task(**more), GRPOConfig(
+        n_iterations=1, n_prompts=2, num_generations=2), seeded())
+
+
+@pytest.mark.parametrize("run", [run_ppo, run_grpo])
+def test_a_config_with_another_pad_than_the_tokenizer_is_refused(run):
+    for pad in (None, TOK.pad_token_id + 9):
+        with says("pad is 0", f"config has pad {pad} and eos", "pad_token_id ="):
+            run(llama(pad_token_id=pad))
+    with says("then make the reference"): run(llama(), llama(pad_token_id=None))
+    log = run(llama()).log.rows[-1]
+    assert abs(log.get("objective/kl", log.get("kl"))) < 1e-5 # to itself, at the start
+    bigger = llama(vocab_size=len(TOK) + 5)                   # rounded up: is fine
+    run(bigger)
+
+
+def test_prompts_are_ids():
+    from rlhf_nb.sampling import generate_many
+    wrong = dict(texts=["Hi", "You"], text="Hi", one=PROMPTS[0], encoding=TOK(["Hi"]))
+    for prompts in wrong.values():
+        with says("list of lists of token ids", "encode_prompt"):
+            generate_many(llama(), prompts, TOK, SamplingParams(3), seeded())
+    for run in (run_ppo, run_grpo):
+        with says("lists of token ids"): run(llama(), prompts=["Hi", "You"])
+
+
+def test_generators_settings_and_tokenizers_are_named_where_another_thing_came():
+    from rlhf_nb.learning import TrainConfig
+    from rlhf_nb.sampling import generate_many
+    from rlhf_nb.sft import train_sft
+    seqs, report = load_demonstrations(ROWS, TOK)
+    config = TrainConfig(n_steps=1)
+    for x in (0, None):
+        with says("torch.Generator().manual_seed(seed)", f"got {x}"):
+            train_sft(llama(), seqs, config, x)
+        with says("torch.Generator().manual_seed(seed)"):
+            generate_many(llama(), PROMPTS, TOK, SamplingParams(3), x)
+    for data in (ROWS, (seqs, report), seqs.ids):
+        with says(f"got a {type(data).__name__}", "(batch, report)"):
+            train_sft(llama(), data, config, seeded())
+    with says("SamplingParams(max_new_tokens=...), got 3"):
+        generate_many(llama(), PROMPTS, TOK, 3, seeded())
+    with says("got str", "load_tokenizer"): load_demonstrations(ROWS, "gpt2")
+
+
+def test_a_loss_without_gradient_is_no_step():
+    from rlhf_nb.learning import TrainConfig, fit, make_trainer
+    from rlhf_nb.models import logprobs
+    def detached(model, x): return -logprobs(model, x).sum().detach(), len(x)
+    trainer = make_trainer(llama(), TrainConfig(n_steps=1))
+    with says("no weight gets a gradient"):
+        fit(trainer, load_demonstrations(ROWS, TOK)[0], detached, seeded())
+    assert not trainer.step
+
+
+def test_ppo_says_how_to_make_what_it_takes():
+    from rlhf_nb.ppo_trainer import PPOConfig, train_ppo
+    lm = llama()
+    with says("ActorCritic, got LlamaForCausalLM"):
+        train_ppo(lm, frozen_copy(lm), task(), PPOConfig(), seeded())
+    def right(prompts, responses, **columns): return [1.] * len(responses)
+    with says("takes Seqs", "make_text_reward_fn"): task(right)
+    with says("takes Seqs"): task(lambda prompts, completions: [1.])

@@ -564,6 +564,7 @@ def test_with_lora_the_reference_is_the_model_without():
 def test_the_reference_runs_without_dropout():
     torch.manual_seed(0)
     ref = confident(KINDS["gpt2, learned positions"]()).train()
+    ref.config.pad_token_id = TOK.pad_token_id
     policy = confident(tiny_lm(TOK), eos=2.)
     one, two = (collect_rollout(policy, ref, PROMPTS, lambda s: torch.ones(len(s)), TOK,
                                 SamplingParams(4), seeded()) for _ in range(2))
