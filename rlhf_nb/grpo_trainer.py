@@ -171,21 +171,21 @@ def train_grpo(
     generator:Generator, # all random numbers of the run
     folder=None,         # a checkpoint every `save_every` rollouts, resumed if there
     callback:Callable=lambda row, roll: None, # called after each iteration
+    before_save:Callable=lambda row, roll: None, # and before its checkpoint
 )->Trainer:              # log rows of iterations have "iteration"
     "GRPO, RLOO and their relatives: sample groups, compare within them, step."
     trainer = _grpo_trainer(policy, ref, task, config, folder, generator)
     done = sum("iteration" in row for row in trainer.log.rows)
-    def loss_fn(model, x): return grpo_loss(model, x, config)
     with progress_bar(config.n_iterations, done, "GRPO", "rollout") as bar:
-        for i in range(done, config.n_iterations):
+        for i in range(done + 1, config.n_iterations + 1):
             roll, row, x = _experience(trainer, ref, task, config, generator)
             for _ in range(config.num_iterations if len(x) else 0):
-                step = train_step(trainer, x, loss_fn)
+                step = train_step(trainer, x, lambda m, b: grpo_loss(m, b, config))
                 row |= {k: v for k, v in step.items() if "clip" in k or k == "entropy"}
-            row = trainer.log.add(iteration=i + 1, **row)
-            _checkpoint(folder, trainer, generator, config, i + 1)
+            row = trainer.log.add(iteration=i, **row)
+            before_save(row, roll); _checkpoint(folder, trainer, generator, config, i)
             callback(row, roll); bar.update()
-            stop_if_asked(_saver(folder, trainer, generator, config, i + 1))
+            stop_if_asked(_saver(folder, trainer, generator, config, i))
     return trainer
 
 # %% ../nbs/engine/grpo_trainer.ipynb #_experience
@@ -193,7 +193,8 @@ def _experience(trainer, ref, task, config, generator): # rollout, metrics, expe
     with trainer.autocast:                  # old and new log-probs in one precision
         roll, row = sample_groups(trainer, ref, task, config, generator)
         if not len(roll): return roll, row, ()
-        return roll, row, make_group_experience(trainer.model, roll, config, task)
+        x = make_group_experience(trainer.model, roll, config, task)
+        return roll, row, x if x.mask.any() else ()  # all cut and masked: no step
 
 # %% ../nbs/engine/grpo_trainer.ipynb #_grpo_trainer
 def _grpo_trainer(policy, ref, task, config, folder, generator):

@@ -49,8 +49,8 @@ from rlhf_nb.reward import (
     score_seqs)
 from .reward_tools import (PairsWithMargin, expected_best_of_n, fit_normalizer,
     margin_reward_loss, normalize_scores)
-from .runs import (check_output, file_hashes, find_run, open_run, open_work,
-    read_folder, update_marker)
+from .runs import (_clear_removed, check_output, file_hashes, find_run, open_run,
+    open_work, read_folder, update_marker)
 from .sampling import SamplingParams, generate_many, static_decoding
 from .trackers import check_trackers, open_trackers
 from .processes import (gather_parts, in_first_process, own_rows,
@@ -498,8 +498,10 @@ def _check_run(config:RunConfig, folder:Path, run:dict):
     if not run: return
     beside = folder.name != Path(config.output_dir).resolve().name  # of the old run
     if run.get("results") and not beside and not (folder/"work").exists():
+        _clear_removed(folder, _PROGRAM)
         raise ValueError(f"{folder} holds a finished run: name another folder, or use "
                          "--overwrite")
+    anew = f"{f'delete {folder}' if beside else '--overwrite'} to begin anew"
     was, now = run.get("settings", {}), _settings(config)
     same_name = was.get("data") == now["data"]
     other = [config.data] * (same_name and was.get("data_sha256") != now["data_sha256"])
@@ -508,10 +510,9 @@ def _check_run(config:RunConfig, folder:Path, run:dict):
               if was.get(x, now[x]) != now[x] and x not in mended]
     if other: raise ValueError(
         f"{other[0]} is not the file that the run in {folder} began with: bring that "
-        "one back, name another folder, or use --overwrite to begin anew")
+        f"one back, name another folder, or {anew}")
     try: require_same_run(folder, was, now, mended)
-    except ValueError as e: raise ValueError(
-        f"{e}; {f'delete {folder}' if beside else '--overwrite'} to begin anew") from e
+    except ValueError as e: raise ValueError(f"{e}; {anew}") from e
 
 # %% ../nbs/engine/recipes.ipynb #_hold_out
 def _hold_out(

@@ -234,14 +234,14 @@ def _train_rl_in(folder, config, lm, tokenizer, raw, table, learn, held)->RLRun:
                      or _add_samples(folder, 0, before[1]))
     tell = _callback(folder, config, lm, look)
     generator, args = Generator().manual_seed(config.seed), (ref, task, method)
-    def callback(row, roll): send(row), tell(row, roll)
+    def note(row, roll): send(row), tell(row, roll)
     with torch.random.fork_rng(), stop_after_step(), _reported(config, folder) as send:
         torch.manual_seed(config.seed)
         if config.task == "grpo": trainer = train_grpo(
-            lm, *args, generator, work/"checkpoints", callback)
+            lm, *args, generator, work/"checkpoints", before_save=note)
         else: trainer = train_ppo(ActorCritic(lm, make_critic(lm, config.lora_r,
             config.seed, targets_of(config))), *args, generator, work/"checkpoints",
-            callback)
+            before_save=note)
     return _finish_rl(folder, work, config, lm, tokenizer, trainer, before, look(lm),
                       len(learn))
 

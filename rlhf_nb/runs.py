@@ -10,7 +10,7 @@ __all__ = ['check_output', 'file_hashes', 'read_marker', 'write_marker', 'update
 
 # %% ../nbs/engine/runs.ipynb #runs
 import glob, hashlib, json, os, shutil, uuid
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from .files import atomic_write
 from .processes import in_first_process
@@ -155,6 +155,11 @@ def close_work(folder:Path, program:str):
     if not (folder/"work").exists(): return
     os.rename(folder/"work", removed)
     _remove(removed, "work.json")
+
+def _clear_removed(folder, program): # what a kill left of it, if it is ours and free
+    if not (folder/"work.removed").exists(): return
+    with suppress(ValueError, OSError), closing(lock_folder(folder)):
+        close_work(folder, program)
 
 # %% ../nbs/engine/runs.ipynb #open_work
 def open_work(

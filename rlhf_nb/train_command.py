@@ -19,7 +19,7 @@ from .recipes import (
     _show_answers, _show_pairs, _table_of, _take, train)
 from .rl_recipes import (
     _RL_ONLY, RLRunConfig, format_rl_run, print_rl_plan, train_rl)
-from .runs import read_folder
+from .runs import _clear_removed, read_folder
 
 # %% ../nbs/engine/train_command.ipynb #RECIPES
 RECIPES = {
@@ -343,8 +343,10 @@ def resumed_config(
     if not run.get("config"): raise ValueError(
         f"{folder} holds no run that can go on: name the folder after -o of a run that "
         "was interrupted, or give its command again")
-    if run.get("results"): raise ValueError(f"{folder} holds a finished run: there is "
-        "nothing to go on with; use --overwrite with its command to train anew")
+    if run.get("results") and not Path(folder, "work").exists():
+        _clear_removed(Path(folder), _PROGRAM)
+        raise ValueError(f"{folder} holds a finished run: there is nothing to go on "
+                         "with; use --overwrite with its command to train anew")
     output_dir = str(Path(folder).resolve())
     config = run["config"] | dict(output_dir=output_dir)
     return _kind_of(config["task"])(**config), run.get("begun_in", os.getcwd())

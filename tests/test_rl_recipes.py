@@ -123,6 +123,37 @@ def test_a_run_goes_on_with_a_mended_reward_and_with_no_other(task, fault, tmp_p
     assert len(marker["rewards_before"]) == 1 and marker["rewards_before"][0] != marker["settings"]["moody.py"]
     assert marker["reward_failed"] is False
 
+@pytest.mark.parametrize("task", ["ppo", "grpo"])
+def test_the_samples_of_a_rollout_come_with_its_checkpoint(task, tmp_path, monkeypatch):
+    "A kill, or a reward that fails, in the evaluation of a rollout: after it, no sample is missing and none comes twice."
+    config = small(tmp_path, task, eval_every=1)
+    train_rl(replace(config, output_dir=str(tmp_path/"whole")))
+    class Killed(BaseException): pass
+    real, left = rl_recipes._add_samples, [2, 2, 3]
+    def dies(folder, iteration, rows):
+        if iteration in left: raise left.remove(iteration) or (Killed if iteration == 2 else RewardError)("now")
+        real(folder, iteration, rows)
+    monkeypatch.setattr(rl_recipes, "_add_samples", dies)
+    for error in (Killed, Killed, RewardError):
+        with pytest.raises(error): train_rl(config)
+    train_rl(config)
+    for name in ("samples.jsonl", "held_out.jsonl", "model.safetensors"):
+        assert (tmp_path/"run"/name).read_bytes() == (tmp_path/"whole"/name).read_bytes(), name
+
+def test_a_changed_reward_of_a_run_that_overwrites_another_can_be_helped(home, tmp_path, monkeypatch):
+    "Its user gives --overwrite already: the advice is to delete what lies beside the old run."
+    config = small(tmp_path, n_iterations=1)
+    train_rl(config)
+    with monkeypatch.context() as patch:
+        patch.setattr(rl_recipes, "_finish_rl", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt): train_rl(config, overwrite=True)
+    Path("rules_rl.py").write_text(RULES + "# changed\n")
+    try:
+        with pytest.raises(ValueError, match=r"rules_rl.py is not the file .* or delete .*run.new-\w+ to begin anew"): train_rl(config, overwrite=True)
+    finally: Path("rules_rl.py").write_text(RULES)
+    train_rl(config, overwrite=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
 def test_resume_by_the_folder_alone(tmp_path, capfd):
     out = tmp_path/"r"
     line = ["train", "grpo", "prompts.jsonl", "-o", str(out), "--model", "sft", "--reward", "rules_rl:short", "--n-iterations", "2",

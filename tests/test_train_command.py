@@ -9,6 +9,7 @@ from rlhf_nb.models import weight_hash
 from rlhf_nb.recipes import RunConfig, train
 from rlhf_nb.rl_recipes import RLRunConfig
 from rlhf_nb.train_command import RECIPES, _config_of, read_recipe, resumed_config
+from rlhf_nb.runs import write_marker
 from rlhf_nb.workbook import main
 from test_recipes import data, parsed, runs                 # fixtures
 
@@ -128,6 +129,15 @@ def test_resumed_config_of_a_run(data, tmp_path, monkeypatch):
     got, place = resumed_config(str(tmp_path/"a"))
     assert got == replace(config, output_dir=str((tmp_path/"a").resolve())) and Path(place).is_dir()
     assert main(["train", "--resume", str(tmp_path/"a")]) == 0
+    work, removed = tmp_path/"a"/"work", tmp_path/"a"/"work.removed"        # a kill when all was done but the removal
+    write_work = lambda place: (place.mkdir(), write_marker(place/"work.json", "rlhf-nb train", files=[],
+        run=json.loads((tmp_path/"a"/"run.json").read_text())["run"]))
+    write_work(removed)
+    assert main(["train", "--resume", str(tmp_path/"a")]) == 2 and not removed.exists()
+    write_work(work)
+    assert main(["train", "--resume", str(tmp_path/"a")]) == 0 and not work.exists()
+    removed.mkdir(); (removed/"notes.txt").write_text("mine")               # somebody else's
+    assert main(["train", "--resume", str(tmp_path/"a")]) == 2 and (removed/"notes.txt").exists()
 
 def test_the_help_of_a_task_shows_what_it_reads(capfd):
     of_one = dict(turns="sft", margins="reward", beta="dpo ppo grpo", critic_lr="ppo", missing_eos_penalty="ppo", n_minibatches="ppo",
