@@ -52,6 +52,10 @@ def train_dpo(
     """Train a policy on pairs by direct preference optimisation, dropout off.
 
     Rafailov et al. 2023. `held_out` is logged as `eval_loss`, `eval_rewards/chosen`."""
+    for x in (data, held_out):
+        if x is not None and not hasattr(x, "ref_chosen"): raise TypeError(
+            f"train_dpo takes PairsWithRef, got a {type(x).__name__}: "
+            "precompute_ref_logprobs(frozen_copy(model), pairs) makes one")
     trainer, loss_fn = make_trainer(model, config), make_pair_loss(loss)
     disable_dropout(model)                        # off, as for the reference
     def eval_fn(model):

@@ -133,6 +133,8 @@ def judge_answers(
     """Pointwise scores of answers by a language model (LLM as a judge).
 
     Zheng et al. 2023, single answer grading; votes averaged as in Yuan et al. 2024."""
+    if any(isinstance(x, (str, dict)) for x in answers): raise TypeError(
+        "answers are tuples (prompt, response)")
     messages = judge_messages(tokenizer, judge.prompt, answers)
     replies = generate_replies(model, tokenizer, messages, judge, generator)
     return parse_votes(judge.prompt, replies)

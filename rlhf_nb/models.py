@@ -349,6 +349,13 @@ def validate_length(
         f"rows of {length} tokens are too long for a model with {positions} positions: "
         f"{remedy}")
 
+def _refuse_ids(model, ids): # of another tokenizer; on a device nobody waits for them
+    n = getattr(text_config_of(unwrap_model(model)), "vocab_size", None)
+    if ids.is_cpu and n and ids.numel() and ids.max() >= n: raise ValueError(
+        f"token id {ids.max()} in a model of {n} tokens: tokenizer and model must "
+        "belong together; after adding tokens "
+        "model.resize_token_embeddings(len(tokenizer))")
+
 # %% ../nbs/engine/models.ipynb #logits_budget
 _LOGITS_MB = ContextVar("max_logits_mb", default=64.)
 
@@ -391,11 +398,13 @@ def logprobs_and_entropy(
 )->tuple[Tensor,Tensor]:     # (b t) log-probs, (b t) entropies, nats; 0 elsewhere
     """Log-probs log pi(y_i | y_<i) and entropies of response tokens at `temperature`.
 
-    Raises ValueError if temperature <= 0, or rows are longer than the model reads."""
+    The pad of the model's config has probability 0, as in sampling. Raises ValueError
+    if temperature <= 0, or for rows or ids that the model cannot read."""
     if not temperature > 0: raise ValueError(
         f"a log-prob needs a temperature above 0, got {temperature}: greedy decoding "
         "samples nothing, so its tokens have no log-prob")
     validate_length(model, seqs.ids.shape[1])
+    _refuse_ids(model, _sent_from(seqs).ids)
     x = _send(seqs, next(model.parameters()).device)
     mask = _sent_from(seqs).response_mask.clone()
     mask[:, 0] = False                          # nothing stands before the first token
@@ -413,7 +422,8 @@ def logprobs(
 )->Tensor:                   # (b t) entry i belongs to token i; nats, 0 elsewhere
     """Log-probs log pi(y_i | y_<i) of the response tokens at `temperature`.
 
-    Raises ValueError if temperature <= 0, or rows are longer than the model reads."""
+    The pad of the model's config has probability 0, as in sampling. Raises ValueError
+    if temperature <= 0, or for rows or ids that the model cannot read."""
     return logprobs_and_entropy(model, seqs, max_logits_mb, False, temperature)[0]
 
 # %% ../nbs/engine/models.ipynb #frozen_copy
@@ -558,7 +568,11 @@ def load_reward_model(
     model, info = _read(
         transformers.AutoModelForSequenceClassification, path,
         "sequence classifier with one label", num_labels=1, dtype=placement.dtype,
-        output_loading_info=True)
+        output_loading_info=True, ignore_mismatched_sizes=True)
+    if found := list(info["mismatched_keys"]): raise ValueError(
+        f"{str(path)!r} is no reward model: its {found[0][0]} has shape "
+        f"{tuple(found[0][1])}, one label needs {tuple(found[0][2])}; a classifier of "
+        "two labels is no reward model")
     missing = sorted(info["missing_keys"])
     linear = isinstance(getattr(model, "score", None), nn.Linear)
     if missing or not linear: raise ValueError(

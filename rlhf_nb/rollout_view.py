@@ -435,6 +435,9 @@ def as_table(
     if isinstance(source, list): return rows_to_table(source)
     if isinstance(source, dict): return side_by_side(
         {name: as_table(x, tokenizer) for name, x in source.items()})
+    if not hasattr(source, "seqs") or not hasattr(tokenizer, "decode"): raise TypeError(
+        "show_rollouts takes (rollout, tokenizer), a rollout as of collect_rollout, "
+        f"got ({type(source).__name__}, {type(tokenizer).__name__})")
     return rollout_to_table(source, tokenizer, **more)
 
 def show_rollouts(

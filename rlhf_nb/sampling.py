@@ -20,8 +20,8 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, StaticCache
-from .models import (_excluded, adapters_disabled, eval_mode, logprobs,
-    text_config_of, unwrap_model, validate_length, vocabulary_of)
+from .models import (_excluded, _refuse_ids, adapters_disabled, eval_mode,
+    logprobs, text_config_of, unwrap_model, validate_length, vocabulary_of)
 from rlhf_nb.processes import (gather_parts, gather_rows, own_rows, process_count,
     process_index)
 from .settings import check_settings
@@ -125,6 +125,7 @@ def _validate_prompts(model, prompts, sampling):
     if empty or not len(prompts): raise ValueError(
         f"nothing to continue: {f'prompts {empty} are' if empty else 'the list is'} "
         "empty; begin each prompt with a start token")
+    _refuse_ids(model, torch.tensor([max(map(int, prompt)) for prompt in prompts]))
     length = [len(prompt) for prompt in prompts]
     longest = max(length)
     validate_length(model, longest + sampling.max_new_tokens,

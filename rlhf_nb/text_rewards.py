@@ -75,7 +75,10 @@ class PromptTable:
         if any(x[i] != x[j] for x in self.report.columns.values()):
             raise ValueError(_confused(self.report, j, i))
     def find(self, seqs)->list[int]: # numbers of the prompts of these rows
-        return [self.rows[prompt] for prompt in prompts_of(seqs)]
+        try: return [self.rows[prompt] for prompt in prompts_of(seqs)]
+        except KeyError as e: raise ValueError(
+            f"a prompt begins with the tokens {e.args[0][:8]} and is none of "
+            "PromptTable: give RLTask its prompts, RLTask(table.prompts, ...)") from e
 
 # %% ../nbs/engine/text_rewards.ipynb #_question
 def _confused(loaded, j, i): # two prompts, in words

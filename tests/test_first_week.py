@@ -141,3 +141,74 @@ def test_ppo_says_how_to_make_what_it_takes():
     def right(prompts, responses, **columns): return [1.] * len(responses)
     with says("takes Seqs", "make_text_reward_fn"): task(right)
     with says("takes Seqs"): task(lambda prompts, completions: [1.])
+
+
+def test_ids_of_another_tokenizer_are_refused_before_the_model_reads_them():
+    from rlhf_nb.models import logprobs
+    from rlhf_nb.sampling import generate_many
+    small = llama(vocab_size=200)
+    seqs, _ = load_demonstrations(ROWS, TOK)
+    top = f"token id {int(seqs.ids.max())} in a model of 200 tokens"
+    with says(top, "resize_token_embeddings"): logprobs(small, seqs)
+    with says("in a model of 200 tokens"):
+        generate_many(small, PROMPTS, TOK, SamplingParams(3), seeded())
+
+
+def test_a_classifier_of_two_labels_is_no_reward_model(tmp_path):
+    from rlhf_nb.models import load_reward_model
+    two = transformers.LlamaForSequenceClassification(llama().config)
+    two.save_pretrained(tmp_path)
+    with says("score.weight has shape (2, 16)", "(1, 16)"): load_reward_model(tmp_path)
+
+
+def test_a_text_reward_names_prompts_that_its_table_lacks():
+    from rlhf_nb.text_rewards import PromptTable, make_text_reward_fn
+    from rlhf_nb.tokens import make_seqs
+    table = PromptTable([dict(prompt="What?")], TOK, 32)
+    fn = make_text_reward_fn(lambda prompts, responses: [1.] * len(prompts), table, TOK)
+    assert fn(make_seqs(table.prompts, [[9]], TOK.pad_token_id)).tolist() == [1.]
+    with says("none of PromptTable", "RLTask(table.prompts"):
+        fn(make_seqs([[7, 8]], [[9]], TOK.pad_token_id))
+
+
+def test_dpo_says_that_reference_log_probs_are_missing():
+    from rlhf_nb.dpo import precompute_ref_logprobs
+    from rlhf_nb.dpo_tools import train_dpo
+    from rlhf_nb.learning import TrainConfig
+    pairs, _ = load_pairs(PAIRS, TOK)
+    known = precompute_ref_logprobs(llama(), pairs)
+    for data, held_out in ((pairs, None), (known, pairs), (PAIRS, None)):
+        with says("takes PairsWithRef, got a", "precompute_ref_logprobs(frozen_copy"):
+            train_dpo(llama(), data, TrainConfig(n_steps=1), seeded(), held_out=held_out)
+
+
+def test_a_judge_does_not_rate_the_names_of_columns_or_the_letters_of_a_text():
+    from rlhf_nb.judge import JudgeConfig, judge_answers
+    for answers in ([dict(prompt="Q", response="A")], ["QA"], ("Q", "A")):
+        with says("tuples (prompt, response)"):
+            judge_answers(llama(), TOK, answers, JudgeConfig(), seeded())
+
+
+def test_a_rollout_whose_responses_were_all_cut_is_no_step_of_grpo():
+    from rlhf_nb.grpo_trainer import GRPOConfig, train_grpo
+    from rlhf_nb.models import weight_hash
+    lm, config = llama(), GRPOConfig(n_iterations=2, n_prompts=2, num_generations=2,
+                                     mask_truncated_completions=True)
+    lm.lm_head.weight.data[TOK.eos_token_id] = 0.
+    lm.model.norm.weight.data.fill_(50.)                      # eos is as good as never drawn
+    before = weight_hash(lm)
+    log = train_grpo(lm, frozen_copy(lm), task(), config, seeded()).log
+    assert [row["completions/clipped_ratio"] for row in log.rows] == [1., 1.]
+    assert weight_hash(lm) == before
+
+
+def test_show_rollouts_says_what_it_takes():
+    from rlhf_nb.rollout_view import show_rollouts
+    from rlhf_nb.sampling import collect_rollout
+    lm = llama()
+    roll = collect_rollout(lm, frozen_copy(lm), PROMPTS[:2], lambda s: torch.zeros(2), TOK,
+                           SamplingParams(3), seeded())
+    for args in ((roll,), (roll.seqs, TOK), (TOK, roll)):
+        with says("takes (rollout, tokenizer)", f"got ({type(args[0]).__name__}"):
+            show_rollouts(*args)
+    assert show_rollouts(roll, TOK)
