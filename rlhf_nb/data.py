@@ -544,6 +544,13 @@ def prompts_of(
     is_prompt = seqs.attention_mask & (seqs.response_mask.cumsum(1) == 0)
     return [tuple(ids[mask].tolist()) for ids, mask in zip(seqs.ids, is_prompt)]
 
+def _refuse_two_answers(seqs):
+    is_prompt = seqs.attention_mask & ~seqs.response_mask
+    two = (is_prompt & (seqs.response_mask.cumsum(1) > 0)).any(1).nonzero().flatten()
+    if len(two): raise ValueError(
+        f"rows {two[:6].tolist()} hold more than one answer, so what is no answer is "
+        'no prompt: load_demonstrations(..., turns="last") keeps the last answer')
+
 # %% ../nbs/engine/data.ipynb #split_by_prompt
 def split_by_prompt(
     prompts:list, # b prompts, see `prompts_of`

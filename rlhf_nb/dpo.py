@@ -44,8 +44,8 @@ def pair_logprobs(
 # %% ../nbs/10_dpo.ipynb #log_ratio_gap
 def _float32(*logps)->list[Tensor]: # tensors of log-probs
     "Raise bf16 and fp16 to float32: near -100 two bf16 numbers are half a nat apart."
-    shapes = [tuple(x.shape) for x in logps]
-    if len(set(shapes)) > 1: raise ValueError(f"log-probs differ in shape: {shapes}")
+    if len(shapes := {tuple(x.shape) for x in logps}) > 1: raise ValueError(
+        f"log-probs differ in shape: {sorted(shapes)}")
     return [x.to(torch.promote_types(x.dtype, torch.float32)) for x in logps]
 
 def log_ratio_gap(

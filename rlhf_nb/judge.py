@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
-from rlhf_nb.replies import (
-    _call_parser, _check_prompt, _fill_in, escape_special_tokens, generate_replies,
-    score_regex)
+from .replies import (
+    _call_parser, _check_prompt, _fill_in, _require_answers, escape_special_tokens,
+    generate_replies, score_regex)
 from .sampling import SamplingParams
 from .settings import check_settings
 from .tokens import Batch
@@ -133,9 +133,7 @@ def judge_answers(
     """Pointwise scores of answers by a language model (LLM as a judge).
 
     Zheng et al. 2023, single answer grading; votes averaged as in Yuan et al. 2024."""
-    if any(isinstance(x, (str, dict)) for x in answers): raise TypeError(
-        "answers are tuples (prompt, response)")
-    messages = judge_messages(tokenizer, judge.prompt, answers)
+    messages = judge_messages(tokenizer, judge.prompt, _require_answers(answers))
     replies = generate_replies(model, tokenizer, messages, judge, generator)
     return parse_votes(judge.prompt, replies)
 

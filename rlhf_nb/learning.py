@@ -685,10 +685,6 @@ def fit(
     """Train until all steps are taken or early stopping; ends with the best weights.
 
     Raises ValueError if data or checkpoint are of another run."""
-    if not hasattr(data, "lengths"): raise TypeError(
-        "fit takes a batch with lengths, such as Seqs or PreferencePairs, got a "
-        f"{type(data).__name__}: load_demonstrations(rows, tokenizer) or load_pairs "
-        "gives (batch, report), of which fit takes the batch")
     data = _to_host(data)                  # from where a step sends what it needs
     batches = _take_up(trainer, data, loss_fn, generator, eval_config, folder,
                        eval_every)
@@ -706,6 +702,10 @@ def fit(
 # %% ../nbs/engine/learning.ipynb #_take_up
 def _take_up(trainer, data, loss_fn, generator, eval_config, folder, eval_every):
     "Go on from the last checkpoint, if it is of this run; gives the run's batches."
+    if not hasattr(data, "lengths"): raise TypeError(
+        "fit takes a batch with lengths, such as Seqs or PreferencePairs, got a "
+        f"{type(data).__name__}: load_demonstrations(rows, tokenizer) or load_pairs "
+        "gives (batch, report), of which fit takes the batch")
     _require_generator(generator)
     run = dict(data=data_fingerprint(data))
     _require_same_start(run, generator)

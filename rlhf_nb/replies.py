@@ -162,6 +162,11 @@ def _call_parser(x, reply): # of a prompt whose parser is a function
     return float(value) if x.low <= value <= x.high else None
 
 # %% ../nbs/engine/replies.ipynb #escape_special_tokens
+def _require_answers(answers): # not dicts, whose keys would be rated, and not texts
+    if any(isinstance(x, (str, dict)) for x in answers): raise TypeError(
+        "answers are tuples (prompt, response), or (prompt, first, second), of texts")
+    return answers
+
 def escape_special_tokens(
     tokenizer,
     text:str, # by a user or a model

@@ -423,7 +423,7 @@ def show_table(
     "A table with controls to sort, filter and page it, and the row that is open."
     return _TableView(table, sort, per_page, head)
 
-# %% ../nbs/engine/rollout_view.ipynb #show_rollouts
+# %% ../nbs/engine/rollout_view.ipynb #as_table
 def as_table(
     source,         # a table, a rollout, rows, a file, or {title: one of these}
     tokenizer=None, # of a rollout
@@ -440,6 +440,7 @@ def as_table(
         f"got ({type(source).__name__}, {type(tokenizer).__name__})")
     return rollout_to_table(source, tokenizer, **more)
 
+# %% ../nbs/engine/rollout_view.ipynb #show_rollouts
 def show_rollouts(
     rollout,        # Rollout, experience, rows, JSONL file, or {title: one of these}
     tokenizer=None, # of a rollout

@@ -487,9 +487,8 @@ def collect_rollout(
     config has another pad than the tokenizer."""
     _require_pad(tokenizer, policy, ref)
     repeated = [prompt for prompt in prompts for _ in range(num_generations)]
-    seqs, logp = generate_many(
-        policy, repeated, tokenizer, sampling, generator,
-        generation_batch_size or batch_size)
+    seqs, logp = generate_many(policy, repeated, tokenizer, sampling, generator,
+                               generation_batch_size or batch_size)
     ref_logp = _reference_logprobs(policy, ref, seqs, sampling, batch_size)
     group = torch.arange(len(seqs), device=logp.device) // num_generations
     reward = _send(_shared_rewards(reward_fn, seqs, num_generations), logp.device)

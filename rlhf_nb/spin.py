@@ -17,6 +17,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import softplus
 from transformers import PreTrainedTokenizerBase
+from .data import _refuse_two_answers
 from .dpo import (PairsWithRef, make_pair_loss, precompute_ref_logprobs,
     sequence_logprobs)
 from .learning import Log, TrainConfig, fit, make_trainer
@@ -34,13 +35,10 @@ def opponent_pairs(
     sampling:SamplingParams,
     generator:Generator, # of the answers
 )->PreferencePairs:      # b pairs: real (chosen) and generated (rejected), same prompts
-    """Pair each demonstration y with the opponent's answer y' ~ p_t(.|x) to its prompt.
-
-    Raises ValueError if a demonstration has more than one answer."""
-    is_prompt = real.attention_mask & ~real.response_mask
-    if (is_prompt & (real.response_mask.cumsum(1) > 0)).any(): raise ValueError(
-        'SPIN takes one answer a row: load_demonstrations(..., turns="last")')
-    prompts = [ids[mask].tolist() for ids, mask in zip(real.ids, is_prompt)]
+    "Pair each demonstration y with the opponent's answer y' ~ p_t(.|x) to its prompt."
+    _refuse_two_answers(real)
+    parts = zip(real.ids, real.attention_mask & ~real.response_mask)
+    prompts = [ids[mask].tolist() for ids, mask in parts]
     generated, _ = generate_many(opponent, prompts, tokenizer, sampling, generator)
     return PreferencePairs(real, generated.to(real.ids.device))
 

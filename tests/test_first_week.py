@@ -33,7 +33,7 @@ def test_spin_refuses_a_chat_with_two_answers_instead_of_dropping_the_first():
              dict(role="user", content="Who?"), dict(role="assistant", content="Me.")]
     chats = [dict(messages=turns), dict(messages=turns[:2])]
     args = TOK, SamplingParams(3), seeded()
-    with says("one answer a row", 'turns="last"'):
+    with says("more than one answer", 'turns="last"'):
         opponent_pairs(llama(), load_demonstrations(chats, TOK)[0], *args)
     last = load_demonstrations(chats, TOK, turns="last")[0]
     pairs = opponent_pairs(llama(), last, *args)
@@ -46,7 +46,7 @@ def test_log_probs_of_different_shapes_are_not_broadcast():
     from rlhf_nb.dpo_tools import ipo_loss, kto_loss, simpo_loss
     row, column = torch.zeros(3), torch.zeros(3, 1)
     for loss in (dpo_loss, ipo_loss):
-        with says("differ in shape", "(3,), (3,), (3, 1), (3, 1)"):
+        with says("differ in shape", "[(3,), (3, 1)]"):
             loss(row, row, column, column)
     with says("differ in shape"): simpo_loss(row, column)
     with says("differ in shape"): kto_loss(row, column, row.bool(), torch.tensor(0.))
