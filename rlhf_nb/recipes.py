@@ -646,7 +646,8 @@ def _write_run(folder, work, save, results, files):
     taken = [name for name in names if name not in ours and (folder/name).exists()]
     if taken: raise ValueError(f"{folder/taken[0]} is not of this run: move it away, "
                                "and the same command goes on")
-    update_marker(folder/"run.json", files=[*files, *_tracked(folder), *names])
+    tracked = [name for name in ours if name.startswith("tracking/")]
+    update_marker(folder/"run.json", files=[*files, *tracked, *names])
     for name in names:
         (folder/name).parent.mkdir(exist_ok=True)
         os.replace(model/name, folder/name)
@@ -660,15 +661,19 @@ def _tracked(folder): # what trackers have written
 @contextmanager
 def _reported(config, folder): # a function that sends rows to config's trackers
     settings = {k: v for k, v in asdict(config).items() if k != "output_dir"}
-    place = folder/"tracking"
+    place, there = folder/"tracking", set(_tracked(folder)) # listed, or somebody's
+    def claim():            # no waiting for others here: one of them may have died
+        if not process_index(): _list_files(folder, set(_tracked(folder)) - there)
     try:
-        with open_trackers(config.report_to, place, settings) as send: yield send
-    finally:                # no waiting for others here: one of them may have died
-        if not process_index(): _list_files(folder, _tracked(folder))
+        with open_trackers(config.report_to, place, settings) as send:
+            if config.report_to: claim()                  # before a kill can come
+            yield send
+    finally: claim()
 
 def _list_files(folder, names): # as files of this run
     ours = read_folder(folder, "run.json", _PROGRAM)["files"]
-    if set(names) - set(ours): update_marker(folder/"run.json", files=[*ours, *names])
+    new = sorted(set(names) - set(ours))
+    if new: update_marker(folder/"run.json", files=[*ours, *new])
 
 def _write_card(place, config, results, rows):
     where = str(config.data).rpartition(":")[0]

@@ -24,7 +24,9 @@ def check_output(
     """Refuse an output that is, or that contains, an input or the current folder.
 
     Raises ValueError that names both."""
-    target = Path(out).resolve()
+    try: target = Path(out).resolve()
+    except RuntimeError as e: raise ValueError(
+        f"{out} is a link that leads back to itself: name another output") from e
     for name in (".", *inputs):
         if not name or not Path(name).exists(): continue         # a hub id
         source = Path(name).resolve()

@@ -1,5 +1,6 @@
 "Runs end to end on files small and real, interrupted, refused, with LoRA, and through the command line."
 import argparse, json, os, random, re, resource, shutil, signal, subprocess, sys, time
+from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 import pytest, torch
@@ -670,6 +671,30 @@ def test_what_a_tracker_wrote_before_a_stop_is_of_the_run(data, tmp_path, monkey
     assert not foreign_files(tmp_path/"r")
     train(config, overwrite=True)                              # nothing is in the way
     assert not (tmp_path/"r/tracking").exists() and (tmp_path/"r/README.md").exists()
+
+def test_what_a_tracker_wrote_before_a_kill_is_of_the_run_and_what_others_put_there_is_not(data, tmp_path, monkeypatch):
+    config, seen = RunConfig("sft", str(data), str(tmp_path/"r"), report_to="tensorboard", **SHORT), []
+    @contextmanager
+    def opened(names, place, settings):
+        place.mkdir(exist_ok=True)
+        (place/f"events{len(seen)}").write_text("x")
+        seen.append(1)
+        yield lambda row: None
+    monkeypatch.setattr(recipes, "open_trackers", opened)
+    monkeypatch.setattr(recipes, "check_trackers", lambda names: [])
+    def killed(*args):
+        shutil.copytree(tmp_path/"r", tmp_path/"as_it_was")
+        raise KeyboardInterrupt
+    with monkeypatch.context() as m:
+        m.setattr(recipes, "fit", killed)
+        with pytest.raises(KeyboardInterrupt): train(config)
+    assert not foreign_files(tmp_path/"as_it_was")               # as SIGKILL leaves it
+    (tmp_path/"r/tracking/notes.txt").write_text("mine")
+    train(config)
+    assert [p.name for p in foreign_files(tmp_path/"r")] == ["notes.txt"]
+    files = json.loads((tmp_path/"r/run.json").read_text())["files"]
+    assert {"tracking/events0", "tracking/events1"} <= set(files) and len(files) == len(set(files))
+    with pytest.raises(ValueError, match="holds tracking/notes.txt, which is no file of this run"): train(config, overwrite=True)
 
 def test_lora_targets_are_the_layers_that_learn(runs, data, tmp_path, capfd):
     line = ["train", "sft", str(data), "-o", str(tmp_path/"r"), "--model", runs[0].config.output_dir, "--lora-r", "2",

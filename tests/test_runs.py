@@ -197,6 +197,12 @@ def test_an_output_that_is_or_holds_what_is_read(tmp_path, monkeypatch, out):
     with pytest.raises(ValueError, match="name another output"): check_output(out, "data/pairs.jsonl", "model")
     for good in ("data/run", "model/run", "../run", "new"): check_output(good, "data/pairs.jsonl", "model", "", "org/id")
 
+@POSIX
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="a newer Path.resolve leaves a loop as it is")
+def test_an_output_that_leads_back_to_itself_is_named(tmp_path):
+    (tmp_path/"loop").symlink_to(tmp_path/"loop")
+    with pytest.raises(ValueError, match="loop is a link that leads back to itself: name another output"): check_output(tmp_path/"loop")
+
 # ---- work, markers, locks
 
 def test_work_of_another_step_is_removed_and_of_another_run_is_not(tmp_path):
