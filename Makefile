@@ -48,7 +48,7 @@ test-chapters: $(READY) ## run every cell of every chapter
 	$(TESTING) nbdev-test --n-workers 2 --timing
 
 test-package: $(READY) ## run tests/ (export unchanged, wheel, layers, command line, each module)
-	$(TESTING) python -m pytest
+	$(TESTING) python -m pytest -n 2 --dist loadfile
 
 browser: $(VENV)/docs $(VENV)/browser ## install what the tests in a real browser need (chromium: apt install chromium)
 	@command -v $${CHROMIUM:-chromium} || echo "no chromium here: those tests are skipped"

@@ -1,5 +1,5 @@
 "What tests share: one build of the site, a real browser, and a model that brings code."
-import json, os, shutil, signal, subprocess, sys, tempfile, time
+import json, os, re, shutil, signal, subprocess, sys, tempfile, time
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +9,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:   # a job in the background of a shell:
     signal.signal(signal.SIGINT, signal.default_int_handler)     # what tests start would ignore it too
+
+def plain_id(x)->str: # for `ids=`: the same in every process, without addresses
+    return re.sub(r" at 0x[0-9a-f]+", "", str(x))
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):

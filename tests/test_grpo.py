@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest, torch
+from conftest import plain_id
 from torch import tensor
 from torch.testing import assert_close
 
@@ -124,7 +125,7 @@ def slow_loss(model, roll, config): # token by token
             total = total + loss / {"dapo": mask.sum(), "grpo": len(at) * b, "dr_grpo": 6 * b}[config.loss_type]
     return total
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("settings", SETTINGS, ids=plain_id)
 def test_loss_and_gradient_are_the_slow_loop(settings):
     config = GRPOConfig(**settings)
     model, roll, x = experience(config)
@@ -136,7 +137,7 @@ def test_loss_and_gradient_are_the_slow_loop(settings):
                     torch.autograd.grad(want, list(model.parameters()))):
         assert_close(a, b, rtol=1e-3, atol=1e-6)
 
-@pytest.mark.parametrize("settings", SETTINGS[:5], ids=str)
+@pytest.mark.parametrize("settings", SETTINGS[:5], ids=plain_id)
 def test_micro_batches_are_the_batch(settings):
     grads = []
     for m in (1, 4, 64):
@@ -150,7 +151,7 @@ def test_micro_batches_are_the_batch(settings):
         for a, b in zip(g, grads[0][1]): assert_close(a, b, rtol=1e-3, atol=1e-6)
 
 @pytest.mark.parametrize("settings", [s for s in SETTINGS if s.get("kl_in_loss") or s == SETTINGS[1]
-                                      or "importance_sampling_level" in s], ids=str)
+                                      or "importance_sampling_level" in s], ids=plain_id)
 @pytest.mark.skipif(not find_spec("trl"), reason="needs TRL 1.16")
 def test_loss_and_gradient_are_trls(settings):
     GRPOTrainer = pytest.importorskip("trl").GRPOTrainer

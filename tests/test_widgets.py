@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 import pytest, torch
+from conftest import plain_id
 from matplotlib import pyplot as plt
 from rlhf_nb.ppo import gae
 from rlhf_nb.ppo_trainer import (
@@ -171,7 +172,7 @@ def one_row(config, ended=True):
     return roll, x, rand() * mask
 
 @pytest.mark.parametrize("config", [PPOConfig(), PPOConfig(gamma=.9, lam=.5, beta=.3), PPOConfig(lam=0.), PPOConfig(lam=1.),
-    PPOConfig(score_after_eos=True), PPOConfig(missing_eos_penalty=2.)], ids=str)
+    PPOConfig(score_after_eos=True), PPOConfig(missing_eos_penalty=2.)], ids=plain_id)
 @pytest.mark.parametrize("ended", [True, False])
 def test_rewards_read_back_are_those_of_ppo(config, ended):
     roll, x, now = one_row(config, ended)
