@@ -28,7 +28,8 @@ def sample_prompts(
     n:int,
     generator:Generator,
 )->list[str]: # n of them
-    "Prompts drawn uniformly, with replacement."
+    "Prompts drawn uniformly, with replacement. Raises ValueError if there is none."
+    if not len(prompts): raise ValueError("sample_prompts needs prompts, got none")
     rows = torch.randint(len(prompts), (n,), generator=generator,
                          device=generator.device)
     return [prompts[i] for i in rows.tolist()]

@@ -525,6 +525,13 @@ class ScalarModel(nn.Module):
         return cls(copy.deepcopy(lm.base_model).requires_grad_(), score.to(old))
 
 # %% ../nbs/engine/models.ipynb #_refuse_bodyless
+def _require_scalar(model): # not one that does not read Seqs
+    if isinstance(unwrap_model(model), transformers.PreTrainedModel): raise TypeError(
+        f"a reward model is a ScalarModel, got {type(model).__name__}: "
+        "ScalarModel.from_lm(model) starts one from a language model, "
+        "load_reward_model(folder) reads a saved classifier")
+    return model
+
 def _refuse_bodyless(lm):
     if lm.base_model is lm: raise ValueError(
         f"{type(lm).__name__} shows no body apart from its head, so no reward model or "

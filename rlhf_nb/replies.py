@@ -151,6 +151,10 @@ def _check_prompt(x, names, placeholder): # of JudgePrompt and of PairwisePrompt
     if callable(x.parser): return
     if not isinstance(x.parser, str): raise TypeError(f"{type(x).__name__}.parser must "
         f"be a pattern or a function, got {x.parser!r}")
+    if "{{" not in x.parser: raise ValueError(
+        f"a pattern is words around {{{{ {placeholder} }}}}: missing {placeholder} in "
+        f"{x.parser!r}; of a regular expression make a function, reply -> number or "
+        "None")
     object.__setattr__(x, "parser", validate_template(x.parser, (placeholder,)))
     score_regex(x.parser, x.high)
 

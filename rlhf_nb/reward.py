@@ -16,7 +16,7 @@ from torch.nn.functional import logsigmoid
 from .learning import Trainer, TrainConfig, EvalConfig, fit, make_trainer
 from .memory import (
     PreferencePairs, _send, _sent_from, _to_host, concat_seqs)
-from .models import ScalarModel, eval_mode
+from .models import ScalarModel, _require_scalar, eval_mode
 from .tokens import Seqs, last_token_index
 
 # %% ../nbs/05_reward.ipynb #pooled_scores
@@ -77,7 +77,7 @@ def score_seqs(
     seqs = _to_host(_sent_from(seqs))
     order = seqs.attention_mask.sum(1).argsort()
     parts = [seqs[rows].trim() for rows in order.split(batch_size)]
-    with eval_mode(model):
+    with eval_mode(_require_scalar(model)):
         scores = torch.cat([pooled_scores(model, part) for part in parts])
     return scores[_send(order.argsort(), scores.device)]
 
@@ -109,7 +109,7 @@ def train_reward(
         chosen, rejected = score_pairs(model, held_out)
         return dict(eval_loss=bradley_terry_loss(chosen, rejected).mean().item(),
                     eval_accuracy=preference_accuracy(chosen, rejected))
-    trainer = make_trainer(model, config)
+    trainer = make_trainer(_require_scalar(model), config)
     fit(trainer, pairs, reward_loss, generator, held_out and EvalConfig(eval_fn))
     return trainer
 

@@ -22,7 +22,7 @@ from .models import ScalarModel
 from .reward import (
     bradley_terry_loss, pooled_scores, preference_accuracy, score_seqs)
 from .sampling import SamplingParams, generate
-from .settings import check_settings
+from .settings import check_number, check_settings
 from .memory import PreferencePairs, concat_seqs, pad_and_eos
 from .tokens import Batch, make_seqs
 from .world import annotate
@@ -154,7 +154,8 @@ def best_of_n_kl(
 )->float:  # nats
     """KL(best-of-n || policy) = log n - (n - 1) / n; an upper bound if scores can tie.
 
-    Stiennon et al. 2020, appendix G.3."""
+    Stiennon et al. 2020, appendix G.3. Raises ValueError if n is below 1."""
+    check_number("best_of_n_kl: n", n, "1 or more", int)
     return math.log(n) - (n - 1) / n
 
 # %% ../nbs/engine/reward_tools.ipynb #PairsWithMargin

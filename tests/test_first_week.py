@@ -212,3 +212,29 @@ def test_show_rollouts_says_what_it_takes():
         with says("takes (rollout, tokenizer)", f"got ({type(args[0]).__name__}"):
             show_rollouts(*args)
     assert show_rollouts(roll, TOK)
+
+
+def test_reward_training_and_scores_take_a_scalar_model():
+    from rlhf_nb.learning import TrainConfig
+    from rlhf_nb.models import add_lora
+    from rlhf_nb.reward import score_seqs, train_reward
+    pairs, _ = load_pairs(PAIRS, TOK)
+    classifier = transformers.LlamaForSequenceClassification(llama().config)
+    for model in (classifier, llama(), add_lora(llama(), 2)):
+        with says("a ScalarModel, got", "ScalarModel.from_lm", "load_reward_model"):
+            score_seqs(model, pairs.chosen)
+        with says("a ScalarModel, got"):
+            train_reward(model, pairs, TrainConfig(n_steps=1), seeded())
+
+
+def test_a_regular_expression_as_a_judges_pattern_is_told_from_one():
+    from rlhf_nb.judge import JudgePrompt
+    with says("missing reward", "reply -> number or None"):
+        JudgePrompt("{{ prompt }} {{ response }}", r"Score: (\d+)")
+
+
+def test_no_prompts_and_no_responses_are_named():
+    from rlhf_nb.candidates import sample_prompts
+    from rlhf_nb.reward_tools import best_of_n_kl
+    with says("needs prompts, got none"): sample_prompts([], 3, seeded())
+    with says("best_of_n_kl: n must be 1 or more, got 0"): best_of_n_kl(0)
