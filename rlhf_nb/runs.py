@@ -9,7 +9,7 @@ __all__ = ['check_output', 'file_hashes', 'read_marker', 'write_marker', 'update
            'read_work', 'close_work', 'open_work', 'find_run', 'open_run']
 
 # %% ../nbs/engine/runs.ipynb #runs
-import glob, hashlib, json, os, shutil, uuid
+import glob, hashlib, json, os, re, shutil, uuid
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from .files import atomic_write
@@ -110,6 +110,15 @@ def read_folder(
         "no run of ours: name a new folder")
     return {}
 
+# %% ../nbs/engine/runs.ipynb #_of_work
+_OURS = re.compile(r"trainer_log\.jsonl(\.unfinished)?|\d{6,}-step-\d+(\.unfinished)?"
+    r"(/((model|best)\.safetensors|state\.pt|trainer_state\.json|\.unfinished))?")
+
+def _of_work(path, work): # all in it, but what others put among its checkpoints
+    place = work/"checkpoints"
+    return work in path.parents and (place not in path.parents or
+        bool(_OURS.fullmatch(path.relative_to(place).as_posix())))
+
 # %% ../nbs/engine/runs.ipynb #foreign_files
 def foreign_files(
     folder:str|Path, # of a run
@@ -125,7 +134,7 @@ def foreign_files(
         ours |= {path, *(path.parent/name for name in marker["files"])}
     def is_ours(path):
         first = Path(str(path).removesuffix(".unfinished"))   # of an atomic_write
-        return path in ours or first in ours or any(w in path.parents for w in work)
+        return path in ours or first in ours or any(_of_work(path, w) for w in work)
     return [path for path in sorted(folder.rglob("*")) if not is_ours(path)
             and (path.is_symlink() or not path.is_dir())]
 
@@ -147,6 +156,19 @@ def read_work(folder:Path, program:str)->dict: # {} if there is none
     if marker.get("run", run) == run: return marker
     raise ValueError(f"{folder/'work'} is of another run than {folder}: move it away")
 
+# %% ../nbs/engine/runs.ipynb #_keep_others
+def _keep_others(folder, checkpoints):
+    "Move what no training of ours wrote among checkpoints to `kept`, and say so."
+    place = folder/checkpoints
+    for path in [*place.glob("*"), *place.glob("*-step-*/*")]:
+        name = path.relative_to(place)
+        if _OURS.fullmatch(name.as_posix()) or not os.path.lexists(path): continue
+        new = folder/"kept"/name
+        while os.path.lexists(new): new = new.with_name(new.name + "-again")
+        new.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(path, new)
+        print(f"{path} is of somebody else: it is {new} now")
+
 # %% ../nbs/engine/runs.ipynb #close_work
 def close_work(folder:Path, program:str):
     "Remove `work`; renamed first, so that no run goes on from what a kill left of it."
@@ -155,6 +177,7 @@ def close_work(folder:Path, program:str):
     if removed.exists(): _remove(removed, "work.json")
     read_work(folder, program)
     if not (folder/"work").exists(): return
+    _keep_others(folder, "work/checkpoints")
     os.rename(folder/"work", removed)
     _remove(removed, "work.json")
 

@@ -1,5 +1,5 @@
 "PPO and GRPO from a file: interrupted and resumed, with LoRA and bf16, refused before anything is written."
-import importlib, json, os, signal, sys
+import importlib, json, os, shutil, signal, sys
 from dataclasses import replace
 from pathlib import Path
 import pytest, torch
@@ -89,6 +89,27 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(task, tmp_path):
     assert sorted(set(samples)) == [0, 1, 2, 3, 4] and len(samples) == 30
     whole = Path(tmp_path/"whole"/"samples.jsonl").read_text()
     assert Path(config.output_dir, "samples.jsonl").read_text() == whole
+
+def test_what_somebody_put_among_the_checkpoints_is_kept(tmp_path, capfd):
+    "A copy of a checkpoint, a note beside it and one in it: `work` goes in the end, they do not; --overwrite refuses."
+    config = small(tmp_path)
+    real, rl_recipes._callback = rl_recipes._callback, lambda *args: lambda row, roll: signal.raise_signal(signal.SIGINT)
+    try:
+        with pytest.raises(KeyboardInterrupt): train_rl(config)
+    finally: rl_recipes._callback = real
+    place = tmp_path/"run/work/checkpoints"
+    [last] = place.glob("*-step-*")
+    shutil.copytree(last, place/"my-best")
+    for note in (place/"note.txt", last/"note.txt"): note.write_text("years of work")
+    with pytest.raises(ValueError, match=r"holds work.checkpoints.*which is no file of this run: move it away"): train_rl(config, overwrite=True)
+    weights = (place/"my-best/model.safetensors").read_bytes()
+    train_rl(config)
+    kept = tmp_path/"run/kept"
+    assert "is of somebody else: it is" in capfd.readouterr().out and not (tmp_path/"run/work").exists()
+    assert sorted(x.relative_to(kept).as_posix() for x in kept.rglob("*.txt")) == [f"{last.name}/note.txt", "note.txt"]
+    assert all(x.read_text() == "years of work" for x in kept.rglob("*.txt"))
+    assert (kept/"my-best/model.safetensors").read_bytes() == weights
+    with pytest.raises(ValueError, match=r"holds kept.*which is no file of this run: move it away"): train_rl(config, overwrite=True)
 
 MOODY = """
 import sys
@@ -218,10 +239,10 @@ def test_a_stop_token_ends_responses_and_is_saved(tmp_path):
 @pytest.mark.parametrize("task", ["ppo", "grpo"])
 def test_settings_reach_the_trainer(task, tmp_path, monkeypatch):
     seen, real = {}, getattr(rl_recipes, f"train_{task}")
-    def spy(*args):
+    def spy(*args, **more):
         seen.update(config=args[3], logits=models._LOGITS_MB.get(), static=sampling._STATIC.get())
         if seen["static"]: monkeypatch.setattr(torch, "compile", lambda model, dynamic: model)
-        return real(*args)
+        return real(*args, **more)
     monkeypatch.setattr(rl_recipes, f"train_{task}", spy)
     given = dict(warmup_steps=2, final_lr_frac=.5, max_grad_norm=.3, weight_decay=.1, generation_batch_size=3, save_every=2)
     train_rl(small(tmp_path, task, n_iterations=1, max_logits_mb=7., compile_decoding=True, **given, **(dict(critic_lr=.5) if task == "ppo" else {})))

@@ -816,7 +816,7 @@ def all_parsers(parser):
 def test_every_option_prints_its_default(command):
     for parser in all_parsers(workbook._make_parser(command)):
         for action in parser._actions:
-            if not action.option_strings or action.nargs == 0 or action.required: continue
+            if not action.option_strings or action.nargs == 0 or action.required or action.help == argparse.SUPPRESS: continue
             assert "default" in action.help, f"{parser.prog} {action.option_strings}: {action.help}"
 
 def test_underscores_and_dashes_are_alike_in_options(monkeypatch):
