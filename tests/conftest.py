@@ -9,6 +9,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:   # a job in the background of a shell:
     signal.signal(signal.SIGINT, signal.default_int_handler)     # what tests start would ignore it too
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # started by nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 def plain_id(x)->str: # for `ids=`: the same in every process, without addresses
     return re.sub(r" at 0x[0-9a-f]+", "", str(x))
