@@ -503,15 +503,14 @@ def _check_run(config:RunConfig, folder:Path, run:dict):
                          "--overwrite")
     anew = f"{f'delete {folder}' if beside else '--overwrite'} to begin anew"
     was, now = run.get("settings", {}), _settings(config)
-    same_name = was.get("data") == now["data"]
+    same_name, code = was.get("data") == now["data"], _reward_code(config)
     other = [config.data] * (same_name and was.get("data_sha256") != now["data_sha256"])
-    mended = (_reward_code(config),) if run.get("reward_failed") else ()
-    other += [x for x in file_hashes(_reward_code(config))
-              if was.get(x, now[x]) != now[x] and x not in mended]
+    if not run.get("reward_failed"):               # else `train_rl` takes the new code
+        other += [code] * (was.get(code, now.get(code)) != now.get(code))
     if other: raise ValueError(
         f"{other[0]} is not the file that the run in {folder} began with: bring that "
         f"one back, name another folder, or {anew}")
-    try: require_same_run(folder, was, now, mended)
+    try: require_same_run(folder, was, now, (code,))
     except ValueError as e: raise ValueError(f"{e}; {anew}") from e
 
 # %% ../nbs/engine/recipes.ipynb #_hold_out

@@ -310,14 +310,12 @@ def _failing_reward(config, folder): # a run that its reward stopped: see `_take
 
 def _take_mended(config, folder):
     "Go on with other code of a reward, if what it was could not; run.json keeps both."
-    run, file = read_folder(folder, "run.json", _PROGRAM), _reward_code(config)
-    if not run.get("reward_failed"): return
-    was, now, before = run["settings"], _settings(config), run.get("rewards_before", [])
-    if was.get(file) != now.get(file):
-        before = [*before, was.get(file)]
-        print(f"{file} was changed: the run goes on with the new one")
-    update_marker(folder/"run.json", settings=now, rewards_before=before,
-                  reward_failed=False)
+    run, code = read_folder(folder, "run.json", _PROGRAM), _reward_code(config)
+    was, now = run["settings"].get(code), _settings(config)
+    if not run.get("reward_failed") or was == now.get(code): return
+    update_marker(folder/"run.json", settings=now, reward_failed=False,
+                  rewards_before=[*run.get("rewards_before", []), was])
+    print(f"{code} was changed: the run goes on with the new one")
 
 # %% ../nbs/engine/rl_recipes.ipynb #train_rl
 def train_rl(

@@ -136,6 +136,10 @@ def test_a_run_goes_on_with_a_mended_reward_and_with_no_other(task, fault, tmp_p
     config = small(tmp_path, task, reward="moody:short")
     with pytest.raises(RewardError, match="Checkpoints are whole: mend moody:short, and the same command goes on"): train_rl(config)
     with pytest.raises(ValueError, match="n_prompts was 4, got 5"): train_rl(replace(config, n_prompts=5))
+    real, rl_recipes._train_rl_in = rl_recipes._train_rl_in, lambda *args: signal.raise_signal(signal.SIGINT)
+    try:
+        with pytest.raises(KeyboardInterrupt): train_rl(config)       # begun again unmended, stopped before it could fail
+    finally: rl_recipes._train_rl_in = real
     write("moody.py", "calls >= 99")
     run = train_rl(config)
     assert "moody.py was changed: the run goes on with the new one" in capfd.readouterr().out
