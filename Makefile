@@ -15,8 +15,11 @@ EXTRAS := $(VENV)/docs $(VENV)/browser
 # The models here are tiny: one thread per process is fastest, so two processes share two cores.
 TESTING := PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 RLHF_NB_STRICT=1
 
+KEEP    = new=$$(mktemp -d) && $(TESTING) sh -c "rlhf-nb run $(NB) --out $$new && rm $$new/report.html && \
+	    cp -r $$new/. nbs/ && nbdev-clean" && rm -r $$new
+
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run test test-chapters test-package browser chapters export readme docs build clean
+.PHONY: help setup lab run check test test-chapters test-package browser chapter chapters export readme docs build clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1#/' | awk -F'#' '{printf "%-22s%s\n", $$1, $$2}'
@@ -42,10 +45,14 @@ lab: $(READY) ## open your copy of the workbook, with exercises, in JupyterLab (
 run: $(READY) ## run every chapter without a browser, write a report (OUT=runs/workbook)
 	$(BIN)/rlhf-nb run --out $(OUT)
 
+check: $(READY) export ## for authors: run one notebook and the tests that a change in it needs (NB=ppo)
+	@test -n "$(NB)" || { echo "name a notebook: make check NB=ppo"; exit 1; }
+	$(TESTING) python scripts/run_notebooks.py $(NB) --tests
+
 test: test-chapters test-package ## pass every check
 
 test-chapters: $(READY) ## run every cell of every chapter
-	$(TESTING) nbdev-test --n-workers 2 --timing
+	$(TESTING) python scripts/run_notebooks.py
 
 test-package: $(READY) ## run tests/ (export unchanged, wheel, layers, command line, each module)
 	$(TESTING) python -m pytest -n 2 --dist loadfile
@@ -53,14 +60,16 @@ test-package: $(READY) ## run tests/ (export unchanged, wheel, layers, command l
 browser: $(VENV)/docs $(VENV)/browser ## install what the tests in a real browser need (chromium: apt install chromium)
 	@command -v $${CHROMIUM:-chromium} || echo "no chromium here: those tests are skipped"
 
-chapters: $(READY) export ## for authors: run all chapters, keep their fresh outputs in nbs/
-	$(TESTING) rlhf-nb run --out $(OUT)
-	cp $(OUT)/*.ipynb nbs/
-	cp $(OUT)/engine/*.ipynb nbs/engine/
-	$(TESTING) nbdev-clean
+chapter: $(READY) export ## for authors: run one notebook, keep its fresh outputs in nbs/ (NB=grpo)
+	@test -n "$(NB)" || { echo "name a notebook: make chapter NB=grpo"; exit 1; }
+	$(KEEP)
 
-export: $(READY) ## for authors: nbs/ -> rlhf_nb/
+chapters: $(READY) export ## for authors: run all chapters, keep their fresh outputs in nbs/
+	$(KEEP)
+
+export: $(READY) ## for authors: nbs/ -> rlhf_nb/, and the picture of its floors
 	$(TESTING) nbdev-export
+	$(BIN)/python scripts/draw_floors.py
 
 readme: $(READY) ## for authors: nbs/index.ipynb -> README.md
 	$(BIN)/python scripts/make_readme.py $(README)

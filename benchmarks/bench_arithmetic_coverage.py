@@ -18,10 +18,10 @@ from pathlib import Path
 import torch
 from bench_arithmetic_seeds import COPY, LEARN, N_LOG, RULES, measure, seeded, split
 from rlhf_nb.arithmetic import Sum, addition_dataset, solver_rewards, sum_tokenizer
-from rlhf_nb.learning import train_step
-from rlhf_nb.models import tiny_lm
-from rlhf_nb.q_networks import QNets, make_episodes, q_network
-from rlhf_nb.q_trainer import QPolicy, make_q_trainer, train_q
+from rlhf_nb.base.learning import train_step
+from rlhf_nb.base.models import tiny_lm
+from rlhf_nb.base.q_networks import QNets, make_episodes, q_network
+from rlhf_nb.trainers.q_trainer import QPolicy, make_q_trainer, train_q
 from rlhf_nb.qlearning import q_loss
 from rlhf_nb.sft import train_sft
 

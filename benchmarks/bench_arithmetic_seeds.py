@@ -13,12 +13,12 @@ from dataclasses import asdict
 from pathlib import Path
 import torch
 from rlhf_nb.arithmetic import Sum, solver_rewards, addition_dataset, sum_tokenizer
-from rlhf_nb.learning import TrainConfig
-from rlhf_nb.models import tiny_lm
-from rlhf_nb.q_networks import QNets, make_episodes, q_network
-from rlhf_nb.q_trainer import QPolicy, train_q
-from rlhf_nb.q_networks import QConfig
-from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.base.learning import TrainConfig
+from rlhf_nb.base.models import tiny_lm
+from rlhf_nb.base.q_networks import QNets, make_episodes, q_network
+from rlhf_nb.trainers.q_trainer import QPolicy, train_q
+from rlhf_nb.base.q_networks import QConfig
+from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.sft import train_sft
 
 COPY = TrainConfig(lr=3e-3, n_steps=800, batch_size=64, micro_batch_size=64)

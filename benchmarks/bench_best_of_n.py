@@ -13,16 +13,15 @@ import random
 import time
 from pathlib import Path
 import torch
-from rlhf_nb.learning import TrainConfig
-from rlhf_nb.models import ScalarModel, load_bundled
+from rlhf_nb.base.learning import TrainConfig
+from rlhf_nb.base.models import ScalarModel, load_bundled
 from rlhf_nb.reward import (
     preference_accuracy, calibration_bins, score_seqs, score_pairs, train_reward)
-from rlhf_nb.reward_tools import (
-    best_of_n_kl, expected_best_of_n, expected_calibration_error, fit_normalizer,
-    length_bias, normalize_scores, sample_pairs)
-from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.base.scores import best_of_n_kl, expected_best_of_n, fit_normalizer, normalize_scores
+from rlhf_nb.trainers.reward_tools import expected_calibration_error, length_bias, sample_pairs
+from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.world import gold_rewards
-from rlhf_nb.world_text import TEST, TRAIN, prompt_ids
+from rlhf_nb.worlds.world_text import TEST, TRAIN, prompt_ids
 
 NS = (1, 2, 4, 8, 16, 32, 64)
 CONFIG = TrainConfig(lr=1e-3, n_steps=187, batch_size=64)

@@ -17,9 +17,9 @@ from torch.nn import functional as F
 
 from bench_sft_reward import LR, PROMPT, ROWS, SIZES, language_model, seqs, tokens
 from rlhf_nb.dpo import PairsWithRef, make_pair_loss, dpo_loss, precompute_ref_logprobs
-from rlhf_nb.learning import TrainConfig, make_trainer, train_step
-from rlhf_nb.models import frozen_copy
-from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
+from rlhf_nb.base.models import frozen_copy
+from rlhf_nb.base.batches import PreferencePairs
 
 
 def both_sides(model, ids):

@@ -25,17 +25,16 @@ from pathlib import Path
 import torch
 from bench_dpo_seeds import BATCH, LR, measure, seeded
 from rlhf_nb.dpo import PairsWithRef, dpo_loss, make_pair_loss, pair_logprobs, precompute_ref_logprobs, sequence_logprobs
-from rlhf_nb.dpo_tools import (cdpo_loss, evaluate_pairs, hinge_loss, ipo_loss, kto_baseline, kto_loss,
+from rlhf_nb.trainers.dpo_tools import (cdpo_loss, evaluate_pairs, hinge_loss, ipo_loss, kto_baseline, kto_loss,
                                make_reference_free_loss, orpo_loss, robust_dpo_loss, simpo_loss)
-from rlhf_nb.learning import TrainConfig, fit, make_trainer, train_step
-from rlhf_nb.models import frozen_copy, load_bundled
-from rlhf_nb.reward_tools import sample_pairs
-from rlhf_nb.sampling import SamplingParams, generate
-from rlhf_nb.memory import PreferencePairs, concat_seqs
+from rlhf_nb.base.learning import TrainConfig, fit, make_trainer, train_step
+from rlhf_nb.base.models import frozen_copy, load_bundled
+from rlhf_nb.trainers.reward_tools import sample_pairs
+from rlhf_nb.base.sampling import SamplingParams, generate
+from rlhf_nb.base.batches import PreferencePairs, concat_seqs, response_text
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.world import gold_score
-from rlhf_nb.world_text import (
-    FACTS, TEST, TRAIN, VALUES, demonstrate, prompt_ids, response_text)
+from rlhf_nb.worlds.world_text import FACTS, TEST, TRAIN, VALUES, demonstrate, prompt_ids
 
 N, FLIP = 2048, .3
 ORDER = [      # the first rows first: a run that is stopped early has seeds of those

@@ -19,13 +19,14 @@ from pathlib import Path
 import torch
 from rlhf_nb.dpo import (
     make_pair_loss, sequence_logprobs, dpo_loss, precompute_ref_logprobs)
-from rlhf_nb.dpo_tools import evaluate_pairs
-from rlhf_nb.learning import TrainConfig, fit, make_trainer
-from rlhf_nb.models import frozen_copy, load_bundled
-from rlhf_nb.reward_tools import sample_pairs
-from rlhf_nb.sampling import SamplingParams, generate_many, in_batches
+from rlhf_nb.trainers.dpo_tools import evaluate_pairs
+from rlhf_nb.base.learning import TrainConfig, fit, make_trainer
+from rlhf_nb.base.models import frozen_copy, load_bundled
+from rlhf_nb.trainers.reward_tools import sample_pairs
+from rlhf_nb.base.sampling import SamplingParams, generate_many, in_batches
 from rlhf_nb.world import gold_rewards
-from rlhf_nb.world_text import TEST, TRAIN, parse_sentences, prompt_ids, response_text
+from rlhf_nb.worlds.world_text import TEST, TRAIN, parse_sentences, prompt_ids
+from rlhf_nb.base.batches import response_text
 
 N, BATCH, LR = 4096, 64, 1e-3
 RUNS = {"beta 1": (1., 1), "beta .3": (.3, 1), "beta .1": (.1, 1), "beta .03": (.03, 1), "beta .01": (.01, 1),

@@ -18,10 +18,10 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 from transformers import DynamicCache
-from rlhf_nb.models import load_bundled, tiny_lm
-from rlhf_nb.sampling import SamplingParams, generate
-from rlhf_nb.memory import pad_left
-from rlhf_nb.world_text import TRAIN, prompt_ids
+from rlhf_nb.base.models import load_bundled, tiny_lm
+from rlhf_nb.base.sampling import SamplingParams, generate
+from rlhf_nb.base.batches import pad_left
+from rlhf_nb.worlds.world_text import TRAIN, prompt_ids
 
 
 class Case:

@@ -19,20 +19,22 @@ from pathlib import Path
 import torch
 from rlhf_nb.arithmetic import Sum, noisy_answer, solve, sum_tokenizer
 from rlhf_nb.grpo import group_normalised, mean_baseline, pass_at_k
-from rlhf_nb.grpo_trainer import GRPOConfig, train_grpo
+from rlhf_nb.trainers.grpo_trainer import GRPOConfig, train_grpo
 from rlhf_nb.kl import response_kl
-from rlhf_nb.learning import TrainConfig
-from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled, logprobs, tiny_lm
+from rlhf_nb.base.learning import TrainConfig
+from rlhf_nb.base.models import ScalarModel, frozen_copy, load_bundled, tiny_lm
+from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.ppo import ActorCritic
-from rlhf_nb.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
 from rlhf_nb.reward import score_seqs
-from rlhf_nb.reward_tools import fit_normalizer, make_reward_fn
-from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.base.scores import fit_normalizer
+from rlhf_nb.trainers.reward_tools import make_reward_fn
+from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.sft import train_sft
-from rlhf_nb.memory import pad_and_eos
+from rlhf_nb.base.batches import pad_and_eos, response_text
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.world import gold_rewards
-from rlhf_nb.world_text import TEST, TRAIN, parse_sentences, prompt_ids, response_text
+from rlhf_nb.worlds.world_text import TEST, TRAIN, parse_sentences, prompt_ids
 
 OUT = Path(__file__).parents[1]/"nbs/results/grpo.json"
 G = GRPOConfig

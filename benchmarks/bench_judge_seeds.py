@@ -20,10 +20,10 @@ import time
 from pathlib import Path
 import torch
 from rlhf_nb.judge import JudgeConfig, agreement, judge_answers
-from rlhf_nb.models import load_lm
-from rlhf_nb.sampling import SamplingParams
+from rlhf_nb.base.models import load_lm
+from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.world import gold_score
-from rlhf_nb.world_text import TEST, demonstrate
+from rlhf_nb.worlds.world_text import TEST, demonstrate
 
 ROOT = Path(__file__).resolve().parents[1]
 WAYS = {"one greedy reply": JudgeConfig(n_votes=1, sampling=SamplingParams(64, temperature=0.)),

@@ -25,7 +25,7 @@ def measure(method, chunk_size):
     "One method in this process: peak above the start, CPU seconds, and what came out."
     import torch
     from torch import nn
-    from rlhf_nb.memory import chunked_logprobs, hidden_logprobs
+    from rlhf_nb.base.logprobs import chunked_logprobs, hidden_logprobs
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
     head = nn.Linear(D, V, bias=False)

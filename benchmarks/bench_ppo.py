@@ -18,12 +18,12 @@ from types import SimpleNamespace
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
-from rlhf_nb.learning import TrainConfig, make_trainer
-from rlhf_nb.models import ScalarModel, frozen_copy
+from rlhf_nb.base.learning import TrainConfig, make_trainer
+from rlhf_nb.base.models import ScalarModel, frozen_copy
 from rlhf_nb.ppo import ActorCritic
-from rlhf_nb.ppo_trainer import PPOConfig, ppo_update
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, ppo_update
 from rlhf_nb.reward import pooled_scores
-from rlhf_nb.sampling import SamplingParams, collect_rollout, generate
+from rlhf_nb.base.sampling import SamplingParams, collect_rollout, generate
 
 SIZES = dict(tiny=dict(hidden_size=128, num_hidden_layers=4, num_attention_heads=4,
                        vocab_size=512, intermediate_size=384),

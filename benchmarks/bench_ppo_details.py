@@ -15,17 +15,18 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 import torch
-import rlhf_nb.ppo_trainer as ppo
+import rlhf_nb.trainers.ppo_trainer as ppo
 from bench_ppo_seeds import answers, measure, seeded
 from rlhf_nb.kl import kl_k3
-from rlhf_nb.learning import TrainConfig
-from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled
+from rlhf_nb.base.learning import TrainConfig
+from rlhf_nb.base.models import ScalarModel, frozen_copy, load_bundled
 from rlhf_nb.ppo import ActorCritic
-from rlhf_nb.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
 from rlhf_nb.reward import score_seqs
-from rlhf_nb.reward_tools import ScoreNormalizer, fit_normalizer, make_reward_fn
-from rlhf_nb.sampling import SamplingParams
-from rlhf_nb.world_text import TRAIN, prompt_ids
+from rlhf_nb.base.scores import ScoreNormalizer, fit_normalizer
+from rlhf_nb.trainers.reward_tools import make_reward_fn
+from rlhf_nb.base.sampling import SamplingParams
+from rlhf_nb.worlds.world_text import TRAIN, prompt_ids
 
 
 def raw(advantage, mask, shift_mean=True): return advantage.masked_fill(~mask, 0.)

@@ -15,15 +15,18 @@ import statistics
 import time
 from pathlib import Path
 import torch
-from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled, logprobs
+from rlhf_nb.base.models import ScalarModel, frozen_copy, load_bundled
+from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.ppo import ActorCritic
-from rlhf_nb.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
 from rlhf_nb.reward import score_seqs
-from rlhf_nb.reward_tools import fit_normalizer, normalize_scores, make_reward_fn
+from rlhf_nb.base.scores import fit_normalizer, normalize_scores
+from rlhf_nb.trainers.reward_tools import make_reward_fn
 from rlhf_nb.kl import response_kl
-from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.world import gold_rewards
-from rlhf_nb.world_text import TEST, TRAIN, parse_sentences, prompt_ids, response_text
+from rlhf_nb.worlds.world_text import TEST, TRAIN, parse_sentences, prompt_ids
+from rlhf_nb.base.batches import response_text
 
 RUNS = {"default": PPOConfig(),                      # beta .1, lambda .8, 18 rollouts; below it one thing changes
         "36 rollouts": PPOConfig(n_iterations=36),

@@ -28,7 +28,7 @@ def networks(method):
     import torch
     from torch import nn
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-    from rlhf_nb.q_networks import QNets, q_network
+    from rlhf_nb.base.q_networks import QNets, q_network
     config = GPTNeoXConfig(vocab_size=V, hidden_size=D, num_hidden_layers=2, num_attention_heads=4,
                            intermediate_size=4 * D, max_position_embeddings=T, rotary_pct=1.)
     torch.manual_seed(0)
@@ -63,8 +63,8 @@ def literal(nets, x, config, bare=False):
 def measure(method):
     "One method in this process: peak above the start, CPU seconds, and what came out."
     import torch
-    from rlhf_nb.q_networks import make_episodes
-    from rlhf_nb.q_networks import QConfig
+    from rlhf_nb.base.q_networks import make_episodes
+    from rlhf_nb.base.q_networks import QConfig
     from rlhf_nb.qlearning import q_loss
     from rlhf_nb.tokens import Seqs
     torch.set_num_threads(1)

@@ -14,15 +14,15 @@ import argparse, copy, json, random, statistics, time
 from dataclasses import asdict
 from pathlib import Path
 import torch
-from rlhf_nb.learning import TrainConfig
-from rlhf_nb.models import frozen_copy, load_bundled
-from rlhf_nb.q_networks import QNets, make_episodes, q_network
-from rlhf_nb.q_trainer import QPolicy, train_q
-from rlhf_nb.q_networks import QConfig
-from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.base.learning import TrainConfig
+from rlhf_nb.base.models import frozen_copy, load_bundled
+from rlhf_nb.base.q_networks import QNets, make_episodes, q_network
+from rlhf_nb.trainers.q_trainer import QPolicy, train_q
+from rlhf_nb.base.q_networks import QConfig
+from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.sft import train_sft as imitate
 from rlhf_nb.world import gold_rewards
-from rlhf_nb.world_text import TEST, TRAIN, prompt_ids
+from rlhf_nb.worlds.world_text import TEST, TRAIN, prompt_ids
 
 RECIPE = TrainConfig(lr=1e-3, n_steps=300, batch_size=64, micro_batch_size=64)
 IMITATE = TrainConfig(lr=1e-3, n_steps=100, batch_size=64, micro_batch_size=64)

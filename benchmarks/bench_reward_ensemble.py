@@ -19,18 +19,21 @@ import random
 import statistics
 from pathlib import Path
 import torch
-from rlhf_nb.grpo_trainer import GRPOConfig, train_grpo
+from rlhf_nb.trainers.grpo_trainer import GRPOConfig, train_grpo
 from rlhf_nb.kl import response_kl
-from rlhf_nb.learning import TrainConfig
-from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled, logprobs
+from rlhf_nb.base.learning import TrainConfig
+from rlhf_nb.base.models import ScalarModel, frozen_copy, load_bundled
+from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.ppo import ActorCritic
-from rlhf_nb.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
 from rlhf_nb.reward import preference_accuracy, score_seqs, train_reward
-from rlhf_nb.reward_tools import expected_best_of_n, fit_normalizer, normalize_scores, sample_pairs
-from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.base.scores import expected_best_of_n, fit_normalizer, normalize_scores
+from rlhf_nb.trainers.reward_tools import sample_pairs
+from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.world import gold_rewards
-from rlhf_nb.world_text import PHRASES, TEST, TRAIN, parse_sentences, prompt_ids, response_text
+from rlhf_nb.worlds.world_text import PHRASES, TEST, TRAIN, parse_sentences, prompt_ids
+from rlhf_nb.base.batches import response_text
 
 ROOT = Path(__file__).resolve().parents[1]
 NS, K = (1, 2, 4, 8, 16, 32, 64), 64

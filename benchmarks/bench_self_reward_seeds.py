@@ -27,20 +27,20 @@ from pathlib import Path
 import torch
 from bench_judge_seeds import ROOT, answers, trained
 from rlhf_nb.judge import JudgeConfig, agreement, judge_answers
-from rlhf_nb.judge_tools import function_scorer, judge_scorer
-from rlhf_nb.replies import generate_replies
+from rlhf_nb.trainers.judge_tools import function_scorer, judge_scorer
+from rlhf_nb.base.replies import generate_replies
 from rlhf_nb.kl import response_kl
-from rlhf_nb.learning import named_generator
-from rlhf_nb.models import frozen_copy, logprobs
-from rlhf_nb.sampling import SamplingParams, generate_many
-from rlhf_nb.candidates import replay_examples
+from rlhf_nb.base.learning import named_generator
+from rlhf_nb.base.models import frozen_copy
+from rlhf_nb.base.logprobs import logprobs
+from rlhf_nb.base.sampling import SamplingParams, generate_many
+from rlhf_nb.trainers.self_reward_runs import (
+    COLUMNS, fill_store, replay_examples, self_reward_iteration, summarize_store, train_online_dpo)
 from rlhf_nb.self_reward import SMALL, SelfRewardConfig, SelfRewardTask, train_on_pairs
-from rlhf_nb.self_reward_runs import (COLUMNS, fill_store, self_reward_iteration, summarize_store,
-                                      train_online_dpo)
 from rlhf_nb.sft import train_sft
-from rlhf_nb.store import create_store
+from rlhf_nb.data.store import create_store
 from rlhf_nb.world import gold_rewards, gold_score
-from rlhf_nb.world_text import TEST, TRAIN, judge_prompt, prompt_ids
+from rlhf_nb.worlds.world_text import TEST, TRAIN, judge_prompt, prompt_ids
 
 RUNS = {"replay": SMALL, "no replay": replace(SMALL, replay_weight=0.),
         "cooler": SelfRewardConfig(replay_weight=1.),

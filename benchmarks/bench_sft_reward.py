@@ -4,7 +4,7 @@
     python benchmarks/bench_sft_reward.py --pairs 60 --json out.json
 
 Bare: the same transformers modules, the same shapes and weights, AdamW, and nothing
-else (no masks, no clipping, no log). Ours: `train_step` of rlhf_nb.learning with `sft_loss`
+else (no masks, no clipping, no log). Ours: `train_step` of rlhf_nb.base.learning with `sft_loss`
 and `reward_loss`. Both take turns in one process; each turn gives one ratio, and the
 table shows the median ratio.
 """
@@ -16,11 +16,11 @@ import torch
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rlhf_nb.learning import TrainConfig, make_trainer, train_step
-from rlhf_nb.models import ScalarModel
+from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
+from rlhf_nb.base.models import ScalarModel
 from rlhf_nb.reward import reward_loss
 from rlhf_nb.sft import sft_loss
-from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.base.batches import PreferencePairs
 from rlhf_nb.tokens import Seqs
 
 SIZES = dict(tiny=dict(hidden_size=128, num_hidden_layers=4, num_attention_heads=4,

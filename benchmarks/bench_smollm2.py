@@ -28,17 +28,20 @@ from collections import Counter
 from pathlib import Path
 import torch
 from torch.nn.functional import logsigmoid
-from rlhf_nb.data import encode_prompt, load_pairs
+from rlhf_nb.data.text import encode_prompt, load_pairs
 from rlhf_nb.dpo import log_ratio_gap, precompute_ref_logprobs
 from rlhf_nb.kl import response_kl
-from rlhf_nb.learning import TrainConfig
-from rlhf_nb.models import add_lora, eval_mode, load_lm, load_reward_model, load_tokenizer, logprobs
-from rlhf_nb.recipes import TASKS, add_scalar_head, decode_seqs
+from rlhf_nb.base.learning import TrainConfig
+from rlhf_nb.base.models import (ScalarModel, add_lora, eval_mode, load_lm, load_reward_model, load_tokenizer,
+    merge_adapters, save_reward_model)
+from rlhf_nb.base.logprobs import logprobs
+from rlhf_nb.run.start import add_scalar_head
+from rlhf_nb.run.text_rewards import decode_seqs
 from rlhf_nb.reward import preference_accuracy, score_pairs, score_seqs, train_reward
-from rlhf_nb.reward_tools import length_bias
-from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.trainers.reward_tools import length_bias
+from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.tokens import last_token_index
-from rlhf_nb.workbook import main as shell
+from rlhf_nb.book.command import main as shell
 
 ROOT = Path(__file__).resolve().parents[1]
 ASK = "What is {a} plus {b}? Answer with the number only."
@@ -235,7 +238,8 @@ def fitted(a):
         pairs = load_pairs(a.out/"reward.jsonl", tokenizer, 128)[0][:N_REWARD]
         config = TrainConfig(lr=5e-4, n_steps=12, batch_size=16, micro_batch_size=8)
         trainer = train_reward(model, pairs, config, torch.Generator().manual_seed(0))
-        TASKS["reward"].save(model, lm, tokenizer, folder)
+        body = merge_adapters(merge_adapters(lm).base_model)
+        save_reward_model(ScalarModel(body, model.score), tokenizer, folder)
         took.write_text(json.dumps(dict(steps=trainer.step, cpu_s=round(time.process_time() - began),
             curve=[{k: row[k] for k in ("step", "loss", "accuracy")} for row in trainer.log.rows])))
     gap = scored(a, "fitted")
@@ -349,7 +353,7 @@ def grpo(a):
     os.chdir(a.out)                                  # where the reward is looked for
     try: results = train("grpo", "sums.jsonl", "-o", "grpo", "--model", a.model, "--lora-r", 16, "--reward",
                          "sums_reward:right", "--n-iterations", a.iterations, "--n-prompts", 4, "--num-generations", 8,
-                         "--max-new-tokens", 12, "--lr", "3e-4", "--beta", 0, "--n-epochs", 1, "--eval-rows", 8,
+                         "--max-new-tokens", 12, "--lr", "3e-4", "--beta", 0, "--num-iterations", 1, "--eval-rows", 8,
                          "--micro-batch-size", 16)
     finally: os.chdir(here)
     found = {}

@@ -26,14 +26,15 @@ import torch
 from rlhf_nb import spin
 from rlhf_nb.dpo import dpo_loss
 from rlhf_nb.kl import response_kl
-from rlhf_nb.learning import TrainConfig
-from rlhf_nb.models import frozen_copy, load_bundled, logprobs
-from rlhf_nb.sampling import SamplingParams, generate_many, in_batches
+from rlhf_nb.base.learning import TrainConfig
+from rlhf_nb.base.models import frozen_copy, load_bundled
+from rlhf_nb.base.logprobs import logprobs
+from rlhf_nb.base.sampling import SamplingParams, generate_many, in_batches
 from rlhf_nb.sft import train_sft
 from rlhf_nb.spin import SPINConfig, SPINData
-from rlhf_nb.spin_runs import train_spin
+from rlhf_nb.trainers.spin_runs import train_spin
 from rlhf_nb.world import gold_rewards
-from rlhf_nb.world_text import TEST, TRAIN, demonstrations, prompt_ids
+from rlhf_nb.worlds.world_text import TEST, TRAIN, demonstrations, prompt_ids
 
 HARD = dict(lr=1e-3, mix_previous=False)   # near the optimum of each iteration
 RUNS = {"SPIN": SPINConfig(),

@@ -18,12 +18,12 @@ import time
 from pathlib import Path
 import torch
 from rlhf_nb.dpo import PairsWithRef, make_pair_loss, dpo_loss
-from rlhf_nb.learning import TrainConfig, fit, make_trainer
-from rlhf_nb.models import load_bundled
-from rlhf_nb.store import create_store, open_store
-from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.base.learning import TrainConfig, fit, make_trainer
+from rlhf_nb.base.models import load_bundled
+from rlhf_nb.data.store import create_store, open_store
+from rlhf_nb.base.batches import PreferencePairs
 from rlhf_nb.tokens import make_seqs
-from rlhf_nb.world_text import TRAIN, demonstrate, prompt_ids
+from rlhf_nb.worlds.world_text import TRAIN, demonstrate, prompt_ids
 
 SIZES = (4_000, 16_000, 64_000, 256_000)
 

@@ -23,54 +23,56 @@ def per_frame(draw, rounds=7, seconds=.15):
 def frames():
     "Views at the size of the chapters, or larger."
     import torch
-    from rlhf_nb import inspectors as i, rollout_view as r, widgets as w
+    from rlhf_nb.show import inspectors as i, rollout_view as r
+    from rlhf_nb.show.dashboard import Dashboard, dashboard_page
+    from rlhf_nb.show.labels import LabelSession, label_page
+    from rlhf_nb.show.ledger import Ledger, ledger_page
+    from rlhf_nb.show.sweep import Sweep, sweep_page
     from rlhf_nb.judge import WORLD_PROMPT
-    from rlhf_nb.sampling import SamplingParams
+    from rlhf_nb.base.sampling import SamplingParams
     generator = torch.Generator().manual_seed(0)
     names = [f"metric {k}" for k in range(8)]
-    def dashboard(n): return w.Dashboard(names, rows=[
+    def dashboard(n): return Dashboard(names, rows=[
         {k: math.sin(j / 50 + m) for m, k in enumerate(names)} for j in range(n)], samples=["a sample of text"] * 2)
-    ledger = w.Ledger([" word"] * 40, {f"channel {k}": [math.sin(k + j) for j in range(40)] for k in range(10)},
+    ledger = Ledger([" word"] * 40, {f"channel {k}": [math.sin(k + j) for j in range(40)] for k in range(10)},
                     {"a sum": (1., 1.)})
-    sweep = w.Sweep(None, names[:3], {f"beta {k}": dashboard(12).rows for k in range(4)})
-    session = w.LabelSession([("question", "one answer " * 20, "another " * 20)], "none.jsonl")
-    prefixes = w.Ledger([" word"] * 60, {"prefix score": [math.sin(j) for j in range(60)]}, {}, framed=56)
-    long = w.Ledger([" word"] * 300, {f"channel {k}": [math.sin(k + j) for j in range(300)] for k in range(8)}, {})
+    sweep = Sweep(None, names[:3], {f"beta {k}": dashboard(12).rows for k in range(4)})
+    session = LabelSession([("question", "one answer " * 20, "another " * 20)], "none.jsonl")
+    prefixes = Ledger([" word"] * 60, {"prefix score": [math.sin(j) for j in range(60)]}, {}, framed=56)
+    long = Ledger([" word"] * 300, {f"channel {k}": [math.sin(k + j) for j in range(300)] for k in range(8)}, {})
     table = r.rows_to_table([dict(prompt="a question", response=" word" * 300, reward=math.sin(j), length=300, tokens=[
         " word"] * 300, channels={"KL": [math.sin(j + m) for m in range(300)]}) for j in range(1000)])
     z, s = torch.randn(8, generator=generator), torch.linspace(-1, 1, 8)
     samples, arrows = i.kl_samples(z, s, (1., 1.), 16, generator), i.kl_gradients(z, s, 1., 1.)
     replies = [["Relevant: yes. Clean: no. Score: 3"] * 3] * 6
     words, logits = [f"w{k}" for k in range(213)], torch.randn(213, generator=generator)
-    small, large, flat = dashboard(200), dashboard(5000), [.5 + k / 20 for k in range(10)]
-    gap = torch.randn(300, generator=generator).tolist()
+    small, large = dashboard(200), dashboard(5000)
     return {
-        "token ledger, two responses, 40 tokens, 10 channels": lambda: w.ledger_page({"a": ledger, "b": ledger}),
-        "label session": lambda: w.label_page(session),
-        "dashboard, 8 panels, 200 points": lambda: w.dashboard_page(small),
-        "dashboard, 8 panels, 5000 points": lambda: w.dashboard_page(large),
-        "sweep, 3 panels, 4 settings": lambda: w.sweep_page(sweep),
+        "token ledger, two responses, 40 tokens, 10 channels": lambda: ledger_page({"a": ledger, "b": ledger}),
+        "label session": lambda: label_page(session),
+        "dashboard, 8 panels, 200 points": lambda: dashboard_page(small),
+        "dashboard, 8 panels, 5000 points": lambda: dashboard_page(large),
+        "sweep, 3 panels, 4 settings": lambda: sweep_page(sweep),
         "reward, 60 tokens": lambda: i.reward_page({"a": prefixes}, {"a": {"kind": True}}),
-        "calibration, 10 bins": lambda: i.calibration_panel(flat, flat, [9] * 10),
-        "length, 300 pairs": lambda: i.length_panel(gap, gap, .1),
         "KL, 3 histograms of 400": lambda: i.kl_page(samples, arrows),
         "judge, 18 replies": lambda: i.judge_page(WORLD_PROMPT, ["answer"] * 6, replies, torch.arange(6.)),
         "next token, 213 words": lambda: i.next_page(words, logits, SamplingParams(top_k=9)),
-    }, {"token ledger, 16 responses of 300 tokens, 8 channels": lambda: w.ledger_page({str(k): long for k in range(16)}),
+    }, {"token ledger, 16 responses of 300 tokens, 8 channels": lambda: ledger_page({str(k): long for k in range(16)}),
         "1,000 rollouts of 300 tokens opened": lambda: r.show_rollouts(table),
         "KL: 400 batches of 16 drawn anew": lambda: i.kl_samples(z, s, (1., 1.), 16, generator),
         "KL: gradients": lambda: i.kl_gradients(z, s, 1., 1.)}
 
 IN_KERNEL = '''
 import copy, json, time, torch
-from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled
+from rlhf_nb.base.models import ScalarModel, frozen_copy, load_bundled
 from rlhf_nb.ppo import ActorCritic
-from rlhf_nb.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
 from rlhf_nb.reward import score_seqs
-from rlhf_nb.reward_tools import fit_normalizer, make_reward_fn
-from rlhf_nb.sampling import SamplingParams, generate_many
-from rlhf_nb.widgets import Dashboard, show_dashboard, dashboard_callback
-from rlhf_nb.world_text import TRAIN, prompt_ids
+from rlhf_nb.base.scores import fit_normalizer
+from rlhf_nb.trainers.reward_tools import make_reward_fn
+from rlhf_nb.base.sampling import SamplingParams, generate_many
+from rlhf_nb.show.dashboard import Dashboard, show_dashboard, dashboard_callback
+from rlhf_nb.worlds.world_text import TRAIN, prompt_ids
 from IPython.display import display
 torch.set_num_threads(1)
 (policy, tokenizer), (rm, _) = load_bundled("sft"), load_bundled("reward")

@@ -14,13 +14,14 @@ from types import SimpleNamespace
 import torch
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 from rlhf_nb.dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
-from rlhf_nb.learning import TrainConfig, make_trainer, train_step
-from rlhf_nb.memory import PreferencePairs
-from rlhf_nb.memory_plan import plan_memory
-from rlhf_nb.models import ScalarModel, disable_dropout, frozen_copy, logprobs
+from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
+from rlhf_nb.base.batches import PreferencePairs
+from rlhf_nb.run.memory_plan import plan_memory
+from rlhf_nb.base.models import ScalarModel, disable_dropout, frozen_copy
+from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.ppo import ActorCritic
-from rlhf_nb.ppo_trainer import PPOConfig, RLTask, ppo_rollout, ppo_update
-from rlhf_nb.sampling import SamplingParams, generate_many, static_decoding
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, ppo_rollout, ppo_update
+from rlhf_nb.base.sampling import SamplingParams, generate_many, static_decoding
 from rlhf_nb.tokens import make_seqs
 
 PEAKS = {"H200": (989, 4800), "H100": (989, 3350), "A100": (312, 2039)}   # dense bf16 TFLOP/s, GB/s, of the data sheets

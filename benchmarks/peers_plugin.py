@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import torch
 
-from rlhf_nb.learning import TrainConfig, make_trainer, train_step
-from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
+from rlhf_nb.base.batches import PreferencePairs
 from rlhf_nb.tokens import Seqs
 
 
@@ -35,7 +35,7 @@ def setup(task, spec, models, data):
         trainer, ids = make_trainer(models["policy"], config), data["input_ids"]
         return lambda i: step(trainer, seqs(ids[i], 1), sft_loss)
     if task == "rm":
-        from rlhf_nb.models import ScalarModel
+        from rlhf_nb.base.models import ScalarModel
         from rlhf_nb.reward import reward_loss
         policy, first = models["policy"], data["prompt_len"]
         trainer = make_trainer(ScalarModel(policy.base_model, policy.score), config)
@@ -54,11 +54,11 @@ def setup(task, spec, models, data):
 
 
 def ppo(spec, models, data):
-    from rlhf_nb.models import ScalarModel
+    from rlhf_nb.base.models import ScalarModel
     from rlhf_nb.ppo import ActorCritic
-    from rlhf_nb.ppo_trainer import PPOConfig, ppo_update
+    from rlhf_nb.trainers.ppo_trainer import PPOConfig, ppo_update
     from rlhf_nb.reward import pooled_scores
-    from rlhf_nb.sampling import SamplingParams, collect_rollout
+    from rlhf_nb.base.sampling import SamplingParams, collect_rollout
     critic, rm = [ScalarModel(models[k].base_model, models[k].score) for k in ("value", "reward")]
     model = ActorCritic(models["policy"], critic)
     config = PPOConfig(n_prompts=spec["batch"], n_epochs=spec["epochs"], n_minibatches=spec["minibatches"],
@@ -77,9 +77,9 @@ def ppo(spec, models, data):
 
 def groups(task, spec, models, data):
     from rlhf_nb.grpo import group_normalised, leave_one_out
-    from rlhf_nb.grpo_trainer import GRPOConfig, grpo_loss, make_group_experience
-    from rlhf_nb.ppo_trainer import RLTask
-    from rlhf_nb.sampling import SamplingParams, collect_rollout
+    from rlhf_nb.trainers.grpo_trainer import GRPOConfig, grpo_loss, make_group_experience
+    from rlhf_nb.trainers.ppo_trainer import RLTask
+    from rlhf_nb.base.sampling import SamplingParams, collect_rollout
     k, policy, grpo = spec["num_generations"], models["policy"], task == "grpo"
     config = GRPOConfig(n_prompts=spec["batch"] // k, num_generations=k, num_iterations=1, lr=spec["lr"],
                         micro_batch_size=spec["batch"], beta=spec["beta"], kl_in_loss=grpo,

@@ -45,7 +45,7 @@ def into_inventory(app, doctree):
     "Entries of the reference, for other sites' links: objects.inv names them as Python does."
     page = app.env.docname
     if not page.startswith("api/") or page == "api/index": return
-    module, python = "rlhf_nb." + page.removeprefix("api/"), app.env.domains["py"]
+    module, python = doctree.next_node(nodes.title).astext(), app.env.domains["py"]
     for n, section in enumerate(doctree.findall(nodes.section)):
         anchor = next((i for i in section["ids"] if i.startswith("api-")), None)
         if n == 0: python.note_module(module, section["ids"][0], "", "", False)

@@ -18,12 +18,12 @@ PAGES = "glossary", "papers", "checked"
 def stage(root:Path, folder:Path):
     "Copies of the notebooks, ready for nbdev, and as a learner downloads them."
     import nbformat
-    from rlhf_nb.checks import learners_copy
+    from rlhf_nb.book.copies import learners_copy
     (folder/"nbs").mkdir(parents=True)
     (folder/"files").mkdir()
     shutil.copy(root/"pyproject.toml", folder)
     repo = tomllib.loads((root/"pyproject.toml").read_text("utf-8"))["project"]["urls"]["Repository"].rstrip("/")
-    for file in sorted([*(root/"nbs").glob("[!._]*.ipynb"), *(root/"nbs/engine").glob("[!._]*.ipynb")]):
+    for file in sorted([*(root/"nbs").glob("[!._]*.ipynb"), *(root/"nbs/engine").glob("*/[!._]*.ipynb")]):
         nb = adapter.read(file)
         nbformat.write(adapter.installing(learners_copy(nb), repo, file.name), folder/"files"/file.name)
         nbformat.write(adapter.staged(nb), folder/"nbs"/file.name)
@@ -58,16 +58,19 @@ def write_pages(root:Path, folder:Path, out:Path)->Site:
     processed = {f.name: json.loads(f.read_text("utf-8")) for f in sorted((folder/"_proc").glob("*.ipynb"))}
     site = facts(root, processed)
     (out/"api").mkdir(parents=True)
-    captions = {adapter.COURSE: [], adapter.ENGINE: []}
+    short = adapter.table_names((root/"README.md").read_text("utf-8"))
+    missing = [n for n in site.modules if n not in short]
+    if missing: raise Fault(f"nbs/index.ipynb has no row for {', '.join(missing)}")
+    captions = {}
+    for name in short: captions.setdefault(adapter.shelf(name), []).append(name)
     for file, nb in processed.items():
-        number, name = module_of(file)
+        name = module_of(file)[1]
         made = adapter.chapter(nb, site, file, (folder/"nbs"/file).read_text("utf-8"))
         (out/f"{name}.ipynb").write_text(json.dumps(made), "utf-8")
         if name == "index": continue
-        captions[adapter.shelf(number)].append(name)
         lead = re.search(r"\{\.lead\}\n(.*)", made["cells"][0]["source"])[1]
         shown = adapter.shown(nb)
-        rest = constants(root/"rlhf_nb"/f"{name}.py", {e.name for e in shown})
+        rest = constants((root/"rlhf_nb").joinpath(*adapter.dotted(name).split(".")).with_suffix(".py"), {e.name for e in shown})
         (out/"api"/f"{name}.md").write_text(adapter.reference(shown, rest, site, name, lead), "utf-8")
     in_order = [n for names in captions.values() for n in names]
     (out/"api/index.md").write_text("# Reference\n\n{.lead}\nEvery exported function and class, module by module.\n\n"
@@ -78,9 +81,6 @@ def write_pages(root:Path, folder:Path, out:Path)->Site:
         if name == "papers": text = adapter.papers(text, site, f"docs/{name}.md", written)
         (out/f"{name}.md").write_text(adapter.page(text, site, f"docs/{name}.md", root/"tests"), "utf-8")
     index = adapter.landing(json.loads((out/"index.ipynb").read_text("utf-8")), given := card_facts())
-    short = adapter.table_names((root/"README.md").read_text("utf-8"))
-    missing = [n for n in site.modules if n not in short]
-    if missing: raise Fault(f"nbs/index.ipynb has no row for {', '.join(missing)}")
     toc = adapter.toctree({**captions, "Reference": [*PAGES, "api/index"]}, short)
     index["cells"].append(dict(cell_type="markdown", id="toc", metadata={}, source=toc))
     (out/"index.ipynb").write_text(json.dumps(index), "utf-8")

@@ -14,7 +14,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
-from .memory import pad_and_eos
+from .base.batches import pad_and_eos
 from .tokens import Seqs, make_seqs
 
 # %% ../nbs/17_arithmetic.ipynb #Sum

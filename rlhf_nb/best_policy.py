@@ -10,8 +10,8 @@ __all__ = ['exact_gradient', 'optimal_policy', 'best_of_n_policy']
 # %% ../nbs/06_best_policy.ipynb #best_policy_imports
 import torch
 from torch import Tensor, nn
-from .oracle import MicroWorld, all_logprobs, expectation
-from .settings import check_number
+from .worlds.oracle import MicroWorld, all_logprobs, expectation
+from .base.settings import check_number
 
 # %% ../nbs/06_best_policy.ipynb #exact_gradient
 def exact_gradient(

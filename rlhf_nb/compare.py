@@ -17,16 +17,16 @@ from einops import rearrange
 from torch import Generator, Tensor, nn
 from transformers import PreTrainedTokenizerBase
 from .kl import response_kl
-from .memory import pad_and_eos
-from .models import frozen_copy, load_bundled, logprobs
+from .base.batches import pad_and_eos, response_text
+from .base.models import frozen_copy, load_bundled
+from .base.logprobs import logprobs
 from .reward import score_seqs
-from .reward_tools import best_of_n_kl, fit_normalizer, make_reward_fn
-from .sampling import SamplingParams, generate_many, in_batches
-from .settings import check_number
+from .base.scores import best_of_n_kl, fit_normalizer, normalize_scores
+from .base.sampling import SamplingParams, generate_many, in_batches
+from .base.settings import check_number
 from .tokens import Seqs
 from .world import gold_rewards, utility
-from .world_text import (
-    TEST, TRAIN, Question, parse_sentences, prompt_ids, response_text)
+from .worlds.world_text import TEST, TRAIN, Question, parse_sentences, prompt_ids
 
 # %% ../nbs/11_compare.ipynb #CompareTask
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,8 @@ def make_compare_task()->CompareTask:
                        TRAIN, TEST)
     seqs, _ = best_of_n_responses(task.sft, task, questions)
     normalizer = fit_normalizer(score_seqs(rm, seqs))
-    return CompareTask(task.sft, make_reward_fn(rm, normalizer), tokenizer, TRAIN, TEST)
+    def reward_fn(seqs): return normalize_scores(score_seqs(rm, seqs), normalizer)
+    return CompareTask(task.sft, reward_fn, tokenizer, TRAIN, TEST)
 
 # %% ../nbs/11_compare.ipynb #best_of_n_responses
 def best_of_n_responses(

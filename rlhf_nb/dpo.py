@@ -17,9 +17,10 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
-from .models import adapters_disabled, eval_mode, logprobs
-from .settings import check_number
-from .memory import PreferencePairs, concat_seqs
+from .base.models import adapters_disabled, eval_mode
+from .base.logprobs import logprobs
+from .base.settings import check_number
+from .base.batches import PreferencePairs, at_least_float32, concat_seqs
 from .tokens import Batch, Seqs
 
 # %% ../nbs/10_dpo.ipynb #sequence_logprobs
@@ -42,12 +43,6 @@ def pair_logprobs(
     return chosen, rejected
 
 # %% ../nbs/10_dpo.ipynb #log_ratio_gap
-def _float32(*logps)->list[Tensor]: # tensors of log-probs
-    "Raise bf16 and fp16 to float32: near -100 two bf16 numbers are half a nat apart."
-    if len(shapes := {tuple(x.shape) for x in logps}) > 1: raise ValueError(
-        f"log-probs differ in shape: {sorted(shapes)}")
-    return [x.to(torch.promote_types(x.dtype, torch.float32)) for x in logps]
-
 def log_ratio_gap(
     policy_chosen:Tensor,   # (b) log-probs under the policy, nats
     policy_rejected:Tensor, # (b)
@@ -58,7 +53,7 @@ def log_ratio_gap(
 
     Times β it is the margin of DPO's implicit rewards (Rafailov et al. 2023, eq. 5).
     Low-precision inputs are raised to float32 first."""
-    chosen, rejected, ref_chosen, ref_rejected = _float32(
+    chosen, rejected, ref_chosen, ref_rejected = at_least_float32(
         policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return (chosen - ref_chosen) - (rejected - ref_rejected)
 
@@ -87,8 +82,7 @@ class PairsWithRef(Batch):
     def lengths(self): return self.pairs.lengths()
     def trim(self):
         "The same pairs without the columns that are padding in every row."
-        pairs = PreferencePairs(self.pairs.chosen.trim(), self.pairs.rejected.trim())
-        return PairsWithRef(pairs, self.ref_chosen, self.ref_rejected)
+        return PairsWithRef(self.pairs.trim(), self.ref_chosen, self.ref_rejected)
 
 # %% ../nbs/10_dpo.ipynb #precompute_ref_logprobs
 @torch.no_grad()
@@ -104,9 +98,7 @@ def precompute_ref_logprobs(
     order = pairs.lengths().cpu().argsort(stable=True)
     with adapters_disabled(ref) if lora else nullcontext(), eval_mode(ref):
         for rows in order.split(batch_size):
-            part = pairs[rows]
-            part = PreferencePairs(part.chosen.trim(), part.rejected.trim())
-            parts.append(torch.stack(pair_logprobs(ref, part)))           # (2 rows)
+            parts.append(torch.stack(pair_logprobs(ref, pairs[rows].trim()))) # (2 rows)
     return PairsWithRef(pairs, *torch.cat(parts, 1).cpu()[:, order.argsort()])
 
 # %% ../nbs/10_dpo.ipynb #dpo_metric_sums
@@ -117,9 +109,9 @@ def dpo_metric_sums(
 )->dict[str,Tensor]: # name -> sum over the pairs, without gradient
     """Sums of DPO's metrics under TRL's keys: implicit rewards β log π/π_ref, their
     margin and accuracy, and the log-probs."""
-    logp = [x.detach() for x in _float32(*policy)]
+    logp = [x.detach() for x in at_least_float32(*policy)]
     chosen_reward, rejected_reward = [
-        beta * (x - y) for x, y in zip(logp, _float32(*ref))]
+        beta * (x - y) for x, y in zip(logp, at_least_float32(*ref))]
     return {"rewards/chosen": chosen_reward.sum(),
             "rewards/rejected": rejected_reward.sum(),
             "rewards/margins": (chosen_reward - rejected_reward).sum(),
@@ -139,10 +131,8 @@ def make_pair_loss(
     def loss_fn(model, x:PairsWithRef):
         policy, ref = pair_logprobs(model, x.pairs), (x.ref_chosen, x.ref_rejected)
         metrics = dpo_metric_sums(policy, ref, beta)
-        if per_token: policy, ref = [_per_token(y, x.pairs) for y in (policy, ref)]
+        if per_token: policy, ref = [[y / n for y, n in zip(
+            at_least_float32(*side), x.pairs.response_lengths())]
+            for side in (policy, ref)]
         return loss(*policy, *ref).sum(), len(x), metrics
     return loss_fn
-
-def _per_token(logp, pairs): # two (b) -> two (b)
-    n = [side.response_mask[:, 1:].sum(1) for side in (pairs.chosen, pairs.rejected)]
-    return [x / k.clamp(min=1) for x, k in zip(_float32(*logp), n)]

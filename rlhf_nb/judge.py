@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
-from .replies import (
-    _call_parser, _check_prompt, _fill_in, _require_answers, escape_special_tokens,
-    generate_replies, score_regex)
-from .sampling import SamplingParams
-from .settings import check_settings
+from .base.replies import (
+    call_parser, check_judge_prompt, escape_special_tokens, fill_template,
+    generate_replies, require_answers, score_regex)
+from .base.sampling import SamplingParams
+from .base.settings import check_settings
 from .tokens import Batch
 
 # %% ../nbs/13_judge.ipynb #JudgePrompt
@@ -33,15 +33,12 @@ class JudgePrompt:
     high:float=5.
     last:bool=True      # of several scores in a reply the last counts, or the first
     def __post_init__(self):
-        _check_prompt(self, ("prompt", "response"), "reward")
+        check_judge_prompt(self, ("prompt", "response"), "reward")
     def render(self, prompt:str, response:str)->str: # the message to the judge
-        return _fill_in(self.template, dict(prompt=prompt, response=response))
+        return fill_template(self.template, dict(prompt=prompt, response=response))
     def parse(self, reply:str)->float|None:          # None when there is no score
-        return _parse(self, reply)
-
-def _parse(x, reply): # of a JudgePrompt or a PairwisePrompt
-    if callable(x.parser): return _call_parser(x, reply)
-    return parse_score(reply, x.parser, x.low, x.high, x.last)
+        if callable(self.parser): return call_parser(self, reply)
+        return parse_score(reply, self.parser, self.low, self.high, self.last)
 
 # %% ../nbs/13_judge.ipynb #JudgeConfig
 WORLD_PROMPT = JudgePrompt("""
@@ -133,7 +130,7 @@ def judge_answers(
     """Pointwise scores of answers by a language model (LLM as a judge).
 
     Zheng et al. 2023, single answer grading; votes averaged as in Yuan et al. 2024."""
-    messages = judge_messages(tokenizer, judge.prompt, _require_answers(answers))
+    messages = judge_messages(tokenizer, judge.prompt, require_answers(answers))
     replies = generate_replies(model, tokenizer, messages, judge, generator)
     return parse_votes(judge.prompt, replies)
 

@@ -10,10 +10,9 @@ __all__ = ['kl_k1', 'exact_kl', 'kl_k2', 'kl_k3', 'response_kl', 'kl_penalty', '
 # %% ../nbs/07_kl.ipynb #how_far_have_we_drifted
 import torch
 from torch import Tensor
-from .settings import check_number
+from .base.batches import at_least_float32
+from .base.settings import check_number
 from .tokens import masked_sum
-
-def _at_least_float32(x): return x.to(torch.promote_types(x.dtype, torch.float32))
 
 # %% ../nbs/07_kl.ipynb #kl_k1
 def kl_k1(
@@ -27,7 +26,8 @@ def kl_k1(
     if logp.shape != ref_logp.shape: raise ValueError(
         f"kl_k1 needs two tensors of one shape, got {tuple(logp.shape)} and "
         f"{tuple(ref_logp.shape)}: score the same tokens under both models")
-    return _at_least_float32(logp) - ref_logp
+    logp, ref_logp = at_least_float32(logp, ref_logp)
+    return logp - ref_logp
 
 # %% ../nbs/07_kl.ipynb #exact_kl
 def exact_kl(
@@ -38,7 +38,7 @@ def exact_kl(
 
     bf16 and fp16 are promoted to float32. Raises ValueError if the probabilities do not
     sum to 1 within .01."""
-    logp, ref_logp = _at_least_float32(logp), _at_least_float32(ref_logp)
+    logp, ref_logp = at_least_float32(logp, ref_logp)
     for name, x in (("logp", logp), ("ref_logp", ref_logp)):
         total = x.exp().sum(-1)
         off = total[~((total - 1).abs() < .01)]
@@ -117,7 +117,7 @@ def token_rewards(
     if score.shape != mask.shape[:1] or penalty.shape != mask.shape: raise ValueError(
         f"token_rewards needs score (b), penalty (b t) and mask (b t), got "
         f"{tuple(score.shape)}, {tuple(penalty.shape)} and {tuple(mask.shape)}")
-    penalty = _at_least_float32(penalty)
+    penalty, = at_least_float32(penalty)
     later = mask.flip(1).cumsum(1).flip(1)      # response tokens from here on
     is_last = mask & (later == 1)               # an empty response has no last token
     return torch.where(is_last, penalty + score[:, None], penalty)

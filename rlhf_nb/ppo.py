@@ -11,11 +11,9 @@ __all__ = ['clipped_policy_loss', 'gae', 'ppo_rewards', 'clipped_value_loss', 'A
 import copy, torch
 from torch import Tensor, nn
 from .kl import kl_penalty, token_rewards
-from .models import ScalarModel
+from .base.batches import at_least_float32
+from .base.models import ScalarModel
 from .tokens import Seqs, masked_mean, shift_right
-
-def _float32(*tensors)->list[Tensor]: # bf16 keeps three digits: sums need more
-    return [x.to(torch.promote_types(x.dtype, torch.float32)) for x in tensors]
 
 # %% ../nbs/08_ppo.ipynb #clipped_policy_loss
 def clipped_policy_loss(
@@ -27,7 +25,7 @@ def clipped_policy_loss(
     """Clipped policy loss -min(ρ A, clip(ρ, 1 - ε, 1 + ε) A) of each token.
 
     ρ = exp(logp - old_logp); Schulman et al. 2017, eq. 7, with the sign of a loss."""
-    logp, old_logp, advantage = _float32(logp, old_logp, advantage)
+    logp, old_logp, advantage = at_least_float32(logp, old_logp, advantage)
     ratio = (logp - old_logp).exp()
     clipped = ratio.clamp(1 - cliprange, 1 + cliprange)
     return -torch.minimum(ratio * advantage, clipped * advantage)
@@ -44,7 +42,7 @@ def gae(
 
     δ_i = reward_i + γ V_{i+1} - V_i, and V = A = 0 after the last. i + 1 is the next
     token that the mask holds: a gap is stepped over. Schulman et al. 2016, eq. 16."""
-    reward, value = [x.masked_fill(~mask, 0.) for x in _float32(reward, value)]
+    reward, value = [x.masked_fill(~mask, 0.) for x in at_least_float32(reward, value)]
     next_advantage = next_value = torch.zeros_like(reward[:, 0])
     columns = []
     for i in reversed(range(reward.shape[1])):
@@ -79,7 +77,7 @@ def clipped_value_loss(
     """max((V - G)², (V_clipped - G)²) / 2, where V_clipped is within ε_v of V_old.
 
     The value loss of OpenAI's baselines (Huang et al. 2022, detail 9)."""
-    value, old_value, returns = _float32(value, old_value, returns)
+    value, old_value, returns = at_least_float32(value, old_value, returns)
     clipped = old_value + (value - old_value).clamp(-cliprange, cliprange)
     return torch.maximum((value - returns)**2, (clipped - returns)**2) / 2
 

@@ -11,7 +11,7 @@ __all__ = ['monte_carlo_returns', 'bellman_targets', 'soft_update', 'q_loss', 'q
 import math
 import torch
 from torch import Tensor
-from rlhf_nb.q_networks import (
+from rlhf_nb.base.q_networks import (
     Episodes, QConfig, QNets, discounts, hidden_states, next_values, q_terms,
     shift_left)
 from .tokens import shift_right

@@ -13,10 +13,10 @@ import torch
 from einops import rearrange
 from torch import Generator, Tensor
 from torch.nn.functional import logsigmoid
-from .learning import Trainer, TrainConfig, EvalConfig, fit, make_trainer
-from .memory import (
-    PreferencePairs, _send, _sent_from, _to_host, concat_seqs)
-from .models import ScalarModel, _require_scalar, eval_mode
+from .base.learning import Trainer, TrainConfig, EvalConfig, fit, make_trainer
+from .base.batches import (
+    PreferencePairs, concat_seqs, host_rows, send_to, to_host)
+from .base.models import ScalarModel, eval_mode, require_scalar_model
 from .tokens import Seqs, last_token_index
 
 # %% ../nbs/05_reward.ipynb #pooled_scores
@@ -28,8 +28,8 @@ def pooled_scores(
 
     Raises ValueError if a row holds only padding."""
     scores = model(seqs)                                                   # (b t)
-    last = last_token_index(_sent_from(seqs).attention_mask)               # (b)
-    return scores.gather(1, _send(last, scores.device)[:, None])[:, 0]
+    last = last_token_index(host_rows(seqs).attention_mask)               # (b)
+    return scores.gather(1, send_to(last, scores.device)[:, None])[:, 0]
 
 # %% ../nbs/05_reward.ipynb #bradley_terry_loss
 def bradley_terry_loss(
@@ -74,12 +74,12 @@ def score_seqs(
     batch_size:int=256, # rows per forward pass
 )->Tensor:              # (b)
     "`pooled_scores` in eval mode and without gradient, rows of like length together."
-    seqs = _to_host(_sent_from(seqs))
+    seqs = to_host(host_rows(seqs))
     order = seqs.attention_mask.sum(1).argsort()
     parts = [seqs[rows].trim() for rows in order.split(batch_size)]
-    with eval_mode(_require_scalar(model)):
+    with eval_mode(require_scalar_model(model)):
         scores = torch.cat([pooled_scores(model, part) for part in parts])
-    return scores[_send(order.argsort(), scores.device)]
+    return scores[send_to(order.argsort(), scores.device)]
 
 def score_pairs(
     model:ScalarModel,     # left in the mode it was in
@@ -109,7 +109,7 @@ def train_reward(
         chosen, rejected = score_pairs(model, held_out)
         return dict(eval_loss=bradley_terry_loss(chosen, rejected).mean().item(),
                     eval_accuracy=preference_accuracy(chosen, rejected))
-    trainer = make_trainer(_require_scalar(model), config)
+    trainer = make_trainer(require_scalar_model(model), config)
     fit(trainer, pairs, reward_loss, generator, held_out and EvalConfig(eval_fn))
     return trainer
 

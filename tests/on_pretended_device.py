@@ -1,32 +1,30 @@
 "Every trainer on an accelerator that is only pretended: devices never mix, and the host rarely waits."
-import math, random, re
+import math, re
 from dataclasses import replace
 from functools import partial
 import pytest, torch
 from torch import nn
-from rlhf_nb import learning, memory
-from rlhf_nb.candidates import sample_prompts
+from rlhf_nb.base import checkpoints
+from rlhf_nb.base.batches import PreferencePairs, batch_tensors, concat_seqs, host_rows, send_to, to_host
+from rlhf_nb.base.candidates import sample_prompts
+from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
+from rlhf_nb.base.logprobs import logprobs
+from rlhf_nb.base.models import ScalarModel, frozen_copy, load_bundled
+from rlhf_nb.base.q_networks import QConfig, make_episodes
+from rlhf_nb.base.sampling import SamplingParams, collect_rollout, generate, generate_many, generate_uncached, in_batches
 from rlhf_nb.dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
-from rlhf_nb.dpo_tools import evaluate_pairs, train_dpo
-from rlhf_nb.grpo import group_normalised
-from rlhf_nb.grpo_trainer import GRPOConfig, grpo_loss, make_group_experience, sample_groups, train_grpo
-from rlhf_nb.learning import TrainConfig, make_trainer, train_step
-from rlhf_nb.memory import PreferencePairs, _leaves, _send, _sent_from, _to_host, concat_seqs
-from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled, logprobs
 from rlhf_nb.ppo import ActorCritic
-from rlhf_nb.ppo_trainer import PPOConfig, RLTask, make_experience, minibatch_loss, ppo_rollout, ppo_update, train_ppo
-from rlhf_nb.q_networks import QConfig, QNets, make_episodes, q_network
-from rlhf_nb.q_trainer import OnlineQConfig, make_q_trainer, token_q_values, train_q, train_q_online
 from rlhf_nb.qlearning import q_loss
-from rlhf_nb.reward import reward_loss, score_seqs, train_reward
-from rlhf_nb.sampling import SamplingParams, collect_rollout, generate, generate_many, generate_uncached, in_batches
+from rlhf_nb.reward import reward_loss, score_seqs
 from rlhf_nb.self_reward import SelfRewardConfig, train_on_pairs
-from rlhf_nb.sft import sft_loss, train_sft
+from rlhf_nb.sft import sft_loss
 from rlhf_nb.spin import SPINConfig, SPINData, iteration_pairs, spin_metrics, train_spin_iteration
-from rlhf_nb.world_text import TRAIN, demonstrations, prompt_ids
+from rlhf_nb.trainers.dpo_tools import evaluate_pairs, train_dpo
+from rlhf_nb.trainers.grpo_trainer import GRPOConfig, grpo_loss, make_group_experience, sample_groups
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, make_experience, minibatch_loss, ppo_rollout, ppo_update, train_ppo
+from rlhf_nb.trainers.q_trainer import OnlineQConfig, make_q_trainer, token_q_values, train_q_online
 from pretend_device import DEVICE, DeviceGenerator, OnDevice, pretend
-
-CONFIG = TrainConfig(lr=1e-3, n_steps=2, batch_size=6, micro_batch_size=6)
+from trainer_runs import CONFIG, RUNS, nets_of, pairs_of, questions, rows, seeded, task_of
 
 @pytest.fixture(scope="module")
 def bundled():
@@ -43,15 +41,9 @@ def lm(bundled): return frozen_copy(bundled[0]).requires_grad_()
 @pytest.fixture
 def tokenizer(bundled): return bundled[1]
 
-def seeded(n=0): return torch.Generator().manual_seed(n)
-def rows(tokenizer, n=12, seed=0): return demonstrations(tokenizer, TRAIN, n, random.Random(seed))
-def pairs_of(tokenizer, n=12): return PreferencePairs(rows(tokenizer, n), rows(tokenizer, n, 1))
-def questions(tokenizer, n=4): return [prompt_ids(tokenizer, q) for q in TRAIN[:n]]
 def numbers(trainer): # of the log, and the weights
     assert all(p.device == DEVICE for p in trainer.model.parameters())
     return [{k: v for k, v in row.items() if k != "seconds"} for row in trainer.log.rows]
-def task_of(tokenizer, n=10):
-    return RLTask(questions(tokenizer), lambda seqs: seqs.response_mask.sum(1) / 10, tokenizer, SamplingParams(n))
 
 # ---- the pretended device itself
 
@@ -83,34 +75,10 @@ def test_gradients_flow_on_the_device(device):
 
 # ---- every trainer: the numbers of the CPU, devices never mixed
 
-def sft(lm, tokenizer, generator, move): return train_sft(move(lm), rows(tokenizer), CONFIG, generator, rows(tokenizer, 4, 1))
-def reward(lm, tokenizer, generator, move):
-    return train_reward(move(ScalarModel.from_lm(lm)), pairs_of(tokenizer), CONFIG, generator, pairs_of(tokenizer, 4))
-def dpo(lm, tokenizer, generator, move):
-    data = precompute_ref_logprobs(move(lm), pairs_of(tokenizer))
-    return train_dpo(lm, data, CONFIG, generator, held_out=data)
 def dpo_of_samples(lm, tokenizer, generator, move): # both answers sampled where the policy is
     move(lm)
     sides = [generate_many(lm, questions(tokenizer), tokenizer, SamplingParams(8), seeded(i))[0] for i in range(2)]
     return train_dpo(lm, precompute_ref_logprobs(lm, PreferencePairs(*sides)), CONFIG, generator)
-def ppo(lm, tokenizer, generator, move):
-    config = PPOConfig(n_iterations=2, n_prompts=4, n_epochs=1, n_minibatches=2, micro_batch_size=4, score_after_eos=True,
-                       whiten_rewards=True, missing_eos_penalty=1.)
-    model = move(ActorCritic(lm, ScalarModel.from_lm(lm)))
-    return train_ppo(model, frozen_copy(lm), task_of(tokenizer), config, generator)
-def grpo(lm, tokenizer, generator, move):
-    config = GRPOConfig(n_iterations=2, n_prompts=2, num_generations=3, advantage_fn=group_normalised, dynamic_sampling=2,
-                        importance_sampling_cap=2., kl_in_loss=True, mask_truncated_completions=True)
-    return train_grpo(move(lm), frozen_copy(lm), task_of(tokenizer), config, generator)
-def nets_of(lm, tokenizer):
-    return QNets(q_network(lm), [tokenizer.pad_token_id])
-def q(lm, tokenizer, generator, move):
-    data = rows(tokenizer)
-    episodes = make_episodes(data, torch.linspace(-1, 1, len(data)), tokenizer.eos_token_id)
-    trainer = train_q(move(nets_of(lm, tokenizer)), episodes, CONFIG, QConfig(double_q=True), generator)
-    taken, best = token_q_values(trainer.model, data)               # rows on the CPU, networks on the device
-    assert taken.shape == best.shape == data.ids.shape and (taken <= best + 1e-4).all()
-    return trainer
 def q_online(lm, tokenizer, generator, move, folder=None, n_rounds=2):
     online = OnlineQConfig(questions(tokenizer), lambda seqs: seqs.response_mask.sum(1) / 10, tokenizer, SamplingParams(6),
                            n_rounds=n_rounds, n_prompts=4, n_updates=1)
@@ -126,9 +94,9 @@ def self_reward(lm, tokenizer, generator, move):
     config = SelfRewardConfig(n_pairs=12, batch_size=6)
     return train_on_pairs(move(lm), pairs_of(tokenizer), config, generator, rows(tokenizer, 5, 2))
 
-TRAINERS = [sft, reward, dpo, dpo_of_samples, ppo, grpo, q, q_online, spin, self_reward]
+TRAINERS = {k: x for k, x in RUNS.items() if k != "grpo"} | dict(dpo_of_samples=dpo_of_samples, q_online=q_online, spin=spin, self_reward=self_reward)
 
-@pytest.mark.parametrize("train", TRAINERS, ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("train", TRAINERS.values(), ids=TRAINERS)
 def test_a_trainer_on_the_device_finds_the_numbers_of_the_cpu(train, lm, tokenizer):
     want = [{k: v for k, v in row.items() if k != "seconds"} for row in train(frozen_copy(lm).requires_grad_(), tokenizer, seeded(),
                                                                               lambda model: model).log.rows]
@@ -138,9 +106,9 @@ def test_a_trainer_on_the_device_finds_the_numbers_of_the_cpu(train, lm, tokeniz
         assert a.keys() == b.keys()
         for k in b: assert a[k] == pytest.approx(b[k], rel=1e-4, abs=1e-5), k
 
-@pytest.mark.parametrize("train", TRAINERS, ids=lambda fn: fn.__name__)
-def test_a_generator_may_be_on_the_device(train, lm, tokenizer, device):
-    assert numbers(train(lm, tokenizer, DeviceGenerator().manual_seed(0), device.move))
+@pytest.mark.parametrize("name", ["sft", "ppo", "grpo_dynamic", "q_online", "spin"])     # one of each loop
+def test_a_generator_may_be_on_the_device(name, lm, tokenizer, device):
+    assert numbers(TRAINERS[name](lm, tokenizer, DeviceGenerator().manual_seed(0), device.move))
 
 def test_a_generator_on_the_device_picks_prompts_too(device):
     assert set(sample_prompts(["a", "b"], 8, DeviceGenerator().manual_seed(0))) <= {"a", "b"}
@@ -148,10 +116,10 @@ def test_a_generator_on_the_device_picks_prompts_too(device):
 def test_online_q_learning_goes_on_with_its_buffer_on_the_device(lm, tokenizer, device, tmp_path, monkeypatch):
     "What safetensors and torch write for CUDA tensors, they cannot for pretended ones: plain copies stand in."
     plain = lambda x: {k: v.cpu() for k, v in x.items()} if isinstance(x, dict) else x
-    real = learning.save_file
-    monkeypatch.setattr(learning, "save_file", lambda x, path: real(plain(x), path))
-    monkeypatch.setattr(learning, "save_model", lambda m, path: real(plain({k: v.clone() for k, v in m.state_dict().items()}), path))
-    monkeypatch.setattr(learning, "load_model", lambda m, path: m.load_state_dict(learning.load_file(path)))
+    real = checkpoints.save_file
+    monkeypatch.setattr(checkpoints, "save_file", lambda x, path: real(plain(x), path))
+    monkeypatch.setattr(checkpoints, "save_model", lambda m, path: real(plain({k: v.clone() for k, v in m.state_dict().items()}), path))
+    monkeypatch.setattr(checkpoints, "load_model", lambda m, path: m.load_state_dict(checkpoints.load_file(path)))
     save = torch.save
     def on_cpu(x): return x.cpu() if isinstance(x, torch.Tensor) else x
     monkeypatch.setattr(torch, "save", lambda x, path: save(torch.utils._pytree.tree_map(on_cpu, x), path))
@@ -160,9 +128,11 @@ def test_online_q_learning_goes_on_with_its_buffer_on_the_device(lm, tokenizer, 
     assert [row["round"] for row in trainer.log.rows if "round" in row] == [1, 2]
 
 def test_functions_take_rows_from_the_cpu_and_from_the_device(lm, tokenizer, device):
+    nets, data = device.move(nets_of(frozen_copy(lm), tokenizer)), rows(tokenizer, 4)
     device.move(lm)
-    data = rows(tokenizer, 4)
     for seqs in (data, data.to(DEVICE)):
+        taken, best = token_q_values(nets, seqs)
+        assert taken.shape == seqs.ids.shape and (taken <= best + 1e-4).all()
         assert logprobs(lm, seqs).device == DEVICE
         assert score_seqs(device.move(ScalarModel.from_lm(lm)), seqs).device == DEVICE
         for read in (lambda x: x.ids.float(), lambda x: x.ids[:, 0]):     # it gets its rows where they were
@@ -179,47 +149,47 @@ def endless(lm): # a model that never ends a response, so that every token is sa
         0, torch.tensor([lm.config.eos_token_id]), -1e4))
     return lm
 
-@pytest.mark.parametrize("sampling", [SamplingParams(64), SamplingParams(64, 0.), SamplingParams(64, .7, 5, .9)], ids=["1", "greedy", "filtered"])
+@pytest.mark.parametrize("sampling", [SamplingParams(32), SamplingParams(32, 0.), SamplingParams(32, .7, 5, .9)], ids=["1", "greedy", "filtered"])
 def test_sampling_waits_once_in_eight_tokens(sampling, lm, tokenizer, device):
     device.move(endless(lm))
-    seqs, _ = generate(lm, questions(tokenizer), tokenizer, sampling, seeded())
-    assert seqs.response_mask.sum(1).tolist() == [64] * 4
+    seqs, _ = generate(lm, questions(tokenizer, 2), tokenizer, sampling, seeded())
+    assert seqs.response_mask.sum(1).tolist() == [32] * 2
     device.waits.subtract({k: n for k, n in device.waits.items() if k.endswith("a test")})
-    assert sum(device.waits.values()) <= 64 / 8 + 1, device.waits        # and the tokens themselves, once
+    assert sum(device.waits.values()) <= 32 / 8 + 1, device.waits        # and the tokens themselves, once
 
-def one_update(name, lm, tokenizer, device, parts=1):
+def one_update(name, lm, tokenizer, device, parts):
     "() -> None, an optimiser step in so many micro-batches; its batch is where training keeps it, or on the device."
-    config = TrainConfig(micro_batch_size=12 // parts)
-    if name == "sft": return partial(train_step, make_trainer(device.move(lm), config), rows(tokenizer), sft_loss)
+    config = TrainConfig(micro_batch_size=6 // parts)
+    if name == "sft": return partial(train_step, make_trainer(device.move(lm), config), rows(tokenizer, 6), sft_loss)
     if name == "reward":
-        return partial(train_step, make_trainer(device.move(ScalarModel.from_lm(lm)), config), pairs_of(tokenizer), reward_loss)
+        return partial(train_step, make_trainer(device.move(ScalarModel.from_lm(lm)), config), pairs_of(tokenizer, 6), reward_loss)
     if name == "dpo":
-        data = precompute_ref_logprobs(device.move(lm), pairs_of(tokenizer))
+        data = precompute_ref_logprobs(device.move(lm), pairs_of(tokenizer, 6))
         return partial(train_step, make_trainer(lm, config), data, make_pair_loss(dpo_loss))
     if name == "ppo":
-        settings = PPOConfig(n_prompts=12)
+        settings = PPOConfig(n_prompts=6)
         model = device.move(ActorCritic(lm, ScalarModel.from_lm(lm)))
         trainer = make_trainer(model, config)
         roll, _ = ppo_rollout(trainer, frozen_copy(lm), task_of(tokenizer), settings, seeded(), {})
         x = make_experience(model, roll, settings, tokenizer.eos_token_id)
         return partial(train_step, trainer, x, partial(minibatch_loss, config=settings, whole=x))
     if name.startswith("q"):
-        settings, data = QConfig(double_q="double" in name, on_truncation="bootstrap", n_step=2), rows(tokenizer)
+        settings, data = QConfig(double_q="double" in name, on_truncation="bootstrap", n_step=2), rows(tokenizer, 6)
         trainer = make_q_trainer(device.move(nets_of(lm, tokenizer)), config, settings)
         x = make_episodes(data, torch.linspace(-1, 1, len(data)), tokenizer.eos_token_id)
         return partial(train_step, trainer, x, partial(q_loss, config=settings))
-    settings = GRPOConfig(n_prompts=2, num_generations=6)
+    settings = GRPOConfig(n_prompts=2, num_generations=3)
     trainer = make_trainer(device.move(lm), config)
     roll, _ = sample_groups(trainer, frozen_copy(lm), task_of(tokenizer), settings, seeded())
     x = make_group_experience(lm, roll, settings, task_of(tokenizer))
     return partial(train_step, trainer, x, partial(grpo_loss, config=settings))
 
-@pytest.mark.parametrize("parts", [1, 2, 4])
+@pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("name", ["sft", "reward", "dpo", "ppo", "grpo", "q", "q, double"])
 def test_an_update_waits_for_its_numbers_only_however_many_micro_batches(name, parts, lm, tokenizer, device):
     update = one_update(name, lm, tokenizer, device, parts)
     trainer, batch = update.args[:2]
-    assert len(batch) == 12
+    assert len(batch) == 6
     update()                                       # the first one looks at the model's head, and makes AdamW's averages
     device.waits.clear()
     update()
@@ -231,20 +201,20 @@ def test_an_update_waits_for_its_numbers_only_however_many_micro_batches(name, p
         assert device.n_waits == (2 if place == "cpu" else 3), device.waits
 
 def test_waits_outside_decoding_do_not_grow_with_the_batches(lm, tokenizer, device):
-    "Rollouts, their rewards and references, evaluation: in one batch of rows or in six."
+    "Rollouts, their rewards and references, evaluation: in one batch of rows or in three."
     rm, ref = device.move(ScalarModel.from_lm(lm)), device.move(frozen_copy(lm))
     trainer = make_trainer(device.move(ActorCritic(lm, ScalarModel.from_lm(lm))), CONFIG)
-    pairs, eos = precompute_ref_logprobs(ref, pairs_of(tokenizer)), tokenizer.eos_token_id
+    pairs, eos = precompute_ref_logprobs(ref, pairs_of(tokenizer, 6)), tokenizer.eos_token_id
     logprobs(lm, pairs.pairs.chosen)               # the first call looks at the model's head
     def waits(fn):
         device.waits.clear()
         out = fn()
         return out, sum(n for k, n in device.waits.items() if not re.match("(nonzero|tolist) @ sampling", k))
-    for size in (2, 12):
+    for size in (2, 6):
         task = replace(task_of(tokenizer), reward_fn=lambda seqs: score_seqs(rm, seqs, size))
-        ppo_config = PPOConfig(n_prompts=12, micro_batch_size=size, n_epochs=2, n_minibatches=3)
-        grpo_config = GRPOConfig(n_prompts=2, num_generations=6, dynamic_sampling=2, micro_batch_size=size)
-        params = questions(tokenizer, 12), tokenizer, SamplingParams(10), seeded()
+        ppo_config = PPOConfig(n_prompts=6, micro_batch_size=size, n_epochs=2, n_minibatches=3)
+        grpo_config = GRPOConfig(n_prompts=2, num_generations=3, dynamic_sampling=2, micro_batch_size=size)
+        params = questions(tokenizer, 6), tokenizer, SamplingParams(6), seeded()
         (seqs, _), n = waits(lambda: generate_many(lm, *params, size))
         assert n == 0 and seqs.ids.device == DEVICE
         assert waits(lambda: score_seqs(rm, seqs, size))[1] == 0
@@ -268,7 +238,7 @@ def test_waits_outside_decoding_do_not_grow_with_the_batches(lm, tokenizer, devi
 # ---- what was sent, and what comes back
 
 def rows_of_many_kinds(tokenizer):
-    from rlhf_nb.ppo_trainer import Experience
+    from rlhf_nb.trainers.ppo_trainer import Experience
     seqs = rows(tokenizer, 5)
     x = torch.randn(seqs.ids.shape, generator=seeded())
     return Experience(seqs, seqs.response_mask, x.bfloat16(), x, x.double(), x.half())
@@ -278,31 +248,28 @@ def test_a_batch_comes_to_the_host_in_one_copy_bit_by_bit(tokenizer, device):
     for rows_ in (slice(None), slice(1, 4), slice(0, 0), slice(None, None, 2)):
         sent = want.to(DEVICE)[rows_]
         device.waits.clear()
-        got = _to_host(sent)
+        got = to_host(sent)
         assert device.n_waits == 1 and type(got.seqs) is type(want.seqs)
-        for a, b in zip(_leaves(got), _leaves(want[rows_])):
+        for a, b in zip(batch_tensors(got), batch_tensors(want[rows_])):
             assert type(a) is torch.Tensor and a.dtype == b.dtype and torch.equal(a, b)
     mixed = PreferencePairs(want.seqs, want.seqs.to(DEVICE))
-    assert all(x.is_cpu for x in _leaves(_to_host(mixed))) and _to_host(mixed).chosen.ids is want.seqs.ids
-    assert _to_host(want) is want                  # nothing to do, nothing copied
+    assert all(x.is_cpu for x in batch_tensors(to_host(mixed))) and to_host(mixed).chosen.ids is want.seqs.ids
+    assert to_host(want) is want                  # nothing to do, nothing copied
 
 def test_what_was_sent_is_asked_on_the_host(tokenizer, device):
     pairs = pairs_of(tokenizer, 4)
-    sent = _send(pairs, DEVICE)
+    sent = send_to(pairs, DEVICE)
     both = concat_seqs([sent.chosen, sent.rejected], 0)
-    for x in (sent.chosen, sent.rejected, both, _send(both, DEVICE)):
-        for a, b in zip(_leaves(_sent_from(x)), _leaves(x)):
+    for x in (sent.chosen, sent.rejected, both, send_to(both, DEVICE)):
+        for a, b in zip(batch_tensors(host_rows(x)), batch_tensors(x)):
             assert a.is_cpu and b.device == DEVICE and torch.equal(a, b.elem)
     half = concat_seqs([sent.chosen, sent.rejected.to(DEVICE)], 0)          # of the second nothing is known
-    assert _sent_from(half) is half and _sent_from(sent.chosen[:2]).ids.device == DEVICE
+    assert host_rows(half) is half and host_rows(sent.chosen[:2]).ids.device == DEVICE
 
-def test_what_is_known_of_sent_rows_goes_when_they_go(tokenizer, device):
-    n = len(memory._origin)
-    sent = _send(rows(tokenizer), DEVICE)
-    assert len(memory._origin) == n + 1
-    del sent
-    assert len(memory._origin) == n
-    assert _sent_from(x := rows(tokenizer)) is x and _send(x, "cpu") not in memory._origin
+def test_rows_that_never_left_the_host_are_their_own(tokenizer, device):
+    x = rows(tokenizer)
+    here = send_to(x, "cpu")
+    assert host_rows(x) is x and host_rows(here) is here
 
 @pytest.mark.parametrize("place", ["cpu", DEVICE])
 def test_a_run_waits_twice_per_step_wherever_its_data_are(place, lm, tokenizer, device):
@@ -324,7 +291,7 @@ def test_a_way_back_is_kept_without_a_wait_for_the_weights(lm, tokenizer, device
 # ---- rows that end between two looks
 
 def test_results_do_not_depend_on_how_often_one_looks(lm, tokenizer, monkeypatch):
-    from rlhf_nb import sampling
+    from rlhf_nb.base import sampling
     prompts, real = [p for p in questions(tokenizer, 6) for _ in range(3)], sampling.start_generation
     want = {s: generate(lm, prompts, tokenizer, s, seeded()) for s in (SamplingParams(30), SamplingParams(30, 0.), SamplingParams(5))}
     assert len({tuple(x.response_mask.sum(1).tolist()) for x, _ in want.values()}) == 3
@@ -341,7 +308,7 @@ def test_results_do_not_depend_on_how_often_one_looks(lm, tokenizer, monkeypatch
 
 @pytest.mark.parametrize("at, every", [(2, 8), (7, 8), (8, 8), (3, 100)])
 def test_logits_that_break_between_two_looks_are_named_by_their_step(at, every, monkeypatch):
-    from rlhf_nb.sampling import finish_generation, sample_step, start_generation
+    from rlhf_nb.base.sampling import finish_generation, sample_step, start_generation
     x = start_generation(nn.Linear(1, 1), [[2], [3], [4]], (0, 1), SamplingParams(12), torch.rand(3, 12))
     x.look_every = every
     with pytest.raises(ValueError, match=rf"logits of row 1 \(and of 0 more\) at step {at} hold nan"):

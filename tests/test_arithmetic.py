@@ -6,8 +6,8 @@ import pytest, torch
 from torch.testing import assert_close
 
 from rlhf_nb.arithmetic import Sum, solve, solver_rewards, addition_dataset, sum_tokenizer, noisy_answer
-from rlhf_nb.models import tiny_lm
-from rlhf_nb.memory import pad_and_eos
+from rlhf_nb.base.models import tiny_lm
+from rlhf_nb.base.batches import pad_and_eos
 from rlhf_nb.tokens import make_seqs
 
 TOKENIZER = sum_tokenizer()

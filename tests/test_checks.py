@@ -1,13 +1,18 @@
-"What `check` sees and says, and the copies that are made of a notebook."
-import copy, json, signal, subprocess, sys
+"What `check` sees and says, of one answer and of a whole notebook."
+import json
 from dataclasses import dataclass
 
 import nbformat, pytest, torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from rlhf_nb.checks import (
-    CHECK, values_match, check, check_notebook, emptied, Exercise, copy_argument, instructors_copy, learners_copy, needed,
-    record_call, remember, grade, split_exercise)
+from rlhf_nb.book.checks import (
+    Exercise, check, check_notebook, copy_argument, expect_error, grade, needed, record_call, values_match)
+
+def test_expect_error_wants_an_error(capsys):
+    expect_error(int, "seven")
+    assert "seven" in capsys.readouterr().out
+    with pytest.raises(AssertionError, match="int let this through"): expect_error(int, "7")
+    with pytest.raises(ZeroDivisionError): expect_error(lambda: 1/0)       # a bug is no refusal
 
 @dataclass
 class Point:
@@ -315,76 +320,18 @@ def test_progress_is_kept_only_in_a_learners_folder(tmp_path, monkeypatch):
     assert [(r["exercise"], r["verdict"]) for r in rows] == [
         ("total", "divide by the length"), ("mean", "right")]
 
-# ---- copies
+# ---- a whole notebook
 
-ANSWER = """#| exercise 10 ••
-def double(x):
-    "twice x"
-    return x + x"""
-SETUP = """from rlhf_nb.checks import Exercise, check
-class exercises: double = Exercise(lambda x: 2 * x, {"three": (3,)}, {"that is the square": lambda x: x**2})"""
+SETUP = """from rlhf_nb.book.checks import Exercise, check
+class exercises: a = b = c = d = Exercise(lambda x: 2 * x, {"three": (3,)}, {"that is the square": lambda x: x**2})"""
 
-def page(answer=ANSWER):
-    cells = [new_markdown_cell("# Twice"), new_code_cell(SETUP), new_code_cell("1 / 0  # slow things"),
-             new_code_cell(answer), new_code_cell("double = check(double, exercises.double)"),
-             new_markdown_cell("<details><summary>Hint</summary>add</details>"), new_markdown_cell("the end")]
-    for c in cells:
-        if c.cell_type == "code": c.outputs = [nbformat.v4.new_output("stream", text="seen")]
-    return new_notebook(cells=cells)
-
-def test_a_learners_copy_has_stubs_and_a_folded_solution():
-    nb = page()
-    nb.cells[3]["id"] = "x" * 64                                     # as long as an id may be
-    before = copy.deepcopy(nb)
-    theirs = learners_copy(nb)
-    assert nb == before
-    nbformat.validate(theirs)
-    kinds = [c.source.split("\n")[0] for c in theirs.cells]
-    assert kinds[3:] == ["# your turn: 10 min, ••", "double = check(double, exercises.double)",
-                         "<details><summary>Hint</summary>add</details>",
-                         "<details><summary>Solution</summary>", "the end"]
-    assert theirs.cells[3].source.endswith('\ndef double(x):\n    "twice x"\n    raise NotImplementedError')
-    assert "return x + x" in theirs.cells[6].source and "exercise" not in theirs.cells[6].source
-    assert not theirs.cells[3].outputs and not theirs.cells[4].outputs and theirs.cells[2].outputs
-    assert len({c.id for c in theirs.cells}) == len(theirs.cells)
-
-def test_the_tools_of_an_answer_are_imported_where_a_check_runs_them_too():
-    tools = "import math, re, torch\nimport torch.nn.functional as F\n"
-    nb = page()
-    nb.cells[1].source = "#| hide\n" + SETUP
-    nb.cells.insert(1, new_code_cell("#| echo: false\nfrom rlhf_nb.views import course_map\ncourse_map('kl')"))   # no check runs this
-    for made in (learners_copy(nb), instructors_copy(nb)):
-        assert made.cells[2].source == "#| hide\n" + tools + SETUP and made.cells[1].source == nb.cells[1].source
-        assert made.cells[2].source in needed(made, ["double"])
-
-def test_a_page_that_speaks_of_exercises_has_none():
-    nb = new_notebook(cells=[new_markdown_cell("#| exercise 5 •\nis the line."), new_code_cell('x = """\n#| exercise 5 •\n"""')])
-    nb.cells[0].source = "Write `#| exercise 5 •`."
-    assert learners_copy(nb) == nb == instructors_copy(nb)
-
-def test_an_exported_function_can_be_the_exercise():
-    source = '#| export\n#| exercise 5 •••\ndef f(\n    x:int, # (t)\n)->int:\n    """One.\n\n    Two."""\n    y = x\n    return y'
-    assert split_exercise(source) == ('def f(\n    x:int, # (t)\n)->int:\n    """One.\n\n    Two."""', "    y = x\n    return y")
-    assert emptied(source) == "# your turn: 5 min, •••\n" + split_exercise(source)[0] + "\n    raise NotImplementedError"
-
-@pytest.mark.parametrize("bad", ["def f(x): return x", "def f(x):\n    return x\ny = 1", "x = 1", "class A:\n    x = 1"])
-def test_an_exercise_is_one_function(bad):
-    with pytest.raises(ValueError, match="one function"): split_exercise(bad)
-
-def test_nbgrader_metadata():
-    before = copy.deepcopy(nb := page())
-    marked = instructors_copy(nb).cells
-    assert nb == before
-    answer, test = marked[3].metadata["nbgrader"], marked[4].metadata["nbgrader"]
-    assert answer["solution"] and not answer["grade"] and not answer["locked"]
-    assert test["grade"] and test["locked"] and test["points"] == 1 and not test["solution"]
-    assert answer["grade_id"] == "double" and test["grade_id"] == "check_double"
-    assert answer["schema_version"] == 3 and "points" not in answer
-    strict, asked = marked[4].source.split("\n")
-    assert strict.endswith('os.environ["RLHF_NB_STRICT"] = "1"') and asked == page().cells[4].source
-    assert CHECK.findall(marked[4].source) == ["double"]
-    assert "nbgrader" not in marked[1].metadata
-    assert marked[3].source == ('def double(x):\n    "twice x"\n    ### BEGIN SOLUTION\n    return x + x\n    ### END SOLUTION')
+def graded(tmp_path, setup=SETUP, timeout=60, **cells): # verdicts of one notebook
+    every = [new_code_cell(setup), new_code_cell("1 / 0  # slow things")]
+    for name, source in cells.items():
+        every += [new_code_cell(source if "def " in source else f"def {name}(x):\n    {source}"),
+                  new_code_cell(f"check({name}, exercises.{name})")]
+    nbformat.write(new_notebook(cells=every), tmp_path/"four.ipynb")
+    return check_notebook(tmp_path/"four.ipynb", timeout=timeout)
 
 def test_needed_are_answers_and_whatever_is_marked_or_only_defines():
     run = ["#| hide\nthree = 3", "#| export\nfour = 4", "def f(x): return x\nprint(f(1))",
@@ -393,51 +340,23 @@ def test_needed_are_answers_and_whatever_is_marked_or_only_defines():
     cells = [new_code_cell(source) for source in run + not_run] + [new_markdown_cell("def f")]
     assert needed(new_notebook(cells=cells), ["f"]) == run
 
-@pytest.mark.parametrize("answer, want", [
-    (ANSWER, "right"), ("def double(x): raise NotImplementedError", "not done yet"),
-    ("def double(x): return x * x", "that is the square"), ("def double(x) return x", "its cell stopped with SyntaxError"),
-    ("def half(x): return x", "no cell defines it"), ("def double(x):\n    while True: pass", "no end after"),
-    ("def double(x):\n    import os\n    os._exit(3)", "Python stopped: exit status 3"),
-    ("def double(x):\n    import sys\n    sys.exit(0)", "three: stopped with SystemExit"),
-    ("def double(x):\n    import os\n    os.system('echo noise')\n    os.write(1, b'\\xff')\n    return 2 * x", "right"),
-    ("two = 2\ndef double(x): return two * x\nprint(double(of_a_slow_cell))", "right"),
-    ("def double(x): return 2 * x\nexit()", "right"),
-    ("import os\ndef double(x): return os.path.isfile('twice.ipynb') * 2 * x", "right"),
-    ("import os\ndef double(x): return (os.environ['MPLBACKEND'] == 'agg') * 2 * x", "right"),
-    ("def double(x):\n    print('noise')\n    return 2 * x", "right")])
-def test_check_notebook_runs_only_what_it_needs(tmp_path, answer, want):
-    nbformat.write(page(answer), tmp_path/"twice.ipynb")
-    [(name, verdict)] = check_notebook(tmp_path/"twice.ipynb", timeout=4).items()
-    assert name == "double" and verdict.startswith(want), verdict
+def test_a_notebook_is_graded_by_its_answers_alone(tmp_path):
+    found = graded(tmp_path, a="return x + x", b="def b(x): raise NotImplementedError", c="return x * x", d="def d(x) return x")
+    assert found.pop("d").startswith("its cell stopped with SyntaxError")
+    assert found == dict(a="right", b="not done yet", c="that is the square")
+    assert graded(tmp_path, a="def other(x): return x") == {"a": "no cell defines it"}
+    setup = "from rlhf_nb.exercises import no_such_room as exercises"
+    assert "ImportError: cannot import name 'no_such_room'" in graded(tmp_path, setup, a="return x")["a"]
+
+def test_an_answer_finds_its_folder_no_screen_and_may_be_noisy(tmp_path):
+    assert set(graded(tmp_path, a="import os\ndef a(x): return os.path.isfile('four.ipynb') * (os.environ['MPLBACKEND'] == 'agg') * 2 * x",
+        b="import os\n    os.system('echo noise')\n    os.write(1, b'\\xff')\n    print('noise')\n    return 2 * x",
+        c="two = 2\ndef c(x): return two * x\nprint(c(of_a_slow_cell))", d="def d(x): return 2 * x\nexit()").values()) == {"right"}
 
 def test_an_answer_without_an_end_costs_no_other_its_verdict(tmp_path):
-    cells = [new_code_cell("""from rlhf_nb.checks import Exercise, check
-class exercises: a = b = c = d = Exercise(lambda x: 2 * x, {"three": (3,)}, {})""")]
-    for name, body in dict(a="return x + x", b="while True: pass", c="print('noise'); raise KeyboardInterrupt",
-                           d="raise NotImplementedError").items():
-        cells += [new_code_cell(f"def {name}(x):\n    {body}"), new_code_cell(f"check({name}, exercises.{name})")]
-    nbformat.write(new_notebook(cells=cells), tmp_path/"four.ipynb")
-    assert list(check_notebook(tmp_path/"four.ipynb", timeout=4).items()) == [
-        ("a", "right"), ("b", "no end after 4 s: an endless loop?"),
-        ("c", "Python stopped: KeyboardInterrupt"), ("d", "not done yet")]
-
-def test_a_notebook_whose_exercises_cannot_be_read_says_why(tmp_path):
-    nb = page()
-    nb.cells[1].source = "from rlhf_nb.exercises import no_such_room as exercises"
-    nbformat.write(nb, tmp_path/"twice.ipynb")
-    assert "ImportError: cannot import name 'no_such_room'" in check_notebook(tmp_path/"twice.ipynb")["double"]
-
-def test_the_limit_of_a_process_needs_neither_its_python_nor_its_parent():
-    "sum(range()) never lets another thread of Python go on."
-    code = "import os; from rlhf_nb.checks import _end_with; _end_with(os.getppid(), 2); sum(range(10**18))"
-    done = subprocess.run([sys.executable, "-c", code], timeout=120, start_new_session=True)
-    assert done.returncode == -signal.SIGALRM
-
-def test_half_a_line_of_progress_spoils_no_later_one(tmp_path):
-    from rlhf_nb.workbook import progress
-    (tmp_path/".rlhf-nb.json").write_text("{}")
-    for _ in range(2):
-        remember(tmp_path, {"f": "right"})
-        with open(tmp_path/".rlhf-nb-progress.jsonl", "a") as f: f.write('\n{"exercise": "g", "ver')      # killed here
-    remember(tmp_path, {"g": "right", "h": "no sign"})
-    assert {k: tries for k, (tries, _) in progress(tmp_path).items()} == {"f": 1, "g": 1, "h": 1}
+    "`sum(range())` never lets another thread of Python go on; the rest end the process in their own ways."
+    end = "no end after 2 s: an endless loop?"
+    assert graded(tmp_path, timeout=2, a="sum(range(10**18))", b="while True: pass", c="raise KeyboardInterrupt", d="return x + x") == dict(
+        a=end, b=end, c="Python stopped: KeyboardInterrupt", d="right")
+    assert graded(tmp_path, a="import os; os._exit(3)", b="import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", c="exit()", d="return x + x") == dict(
+        a="Python stopped: exit status 3", b="Python stopped: SIGSEGV", c='three: stopped with SystemExit: None; see exercises.c.cases["three"]', d="right")

@@ -2,11 +2,11 @@
 import json, random, time, tracemalloc
 from pathlib import Path
 import pytest, torch
-from rlhf_nb.data import (
-    DEMONSTRATION, _bounded, encode_prompt, load_demonstrations, load_pairs,
+from rlhf_nb.data.text import (
+    DEMONSTRATION, encode_prompt, load_demonstrations, load_pairs,
     load_prompts, load_unpaired, pair_margins, parse_row, prompts_of, row_format,
     read_texts, split_by_prompt, train_tokenizer, truncate_tokens)
-from rlhf_nb.records import DataError, RowError, read_jsonl
+from rlhf_nb.data.records import DataError, RowError, read_jsonl
 
 REAL = Path(__file__).resolve().parents[2]/"shared/data/instruction_preferences.jsonl"
 real = pytest.mark.skipif(not REAL.is_file(), reason="the real preference file is not here")
@@ -108,7 +108,8 @@ def test_nothing_left(tok, write):
     with pytest.raises(ValueError, match="nothing is left") as e:
         load_pairs(write(dict(GOOD, chosen=""), dict(GOOD, rejected="A kind answer.")), tok)
     assert "empty text" in str(e.value) and "chosen equals rejected" in str(e.value)
-    with pytest.raises(ValueError, match="nothing is left"): load_pairs(write("", "  "), tok)
+    for empty in (write("", "  "), []):
+        with pytest.raises(ValueError, match="nothing is left of .*, it holds no rows: give a file"): load_pairs(empty, tok)
 
 @pytest.mark.parametrize("start,word", [(b"\x1f\x8b\x08", "gunzip"), (b"PAR1", "Parquet"),
     ("{}".encode("utf-16"), "UTF-16"), (b'[{"prompt": "a"}]', "jq"), (b"[\n", "jq"), (b"{\n", "jq")])
@@ -142,6 +143,8 @@ def test_chats_and_texts_give_the_same_tokens(tok, write):
         assert texts(tok, pairs.rejected) == [("<bos><|user|>What is it?<|assistant|>", "No.<eos>")]
     full = [system, user, reply("Hm?"), user]
     longer = dict(prompt="What is it?", chosen=full + [reply("A.")], rejected=full + [reply("B.")])
+    whole = tok.apply_chat_template([user, reply("A kind answer.")], tokenize=True, return_dict=False)
+    assert load_pairs(write(GOOD), tok)[0].chosen.ids[0].tolist() == list(whole)     # as the template has it
     pairs, _ = load_pairs(write(longer), tok)          # the conversation holds more than the prompt
     assert texts(tok, pairs.chosen) == [("<bos><|system|>Be kind.<|user|>What is it?<|assistant|>Hm?<eos>"
                                          "<|user|>What is it?<|assistant|>", "A.<eos>")]
@@ -203,12 +206,9 @@ def test_over_long_rows(tok, write):
     assert eos.tolist() == [1, 0, 1]                 # an answer that was cut has not ended
     ends = pairs.rejected.ids[pairs.rejected.attention_mask & (pairs.rejected.ids == tok.eos_token_id)]
     assert len(ends) == 3
+    pairs, _ = load_pairs(write(dict(prompt="What is it? " * 9, chosen="A kind answer. " * 6, rejected="No.")), tok, 60)
+    assert texts(tok, pairs.chosen)[0][0] == texts(tok, pairs.rejected)[0][0]        # the prompt is cut alike
     with pytest.raises(ValueError, match="8 or more"): load_pairs(write(GOOD), tok, 7)
-
-def test_the_prompt_is_the_same_on_both_sides(tok, write):
-    row = dict(prompt="What is it? " * 9, chosen="A kind answer. " * 6, rejected="No.")
-    pairs, _ = load_pairs(write(row), tok, 60)
-    assert texts(tok, pairs.chosen)[0][0] == texts(tok, pairs.rejected)[0][0]
 
 class Plain:
     "A tokenizer as some are: no chat template, marks of its own around every text."
@@ -224,6 +224,8 @@ def test_without_a_chat_template(write):
     assert "no chat template" in report.tokenized_with and "no chat template" in repr(report)
     chat = [dict(role="system", content="s"), dict(role="user", content="u")]
     assert encode_prompt(Plain(), chat) == [1, ord("s"), 10, ord("u")]
+    class Bad(Plain): pad_token_id = 2
+    with pytest.raises(ValueError, match="pad"): load_pairs(write(GOOD), Bad())
 
 def test_a_template_that_refuses(write, tok):
     import copy
@@ -231,17 +233,6 @@ def test_a_template_that_refuses(write, tok):
     picky.chat_template = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ messages[0]['content'] }}"
     row = dict(GOOD, prompt=[dict(role="system", content="s"), dict(role="user", content="u")])
     with pytest.raises(DataError, match="rows.jsonl:2: template.*no system"): load_pairs(write(GOOD, row), picky)
-
-def test_pad_must_not_be_eos(write):
-    class Bad(Plain): pad_token_id = 2
-    with pytest.raises(ValueError, match="pad"): load_pairs(write(GOOD), Bad())
-
-def test_template_agrees_with_loader(tok, write):
-    "Our own template over the whole conversation gives prompt + answer + eos."
-    chat = [dict(role="user", content=GOOD["prompt"]), dict(role="assistant", content=GOOD["chosen"])]
-    whole = tok.apply_chat_template(chat, tokenize=True, return_dict=False)
-    pairs, _ = load_pairs(write(GOOD), tok)
-    assert pairs.chosen.ids[0].tolist() == list(whole)
 
 def test_tokenizer_is_lossless_and_saves(tok, tmp_path):
     from transformers import AutoTokenizer
@@ -256,27 +247,22 @@ def test_tokenizer_is_lossless_and_saves(tok, tmp_path):
     assert again.convert_tokens_to_ids(["<pad>", "<bos>", "<eos>"]) == [0, 1, 2]
     assert (again.pad_token_id, again.bos_token_id, again.eos_token_id) == (0, 1, 2)
     with pytest.raises(ValueError, match="262"): train_tokenizer(["a"], 261)
-
-def test_tokenizer_is_the_same_each_time():
     lines = ["the fox eats berries", "the crab eats snails", "日本語"] * 5
-    a, b = train_tokenizer(lines, 300), train_tokenizer(iter(lines), 300)
-    assert a.get_vocab() == b.get_vocab() and len(a) <= 300
+    assert train_tokenizer(lines, 300).get_vocab() == train_tokenizer(iter(lines), 300).get_vocab()
 
 def test_long_words_cost_no_more_than_their_length():
     "BPE training is quadratic in the length of a word: 300,000 letters took two minutes."
     start, rng = time.process_time(), random.Random(0)
     letters = "".join(rng.choices("abcdefgh", k=300_000))
-    for run in ("a" * 300_000, " " * 300_000, "1" * 300_000, "!?" * 150_000, "é" * 300_000, letters):
+    for run in ("a" * 300_000, " " * 300_000, letters):
         tok = train_tokenizer([run, "What is it?"], 300)
         assert tok.decode(tok(run, add_special_tokens=False)["input_ids"]) == run
-    assert time.process_time() - start < 60
+    assert time.process_time() - start < 30
 
-def test_short_words_are_trained_on_as_they_are():
-    texts = ["What is it? " * 400, "a" * 1000, "naïve 日本語 " * 300, "", " ", "x " + "b" * 999 + "\n"]
-    assert [list(_bounded(text)) for text in texts] == [[t, ""] if t == "a" * 1000 else [t] for t in texts]
-    long = "word " + "a" * 2500 + " end" + " " * 1200
-    assert "".join(_bounded(long)) == long and max(map(len, "".join(_bounded(long)).split())) == 2500
-    assert max(len(word) for piece in _bounded(long) for word in piece.split()) == 1000
+def test_training_cuts_words_after_1000_letters_and_nothing_else():
+    def pieces(*sizes): return ["One word\n" * 3, *("a" * n for n in sizes), " end" * 3]
+    def vocab(*texts): return set(train_tokenizer(texts, 300).get_vocab())
+    assert vocab("".join(pieces(2500))) == vocab(*pieces(1000, 1000, 500)) != vocab(*pieces(900, 900, 700))
 
 def test_a_row_of_long_words_is_loaded_and_truncated(tok, write):
     start = time.process_time()
@@ -304,8 +290,6 @@ def test_report_adds_up(tok, write):
     lines = sorted([*s.lines, *[n for part in s.dropped.values() for n in part]])
     assert lines == list(range(1, len(rows) + 1))                    # each exactly once
     for _, what, _ in s.table(): assert what in repr(s)
-
-def test_report_html_is_safe(tok, write):
     _, s = load_pairs(write(GOOD, name="<script>.jsonl"), tok)
     assert "<script>" not in s._repr_html_() and "&lt;script&gt;" in s._repr_html_()
 
@@ -471,27 +455,7 @@ def test_margins_of_a_csv_are_numbers_in_text(tok, wrong):
     for bad in ([rows[0], dict(GOOD, prompt="c", margin=wrong)], [scores[0], dict(GOOD, prompt="c", score_chosen=wrong, score_rejected=1)]):
         with pytest.raises(ValueError, match="no margin of 0 or more in lines 2: write a number"): pair_margins(load_pairs(bad, tok)[1])
 
-def test_a_file_without_rows_is_said_to_be_one(tok, write):
-    with pytest.raises(ValueError, match="nothing is left of rows in memory, it holds no rows: give a file"): load_pairs([], tok)
-
 def test_further_columns_stay_with_their_rows(tok):
     rows = [dict(prompt="a", answer=4), dict(prompt="", answer=5), dict(prompt="c", answer=6, chosen="x", source="s")]
     _, report = load_prompts(rows, tok)
     assert report.columns == {"answer": [4, 6], "chosen": [None, "x"], "source": [None, "s"]}
-
-def test_labels_of_a_file_train_by_kto(tok):
-    "From rows to steps: answers with a thumb up gain on those with a thumb down."
-    from rlhf_nb.dpo_tools import kto_baseline, kto_loss
-    from rlhf_nb.models import logprobs, tiny_lm
-    rows = [dict(prompt=f"What is {i}?", completion="A good one." if i % 2 else "No.", label=i % 2 == 1) for i in range(8)]
-    seqs, desirable, _ = load_unpaired(rows, tok)
-    lm = tiny_lm(tok)
-    def total(): return logprobs(lm, seqs).sum(1)
-    ref = total().detach()
-    optimizer = torch.optim.AdamW(lm.parameters(), lr=1e-3)
-    for _ in range(20):
-        policy = total()
-        loss = kto_loss(policy, ref, desirable, kto_baseline(policy, ref), .5).mean()
-        optimizer.zero_grad(); loss.backward(); optimizer.step()
-    gain = (total() - ref).detach()
-    assert gain[desirable].min() > 1 and gain[~desirable].max() < -1

@@ -13,7 +13,7 @@ import adapter, audit, finish, make_site
 from adapter import Fault, Site
 
 NUMBERED = sorted((ROOT/"nbs").glob("[!._]*.ipynb"))
-NOTEBOOKS = [*NUMBERED, *sorted((ROOT/"nbs/engine").glob("[!._]*.ipynb"))]
+NOTEBOOKS = [*NUMBERED, *sorted((ROOT/"nbs/engine").glob("*/[!._]*.ipynb"), key=lambda f: f.stem)]
 CHAPTERS = [f for f in NOTEBOOKS if f.stem != "index"]      # the course by number, then the engine room
 SITE = Site("https://github.com/somebody/rlhf-nb", "https://somebody.github.io/rlhf-nb",
             {"kl": ("10", "10_kl.ipynb"), "ppo": ("11", "11_ppo.ipynb")},
@@ -22,21 +22,23 @@ SITE = Site("https://github.com/somebody/rlhf-nb", "https://somebody.github.io/r
 def real_site():
     "As in a build, but with names read from the package."
     modules = {name: (number, f.name) for f in CHAPTERS for number, name in [adapter.module_of(f)]
-               if (ROOT/"rlhf_nb"/f"{name}.py").is_file()}
-    return replace(SITE, modules=modules, names=frozenset(
-        f"{module}.{n}" for module in modules for n in import_module(f"rlhf_nb.{module}").__all__))
+               if (ROOT/"rlhf_nb"/f"{adapter.dotted(name).replace('.', '/')}.py").is_file()}
+    return replace(SITE, modules=modules, names=frozenset(f"{module}.{n}" for module in modules
+        for n in import_module(f"rlhf_nb.{adapter.dotted(module)}").__all__))
 
 # ---- names and order
 
-@pytest.mark.parametrize("file, want", [("10_kl.ipynb", ("10", "kl")), ("nbs/engine/data.ipynb", ("", "data")),
+@pytest.mark.parametrize("file, want", [("10_kl.ipynb", ("10", "kl")), ("nbs/engine/data/text.ipynb", ("", "text")),
                                         ("16_self_reward.ipynb", ("16", "self_reward")), ("settings.ipynb", ("", "settings")),
                                         ("index.ipynb", ("", "index"))])
 def test_module_of(file, want): assert adapter.module_of(file) == want
 
-def test_two_shelves():
-    assert [adapter.shelf(n) for n in ("02", "19", "")] == ["Course", "Course", "Engine room"]
+def test_a_shelf_for_the_course_and_one_for_each_floor():
+    assert [adapter.shelf(n) for n in ("kl", "settings", "models", "pipeline")] == [
+        "Course", "Engine room: base", "Engine room: base", "Engine room: run"]
+    assert [adapter.dotted(n) for n in ("kl", "settings")] == ["kl", "base.settings"]
     assert [adapter.place(f) for f in ("07_kl.ipynb", "settings.ipynb", "index.ipynb")] == [
-        "07_kl.ipynb", "engine/settings.ipynb", "index.ipynb"]
+        "07_kl.ipynb", "engine/base/settings.ipynb", "index.ipynb"]
 
 # ---- before nbdev
 
@@ -252,7 +254,7 @@ def test_every_paper_and_equation_that_a_chapter_cites_is_in_the_index():
         text = file.read_text("utf-8")
         for number in set(re.findall(r"arxiv\.org/abs/(\d{4}\.\d{5})", text)):
             assert number in listed, f"{file.name} cites arXiv {number}: add it to docs/papers.md"
-    for file in (ROOT/"rlhf_nb").glob("*.py"):
+    for file in (ROOT/"rlhf_nb").rglob("*.py"):
         for author, year, eq in re.findall(r"\((\w+) (?:et al\. )?(\d{4}), (eq\. [\d.]*\d)\)", file.read_text("utf-8")):
             assert re.search(rf"\| {author}.*{year}.*{eq} .*`{file.stem}\.", listed), f"{file.name}: {author} {eq}"
 
@@ -503,7 +505,10 @@ def test_quarto_lists_every_chapter_in_order():
     listed = []
     for part in quarto["website"]["sidebar"]["contents"]:
         listed += part["contents"] if isinstance(part, dict) else [part]
-    assert listed == ["index.ipynb", *(f.relative_to(ROOT/"nbs").as_posix() for f in CHAPTERS)], "nbs/_quarto.yml: chapters in order"
+    rows = adapter.table_names((ROOT/"README.md").read_text("utf-8"))
+    files = {adapter.module_of(f)[1]: f.relative_to(ROOT/"nbs").as_posix() for f in CHAPTERS}
+    assert sorted(rows) == sorted(files), "the tables of nbs/index.ipynb"
+    assert listed == ["index.ipynb", *map(files.get, rows)], "nbs/_quarto.yml: as in the tables of nbs/index.ipynb"
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=[f.stem for f in NOTEBOOKS])
 def test_a_chapter_is_written_for_jupyter_not_for_one_site(file):
@@ -547,7 +552,7 @@ def test_the_built_site(built):
     site, said = built
     assert audit.audit(site) == ([], []) and (not said or "requests to other machines: 0" in said)
     index = (site/"index.html").read_text("utf-8")
-    for caption in ("Course", "Engine room", "Reference"): assert f"<span class=\"caption-text\">{caption}<" in index
+    for caption in ("Course", "Engine room: base", "Engine room: run", "Reference"): assert f"<span class=\"caption-text\">{caption}<" in index
     assert "images/pipeline.svg" in index
     copies = sorted(site.glob("_downloads/*/*.ipynb"), key=lambda f: f.name)    # what the pages were made from
     copies.sort(key=lambda f: not adapter.module_of(f)[0])
@@ -615,7 +620,7 @@ def test_the_inventory_names_python_objects(built):
     from sphinx.util.inventory import InventoryFile
     with open(built[0]/"objects.inv", "rb") as f: found = InventoryFile.load(f, "", lambda base, url: url)
     assert "rlhf_nb.kl" in found["py:module"] and len(found["py:function"]) + len(found["py:class"]) > 500
-    for kind, name in (("function", "kl.kl_k1"), ("class", "ppo_trainer.PPOConfig")):
+    for kind, name in (("function", "kl.kl_k1"), ("class", "trainers.ppo_trainer.PPOConfig")):
         item = found[f"py:{kind}"][f"rlhf_nb.{name}"]
         url = getattr(item, "uri", None) or item[2]
         page, anchor = url.split("#")

@@ -10,15 +10,15 @@ from rlhf_nb import dpo
 from rlhf_nb.dpo import (
     PairsWithRef, pair_logprobs, make_pair_loss, sequence_logprobs, dpo_loss,
     precompute_ref_logprobs)
-from rlhf_nb.dpo_tools import (
+from rlhf_nb.trainers.dpo_tools import (
     cdpo_loss, hinge_loss, ipo_loss, kto_baseline, kto_loss, log_odds, evaluate_pairs,
     orpo_loss, make_reference_free_loss, robust_dpo_loss, simpo_loss, train_dpo)
-from rlhf_nb.learning import TrainConfig, accumulate_gradients, make_trainer
-from rlhf_nb.models import add_lora, frozen_copy, load_bundled, tiny_lm, weight_hash
+from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, make_trainer
+from rlhf_nb.base.models import add_lora, frozen_copy, load_bundled, tiny_lm, weight_hash
 from rlhf_nb.best_policy import optimal_policy
-from rlhf_nb.oracle import (
+from rlhf_nb.worlds.oracle import (
     all_logprobs, sample_rows, expectation, bigram_lm, micro_world)
-from rlhf_nb.memory import PreferencePairs, concat_seqs
+from rlhf_nb.base.batches import PreferencePairs, concat_seqs
 from rlhf_nb.tokens import Seqs, make_seqs
 
 RESULTS = Path(__file__).resolve().parents[1]/"nbs/results"
@@ -292,9 +292,9 @@ def resumed(folder, run):
     return train_dpo(policy, run["data"], run["config"], g, run["loss"], run["held_out"], folder)
 
 
-OTHERS = {"loss_fn.loss": lambda run: dict(loss=partial(robust_dpo_loss, beta=.2)),
-          "loss_fn.loss.beta": lambda run: dict(loss=partial(cdpo_loss, beta=.3)),
-          "loss_fn.loss.label_smoothing": lambda run: dict(loss=partial(cdpo_loss, beta=.2, label_smoothing=.2)),
+OTHERS = {"loss": lambda run: dict(loss=partial(robust_dpo_loss, beta=.2)),
+          "loss.beta": lambda run: dict(loss=partial(cdpo_loss, beta=.3)),
+          "loss.label_smoothing": lambda run: dict(loss=partial(cdpo_loss, beta=.2, label_smoothing=.2)),
           "data.hash": lambda run: dict(data=run["other data"]),
           "data.rows": lambda run: dict(data=run["data"][:11]),
           "data.mean |ref_chosen|": lambda run: dict(data=replace(run["data"], ref_chosen=run["data"].ref_chosen - 1)),

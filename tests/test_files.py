@@ -3,7 +3,7 @@ import errno, os, resource
 from pathlib import Path
 import pytest, torch
 from safetensors.torch import save_file
-from rlhf_nb.files import append_bytes, atomic_folder, atomic_write, disk_errors, check_readable
+from rlhf_nb.base.files import append_bytes, atomic_folder, atomic_write, disk_errors, check_readable
 
 
 class Killed(BaseException): "As a kill is: no `except Exception` sees it."

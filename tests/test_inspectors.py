@@ -3,17 +3,17 @@ import math, re, time
 from types import SimpleNamespace
 import pytest, torch
 from torch import tensor
-from rlhf_nb.inspectors import (SIDES, arrow_plot, calibration_panel, histogram, inspect_reward, judge_page,
-    kl_gradients, kl_page, kl_samples, token_contributions, length_panel, length_slope, highlight_match, next_page, padded,
+from rlhf_nb.show.inspectors import (SIDES, arrow_plot, inspect_reward, judge_page,
+    kl_gradients, kl_page, kl_samples, token_contributions, length_slope, highlight_match, next_page, padded,
     prefix_scores, reward_ledger, reward_page, shifted, show_judge, show_kl_estimators, show_next)
 from rlhf_nb.judge import WORLD_PROMPT, JudgePrompt
 from rlhf_nb.kl import exact_kl
-from rlhf_nb.models import load_bundled, save_reward_model, to_classifier
+from rlhf_nb.base.models import load_bundled, save_reward_model, to_classifier
 from rlhf_nb.reward import pooled_scores
-from rlhf_nb.sampling import SamplingParams, filter_logits
+from rlhf_nb.base.sampling import SamplingParams, filter_logits
 from rlhf_nb.tokens import make_seqs
-from rlhf_nb.widgets import Ledger
-from test_widgets import BAD, check_page, plain
+from rlhf_nb.show.ledger import Ledger
+from test_pages import BAD, check_page, plain
 
 pytestmark = pytest.mark.filterwarnings("ignore:cov")      # of one answer
 GEN = lambda: torch.Generator().manual_seed(0)
@@ -29,23 +29,19 @@ def test_no_text_becomes_a_tag():
         tags = check_page(page)
         assert "alert(" in tags.text
 
-@pytest.mark.parametrize("arch", ["reward"])
-def test_the_score_is_where_pooled_reads_it(arch):
-    rm, tokenizer = load_bundled(arch)
-    ids = [4, 30, 31, 5, 40, 41, 2]
-    want = {}
+def test_the_score_is_where_pooled_reads_it():
+    rm, tokenizer = load_bundled("reward")
+    ids, want = [4, 30, 31, 5, 40, 41, 2], []
     for side in SIDES:
         seqs = padded(ids, 4, side, tokenizer.pad_token_id)
-        x = prefix_scores(rm, tokenizer, seqs)
-        want[side] = pooled_scores(rm, seqs).item()
-        assert x.scores[x.pooled] == pytest.approx(want[side], abs=1e-5)
-        assert sum(math.isnan(s) for s in x.scores) == (0 if side == "none" else 3)
-        assert (seqs.ids[seqs.attention_mask].tolist() == ids
-                and seqs.ids[seqs.response_mask].tolist() == ids[4:])
-        assert x.tokens[x.pooled] == tokenizer.decode(ids[-1:])
-    assert max(want.values()) - min(want.values()) < 1e-4
-    right = prefix_scores(rm, tokenizer, padded(ids, 4, "right", 0))
-    assert right.pooled == 6 and len(right.tokens) == 10 and right.last_column != right.scores[6]
+        assert seqs.ids[seqs.attention_mask].tolist() == ids and seqs.ids[seqs.response_mask].tolist() == ids[4:]
+        x, real = prefix_scores(rm, seqs), seqs.attention_mask[0].nonzero()[:, 0].tolist()
+        want.append(pooled_scores(rm, seqs).item())
+        assert len(x) == 7 + 3 * (side != "none") and x[real[-1]] == pytest.approx(want[-1], abs=1e-5)
+    assert max(want) - min(want) < 1e-4
+    right = prefix_scores(rm, padded(ids, 4, "right", 0))
+    assert right[-1] != right[6]                                            # what a reader of the last column gets
+    with pytest.raises(ValueError, match="pads go right, left, none; got 'both'"): padded(ids, 4, "both", 0)
 
 def a_prompt(tokenizer): return [tokenizer.eos_token_id, 30, 31, 32]
 
@@ -123,18 +119,6 @@ def test_the_reward_view_edits_compares_and_pads():
     assert "left out" not in page.value
     check_page(page.value)
 
-def test_calibration_and_length_stand_where_they_should():
-    page = calibration_panel([.5, 1.], [.5, 0.], [6, 2])
-    dots = re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', page)
-    assert [d[:2] for d in dots] == [("45.0", "130.0"), ("240.0", "220.0")]   # honest: on the line
-    assert float(dots[0][2]) > float(dots[1][2]) and "ECE 0.250" in page
-    check_page(page)
-    page = length_panel([10., -5.], [2., -1.], .5)
-    assert re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', page) == [("240.0", "25.0"), ("90.0", "167.5")]
-    assert "correlation +0.50 over 2 pairs" in page
-    for empty in (calibration_panel([], [], []), length_panel([], [], 0.), length_panel([0.], [0.], 0.)):
-        check_page(empty)
-
 def test_kl_gradients_are_those_by_hand():
     generator = GEN()
     for _ in range(5):
@@ -174,7 +158,6 @@ def test_kl_page_of_every_setting():
         assert ">1.500<" in far and ">± 0.500<" in far and "<td>k1</td><td>1.5</td>" in far
         assert max(map(float, re.findall(r' height="([\d.]+)"/>', far))) == 48
     assert heights == {"0 0 680 250"} and "<td>true</td>" in plain(page)
-    assert histogram([0., 1., .5], 0., 1., 4) == [1, 0, 1, 1]
 
 def test_gradients_point_where_the_slopes_do():
     page = arrow_plot({"true": (2., 0.), "k1": (0., -1.), "k2": (0., 0.)})

@@ -11,21 +11,22 @@ import torch
 from torch import Generator
 from transformers import AddedToken
 from rlhf_nb import judge as judge_module
-from rlhf_nb import judge_tools, replies as replies_module
-from rlhf_nb.data import train_tokenizer
+from rlhf_nb.trainers import judge_tools; from rlhf_nb.base import replies as replies_module
+from rlhf_nb.data.text import train_tokenizer
 from rlhf_nb.judge import (
     WORLD_PROMPT, JudgeConfig, JudgePrompt, Verdicts, agreement, judge_answers,
     judge_messages, pair_accuracy, parse_score, parse_votes)
-from rlhf_nb.judge_tools import (
+from rlhf_nb.trainers.judge_tools import (
     ADDITIVE_PROMPT, PairwisePrompt, PairwiseVerdicts, compare_answers,
     confusion_matrix, expected_score, function_scorer, judge_demonstrations, judge_scorer,
     reward_scorer)
-from rlhf_nb.replies import (
+from rlhf_nb.base.replies import (
     escape_special_tokens, generate_replies, template_variables, validate_template)
-from rlhf_nb.models import load_bundled, tiny_lm
-from rlhf_nb.sampling import SamplingParams
+from rlhf_nb.base.models import load_bundled, tiny_lm
+from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.world import gold_score, judge_examples, judgement
-from rlhf_nb.world_text import TEST, TRAIN, chat_ids, demonstrate, judge_prompt
+from rlhf_nb.worlds.world_text import TEST, TRAIN, demonstrate, judge_prompt
+from rlhf_nb.base.batches import chat_ids
 
 RESULTS = Path(__file__).resolve().parents[1] / "nbs/results/judge.json"
 
@@ -96,7 +97,7 @@ def test_both_spellings_of_what_gives_nothing_back_read_alike(version, monkeypat
     "Python before 3.11.5 loses its place in atomic groups of alternatives, and Debian 12 has 3.11.2."
     if version == (3, 11, 5) > sys.version_info: pytest.skip("this Python errs at it")
     from types import SimpleNamespace
-    from rlhf_nb import replies
+    from rlhf_nb.base import replies
     monkeypatch.setattr(replies, "sys", SimpleNamespace(version_info=version))
     replies.score_regex.cache_clear()
     try:
@@ -440,8 +441,8 @@ def test_kappa_takes_away_what_two_independent_raters_share():
     assert kappa([4., 4., 1., 1.], [1., 1., 4., 4.]) == -1
     assert kappa([4., 4., 4., 4.], [4., 1., 4., 1.]) == pytest.approx(0)     # a favourite score tells nothing
     assert math.isnan(kappa([4., 4.], [4., 4.]))
-    random_ = torch.randint(6, (2, 20_000), generator=seeded()).float().tolist()
-    assert abs(kappa(*random_)) < .02
+    random_ = torch.randint(6, (2, 2000), generator=seeded()).float().tolist()   # standard error .01
+    assert abs(kappa(*random_)) < .03
 
 
 def test_messages_are_escaped_and_in_order(shipped):

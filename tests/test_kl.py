@@ -4,9 +4,9 @@ import pytest, torch
 from torch.testing import assert_close
 from rlhf_nb.kl import (
     exact_kl, kl_k1, kl_k2, kl_k3, kl_penalty, response_kl, token_rewards)
-from rlhf_nb.kl_control import AdaptiveKLController, fixed_kl_controller
+from rlhf_nb.trainers.ppo_trainer import AdaptiveKLController, fixed_kl_controller
 from rlhf_nb.best_policy import exact_gradient
-from rlhf_nb.oracle import TabularLM, all_logprobs, expectation, micro_world
+from rlhf_nb.worlds.oracle import TabularLM, all_logprobs, expectation, micro_world
 from rlhf_nb.tokens import token_logprobs
 
 ESTIMATORS = [kl_k1, kl_k2, kl_k3]

@@ -10,7 +10,7 @@ import nbformat, pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from conftest import PATIENCE, still, until
-from rlhf_nb.workbook import copy_chapters, trust_notebooks
+from rlhf_nb.book.copies import copy_chapters, trust_notebooks
 
 SHOTS = Path(__file__).resolve().parents[1]/"runs/screenshots"
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chromium")]
@@ -18,13 +18,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chromium")]
 LIVE = [    # what the chapters do, on one short page
 """import torch; torch.set_num_threads(1)
 from pathlib import Path
-from rlhf_nb.models import ScalarModel, frozen_copy, load_bundled
+from rlhf_nb.base.models import ScalarModel, frozen_copy, load_bundled
 from rlhf_nb.ppo import ActorCritic
-from rlhf_nb.ppo_trainer import PPOConfig, RLTask, train_ppo
-from rlhf_nb.sampling import SamplingParams
-from rlhf_nb.widgets import (
-    Dashboard, LabelSession, dashboard_callback, run_in_background, show_dashboard, show_labels)
-from rlhf_nb.world_text import TRAIN, prompt_ids
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.base.sampling import SamplingParams
+from rlhf_nb.show.dashboard import Dashboard, dashboard_callback, run_in_background, show_dashboard
+from rlhf_nb.show.labels import LabelSession, show_labels
+from rlhf_nb.worlds.world_text import TRAIN, prompt_ids
 sft, tokenizer = load_bundled("sft")
 ref, model = frozen_copy(sft), ActorCritic(sft, ScalarModel.from_lm(sft, 0))""",
 """pairs = [(f"Question {i}?", f"<b>one</b> {i}", f"two {i}") for i in range(5)]
@@ -43,7 +43,7 @@ thread = run_in_background(train, dashboard)""",
 
 INSTRUMENTS = [    # a table and its ledgers on rows that need no model
 """import math
-from rlhf_nb.rollout_view import show_rollouts
+from rlhf_nb.show.rollout_view import show_rollouts
 rows = [dict(prompt=f"question {i}", response="".join(f" w{k}" for k in range(40)), reward=math.sin(i), length=40,
              tokens=[f" w{k}" for k in range(40)], channels={
                  "KL": [math.sin(i + k) for k in range(40)], "log-prob": [-k / 9 for k in range(40)]})
@@ -53,52 +53,52 @@ view"""]
 
 EVERY = {    # every instrument, on the shipped models
 "models": """import json, random, torch; torch.set_num_threads(1)
-from rlhf_nb.models import load_bundled
+from rlhf_nb.base.models import load_bundled
 from rlhf_nb.reward import score_seqs
-from rlhf_nb.sampling import SamplingParams, collect_rollout
+from rlhf_nb.base.sampling import SamplingParams, collect_rollout
 from rlhf_nb.world import criteria
-from rlhf_nb.world_text import TEST, demonstrate, prompt_ids
+from rlhf_nb.worlds.world_text import TEST, demonstrate, prompt_ids
 (policy, tokenizer), (ref, _), (rm, _) = map(load_bundled, ("sft", "base", "reward"))
 prompts = [prompt_ids(tokenizer, q) for q in TEST[:16]]
 roll = collect_rollout(policy, ref, prompts, lambda seqs: score_seqs(rm, seqs), tokenizer, SamplingParams(),
                        torch.Generator().manual_seed(0), 5)
 answers = [demonstrate(TEST[3], random.Random(i), 1.) for i in range(2)]""",
-"ledger": """from rlhf_nb.inspectors import reward_ledger
-from rlhf_nb.widgets import show_ledger
+"ledger": """from rlhf_nb.show.inspectors import reward_ledger
+from rlhf_nb.show.ledger import show_ledger
 show_ledger(reward_ledger(rm, tokenizer, prompts[3], answers[0]))""",
-"rollouts": """from rlhf_nb.rollout_view import show_rollouts
+"rollouts": """from rlhf_nb.show.rollout_view import show_rollouts
 show_rollouts(roll, tokenizer)""",
-"kl": """from rlhf_nb.token_kl import show_kl
+"kl": """from rlhf_nb.show.token_kl import show_kl
 show_kl(policy, ref, roll, tokenizer)""",
-"reward": """from rlhf_nb.inspectors import inspect_reward
+"reward": """from rlhf_nb.show.inspectors import inspect_reward
 inspect_reward(rm, tokenizer, prompts[3], *answers, roll, lambda text: criteria(TEST[3], text))""",
-"estimators": """from rlhf_nb.inspectors import show_kl_estimators
+"estimators": """from rlhf_nb.show.inspectors import show_kl_estimators
 show_kl_estimators(torch.tensor([1., 0., -1., .5]), torch.tensor([0., 1., 0., -1.]))""",
-"next": """from rlhf_nb.inspectors import show_next
+"next": """from rlhf_nb.show.inspectors import show_next
 words = [tokenizer.decode([i]) for i in range(len(tokenizer))]
 @torch.no_grad()
 def next_logits(text):
     ids = prompts[3] + tokenizer(text, add_special_tokens=False).input_ids
     return policy(input_ids=torch.tensor([ids])).logits[0, -1]
 show_next(words, next_logits)""",
-"judge": """from rlhf_nb.inspectors import show_judge
+"judge": """from rlhf_nb.show.inspectors import show_judge
 from rlhf_nb.judge import WORLD_PROMPT
 show_judge(lambda prompt, n: [["Kind: yes. Score: 4", "Score: 2"], ["I cannot say.", ""]], WORLD_PROMPT, answers)""",
 "board": """from pathlib import Path
-from rlhf_nb.live_log import show_log
+from rlhf_nb.show.live_log import show_log
 rows = [dict(step=i, loss=2 / (i + 1), reward=i / 9, kl=float("nan") if i == 4 else .01 * i) for i in range(9)]
 Path("every.jsonl").write_text("".join(json.dumps(r) + chr(10) for r in rows))
 show_log("every.jsonl", ["loss", "reward", "kl"])""",
-"sweep": """from rlhf_nb.widgets import Sweep, run_setting, show_sweep
+"sweep": """from rlhf_nb.show.sweep import Sweep, run_setting, show_sweep
 def short(settings, callback):
     for i in range(6): callback(dict(reward=i * settings["beta"]), None)
 sweep = Sweep(short, ["reward"])
 for beta in (.5, 1., 2.): run_setting(sweep, dict(beta=beta))
 show_sweep(sweep, {"beta": (1., 0., 3., .5)})""",
-"labels": """from rlhf_nb.widgets import LabelSession, show_labels
+"labels": """from rlhf_nb.show.labels import LabelSession, show_labels
 show_labels(LabelSession([("Question?", *answers)], Path("every_labels.jsonl")))""",
 "slider": """from ipywidgets import IntSlider, interact
-from rlhf_nb.views import lines, snapshot
+from rlhf_nb.show.views import lines, snapshot
 interact(snapshot(lambda n: lines(range(10), {"sum": [n * i for i in range(10)]}, "n", "sum")),
          n=IntSlider(3, min=1, max=9, continuous_update=False));"""}
 
@@ -210,7 +210,7 @@ def show(page, locator, shot):
 
 KEEPS = f"() => {{ const m = {MODEL}, c = window.jupyterapp.shell.currentWidget.context; return JSON.stringify([c.isReady && c.model.dirty, m.metadata]) }}"
 
-@pytest.mark.parametrize("name", ["07_kl.ipynb", "index.ipynb", "engine/views.ipynb"])
+@pytest.mark.parametrize("name", ["07_kl.ipynb", "index.ipynb", "engine/show/views.ipynb"])
 def test_a_notebook_that_was_only_opened_is_not_unsaved(page, lab, folder, name):
     "Lab writes nothing into it: kernel and language stand there as Lab itself would write them."
     before = json.loads((folder/name).read_text())["metadata"]

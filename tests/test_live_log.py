@@ -4,11 +4,12 @@ from types import SimpleNamespace
 
 import pytest, torch
 
-from rlhf_nb.live_log import (LogCallback, LogFollower, RunControl, control_path, default_metrics, log_callback,
+from rlhf_nb.show.live_log import (LogCallback, LogFollower, RunControl, control_path, default_metrics, log_callback,
     read_new_rows, send_orders, show_log)
 from rlhf_nb.tokens import make_seqs
-from rlhf_nb.widgets import GPU_MEMORY, Stopped
-from test_widgets import BAD, WORDS, check_page, toy_roll, until
+from rlhf_nb.show.dashboard import GPU_MEMORY, Stopped
+from test_dashboard import WORDS, toy_roll, until
+from test_pages import BAD, check_page
 
 def append(path, *rows):
     with open(path, "a", encoding="utf-8") as file: file.write("".join(json.dumps(row) + "\n" for row in rows))
@@ -107,7 +108,7 @@ def test_the_board_is_shown_again_and_its_buttons_reach_the_run(tmp_path):
 
 def test_transformers_trainer_writes_stops_and_saves(tmp_path):
     from transformers import Trainer, TrainingArguments
-    from rlhf_nb.models import load_bundled
+    from rlhf_nb.base.models import load_bundled
     model, tokenizer = load_bundled("sft")
     data = [dict(input_ids=[5, 6, 7, 8], labels=[5, 6, 7, 8])] * 40
     path = tmp_path/"log.jsonl"

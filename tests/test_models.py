@@ -3,16 +3,15 @@ import ast, copy, inspect, json, logging as std_logging, random, re, shutil
 import pytest, torch, transformers as tf
 from torch import nn
 from torch.testing import assert_close
-from rlhf_nb import models
-from rlhf_nb.models import (
-    Placement, ScalarModel, adapters_disabled, add_lora, choose_placement, eval_mode,
-    frozen_copy, load_bundled, load_lm, load_reward_model, load_tokenizer, logprobs, logprobs_and_entropy,
-    merge_adapters, parameter_table, save_reward_model, tiny_lm, to_classifier,
-    unwrap_model, weight_hash)
-from rlhf_nb.oracle import TabularLM, all_logprobs, bigram_lm, micro_world
-from rlhf_nb.memory import token_entropy
+from rlhf_nb.base import models
+from rlhf_nb.base.models import (
+    Placement, ScalarModel, adapters_disabled, add_lora, choose_placement, eval_mode, frozen_copy, load_bundled,
+    load_lm, load_reward_model, load_tokenizer, merge_adapters, parameter_table, save_reward_model, tiny_lm,
+    to_classifier, unwrap_model, weight_hash)
+from rlhf_nb.base.logprobs import logprobs, logprobs_and_entropy, token_entropy
+from rlhf_nb.worlds.oracle import TabularLM, all_logprobs, bigram_lm, micro_world
 from rlhf_nb.tokens import Seqs, last_token_index, make_seqs, masked_sum, token_logprobs
-from rlhf_nb.world_text import TEST, demonstrations, make_tokenizer
+from rlhf_nb.worlds.world_text import TEST, demonstrations, make_tokenizer
 
 TOK = make_tokenizer()
 V, PAD, EOS = len(TOK), TOK.pad_token_id, TOK.eos_token_id
@@ -563,6 +562,9 @@ def test_rows_longer_than_the_model_reads_are_refused_in_words(kind):
     for fn in (lambda: logprobs(model, rows(n + 1)), lambda: logprobs(lora(model), rows(n + 1)),
                lambda: ScalarModel.from_lm(model)(rows(n + 1))):
         with pytest.raises(ValueError, match=words): fn()
+    v = model.config.vocab_size
+    assert logprobs(model, make_seqs([[5]], [[v - 1]], PAD)).isfinite().all()
+    with pytest.raises(ValueError, match=f"token id {v} in a model of {v} tokens"): logprobs(model, make_seqs([[5]], [[v]], PAD))
 
 
 def test_errors_say_what_and_how(tmp_path):
@@ -616,7 +618,7 @@ def test_loading_leaves_the_logs_of_transformers_as_they_were(tmp_path, capfd):
 
 TRY_ALL = """
 import sys
-from rlhf_nb import models
+from rlhf_nb.base import models
 for load in (models.load_tokenizer, models.load_lm, models.load_reward_model):
     try: load(sys.argv[1]); print("loaded")
     except ValueError as e: print(e)
@@ -668,7 +670,7 @@ def no_network(monkeypatch, tmp_path):
     class Session:
         def request(self, *args, **kwargs): tried.append(args); raise OSError("no network")
         head = get = stream = request
-    monkeypatch.setattr(models, "get_session", Session)
+    monkeypatch.setattr("huggingface_hub.utils.get_session", Session)
     monkeypatch.setattr("huggingface_hub.utils._http.get_session", Session)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path/"cache"))
     return tried
@@ -731,12 +733,12 @@ def test_prompt_tuning_is_refused():
     with pytest.raises(ValueError, match="use LoRA"): logprobs(peft, SEQS)
 
 def test_the_budget_holds_inside_its_context_alone(monkeypatch):
-    from rlhf_nb import models
+    from rlhf_nb.base import logprobs as module
     lm, tokenizer = load_bundled("sft")
-    seqs, sizes, real = make_seqs([[5, 6, 7]] * 3, [[8, 9, 10]] * 3, tokenizer.pad_token_id), [], models.chunked_logprobs
-    monkeypatch.setattr(models, "chunked_logprobs", lambda *args: (sizes.append(args[3]), real(*args))[1])
+    seqs, sizes, real = make_seqs([[5, 6, 7]] * 3, [[8, 9, 10]] * 3, tokenizer.pad_token_id), [], module.chunked_logprobs
+    monkeypatch.setattr(module, "chunked_logprobs", lambda *args: (sizes.append(args[3]), real(*args))[1])
     want = logprobs(lm, seqs)
-    with models.logits_budget(4 * 213 * 4 / 2**20):                    # two chunks of two rows of 213 words
+    with module.logits_budget(4 * 213 * 4 / 2**20):                    # two chunks of two rows of 213 words
         torch.testing.assert_close(logprobs(lm, seqs), want)
         logprobs(lm, seqs, 64.)                                        # the argument wins
     logprobs(lm, seqs)
@@ -750,10 +752,10 @@ def _trained_a_little(model): # adapters are no zeros any more
 
 @pytest.mark.parametrize("kind", ["plain", "lora", "actor", "reward", "reward on lora", "critic with lora"])
 def test_any_trained_model_is_saved_by_one_call(kind, tmp_path):
-    from rlhf_nb.models import save_model
+    from rlhf_nb.base.models import save_model
     from rlhf_nb.ppo import ActorCritic
-    from rlhf_nb.recipes import add_scalar_head
-    from rlhf_nb.rl_recipes import make_critic
+    from rlhf_nb.run.start import add_scalar_head
+    from rlhf_nb.run.methods import make_critic
     lm, tokenizer = load_bundled("sft")
     seqs = make_seqs([[5, 6, 7]] * 2, [[8, 9, 10], [11]], tokenizer.pad_token_id)
     model = {"plain": lambda: lm, "lora": lambda: _trained_a_little(add_lora(lm, 2)),
@@ -774,7 +776,7 @@ def test_any_trained_model_is_saved_by_one_call(kind, tmp_path):
     assert not [n for n, _ in load_lm(tmp_path/"new")[0].named_parameters() if "lora" in n] if not scored else True
 
 def test_a_folder_with_anything_in_it_is_not_saved_into(tmp_path):
-    from rlhf_nb.models import save_model
+    from rlhf_nb.base.models import save_model
     (tmp_path/"mine.txt").write_text("x")
     with pytest.raises(FileExistsError, match="not empty: name a new folder"): save_model(*load_bundled("sft"), tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]

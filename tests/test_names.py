@@ -7,12 +7,12 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = sorted(f for f in (ROOT/"rlhf_nb").glob("*.py") if not f.name.startswith("_"))
+MODULES = sorted(f for f in (ROOT/"rlhf_nb").rglob("*.py") if not f.name.startswith("_") and f.parent.name != "exercises")
 TREES = {f.stem: ast.parse(f.read_text("utf-8")) for f in MODULES}
 
 # An exported name that may also be a local, and why.
 ALLOWED = {
-    "progress": "generate_many(progress=True) is what users of tqdm look for; workbook.progress is a learner's"}
+    "progress": "generate_many(progress=True) is what users of tqdm look for; book.progress is a learner's"}
 
 def exported(tree):
     for node in tree.body:

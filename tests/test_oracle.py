@@ -2,12 +2,14 @@
 import copy, itertools, math
 import pytest, torch
 from torch.testing import assert_close
-from rlhf_nb import models, oracle, sampling
+from rlhf_nb.base import models, sampling
+from rlhf_nb.base.logprobs import logprobs
+from rlhf_nb.worlds import oracle
 from rlhf_nb.best_policy import best_of_n_policy, exact_gradient, optimal_policy
-from rlhf_nb.oracle import (
+from rlhf_nb.worlds.oracle import (
     TabularLM, all_logprobs, bigram_lm, exact_values, expectation, micro_tokenizer,
     micro_world, optimal_q, sample_rows, states, to_tabular_lm)
-from rlhf_nb.memory import pad_and_eos
+from rlhf_nb.base.batches import pad_and_eos
 from rlhf_nb.tokens import shift_right
 
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
@@ -98,7 +100,7 @@ def test_start_and_pad_have_no_probability_and_never_get_one():
 def test_models_logprobs_are_the_same_numbers(dtype, budget):
     world = micro_world()
     model = random_table(world, dtype=dtype)
-    logp = models.logprobs(model, world.seqs, budget)
+    logp = logprobs(model, world.seqs, budget)
     assert_close(logp.sum(1), all_logprobs(model, world))
     reward = some_reward(world).to(dtype)
     value = (logp.sum(1).exp() * reward).sum()

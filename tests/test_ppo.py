@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 from torch.testing import assert_close
-from rlhf_nb.models import ScalarModel
-from rlhf_nb.oracle import bigram_lm, micro_world
+from rlhf_nb.base.models import ScalarModel
+from rlhf_nb.worlds.oracle import bigram_lm, micro_world
 from rlhf_nb.ppo import (
     ActorCritic, clipped_policy_loss, clipped_value_loss, gae, ppo_loss, ppo_rewards)
 from rlhf_nb.tokens import make_seqs
@@ -78,6 +78,21 @@ def test_losses_by_finite_differences():
     now = (old + .3 * torch.randn(2, 5, generator=g)).double().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: clipped_policy_loss(x, old, A, .2), now)
     assert torch.autograd.gradcheck(lambda x: clipped_value_loss(x, old, ret, .2), now)
+
+
+def test_beyond_the_clip_a_ratio_earns_nothing_and_a_value_is_worth_its_larger_error():
+    ratio, A = torch.tensor([.5, 1.5, .5, 1.5]), torch.tensor([-1., 1., 1., -1.])
+    assert_close(clipped_policy_loss(ratio.log(), 0. * A, A, .2), torch.tensor([.8, -1.2, -.5, 1.5]))
+    value, returns = torch.tensor([1., 1., -1.]), torch.tensor([1., 0., -3.])
+    assert_close(clipped_value_loss(value, 0. * value, returns, .2), torch.tensor([.32, .5, 3.92]))
+
+
+def test_a_critic_is_a_copy_whose_head_begins_at_zero():
+    policy = bigram_lm(WORLD).float()
+    rm = ScalarModel.from_lm(policy, 0)
+    model = ActorCritic(policy, rm)
+    seqs = make_seqs([[WORLD.start]], [[0, 1, 3]], WORLD.pad)
+    assert model.policy is policy and not model.values(seqs).any() and rm(seqs).any()
 
 
 def test_values_do_not_see_their_own_token():

@@ -7,23 +7,25 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-from rlhf_nb import ppo_trainer
+from rlhf_nb.trainers import ppo_trainer
 from rlhf_nb.kl import exact_kl, kl_k3
-from rlhf_nb.interrupts import stop_after_step
-from rlhf_nb.kl_control import AdaptiveKLController
-from rlhf_nb.learning import list_checkpoints, make_trainer, TrainConfig, accumulate_gradients
-from rlhf_nb.models import ScalarModel, frozen_copy, weight_hash
+from rlhf_nb.base.processes import stop_after_step
+from rlhf_nb.trainers.ppo_trainer import AdaptiveKLController
+from rlhf_nb.base.checkpoints import list_checkpoints
+from rlhf_nb.base.learning import make_trainer, TrainConfig, accumulate_gradients
+from rlhf_nb.base.models import ScalarModel, frozen_copy, weight_hash
 from rlhf_nb.best_policy import optimal_policy
-from rlhf_nb.oracle import (
+from rlhf_nb.worlds.oracle import (
     all_logprobs, expectation, bigram_lm, micro_tokenizer, micro_world)
 from rlhf_nb.ppo import ActorCritic, clipped_policy_loss, clipped_value_loss, gae
-from rlhf_nb.ppo_trainer import (
+from rlhf_nb.trainers.ppo_trainer import (
     METRICS, PPOConfig, Experience, RLTask, add_score_column, checked_reward_fn,
     generate_best_of_n, make_experience, next_prompts, minibatch_loss, rollout_rewards,
     ppo_update, reward_mask, rollout_metrics, sample_printer, train_ppo)
-from rlhf_nb.reward_tools import ScoreNormalizer, make_reward_fn
-from rlhf_nb.sampling import SamplingParams, collect_rollout
-from rlhf_nb.memory import Rollout
+from rlhf_nb.base.scores import ScoreNormalizer
+from rlhf_nb.trainers.reward_tools import make_reward_fn
+from rlhf_nb.base.sampling import SamplingParams, collect_rollout
+from rlhf_nb.base.batches import Rollout
 from rlhf_nb.tokens import Seqs, make_seqs
 
 torch.set_num_threads(1)
@@ -110,7 +112,7 @@ def test_first_step_is_the_policy_gradient():
     x = make_experience(model, rollout(model), SMALL, WORLD.eos)
     loss, n, sums = minibatch_loss(model, x, replace(SMALL, vf_coef=0.))
     got = torch.autograd.grad(loss, model.policy.head.weight)[0]
-    from rlhf_nb.models import logprobs
+    from rlhf_nb.base.logprobs import logprobs
     want = torch.autograd.grad(-(x.advantage * logprobs(model.policy, x.seqs)).sum(),
                                model.policy.head.weight)[0]
     assert_close(got, want)
@@ -131,7 +133,7 @@ def test_split_row_order_and_padding_do_not_matter(parts):
     whole = gradient([x])
     assert_close(gradient([b.trim() for b in split(x, parts)]), whole)
     assert_close(gradient([x[torch.randperm(len(x), generator=seeded(5))]]), whole)
-    wide = Experience(*[pad(p) for p in x._parts()])
+    wide = Experience(*[pad(p) for p in x.parts()])
     assert_close(gradient([wide]), whole)
 
 
@@ -346,7 +348,7 @@ def test_the_rate_of_both_falls_as_one(monkeypatch):
 
 
 def test_responses_are_sampled_in_batches_of_their_own(monkeypatch):
-    from rlhf_nb import sampling
+    from rlhf_nb.base import sampling
     rows, real = [], sampling._respond
     def respond(model, prompts, *args):
         rows.append(len(prompts))
@@ -451,7 +453,7 @@ def transformer(seed=0):
 
 
 def wider(x, n=3): # n more columns of padding
-    if isinstance(x, Seqs): return Seqs(*[wider(part, n) for part in x._parts()])
+    if isinstance(x, Seqs): return Seqs(*[wider(part, n) for part in x.parts()])
     return nn.functional.pad(x, (0, n)) if x.dim() == 2 else x
 
 
@@ -478,7 +480,7 @@ def one_row_at_a_time(model, roll, config):
 def test_the_position_after_eos_is_that_of_the_row_alone(monkeypatch, more, micro):
     monkeypatch.setattr(ppo_trainer, "masked_whiten", lambda x, mask, shift_mean=True: x.masked_fill(~mask, 0.))
     model, plain = transformer(), ragged()
-    roll = Rollout(*[wider(part, more) for part in plain._parts()])
+    roll = Rollout(*[wider(part, more) for part in plain.parts()])
     rewards = rollout_rewards(roll, AFTER, EOS_ID)
     x = make_experience(model, roll, replace(AFTER, micro_batch_size=micro), EOS_ID)
     lengths = []

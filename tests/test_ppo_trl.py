@@ -11,14 +11,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.testing import assert_close
-import rlhf_nb.ppo_trainer as ours
+import rlhf_nb.trainers.ppo_trainer as ours
 from rlhf_nb.kl import kl_k1, kl_k3
-from rlhf_nb.models import ScalarModel, logprobs
+from rlhf_nb.base.models import ScalarModel
+from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.ppo import ActorCritic
-from rlhf_nb.ppo_trainer import (
+from rlhf_nb.trainers.ppo_trainer import (
     PPOConfig, make_experience, minibatch_loss, rollout_rewards, rollout_metrics)
 from rlhf_nb.reward import pooled_scores
-from rlhf_nb.memory import Rollout, masked_whiten
+from rlhf_nb.base.batches import Rollout, masked_whiten
 from rlhf_nb.tokens import Seqs, masked_mean
 
 theirs = pytest.importorskip("trl.experimental.ppo.ppo_trainer",

@@ -1,123 +1,304 @@
-"""Two CPU processes make the run that one process makes; what dies ends the run; what cannot be split is refused.
+"""Two CPU processes, with whole or with split weights (FSDP), make the run that one process makes; what dies ends the run and
+goes on later; a signal waits for its step; what cannot be split is refused.
 
 This file is also the program that the processes run: python test_processes.py OUT NAME..."""
-import json, os, random, signal, socket, subprocess, sys
+import json, os, signal, socket, subprocess, sys, threading
+from functools import cache
 from pathlib import Path
 import pytest, torch
 from torch.nn.utils import parameters_to_vector
-from rlhf_nb import processes
-from rlhf_nb.dpo import precompute_ref_logprobs
-from rlhf_nb.dpo_tools import train_dpo
-from rlhf_nb.grpo_trainer import GRPOConfig, train_grpo
-from rlhf_nb.learning import (EvalConfig, TrainConfig, accumulate_gradients, fit, list_checkpoints, make_trainer,
-    train_step)
-from rlhf_nb.memory import PreferencePairs
-from rlhf_nb.models import ScalarModel, choose_placement, frozen_copy, load_bundled
+from rlhf_nb.base import processes
+from rlhf_nb.base.checkpoints import list_checkpoints, restore_checkpoint, save_checkpoint
+from rlhf_nb.base.learning import (
+    EvalConfig, TrainConfig, accumulate_gradients, fit, make_trainer, train_step)
+from rlhf_nb.base.models import add_lora, checkpoint_layers, choose_placement, load_bundled, weight_hash
+from rlhf_nb.base.processes import (check_launch, gather_objects, gather_rows, in_first_process, own_rows, plain_launch,
+    process_index, require_one_process, require_same, sharded_launch, stop_after_step, stop_if_asked, sum_gradients)
+from rlhf_nb.base.sampling import SamplingParams, generate_many
+from rlhf_nb.base.sharding import gather_state, split_state
 from rlhf_nb.ppo import ActorCritic
-from rlhf_nb.ppo_trainer import PPOConfig, RLTask, train_ppo
-from rlhf_nb.processes import (check_launch, gather_objects, gather_rows, in_first_process, own_rows, process_count,
-    process_index, require_one_process, require_same, sum_gradients)
-from rlhf_nb.reward import train_reward
-from rlhf_nb.sampling import SamplingParams, generate_many
+from rlhf_nb.run.methods import make_critic
 from rlhf_nb.sft import sft_loss, train_sft
-from rlhf_nb.world_text import TRAIN, demonstrations, prompt_ids
-from conftest import until
+from rlhf_nb.tokens import Seqs
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, train_ppo
+from conftest import PATIENCE, ROOT, until
+from tiny_runs import content, in_a_row, patch_everywhere, rows_in, run, run_all, tiny, weights
+from trainer_runs import CONFIG, RUNS, rows, scored, seeded, task_of
 
-ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 600    # seconds, on a machine that may be very busy
-CONFIG = TrainConfig(lr=1e-3, n_steps=5, batch_size=7, micro_batch_size=3)     # 22 rows: 7, 7, 7, 1, then the next epoch
+FSDP = dict(ACCELERATE_USE_FSDP="true", FSDP_VERSION="2", FSDP_CPU_RAM_EFFICIENT_LOADING="true")
+LAUNCHES = dict(whole={}, split=FSDP)
+pytestmark = pytest.mark.usefixtures("one_thread", "no_curves")
 
-def seeded(n=0): return torch.Generator().manual_seed(n)
-def rows(tokenizer, n, seed=0): return demonstrations(tokenizer, TRAIN, n, random.Random(seed))
+# ---- runs: in float64, as AdamW divides by the size of a gradient, and where that is 1e-8 rounding counts
 
-def opened(name): # in float64: AdamW divides by the size of a gradient, and where that is 1e-8 rounding counts
-    model, tokenizer = load_bundled(name)
-    return model.double(), tokenizer
+def ppo_lora(lm, tokenizer, generator, move): # adapters learn in policy and critic; the reference is the policy without them
+    lm, config = add_lora(lm, 2), PPOConfig(n_iterations=2, n_prompts=5, micro_batch_size=2)
+    return train_ppo(ActorCritic(lm, make_critic(lm, 2)), lm, task_of(tokenizer), config, generator)
 
-def sft():
-    model, tokenizer = load_bundled("base")
-    return train_sft(model.requires_grad_(), rows(tokenizer, 22), CONFIG, seeded(), rows(tokenizer, 5, 1))
+def tied(lm, tokenizer, generator, move): # one tensor is both embedding and head; layers are computed again
+    from transformers import LlamaConfig, LlamaForCausalLM
+    torch.manual_seed(0)
+    lm = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=2, pad_token_id=tokenizer.pad_token_id, tie_word_embeddings=True)).double()
+    checkpoint_layers(lm)
+    return train_sft(lm, rows(tokenizer), CONFIG, generator)
 
-def reward():
-    model, tokenizer = opened("base")
-    pairs = PreferencePairs(rows(tokenizer, 22), rows(tokenizer, 22, 1))
-    return train_reward(ScalarModel.from_lm(model), pairs, CONFIG, seeded())
+def dropout_off(lm, tokenizer, generator, move): # what changes in the model between steps reaches the copy
+    dropouts = [part for part in lm.modules() if isinstance(part, torch.nn.Dropout)]
+    for part in dropouts: part.p = .5
+    trainer = make_trainer(lm.train(), CONFIG)
+    for part in dropouts: part.p = 0.
+    train_step(trainer, rows(tokenizer, 5), sft_loss)
+    with torch.no_grad(): lm.get_output_embeddings().weight.mul_(.5)
+    train_step(trainer, rows(tokenizer, 5), sft_loss)
+    return trainer
 
-def dpo():
-    model, tokenizer = opened("sft")
-    pairs = precompute_ref_logprobs(model, PreferencePairs(rows(tokenizer, 22), rows(tokenizer, 22, 1)))
-    return train_dpo(model.requires_grad_(), pairs, CONFIG, seeded())
+ALL = RUNS | dict(ppo_lora=ppo_lora, tied=tied, dropout_off=dropout_off)
 
-scored = []
-def task_of(tokenizer):
-    def reward_fn(seqs):
-        scored.append(len(seqs))
-        return seqs.response_mask.sum(1) / 10 + (seqs.ids == 7).sum(1)
-    return RLTask([prompt_ids(tokenizer, q) for q in TRAIN[:9]], reward_fn, tokenizer, SamplingParams(10))
+def trained(name):
+    lm, tokenizer = load_bundled("sft")
+    return ALL[name](lm.double().requires_grad_(), tokenizer, seeded(), lambda model: model)
 
-def ppo(folder=None):
-    lm, tokenizer = opened("sft")
-    config = PPOConfig(n_iterations=2, n_prompts=6, n_epochs=2, n_minibatches=2, micro_batch_size=2, whiten_rewards=True,
-                       missing_eos_penalty=1., entropy_coef=.01)
-    model = ActorCritic(lm.requires_grad_(), ScalarModel.from_lm(lm, 0))
-    return train_ppo(model, frozen_copy(lm), task_of(tokenizer), config, seeded(), folder)
-
-def grpo(folder=None, **more):
-    lm, tokenizer = opened("sft")
-    config = GRPOConfig(n_iterations=2, n_prompts=3, num_generations=4, micro_batch_size=3, **more)
-    return train_grpo(lm.requires_grad_(), frozen_copy(lm), task_of(tokenizer), config, seeded(), folder)
-
-def grpo_dynamic(): return grpo(dynamic_sampling=2, importance_sampling_cap=2., loss_type="grpo", kl_in_loss=True)
-
-RUNS = dict(sft=sft, reward=reward, dpo=dpo, ppo=ppo, grpo=grpo, grpo_dynamic=grpo_dynamic)
-
-def result(trainer): # log, and weights
+@cache
+def result(name): # log, weights, how many rows were scored
+    scored.clear()
+    trainer = trained(name)
     log = [{k: v for k, v in row.items() if k != "seconds"} for row in trainer.log.rows]
-    return dict(log=log, weights=parameters_to_vector(trainer.model.parameters()).tolist(), scored=list(scored))
+    return dict(log=log, weights=parameters_to_vector(trainer.model.parameters()).tolist(), scored=list(scored),
+                sharded=trainer.sharded is not None)
 
-def start(out, *words, n=2, module=__file__, more={}):
-    "n processes, as a launcher starts them."
+# ---- two processes
+
+def start(out, *words, more={}):
+    "Two processes, as a launcher starts them."
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    env = os.environ | dict(WORLD_SIZE=str(n), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1",
+    env = os.environ | dict(WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1",
                             HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT)) | more
-    return [subprocess.Popen([sys.executable, module, str(out), *words], env=env | dict(RANK=str(i), LOCAL_RANK=str(i)),
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for i in range(n)]
+    return [subprocess.Popen([sys.executable, __file__, str(out), *words], env=env | dict(RANK=str(i), LOCAL_RANK=str(i)),
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for i in range(2)]
 
-def ends(started, code=0):
+def found_by_both(out, *words, more={}):
+    "What both processes found, by name: [process 0, process 1]."
+    started = start(out, *words, more=more)
     said = [p.communicate(timeout=PATIENCE) for p in started]
-    assert all(p.returncode == code for p in started), said
-    return said
+    assert [p.returncode for p in started] == [0, 0], said
+    return [json.loads((out/f"{i}.json").read_text()) for i in range(2)]
 
 @pytest.fixture(scope="module")
 def of_two(tmp_path_factory):
-    "What both processes found: [process 0, process 1], run by name."
-    out = tmp_path_factory.mktemp("two")
-    ends(start(out, *RUNS))
-    return [json.loads((out/f"{i}.json").read_text()) for i in range(2)]
+    @cache
+    def found(launch):
+        words = [*ALL, "differ", "several"] if launch == "whole" else [*(name for name in ALL if name != "q"), "kept", "refused"]
+        return found_by_both(tmp_path_factory.mktemp(launch), *words, more=LAUNCHES[launch])
+    return found
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-@pytest.mark.parametrize("name", RUNS)
-def test_two_processes_make_the_run_of_one(name, of_two):
-    scored.clear()
-    want = result(RUNS[name]())
-    for index, found in enumerate(of_two):
-        got = found[name]
-        assert len(got["log"]) == len(want["log"]) > 0
+@pytest.mark.parametrize("launch, name", [(launch, name) for launch in LAUNCHES for name in ALL if (launch, name) != ("split", "q")])
+def test_two_processes_make_the_run_of_one(launch, name, of_two):
+    both, want = [x[name] for x in of_two(launch)], result(name)
+    for index, got in enumerate(both):
+        assert got["sharded"] == (launch == "split") and len(got["log"]) == len(want["log"]) > 0
         for a, b in zip(got["log"], want["log"]):
             assert a.keys() == b.keys()
             for k in b: assert a[k] == pytest.approx(b[k], abs=1e-5, rel=1e-6), (index, b.get("step"), k)
-        gap = (torch.tensor(got["weights"]) - torch.tensor(want["weights"])).abs().max()
-        assert gap < 1e-5, gap
-    assert of_two[0][name]["weights"] == of_two[1][name]["weights"]              # to the last bit
-    assert of_two[0][name]["log"] == of_two[1][name]["log"]
+        assert (torch.tensor(got["weights"]) - torch.tensor(want["weights"])).abs().max() < 1e-5
+    assert both[0]["weights"] == both[1]["weights"] and both[0]["log"] == both[1]["log"]    # to the last bit
+    if name == "ppo": assert [x["scored"] for x in both] == [[3, 3], [3, 3]]                # of 6 responses, twice
+    if name == "grpo": assert [x["scored"] for x in both] == [[8, 8], [4, 4]]               # whole groups of 4
 
-def test_each_process_scores_its_own_rows(of_two):
-    own = [x["ppo"]["scored"] for x in of_two]
-    assert own == [[3, 3], [3, 3]]                                               # of 6 responses, twice
-    assert [x["grpo"]["scored"][2:] for x in of_two] == [[8, 8], [4, 4]]         # whole groups of 4
+def message_of(fn):
+    try: fn()
+    except Exception as e: return f"{type(e).__name__}: {e}"
+
+def no_words(x): return Seqs(x.ids, x.attention_mask, torch.zeros_like(x.response_mask))
+
+def differ(out): # name -> message
+    model, tokenizer = load_bundled("base")
+    data = rows(tokenizer, 9)
+    trainer = make_trainer(model.requires_grad_(), CONFIG)
+    said = dict(data=message_of(lambda: fit(trainer, rows(tokenizer, 9, process_index()), sft_loss, seeded())),
+                seed=message_of(lambda: fit(trainer, data, sft_loss, seeded(process_index()))))
+    with torch.no_grad(): model.get_output_embeddings().weight[0, 0] += process_index()
+    def full(): raise OSError(28, "no room is left")
+    return said | dict(writer=message_of(lambda: in_first_process(full)), weights=message_of(lambda: make_trainer(model, CONFIG)),
+                       empty=message_of(lambda: train_step(trainer, data[:0], sft_loss)),
+                       weightless=message_of(lambda: train_step(trainer, no_words(data), sft_loss)))
+
+def several(out): # sums, unused weights, evaluation by process 0, sampling fewer rows than processes
+    model, tokenizer = load_bundled("base")
+    model.requires_grad_().register_parameter("spare", torch.nn.Parameter(torch.ones(2)))
+    trainer = make_trainer(model, TrainConfig(weight_decay=.1))
+    accumulate_gradients(trainer, rows(tokenizer, 1), sft_loss)
+    assert model.spare.grad is None and model.get_output_embeddings().weight.grad.abs().sum() > 0
+    trainer.optimizer.zero_grad()
+    eval_config = EvalConfig(lambda model: dict(process=process_index(), x=torch.tensor(process_index() + .5)))
+    def loss_fn(model, x):
+        if trainer.step > 0: trainer.stop_reason = "test"
+        return sft_loss(model, x)
+    fit(trainer, rows(tokenizer, 4), loss_fn, seeded(), eval_config, out/"here")
+    seqs, _ = generate_many(model, [[5, 6]], tokenizer, SamplingParams(4), seeded(3))
+    torch.manual_seed(process_index())                                           # dropout's numbers, of each process
+    save_checkpoint(out/"there", trainer, seeded())
+    want = torch.rand(3)
+    restore_checkpoint(out/"there", trainer, seeded())
+    assert torch.equal(torch.rand(3), want)
+    return dict(log=[{k: v for k, v in r.items() if k in ("process", "x", "step")} for r in trainer.log.rows], ids=seqs.ids.tolist(),
+                rand=want.tolist(), files=sorted(p.name for p in (out/"here").rglob("*")))
+
+def test_what_two_processes_share_and_refuse(of_two):
+    for i, found in enumerate(of_two("whole")):
+        said = found["differ"]
+        assert "differ in the data: process 1 has not what process 0 has" in said["data"]
+        assert "differ in the generator" in said["seed"] and "differ in the weights to start from" in said["weights"]
+        assert said["writer"] == ("ConnectionError: process 0 has stopped: " if i else "OSError: ") + "[Errno 28] no room is left"
+        assert "at least one row" in said["empty"] and "counts nothing" in said["weightless"]
+    a, b = [x["several"] for x in of_two("whole")]
+    assert a.pop("rand") != b.pop("rand") and a == b
+    assert a["log"][0] == dict(step=0, process=0, x=.5) and a["log"][1]["step"] == 1
+    assert "trainer_log.jsonl" in a["files"] and sum("step" in name for name in a["files"]) == 1
+
+def numbers(tensors): return sum(getattr(x, "to_local", lambda: x)().numel() for x in tensors)
+
+def kept(out): # what a process has in a step, between layers, and afterwards
+    model, tokenizer = load_bundled("base")
+    trainer, seen = make_trainer(model.requires_grad_(), CONFIG), {}
+    n = sum(p.numel() for p in model.parameters())
+    params = [p for group in trainer.optimizer.param_groups for p in group["params"]]
+    def loss_fn(lm, part):
+        assert lm is not model
+        found = sft_loss(lm, part)
+        seen["layer"] = numbers(lm.base_model.layers[0].parameters())            # it has computed, and let go
+        seen["whole"] = sum(p.untyped_storage().nbytes() for p in model.parameters())
+        return found
+    before = [p.clone() for p in model.parameters()]
+    train_step(trainer, rows(tokenizer, 7), loss_fn)
+    state = trainer.optimizer.state
+    gathered = gather_state(trainer.optimizer.state_dict())["state"]
+    return dict(whole=seen["whole"], layer=seen["layer"] / sum(p.numel() for p in model.base_model.layers[0].parameters()),
+                weights=numbers(params) / n, averages=numbers(x["exp_avg"] for x in state.values()) / n,
+                gradients=numbers(p.grad for p in params) / n, gathered=sum(x["exp_avg"].numel() for x in gathered.values()) / n,
+                moved=min((a - b).abs().max().item() for a, b in zip(model.parameters(), before)),
+                loaded=weight_hash(load_bundled("sft")[0]))                      # transformers would read nothing in process 1
+
+def refused(out): # a step that is not taken, and an empty one, leave the weights alone
+    model, tokenizer = load_bundled("base")
+    trainer, data = make_trainer(model.requires_grad_(), CONFIG), rows(tokenizer, 7)
+    before = [p.clone() for p in model.parameters()]
+    def broken(lm, x):
+        loss, n = sft_loss(lm, x)
+        return loss * torch.inf, n
+    said = [message_of(lambda: train_step(trainer, data, broken)), message_of(lambda: train_step(trainer, no_words(data), sft_loss))]
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
+    return [*said, message_of(lambda: trained("q"))]
+
+def test_with_split_weights_a_process_keeps_half_and_a_refused_step_changes_nothing(of_two):
+    for i, found in enumerate(of_two("split")):
+        seen = found["kept"]
+        assert seen["loaded"] == weight_hash(load_bundled("sft")[0]) and seen["whole"] == 0 and seen["moved"] > 0
+        for name in ("weights", "averages", "gradients", "layer"): assert .4 < seen[name] < .6, (name, seen)
+        assert seen["gathered"] == (0 if i else 1)                               # one process writes the file
+        for words, text in zip(("was not taken: loss inf", "counts nothing", "leave --use_fsdp out"), found["refused"]): assert words in text
+
+now = []
+def fragile_loss(model, x): # process 1 dies in its third and last step, behind a checkpoint
+    how = os.environ.get("HOW") if process_index() and now[0].step == 2 else ""
+    if how == "kill": os.kill(os.getpid(), signal.SIGKILL)
+    if how == "raise": raise ValueError("this row is not good")
+    return sft_loss(model, x)
+fragile_loss.__module__ = "test_processes"     # not __main__
+
+def fragile(out):
+    model, tokenizer = load_bundled("base")
+    now[:] = [make_trainer(model.requires_grad_(), CONFIG)]
+    fit(now[0], rows(tokenizer), fragile_loss, seeded(), folder=out/"run", eval_every=1)
+    return dict(weights=parameters_to_vector(model.parameters()).tolist(), seconds=[row["seconds"] for row in now[0].log.rows])
+
+@pytest.mark.parametrize("launch, how", [("whole", "raise"), ("split", "kill")])
+def test_a_process_that_dies_ends_the_run_which_goes_on_with_as_many(launch, how, tmp_path):
+    started = start(tmp_path, "fragile", more=LAUNCHES[launch] | dict(HOW=how))
+    (_, first), (_, second) = [p.communicate(timeout=PATIENCE) for p in started]
+    assert [p.returncode for p in started] == [1, -9 if how == "kill" else 1]
+    assert "stops because another one has ended" in first and "last checkpoint is whole" in first
+    assert how == "kill" or "this row is not good" in second
+    [checkpoint] = list_checkpoints(tmp_path/"run")
+    state = torch.load(checkpoint/"state.pt", weights_only=True)["optimizer"]["state"]
+    model, _ = load_bundled("base")
+    assert checkpoint.name.endswith("step-2") and [x["exp_avg"].shape for x in state.values()] == [p.shape for p in model.parameters()]
+    with pytest.raises(ValueError, match="n_processes was 2, got 1"): fragile(tmp_path)
+    saved, want = [row["seconds"] for row in rows_in(tmp_path/"run/trainer_log.jsonl")], fragile(tmp_path/"whole")["weights"]
+    for found in found_by_both(tmp_path, "fragile", more=LAUNCHES[launch]):
+        assert (torch.tensor(found["fragile"]["weights"]) - torch.tensor(want)).abs().max() < 1e-5
+        assert found["fragile"]["seconds"][:2] == saved                          # of the steps before
+
+# ---- the command, by torch's own launcher
+
+PIPELINE = """model = "sft"
+data = "pairs.jsonl"
+device = "cpu"
+eval_rows = 4
+[[stage]]
+method = "dpo"
+n_steps = 3
+batch_size = 5
+[[stage]]
+method = "ppo"
+reward = "tiny_rules:even"
+n_iterations = 2
+n_prompts = 4
+max_new_tokens = 6
+eval_every = 1
+"""
+DPO = ("train", "dpo", "pairs.jsonl", "--model", "sft", "--eval-rows", "4", "--batch-size", "5", "--device", "cpu")
+PPO = ("train", "ppo", "pairs.jsonl", "--model", "sft", "--reward", "tiny_rules:even", "--n-iterations", "2", "--n-prompts", "4",
+       "--max-new-tokens", "6", "--eval-rows", "4", "--eval-every", "1", "--device", "cpu", "--lora-r", "2")
+
+def launched(*words, more={}):
+    return subprocess.Popen([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rlhf_nb",
+        *words], env=os.environ | dict(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT)) | more,
+        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+@pytest.mark.parametrize("launch, words", [("whole", ("pipeline", "run", "both.toml")), ("split", PPO)], ids=["pipeline", "split train"])
+def test_the_command_makes_one_run_with_two_processes(launch, words, inside, capfd):
+    from safetensors.torch import load_file
+    from rlhf_nb.book.command import main
+    Path("both.toml").write_text(PIPELINE)
+    assert main([*words, "-o", "one"]) == 0
+    printed = capfd.readouterr().out
+    process = launched(*words, "-o", "two", more=LAUNCHES[launch])
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    assert len(out.splitlines()) == len(printed.splitlines())                    # one of the two prints
+    one, two = [{k: x for k, x in content(name).items() if "curves" not in k} for name in ("one", "two")]
+    assert one.keys() == two.keys() and any(name.endswith("held_out.jsonl") for name in one)
+    for name in weights("one"):                                                  # in float32: see `opened`
+        a, b = load_file(f"one/{name}"), load_file(f"two/{name}")
+        assert a.keys() == b.keys() and max((a[k] - b[k]).abs().max() for k in a) < 1e-3
+    for name in one:
+        facts = [json.loads(x[name]).get("results", {}) for x in (one, two) if name.endswith("run.json")]
+        for k, x in facts[0].items() if facts else ():
+            if isinstance(x, float) and k != "seconds": assert facts[1][k] == pytest.approx(x, abs=1e-2), k
+
+def test_ctrl_c_ends_both_after_a_step_that_is_saved(inside):
+    "The terminal sends it to the launcher and to both processes, and the launcher to both again."
+    process, log = launched(*DPO, "--n-steps", "100000", "-o", "out"), Path("out/log.jsonl")
+    until(lambda: process.poll() is not None or log.exists() and log.read_text().count("\n") > 3, lambda: log.exists())
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert err.count("stopping after this step, which is saved") == 1 and "rlhf_nb/" not in err, err
+    steps = log.read_text().count("\n") - 1                                      # the first row is an evaluation
+    [checkpoint] = list_checkpoints("out/work/checkpoints")
+    assert checkpoint.name.endswith(f"step-{steps}") and "the last checkpoint of out is whole" in out
+
+def test_a_lone_launch_is_refused_by_the_command(inside, monkeypatch, capfd):
+    from rlhf_nb.book.command import main
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True"); monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    for words in (DPO, ("pipeline", "run", "both.toml")):
+        Path("both.toml").write_text(PIPELINE)
+        assert main([*words, "-o", "out"]) == 2 and "use torchrun --nproc-per-node 2" in capfd.readouterr().err
+    assert not Path("out").exists()
+
+# ---- in one process
 
 def test_one_process_is_untouched(monkeypatch):
     monkeypatch.setattr(processes, "dist", None)                                 # nothing of it is used
@@ -126,26 +307,39 @@ def test_one_process_is_untouched(monkeypatch):
     assert train_step(trainer, rows(tokenizer, 3), sft_loss)["loss"] > 0
     assert gather_objects([1]) == [1] and in_first_process(lambda: 2) == 2 and own_rows() == slice(0, None, 1)
     sum_gradients(list(model.parameters())); require_same("x", 1); require_one_process("it")
+    state = trainer.optimizer.state_dict()
+    for other in gather_state(state), split_state(state, trainer.optimizer):
+        assert other["param_groups"] == state["param_groups"]
+        for i, x in state["state"].items(): assert all(torch.equal(x[k], other["state"][i][k]) for k in x)
 
 def test_gather_rows_puts_back_in_order():
     parts = [(torch.tensor([3, 0]), torch.tensor([[3.], [0.]])), (torch.tensor([1, 2]), torch.tensor([[1.], [2.]]))]
     assert gather_rows(parts, "cpu").tolist() == [[0.], [1.], [2.], [3.]]
 
+TWO, SPLIT = dict(WORLD_SIZE="2", RANK="1", LOCAL_RANK="1"), dict(ACCELERATE_USE_FSDP="true", WORLD_SIZE="2")
+
 @pytest.mark.parametrize("env, device, words", [
     (dict(ACCELERATE_USE_DEEPSPEED="true", WORLD_SIZE="2"), "cpu", "DEEPSPEED is not supported, .*--fsdp_version 2"),
     (dict(ACCELERATE_USE_MEGATRON_LM="1"), "cpu", "MEGATRON_LM is not supported"),
     (dict(ACCELERATE_USE_CPU="True", MASTER_ADDR="127.0.0.1"), "cpu", "starts one process .* use torchrun"),
-    (dict(WORLD_SIZE="2", RANK="1", LOCAL_RANK="1"), "cuda:0", "process 1 of this machine trains on cuda:0: move its models to cuda:1"),
-    (dict(WORLD_SIZE="2", RANK="1", LOCAL_RANK="1"), "cuda", "trains on cuda: move")])
-def test_launches_that_are_refused(env, device, words, monkeypatch):
+    (TWO, "cuda:0", "process 1 of this machine trains on cuda:0: move its models to cuda:1"), (TWO, "cuda", "trains on cuda: move"),
+    (SPLIT | dict(FSDP_VERSION="1"), "cpu", "FSDP version 1 is not supported: add --fsdp_version 2"), (SPLIT, "cpu", "version 1 is not"),
+    (SPLIT | dict(FSDP_VERSION="2", FSDP_OFFLOAD_PARAMS="true"), "cpu", "leave fsdp_offload_params out"),
+    (SPLIT | dict(FSDP_VERSION="2", FSDP_ACTIVATION_CHECKPOINTING="True"), "cpu", "use --gradient-checkpointing"),
+    ({}, "cuda:3", ""), (TWO, "cuda:1", ""), (dict(WORLD_SIZE="2", LOCAL_RANK="0"), "cuda", ""), (dict(WORLD_SIZE="9"), "cpu", ""),
+    (dict(ACCELERATE_USE_CPU="True"), "cpu", ""), (dict(ACCELERATE_USE_FSDP="true"), "cpu", "")])     # one process keeps all anyway
+def test_launches_that_are_refused_and_those_that_are_not(env, device, words, monkeypatch):
     for k, v in env.items(): monkeypatch.setenv(k, v)
+    if not words: return check_launch(device)
     with pytest.raises(ValueError, match=words): check_launch(device)
 
-@pytest.mark.parametrize("env, device", [({}, "cuda:3"), (dict(WORLD_SIZE="2", RANK="1", LOCAL_RANK="1"), "cuda:1"),
-    (dict(WORLD_SIZE="2", LOCAL_RANK="0"), "cuda"), (dict(ACCELERATE_USE_CPU="True"), "cpu"), (dict(WORLD_SIZE="9"), "cpu")])
-def test_launches_that_are_not(env, device, monkeypatch):
-    for k, v in env.items(): monkeypatch.setenv(k, v)
-    check_launch(device)
+def test_weights_are_split_where_the_launcher_asks_for_it(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    assert not sharded_launch()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert sharded_launch()
+    with plain_launch(): assert not sharded_launch() and "ACCELERATE_USE_FSDP" not in os.environ
+    assert sharded_launch()
 
 def test_each_process_has_its_own_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -157,190 +351,68 @@ def test_each_process_has_its_own_gpu(monkeypatch):
 
 def refusals():
     "Every loop that works in one process only, called with nothing that it could read."
-    from rlhf_nb.pipeline import run_pipeline
-    from rlhf_nb.q_trainer import train_q_online
-    from rlhf_nb.recipes import run_best_of_n
-    from rlhf_nb.self_reward_runs import fill_store, train_online_dpo
-    from rlhf_nb.spin_runs import train_spin
-    return {"a pipeline": lambda: run_pipeline(None, ""), "best-of-n": lambda: run_best_of_n(None),
-            "train_q_online": lambda: train_q_online(*[None] * 5), "train_spin": lambda: train_spin(*[None] * 4),
-            "fill_store": lambda: fill_store(*[None] * 5), "train_online_dpo": lambda: train_online_dpo(*[None] * 5)}
+    from rlhf_nb.run.best_of_n import run_best_of_n
+    from rlhf_nb.trainers.q_trainer import train_q_online
+    from rlhf_nb.trainers.self_reward_runs import fill_store, train_online_dpo
+    from rlhf_nb.trainers.spin_runs import train_spin
+    return {"best-of-n": lambda: run_best_of_n(None), "train_q_online": lambda: train_q_online(*[None] * 5),
+            "train_spin": lambda: train_spin(*[None] * 4), "fill_store": lambda: fill_store(*[None] * 5),
+            "train_online_dpo": lambda: train_online_dpo(*[None] * 5), "a stage of spin": lambda: run(tiny("spin"), "out"),
+            "the pipeline cannot run\nstage 2 \\(rdpo\\): a stage of rdpo": lambda: run_all(in_a_row(tiny("sft"), tiny("rdpo")), "out")}
 
 @pytest.mark.parametrize("name", refusals())
-def test_loops_of_one_process_say_so(name, monkeypatch):
+def test_loops_of_one_process_say_so_before_they_begin(name, monkeypatch, inside):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=f"^{name} runs in one process, got 2: start it with python"): refusals()[name]()
+    assert not Path("out").exists()
 
-# ---- what happens between two real processes
+# ---- a signal: the step is finished and saved, or left at once the second time
 
-def differ(out): # names -> message
-    model, tokenizer = load_bundled("base")
-    data, said = rows(tokenizer, 9), {}
-    def try_it(name, fn):
-        try: fn(); said[name] = "nothing"
-        except ValueError as e: said[name] = str(e)
-    trainer = make_trainer(model.requires_grad_(), CONFIG)
-    try_it("data", lambda: fit(trainer, rows(tokenizer, 9, process_index()), sft_loss, seeded()))
-    try_it("seed", lambda: fit(trainer, data, sft_loss, seeded(process_index())))
-    with torch.no_grad(): model.get_output_embeddings().weight[0, 0] += process_index()
-    def full(): raise OSError(28, "no room is left")
-    def write():
-        try: in_first_process(full)
-        except OSError as e: raise ValueError(f"{type(e).__name__}: {e}")
-    try_it("writer", write)
-    try_it("weights", lambda: make_trainer(model, CONFIG))
-    try_it("empty", lambda: train_step(trainer, data[:0], sft_loss))
-    no_words = type(data)(data.ids, data.attention_mask, torch.zeros_like(data.response_mask))
-    try_it("weightless", lambda: train_step(trainer, no_words, sft_loss))
-    Path(out, f"said{process_index()}.json").write_text(json.dumps(said))
+def test_the_first_waits_and_the_second_does_not(capfd):
+    before, done = signal.getsignal(signal.SIGINT), []
+    with pytest.raises(KeyboardInterrupt), stop_after_step():
+        signal.raise_signal(signal.SIGINT)
+        done.append("the rest of the step")
+        stop_if_asked(lambda: done.append("saved"))
+    assert done == ["the rest of the step", "saved"] and "again: stop at once" in capfd.readouterr().err
+    with pytest.raises(KeyboardInterrupt), stop_after_step():
+        for _ in range(2): signal.raise_signal(signal.SIGINT)
+        done.append("never")
+    stop_if_asked(lambda: done.append("never"))                                  # nothing is left over
+    with stop_after_step(): stop_if_asked(lambda: done.append("never"))
+    assert "never" not in done and signal.getsignal(signal.SIGINT) is before
 
-def several(out): # sums, unused weights, evaluation by process 0, sampling fewer rows than processes
-    model, tokenizer = load_bundled("base")
-    model.requires_grad_()
-    spare = model.register_parameter("spare", torch.nn.Parameter(torch.ones(2)))
-    trainer = make_trainer(model, TrainConfig(weight_decay=.1))
-    accumulate_gradients(trainer, rows(tokenizer, 1), sft_loss)
-    assert model.spare.grad is None and model.get_output_embeddings().weight.grad.abs().sum() > 0
-    trainer.optimizer.zero_grad()
-    eval_config = EvalConfig(lambda model: dict(process=process_index(), x=torch.tensor(process_index() + .5)))
-    fit(trainer, rows(tokenizer, 4), lambda m, x: (p := sft_loss(m, x), trainer.step > 0 and setattr(trainer, "stop_reason", "test"))[0],
-        seeded(), eval_config, Path(out)/"here")
-    seqs, _ = generate_many(model, [[5, 6]], tokenizer, SamplingParams(4), seeded(3))
-    torch.manual_seed(process_index())                                           # dropout's numbers, of each process
-    from rlhf_nb.learning import restore_checkpoint, save_checkpoint
-    save_checkpoint(Path(out)/"there", trainer, seeded())
-    want = torch.rand(3)
-    restore_checkpoint(Path(out)/"there", trainer, seeded())
-    assert torch.equal(torch.rand(3), want)
-    state = dict(log=[{k: v for k, v in r.items() if k in ("process", "x", "step")} for r in trainer.log.rows],
-                 ids=seqs.ids.tolist(), rand=want.tolist(), files=sorted(p.name for p in Path(out, "here").rglob("*")))
-    Path(out, f"several{process_index()}.json").write_text(json.dumps(state))
+def test_other_handlers_are_left_alone_and_nesting_and_threads_do_no_harm():
+    old, errors = signal.getsignal(signal.SIGTERM), []
+    with stop_after_step():
+        assert old != signal.SIG_DFL or signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        inner = signal.getsignal(signal.SIGINT)
+        with stop_after_step(): assert signal.getsignal(signal.SIGINT) is inner
+        assert signal.getsignal(signal.SIGINT) is inner
+    def work():
+        try:
+            with stop_after_step(): stop_if_asked()
+        except Exception as e: errors.append(e)
+    thread = threading.Thread(target=work); thread.start(); thread.join()
+    assert not errors
 
-def test_what_two_processes_share_and_refuse(tmp_path):
-    ends(start(tmp_path, "differ", "several"))
-    for i in range(2):
-        said = json.loads((tmp_path/f"said{i}.json").read_text())
-        assert "differ in the data: process 1 has not what process 0 has" in said["data"]
-        assert "differ in the generator" in said["seed"] and "differ in the weights to start from" in said["weights"]
-        assert said["writer"] == ("ConnectionError: process 0 has stopped: [Errno 28] no room is left" if i else
-                                  "OSError: [Errno 28] no room is left")
-        assert "at least one row" in said["empty"] and "counts nothing" in said["weightless"]
-    a, b = [json.loads((tmp_path/f"several{i}.json").read_text()) for i in range(2)]
-    assert a["rand"] != b["rand"] and {k: x for k, x in a.items() if k != "rand"} == {k: x for k, x in b.items() if k != "rand"}
-    assert a["log"][0] == dict(step=0, process=0, x=.5) and a["log"][1]["step"] == 1
-    model, tokenizer = load_bundled("base")
-    assert "trainer_log.jsonl" in a["files"] and sum("step" in name for name in a["files"]) == 1
-
-def dies(out): # process 1 is killed in its third step, behind a checkpoint
-    model, tokenizer = load_bundled("base")
-    trainer = make_trainer(model.requires_grad_(), CONFIG)
-    def loss_fn(model, x):
-        if trainer.step == 2 and process_index():
-            if sys.argv[3:] == ["kill"]: os.kill(os.getpid(), signal.SIGKILL)
-            raise ValueError("this row is not good")
-        return sft_loss(model, x)
-    fit(trainer, rows(tokenizer, 22), loss_fn, seeded(), folder=Path(out)/"run", eval_every=1)
-
-@pytest.mark.parametrize("how", ["kill", "raise"])
-def test_a_process_that_dies_ends_the_run_and_the_last_checkpoint_is_whole(how, tmp_path):
-    started = start(tmp_path, "dies", how)
-    said = [p.communicate(timeout=PATIENCE) for p in started]
-    assert started[0].returncode == 1 and started[1].returncode == (-9 if how == "kill" else 1)
-    assert "stops because another one has ended" in said[0][1] and "last checkpoint is whole" in said[0][1]
-    [checkpoint] = list_checkpoints(tmp_path/"run")
-    assert checkpoint.name.endswith("step-2")
-    if how == "raise":
-        assert "this row is not good" in said[1][1]
-        with pytest.raises(ValueError, match="n_processes was 2, got 1"): sft_without_evaluation(tmp_path/"run")
-        return
-    ends(start(tmp_path, "goes_on"))                                             # from there, to the end of an uninterrupted run
-    want = result(sft_without_evaluation())["weights"]
-    for i in range(2):
-        found = json.loads((tmp_path/f"went{i}.json").read_text())
-        assert found["first"] == 3
-        assert (torch.tensor(found["weights"]) - torch.tensor(want)).abs().max() < 1e-5
-
-def sft_without_evaluation(folder=None):
-    model, tokenizer = load_bundled("base")
-    trainer = make_trainer(model.requires_grad_(), CONFIG, may_change=("loss_fn",))
-    fit(trainer, rows(tokenizer, 22), sft_loss, seeded(), folder=folder, eval_every=1)
-    return trainer
-
-def goes_on(out):
-    folder, seen = Path(out)/"run", []
-    saved = json.loads((list_checkpoints(folder)[-1]/"trainer_state.json").read_text())
-    gather_objects([0])
-    def prune(): # the loss that died was another function
-        saved["run"] = {k: v for k, v in saved["run"].items() if not k.startswith("loss_fn")}
-        (list_checkpoints(folder)[-1]/"trainer_state.json").write_text(json.dumps(saved))
-    in_first_process(prune)
-    trainer = sft_without_evaluation(folder)
-    first = saved["trainer"]["step"] + 1
-    Path(out, f"went{process_index()}.json").write_text(json.dumps(result(trainer) | dict(first=first)))
-
-# ---- the command, by torch's own launcher
-
-@pytest.fixture
-def home(tmp_path):
-    lm, tokenizer = load_bundled("sft")
-    lm.save_pretrained(tmp_path/"sft"); tokenizer.save_pretrained(tmp_path/"sft")
-    pair = [dict(prompt=q.text, chosen="It lives in the forest. It is red.", rejected=f"No idea {i}.") for i, q in enumerate(TRAIN[:24])]
-    (tmp_path/"pairs.jsonl").write_text("".join(json.dumps(x) + "\n" for x in pair))
-    (tmp_path/"rules_two.py").write_text("def short(prompts, responses): return [-len(r) / 100 for r in responses]\n")
-    return tmp_path
-
-DPO = ("dpo", "pairs.jsonl", "--model", "sft", "--max-steps", "3", "--batch-size", "5", "--eval-rows", "4")
-PPO = ("ppo", "pairs.jsonl", "--model", "sft", "--reward", "rules_two:short", "--n-iterations", "2", "--n-prompts", "4",
-       "--max-new-tokens", "6", "--eval-rows", "4", "--eval-every", "1")
-
-@pytest.mark.parametrize("words, gap", [(DPO, 1e-5), (PPO, 1e-3)], ids=["dpo", "ppo"])     # in float32: see `opened`
-def test_the_command_makes_one_run_with_two_processes(words, gap, home, monkeypatch, capfd):
-    from safetensors.torch import load_file
-    from rlhf_nb.workbook import main
-    monkeypatch.chdir(home)
-    line = lambda out: ["train", *words, "-o", str(home/out), "--device", "cpu"]
-    assert main(line("out1")) == 0
-    printed = capfd.readouterr().out
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rlhf_nb",
-        *line("out2")], env=os.environ | dict(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT)),
-        capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == len(printed.splitlines())            # one of the two prints
-    one, two = [load_file(home/f"out{n}"/"model.safetensors") for n in (1, 2)]
-    assert one.keys() == two.keys() and max((one[k] - two[k]).abs().max() for k in one) < gap
-    facts = [json.loads((home/f"out{n}"/"run.json").read_text()) for n in (1, 2)]
-    for k, x in facts[0]["results"].items():
-        if isinstance(x, float) and k != "seconds": assert facts[1]["results"][k] == pytest.approx(x, abs=10 * gap), k
-    names = [sorted(p.name for p in (home/f"out{n}").iterdir()) for n in (1, 2)]
-    assert names[0] == names[1] and "held_out.jsonl" in names[0] and "work" not in names[0]
-
-def test_ctrl_c_ends_both_after_a_step_that_is_saved(home):
-    "The terminal sends it to the launcher and to both processes, and the launcher to both again."
-    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rlhf_nb", "train",
-            *DPO, "-o", "out", "--device", "cpu", "--max-steps", "100000"]
-    process = subprocess.Popen(line, cwd=home, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=os.environ | dict(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT)))
-    log = home/"out"/"log.jsonl"
-    until(lambda: process.poll() is not None or log.exists() and log.read_text().count("\n") > 3, lambda: log.exists())
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=PATIENCE)
-    assert err.count("stopping after this step, which is saved") == 1 and "rlhf_nb/" not in err, err
-    steps = log.read_text().count("\n") - 1                                      # the first row is an evaluation
-    [checkpoint] = list_checkpoints(home/"out"/"work"/"checkpoints")
-    assert checkpoint.name.endswith(f"step-{steps}") and "the last checkpoint of out is whole" in out
-
-def test_a_lone_launch_is_refused_by_the_command(home, monkeypatch, capfd):
-    from rlhf_nb.workbook import main
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "True"); monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.chdir(home)
-    assert main(["train", *DPO, "-o", "out"]) == 2 and "use torchrun --nproc-per-node 2" in capfd.readouterr().err
-    assert not (home/"out").exists()
+@pytest.mark.parametrize("method, step", [("sft", 1), ("grpo", 2), ("ppo", 2)])    # a step; those of a rollout
+def test_a_run_that_is_asked_to_stop_ends_as_if_it_never_was(method, step, inside, monkeypatch):
+    want = weights(run(tiny(method), "whole").folder)
+    def asked(real):
+        def stop(*save):
+            signal.raise_signal(signal.SIGINT)
+            real(*save)
+        return stop
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch_everywhere(patch, "stop_if_asked", asked)
+        run(tiny(method), "cut")
+    assert list_checkpoints("cut/work/checkpoints")[-1].name.endswith(f"step-{step}")
+    run(tiny(method), "cut")
+    assert weights("cut") == want
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    out, names = sys.argv[1], [name for name in sys.argv[2:] if name not in ("kill", "raise")]
-    found = {}
-    for name in names:
-        if name not in RUNS: globals()[name](out)
-        else: found[name] = result(RUNS[name]())
-    if found: Path(out, f"{process_index()}.json").write_text(json.dumps(found))
+    out, names = Path(sys.argv[1]), sys.argv[2:]
+    found = {name: result(name) if name in ALL else globals()[name](out) for name in names}
+    (out/f"{process_index()}.json").write_text(json.dumps(found))

@@ -7,21 +7,22 @@ import pytest, torch
 from torch import Generator, nn
 from torch.testing import assert_close
 
-from rlhf_nb import q_trainer
-from rlhf_nb.learning import TrainConfig, accumulate_gradients, list_checkpoints, fit, train_step
-from rlhf_nb.models import add_lora, tiny_lm, weight_hash
-from rlhf_nb.oracle import (TabularLM, all_logprobs, bigram_lm, micro_tokenizer, micro_world, optimal_q,
+from rlhf_nb.trainers import q_trainer
+from rlhf_nb.base.checkpoints import list_checkpoints
+from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, fit, train_step
+from rlhf_nb.base.models import add_lora, tiny_lm, weight_hash
+from rlhf_nb.worlds.oracle import (TabularLM, all_logprobs, bigram_lm, micro_tokenizer, micro_world, optimal_q,
                             states)
-from rlhf_nb.q_networks import (
+from rlhf_nb.base.q_networks import (
     DuelingHead, Episodes, QNets, shift_left, best_actions, make_episodes, q_terms,
     q_network, hidden_states, q_terms_full)
-from rlhf_nb.q_trainer import (
+from rlhf_nb.trainers.q_trainer import (
     OnlineQConfig, QPolicy, collect_episodes, concat_episodes, token_q_values,
     make_q_trainer, q_trees, train_q_online, train_q)
-from rlhf_nb.q_networks import QConfig, discounts, next_values
+from rlhf_nb.base.q_networks import QConfig, discounts, next_values
 from rlhf_nb.qlearning import (
     soft_backup, soft_update, q_policy_logprobs, q_loss, monte_carlo_returns, bellman_targets)
-from rlhf_nb.sampling import SamplingParams, generate, generate_uncached
+from rlhf_nb.base.sampling import SamplingParams, generate, generate_uncached
 from rlhf_nb.tokens import Seqs, shift_right, make_seqs
 
 WORLD = micro_world()
@@ -165,6 +166,19 @@ def test_the_loss_is_the_formula():
         others = [i for i in range(4) if i != a]
         loss = loss + (row[a] - want)**2 / 2 + .7 / 2 * ((row[others] + .3)**2).mean()
     assert_close(q_loss(nets, x, config)[0], loss, rtol=1e-4, atol=1e-4)
+
+def test_the_online_network_picks_and_the_target_says_what_that_is_worth():
+    nets, x = rough(nets_of()), play()
+    rough(nets.online, seed=1)
+    slow, fast = (m(x.seqs.ids, x.attention_mask.long()).logits.masked_fill(~nets.allowed, -torch.inf)
+                  for m in (nets.target, nets.online))
+    at = x.mask & ~(x.last() & x.ended[:, None])
+    hidden = hidden_states(nets.online, x.seqs)
+    for double, want in ((True, slow.gather(-1, fast.argmax(-1, keepdim=True))[..., 0]), (False, slow.amax(-1))):
+        value = next_values(nets, x, hidden, QConfig(double_q=double, on_truncation="bootstrap"))
+        assert_close(value, want.masked_fill(~at, 0.))
+    assert (slow.argmax(-1) != fast.argmax(-1))[at].any()
+    assert shift_left(torch.tensor([[1, 2, 3]])).tolist() == [[2, 3, 0]]
 
 def test_no_gradient_enters_the_target():
     nets, x = rough(nets_of()), play()

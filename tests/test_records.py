@@ -2,8 +2,8 @@
 import csv, json, sys
 from pathlib import Path
 import pytest
-from rlhf_nb.data import load_demonstrations, load_pairs, read_texts, train_tokenizer
-from rlhf_nb.records import DataError, RowError, read_records, record_kind
+from rlhf_nb.data.text import load_demonstrations, load_pairs, read_texts, train_tokenizer
+from rlhf_nb.data.records import DataError, RowError, read_records, record_kind
 
 ROWS = [dict(prompt="What is it?", chosen="A kind, long answer.\nTwo lines.", rejected="No."),
         dict(prompt=[dict(role="user", content="日本語?")], chosen="Yes.", rejected="No.")]

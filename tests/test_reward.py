@@ -8,22 +8,21 @@ from torch import tensor
 from torch.testing import assert_close
 from transformers import (GPTNeoXForSequenceClassification,
                           LlamaForSequenceClassification)
-from rlhf_nb.learning import TrainConfig, accumulate_gradients, make_trainer
-from rlhf_nb import reward_tools
-from rlhf_nb.models import (ScalarModel, load_bundled, load_reward_model, save_reward_model, tiny_lm,
+from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, make_trainer
+from rlhf_nb.trainers import reward_tools
+from rlhf_nb.base.models import (ScalarModel, load_bundled, load_reward_model, save_reward_model, tiny_lm,
                             to_classifier, weight_hash)
 from rlhf_nb.best_policy import best_of_n_policy
-from rlhf_nb.oracle import sample_rows, bigram_lm, all_logprobs, micro_world
+from rlhf_nb.worlds.oracle import sample_rows, bigram_lm, all_logprobs, micro_world
 from rlhf_nb.reward import (
     preference_accuracy, best_of_n, bradley_terry_loss, calibration_bins, pooled_scores,
     reward_loss, score_seqs, score_pairs, train_reward)
-from rlhf_nb.reward_tools import (
-    ScoreNormalizer, best_of_n_kl, expected_best_of_n, expected_calibration_error,
-    fit_normalizer, length_bias, normalize_scores, make_reward_fn, sample_pairs)
-from rlhf_nb.memory import PreferencePairs, concat_seqs, pad_left
+from rlhf_nb.base.scores import ScoreNormalizer, best_of_n_kl, expected_best_of_n, fit_normalizer, normalize_scores
+from rlhf_nb.trainers.reward_tools import expected_calibration_error, length_bias, make_reward_fn, sample_pairs
+from rlhf_nb.base.batches import PreferencePairs, concat_seqs, pad_left, response_text
 from rlhf_nb.tokens import Seqs, make_seqs
 from rlhf_nb.world import utility
-from rlhf_nb.world_text import TEST, make_tokenizer, response_text
+from rlhf_nb.worlds.world_text import TEST, make_tokenizer
 
 TOKENIZER = make_tokenizer()
 PAD, EOS, V = TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, len(TOKENIZER)

@@ -4,15 +4,15 @@ from types import SimpleNamespace
 
 import pytest, torch
 
-from rlhf_nb.memory import Rollout
-from rlhf_nb.models import ScalarModel, load_bundled
+from rlhf_nb.base.batches import Rollout
+from rlhf_nb.base.models import ScalarModel, load_bundled
 from rlhf_nb.ppo import ActorCritic
-from rlhf_nb.ppo_trainer import PPOConfig, make_experience
-from rlhf_nb.rollout_view import (RolloutTable, TableQuery, as_table, from_jsonl, pick_rows, rollout_to_table,
-    row_page, rows_to_table, show_rollouts, show_table, side_by_side, table_page, to_jsonl)
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, make_experience
+from rlhf_nb.show.rollout_view import (RolloutTable, TableView, TableQuery, as_table, from_jsonl, pick_rows, rollout_to_table,
+    row_page, rows_to_table, show_rollouts, side_by_side, table_page, to_jsonl)
 from rlhf_nb.tokens import Seqs, make_seqs
-from rlhf_nb.widgets import clip_state
-from test_widgets import BAD, check_page
+from rlhf_nb.show.ledger import clip_state
+from test_pages import BAD, check_page
 
 class Words:
     "Token 5 is the text w5; 0 pads, 1 ends."
@@ -30,7 +30,7 @@ def a_rollout(side="right"):
         ref[i][seqs.response_mask[i]] = torch.tensor(row)
     if side == "left":
         order = seqs.attention_mask.long().argsort(dim=1, stable=True)
-        seqs = Seqs(*(x.gather(1, order) for x in seqs._parts()))
+        seqs = Seqs(*(x.gather(1, order) for x in seqs.parts()))
         logp, ref = logp.gather(1, order), ref.gather(1, order)
     return Rollout(seqs, torch.tensor([0, 1, 0]), logp, ref, torch.tensor([1., -2., .5]))
 
@@ -56,7 +56,7 @@ def test_advantage_ratio_and_clip_are_those_of_the_loss():
     table = rollout_to_table(roll, tokenizer, experience=x, now=now, cliprange=.2)
     for i in range(4):
         a, ratio = x.advantage[i][mask[i]], (now - logp)[i][mask[i]].exp()
-        want = [clip_state(r, v, .2) for r, v in zip(ratio.tolist(), a.tolist())]
+        want = clip_state(ratio, a, .2).tolist()
         ledger = table.ledgers_of(i)["response"]
         assert ledger.channels["clip"] == want and ledger.channels["ratio"] == pytest.approx(ratio.tolist())
         assert ledger.channels["return"] == x.returns[i][mask[i]].tolist()
@@ -72,7 +72,7 @@ def test_an_empty_response_is_a_row():
     assert table.columns["length"] == [2, 0] and table.ledgers_of(1) == {} and "w7" in row_page(table, 1)
 
 def test_experience_of_grpo_is_a_table():
-    from rlhf_nb.grpo_trainer import GroupExperience
+    from rlhf_nb.trainers.grpo_trainer import GroupExperience
     roll = a_rollout()
     a = torch.tensor([1., -1., 0.])[:, None].expand(3, 5)
     x = GroupExperience(roll.seqs, roll.seqs.response_mask, roll.logp, roll.ref_logp, a, a, a)
@@ -157,7 +157,7 @@ def test_the_page_marks_order_and_the_open_row():
 def controls(view): return view.c
 
 def test_controls_sort_filter_turn_pages_and_open():
-    view = show_table(rows_to_table([dict(response=f"text {i}", x=float(i % 7), length=1) for i in range(25)]), "x", 10)
+    view = TableView(rows_to_table([dict(response=f"text {i}", x=float(i % 7), length=1) for i in range(25)]), "x", 10)
     c = controls(view)
     assert all(w.description for w in (c.sort, c.text, c.column, c.low, c.high, c.page, c.back, c.on, c.opened))
     assert "rows 1 to 10 of 25, sorted by x" in view.top.value and c.page.max == 3 and view.rows[0] == 6
@@ -182,7 +182,7 @@ def test_controls_sort_filter_turn_pages_and_open():
 def test_a_row_is_decoded_when_it_is_looked_at_and_not_before():
     seen = []
     table = RolloutTable({"x": list(range(1000))}, lambda i: seen.append(i) or ("p", {"response": str(i)}), lambda i: {})
-    view = show_table(table)
+    view = TableView(table)
     assert set(seen) == set(range(10))
     view.c.page.value = 3
     assert set(seen) == set(range(10)) | set(range(20, 30))

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rlhf_nb import runs
-from rlhf_nb.runs import (check_output, close_work, find_run, foreign_files, open_run, open_work, read_folder, read_marker,
-    read_work, write_marker)
+from rlhf_nb.base import folder as runs
+from rlhf_nb.base.folder import (check_output, close_work, find_run, foreign_files, open_run, open_work, read_folder, read_marker,
+    read_work, update_marker, write_marker)
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
 TOY = "rlhf-nb toy"
@@ -51,6 +51,9 @@ def toy(out, text, overwrite=False):
         work = open_work(folder, TOY, text=text)
         (work/"half").write_text(text[:2])
         (folder/"result").write_text(text)
+
+def refuses(words, *args):
+    with pytest.raises(ValueError, match=words): toy(*args)
 
 def whole(path, text): return (path/"result").is_file() and (path/"result").read_text() == text
 
@@ -114,7 +117,7 @@ def test_files_of_somebody_else_are_never_deleted(tmp_path):
     for name in ("thesis.txt", "01-SFT/log.jsonl", "deep/er/x", "work.json", "result.bak", ".hidden"):
         (out/name).write_text("years of work")
         assert foreign_files(out) == [out/name]
-        with pytest.raises(ValueError, match="no file of this run"): toy(out, "new", overwrite=True)
+        refuses("no file of this run", out, "new", True)
         assert (out/name).read_text() == "years of work" and whole(out, "old")
         (out/name).unlink()
     (out/"link").symlink_to(tmp_path)
@@ -126,7 +129,7 @@ def test_files_of_somebody_else_are_never_deleted(tmp_path):
         (out/"01-SFT"/marker).unlink()
     toy(out, "new", overwrite=True)
 
-def test_a_file_that_comes_while_the_new_run_is_made(tmp_path):
+def test_a_file_that_comes_while_the_new_run_is_made_or_lies_in_its_place(tmp_path):
     out = tmp_path/"run"
     toy(out, "old")
     with pytest.raises(ValueError, match="notes.txt"):
@@ -137,6 +140,11 @@ def test_a_file_that_comes_while_the_new_run_is_made(tmp_path):
     (out/"notes.txt").unlink()
     toy(out, "new", overwrite=True)
     assert whole(out, "new") and [p.name for p in tmp_path.iterdir()] == ["run"]
+    new, _ = find_run(out, TOY, overwrite=True)
+    new.mkdir()
+    (new/"thesis.txt").write_text("x")
+    refuses("thesis.txt", out, "newer", True)
+    assert whole(out, "new") and (new/"thesis.txt").exists()
 
 @pytest.mark.parametrize("name, text", [("run.json", "{}"), ("run.json", ""), ("run.json", "[1"), ("run.json", '{"format": 1}'),
     ("run.json", '{"format": 2}'), ("run.json", "\xff\xfe"), ("pipeline.toml", "model = 'sft'"), ("manifest.json", "{}"),
@@ -145,8 +153,7 @@ def test_a_name_proves_nothing(tmp_path, name, text):
     out = tmp_path/"run"
     out.mkdir()
     (out/name).write_text(text, encoding="latin-1")
-    for overwrite in (False, True):
-        with pytest.raises(ValueError, match=f"{name}.*(format|damaged)"): toy(out, "new", overwrite)
+    for overwrite in (False, True): refuses(f"{name}.*(format|damaged)", out, "new", overwrite)
     assert (out/name).read_text(encoding="latin-1") == text and len(list(out.iterdir())) == 1
 
 def test_a_run_of_another_program_is_refused(tmp_path):
@@ -155,7 +162,7 @@ def test_a_run_of_another_program_is_refused(tmp_path):
         with pytest.raises(ValueError, match="holds a run of rlhf-nb toy, not of rlhf-nb train"):
             find_run(tmp_path/"run", "rlhf-nb train", overwrite)
     (tmp_path/"file").write_text("x")
-    with pytest.raises(ValueError, match="is a file"): toy(tmp_path/"file", "new", True)
+    refuses("is a file", tmp_path/"file", "new", True)
 
 def test_folders_beside_it_with_such_names_stay(tmp_path):
     out = tmp_path/"run"
@@ -170,15 +177,6 @@ def test_folders_beside_it_with_such_names_stay(tmp_path):
     shutil.rmtree(out)
     toy(out, "again")                                     # a copy that somebody kept is not taken for a swap
     assert whole(out, "again") and whole(tmp_path/"run.old-backup", "old")
-
-def test_the_place_of_the_new_run_is_taken(tmp_path):
-    out = tmp_path/"run"
-    toy(out, "old")
-    new, _ = find_run(out, TOY, overwrite=True)
-    new.mkdir()
-    (new/"thesis.txt").write_text("x")
-    with pytest.raises(ValueError, match="thesis.txt"): toy(out, "new", overwrite=True)
-    assert whole(out, "old") and (new/"thesis.txt").exists()
 
 @POSIX
 def test_a_link_to_the_folder_stays_a_link(tmp_path):
@@ -214,14 +212,13 @@ def test_work_of_another_step_is_removed_and_of_another_run_is_not(tmp_path):
                 (work/str(len(list(work.iterdir())))).write_text("x")
             assert sorted(p.name for p in work.iterdir()) == ["1", "work.json"] and read_work(folder, TOY)["step"] == 2
             raise KeyboardInterrupt
-    marker = json.loads((out/"work"/"work.json").read_text())
-    (out/"work"/"work.json").write_text(json.dumps({**marker, "run": "other"}))
+    update_marker(out/"work"/"work.json", run="other")
     for call in (lambda: open_work(out, TOY, step=3), lambda: close_work(out, TOY), lambda: toy(out, "x")):
         with pytest.raises(ValueError, match="is of another run"): call()
     shutil.rmtree(out/"work")
     (out/"work").mkdir()
     (out/"work"/"thesis.txt").write_text("x")
-    with pytest.raises(ValueError, match="thesis.txt"): toy(out, "x")
+    refuses("thesis.txt", out, "x")
     assert (out/"work"/"thesis.txt").exists()
 
 @pytest.mark.parametrize("text, error", [("", "damaged"), ("{", "damaged"), ("\x00\x01", "damaged"), ("[]", "format is None"),
@@ -235,7 +232,7 @@ def test_a_damaged_marker_is_named_with_the_remedy(tmp_path, text, error):
 def test_one_process_at_a_time(tmp_path):
     out, code = tmp_path/"run", """
 import sys
-from rlhf_nb.runs import open_run
+from rlhf_nb.base.folder import open_run
 with open_run(sys.argv[1], "rlhf-nb toy", sys.argv[2] == "1", files=["lock", "result"]) as folder:
     (folder/"result").write_text("other")
     print("in", flush=True); sys.stdin.readline()
@@ -245,8 +242,7 @@ with open_run(sys.argv[1], "rlhf-nb toy", sys.argv[2] == "1", files=["lock", "re
         with subprocess.Popen([sys.executable, "-c", code, out, str(overwrite)], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, text=True) as other:
             assert other.stdout.readline() == "in\n"
-            for mine in (False, True):
-                with pytest.raises(ValueError, match="being written by another process"): toy(out, "mine", mine)
+            for mine in (False, True): refuses("being written by another process", out, "mine", mine)
             other.stdin.write("\n"); other.stdin.close()
             assert other.wait() == 0
         assert whole(out, "other")

@@ -5,14 +5,15 @@ from torch import nn
 from torch.testing import assert_close
 from transformers.generation.logits_process import (
     TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
-from rlhf_nb.models import add_lora, frozen_copy, load_bundled, logprobs, tiny_lm
-from rlhf_nb.oracle import bigram_lm, micro_tokenizer, micro_world
-from rlhf_nb.sampling import (
+from rlhf_nb.base.models import add_lora, frozen_copy, load_bundled, tiny_lm
+from rlhf_nb.base.logprobs import logprobs
+from rlhf_nb.worlds.oracle import bigram_lm, micro_tokenizer, micro_world
+from rlhf_nb.base.sampling import (
     SamplingParams, collect_rollout, filter_logits, generate, generate_many, generate_uncached,
     in_batches, sample_step, sample_tokens, start_generation, static_decoding)
-from rlhf_nb.memory import pad_left
+from rlhf_nb.base.batches import pad_left
 from rlhf_nb.tokens import Seqs, pad_right, shift_right
-from rlhf_nb.world_text import TEST, make_tokenizer, prompt_ids
+from rlhf_nb.worlds.world_text import TEST, make_tokenizer, prompt_ids
 
 TOK = make_tokenizer()
 V, PAD, EOS = len(TOK), TOK.pad_token_id, TOK.eos_token_id
@@ -214,7 +215,7 @@ def test_a_lora_model_generates_as_its_merged_self():
     with torch.no_grad():
         for name, p in lora.named_parameters():
             if "lora_B" in name: p.normal_(std=.2, generator=seeded())
-    from rlhf_nb.models import merge_adapters
+    from rlhf_nb.base.models import merge_adapters
     one, two = (generate(m, PROMPTS, TOK, GREEDY, seeded())[0] for m in (lora, merge_adapters(lora)))
     assert torch.equal(one.ids, two.ids)
     base, _ = generate(confident(tiny_lm(TOK, seed=1), eos=1.), PROMPTS, TOK, GREEDY, seeded())

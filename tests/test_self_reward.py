@@ -8,27 +8,27 @@ from random import Random
 import pytest
 import torch
 from torch.testing import assert_close
-from rlhf_nb.learning import named_generator
+from rlhf_nb.base.learning import named_generator
 from rlhf_nb.dpo import precompute_ref_logprobs
 from rlhf_nb.judge import JudgeConfig, Verdicts
-from rlhf_nb.judge_tools import function_scorer, judge_scorer
-from rlhf_nb.models import add_lora, frozen_copy, load_bundled, logprobs, weight_hash
-from rlhf_nb.sampling import SamplingParams
-from rlhf_nb.candidates import (
-    Candidates, PairRules, best_second, decode_candidates, max_min, replay_examples,
-    sample_candidates, sample_prompts)
+from rlhf_nb.trainers.judge_tools import function_scorer, judge_scorer
+from rlhf_nb.base.models import add_lora, frozen_copy, load_bundled, weight_hash
+from rlhf_nb.base.logprobs import logprobs
+from rlhf_nb.base.sampling import SamplingParams
+from rlhf_nb.base.candidates import (
+    Candidates, PairRules, best_second, decode_candidates, max_min, sample_candidates, sample_prompts)
+from rlhf_nb.trainers.self_reward_runs import (
+    COLUMNS, PAPER, fill_store, iteration_table, replay_examples, self_reward_iteration, summarize_store,
+    train_online_dpo)
 from rlhf_nb.self_reward import (
     PairsWithReplay, SelfRewardConfig, SelfRewardTask, make_replay_loss, run_round,
     select_pairs, train_on_pairs)
-from rlhf_nb.self_reward_runs import (
-    COLUMNS, PAPER, fill_store, iteration_table, self_reward_iteration, summarize_store,
-    train_online_dpo)
-from rlhf_nb.store import create_store, open_store
-from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.data.store import create_store, open_store
+from rlhf_nb.base.batches import PreferencePairs, chat_ids, response_text
 from rlhf_nb.tokens import make_seqs
-from rlhf_nb.workbook import notebooks
+from rlhf_nb.base.files import notebooks
 from rlhf_nb.world import gold_score
-from rlhf_nb.world_text import TRAIN, chat_ids, response_text
+from rlhf_nb.worlds.world_text import TRAIN
 
 NAN = math.nan
 PROMPTS = [q.text for q in TRAIN]
@@ -354,7 +354,7 @@ def test_training_prefers_the_chosen_and_resumes_bit_for_bit(world, task, tmp_pa
     margins = [row["rewards/margins"] for row in trainer.log.rows]
     assert margins[0] == pytest.approx(0, abs=1e-4) and sum(margins[-5:]) / 5 > .3
     assert weight_hash(one) != weight_hash(model)
-    import rlhf_nb.learning as learning
+    import rlhf_nb.base.learning as learning
     real, steps = learning.train_step, []
     def dying(*args):
         steps.append(1)

@@ -3,7 +3,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 import pytest
-from rlhf_nb.settings import check_number, check_settings
+from rlhf_nb.base.settings import check_number, check_settings
 
 
 @dataclass(frozen=True)

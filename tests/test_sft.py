@@ -2,11 +2,11 @@
 import random
 import pytest, torch
 from torch.nn import functional as F
-from rlhf_nb.learning import TrainConfig, make_trainer, train_step
-from rlhf_nb.models import add_lora, frozen_copy, tiny_lm
+from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
+from rlhf_nb.base.models import add_lora, frozen_copy, tiny_lm
 from rlhf_nb.sft import labels, mean_loss, train_sft, sft_loss
 from rlhf_nb.tokens import Seqs, make_seqs
-from rlhf_nb.world_text import TRAIN, demonstrations, make_tokenizer
+from rlhf_nb.worlds.world_text import TRAIN, demonstrations, make_tokenizer
 
 tokenizer = make_tokenizer()
 PAD = tokenizer.pad_token_id

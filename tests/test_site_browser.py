@@ -13,7 +13,7 @@ from conftest import PATIENCE, still
 
 SHOTS = Path(__file__).resolve().parents[1]/"runs/screenshots"
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chromium")]
-PAGES = {"index": "index.html", "chapter": "kl.html", "widgets": "widgets.html", "glossary": "glossary.html",
+PAGES = {"index": "index.html", "chapter": "kl.html", "ledger": "ledger.html", "glossary": "glossary.html",
          "reference": "api/ppo.html"}
 QUERIES = {     # what people type -> the page that answers, which must be among the first two
     "kl penalty": "kl", "why is reward going down": "doctor", "gae": "ppo", "reward hacking": "reward",
@@ -66,7 +66,7 @@ def test_a_page_reads_well_by_day_and_by_night(page, address, name):
     broken = page.eval_on_selector_all("img", "es => es.filter(e => e.loading != 'lazy' && !e.naturalWidth).map(e => e.src)")
     assert not broken, broken
     SHOTS.mkdir(parents=True, exist_ok=True)
-    if name == "widgets": page.locator("[aria-label='token ledger']").nth(1).scroll_into_view_if_needed()
+    if name == "ledger": page.locator("[aria-label='token ledger']").nth(1).scroll_into_view_if_needed()
     if name == "chapter": page.locator("math").nth(3).scroll_into_view_if_needed()
     still(page, page.locator("h1"))
     page.screenshot(path=SHOTS/f"site-{name}-{page.scheme}.png")
@@ -99,7 +99,7 @@ def test_hints_and_solutions_unfold(page, address):
     assert first.locator("pre").first.is_visible()
 
 def test_a_ledger_answers_to_the_keyboard_without_a_script(page, address):
-    page.goto(address + "widgets.html")
+    page.goto(address + "ledger.html")
     ledger = page.locator("[aria-label='token ledger']").nth(1)
     ledger.locator("input[type=radio]").first.focus()
     colour = "e => [...e.querySelectorAll('.t')].map(t => getComputedStyle(t).backgroundColor).join()"
@@ -132,7 +132,7 @@ def assert_drawn_as_in_python(box, want, tolerance):
 def test_the_knobs_of_kl_turn_without_a_kernel(page, address, axe, where):
     "The estimators, the exact KL and the gradients at other settings are those of the package, number by number."
     import torch
-    from rlhf_nb.inspectors import kl_gradients, kl_page, kl_samples
+    from rlhf_nb.show.inspectors import kl_gradients, kl_page, kl_samples
     page.goto(address + f"{where}.html")
     box = page.locator("[data-knobs]").first
     facts = json.loads(box.get_attribute("data-knobs"))
@@ -158,8 +158,8 @@ def test_the_knobs_of_kl_turn_without_a_kernel(page, address, axe, where):
 @pytest.mark.parametrize("where", ["sft", "inspectors"])
 def test_the_knobs_of_sampling_turn_without_a_kernel(page, address, axe, where):
     import torch
-    from rlhf_nb.inspectors import next_page
-    from rlhf_nb.sampling import SamplingParams
+    from rlhf_nb.show.inspectors import next_page
+    from rlhf_nb.base.sampling import SamplingParams
     page.goto(address + f"{where}.html")
     box = page.locator("[data-knobs]").last
     facts = json.loads(box.get_attribute("data-knobs"))
@@ -287,7 +287,7 @@ def test_code_that_is_too_wide_scrolls_by_keys(browser, address):
     page.close()
 
 def test_the_report_in_a_frame_can_be_read(page, address):
-    page.goto(address + "workbook.html")
+    page.goto(address + "runner.html")
     page.locator("iframe").first.scroll_into_view_if_needed()
     frame = page.locator("iframe").first.element_handle().content_frame()
     frame.wait_for_selector("h1")
@@ -297,14 +297,14 @@ def test_the_report_in_a_frame_can_be_read(page, address):
         assert "rgba" not in ground and abs(grey(text) - grey(ground)) > 80, f"{what}: {text} on {ground}"
     page.screenshot(path=SHOTS/f"site-report-{page.scheme}.png")
 
-@pytest.mark.parametrize("name", ["index", "ppo", "reward", "judge", "compare", "widgets", "inspectors", "rollout_view",
-                                  "workbook", "api/ppo", "search"])
+@pytest.mark.parametrize("name", ["index", "ppo", "reward", "judge", "compare", "ledger", "inspectors", "rollout_view",
+                                  "runner", "api/ppo", "search"])
 def test_axe_finds_nothing_critical_or_serious(page, address, axe, name):
     page.goto(address + f"{name}.html" + "?q=kl" * (name == "search"))
     page.wait_for_load_state("networkidle")
     assert axe(page) == []
 
-@pytest.mark.parametrize("name", ["index", "kl", "sft", "world", "compare", "widgets", "inspectors", "rollout_view", "token_kl", "glossary",
+@pytest.mark.parametrize("name", ["index", "kl", "sft", "world", "compare", "ledger", "inspectors", "rollout_view", "token_kl", "glossary",
                                   "papers", "api/ppo", "search"])
 def test_axe_finds_nothing_critical_or_serious_on_a_phone(browser, address, axe, name):
     for scheme in ("light", "dark"):
@@ -327,7 +327,7 @@ SWITCH = """async () => { const found = [], radios = [...document.querySelectorA
 
 def test_a_ledger_draws_only_what_is_on_the_screen(browser):
     "Another channel of 16 responses of 300 tokens takes about what two take; all unfolded, those near the screen are drawn."
-    from rlhf_nb.widgets import Ledger, ledger_page
+    from rlhf_nb.show.ledger import Ledger, ledger_page
     channels = {f"channel {k}": [math.sin(k + j) for j in range(300)] for k in range(8)}
     def milliseconds(n, unfolded=False):
         page = browser.new_page(viewport=dict(width=1280, height=900))

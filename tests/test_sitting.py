@@ -4,13 +4,13 @@ import math, random
 import pytest, torch
 from torch import Generator, tensor
 
-from rlhf_nb.models import frozen_copy, load_bundled
-from rlhf_nb.sitting import (
+from rlhf_nb.base.models import frozen_copy, load_bundled
+from rlhf_nb.book.sitting import (
     answer_questions, answer_seqs, answer_texts, count_flatteries, error_panels, measure_answers,
     measured_table, pairs_table, percent, plus_minus, right_by_flattery, text_table, verdict_table)
-from rlhf_nb.widgets import LabelSession, add_label, sides
+from rlhf_nb.show.labels import LabelSession, add_label, sides
 from rlhf_nb.world import gold_rewards, gold_score
-from rlhf_nb.world_text import PHRASES, TEST
+from rlhf_nb.worlds.world_text import PHRASES, TEST
 
 @pytest.fixture(scope="module")
 def sft(): return load_bundled("sft")

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 import torch
 from torch.testing import assert_close
-from rlhf_nb import spin, spin_runs
-from rlhf_nb.learning import named_generator
+from rlhf_nb import spin; from rlhf_nb.trainers import spin_runs
+from rlhf_nb.base.learning import named_generator
 from rlhf_nb.dpo import PairsWithRef, sequence_logprobs, dpo_loss, precompute_ref_logprobs
-from rlhf_nb.models import add_lora, frozen_copy, tiny_lm, weight_hash
-from rlhf_nb.oracle import all_logprobs, sample_rows, bigram_lm, micro_tokenizer, micro_world, to_tabular_lm
-from rlhf_nb.sampling import SamplingParams
+from rlhf_nb.base.models import add_lora, frozen_copy, tiny_lm, weight_hash
+from rlhf_nb.worlds.oracle import all_logprobs, sample_rows, bigram_lm, micro_tokenizer, micro_world, to_tabular_lm
+from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.spin import (SPINConfig, SPINData, iteration_pairs, mix_pairs, opponent_pairs,
     train_spin_iteration, make_spin_loss, spin_metrics)
-from rlhf_nb.spin_runs import RunRecord, _run_metadata, record_iteration, train_spin
-from rlhf_nb.store import lock_folder
-from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.trainers.spin_runs import RunRecord, _run_metadata, record_iteration, train_spin
+from rlhf_nb.base.files import lock_folder
+from rlhf_nb.base.batches import PreferencePairs
 from rlhf_nb.tokens import make_seqs
 
 torch.set_num_threads(1)
@@ -130,6 +130,12 @@ def test_the_loss_is_equation_4_7_pair_by_pair():
         want = sum(math.log(1 + math.exp(-beta * (ratio[i] - ratio[j]))) for i, j in zip(*map(torch.Tensor.tolist, rows)))
         loss, n, *_ = make_spin_loss(beta)(model, precompute_ref_logprobs(opponent, pairs))
         assert n == 4 and abs(loss.item() - want) < 1e-9
+
+
+def test_the_opponents_log_probs_are_data():
+    logps = [torch.zeros(2, requires_grad=True) for _ in range(4)]
+    spin.spin_loss(*logps).sum().backward()
+    assert [x.grad is None for x in logps] == [False, False, True, True]
 
 
 def test_its_gradient_by_finite_differences():

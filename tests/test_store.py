@@ -1,16 +1,16 @@
 "The pair store: round trips, kills at random moments, spoiled folders, a full and a read-only disk."
-import errno, json, os, random, resource, shutil, signal, subprocess, sys, time
+import errno, json, os, random, re, resource, shutil, signal, time
 from pathlib import Path
 
 import numpy as np, pytest, torch
 
-from rlhf_nb import store as store_module
-from rlhf_nb.learning import TrainConfig, fit, make_trainer
-from rlhf_nb.store import (create_store, tokenizer_hash, flatten_pairs, open_store, row_numbers,
+from rlhf_nb.data import store as store_module
+from rlhf_nb.base.learning import TrainConfig, fit, make_trainer
+from rlhf_nb.data.store import (create_store, tokenizer_hash, flatten_pairs, open_store, row_numbers,
     write_settings)
-from rlhf_nb.memory import PreferencePairs
+from rlhf_nb.base.batches import PreferencePairs
 from rlhf_nb.tokens import Seqs, make_seqs
-from rlhf_nb.world_text import make_tokenizer
+from rlhf_nb.worlds.world_text import make_tokenizer
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
 
@@ -27,7 +27,7 @@ def same(a, b):
     if len(a) != len(b): return False
     if not len(a): return True
     for x, y in ((a.chosen.trim(), b.chosen.trim()), (a.rejected.trim(), b.rejected.trim())):
-        for p, q in zip(x._parts(), y._parts()):
+        for p, q in zip(x.parts(), y.parts()):
             if not torch.equal(p, q): return False
     return True
 
@@ -116,77 +116,64 @@ def made(tmp_path, tokenizer):
     store.close()
     return tmp_path/"made"
 
-def metadata(change):
-    def spoil(f):
-        x = json.loads((f/"store.json").read_text())
-        change(x)
-        (f/"store.json").write_text(json.dumps(x))
-    return spoil
+def cut(name, n): return lambda f: os.truncate(f/name, (f/name).stat().st_size - n)
 def flip(name, at):
     def spoil(f):
         raw = bytearray((f/name).read_bytes())
         raw[at] ^= 1
         (f/name).write_bytes(raw)
     return spoil
-
-def by_hand(change): # store.json with a checksum that fits
+def metadata(change, fits=True): # store.json, with a checksum that fits or without
     def spoil(f):
         x = json.loads((f/"store.json").read_text())
-        del x["crc"]
+        crc = x.pop("crc")
         change(x)
-        store_module._write_metadata(f, x)
+        if fits: store_module._write_metadata(f, x)
+        else: (f/"store.json").write_text(json.dumps(x | dict(crc=crc)))
+    return spoil
+def of_another(name):
+    def spoil(f):
+        with create_store(f.with_name("other"), make_tokenizer(), ("margin",), run="one") as other:
+            other.append(some_pairs(8, seed=1), margin=torch.arange(8.))
+        shutil.copy(f.with_name("other")/name, f/name)
     return spoil
 
 SPOILED = {
-    "tokens cut": (lambda f: os.truncate(f/"tokens.bin", 40), "tokens.bin is too short"),
-    "tokens one byte short": (lambda f: os.truncate(f/"tokens.bin", (f/"tokens.bin").stat().st_size - 1),
-                              "tokens.bin is too short"),
-    "rows cut": (lambda f: os.truncate(f/"rows.bin", 28 * 7), "rows.bin is too short"),
+    "tokens cut": (cut("tokens.bin", 40), "tokens.bin is too short"),
+    "tokens one byte short": (cut("tokens.bin", 1), "tokens.bin is too short"),
+    "rows cut": (cut("rows.bin", 28), "rows.bin is too short"),
     "rows gone": (lambda f: os.remove(f/"rows.bin"), "rows.bin is too short"),
-    "no metadata": (lambda f: os.remove(f/"store.json"), "no pair store in"),
+    "rows garbage": (lambda f: (f/"rows.bin").write_bytes(random.Random(0).randbytes(28 * 8)), "rows.bin is not what was written"),
+    "tokens zeros": (lambda f: (f/"tokens.bin").write_bytes(bytes(10_000)), "row 7 of .*tokens.bin is not what was written"),
+    "no metadata": (lambda f: os.remove(f/"store.json"), "no pair store in .*: make one with create_store"),
     "half metadata": (lambda f: (f/"store.json").write_text('{"format": '), "store.json is damaged"),
-    "a list": (lambda f: (f/"store.json").write_text('[]'), "another program"),
-    "newer": (metadata(lambda x: x.update(format="pairs 3")), "another program or version"),
-    "older": (metadata(lambda x: x.update(format="pairs 1")), "another program or version"),
-    "changed by hand": (metadata(lambda x: x.update(run="two")), "store.json is not what was written"),
-    "other columns": (by_hand(lambda x: x.update(columns=[])), "rows.bin is not what was written"),
-    "more columns": (by_hand(lambda x: x.update(columns=["margin", "b"])), "rows.bin is too short"),
-    "other tokenizer": (by_hand(lambda x: x.update(tokenizer="0")), "another tokenizer"),
+    "metadata garbage": (lambda f: (f/"store.json").write_bytes(bytes(99)), "store.json is damaged"),
+    "a list": (lambda f: (f/"store.json").write_text('[]'), "another program or version.*name another folder"),
+    "newer": (metadata(lambda x: x.update(format="pairs 3"), False), "another program or version"),
+    "older": (metadata(lambda x: x.update(format="pairs 1"), False), "another program or version"),
+    "changed by hand": (metadata(lambda x: x.update(run="two"), False), "store.json is not what was written"),
+    "other columns": (metadata(lambda x: x.update(columns=[])), "rows.bin is not what was written"),
+    "more columns": (metadata(lambda x: x.update(columns=["margin", "b"])), "rows.bin is too short"),
+    "other tokenizer": (metadata(lambda x: x.update(tokenizer="0")), "another tokenizer.*the same ids would be other words"),
     "last token": (flip("tokens.bin", -4), "row 7 of .*tokens.bin is not what was written"),
     "a length": (flip("rows.bin", 28 * 3 + 8), "rows.bin is not what was written"),
     "a start, far": (flip("rows.bin", 28 * 7 + 7), "rows.bin is not what was written"),
     "a margin": (flip("rows.bin", 28 * 2 + 24), "rows.bin is not what was written"),
+    "rows of another": (of_another("rows.bin"), "rows.bin is not what was written"),
+    "metadata of another": (of_another("store.json"), "too short|not what was written"),
+    "tokens of another": (of_another("tokens.bin"), "too short|not what was written"),
 }
 @pytest.mark.parametrize("name", SPOILED)
-def test_a_spoiled_store_is_refused(made, tokenizer, name):
-    assert len(open_store(made, tokenizer)) == 8
+def test_a_spoiled_store_is_refused_with_a_remedy_until_the_copy_is_back(made, tokenizer, name):
     change, message = SPOILED[name]
-    change(made)
-    for writable in (False, True, True):                    # and the lock is free again
-        with pytest.raises(ValueError, match=message): open_store(made, tokenizer, writable)
-
-DAMAGE = {"cut": lambda raw: raw[:len(raw) // 2], "emptied": lambda raw: b"",
-          "one byte short": lambda raw: raw[:-1], "garbage": lambda raw: random.Random(0).randbytes(len(raw)),
-          "zeros": lambda raw: bytes(len(raw)), "text": lambda raw: b"[1, 2]" * len(raw),
-          "gone": None, "of another store": None}
-
-@pytest.mark.parametrize("how", DAMAGE)
-@pytest.mark.parametrize("name", ["store.json", "rows.bin", "tokens.bin"])
-def test_a_damaged_file_is_named_with_its_remedy(made, tokenizer, name, how):
     kept = {p.name: p.read_bytes() for p in made.iterdir()}
-    if how == "gone": (made/name).unlink()
-    elif how == "of another store":
-        with create_store(made.with_name("other"), tokenizer, ("margin",), run="one") as other:
-            other.append(some_pairs(8, seed=1), margin=torch.arange(8.))
-        shutil.copy(made.with_name("other")/name, made/name)
-    else: (made/name).write_bytes(DAMAGE[how](kept[name]))
-    for writable in (False, True):
-        with pytest.raises(ValueError) as e: open_store(made, tokenizer, writable)[:]
-        message = str(e.value)
-        assert "anew" in message or "create_store" in message, message
-        assert name in message or how == "of another store" or "no pair store" in message, message
-        assert all((made/other).read_bytes() == raw for other, raw in kept.items() if other != name)
-    (made/name).write_bytes(kept[name])                     # the copy is brought back
+    change(made)
+    spoiled = {p.name: p.read_bytes() for p in made.iterdir()}
+    for writable in (False, True, True):                    # and the lock is free again
+        with pytest.raises(ValueError, match=message) as e: open_store(made, tokenizer, writable)
+    assert re.search("anew|create_store|name another folder|other words", str(e.value))
+    assert {p.name: p.read_bytes() for p in made.iterdir()} == spoiled       # nothing was mended or cut
+    for file, raw in kept.items(): (made/file).write_bytes(raw)
     with open_store(made, tokenizer, writable=True) as store: assert same(store[:], some_pairs(8))
 
 @POSIX
@@ -202,7 +189,7 @@ def test_a_failed_or_interrupted_writer_leaves_no_lock(made, tokenizer, monkeypa
         with open_store(made, tokenizer, writable=True) as store: store.append(pairs, **columns)
     try_it(lambda: append(some_pairs(1)))                   # a column is missing
     try_it(lambda: open_store(made, tokenizer, writable=True, run="two"))
-    for name in ("_check_owner", "_check_files", "_check_rows", "_map_files", "append_bytes", "_write_metadata"):
+    for name in ("tokenizer_hash", "_files", "PairStore", "_crc", "append_bytes", "_write_metadata"):
         with monkeypatch.context() as patch:
             def stop(*_): raise KeyboardInterrupt
             patch.setattr(store_module, name, stop)
@@ -251,56 +238,35 @@ def test_what_a_kill_left_behind_is_dropped(made, tokenizer, tail):
     assert same(store[8:], some_pairs(2, 5)) and same(store[:8], some_pairs(8))
     assert (made/"rows.bin").stat().st_size == 28 * 10                   # the tail is cut off
 
-CHILD = """
-import os, sys, time, torch
-torch.set_num_threads(1)
-sys.path[:0] = [{here!r}]
-from test_store import some_pairs, create_store, open_store, make_tokenizer, Path
-tokenizer, blocks = make_tokenizer(), [some_pairs(7, seed) for seed in range(60)]
-print("ready", flush=True)
-for line in sys.stdin:                   # one folder per line: a child of our own writes there
-    pid = os.fork()
-    if not pid:
-        folder = Path(line.strip())
-        if not folder.exists(): create_store(folder, tokenizer).close()
-        store = open_store(folder, tokenizer, writable=True)
-        for k in range(store.totals()["appends"], 60): store.append(blocks[k], dict(seed=k))
-        os._exit(0)
-    print(pid, flush=True)
-    print(os.waitpid(pid, 0)[1], flush=True)
-"""
 @POSIX
 def test_killed_at_random_moments_it_goes_on_and_ends_the_same(tmp_path, tokenizer):
-    rng, kills, partial = random.Random(3), 0, set()
-    server = subprocess.Popen([sys.executable, "-c", CHILD.format(here=str(Path(__file__).parent))],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                              env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert server.stdout.readline() == "ready\n"
-    def begin(folder):
-        server.stdin.write(f"{folder}\n"); server.stdin.flush()
-        return int(server.stdout.readline())
-    whole, before = tmp_path/"whole", time.perf_counter()
-    begin(whole)
-    assert server.stdout.readline() == "0\n"
+    rng, kills, partial, code = random.Random(3), 0, set(), None
+    blocks = [some_pairs(7, seed) for seed in range(40)]
+    def write(folder, seconds): # in a child that has so many seconds to live; 0: for ever
+        if not (pid := os.fork()):
+            try:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)                # nothing catches it
+                signal.setitimer(signal.ITIMER_REAL, seconds)
+                if not folder.exists(): create_store(folder, tokenizer).close()
+                with open_store(folder, tokenizer, writable=True) as store:
+                    for k in range(store.totals()["appends"], 40): store.append(blocks[k], dict(seed=k))
+                os._exit(0)
+            finally: os._exit(1)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    whole, killed, before = tmp_path/"whole", tmp_path/"killed", time.perf_counter()
+    assert write(whole, 0) == 0
     lasts = time.perf_counter() - before
-    for k in range(3):                                    # three stores, each killed until it is done
-        folder, status = tmp_path/f"killed{k}", "-1"
-        while status != "0":
-            pid = begin(folder)
-            time.sleep(rng.random() * lasts / 4)
-            try: os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError: pass
-            status = server.stdout.readline().strip()
-            kills += status == "9"
-            if folder.exists():
-                store = open_store(folder, tokenizer)
-                assert len(store) == 7 * store.totals()["appends"]
-                partial.add(len(store))
-        for name in ("tokens.bin", "rows.bin", "store.json"):
-            assert (folder/name).read_bytes() == (whole/name).read_bytes(), name
-    server.stdin.close()
-    server.wait()
-    assert kills >= 10 and len(partial) > 5, (kills, partial)
+    while code != 0:
+        code = write(killed, (.02 + .3 * rng.random()) * lasts)
+        assert code in (0, -signal.SIGALRM)
+        kills += code != 0
+        if killed.exists():
+            store = open_store(killed, tokenizer)
+            assert len(store) == 7 * store.totals()["appends"]
+            partial.add(len(store))
+    for name in ("tokens.bin", "rows.bin", "store.json"):
+        assert (killed/name).read_bytes() == (whole/name).read_bytes(), name
+    assert kills >= 3 and len(partial) > 2, (kills, partial)
 
 # ---- the disk says no
 

@@ -1,11 +1,11 @@
 "Functions of texts as rewards: what they get, what they may return, what is said when they are wrong."
 import json, sys
 import pytest, torch
-from rlhf_nb.data import train_tokenizer
-from rlhf_nb.models import ScalarModel, load_bundled, load_reward_model, load_tokenizer, save_reward_model, tiny_lm
-from rlhf_nb.ppo_trainer import checked_reward_fn
-from rlhf_nb.text_rewards import PromptTable, load_reward_function, make_model_reward_fn, make_text_reward_fn
-from rlhf_nb.recipes import _load_reader, score_texts
+from rlhf_nb.data.text import train_tokenizer
+from rlhf_nb.base.models import ScalarModel, load_bundled, load_reward_model, load_tokenizer, save_reward_model, tiny_lm
+from rlhf_nb.trainers.ppo_trainer import checked_reward_fn
+from rlhf_nb.run.text_rewards import PromptTable, load_reward_function, make_model_reward_fn, make_text_reward_fn
+from rlhf_nb.run.text_rewards import load_reader, score_texts
 from rlhf_nb.reward import score_seqs
 from rlhf_nb.tokens import make_seqs
 
@@ -102,10 +102,10 @@ def test_a_reward_model_without_a_pad_of_its_own(tok, tmp_path, kind):
     want = score_seqs(load_reward_model(tmp_path/"rm"), seqs)                   # but for the name of the pad the tokens are the same
     torch.testing.assert_close(make_model_reward_fn(tmp_path/"rm", table, tok)(seqs), want)
     texts = [table.texts[i] for i in (1, 0)]
-    got = score_texts((load_reward_model(tmp_path/"rm"), _load_reader(tmp_path/"rm")), [table.prompts[i] for i in (1, 0)],
+    got = score_texts((load_reward_model(tmp_path/"rm"), load_reader(tmp_path/"rm")), [table.prompts[i] for i in (1, 0)],
                       [("It is 8.", True), ("4", True)], 64)
     torch.testing.assert_close(got, want)
-    assert _load_reader(tmp_path/"rm").pad_token_id >= len(tok) and len(texts) == 2    # no row of the embedding: never looked up
+    assert load_reader(tmp_path/"rm").pad_token_id >= len(tok) and len(texts) == 2    # no row of the embedding: never looked up
 
 def test_a_reward_model_without_an_end_is_refused(tok, tmp_path):
     save_reward_model(ScalarModel.from_lm(tiny_lm(tok, "llama")), tok, tmp_path/"rm")

@@ -6,11 +6,12 @@ import pytest, torch
 from torch import nn
 
 from rlhf_nb.kl import exact_kl, kl_k3
-from rlhf_nb.models import load_bundled, logprobs
-from rlhf_nb.sampling import SamplingParams, generate_many
-from rlhf_nb.token_kl import TokenKL, estimator_rows, estimators_page, kl_table, show_kl, token_kl, top_tokens
+from rlhf_nb.base.models import load_bundled
+from rlhf_nb.base.logprobs import logprobs
+from rlhf_nb.base.sampling import SamplingParams, generate_many
+from rlhf_nb.show.token_kl import TokenKL, estimator_rows, estimators_page, kl_table, show_kl, token_kl, top_tokens
 from rlhf_nb.tokens import Seqs, make_seqs
-from test_widgets import check_page
+from test_pages import check_page
 
 class Table(nn.Module):
     "A language model whose next token depends on the last one alone: row i of (v v) logits."
@@ -27,7 +28,7 @@ def models(v=7, pad=None):
 
 def left(seqs):
     order = seqs.attention_mask.long().argsort(dim=1, stable=True)
-    return Seqs(*(x.gather(1, order) for x in seqs._parts()))
+    return Seqs(*(x.gather(1, order) for x in seqs.parts()))
 
 SEQS = make_seqs([[2, 3], [4], [5, 5, 5]], [[3, 4, 1], [6, 6, 6, 6, 1], []], 0)
 WORDS = SimpleNamespace(decode=lambda ids, **_: " ".join(map(str, ids)))
@@ -35,7 +36,7 @@ WORDS = SimpleNamespace(decode=lambda ids, **_: " ".join(map(str, ids)))
 def by_hand(policy, ref, temperature=1., pad=None):
     "{row: [(log p, log q, exact, std) of each response token]}, with the math module alone."
     found = {}
-    for i, (ids, real, mask) in enumerate(zip(*(x.tolist() for x in SEQS._parts()))):
+    for i, (ids, real, mask) in enumerate(zip(*(x.tolist() for x in SEQS.parts()))):
         row = [t for t, on in zip(ids, real) if on]
         n = sum(mask)
         found[i] = []
@@ -106,7 +107,7 @@ def test_what_cannot_be_compared_is_refused():
     assert policy.training                                                   # as it was
 
 def test_lora_is_its_own_reference():
-    from rlhf_nb.models import add_lora
+    from rlhf_nb.base.models import add_lora
     policy, tokenizer = load_bundled("sft")
     lora = add_lora(policy, 4)
     for name, p in lora.named_parameters():

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 import pytest, torch
 from torch import nn
 from torch.testing import assert_close
-from rlhf_nb.memory import (
-    PreferencePairs, Rollout, chunked_logprobs, concat_seqs, hidden_logprobs,
-    masked_mean_rows, masked_whiten, pad_and_eos, pad_left, token_entropy)
+from rlhf_nb.base.batches import (
+    PreferencePairs, Rollout, concat_seqs, masked_mean_rows, masked_whiten, pad_and_eos, pad_left)
+from rlhf_nb.base.logprobs import chunked_logprobs, hidden_logprobs, token_entropy
 from rlhf_nb.tokens import (
     Seqs, last_token_index, make_seqs, masked_mean, masked_sum, pad_right, shift_right,
     token_logprobs)
@@ -97,6 +97,7 @@ ERRORS = {
     "no rows": (lambda s: pad_right([], PAD), "at least one row"),
     "pad inside, right": (lambda s: pad_right([[1], [3, PAD, 2]], PAD), r"rows \[1\]"),
     "pad inside, left": (lambda s: pad_left([[1], [3, PAD, 2]], PAD), r"rows \[1\]"),
+    "pad before a prompt": (lambda s: make_seqs([[PAD, 1]], [[3]], PAD), "stands inside"),
     "pad in a response": (lambda s: make_seqs([[1]], [[3, PAD]], PAD), "stands inside"),
     "too few responses": (lambda s: make_seqs([[1], [2]], [[3]], PAD), "2 prompts and 1"),
     "empty prompt": (lambda s: make_seqs([[1], []], [[3], [4]], PAD), r"prompts \[1\]"),

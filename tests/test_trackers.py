@@ -1,18 +1,15 @@
 "Rows of runs arrive in trackers: accelerate's own where installed, and one made here."
-import json
+import json, shutil
 from pathlib import Path
 import pytest
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
-from rlhf_nb import trackers
-from rlhf_nb.learning import Log
-from rlhf_nb.recipes import train
-from rlhf_nb.rl_recipes import train_rl
-from rlhf_nb.runs import foreign_files
-from rlhf_nb.trackers import check_trackers, open_trackers
-from test_recipes import SHORT, RunConfig, data            # a fixture among them
-from test_rl_recipes import home, small                    # too
+from rlhf_nb.base.folder import foreign_files
+from rlhf_nb.base.checkpoints import Log
+from rlhf_nb.run import methods, pipeline, trackers
+from rlhf_nb.run.trackers import check_trackers, open_trackers
+from tiny_runs import in_a_row, rows_in, run, run_all, tiny
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "no_curves")
 
 @pytest.fixture
 def heard(monkeypatch):
@@ -20,7 +17,11 @@ def heard(monkeypatch):
     told = []
     class Heard(GeneralTracker):
         name, requires_logging_directory = "heard", True
-        def __init__(self, run, place): super().__init__(); told.append(("open", run, place))
+        def __init__(self, run, place):
+            super().__init__()
+            Path(place).mkdir(exist_ok=True)
+            (Path(place)/f"events{told.count('closed')}").write_text("x")
+            told.append(("open", run, place))
         @property
         def tracker(self): return self
         def store_init_configuration(self, values): told.append(("settings", values))
@@ -37,7 +38,6 @@ def test_numbers_go_out_with_their_step_and_texts_stay(heard, tmp_path):
         log.add(step=4, iteration=2, kl=.25, done=True)
     assert heard == [("open", "rlhf-nb", str(tmp_path/"t")), ("settings", dict(lr=.1)), (3, dict(step=3, loss=1.5)),
                      (2, dict(step=4, iteration=2, kl=.25)), "closed"]
-    assert len((tmp_path/"log.jsonl").read_text().splitlines()) == 2
 
 def test_trackers_are_closed_when_the_run_or_another_tracker_fails(heard, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt), open_trackers("heard", tmp_path, {}): raise KeyboardInterrupt
@@ -58,27 +58,59 @@ def test_names_are_checked_and_only_the_first_process_reports(heard, tmp_path, m
     with open_trackers("heard", tmp_path, {}) as send: send(dict(step=1, loss=1.))
     assert heard == []
 
-def test_a_run_reports_every_row(heard, data, tmp_path):
-    train(RunConfig("sft", str(data), str(tmp_path/"r"), report_to="heard", **SHORT))
-    rows = [json.loads(x) for x in (tmp_path/"r/log.jsonl").read_text().splitlines()]
-    assert [x for x in heard if isinstance(x[0], int)] == [(r["step"], r) for r in rows]
-    assert heard[1][1]["task"] == "sft" and heard[-1] == "closed"
+@pytest.mark.parametrize("method", ["sft", "q", "spin", "grpo"]) # one of each kind of loop
+def test_a_run_reports_every_row_of_its_log(method, heard, inside):
+    run(tiny(method, report_to="heard", lr=1e-3), "out")
+    rows = [row for row in rows_in("out/log.jsonl") if "iteration" in row or method != "grpo"]
+    plain = [{k: x for k, x in row.items() if type(x) in (int, float)} for row in rows]
+    assert len(rows) > 1 and [x for x in heard if isinstance(x[0], int)] == [(x["iteration" if method == "grpo" else "step"], x) for x in plain]
+    said = heard[1][1]
+    assert (said["method"], said["lr"], heard[-1]) == (method, 1e-3, "closed")
+    assert said["micro_batch_size"] == dict(spin=32, grpo=8).get(method, 64)   # those of the trainer, as far as they are known
+    assert ("n_steps" in said) == (method in ("sft", "q"))
 
-def test_an_rl_run_reports_its_rollouts(heard, home, tmp_path, monkeypatch):
-    monkeypatch.chdir(home)
-    train_rl(small(tmp_path, "grpo", n_iterations=2, report_to="heard"))
-    assert [x[0] for x in heard if isinstance(x[0], int)] == [1, 2] and {"reward", "kl"} <= heard[2][1].keys()
+def test_each_stage_of_a_pipeline_reports_by_itself(heard, inside):
+    run_all(in_a_row(tiny("sft", report_to="heard"), tiny("dpo"), tiny("orpo", report_to="heard")), "out")
+    told = [x[2 if x[0] == "open" else 1] for x in heard if x[0] in ("open", "settings")]
+    assert [x if isinstance(x, str) else x["method"] for x in told] == ["out/01-sft/tracking", "sft", "out/03-orpo/tracking", "orpo"]
+    assert heard.count("closed") == 2
 
-def test_tensorboard_shows_the_log(data, tmp_path):
+def test_what_a_tracker_wrote_before_a_kill_is_of_the_run_and_what_others_put_there_is_not(heard, inside, monkeypatch):
+    stage = tiny("sft", report_to="heard")
+    def killed(*args):
+        shutil.copytree("r", "as_it_was")
+        raise KeyboardInterrupt
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(methods, "fit", killed)
+        run(stage, "r")
+    assert not foreign_files("as_it_was")                        # as SIGKILL leaves it
+    Path("r/tracking/notes.txt").write_text("mine")
+    run(stage, "r")
+    assert [p.name for p in foreign_files("r")] == ["notes.txt"]
+    files = json.loads(Path("r/run.json").read_text())["files"]
+    assert {"tracking/events0", "tracking/events1"} <= set(files) and len(files) == len(set(files))
+    with pytest.raises(ValueError, match="holds tracking/notes.txt, which is no file of this run"): run(stage, "r", overwrite=True)
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_process_that_dies_waits_for_no_other_on_its_way_out(number, inside, monkeypatch):
+    "Another one may wait for it elsewhere: an exchange here would never end."
+    def dies(*args):
+        for name in ("in_first_process", "process_index"): monkeypatch.setattr(pipeline, name, dict(
+            in_first_process=lambda fn: pytest.fail("an exchange"), process_index=lambda: number)[name])
+        Path("r/tracking").mkdir()
+        Path("r/tracking/events").write_text("x")
+        raise ZeroDivisionError
+    monkeypatch.setattr(methods, "fit", dies)
+    with pytest.raises(ZeroDivisionError): run(tiny("sft"), "r")
+    assert len(foreign_files("r")) == number                     # the first process has listed it
+
+def test_tensorboard_shows_the_log_and_its_files_are_of_the_run(inside):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    config = RunConfig("reward", str(data), str(tmp_path/"r"), report_to="tensorboard", **SHORT)
-    train(config)
-    rows = [json.loads(x) for x in (tmp_path/"r/log.jsonl").read_text().splitlines()]
-    events = EventAccumulator(str(tmp_path/"r/tracking/rlhf-nb")).Reload()
-    want = [(r["step"], r["loss"]) for r in rows if "loss" in r]
-    got = [(e.step, e.value) for e in events.Scalars("loss")]
-    assert [s for s, _ in got] == [s for s, _ in want] and [v for _, v in got] == pytest.approx([v for _, v in want])
-    assert not foreign_files(tmp_path/"r")
-    train(config, overwrite=True)                              # what the tracker wrote is of the run
-    assert not foreign_files(tmp_path/"r") and list(Path(tmp_path/"r/tracking").rglob("events*"))
+    run(tiny("reward", report_to="tensorboard"), "r")
+    events = EventAccumulator("r/tracking/rlhf-nb").Reload()
+    want = [(row["step"], row["loss"]) for row in rows_in("r/log.jsonl") if "loss" in row]
+    assert [(e.step, e.value) for e in events.Scalars("loss")] == [(s, pytest.approx(x)) for s, x in want] and want
+    assert not foreign_files("r")
+    run(tiny("reward", report_to="tensorboard"), "r", overwrite=True)
+    assert not foreign_files("r") and list((inside/"r/tracking").rglob("events*"))

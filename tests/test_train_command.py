@@ -1,196 +1,286 @@
-"One command, five tasks: recipes against flags, plans that write nothing, runs of DPO and rewards with margins."
-import json, re, tomllib
-from dataclasses import asdict, fields, replace
+"`rlhf-nb train` and `rlhf-nb pipeline`: flags, recipes, help, plans, resume, signals; a mistake is one sentence."
+import json, os, re, shutil, signal, subprocess, sys, tomllib
 from pathlib import Path
-import pytest, torch
-from transformers import AutoModelForCausalLM
-from rlhf_nb import recipes
-from rlhf_nb.models import weight_hash
-from rlhf_nb.recipes import RunConfig, train
-from rlhf_nb.rl_recipes import RLRunConfig
-from rlhf_nb.train_command import RECIPES, _config_of, read_recipe, resumed_config
-from rlhf_nb.runs import write_marker
-from rlhf_nb.workbook import main
-from test_recipes import data, parsed, runs                 # fixtures
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_every_shipped_recipe_is_a_config(name):
-    found = read_recipe(name)
-    kind = RLRunConfig if found["task"] in ("ppo", "grpo") else RunConfig
-    config = kind(**dict(data="d.jsonl", output_dir="o", reward="a:b") | found) if kind is RLRunConfig else kind(
-        **dict(data="d.jsonl", output_dir="o") | found)
-    assert config.task == found["task"] and "about" in tomllib.loads(RECIPES[name])
+import pytest
 
-def test_a_recipe_says_the_same_as_flags_and_flags_win(tmp_path):
-    path = tmp_path/"r.toml"
-    path.write_text('about = "x"\ntask = "dpo"\ndata = "p.jsonl"\nmodel = "m"\nlora_r = 8\nbeta = 0.3\nseed = 4\nstrict = false\n'
-                    'gradient_checkpointing = true\n')
-    flags = "train dpo p.jsonl -o o --model m --lora-r 8 --beta .3 --seed 4 --skip-invalid --gradient-checkpointing"
-    assert _config_of(parsed(f"train dpo -o o --recipe {path}")) == _config_of(parsed(flags))
-    config = _config_of(parsed(f"train dpo q.jsonl -o o --recipe {path} --beta .1 --seed 5"))
-    assert (config.data, config.beta, config.seed, config.lora_r) == ("q.jsonl", .1, 5, 8)    # .1 is the default, and was given
+from conftest import until
+from rlhf_nb.base.folder import write_marker
+from rlhf_nb.book.command import main
+from rlhf_nb.run.stages import Stage, keys_of, to_toml
+from rlhf_nb.run.train_command import ABOUT, RECIPES, parse_flags, resumed
+from test_runs import dies_at
+from tiny_runs import METHOD_NAMES, SMALL, content, needed, other_value, patch_everywhere, rows_in, run, tiny, weights
+
+POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
+pytestmark = pytest.mark.usefixtures("one_thread", "no_curves", "inside")
+
+def as_flags(said):
+    return [word for k, x in said.items() if k != "data" for word in (
+        [f"--{k.replace('_', '-')}"] if x is True else [f"--no-{k.replace('_', '-')}"] if x is False
+        else [f"--{k.replace('_', '-')}", str(x)])]
+
+def line(method, out, *more, **said): # a tiny run
+    said = dict(data="pairs.jsonl", model="m", eval_rows=6) | SMALL[method] | said
+    return ["train", method, said.pop("data"), "-o", str(out), *as_flags(said), *more]
+
+def says(capfd, words, status, *texts): # and ends with this status
+    assert main([str(x) for x in words]) == status, words
+    out = capfd.readouterr()
+    for text in texts: assert text in " ".join((out.out + out.err).split()), (text, out)
+    assert "Traceback" not in out.err
+    return out.out + out.err
+
+# ---- flags
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_every_key_of_every_method_is_a_flag_with_its_help(method, capfd):
+    "All at once, with values that are no defaults; none of them: nothing was said."
+    said = {}
+    for key in keys_of(method): said |= other_value(method, key)
+    given = {k: x for k, x in said.items() if k not in needed(method)}
+    stage, run = parse_flags(method, [said["data"], "-o", "out", *as_flags(said), "--overwrite"])
+    assert stage == Stage(method, needed(method) | given) and (run.output_dir, run.overwrite, run.dry_run) == ("out", True, False)
+    assert parse_flags(method, [said["data"], "-o", "out", *as_flags(needed(method))])[0] == Stage(method, needed(method))
+    assert main(["train", method, "--help"]) == 0
+    text = " ".join(capfd.readouterr().out.replace("│", " ").split())
+    for key, (_, field, default) in keys_of(method).items():
+        name = "DATA" if key == "data" else f"--no-{key}" if default is True else f"--{key}"
+        found = re.search(rf"{name.replace('_', '-')}\b.*?\((required|default: .*?)\)", text)
+        assert found, key
+        if type(default) in (int, float) and default == field.default and "default: " in found[1]:
+            number = re.fullmatch(r"default: ([-\d.e]+)", found[1])
+            assert not number or float(number[1]) == default, key
+
+def test_the_help_of_all_methods_loads_no_torch():
+    code = "import sys; from rlhf_nb.book.command import main; main(['train', '--help']); main(['train', '--list']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(re.search(rf"^  {method} ", done.stdout, re.M) for method in METHOD_NAMES) and set(ABOUT) == set(METHOD_NAMES)
+
+def test_other_names_of_flags():
+    want = parse_flags("grpo", "d --output-dir o --lr .5 --model m --num-generations 4 --reward a:b".split())
+    for words in ("d -o o --learning-rate .5 --model-name-or-path m -n 4 --reward a:b", "d --out=o --lr=.5 --model=m --num_generations=4 --reward=a:b"):
+        assert parse_flags("grpo", words.split())[0] == want[0]
+    assert parse_flags("sft", "d --output_dir o --max-steps 3".split())[0].said == dict(data="d", n_steps=3)
+
+@pytest.mark.parametrize("words, error", [
+    ("sft d -o o --lrr 3", "--lr"), ("sft d -o o --lora-rank=4", "--lora-r"), ("sft d -o o --zzz", "Unrecognized options: --zzz"),
+    ("sft d -o o --reward a:b", "Unrecognized options: --reward"), ("sft d", "-o STR, --out STR"), ("sft -o o", "DATA"), ("ppo d -o o", "--reward"),
+    ("sftt d -o o", "no method 'sftt'; did you mean 'sft'?"), ("--lisst", "did you mean '--list'?"), ("zzz", "there are sft, reward, dpo"), ("", "methods:"),
+    ("sft d -o o --n-steps many", "'many'"), ("sft d -o o --n-steps 0", "n_steps must be above 0, got 0"), ("sft d -o o --lr -1", "lr must be above 0"),
+    ("sft d -o o --lr nan", "lr must be a finite number"), ("sft d -o o --optimizer SDG", "invalid choice 'SDG' for argument '--optimizer'"),
+    ("grpo d -o o --reward a:b --loss-type dappo", "'dapo'"), ("--resume", "no method '--resume'")])
+def test_a_wrong_command_line(words, error, capfd):
+    says(capfd, ["train", *words.split()], 2, error)
+
+@pytest.mark.parametrize("words, error", [
+    ("reward none.jsonl -o x", "no file none.jsonl"), ("reward pairs.jsonl -o x --lora-r 4", "--model"), ("sft pairs.jsonl -o x --model ./none", "no folder"),
+    ("reward pairs.jsonl -o x --eval-rows 24", "eval_rows must leave rows on both sides, got 24 of 24 rows"), ("sft pairs.jsonl -o x --eval-rows 60", "60 of 24 rows"),
+    ("sft pairs.jsonl -o x --model rm", "rm is a reward model, which says nothing: name a language model"),
+    ("dpo pairs.jsonl -o x --model rm", "rm is a reward model, which says nothing"), ("kto thumbs.jsonl -o x", "kto adapts a model that has learned before"),
+    ("ppo pairs.jsonl -o x --reward tiny_rules:even", "ppo adapts a model that has learned before: name it with model"),
+    ("sft pairs.jsonl -o x --model m --max-length 2000", "reads 1024 tokens, max_length 2000: lower max_length"),
+    ("grpo pairs.jsonl -o x --model m --reward tiny_rules:even --max-length 1020", "max_length 1020 and max_new_tokens 64 make 1084: lower max_length"),
+    ("sft pairs.jsonl -o x --stop-token .", "has a stop token of its own"), ("sft pairs.jsonl -o x --model m --stop-token nope", "'nope' is no token that can end a response"),
+    ("sft pairs.jsonl -o x --model m --stop-token <pad>", "'<pad>' is no token that can end a response"), ("sft pairs.jsonl -o pairs.jsonl/x", "is a file, so"),
+    ("sft pairs.jsonl -o x --model m --lora-r 2 --lora-targets dense,no_such", "no layer of this model is called 'no_such': LoRA can adapt dense, "),
+    ("reward pairs.jsonl -o x --margins", "has no margins: add a column"), ("sft pairs.jsonl -o x --tf32 --device cpu", "tf32 is a number format of NVIDIA GPUs"),
+    ("sft pairs.jsonl -o x --report-to tensorbord", "no tracker 'tensorbord'"), ("sft pairs.jsonl -o x --push-to-hub a/b/c", "--push-to-hub: "),
+    ("sft pairs.jsonl -o x --device cuda:9", "cuda"), ("q pairs.jsonl -o x --model m", "has no column 'reward', the reward of an answer"),
+    ("kto pairs.jsonl -o x --model m", "label"), ("sft pairs.jsonl -o x --measure nowhere", "measure: no file nowhere"),
+    ("sft pairs.jsonl -o x --model smollm2", "no folder smollm2: `rlhf-nb fetch smollm2 smollm2` makes it"),
+    *[(f"grpo pairs.jsonl -o x --model m --reward {x}", words) for x, words in (
+        ("tiny_rules:evn", "reward: tiny_rules has no function 'evn', the nearest is 'even'"), ("nowhere:f", "reward: no module 'nowhere'"),
+        ("tiny_rules", "tiny_rules.py holds functions: name one of them, tiny_rules:FUNCTION"), ("./nowhere", "reward: no folder './nowhere'"),
+        ("wants:f", "missing a required argument: 'answer'"), ("m", "no reward model"))],
+    ("self_reward pairs.jsonl -o x --model m --judge-prompt nobody", "judge_prompt: no judge prompt 'nobody'"), ("spin pairs.jsonl -o x --model nowhere --n-iterations 2", "nowhere")])
+def test_what_cannot_run_is_one_sentence_and_leaves_no_folder(words, error, inside, capfd):
+    "The plan says it too."
+    (inside/"wants.py").write_text("def f(prompts, responses, answer): return [0.] * len(prompts)\n")
+    before = content(inside)
+    for more in ([], ["--dry-run"], ["--overwrite"]):
+        assert says(capfd, ["train", *words.split(), *more], 2, error).startswith("rlhf-nb train: ")
+        assert {k: x for k, x in content(inside).items() if "__pycache__" not in k} == before
+
+# ---- plans and runs
+
+def test_a_run_and_its_plan_on_the_command_line(inside, capfd, monkeypatch):
+    out = inside/"deep"/"run"
+    words = line("reward", out, seed=3, lora_r=2)
+    before = content(inside)
+    with monkeypatch.context() as patch:
+        patch_everywhere(patch, "load_lm", lambda real: lambda *args: 1 / 0)        # no weights are read
+        said = says(capfd, [*words, "--dry-run"], 0, "24 of 24 rows kept", "18 to learn from, 6 held out", "steps 4", "seed=3", "lora_r=2",
+                    "needs about", "this machine has free", "nothing was trained or written")
+    assert content(inside) == before and not out.exists()
+    assert int(re.search(r"([\d,]+) of [\d,]+ weights trained", said)[1].replace(",", "")) < 5000      # adapters alone
+    says(capfd, [*line("sft", out, max_logits_mb=1024), "--dry-run"], 0, "logits 2.0 GB")
+    says(capfd, words, 0, "24 of 24 rows kept", "18 to learn from, 6 held out", "accuracy", "surest", str(out))
+    says(capfd, words, 2, f"{out} holds a finished run: name another folder, or use --overwrite")
+    says(capfd, line("reward", out, "--overwrite", seed=4), 0)
+    assert json.loads((out/"run.json").read_text())["settings"]["seed"] == 4
+
+def test_rows_that_cannot_be_read_stop_a_run_or_are_left_out(inside, capfd):
+    (inside/"some.jsonl").write_text("{oops\n" + (inside/"pairs.jsonl").read_text())
+    says(capfd, line("sft", "x", data="some.jsonl"), 2, "some.jsonl:1: broken JSON")
+    assert not Path("x").exists()
+    says(capfd, line("sft", "x", "--skip-invalid", data="some.jsonl"), 0, "dropped: broken JSON")
+    held, rows = rows_in("x/held_out.jsonl"), rows_in("pairs.jsonl")
+    assert len(held) == 6 and all(x in rows for x in held)              # the lines that were held out, not their neighbours
+
+def test_several_iterations_are_a_pipeline_of_train(inside, capfd):
+    "As one stage for each, every one in a folder of its own; the next begins with what the one before left."
+    words = line("spin", "o", n_iterations=2)
+    said = says(capfd, [*words, "--dry-run"], 0, "01-spin", "02-spin", "dry run: nothing was trained or written")
+    assert not Path("o").exists() and said.count("needs about") == 2
+    says(capfd, words, 0, "01-spin: stage 1 of 2", "02-spin: stage 2 of 2")
+    assert set(weights("o")) == {"01-spin/model.safetensors", "02-spin/model.safetensors"} and len(set(weights("o").values())) == 2
+    assert f'model = "{Path("o/01-spin")}"' in Path("o/02-spin/README.md").read_text()
+
+# ---- recipes
+
+def test_a_recipe_says_the_same_as_flags_and_flags_win(inside):
+    said = dict(data="p.jsonl", model="m", lora_r=8, beta=.3, seed=4, skip_invalid=True, gradient_checkpointing=True)
+    (inside/"r.toml").write_text('about = "x"\n' + to_toml([Stage("dpo", said)]))
+    assert parse_flags("dpo", ["-o", "o", "--recipe", "r.toml"])[0] == parse_flags("dpo", ["p.jsonl", "-o", "o", *as_flags(said)])[0] == Stage("dpo", said)
+    stage, _ = parse_flags("dpo", "q.jsonl -o o --recipe r.toml --beta .1 --seed 5".split())
+    assert stage.said == said | dict(data="q.jsonl", beta=.1, seed=5)                 # .1 is the default, and was given
+    steps = dict(lr=1e-3, n_steps=300)                         # the defaults of a trainer, which are not those of a method
+    (inside/"r.toml").write_text(to_toml([Stage("dpo", dict(data="d") | steps)]))
+    for words in ("--recipe r.toml", "d --lr .001 --n-steps 300"):
+        assert parse_flags("dpo", ["-o", "o", *words.split()])[0].said == dict(data="d") | steps
 
 @pytest.mark.parametrize("text, error", [
-    ('task = "dpo"\nlora_rank = 4\n', "unknown field 'lora_rank', the nearest is 'lora_r'"), ("task = [", "is no TOML"),
-    ("lora_r = 4\n", "task must be one of"), ('task = "kto"\n', "task must be one of sft"), ('task = "sft"\nreward = "a:b"\n', "unknown field 'reward'")])
-def test_a_recipe_that_is_no_good(text, error, tmp_path, capfd):
-    path = tmp_path/"r.toml"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=re.escape(error)): read_recipe(str(path))
-    assert main(["train", "dpo", "d.jsonl", "-o", str(tmp_path/"o"), "--recipe", str(path)]) == 2
-    assert "Traceback" not in capfd.readouterr().err
-    with pytest.raises(ValueError, match="smollm2-dpo"): read_recipe("smolm2-dpo")
+    ("method = [", "is no TOML"), ("lora_r = 4", "is for None"), ('method = "sftt"', "is for 'sftt'"), ('method = "dpo"', "the recipe r.toml is for 'dpo': rlhf-nb train dpo"),
+    ('method = "sft"\nlora_rank = 4', "unknown key 'lora_rank'; did you mean 'lora_r'"), ('method = "sft"\nreward = "a:b"', "unknown key 'reward'"),
+    ('method = "sft"\nmodel = 3', "model must be a text, got 3"), ('method = "sft"\nn_steps = "4"', "n_steps must be a whole number, got '4'"),
+    ('method = "sft"\nlora_r = 2.5', "lora_r must be a whole number"), ('method = "sft"\n[model]\na = 1', "model must be a text"),
+    ('method = "sft"\nskip_invalid = "yes"', "skip_invalid must be True or False"), ('method = "sft"\nlr = nan', "lr must be a finite number"),
+    ('method = "sft"\nn_steps = -1', "n_steps must be above 0"), ('method = "sft"\nlora_targets = ["q_proj"]', "lora_targets must be a text"),
+    ('method = "sft"\nmodel = "\xe9"', "is no TOML: 'utf-8' codec"), ('[[stage]]\nmethod = "sft"', "rlhf-nb pipeline run r.toml")])
+def test_a_recipe_that_is_no_good_is_named(text, error, inside, capfd):
+    (inside/"r.toml").write_bytes(text.encode("latin-1"))
+    said = says(capfd, ["train", "sft", "pairs.jsonl", "-o", "x", "--recipe", "r.toml"], 2, error)
+    assert said.startswith("rlhf-nb train: ") and "r.toml" in said and not Path("x").exists()
 
-def test_list_and_words(capfd, tmp_path):
-    assert main(["train", "--list"]) == 0
-    said = capfd.readouterr().out
-    assert all(name in said for name in RECIPES)
-    assert main(["train", "--list", "tldr-ppo"]) == 0 and 'task = "ppo"' in capfd.readouterr().out
-    assert main(["train", "--list", "nothing"]) == 2
-    assert main(["train", "sft", "d.jsonl", "-o", str(tmp_path/"o"), "--recipe", "tldr-ppo"]) == 2
-    assert "is for ppo: rlhf-nb train ppo" in capfd.readouterr().err
-    with pytest.raises(SystemExit): main(["train", "ppo", "d.jsonl", "-o", "o"])
-    assert "ppo needs --model and --reward" in capfd.readouterr().err
-    with pytest.raises(SystemExit): main(["train"])
-    assert "name a task: sft, reward, dpo, ppo, grpo" in capfd.readouterr().err
-
-@pytest.mark.parametrize("task", ["sft", "reward", "dpo", "ppo", "grpo"])
-def test_a_dry_run_of_every_task_reads_no_weights(task, data, runs, tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(recipes, "load_lm", lambda *args: 1 / 0)
-    (tmp_path/"rules_dry.py").write_text("def f(prompts, responses): return [0.] * len(prompts)\n")
-    monkeypatch.chdir(tmp_path)
-    line = ["train", task, str(data), "-o", "out", "--model", runs[0].config.output_dir, "--dry-run", "--lora-r", "4"]
-    if task in ("ppo", "grpo"): line += ["--reward", "rules_dry:f"]
-    assert main(line) == 0 and not Path("out").exists()
-    said = capfd.readouterr().out
-    n = sum(p.numel() for p in runs[0].model.parameters())
-    for words in ("48 to learn from, 12 held out", "60  kept", "needs about", "this machine has free", "nothing was trained or written"):
-        assert words in said, said
-    assert int(re.search(r"of ([\d,]+) weights trained", said)[1].replace(",", "")) > n       # adapters included
-
-def test_dpo_learns_the_pairs_and_beta_counts(data, runs, tmp_path):
-    config = RunConfig("dpo", str(data), str(tmp_path/"a"), model=runs[0].config.output_dir, max_steps=12, batch_size=8, lr=1e-3)
-    run = train(config)
-    assert run.results["eval_accuracy"] == 1 and run.results["eval_loss"] < .65 and run.results["eval_margin"] > .1
-    first = next(row for row in run.trainer.log.rows if "loss" in row)
-    assert first["loss"] == pytest.approx(.6931, abs=1e-3) and abs(first["rewards/margins"]) < 1e-4     # dropout is off
-    saved = AutoModelForCausalLM.from_pretrained(config.output_dir)
-    assert weight_hash(saved) == weight_hash(run.model)
-    other = train(replace(config, output_dir=str(tmp_path/"b"), beta=.5))
-    assert weight_hash(other.model) != weight_hash(run.model)
-    again = train(replace(config, output_dir=str(tmp_path/"c")))
-    assert weight_hash(again.model) == weight_hash(run.model)
-
-@pytest.mark.parametrize("task", ["sft", "reward", "dpo"])
-def test_gradient_checkpointing_and_accumulation_change_nothing(task, data, runs, tmp_path):
-    config = RunConfig(task, str(data), str(tmp_path/"a"), model=runs[0].config.output_dir, max_steps=3, batch_size=8, seed=3)
-    def losses(**more):
-        run = train(replace(config, output_dir=str(tmp_path/str(len(list(tmp_path.iterdir())))), **more))
-        return [row["loss"] for row in run.trainer.log.rows if "loss" in row]
-    want = losses()
-    assert losses(gradient_checkpointing=True) == pytest.approx(want, rel=1e-4)     # dropout draws the same again
-    if task == "dpo": assert losses(micro_batch_size=2) == pytest.approx(want, rel=1e-4)      # and has none here
-
-def test_layers_are_computed_again_in_dpo(data, runs, tmp_path, monkeypatch):
-    calls, real = [], recipes.checkpoint_layers
-    def spy(model):
-        real(model)
-        layer = model.base_model.layers[0]
-        run = layer._gradient_checkpointing_func
-        layer._gradient_checkpointing_func = lambda *args, **kwargs: calls.append(1) or run(*args, **kwargs)
-    monkeypatch.setattr(recipes, "checkpoint_layers", spy)
-    train(RunConfig("dpo", str(data), str(tmp_path/"a"), model=runs[0].config.output_dir, max_steps=2, batch_size=8, gradient_checkpointing=True))
-    assert len(calls) >= 2
-
-def test_margins_of_the_file(data, tmp_path):
-    rows = [json.loads(x) | dict(score_chosen=9., score_rejected=1.) for x in data.read_text().splitlines()]
-    path = tmp_path/"scored.jsonl"
-    path.write_text("".join(json.dumps(x) + "\n" for x in rows))
-    config = RunConfig("reward", str(path), str(tmp_path/"a"), max_steps=2, batch_size=8)
-    plain, wide = train(config), train(replace(config, output_dir=str(tmp_path/"b"), margins=True))
-    first = [next(row["loss"] for row in run.trainer.log.rows if "loss" in row) for run in (plain, wide)]
-    assert first[1] > first[0] + 5                                             # a gap of 8 is asked for
-    with pytest.raises(ValueError, match="has no margins: add a column"):
-        train(RunConfig("reward", str(data), str(tmp_path/"c"), max_steps=2, margins=True))
-
-def test_other_files_train_too(data, runs, tmp_path):
-    rows = [json.loads(x) for x in data.read_text().splitlines()]
-    (tmp_path/"pairs.json").write_text(json.dumps(rows))
-    run = train(RunConfig("sft", str(tmp_path/"pairs.json"), str(tmp_path/"a"), max_steps=12, batch_size=8))
-    assert weight_hash(run.model) == weight_hash(runs[0].model)
-    assert "JSON" in run.report.tokenized_with and len((tmp_path/"a"/"held_out.jsonl").read_text().splitlines()) == 12
-
-def test_resumed_config_of_a_run(data, tmp_path, monkeypatch):
-    config = RunConfig("sft", str(data), str(tmp_path/"a"), max_steps=30, batch_size=8, turns="last")
-    real = recipes.finish_run
-    monkeypatch.setattr(recipes, "finish_run", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt): train(config)
-    monkeypatch.setattr(recipes, "finish_run", real)
-    got, place = resumed_config(str(tmp_path/"a"))
-    assert got == replace(config, output_dir=str((tmp_path/"a").resolve())) and Path(place).is_dir()
-    assert main(["train", "--resume", str(tmp_path/"a")]) == 0
-    work, removed = tmp_path/"a"/"work", tmp_path/"a"/"work.removed"        # a kill when all was done but the removal
-    write_work = lambda place: (place.mkdir(), write_marker(place/"work.json", "rlhf-nb train", files=[],
-        run=json.loads((tmp_path/"a"/"run.json").read_text())["run"]))
-    write_work(removed)
-    assert main(["train", "--resume", str(tmp_path/"a")]) == 2 and not removed.exists()
-    write_work(work)
-    assert main(["train", "--resume", str(tmp_path/"a")]) == 0 and not work.exists()
-    removed.mkdir(); (removed/"notes.txt").write_text("mine")               # somebody else's
-    assert main(["train", "--resume", str(tmp_path/"a")]) == 2 and (removed/"notes.txt").exists()
-
-def test_the_help_of_a_task_shows_what_it_reads(capfd):
-    of_one = dict(turns="sft", margins="reward", beta="dpo ppo grpo", critic_lr="ppo", missing_eos_penalty="ppo", n_minibatches="ppo",
-                  num_generations="grpo", reward="ppo grpo")
-    for task in ("sft", "reward", "dpo", "ppo", "grpo"):
-        with pytest.raises(SystemExit): main(["train", task, "--help"])
-        shown = capfd.readouterr().out
-        for name, tasks in of_one.items():
-            assert (f"--{name.replace('_', '-')} " in shown) == (task in tasks.split()), (task, name)
-
-def test_the_help_says_what_a_start_is(capfd):
-    "A policy is not made from scratch by PPO; the other tasks begin with a tiny model."
-    for task in ("sft", "reward", "dpo", "ppo", "grpo"):
-        with pytest.raises(SystemExit): main(["train", task, "--help"])
-        words = re.search(r"--model-name-or-path DIR_OR_ID(.*?)--l", " ".join(capfd.readouterr().out.split()).replace("--reward", "--l"))[1]
-        assert ("tiny" in words) == (task not in ("ppo", "grpo")) and ("the recipe's" in words) == (task in ("ppo", "grpo")), words
-
-@pytest.mark.parametrize("line, error", [("model = 3", "RunConfig.model must be a text, got 3"), ('max_steps = "4"', "max_steps must be a whole number, got '4'"),
-    ("lora_r = 2.5", "lora_r must be a whole number"), ("[model]\na = 1", "model must be a text"), ('strict = "yes"', "strict must be True or False"),
-    ("lr = nan", "lr must be a finite number"), ("max_steps = -1", "max_steps must be 0 or more"), ("margins = true", "margins is a setting of reward"),
-    ('lora_targets = ["q_proj"]', "lora_targets must be a text"), ("modle = 'a'", "unknown field 'modle', the nearest is 'model'"),
-    ("zzz = 1", "unknown field 'zzz', there are lora_r, "), ("model = '\xe9'", "is no TOML: 'utf-8' codec")])
-def test_a_wrong_value_of_a_recipe_is_told_with_its_file(line, error, tmp_path, capfd):
-    path = tmp_path/"r.toml"
-    path.write_bytes(f'task = "sft"\n{line}\n'.encode("latin-1"))
-    assert main(["train", "sft", "d.jsonl", "-o", str(tmp_path/"o"), "--recipe", str(path)]) == 2
-    said = capfd.readouterr().err
-    assert f"rlhf-nb train: {path}" in said and error in said and "Traceback" not in said
-
-@pytest.mark.parametrize("words, error", [("--lrr 3", "no option --lrr, the nearest is --lr"), ("--lora-rank=4", "no option --lora-rank, the nearest is --lora-r"),
-    ("--max_step 3 --zzz", "no option --zzz, --help lists"), ("--reward a:b", "no option --reward")])
-def test_an_unknown_option_is_told_with_the_nearest(words, error, capfd):
-    with pytest.raises(SystemExit) as stop: main(["train", "sft", "d.jsonl", "-o", "o", *words.split()])
-    assert stop.value.code == 2 and error in capfd.readouterr().err
-
-def test_a_model_that_a_command_fetches_is_told_with_the_command(tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", "dpo", "d.jsonl", "-o", "o", "--recipe", "smollm2-dpo"]) == 2
-    assert "no folder smollm2: `rlhf-nb fetch smollm2 smollm2` makes it" in capfd.readouterr().err
-    Path("smollm2").mkdir()
-    assert main(["train", "dpo", "d.jsonl", "-o", "o", "--recipe", "smollm2-dpo"]) == 2 and "tokenizer" in capfd.readouterr().err
+def test_the_list_of_recipes(capfd):
+    assert all(name in says(capfd, ["train", "--list"], 0) for name in RECIPES)
+    assert 'method = "ppo"' in says(capfd, ["train", "--list", "tldr-ppo"], 0)
+    says(capfd, ["train", "--list", "smolm2-dpo"], 2, "no recipe 'smolm2-dpo'", "smollm2-dpo")
+    says(capfd, "train dpo d.jsonl -o o --recipe smollm2-dpo".split(), 2, "no folder smollm2: `rlhf-nb fetch smollm2 smollm2` makes it")
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_dry_run_of_every_shipped_recipe(name, data, runs, tmp_path, capfd, monkeypatch):
-    "With a model that is here in place of the one that the recipe names; its other fields arrive."
-    monkeypatch.chdir(tmp_path)
-    (tmp_path/"rule_rec.py").write_text("def f(prompts, responses): return [0.] * len(prompts)\n")
-    found = read_recipe(name)
-    line = ["train", found["task"], str(data), "-o", "out", "--recipe", name, "--dry-run"]
-    if "model" in found: line += ["--model", runs[0].config.output_dir]
-    if found["task"] in ("ppo", "grpo"): line += ["--reward", "rule_rec:f"]
-    assert main(line) == 0 and not Path("out").exists()
-    said = " ".join(capfd.readouterr().out.split())
-    assert "needs about" in said and "48 to learn from, 12 held out" in said
-    for key, value in found.items():
-        if key in ("lr", "beta", "num_generations", "n_prompts", "micro_batch_size", "missing_eos_penalty"): assert f"{key}={value}" in said, key
+def test_every_shipped_recipe_is_planned_and_runs(name, inside, capfd):
+    "With a tiny model in place of the one that it names, and few steps; its other keys arrive."
+    found = tomllib.loads(RECIPES[name])
+    method = found["method"]
+    short = {k: x for k, x in SMALL[method].items() if k in ("n_steps", "n_iterations", "max_new_tokens", "batch_size") or k not in found and k != "eval_every"}
+    words = ["train", method, "pairs.jsonl", "-o", "o", "--recipe", name, *as_flags(short | dict(eval_rows=6, max_length=64))]
+    if "model" in found or method in ("ppo", "grpo"): words += ["--model", "m"]
+    if method in ("ppo", "grpo"): words += ["--reward", "rm", "--n-prompts", "4"]
+    said = says(capfd, [*words, "--dry-run"], 0, "18 to learn from, 6 held out", "needs about")
+    for key in found.keys() - {"about", "method", "model", "reward", "n_prompts", "max_length", *short}:
+        value = found[key] if found[key] is not True else "True"
+        assert f"{key}={value}" in " ".join(said.split()), (key, said)
+    if "pythia" not in str(found.get("model")): says(capfd, words, 0)
+
+# ---- to go on
+
+def stopping_at(patch, step): # Ctrl-C when this row of a log is written
+    def make(real):
+        def spy(*args, **more):
+            trainer = real(*args, **more)
+            trainer.log.listeners.append(lambda row: signal.raise_signal(signal.SIGINT) if step in (row.get("step"), row.get("iteration")) else None)
+            return trainer
+        return spy
+    patch_everywhere(patch, "make_trainer", make)
+
+@pytest.mark.parametrize("words", [("dpo", {}), ("grpo", dict(n_iterations=3)), ("spin", dict(n_iterations=2))], ids=lambda x: x[0])
+def test_ctrl_c_says_how_to_go_on_and_the_folder_alone_is_enough(words, inside, capfd, monkeypatch, tmp_path):
+    method, more = words
+    says(capfd, ["train", "--resume", "o"], 2, "holds no run that can go on")
+    says(capfd, line(method, "whole", **more), 0)
+    with monkeypatch.context() as patch:
+        stopping_at(patch, 2)
+        assert main(line(method, "o", **more)) == 130
+    said = capfd.readouterr()
+    assert "the same command goes on" in said.out
+    assert not [x for x in weights("o") if x == "model.safetensors"] and "Traceback" not in said.err
+    monkeypatch.chdir(tmp_path)                                                            # from anywhere
+    says(capfd, ["train", "--resume", "home/o"], 0)
+    assert weights("home/o") == weights("home/whole")
+    if method == "spin": says(capfd, ["train", "--resume", "home/o"], 0, "02-spin")           # a pipeline tells its table
+    else: says(capfd, ["train", "--resume", "home/o"], 2, "holds a finished run")
+
+def test_what_resume_goes_on_with_and_what_is_left_of_a_kill(inside, capfd, monkeypatch):
+    stage = tiny("sft", turns="last")
+    with monkeypatch.context() as patch:
+        stopping_at(patch, 2)
+        with pytest.raises(KeyboardInterrupt): run(stage, "a")
+    assert resumed("a")[0] == [stage] and Path(resumed("a")[1]) == inside
+    says(capfd, ["train", "--resume", "a"], 0)
+    place = Path("a")
+    def leave(work): # a kill when all was done but the removal
+        work.mkdir()
+        write_marker(work/"work.json", "rlhf-nb train", files=[], run=json.loads((place/"run.json").read_text())["run"])
+    leave(place/"work.removed")
+    says(capfd, ["train", "--resume", "a"], 2, "finished")
+    assert not (place/"work.removed").exists()
+    leave(place/"work")
+    says(capfd, ["train", "--resume", "a"], 0)
+    assert not (place/"work").exists()
+    (place/"work.removed").mkdir(); (place/"work.removed"/"notes.txt").write_text("mine")           # somebody else's
+    says(capfd, ["train", "--resume", "a"], 2)
+    assert (place/"work.removed"/"notes.txt").exists()
+
+def test_a_run_whose_data_or_folder_are_gone_is_told_so(inside, capfd):
+    text = Path("pairs.jsonl").read_text()
+    assert dies_at(40, lambda: run(tiny("sft"), "a"))
+    assert Path("a/work/checkpoints").is_dir()
+    Path("pairs.jsonl").write_text(text.replace("owl", "bat"))
+    says(capfd, ["train", "--resume", "a"], 2, "pairs.jsonl is not the file that the run in", "bring that one back")
+    Path("pairs.jsonl").unlink()
+    says(capfd, ["train", "--resume", "a"], 2, "no file pairs.jsonl")
+    Path("pairs.jsonl").write_text(text)
+    shutil.copytree("a", "../b")
+    inside.rename("../elsewhere")
+    says(capfd, ["train", "--resume", "../b"], 2, "the run was begun in", "which is not there any more")
+    Path("../elsewhere").rename(inside)
+    says(capfd, ["train", "--resume", "a"], 0)                                              # nothing was lost
+
+CODE = "import sys, torch; torch.set_num_threads(1); from rlhf_nb.book.command import main; sys.exit(main(sys.argv[1:]))"
+
+@POSIX
+def test_sigterm_stops_the_command_as_a_whole_and_it_goes_on(inside, capfd):
+    words = line("sft", "o", n_steps=2000)
+    with subprocess.Popen([sys.executable, "-c", CODE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        def begun(): return process.poll() is not None or list(Path("o/work/checkpoints").glob("*-step-*[0-9]"))
+        until(begun, lambda: content(inside).keys())
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    assert "the same command goes on" in out and "Traceback" not in err and "Error" not in err
+    assert resumed("o")[0][0].said["n_steps"] == 2000
+
+def test_code_of_a_model_never_runs_because_standard_input_says_y(folder_with_code, press_y, inside):
+    mine = str(folder_with_code)
+    Path("p.toml").write_text(f'[[stage]]\nmethod = "sft"\ndata = "pairs.jsonl"\nmodel = "{mine}"')
+    tasks = [line("sft", inside/"x", model=mine, data=str(inside/"pairs.jsonl")), ["best-of-n", mine, str(inside/"rm"), str(inside/"pairs.jsonl")],
+             ["best-of-n", str(inside/"m"), mine, str(inside/"pairs.jsonl")], ["pipeline", "run", str(inside/"p.toml"), "-o", str(inside/"x")],
+             ["train", "grpo", str(inside/"pairs.jsonl"), "-o", str(inside/"x"), "--model", str(inside/"m"), "--reward", mine]]
+    done = press_y("import json, sys; from rlhf_nb.book.command import main\nfor words in json.loads(sys.argv[1]): print(main(words))", json.dumps(tasks))
+    assert not (folder_with_code/"ran").exists() and not (inside/"x").exists()
+    assert done.stdout.split() == ["2", "2", "2", "1", "2"] and done.stderr.count("trust_remote_code") >= 5, done.stderr
+
+# ---- what is read is not written over
+
+@pytest.mark.parametrize("out", [".", "..", "data", "data/pairs.jsonl", "m"])
+def test_an_output_that_holds_what_is_read(out, inside, capfd):
+    Path("data").mkdir(), shutil.move("pairs.jsonl", "data/pairs.jsonl")
+    Path("data/p.toml").write_text('[[stage]]\nmethod = "reward"\ndata = "data/pairs.jsonl"\nmodel = "m"\nn_steps = 1\n')
+    before = content(inside)
+    for more in ([], ["--overwrite"], ["--dry-run"]):
+        says(capfd, ["train", "reward", "data/pairs.jsonl", "--model", "m", "-o", out, "--n-steps", "1", *more], 2, "name another output")
+        says(capfd, ["pipeline", "run", "data/p.toml", "-o", out, *more], 2, "name another output")
+    assert content(inside) == before

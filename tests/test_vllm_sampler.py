@@ -2,12 +2,13 @@
 import sys
 from types import ModuleType, SimpleNamespace
 import pytest, torch
-from rlhf_nb.grpo_trainer import GRPOConfig, train_grpo
-from rlhf_nb.models import add_lora, frozen_copy, load_bundled, logprobs, merge_adapters
-from rlhf_nb.ppo_trainer import RLTask
-from rlhf_nb.sampling import SamplingParams, _cached, _uniforms, generate_many, sampling_by, start_generation
-from rlhf_nb.vllm_sampler import check_sampler, vllm_sampler
-from rlhf_nb.world_text import TRAIN, prompt_ids
+from rlhf_nb.base.logprobs import logprobs
+from rlhf_nb.base.models import add_lora, frozen_copy, load_bundled, merge_adapters
+from rlhf_nb.base.sampling import SamplingParams, _cached, _uniforms, generate_many, sampling_by, start_generation
+from rlhf_nb.run.vllm_sampler import check_sampler, vllm_sampler
+from rlhf_nb.trainers.grpo_trainer import GRPOConfig, train_grpo
+from rlhf_nb.trainers.ppo_trainer import RLTask
+from rlhf_nb.worlds.world_text import TRAIN, prompt_ids
 
 WARM = SamplingParams(9, temperature=.7)
 def seeded(n=0): return torch.Generator().manual_seed(n)
@@ -71,20 +72,15 @@ def test_rows_end_at_eos_and_keep_their_order(parts):
     assert responses == [[eos], [7, 8, eos], [5] * 4]
     assert [logp[i][seqs.response_mask[i]].tolist() for i in range(3)] == [[-4.], [-1., -2., -3.], [-.5] * 4]
 
-def test_a_right_engine_passes_and_the_weights_are_as_before(parts):
+@pytest.mark.parametrize("lora_r", [0, 2])
+def test_a_right_engine_passes_adapters_reach_it_merged_and_the_weights_are_as_before(lora_r, parts):
     model, tokenizer, prompts = parts
-    before = [p.clone() for p in model.parameters()]
-    with sampling_by(vllm_sampler(Engine(model)), model): check_sampler(model, tokenizer, prompts)
-    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
-    check_sampler(model, tokenizer, prompts)
-
-def test_adapters_reach_the_engine_merged(parts):
-    model, tokenizer, prompts = parts
-    lora = add_lora(model, 2)
-    for name, p in lora.named_parameters():
+    if lora_r: model = add_lora(model, lora_r)
+    for name, p in model.named_parameters():
         if "lora_B" in name: torch.nn.init.normal_(p, std=.05, generator=seeded(1))
-    engine = Engine(lora)
-    with sampling_by(vllm_sampler(engine), lora): check_sampler(lora, tokenizer, prompts)
+    before = [p.clone() for p in model.parameters()]
+    with sampling_by(vllm_sampler(Engine(model)), model): check_sampler(model, tokenizer, prompts, n=300)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
 
 class Raw(Engine):
     def logp(self, seqs, temperature): return logprobs(self.model, seqs)
@@ -103,12 +99,12 @@ class Restless(Engine):
         return super().respond(prompt, SimpleNamespace(**vars(r) | dict(seed=self.n)))
 
 @pytest.mark.parametrize("kind, words", [(Raw, "processed_logprobs"), (Old, "once weights have changed"), (Restless, "one seed gives different rows"),
-                                         (Greedy, "came 1000 times in 1000")])
+                                         (Greedy, "came 300 times in 300")])
 def test_faults_are_found(kind, words, parts):
     model, tokenizer, prompts = parts
     before = [p.clone() for p in model.parameters()]
     with sampling_by(vllm_sampler(kind(model)), model):
-        with pytest.raises(ValueError, match=words): check_sampler(model, tokenizer, prompts)
+        with pytest.raises(ValueError, match=words): check_sampler(model, tokenizer, prompts, n=300)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
 
 def test_grpo_learns_from_it(parts):

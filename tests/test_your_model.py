@@ -65,8 +65,8 @@ def test_the_linear_model_finds_the_direction_and_predicts_chance_from_noise(ben
 
 
 def test_last_states_are_those_that_a_head_reads(bench):
-    from rlhf_nb.models import load_bundled
-    from rlhf_nb.recipes import add_scalar_head
+    from rlhf_nb.base.models import load_bundled
+    from rlhf_nb.run.start import add_scalar_head
     from rlhf_nb.reward import score_seqs
     from rlhf_nb.tokens import make_seqs
     lm, _ = load_bundled("sft")
@@ -156,7 +156,7 @@ def test_right_answers_are_counted_as_the_chapter_says():
 
 def test_the_memory_table_is_of_plan_memory():
     from transformers import LlamaConfig
-    from rlhf_nb.memory_plan import plan_memory
+    from rlhf_nb.run.memory_plan import plan_memory
     rows = {(x[:5].strip(), x[5:12].strip()): list(map(float, x[12:].split())) for x in output(cells()["memory"]).splitlines()[1:] if x}
     assert rows.keys() == {(n, how) for n in ("135M", "1B", "7B", "70B") for how in ("full", "LoRA 16")}
     for x in rows.values(): assert sum(x[:-1]) == pytest.approx(x[-1], abs=.41)             # + .1 GB of logits, rounding

@@ -1,6 +1,6 @@
 /* Knobs on pictures that need no model: the KL estimators, and the next token. Without this script the picture
-   stays as the notebook left it. The numbers are Python's: the formulas of rlhf_nb.inspectors and
-   rlhf_nb.sampling, and the random numbers of torch's generator with seed 0. */
+   stays as the notebook left it. The numbers are Python's: the formulas of rlhf_nb.show.inspectors and
+   rlhf_nb.base.sampling, and the random numbers of torch's generator with seed 0. */
 (() => {
   const sum = xs => xs.reduce((a, b) => a + b, 0), mean = xs => sum(xs) / xs.length
   const std = xs => Math.sqrt(mean(xs.map(x => (x - mean(xs)) ** 2)))
@@ -19,7 +19,7 @@
     const size = Math.abs(x)
     return size >= 1000 && size < 1e6 ? x.toFixed(0) : general(x, size >= .01 && size < 1000 ? 3 : 2) }
 
-  // ---- as rlhf_nb.widgets draws
+  // ---- as rlhf_nb.show.pages draws
   const BLUE = "#5b8fbe", ORANGE = "#ee9a57"
   const words_at = (x, y, text, more = "") =>
     `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" font-size="11" fill="currentColor" ${more}>${escaped(text)}</text>`

@@ -1,6 +1,6 @@
 "Exercises of the chapter on sums."
 import re
-from rlhf_nb.checks import Exercise
+from rlhf_nb.book.checks import Exercise
 
 # ------------------------------------------------------------------ fixed_number_reward
 def _pay(reply, right, which=-1, none=0., same=str.__eq__, digits=r"\d+"):

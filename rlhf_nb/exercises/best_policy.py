@@ -2,8 +2,8 @@
 import torch
 from torch import inf, tensor
 from rlhf_nb.best_policy import best_of_n_policy as _kept, exact_gradient as _exact, optimal_policy as _tilted
-from rlhf_nb.checks import Exercise
-from rlhf_nb.oracle import TabularLM, all_logprobs, bigram_lm, expectation, micro_world
+from rlhf_nb.book.checks import Exercise
+from rlhf_nb.worlds.oracle import TabularLM, all_logprobs, bigram_lm, expectation, micro_world
 
 def _random(*shape, seed): return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).double()
 

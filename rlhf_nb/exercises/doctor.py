@@ -1,7 +1,7 @@
 "Exercises of the training doctor: two alarms."
 import torch
 from torch import tensor
-from rlhf_nb.checks import Exercise
+from rlhf_nb.book.checks import Exercise
 
 def _alarm(kl, errors=2., correction=1, root=.5, mean=torch.mean):
     return bool(mean(kl) + errors * kl.std(correction=correction) / len(kl)**root < 0)

@@ -2,8 +2,8 @@
 import torch
 from torch import Generator, tensor
 from torch.nn.functional import softplus
-from rlhf_nb.checks import Exercise
-from rlhf_nb.oracle import TabularLM, micro_world
+from rlhf_nb.book.checks import Exercise
+from rlhf_nb.worlds.oracle import TabularLM, micro_world
 from rlhf_nb.tokens import Seqs, make_seqs, shift_right
 
 def draw(seed, *size): # quarters, so that sums are exact in any order and precision

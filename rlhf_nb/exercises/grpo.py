@@ -3,7 +3,7 @@ import math
 import torch
 from torch import Generator, tensor
 from rlhf_nb import grpo as package
-from rlhf_nb.checks import Exercise
+from rlhf_nb.book.checks import Exercise
 
 # ------------------------------------------------------------------ fixed_groups
 def _groups(reward, k, own=0, by=None, each=lambda r, base, others: r - base):
@@ -187,3 +187,19 @@ loss_weights = Exercise(
         "weights of 0 where the mask is False":
             _each(lambda m, name, L: torch.ones_like(m) * _right(m, name, L).amax(1, keepdim=True)),
         "that is the mask: divide it": lambda m, name, L: m.float()})
+
+# ------------------------------------------------------------------ cispo_loss
+def _cispo(r, A, low, high, clip=lambda r, e, h: r.clamp(1 - e, 1 + h).detach(), log=torch.log, sign=-1):
+    return sign * clip(r, low, high) * A * log(r)
+def _ratios(*r, ends=(.2, .28)): return tensor([r]).requires_grad_(), tensor([[1., -1., 2., -2.]]), *ends
+
+cispo_loss = Exercise(
+    reference=_cispo, cases={"within the clip": _ratios(.9, 1.1, 1.2, .95), "beyond it": _ratios(.5, 1.5, 1.5, .5),
+                             "other ends": _ratios(.3, .5, 1.9, 3., ends=(.6, 1.))},
+    mistakes={
+        "the weight has a gradient: detach it": lambda *x: _cispo(*x, clip=lambda r, e, h: r.clamp(1 - e, 1 + h)),
+        "no gradient reaches the policy": lambda r, *x: _cispo(r.detach(), *x),
+        "the weight is not clipped": lambda *x: _cispo(*x, clip=lambda r, e, h: r.detach()),
+        "the upper end is 1 + epsilon_high": lambda r, A, e, h: _cispo(r, A, e, e),
+        "times the log of the ratio": lambda *x: _cispo(*x, log=lambda r: r),
+        "the sign: a loss is minus the gain": lambda *x: _cispo(*x, sign=1)})

@@ -2,12 +2,12 @@
 import math, re
 import torch
 from torch import tensor
-from rlhf_nb.checks import Exercise
+from rlhf_nb.book.checks import Exercise
 from rlhf_nb.judge import (
     WORLD_PROMPT, JudgePrompt, Verdicts, agreement as _agreement,
     judge_messages as _judge_messages, pair_accuracy, parse_score as _parse_score)
-from rlhf_nb.judge_tools import PairwisePrompt
-from rlhf_nb.replies import escape_special_tokens, score_regex
+from rlhf_nb.trainers.judge_tools import PairwisePrompt
+from rlhf_nb.base.replies import escape_special_tokens, score_regex
 
 # --------------------------------------------------------------- judge_messages
 class _Tokenizer: # as much of one as escaping needs

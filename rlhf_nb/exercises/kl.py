@@ -1,7 +1,7 @@
 "Exercises of the chapter on the KL."
 import torch
 from torch import Generator, tensor
-from rlhf_nb.checks import Exercise
+from rlhf_nb.book.checks import Exercise
 
 def quarters(seed, *size): # sums of quarters are exact in any order and precision
     return torch.randint(-20, 0, size, generator=Generator().manual_seed(seed)) / 4

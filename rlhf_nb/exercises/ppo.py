@@ -3,7 +3,7 @@ import math
 import torch
 from torch import Generator, tensor
 from rlhf_nb import ppo
-from rlhf_nb.checks import Exercise
+from rlhf_nb.book.checks import Exercise
 
 nan, inf = math.nan, math.inf
 

@@ -1,7 +1,7 @@
 "Exercises of the chapter on faults of Q-learning."
 import torch
 from torch import Generator, tensor
-from rlhf_nb.checks import Exercise
+from rlhf_nb.book.checks import Exercise
 
 def _draw(seed, *size, least=-8): # quarters: sums are exact in any order
     return torch.randint(least, 9, size, generator=Generator().manual_seed(seed)) / 4

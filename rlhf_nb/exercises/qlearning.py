@@ -2,9 +2,9 @@
 import torch
 from torch import Generator, tensor
 from rlhf_nb import qlearning
-from rlhf_nb.checks import Exercise
-from rlhf_nb.oracle import TabularLM, micro_world
-from rlhf_nb.q_networks import (Episodes, QConfig, QNets, discounts, hidden_states, next_values, q_network,
+from rlhf_nb.book.checks import Exercise
+from rlhf_nb.worlds.oracle import TabularLM, micro_world
+from rlhf_nb.base.q_networks import (Episodes, QConfig, QNets, discounts, hidden_states, next_values, q_network,
                                 q_terms, shift_left)
 from rlhf_nb.tokens import Seqs, shift_right
 

@@ -4,7 +4,7 @@ import torch
 from torch import Generator, nn, tensor
 from torch.nn.functional import logsigmoid
 from rlhf_nb import reward
-from rlhf_nb.checks import Exercise
+from rlhf_nb.book.checks import Exercise
 from rlhf_nb.tokens import Seqs
 
 # ------------------------------------------------------------------ pooled_scores

@@ -1,7 +1,7 @@
 "Exercises of the chapter on self-rewarding."
 from math import isnan
-from rlhf_nb.candidates import ScoredPair, best_second
-from rlhf_nb.checks import Exercise
+from rlhf_nb.base.candidates import ScoredPair, best_second
+from rlhf_nb.book.checks import Exercise
 from rlhf_nb.self_reward import choose_pairs as _choose_pairs
 
 # ----------------------------------------------------------------- choose_pairs

@@ -1,11 +1,12 @@
 "Exercises of the chapter on supervised fine-tuning."
 import torch
 from torch import tensor
-from rlhf_nb import sampling, sft
-from rlhf_nb.checks import Exercise
-from rlhf_nb.models import logprobs
-from rlhf_nb.oracle import bigram_lm, micro_world
-from rlhf_nb.sampling import SamplingParams
+from rlhf_nb import sft
+from rlhf_nb.base import sampling
+from rlhf_nb.book.checks import Exercise
+from rlhf_nb.base.logprobs import logprobs
+from rlhf_nb.worlds.oracle import bigram_lm, micro_world
+from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.tokens import Seqs, make_seqs
 
 X = -100                                       # a label that nobody reads

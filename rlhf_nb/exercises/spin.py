@@ -2,7 +2,7 @@
 import torch
 from torch import tensor
 from torch.nn.functional import softplus
-from rlhf_nb.checks import Exercise
+from rlhf_nb.book.checks import Exercise
 from rlhf_nb.exercises.dpo import draw
 from rlhf_nb.spin import spin_loss as _spin_loss
 

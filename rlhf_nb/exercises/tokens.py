@@ -2,7 +2,7 @@
 import torch
 from torch import tensor
 from rlhf_nb import tokens
-from rlhf_nb.checks import Exercise
+from rlhf_nb.book.checks import Exercise
 
 def _gen(seed): return torch.Generator().manual_seed(seed)
 def _randn(seed, *size): return torch.randn(size, generator=_gen(seed))

@@ -1,8 +1,8 @@
 "Exercises of the chapter on the world."
 import math, re
-from rlhf_nb.checks import Exercise
+from rlhf_nb.book.checks import Exercise
 from rlhf_nb.world import gold_score, utility
-from rlhf_nb.world_text import FACTS, SENTENCES, VALUES, Question, parse_sentences
+from rlhf_nb.worlds.world_text import FACTS, SENTENCES, VALUES, Question, parse_sentences
 
 _where = Question("Where does the fox live?", "fox", "home")
 _how = Question("How does the frog get about?", "frog", "move")

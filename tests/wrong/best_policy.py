@@ -2,7 +2,7 @@
 import copy, math
 import torch
 from torch.nn import functional as F
-from rlhf_nb.oracle import all_logprobs, expectation
+from rlhf_nb.worlds.oracle import all_logprobs, expectation
 
 # ---- exact_gradient
 def free(model): return {n: p for n, p in model.named_parameters() if p.requires_grad}

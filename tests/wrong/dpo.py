@@ -1,7 +1,7 @@
 "Answers to the exercises on DPO, each with one thing wrong."
 import torch
 from torch.nn.functional import logsigmoid
-from rlhf_nb.models import logprobs
+from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.tokens import shift_right, token_logprobs
 
 def masked(model, seqs): return logprobs(model, seqs)

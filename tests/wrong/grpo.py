@@ -206,4 +206,11 @@ WRONG = {
         ("dr_grpo: the constant is max_length, not the width of the batch", width),
         ("dapo: divide by the tokens of the whole batch, not by all its entries", entries),
         ("a row without a token gives nan: clamp the number by which you divide", nans),
-        ("that is the mask: divide it", bare)]}
+        ("that is the mask: divide it", bare)],
+    "cispo_loss": [
+        ("the weight has a gradient: detach it", lambda r, A, a=.2, b=.2: -torch.clip(r, 1 - a, 1 + b) * A * r.log()),
+        ("no gradient reaches the policy", lambda r, A, a=.2, b=.2: -(r.clamp(1 - a, 1 + b) * A * r.log()).detach()),
+        ("the weight is not clipped", lambda r, A, a=.2, b=.2: -r.detach() * A * r.log()),
+        ("the upper end is 1 + epsilon_high", lambda r, A, a=.2, b=.2: -r.detach().clamp(1 - a, 1 + a) * A * r.log()),
+        ("times the log of the ratio", lambda r, A, a=.2, b=.2: -r.detach().clamp(1 - a, 1 + b) * A * r),
+        ("the sign: a loss is minus the gain", lambda r, A, a=.2, b=.2: r.detach().clamp(1 - a, 1 + b) * A * r.log())]}

@@ -3,7 +3,7 @@ import math, re, sys
 import torch
 from torch.nn.functional import one_hot
 from rlhf_nb.judge import Verdicts, pair_accuracy
-from rlhf_nb.replies import escape_special_tokens, score_regex
+from rlhf_nb.base.replies import escape_special_tokens, score_regex
 
 def esc(tokenizer, *texts): return [escape_special_tokens(tokenizer, x) for x in texts]
 def no_escape(tokenizer, prompt, answers): return [prompt.render(*texts) for texts in answers]

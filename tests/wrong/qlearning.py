@@ -1,7 +1,7 @@
 "Wrong answers to the exercises of the chapter on Q-learning."
 import torch
 from rlhf_nb.qlearning import bellman_targets as right_targets, monte_carlo_returns
-from rlhf_nb.q_networks import discounts, hidden_states, next_values, q_terms, shift_left
+from rlhf_nb.base.q_networks import discounts, hidden_states, next_values, q_terms, shift_left
 from rlhf_nb.tokens import shift_right
 
 # fixed_soft_update(slow, fast, rate, step)

@@ -1,7 +1,7 @@
 "Answers to the exercises of the chapter on reward models that learners might give, each wrong."
 import torch
 from torch.nn.functional import logsigmoid, softplus
-from rlhf_nb.memory import masked_mean_rows
+from rlhf_nb.base.batches import masked_mean_rows
 from rlhf_nb.tokens import last_token_index, masked_sum
 
 # ---- pooled_scores

@@ -1,8 +1,8 @@
 "Answers to the exercises of the chapter on supervised fine-tuning that learners might give, each wrong."
 import torch
 from torch.nn import functional as F
-from rlhf_nb.memory import masked_mean_rows
-from rlhf_nb.models import logprobs
+from rlhf_nb.base.batches import masked_mean_rows
+from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.tokens import Seqs, masked_mean, token_logprobs
 
 def _places(ids): return torch.arange(1, ids.shape[1])[None]         # of the predicted tokens

@@ -2,7 +2,7 @@
 import math, torch
 from statistics import NormalDist
 from rlhf_nb.world import criteria, gold_score, utility
-from rlhf_nb.world_text import FACTS, VALUES, fact_sentence, parse_sentences
+from rlhf_nb.worlds.world_text import FACTS, VALUES, fact_sentence, parse_sentences
 
 def truth(q): return FACTS[q.animal][q.attribute]
 

@@ -1,0 +1,1 @@
+"What every training shares: settings, files, processes, batches, models, sampling, steps."

@@ -1,0 +1,1 @@
+"The learner's copy, checks, and the command itself."

@@ -1,0 +1,1 @@
+"From files to rows of tokens, and pairs kept on disk."

@@ -1,0 +1,1 @@
+"The engine behind the command line: stages, folders, plans, cards."

@@ -1,0 +1,1 @@
+"Pictures and instruments: tables, ledgers, inspectors, a live board."

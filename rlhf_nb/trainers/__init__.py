@@ -1,0 +1,1 @@
+"Loops with settings, metrics and checkpoints, one for each method."

@@ -1,0 +1,1 @@
+"The embedded language and the worlds that can be listed in full."

@@ -1,0 +1,108 @@
+"All methods of `rlhf-nb train` by the same tests: what they leave, killed and resumed, with LoRA, in bf16."
+import json, math
+from contextlib import chdir
+from functools import cache
+
+import pytest, torch
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from rlhf_nb.base.folder import foreign_files
+from conftest import plain_id
+from tiny_runs import METHOD_NAMES, content, patch_everywhere, rows_in, run, tiny, until_done, weights
+
+pytestmark = pytest.mark.usefixtures("one_thread", "no_curves")
+each_method = pytest.mark.parametrize("method", METHOD_NAMES)
+
+@pytest.fixture(scope="module")
+def finished(tiny_files, tmp_path_factory, one_thread, no_curves):
+    "method -> its run, made when it is first asked for."
+    out = tmp_path_factory.mktemp("finished")
+    @cache
+    def of(method):
+        with chdir(tiny_files): return run(tiny(method), out/method)
+    return of
+
+def opened(folder, method, **more): # by transformers alone
+    if method != "reward": return AutoModelForCausalLM.from_pretrained(folder, **more)
+    return AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1, **more)
+
+@each_method
+def test_what_a_method_leaves(method, finished, tiny_files):
+    done = finished(method)
+    out, facts = done.folder, json.loads((done.folder/"run.json").read_text())
+    assert {"README.md", "model.safetensors", "tokenizer.json"} < set(facts["files"]) and not foreign_files(out)
+    assert facts["results"] == {k: x if x == x else None for k, x in done.results.items()} and facts["settings"]["method"] == method
+    assert (done.results["n_learn"], done.results["n_eval"]) == (18, 6) and not (out/"work").exists()
+    errors = [v for k, v in done.results.items() if k.startswith("standard_error")]
+    assert errors and all(0 <= x < math.inf for x in errors)
+    log = rows_in(out/"log.jsonl")
+    assert all(math.isfinite(x) for row in log for x in row.values() if isinstance(x, float))
+    assert max(row.get("step", 0) for row in log) == done.results["steps"] > 0
+    model, info = opened(out, method, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    start = dict(opened(tiny_files/"m", method).named_parameters())
+    assert any(not torch.equal(p, start[k]) for k, p in model.named_parameters() if "score" not in k)
+    held = rows_in(out/"held_out.jsonl")
+    asked = {row["prompt"] for row in rows_in(tiny_files/"pairs.jsonl")}
+    assert len(held) == 6 and {row["prompt"] for row in held} < asked
+    assert f'method = "{method}"' in (out/"README.md").read_text()
+
+def without_seconds(path): return [{k: v for k, v in row.items() if k != "seconds"} for row in rows_in(path)]
+
+LORA, BF16 = dict(lora_r=2, mixed_precision="bf16"), dict(mixed_precision="bf16", gradient_checkpointing=True)
+
+@pytest.mark.parametrize("method, change", [
+    *[(x, {}) for x in METHOD_NAMES], *[(x, LORA) for x in "sft reward ppo self_reward q".split()],
+    *[(x, BF16) for x in ("ppo", "spin")]], ids=plain_id)
+def test_a_run_that_died_again_and_again_ends_in_the_same_bits(method, change, finished, inside, tmp_path):
+    stage = tiny(method, **change)
+    whole = run(stage, tmp_path/"whole").folder if change else finished(method).folder
+    assert until_done(lambda: run(stage, tmp_path/"o"), 12, 21) >= 2
+    assert weights(whole) == weights(tmp_path/"o") and content(whole).keys() == content(tmp_path/"o").keys()
+    for name in ("log.jsonl", "samples.jsonl", "held_out.jsonl"):
+        if (whole/name).exists(): assert without_seconds(whole/name) == without_seconds(tmp_path/"o"/name), name
+
+def spied(monkeypatch): # of each trainer that is made: its settings, names of what it trains, format of what it does not
+    seen = []
+    def make(real):
+        def spy(model, config, *args, **more):
+            seen.append((config.mixed_precision, {n for n, p in model.named_parameters() if p.requires_grad},
+                         {p.dtype for p in model.parameters() if not p.requires_grad}))
+            return real(model, config, *args, **more)
+        return spy
+    patch_everywhere(monkeypatch, "make_trainer", make)
+    return seen
+
+@each_method
+def test_lora_trains_adapters_in_bf16_and_leaves_a_plain_model(method, inside, tmp_path, monkeypatch):
+    "Of the named layers alone; what is saved has no adapter, and only these layers have changed."
+    seen = spied(monkeypatch)
+    run(tiny(method, lora_targets="query_key_value, dense", **LORA), tmp_path/"o")
+    [(precision, trained, frozen)] = seen
+    assert precision == "no" and frozen == {torch.float32 if method == "q" else torch.bfloat16}   # nothing is cast
+    assert any("lora" in x for x in trained)
+    assert all("query_key_value.lora" in x or "dense.lora" in x or x.endswith("score.weight") or
+               method == "q" and x == "online.lm_head.weight" for x in trained), trained
+    assert not list((tmp_path/"o").rglob("adapter*"))
+    start, saved = (dict(opened(x, method).named_parameters()) for x in ("m", tmp_path/"o"))
+    changed = {k for k in start if "score" not in k and "lm_head" not in k and not torch.equal(start[k].bfloat16(), saved[k].bfloat16())}
+    assert changed and all("query_key_value.weight" in x or "dense.weight" in x for x in changed)
+
+@each_method
+def test_bf16_casts_float32_weights_and_dropout_is_for_imitation_and_reward_models(method, inside, tmp_path, monkeypatch):
+    seen, dropped, sampled, real = spied(monkeypatch), set(), set(), torch.nn.Dropout.forward
+    def forward(self, x):
+        if torch.is_grad_enabled(): dropped.add(self.training and self.p > 0)
+        return real(self, x)
+    monkeypatch.setattr(torch.nn.Dropout, "forward", forward)
+    def generating(fn):
+        def spy(*args, **more):
+            sampled.add(torch.is_autocast_enabled("cpu"))
+            return fn(*args, **more)
+        return spy
+    patch_everywhere(monkeypatch, "generate_many", generating)
+    run(tiny(method, **BF16), tmp_path/"o")
+    [(precision, trained, frozen)] = seen
+    assert precision == "bf16" and {p.dtype for p in opened(tmp_path/"o", method).parameters()} == {torch.float32}
+    assert dropped == {method in ("sft", "reward")} 
+    assert (True in sampled) == (method in ("ppo", "grpo", "spin", "rdpo", "self_reward"))

@@ -1,0 +1,148 @@
+"How a stage begins: the model, its pad and stop token, adapters, precision, steps and rate; and what stays as it was."
+import re, shutil
+from pathlib import Path
+
+import pytest, torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, MixtralConfig, MixtralForCausalLM
+
+from rlhf_nb.base import logprobs
+from rlhf_nb.base.models import Placement, load_bundled, load_lm, load_reward_model, load_tokenizer, tiny_lm
+from rlhf_nb.data.text import train_tokenizer
+from rlhf_nb.run import start
+from rlhf_nb.run.methods import make_critic, open_config, rl_config
+from rlhf_nb.run.pipeline import format_done, plan, resolve
+from rlhf_nb.run.start import add_scalar_head, begin_model, computing
+from tiny_runs import TINY, patch_everywhere, rows_in, run, run_all, tiny, tokenizer, write_lines
+
+pytestmark = pytest.mark.usefixtures("one_thread", "no_curves", "inside")
+
+def begun(stage): return begin_model(resolve(stage))
+
+def test_steps_and_rate_that_nobody_said():
+    def of(method, n_rows=800, width=64, **said):
+        stage = tiny(method, **said)
+        for key in {"n_steps", "batch_size"} - said.keys(): stage.said.pop(key, None)
+        lm = tiny_lm(tokenizer(), hidden=width, layers=1)
+        return open_config(stage, resolve(stage), n_rows, lm)
+    for said, want in ((dict(method="sft", model=""), (200, 3e-3)), (dict(method="reward", model=""), (100, 2e-3)), (dict(method="sft"), (75, 1.5e-3)),
+                       (dict(method="reward", lora_r=4), (75, 1e-2)), (dict(method="reward", model="", batch_size=16), (200, 2e-3)),
+                       (dict(method="reward", model="", n_steps=3, lr=.5), (3, .5)), (dict(method="dpo", lora_r=2, width=16), (50, 1e-2)), (dict(method="sft", n_rows=10), (50, 1.5e-3))):
+        got = of(**said)
+        assert (got.n_steps, got.lr) == (want[0], pytest.approx(want[1])) and got.mixed_precision == "no" and got.micro_batch_size == 64
+    wide = of("sft", width=1024, model="")
+    assert wide.micro_batch_size == 8 and wide.lr == pytest.approx(3e-3 / 16)
+    def rate(method, width, **said): return rl_config(tiny(method, **said), resolve(tiny(method, **said)), width).lr
+    assert rate("ppo", 2048) == 3e-6 and rate("grpo", 2048) == 1e-6 and rate("ppo", 64) == pytest.approx(1e-3)
+    assert rate("ppo", 2048, lora_r=4) == pytest.approx(3e-5) and rate("ppo", 2048, lr=.5) == .5
+
+def test_bfloat16_where_the_device_has_it(monkeypatch):
+    monkeypatch.setattr(start, "choose_placement", lambda name: Placement(torch.device("cpu"), torch.bfloat16))
+    for said, want in (({}, "bf16"), (dict(lora_r=4), "no"), (dict(mixed_precision="no"), "no")):
+        assert start.training_precision(resolve(tiny("sft", **said))) == want
+
+def test_a_head_borrows_the_body_and_a_critic_shares_nothing():
+    lm, _ = begun(tiny("reward"))
+    before = torch.get_rng_state()
+    model = add_scalar_head(lm, 3)
+    assert torch.equal(before, torch.get_rng_state()) and model.backbone is lm.base_model
+    assert torch.equal(add_scalar_head(lm, 3).score.weight, model.score.weight) and not torch.equal(add_scalar_head(lm, 4).score.weight, model.score.weight)
+    lm, _ = load_bundled("sft")
+    assert not {p.data_ptr() for p in make_critic(lm).parameters()} & {p.data_ptr() for p in lm.parameters()}
+    def trained(*args): return {n for n, p in make_critic(lm, *args).named_parameters() if p.requires_grad}
+    every, few = trained(4), trained(4, 0, ["dense"])
+    assert all("lora" in n or n == "score.weight" for n in every) and few < every and all("dense.lora" in n or n == "score.weight" for n in few)
+
+@pytest.mark.parametrize("lora", [{}, dict(lora_r=2), dict(lora_r=2, gradient_checkpointing=True, mixed_precision="bf16")], ids=["all", "lora", "bf16"])
+def test_a_fitted_reward_model_goes_on_from_its_head(lora):
+    "Before the first step it scores as it did; a language model gets a new head, and does not."
+    old, words = run(tiny("reward", lr=.05, n_steps=12), "old"), "goes on from its fitted head"
+    stage = tiny("reward", model="old", **lora)
+    said = plan(stage, "r", registry=TINY)
+    done, drawn = run(stage, "r"), run(tiny("reward"), "d")
+    first, new = (x.trainer.log.rows[0]["eval_loss"] for x in (done, drawn))
+    assert abs(first - old.results["eval_loss"]) < (.02 if "mixed_precision" in lora else 1e-5) < .05 < abs(new - old.results["eval_loss"])
+    assert words in said and words in format_done(done) and words not in format_done(drawn)
+    assert re.search(r"[\d,]+ of [\d,]+ weights trained", said)[0] in format_done(done)                     # the plan counts the same
+    saved, info = AutoModelForSequenceClassification.from_pretrained("r", num_labels=1, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not list(Path("r").glob("adapter*"))
+    assert not torch.equal(load_reward_model("r").score.weight, load_reward_model("old").score.weight)      # and it learned
+
+def without_pad(folder, kind): # pad is eos, or there is none at all; no token is called <pad>
+    for file in Path(folder).glob("tokenizer*.json"): file.write_text(file.read_text("utf-8").replace("<pad>", "<hole>"), "utf-8")
+    t = load_tokenizer(folder)
+    t.pad_token = t.eos_token if kind == "eos" else None
+    t.save_pretrained(folder)
+
+@pytest.mark.parametrize("kind", ["eos", "none"])
+def test_a_tokenizer_without_a_pad_gets_one(kind):
+    for name in ("m", "rm"): without_pad(name, kind)
+    run_all([tiny("sft"), tiny("self_reward", model="", judge="m"), tiny("grpo", model="", reward="rm", eval_every=0), tiny("dpo", model="")], "o")
+    for place in sorted(Path("o").glob("0*")):
+        lm, t = load_lm(place)
+        assert t.pad_token == "<pad>" and t.pad_token_id == len(t) - 1 == lm.config.pad_token_id != t.eos_token_id
+        assert lm.get_input_embeddings().weight.shape[0] >= len(t)
+    done = run(tiny("reward", model="rm"), "r")
+    saved = load_reward_model("r")
+    assert saved.backbone.config.pad_token_id == done.tokenizer.pad_token_id == len(done.tokenizer) - 1
+
+@pytest.mark.parametrize("method", ["sft", "reward", "ppo", "grpo", "spin"])
+def test_a_stop_token_ends_what_is_learned_and_is_saved(method, monkeypatch):
+    seen = []
+    def make(real):
+        def spy(model, prompts, t, *args, **more):
+            seen.append(t.eos_token)
+            return real(model, prompts, t, *args, **more)
+        return spy
+    patch_everywhere(monkeypatch, "generate_many", make)
+    done = run(tiny(method, stop_token="."), "o")
+    t = AutoTokenizer.from_pretrained("o")
+    model = load_reward_model("o").backbone if method == "reward" else load_lm("o")[0]
+    assert t.eos_token == "." and model.config.eos_token_id == t.convert_tokens_to_ids(".") and set(seen) <= {"."}
+    if method != "sft": return
+    data = done.rows.data
+    assert {done.tokenizer.decode(i) for i in data.ids[torch.arange(len(data)), data.attention_mask.sum(1) - 1]} == {"."}
+
+def test_a_tokenizer_with_more_tokens_than_the_model():
+    "Of a model to start from, also in a plan; of a reward model that reads responses."
+    for name in ("m", "rm"):
+        shutil.copytree(name, f"many-{name}")
+        train_tokenizer([f"word{i} thing{i * 7}" for i in range(900)], 1500).save_pretrained(f"many-{name}")
+    for stage in (tiny("sft", model="many-m"), tiny("reward", model="many-m"), tiny("reward", model="many-rm")):
+        for call in (plan, run):
+            with pytest.raises(ValueError, match="has token ids up to 1499, its model embeds"): call(stage, "o", registry=TINY)
+    assert not Path("o").exists()
+
+def test_experts_are_told_that_nothing_balances_them():
+    "By the plan and by the run; a model without experts is told nothing."
+    size = dict(vocab_size=len(tokenizer()), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2)
+    MixtralForCausalLM(MixtralConfig(num_local_experts=3, num_experts_per_tok=1, pad_token_id=0, bos_token_id=1, eos_token_id=2, **size)).save_pretrained("moe")
+    tokenizer().save_pretrained("moe")
+    words = "3 experts in a layer: no load-balancing loss is added"
+    for model, n in (("moe", 1), ("m", 0)):
+        told = []
+        stage = tiny("sft", model=model, n_steps=1)
+        assert plan(stage, f"o{n}", registry=TINY).count(words) == n
+        run(stage, f"o{n}", tell=lambda text: told.append(str(text)))
+        assert sum(text.count(words) for text in told) == n
+
+def test_texts_alone_are_held_out_as_any_other_rows():
+    "Their prompt is the start token, the same for all: they are told apart by the text."
+    rows = [dict(text=f"{x['chosen']} {x['prompt']}") for x in rows_in("pairs.jsonl")]
+    write_lines("t.jsonl", rows)
+    done = run(tiny("sft", data="t.jsonl"), "o")
+    assert (done.results["n_eval"], done.results["n_learn"]) == (6, 18) and all(x in rows for x in rows_in("o/held_out.jsonl"))
+
+def test_budget_and_tf32_last_as_long_as_a_run(monkeypatch):
+    seen, matmul = [], torch.backends.cuda.matmul
+    def make(real):
+        def spy(*args, **more):
+            seen.append(logprobs._LOGITS_MB.get())
+            return real(*args, **more)
+        return spy
+    patch_everywhere(monkeypatch, "make_trainer", make)
+    for method in ("sft", "ppo"): run(tiny(method, max_logits_mb=3.), method)
+    assert seen == [3., 3.] and logprobs._LOGITS_MB.get() == 64.
+    with pytest.raises(KeyError), computing(resolve(tiny("sft", tf32=True))):
+        assert matmul.allow_tf32
+        raise KeyError
+    assert not matmul.allow_tf32

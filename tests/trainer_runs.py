@@ -1,0 +1,63 @@
+"Every trainer, small: (language model, tokenizer, generator, move) -> Trainer; `move` takes a model to where it learns."
+import random
+from functools import partial
+import torch
+from rlhf_nb.base.batches import PreferencePairs
+from rlhf_nb.base.learning import TrainConfig
+from rlhf_nb.base.models import ScalarModel, frozen_copy
+from rlhf_nb.base.q_networks import QConfig, QNets, make_episodes, q_network
+from rlhf_nb.base.sampling import SamplingParams
+from rlhf_nb.dpo import precompute_ref_logprobs
+from rlhf_nb.grpo import group_normalised
+from rlhf_nb.ppo import ActorCritic
+from rlhf_nb.reward import train_reward
+from rlhf_nb.sft import train_sft
+from rlhf_nb.trainers.dpo_tools import train_dpo
+from rlhf_nb.trainers.grpo_trainer import GRPOConfig, train_grpo
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.trainers.q_trainer import train_q
+from rlhf_nb.worlds.world_text import TRAIN, demonstrations, prompt_ids
+
+CONFIG = TrainConfig(lr=1e-3, n_steps=3, batch_size=7, micro_batch_size=3)     # 12 rows: 7, 5, then the next epoch
+
+def seeded(n=0): return torch.Generator().manual_seed(n)
+def rows(tokenizer, n=12, seed=0): return demonstrations(tokenizer, TRAIN, n, random.Random(seed))
+def pairs_of(tokenizer, n=12): return PreferencePairs(rows(tokenizer, n), rows(tokenizer, n, 1))
+def questions(tokenizer, n=4): return [prompt_ids(tokenizer, q) for q in TRAIN[:n]]
+
+scored = []     # sizes of the batches that the reward has seen
+def task_of(tokenizer, n=6):
+    def reward_fn(seqs):
+        scored.append(len(seqs))
+        return seqs.response_mask.sum(1) / 10 + (seqs.ids == 7).sum(1)
+    return RLTask(questions(tokenizer, 9), reward_fn, tokenizer, SamplingParams(n))
+
+def sft(lm, tokenizer, generator, move): return train_sft(move(lm), rows(tokenizer), CONFIG, generator, rows(tokenizer, 4, 1))
+
+def reward(lm, tokenizer, generator, move):
+    return train_reward(move(ScalarModel.from_lm(lm)), pairs_of(tokenizer), CONFIG, generator, pairs_of(tokenizer, 4))
+
+def dpo(lm, tokenizer, generator, move):
+    data = precompute_ref_logprobs(move(lm), pairs_of(tokenizer))
+    return train_dpo(lm, data, CONFIG, generator, held_out=data)
+
+def ppo(lm, tokenizer, generator, move):
+    config = PPOConfig(n_iterations=2, n_prompts=6, n_epochs=1, n_minibatches=2, micro_batch_size=2, score_after_eos=True,
+                       whiten_rewards=True, missing_eos_penalty=1., entropy_coef=.01)
+    return train_ppo(move(ActorCritic(lm, ScalarModel.from_lm(lm))), frozen_copy(lm), task_of(tokenizer), config, generator)
+
+def grpo(lm, tokenizer, generator, move, **more):
+    config = GRPOConfig(n_iterations=2, n_prompts=3, num_generations=4, micro_batch_size=6, **more)
+    return train_grpo(move(lm), frozen_copy(lm), task_of(tokenizer), config, generator)
+
+grpo_dynamic = partial(grpo, advantage_fn=group_normalised, dynamic_sampling=2, importance_sampling_cap=2., loss_type="grpo",
+                       kl_in_loss=True, mask_truncated_completions=True)
+
+def nets_of(lm, tokenizer): return QNets(q_network(lm), [tokenizer.pad_token_id])
+
+def q(lm, tokenizer, generator, move):
+    episodes = make_episodes(rows(tokenizer), torch.linspace(-1, 1, 12), tokenizer.eos_token_id)
+    config = QConfig(double_q=True, target_update_every=2)
+    return train_q(move(nets_of(lm, tokenizer)), episodes, CONFIG, config, generator)
+
+RUNS = dict(sft=sft, reward=reward, dpo=dpo, ppo=ppo, grpo=grpo, grpo_dynamic=grpo_dynamic, q=q)
