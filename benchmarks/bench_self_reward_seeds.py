@@ -34,11 +34,9 @@ from rlhf_nb.base.learning import named_generator
 from rlhf_nb.base.models import frozen_copy
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.sampling import SamplingParams, generate_many
-from rlhf_nb.trainers.self_reward_runs import (
-    COLUMNS, fill_store, replay_examples, self_reward_iteration, summarize_store, train_online_dpo)
-from rlhf_nb.self_reward import SMALL, SelfRewardConfig, SelfRewardTask, train_on_pairs
+from rlhf_nb.trainers.self_reward_tools import replay_examples, train_online_dpo
+from rlhf_nb.self_reward import SMALL, SelfRewardConfig, SelfRewardTask, self_reward_iteration
 from rlhf_nb.sft import train_sft
-from rlhf_nb.data.store import create_store
 from rlhf_nb.world import gold_rewards, gold_score
 from rlhf_nb.worlds.world_text import TEST, TRAIN, judge_prompt, prompt_ids
 
@@ -80,14 +78,11 @@ def replies(model, tokenizer, n=4):
     return [row[0] for row in rows]
 
 
-def iteration(name, model, task, store, config, make_generator):
+def iteration(name, model, tokenizer, task, config, make_generator):
     "One iteration; with random marks in the place of the model's own if the run says so."
-    if name != "random pairs": return self_reward_iteration(model, task, store, config, make_generator)
-    rng = random.Random(make_generator("marks").initial_seed())
-    scorer = function_scorer(lambda prompt, response: rng.random())
-    row = summarize_store(fill_store(store, model, task, config, make_generator, scorer))
-    train_on_pairs(model, store, config, make_generator("train"), task.replay)
-    return row
+    rng, scorer = random.Random(make_generator("marks").initial_seed()), judge_scorer(model, tokenizer, config.judge)
+    if name == "random pairs": scorer = function_scorer(lambda prompt, response: rng.random())
+    return self_reward_iteration(model, task, config, scorer, make_generator)
 
 
 FIRST = {}    # seed of M1 -> its measurements
@@ -112,13 +107,10 @@ def run(name, seed, shelf, iterations, last=False, shipped=False):
             train_sft(model, task.replay, config.train_config(config.n_pairs), make_generator("train"))
             row = dict(pairs=0)
         else:
-            with tempfile.TemporaryDirectory() as temp:
-                store = create_store(Path(temp) / "pairs", tokenizer, COLUMNS)
-                try: row = iteration(name, model, task, store, config, make_generator)
-                except ValueError as e:                    # no pair left to learn from
-                    print(e, flush=True)
-                    break
-                finally: store.close()
+            try: row = iteration(name, model, tokenizer, task, config, make_generator)
+            except ValueError as e:                        # no pair left to learn from
+                print(e, flush=True)
+                break
             row["own_parse"] = row.pop("parse_rate")
         row["cpu_s"] = time.process_time() - began
         measured = {} if last and t + 1 < iterations else measure(model, first, tokenizer)

@@ -31,8 +31,7 @@ from rlhf_nb.base.models import frozen_copy, load_bundled
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.sampling import SamplingParams, generate_many, in_batches
 from rlhf_nb.sft import train_sft
-from rlhf_nb.spin import SPINConfig, SPINData
-from rlhf_nb.trainers.spin_runs import train_spin
+from rlhf_nb.spin import SPINConfig, SPINData, train_spin
 from rlhf_nb.world import gold_rewards
 from rlhf_nb.worlds.world_text import TEST, TRAIN, demonstrations, prompt_ids
 

@@ -6,20 +6,21 @@ Docs: https://OWNER.github.io/rlhf-nb/self_reward.html.md"""
 
 # %% auto #0
 __all__ = ['SMALL', 'SelfRewardConfig', 'choose_pairs', 'select_pairs', 'SelfRewardTask', 'run_round', 'PairsWithReplay',
-           'make_replay_loss', 'train_on_pairs']
+           'make_replay_loss', 'train_on_pairs', 'self_reward_iteration']
 
 # %% ../nbs/14_self_reward.ipynb #a_model_that_teaches_itself
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 import torch
 from torch import Generator, nn
+from .base.batches import PreferencePairs, concat_seqs
 from .base.candidates import (
     Candidates, PairRules, ScoredPair, SelectedPairs, check_self_reward,
     decode_candidates, max_min, refusal_reason, sample_candidates, sample_prompts,
-    scored_selection, vote_counts)
+    scored_selection, summarize_rounds, vote_counts)
 from .dpo import PairsWithRef, dpo_loss, make_pair_loss, precompute_ref_logprobs
 from .judge import JudgeConfig, Verdicts
 from .base.learning import TrainConfig, Trainer, fit, make_trainer
@@ -151,11 +152,10 @@ def _with_replay(data, replay, config, generator): # -> PairsWithReplay, loss_fn
 # %% ../nbs/14_self_reward.ipynb #train_on_pairs
 def train_on_pairs(
     policy:nn.Module,      # trained in place
-    pairs,                 # PreferencePairs, or a store of them
+    pairs:PreferencePairs,
     config:SelfRewardConfig,
     generator:Generator,
     replay:Seqs|None=None, # old examples, any number of rows
-    folder=None,           # for checkpoints; goes on from those of the same run
 )->Trainer:
     """DPO with replay; the reference is the policy as it comes in (Yuan et al. 2024).
 
@@ -169,8 +169,32 @@ def train_on_pairs(
     loss_fn = make_pair_loss(partial(dpo_loss, beta=config.beta))
     if config.replay_weight:
         data, loss_fn = _with_replay(data, replay, config, generator)
-    trainer = make_trainer(policy, config.train_config(len(pairs)),
-                           run=dict(config=config, replay=replay))
+    trainer = make_trainer(policy, config.train_config(len(pairs)))
     policy.eval()                                  # dropout off, as for the reference
-    fit(trainer, data, loss_fn, generator, folder=folder)
+    fit(trainer, data, loss_fn, generator)
     return trainer
+
+# %% ../nbs/14_self_reward.ipynb #self_reward_iteration
+def self_reward_iteration(
+    policy:nn.Module,        # M_t; M_{t+1} afterwards
+    task:SelfRewardTask,
+    config:SelfRewardConfig,
+    scorer:Callable,         # (answers, generator) -> Verdicts; the policy as a judge
+    make_generator:Callable, # name -> Generator, as partial(named_generator, seed, t)
+)->dict: # `summarize_rounds`, and the mean scores of both sides
+    """One iteration M_t -> M_{t+1}: rounds until `n_pairs` pairs are found or `n_prompts`
+    prompts used, then DPO (Yuan et al. 2024). Raises ValueError without a pair."""
+    rounds, counts = [], Counter()
+    while counts["prompts"] < config.n_prompts and counts["kept"] < config.n_pairs:
+        n = min(config.prompts_per_round, config.n_prompts - counts["prompts"])
+        rounds.append(run_round(policy, task, replace(config, prompts_per_round=n),
+                                scorer, make_generator(f"round {len(rounds)}")))
+        counts.update(rounds[-1].counts)
+    kept = min(config.n_pairs, counts["kept"])
+    counts["kept"], counts["not needed"] = kept, counts["kept"] - kept
+    pairs = PreferencePairs(*[concat_seqs([getattr(x.pairs, side) for x in rounds],
+        task.tokenizer.pad_token_id)[:kept] for side in ("chosen", "rejected")])
+    train_on_pairs(policy, pairs, config, make_generator("train"), task.replay)
+    return summarize_rounds(counts) | {
+        name: torch.cat([getattr(x, name) for x in rounds])[:kept].mean().item()
+        for name in ("chosen_score", "rejected_score")}

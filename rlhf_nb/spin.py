@@ -6,13 +6,12 @@ Docs: https://OWNER.github.io/rlhf-nb/spin.html.md"""
 
 # %% auto #0
 __all__ = ['opponent_pairs', 'spin_loss', 'make_spin_loss', 'SPINConfig', 'SPINData', 'iteration_pairs', 'mix_pairs',
-           'train_spin_iteration', 'spin_metrics']
+           'train_spin_iteration', 'spin_metrics', 'train_spin']
 
 # %% ../nbs/15_spin.ipynb #spin_play_against_yourself
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import softplus
@@ -21,9 +20,10 @@ from .data.text import require_one_answer
 from .dpo import (PairsWithRef, make_pair_loss, precompute_ref_logprobs,
     sequence_logprobs)
 from .base.checkpoints import Log
-from .base.learning import TrainConfig, fit, make_trainer
+from .base.learning import TrainConfig, fit, make_trainer, named_generator
 from .base.batches import PreferencePairs, concat_seqs, pad_and_eos
-from .base.models import eval_mode, merge_adapters
+from .base.models import eval_mode, merge_adapters, weight_hash
+from .base.processes import require_one_process
 from .base.sampling import SamplingParams, generate_many, in_batches
 from .base.settings import check_number, check_settings
 from .tokens import Seqs
@@ -74,7 +74,7 @@ class SPINConfig:
     """Settings of self-play fine-tuning (Chen et al. 2024).
 
     Raises TypeError or ValueError with the field's name if one is out of range."""
-    n_iterations:int=4
+    n_iterations:int=4     # each player is the next one's opponent
     n_pairs:int=1024       # demonstrations that are answered anew in each iteration
     beta:float=1.          # the paper's λ; its scripts take .1, then 5
     mix_previous:bool=True # from the second iteration on, the last one's pairs too
@@ -131,7 +131,6 @@ def train_spin_iteration(
     pairs:PreferencePairs, # n pairs
     config:SPINConfig,
     generator:Generator,   # order of the pairs
-    folder:str|Path|None=None, # checkpoints of this iteration
 )->Log: # one row per step
     "One iteration: note the opponent's log-probs, then minimise the loss against them."
     data = precompute_ref_logprobs(merge_adapters(model), pairs) # LoRA: adapters on
@@ -139,10 +138,9 @@ def train_spin_iteration(
     trainer = make_trainer(model, TrainConfig(
         config.lr, n_steps, config.batch_size, warmup_steps=10,
         micro_batch_size=config.micro_batch_size,
-        mixed_precision=config.mixed_precision),
-        run=dict(config=config), may_change=("config.n_iterations",))
+        mixed_precision=config.mixed_precision))
     model.eval()                               # no dropout: every ratio starts at 1
-    return fit(trainer, data, make_spin_loss(config.beta), generator, folder=folder)
+    return fit(trainer, data, make_spin_loss(config.beta), generator)
 
 # %% ../nbs/15_spin.ipynb #spin_metrics
 @torch.no_grad()
@@ -161,3 +159,30 @@ def spin_metrics(
     margin = ratios[0] - ratios[1]
     right = (margin > 1e-4).float() + .5 * (margin.abs() <= 1e-4)  # less is rounding
     return dict(accuracy=right.mean().item(), margin=margin.mean().item())
+
+# %% ../nbs/15_spin.ipynb #train_spin
+def train_spin(
+    model:nn.Module, # the first opponent p_0; trained in place
+    data:SPINData,
+    config:SPINConfig,
+    seed:int,        # of all random numbers
+    callback:Callable=lambda row, pairs: None, # called after each iteration
+)->Log: # rows of steps have "loss", rows of iterations "accuracy"
+    "Self-play: each player becomes the next one's opponent (Chen et al. 2024, alg. 1)."
+    require_one_process("train_spin")
+    log, previous = Log(), None
+    for i in range(1, config.n_iterations + 1):
+        generator = named_generator(seed, f"iteration {i}")
+        opponent = weight_hash(model)
+        fresh = iteration_pairs(model, data, config, generator)
+        seen = precompute_ref_logprobs(merge_adapters(model), opponent_pairs(
+            model, data.held_out, data.tokenizer, SamplingParams(config.max_new_tokens),
+            named_generator(seed, f"held out {i}")))
+        pairs = mix_pairs(previous, fresh, data)
+        for row in train_spin_iteration(model, pairs, config, generator).rows:
+            log.add(iteration=i, **row)
+        row = log.add(iteration=i, pairs=len(pairs), opponent=opponent,
+                      player=weight_hash(model), **spin_metrics(model, seen))
+        callback(row, fresh)
+        previous = fresh if config.mix_previous else None
+    return log

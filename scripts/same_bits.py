@@ -240,7 +240,7 @@ def spin():
     model, tokenizer = lib.load_bundled("sft")
     real, held_out = demonstrations(tokenizer, 24, 0), demonstrations(tokenizer, 8, 1)
     data = lib.SPINData(real, held_out, tokenizer)
-    log = lib.train_spin(model, data, lib.SPINConfig(**SPIN), 3, "spin")
+    log = lib.train_spin(model, data, lib.SPINConfig(**SPIN), 3)
     return model.state_dict(), log.rows
 
 def self_reward_parts():
@@ -259,9 +259,9 @@ def self_reward_round():
 
 def self_reward_iteration():
     model, task, config = self_reward_parts()
-    with lib.create_store("pairs", task.tokenizer, lib.COLUMNS) as store:
-        row = lib.self_reward_iteration(model, task, store, config,
-                                        partial(lib.named_generator, 3, 1), "checkpoints")
+    row = lib.self_reward_iteration(
+        model, task, config, lib.judge_scorer(model, task.tokenizer, config.judge),
+        partial(lib.named_generator, 3, 1))
     return model.state_dict(), [row]
 
 def q_parts():

@@ -1,4 +1,4 @@
-"self_reward: every prompt gives a pair or a reason, a killed run goes on bit for bit, old examples count."
+"self_reward: every prompt gives a pair or a reason, rounds until there are enough, old examples count."
 import json
 import math
 from collections import Counter
@@ -16,15 +16,13 @@ from rlhf_nb.base.models import add_lora, frozen_copy, load_bundled, weight_hash
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.base.candidates import (
-    Candidates, PairRules, best_second, decode_candidates, max_min, sample_candidates, sample_prompts)
-from rlhf_nb.trainers.self_reward_runs import (
-    COLUMNS, PAPER, fill_store, iteration_table, replay_examples, self_reward_iteration, summarize_store,
-    train_online_dpo)
+    Candidates, PairRules, best_second, decode_candidates, max_min, sample_candidates, sample_prompts, summarize_rounds)
+from rlhf_nb import self_reward
+from rlhf_nb.trainers.self_reward_tools import PAPER, replay_examples, train_online_dpo
 from rlhf_nb.self_reward import (
     PairsWithReplay, SelfRewardConfig, SelfRewardTask, make_replay_loss, run_round,
-    select_pairs, train_on_pairs)
-from rlhf_nb.data.store import create_store, open_store
-from rlhf_nb.base.batches import PreferencePairs, chat_ids, response_text
+    select_pairs, self_reward_iteration, train_on_pairs)
+from rlhf_nb.base.batches import chat_ids, response_text
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.base.files import notebooks
 from rlhf_nb.world import gold_score
@@ -187,114 +185,48 @@ def test_no_pair_at_all_is_no_error(world):
     assert len(got.pairs) == 0 and got.counts["kept"] == 0 and got.chosen_score.shape == (0,)
 
 
-# ------------------------------------------------------------ the store, and kills
+# ------------------------------------------------------------ rounds
 
-class Killed(Exception): pass
-
-
-def scorer_that_dies(after):
-    calls, real = [0], function_scorer(true_score)
-    def score(answers, generator):
-        calls[0] += 1
-        if calls[0] > after: raise Killed
-        return real(answers, generator)
-    return score
+def iterate(monkeypatch, world, task, config, scorer, make_generator=NAMED):
+    "One iteration that learns nothing: its row, the rounds and the pairs it would have learned from."
+    rounds, learned, real = [], [], self_reward.run_round
+    monkeypatch.setattr(self_reward, "run_round", lambda *a: rounds.append(real(*a)) or rounds[-1])
+    monkeypatch.setattr(self_reward, "train_on_pairs", lambda policy, pairs, *a: learned.append((pairs, *a)))
+    return self_reward_iteration(world[0], task, config, scorer, make_generator), rounds, *learned
 
 
-@pytest.mark.parametrize("after", [0, 1])
-def test_a_killed_round_is_done_again_and_nothing_else(world, task, tmp_path, after):
-    model, tokenizer = world
-    whole = create_store(tmp_path / "whole", tokenizer, COLUMNS)
-    totals = fill_store(whole, model, task, TINY, NAMED, function_scorer(true_score))
-    again = create_store(tmp_path / "again", tokenizer, COLUMNS)
-    with pytest.raises(Killed): fill_store(again, model, task, TINY, NAMED, scorer_that_dies(after))
-    assert again.totals()["appends"] == after
-    again.close()
-    again = open_store(tmp_path / "again", tokenizer, writable=True)
-    assert fill_store(again, model, task, TINY, NAMED, function_scorer(true_score)) == totals
-    assert torch.equal(whole[:].chosen.ids, again[:].chosen.ids)
-    for name in COLUMNS: assert torch.equal(whole.column(name), again.column(name))
+def test_rounds_go_on_until_the_pairs_are_enough_and_each_asks_anew(world, task, monkeypatch):
+    config, said = replace(TINY, n_pairs=12), []
+    row, rounds, (pairs, cfg, generator, replay) = iterate(monkeypatch, world, task, config, function_scorer(
+        lambda p, r: said.append((p, r)) or true_score(p, r)))
+    found = [len(x.pairs) for x in rounds]
+    assert len(rounds) == 2 and found[0] < 12 <= sum(found) and len(pairs) == row["pairs"] == 12 and set(said[:32]) != set(said[32:])
+    assert row["prompts"] == 16 and sum(row["dropped"].values()) == 4 and row["dropped"].get("not needed", 0) == sum(found) - 12
+    for side in ("chosen", "rejected"):          # the rounds' pairs, one behind the other; their scores
+        texts = [text for x in rounds for text in responses(world[1], getattr(x.pairs, side))][:12]
+        assert responses(world[1], getattr(pairs, side)) == texts
+        scores = torch.cat([getattr(x, f"{side}_score") for x in rounds])[:12]
+        assert row[f"{side}_score"] == pytest.approx(scores.mean().item())
+    assert cfg is config and replay is task.replay and generator.initial_seed() == NAMED("train").initial_seed()
+    again, same, _ = iterate(monkeypatch, world, task, config, function_scorer(true_score))
+    other = iterate(monkeypatch, world, task, config, function_scorer(true_score), partial(named_generator, 3, 2))[1]
+    ids = [x[0].pairs.chosen.ids.tolist() for x in (rounds, same, other)]
+    assert again == row and ids[0] == ids[1] != ids[2]
 
 
-def changed(model):
-    next(model.parameters()).data[0, 0] += .1
-    return model
-
-OTHER_FILLING = {
-    "config.num_generations": lambda a: a | dict(config=replace(a["config"], num_generations=3)),
-    "config.prompts_per_round": lambda a: a | dict(config=replace(a["config"], prompts_per_round=5)),
-    "config.sampling.temperature": lambda a: a | dict(config=replace(a["config"], sampling=replace(a["config"].sampling, temperature=.5))),
-    "config.judge.n_votes": lambda a: a | dict(config=replace(a["config"], judge=JudgeConfig(n_votes=3))),
-    "prompts.hash": lambda a: a | dict(task=replace(a["task"], prompts=PROMPTS[::-1])),
-    "rules": lambda a: a | dict(task=replace(a["task"], rules=PairRules(best_second))),
-    "policy": lambda a: a | dict(policy=changed(policy())),
-    "judges_itself": lambda a: a | dict(scorer=None),
-    "seed": lambda a: a | dict(make_generator=partial(named_generator, 4, 1))}
-
-@pytest.fixture(scope="module")
-def half_filled(world, tmp_path_factory):
-    "A store with one round, and the call that began it."
-    model, tokenizer = world
-    task = SelfRewardTask(tokenizer, PROMPTS, None)
-    folder = tmp_path_factory.mktemp("half")/"s"
-    call = dict(policy=model, task=task, config=replace(TINY, n_prompts=8), make_generator=NAMED, scorer=function_scorer(true_score))
-    with create_store(folder, tokenizer, COLUMNS) as store: fill_store(store, **call)
-    return folder, call
-
-@pytest.mark.parametrize("name", OTHER_FILLING)
-def test_a_half_filled_store_of_other_settings_is_refused_by_name(world, half_filled, name):
-    folder, call = half_filled
-    before = {p: p.read_bytes() for p in folder.iterdir()}
-    with open_store(folder, world[1], writable=True) as store:
-        with pytest.raises(ValueError, match=f"s belongs to another run: {name}.* was .*, got ") as e:
-            fill_store(store, **OTHER_FILLING[name](call))
-    assert before == {p: p.read_bytes() for p in folder.iterdir()}, e
-
-def test_a_half_filled_store_may_grow_and_learn_at_another_rate(world, half_filled):
-    folder, call = half_filled
-    with open_store(folder, world[1], writable=True) as store:
-        n = len(store)
-        fill_store(store, **call | dict(config=replace(TINY, n_pairs=n + 1, lr=.1, beta=.2, n_prompts=30)))
-        assert len(store) == n + 1
-
-def test_pairs_of_another_hand_are_not_filled_up(world, half_filled, tmp_path):
-    folder, call = half_filled
-    with create_store(tmp_path/"mine", world[1], COLUMNS) as mine, open_store(folder, world[1]) as source:
-        mine.append(source[:2], chosen_score=[1., 1.], rejected_score=[0., 0.])
-        with pytest.raises(ValueError, match="holds pairs that fill_store did not write"): fill_store(mine, **call)
-        assert len(mine) == 2
-
-
-def test_it_stops_at_the_pairs_that_are_wanted(world, task, tmp_path):
-    model, tokenizer = world
-    store = create_store(tmp_path / "s", tokenizer, COLUMNS)
-    totals = fill_store(store, model, task, replace(TINY, n_pairs=5), NAMED, function_scorer(true_score))
-    assert len(store) == totals["kept"] == 5 and totals["appends"] == 1
-    assert totals["not needed"] + totals.get("tie", 0) + totals.get("same answer", 0) + 5 == totals["prompts"] == 8
-    assert (store.column("chosen_score") > store.column("rejected_score")).all()
-
-
-def test_every_round_asks_anew(world, task, tmp_path):
-    model, tokenizer = world
-    rounds = []
-    def score(answers, generator):
-        rounds.append(tuple(answers))
-        return Verdicts(torch.full((len(answers), 1), NAN))
-    for t in (1, 2): fill_store(create_store(tmp_path / str(t), tokenizer, COLUMNS), model, task,
-                                replace(TINY, n_prompts=16), partial(named_generator, 3, t), score)
-    assert len(set(rounds)) == 4
-
-
-def test_prompts_run_out_and_the_last_round_is_short(world, task, tmp_path):
-    model, tokenizer = world
-    store = create_store(tmp_path / "s", tokenizer, COLUMNS)
+def test_prompts_run_out_and_the_last_round_is_short(world, task, monkeypatch):
     def mute(answers, generator): return Verdicts(torch.full((len(answers), 2), NAN))
-    totals = fill_store(store, model, task, TINY, NAMED, mute)
-    assert (totals["prompts"], totals["unparsed"], totals["appends"], len(store)) == (20, 20, 3, 0)
-    row = summarize_store(totals)
+    row, rounds, (pairs, *_) = iterate(monkeypatch, world, task, TINY, mute)
+    assert [x.counts["prompts"] for x in rounds] == [8, 8, 4] and len(pairs) == 0
+    assert all(math.isnan(row.pop(f"{side}_score")) for side in ("chosen", "rejected"))
     assert row == dict(prompts=20, pairs=0, dropped={"unparsed": 20}, parse_rate=0., vote_std=0.)
     with pytest.raises(ValueError, match="no pair"):
-        train_on_pairs(policy(), store, TINY, NAMED("train"), task.replay)
+        train_on_pairs(policy(), pairs, TINY, NAMED("train"), task.replay)
+
+
+def test_counts_of_rounds_in_words():
+    totals = dict(prompts=9, kept=5, tie=3, unparsed=1, **{"not needed": 0}, candidates=36, cut=2, replies=72, parsed=54, vote_std=8., several=16)
+    assert summarize_rounds(totals) == dict(prompts=9, pairs=5, dropped={"tie": 3, "unparsed": 1}, parse_rate=.75, vote_std=.5)
 
 
 def test_the_policy_judges_itself(world, task):
@@ -345,46 +277,13 @@ def test_an_old_example_costs_its_words_over_the_mean_length(world, task):
     assert trainer.log.rows[0]["replay"] == pytest.approx(words / each / 4, rel=1e-3)
 
 
-def test_training_prefers_the_chosen_and_resumes_bit_for_bit(world, task, tmp_path):
+def test_training_prefers_the_chosen(world, task):
     model, tokenizer = world
     x = run_round(model, task, replace(TINY, prompts_per_round=24), function_scorer(true_score), NAMED("round 0"))
-    config = replace(TINY, batch_size=2, replay_weight=1., n_epochs=6)
-    one = policy()
-    trainer = train_on_pairs(one, x.pairs, config, NAMED("train"), task.replay)
-    margins = [row["rewards/margins"] for row in trainer.log.rows]
+    one, config = policy(), replace(TINY, batch_size=2, replay_weight=1., n_epochs=6)
+    margins = [row["rewards/margins"] for row in train_on_pairs(one, x.pairs, config, NAMED("train"), task.replay).log.rows]
     assert margins[0] == pytest.approx(0, abs=1e-4) and sum(margins[-5:]) / 5 > .3
     assert weight_hash(one) != weight_hash(model)
-    import rlhf_nb.base.learning as learning
-    real, steps = learning.train_step, []
-    def dying(*args):
-        steps.append(1)
-        if len(steps) == 55: raise Killed
-        return real(*args)
-    assert trainer.config.n_steps > 55                    # a checkpoint lies at 50
-    learning.train_step = dying
-    try:
-        with pytest.raises(Killed): train_on_pairs(policy(), x.pairs, config, NAMED("train"), task.replay, tmp_path)
-        two, before = policy(), len(steps)
-        learning.train_step = lambda *args: (steps.append(1), real(*args))[1]
-        train_on_pairs(two, x.pairs, config, NAMED("train"), task.replay, tmp_path)
-    finally: learning.train_step = real
-    assert len(steps) - before == trainer.config.n_steps - 50             # it went on, it did not begin again
-    assert weight_hash(two) == weight_hash(one)
-
-
-@pytest.mark.parametrize("change", ["beta", "replay_weight", "n_epochs", "pairs", "replay", "seed"])
-def test_a_resumed_run_that_differs_is_refused_by_name(world, task, tmp_path, change):
-    model, tokenizer = world
-    x = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0"))
-    config, pairs, replay, generator = replace(TINY, batch_size=2), x.pairs, task.replay, NAMED("train")
-    train_on_pairs(policy(), pairs, config, generator, replay, tmp_path)
-    train_on_pairs(policy(), pairs, config, NAMED("train"), replay, tmp_path)              # the same goes on
-    if change in ("beta", "replay_weight", "n_epochs"): config = replace(config, **{change: getattr(config, change) * 2})
-    if change == "pairs": pairs = PreferencePairs(pairs.rejected, pairs.chosen)
-    if change == "replay": replay = replay[range(len(replay) - 1, -1, -1)]
-    name = dict(pairs=r"data\.hash", replay=r"replay\.hash", seed="generator_seed").get(change, rf"config\.{change}")
-    with pytest.raises(ValueError, match=rf"belongs to another run: (.*; )?{name} was .*, got"):
-        train_on_pairs(policy(), pairs, config, NAMED("else" if change == "seed" else "train"), replay, tmp_path)
 
 
 @pytest.mark.parametrize("replay", [0., 1e-9])
@@ -436,18 +335,12 @@ def test_replay_is_half_answers_half_judgements(world):
     assert sum("Score" in text for text in responses(tokenizer, seqs)) == 4 and len(seqs) == 7
 
 
-def test_an_iteration_gives_its_row_and_changes_the_policy(world, task, tmp_path):
+def test_an_iteration_gives_its_row_and_changes_the_policy(world, task):
     model, tokenizer = world
-    store, one = create_store(tmp_path / "s", tokenizer, COLUMNS), policy()
-    row = self_reward_iteration(one, task, store, TINY, NAMED)
-    assert row["pairs"] == len(store) and row["parse_rate"] > .9 and row["vote_std"] > 0
+    one = policy()
+    row = self_reward_iteration(one, task, TINY, judge_scorer(one, tokenizer, TINY.judge), NAMED)
+    assert 0 < row["pairs"] <= TINY.n_pairs and row["parse_rate"] > .9 and row["vote_std"] > 0
     assert row["chosen_score"] > row["rejected_score"] and weight_hash(one) != weight_hash(model)
-    text = iteration_table([dict(gold=2.5), row | dict(gold=3.)])
-    assert "M1" in text and "2.50" in text and "M2" in text and str(row["pairs"]) in text
-    assert len({len(line) for line in text.splitlines()}) == 1          # columns stand under each other
-    named = iteration_table([dict(gold=2.5), dict(prompts=9, pairs=5, dropped={"tie": 3, "unparsed": 1}, gold=3.)]).splitlines()
-    assert [line.split() for line in named] == [["M1", "M2"], ["prompts", "9"], ["pairs", "5"], ["dropped:", "tie", "3"],
-        ["dropped:", "unparsed", "1"], ["gold", "2.50", "3.00"]]
 
 
 def test_online_dpo_samples_from_the_policy_as_it_is_now(world, task):

@@ -1,20 +1,18 @@
-"SPIN against enumeration and its closed form; who is the opponent, how often it speaks; runs that are killed."
-import copy, errno, importlib.util, json, math, os, random, shutil, signal, subprocess, sys
+"SPIN against enumeration and its closed form; who is the opponent, how often it speaks."
+import importlib.util, json, math
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 import pytest
 import torch
 from torch.testing import assert_close
-from rlhf_nb import spin; from rlhf_nb.trainers import spin_runs
+from rlhf_nb import spin
 from rlhf_nb.base.learning import named_generator
 from rlhf_nb.dpo import PairsWithRef, sequence_logprobs, dpo_loss, precompute_ref_logprobs
 from rlhf_nb.base.models import add_lora, frozen_copy, tiny_lm, weight_hash
 from rlhf_nb.worlds.oracle import all_logprobs, sample_rows, bigram_lm, micro_tokenizer, micro_world, to_tabular_lm
 from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.spin import (SPINConfig, SPINData, iteration_pairs, mix_pairs, opponent_pairs,
-    train_spin_iteration, make_spin_loss, spin_metrics)
-from rlhf_nb.trainers.spin_runs import RunRecord, _run_metadata, record_iteration, train_spin
-from rlhf_nb.base.files import lock_folder
+    train_spin, train_spin_iteration, make_spin_loss, spin_metrics)
 from rlhf_nb.base.batches import PreferencePairs
 from rlhf_nb.tokens import make_seqs
 
@@ -206,9 +204,8 @@ def test_each_opponent_is_the_last_player_and_speaks_once(monkeypatch):
         x = refer(ref, pairs, *rest)
         referred.append((weight_hash(ref), len(pairs), x.ref_rejected, sequence_logprobs(ref, pairs.rejected).detach()))
         return x
-    for module in (spin, spin_runs):
-        monkeypatch.setattr(module, "opponent_pairs", ask_spy)
-        monkeypatch.setattr(module, "precompute_ref_logprobs", refer_spy)
+    monkeypatch.setattr(spin, "opponent_pairs", ask_spy)
+    monkeypatch.setattr(spin, "precompute_ref_logprobs", refer_spy)
     model, seen = player(), []
     p_0 = weight_hash(model)
     log = train_spin(model, DATA, SHORT, 0, callback=lambda row, pairs: seen.append((row, weight_hash(model), pairs)))
@@ -228,7 +225,7 @@ def test_each_opponent_is_the_last_player_and_speaks_once(monkeypatch):
 def test_the_last_pairs_are_mixed_in_and_only_the_last(monkeypatch):
     trained, fresh = [], []
     true = spin.train_spin_iteration
-    monkeypatch.setattr(spin_runs, "train_spin_iteration", lambda model, pairs, *rest: trained.append(pairs) or true(model, pairs, *rest))
+    monkeypatch.setattr(spin, "train_spin_iteration", lambda model, pairs, *rest: trained.append(pairs) or true(model, pairs, *rest))
     train_spin(player(), DATA, replace(SHORT, n_epochs=1), 0, callback=lambda row, pairs: fresh.append(pairs))
     want = [replies(fresh[0].rejected)] + [replies(a.rejected) + replies(b.rejected) for a, b in zip(fresh, fresh[1:])]
     assert [replies(p.rejected) for p in trained] == want
@@ -260,264 +257,6 @@ def test_lora_plays_against_its_adapters_not_against_the_base():
     one, two = iterations(log)
     assert one["player"] == two["opponent"] != one["opponent"]
     assert abs(next(r["loss"] for r in log.rows if r["iteration"] == 2) - math.log(2)) < 1e-5
-
-
-# ---- killed
-
-class Killed(BaseException): pass
-
-def doomed(calls):
-    model, left = player(), iter(range(calls))
-    def hook(*_):
-        if next(left, None) is None: raise Killed
-    model.base_model.register_forward_hook(hook)
-    return model
-
-
-KILLED = replace(SHORT, n_epochs=10)   # 60, 120, 120 steps: a checkpoint in the middle of each
-
-@pytest.fixture(scope="module")
-def whole():
-    model = player()
-    return train_spin(model, DATA, KILLED, 0), weight_hash(model)
-
-
-@pytest.mark.parametrize("calls", [[3], [60], [90, 90], [130, 160, 120]])
-def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path, whole, calls):
-    for n in calls:
-        with pytest.raises(Killed): train_spin(doomed(n), DATA, KILLED, 0, tmp_path)
-    model = player()
-    log = train_spin(model, DATA, KILLED, 0, tmp_path)
-    assert weight_hash(model) == whole[1] and plain(log.rows) == plain(whole[0].rows)
-
-
-def test_resuming_does_go_on_in_the_middle(tmp_path):
-    with pytest.raises(Killed): train_spin(doomed(72), DATA, KILLED, 0, tmp_path)
-    names = [p.name for p in (tmp_path/"iteration-1").iterdir() if p.is_dir()]
-    assert names == ["000000-step-50"], names
-    calls, model = [], player()
-    model.base_model.register_forward_hook(lambda *_: calls.append(1))
-    train_spin(model, DATA, replace(KILLED, n_iterations=1), 0, tmp_path)
-    fresh, again = [], player()
-    again.base_model.register_forward_hook(lambda *_: fresh.append(1))
-    train_spin(again, DATA, replace(KILLED, n_iterations=1), 0)
-    assert len(fresh) - len(calls) == 50 and weight_hash(model) == weight_hash(again)
-
-
-def test_dying_after_an_iteration_but_before_its_row_is_written(tmp_path, whole, monkeypatch):
-    def fall(*_): raise Killed
-    with monkeypatch.context() as m:
-        m.setattr(RunRecord, "write", lambda self: fall() if self.log.rows else None)
-        with pytest.raises(Killed): train_spin(player(), DATA, KILLED, 0, tmp_path)
-    model = player()
-    train_spin(model, DATA, KILLED, 0, tmp_path)
-    assert weight_hash(model) == whole[1]
-
-
-def test_a_finished_run_is_read_not_played_and_may_grow(tmp_path, whole, monkeypatch):
-    train_spin(player(), DATA, replace(KILLED, n_iterations=2), 0, tmp_path)
-    model = player()
-    log = train_spin(model, DATA, KILLED, 0, tmp_path)
-    assert weight_hash(model) == whole[1] and plain(log.rows) == plain(whole[0].rows)
-    monkeypatch.setattr(spin, "generate_many", None)        # nobody speaks
-    done = player()
-    assert plain(train_spin(done, DATA, KILLED, 0, tmp_path).rows) == plain(log.rows)
-    assert weight_hash(done) == whole[1]
-    with pytest.raises(ValueError, match="holds 3 iterations"):
-        train_spin(player(), DATA, replace(KILLED, n_iterations=1), 0, tmp_path)
-
-
-OTHER = dict(mix_previous=False, lr=.5, beta=.5, mixed_precision="bf16")    # 7 for whole numbers
-
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("begun")/"run"
-    with pytest.raises(Killed): train_spin(doomed(60), DATA, KILLED, 0, folder)     # in the first iteration
-    return folder
-
-@pytest.mark.parametrize("name", [f"config.{f.name}" for f in fields(SPINConfig) if f.name != "n_iterations"]
-                         + ["seed", "model", "real.hash", "real.rows", "held_out.hash", "tokenizer.hash"])
-def test_another_run_is_refused_by_name(begun, name):
-    was = {p: p.read_bytes() for p in begun.rglob("*") if p.is_file()}
-    model, data, config, seed = player(), DATA, KILLED, 0
-    kind, _, part = name.partition(".")
-    if kind == "config": config = replace(config, **{part: OTHER.get(part, 7)})
-    if name == "model": model.head.weight.data[0, 0] += .1
-    if part == "hash" and kind != "tokenizer": data = replace(DATA, **{kind: drawn(len(vars(DATA)[kind]), 77)})
-    if name == "real.rows": data = replace(DATA, real=DATA.real[:299])
-    if name == "tokenizer.hash": data = replace(DATA, tokenizer=copy.deepcopy(TOK)); data.tokenizer.add_tokens(["yak"])
-    if name == "seed": seed = 1
-    with pytest.raises(ValueError, match="belongs to another run") as e: train_spin(model, data, config, seed, begun)
-    assert f"{name} was " in str(e.value)
-    assert was == {p: p.read_bytes() for p in begun.rglob("*") if p.is_file()}
-
-def test_the_response_masks_are_part_of_the_run(begun):
-    real = DATA.real
-    later = replace(real, response_mask=real.response_mask & (real.response_mask.cumsum(1) > 1))
-    with pytest.raises(ValueError, match="real.hash was"): train_spin(player(), replace(DATA, real=later), KILLED, 0, begun)
-
-@pytest.mark.parametrize("file", ["notes.txt", "spin.json.bak", "unfinished/work", "000000-step-50/model.safetensors"])
-def test_a_folder_with_other_files_is_left_alone(tmp_path, file):
-    path = tmp_path/"mine"/file
-    path.parent.mkdir(parents=True); path.write_text("mine")
-    with pytest.raises(ValueError, match="holds other files.*new or empty folder"): train_spin(player(), DATA, SHORT, 0, tmp_path/"mine")
-    assert [p for p in (tmp_path/"mine").rglob("*") if p.is_file()] == [path] and path.read_text() == "mine"
-    with pytest.raises(ValueError, match="holds other files"): train_spin(player(), DATA, SHORT, 0, path)   # a file
-
-def test_what_stands_beside_a_new_run_is_left_alone(tmp_path):
-    (tmp_path/"run.unfinished").mkdir(); (tmp_path/"run.unfinished"/"thesis.txt").write_text("mine")
-    with pytest.raises(OSError, match="run.unfinished is in the way"): RunRecord(tmp_path/"run", {})
-    assert (tmp_path/"run.unfinished"/"thesis.txt").read_text() == "mine"
-
-DAMAGE = {"cut": lambda raw: raw[:len(raw) // 2], "emptied": lambda raw: b"", "one byte short": lambda raw: raw[:-1],
-          "garbage": lambda raw: random.Random(0).randbytes(len(raw)), "zeros": lambda raw: bytes(len(raw)),
-          "one bit": lambda raw: raw[:-9] + bytes([raw[-9] ^ 1]) + raw[-8:], "a list": lambda raw: b"[]",
-          "old": lambda raw: b'{"facts": {"lam": 1.0}, "rows": []}', "gone": None}
-
-@pytest.fixture(scope="module")
-def played(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("played")/"run"
-    train_spin(player(), DATA, replace(SHORT, n_iterations=2, n_epochs=1), 0, folder)
-    return folder
-
-@pytest.mark.parametrize("how", DAMAGE)
-@pytest.mark.parametrize("name", ["spin.json", "iteration-1/*/model.safetensors"])
-def test_a_damaged_file_is_named_with_its_remedy(played, tmp_path, name, how):
-    shutil.copytree(played, tmp_path/"run")
-    file, = (tmp_path/"run").glob(name)
-    if how == "gone": file.unlink()
-    else: file.write_bytes(DAMAGE[how](file.read_bytes()))
-    with pytest.raises(ValueError) as e:
-        train_spin(player(), DATA, replace(SHORT, n_iterations=3, n_epochs=1), 0, tmp_path/"run")
-    assert "folder" in str(e.value), e.value
-    assert file.name in str(e.value) or "iteration-1" in str(e.value) or "holds other files" in str(e.value), e.value
-
-
-def test_the_record_is_whole_or_as_it_was(tmp_path, monkeypatch):
-    metadata = _run_metadata(player(), DATA, SHORT, 0)
-    record_iteration(RunRecord(tmp_path, metadata), [], dict(iteration=1, accuracy=.5))
-    def fall(*_): raise OSError("the power is gone")
-    monkeypatch.setattr(os, "replace", fall)
-    with pytest.raises(OSError): record_iteration(RunRecord(tmp_path, metadata), [dict(loss=.6)], dict(iteration=2, accuracy=.6))
-    assert RunRecord(tmp_path, metadata).log.rows == [dict(iteration=1, accuracy=.5)]
-
-
-CHILD = """
-import sys; sys.path.insert(0, {tests!r})
-import test_spin as t
-t.train_spin(t.player(), t.DATA, t.KILLED, 0, sys.argv[1], callback=lambda row, pairs: print(row["iteration"], flush=True))
-"""
-
-def test_kill_minus_nine(tmp_path, whole):
-    child = subprocess.Popen([sys.executable, "-c", CHILD.format(tests=str(ROOT/"tests")), str(tmp_path)],
-                             stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert child.stdout.readline().strip() == "1"
-    child.send_signal(signal.SIGKILL); child.wait()
-    model = player()
-    log = train_spin(model, DATA, KILLED, 0, tmp_path)
-    assert weight_hash(model) == whole[1] and plain(log.rows) == plain(whole[0].rows)
-
-
-# ---- the disk says no, another process, a folder that may not be read
-
-FULL = replace(SHORT, n_iterations=2, n_epochs=1)       # a record, a checkpoint, a record, ...
-
-def content(folder): return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} if folder.exists() else {}
-
-def full_at(k, monkeypatch, work):
-    "What `work` raised when the disk was full from its k-th write on; None if it ended before."
-    left = [k]
-    def counted(real):
-        def call(*args, **kwargs):
-            left[0] -= 1
-            if left[0] < 0: raise OSError(errno.ENOSPC, "No space left on device")
-            return real(*args, **kwargs)
-        return call
-    with monkeypatch.context() as m:
-        for name in ("fsync", "replace", "rename", "mkdir"): m.setattr(os, name, counted(getattr(os, name)))
-        try: work()
-        except OSError as e: return e
-
-def test_a_full_disk_at_any_write_says_what_is_safe_and_the_run_goes_on(tmp_path, monkeypatch):
-    model = player()
-    log, hash_, k, said = plain(train_spin(model, DATA, FULL, 0).rows), weight_hash(model), 0, set()
-    while error := full_at(k, monkeypatch, lambda: train_spin(player(), DATA, FULL, 0, tmp_path/str(k))):
-        assert error.errno == errno.ENOSPC
-        text = str(error)
-        assert "no room is left on the disk" in text and str(tmp_path/str(k)) in text and "then run the same again" in text, text
-        said |= {part for part in ("Nothing was there before", "is whole", "are whole") if part in text}
-        assert not [p for p in (tmp_path/str(k)).rglob("*") if "unfinished" in p.name], "half a file is left"
-        again = player()                                     # the same cell again, in the same process
-        assert plain(train_spin(again, DATA, FULL, 0, tmp_path/str(k)).rows) == log and weight_hash(again) == hash_
-        k += 1
-    assert k > 15 and len(said) == 2, (k, said)
-
-@pytest.mark.skipif(os.name == "nt", reason="POSIX")
-@pytest.mark.parametrize("limit", [0, 100, 1_500, 3_000])
-def test_a_disk_that_is_full_in_the_middle_of_a_file(tmp_path, limit):
-    "The file size limit of this process stands for the disk."
-    import resource
-    old, before = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    model = player()
-    log = train_spin(model, DATA, FULL, 0)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
-        with pytest.raises(OSError, match="(may not grow|no room).*then run the same again"):
-            train_spin(player(), DATA, FULL, 0, tmp_path/"run")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
-        signal.signal(signal.SIGXFSZ, before)
-    again = player()
-    assert plain(train_spin(again, DATA, FULL, 0, tmp_path/"run").rows) == plain(log.rows) and weight_hash(again) == weight_hash(model)
-
-HOLDER = """
-import sys; sys.path.insert(0, {tests!r})
-import test_spin as t
-def wait(row, pairs): print("in it", flush=True); sys.stdin.read()
-t.train_spin(t.player(), t.DATA, t.FULL, 0, sys.argv[1], callback=wait)
-"""
-
-@pytest.mark.skipif(os.name == "nt", reason="POSIX")
-def test_two_processes_on_one_folder_are_refused_and_a_killed_one_holds_no_lock(tmp_path):
-    child = subprocess.Popen([sys.executable, "-c", HOLDER.format(tests=str(ROOT/"tests")), str(tmp_path/"run")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    try:
-        assert child.stdout.readline().strip() == "in it"
-        before = content(tmp_path/"run")
-        with pytest.raises(ValueError, match="is being written by another process"):
-            train_spin(player(), DATA, FULL, 0, tmp_path/"run")
-        assert content(tmp_path/"run") == before
-    finally: child.kill(); child.wait(); child.stdin.close(); child.stdout.close()
-    model, again = player(), player()
-    train_spin(model, DATA, FULL, 0, tmp_path/"run")
-    train_spin(again, DATA, FULL, 0)
-    assert weight_hash(model) == weight_hash(again)
-
-@pytest.mark.skipif(os.name == "nt", reason="POSIX")
-def test_the_lock_is_released_whatever_ends_the_run(tmp_path):
-    for wrong in (ValueError("bad"), KeyboardInterrupt(), OSError(errno.ENOSPC, "full")):
-        def fall(row, pairs): raise wrong
-        with pytest.raises(type(wrong)) as held: train_spin(player(), DATA, FULL, 0, tmp_path/"run", callback=fall)
-        lock_folder(tmp_path/"run").close()                  # while the traceback keeps every frame alive
-        assert held
-        shutil.rmtree(tmp_path/"run")
-    train_spin(player(), DATA, FULL, 0, tmp_path/"run")
-    lock_folder(tmp_path/"run").close()
-
-@pytest.mark.skipif(os.name == "nt", reason="POSIX")
-@pytest.mark.parametrize("name", ["spin.json", "iteration-1", "iteration-1/*/model.safetensors", "."])
-def test_what_may_not_be_read_is_told_in_words(played, open_tmp, not_root, name):
-    shutil.copytree(played, folder := open_tmp/"run")
-    file, = folder.glob(name) if name != "." else [folder]
-    mode = file.stat().st_mode
-    model, now = player(), replace(SHORT, n_iterations=3, n_epochs=1)
-    with not_root(folder):
-        file.chmod(0)
-        with pytest.raises(PermissionError, match="you may not read .*allow reading it") as e:
-            train_spin(model, DATA, now, 0, folder)
-        file.chmod(mode)
-    assert str(file) in str(e.value) and "damaged" not in str(e.value)
-    train_spin(player(), DATA, now, 0, folder)
 
 
 # ---- what is reported

@@ -6,8 +6,8 @@ import numpy as np, pytest, torch
 
 from rlhf_nb.data import store as store_module
 from rlhf_nb.base.learning import TrainConfig, fit, make_trainer
-from rlhf_nb.data.store import (create_store, tokenizer_hash, flatten_pairs, open_store, row_numbers,
-    write_settings)
+from rlhf_nb.base.folder import write_marker
+from rlhf_nb.data.store import create_store, tokenizer_hash, flatten_pairs, open_store, row_numbers
 from rlhf_nb.base.batches import PreferencePairs
 from rlhf_nb.tokens import Seqs, make_seqs
 from rlhf_nb.worlds.world_text import make_tokenizer
@@ -126,10 +126,9 @@ def flip(name, at):
 def metadata(change, fits=True): # store.json, with a checksum that fits or without
     def spoil(f):
         x = json.loads((f/"store.json").read_text())
-        crc = x.pop("crc")
         change(x)
-        if fits: store_module._write_metadata(f, x)
-        else: (f/"store.json").write_text(json.dumps(x | dict(crc=crc)))
+        if not fits: return (f/"store.json").write_text(json.dumps(x))
+        write_marker(f/"store.json", **{k: v for k, v in x.items() if k not in ("format", "crc")})
     return spoil
 def of_another(name):
     def spoil(f):
@@ -148,10 +147,10 @@ SPOILED = {
     "no metadata": (lambda f: os.remove(f/"store.json"), "no pair store in .*: make one with create_store"),
     "half metadata": (lambda f: (f/"store.json").write_text('{"format": '), "store.json is damaged"),
     "metadata garbage": (lambda f: (f/"store.json").write_bytes(bytes(99)), "store.json is damaged"),
-    "a list": (lambda f: (f/"store.json").write_text('[]'), "another program or version.*name another folder"),
-    "newer": (metadata(lambda x: x.update(format="pairs 3"), False), "another program or version"),
-    "older": (metadata(lambda x: x.update(format="pairs 1"), False), "another program or version"),
-    "changed by hand": (metadata(lambda x: x.update(run="two"), False), "store.json is not what was written"),
+    "a list": (lambda f: (f/"store.json").write_text('[]'), "another program or version.*another folder"),
+    "newer": (metadata(lambda x: x.update(format=3), False), "another program or version"),
+    "older": (metadata(lambda x: x.update(format=1), False), "another program or version"),
+    "changed by hand": (metadata(lambda x: x.update(run="two"), False), "store.json is damaged.*not what was written"),
     "other columns": (metadata(lambda x: x.update(columns=[])), "rows.bin is not what was written"),
     "more columns": (metadata(lambda x: x.update(columns=["margin", "b"])), "rows.bin is too short"),
     "other tokenizer": (metadata(lambda x: x.update(tokenizer="0")), "another tokenizer.*the same ids would be other words"),
@@ -189,7 +188,7 @@ def test_a_failed_or_interrupted_writer_leaves_no_lock(made, tokenizer, monkeypa
         with open_store(made, tokenizer, writable=True) as store: store.append(pairs, **columns)
     try_it(lambda: append(some_pairs(1)))                   # a column is missing
     try_it(lambda: open_store(made, tokenizer, writable=True, run="two"))
-    for name in ("tokenizer_hash", "_files", "PairStore", "_crc", "append_bytes", "_write_metadata"):
+    for name in ("tokenizer_hash", "_files", "PairStore", "flatten_pairs", "append_bytes", "write_marker"):
         with monkeypatch.context() as patch:
             def stop(*_): raise KeyboardInterrupt
             patch.setattr(store_module, name, stop)
@@ -321,15 +320,6 @@ def test_what_may_not_be_read_is_told_in_words(tokenizer, open_tmp, not_root, na
         with pytest.raises(PermissionError, match="you may not read .*allow reading it") as e: open_store(open_tmp/"s", tokenizer, writable)
         file.chmod(mode)
     assert str(file) in str(e.value) and same(open_store(open_tmp/"s", tokenizer, writable=True)[:], before)
-
-def test_what_fills_a_store_is_kept_beside_the_pairs(made, tokenizer):
-    with open_store(made, tokenizer, writable=True) as store:
-        assert "settings" not in store.metadata
-        write_settings(store, dict(lr=.1, seed=3))
-        store.append(some_pairs(1), margin=[0.])
-    with open_store(made, tokenizer) as store:
-        assert store.metadata["settings"] == dict(lr=.1, seed=3) and len(store) == 9
-        with pytest.raises(ValueError, match="not open for writing"): write_settings(store, {})
 
 def test_what_stands_beside_a_new_store_is_left_alone(tmp_path, tokenizer):
     (tmp_path/"s.unfinished").mkdir()

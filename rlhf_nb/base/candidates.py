@@ -7,7 +7,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/base/candidates.html.md"""
 # %% auto #0
 __all__ = ['ROUND_COUNTS', 'sample_prompts', 'Candidates', 'sample_candidates', 'decode_candidates', 'max_min', 'best_second',
            'ScoredPair', 'PairRules', 'SelectedPairs', 'refusal_reason', 'check_self_reward', 'scored_selection',
-           'vote_counts']
+           'vote_counts', 'summarize_rounds']
 
 # %% ../../nbs/engine/base/candidates.ipynb #candidates_imports
 from collections.abc import Callable
@@ -153,3 +153,14 @@ def vote_counts(
     vote_std = verdicts.vote_std() * several if several else 0.
     return dict(candidates=len(votes), cut=int((~ended).sum()), vote_std=vote_std,
                 replies=votes.numel(), parsed=int(n.sum()), several=several)
+
+# %% ../../nbs/engine/base/candidates.ipynb #summarize_rounds
+def summarize_rounds(
+    totals:dict, # counts of `select_pairs`, added over rounds
+)->dict:         # prompts, pairs, dropped: reason -> count, parse_rate, vote_std
+    "One row of the table of iterations, from the counts of all rounds."
+    known = {*ROUND_COUNTS} - {"not needed"}
+    return dict(prompts=totals["prompts"], pairs=totals["kept"],
+                dropped={k: n for k, n in totals.items() if k not in known and n},
+                parse_rate=totals["parsed"] / totals["replies"],
+                vote_std=totals["vote_std"] / max(1, totals["several"]))

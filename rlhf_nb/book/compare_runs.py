@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 import torch
 from IPython.display import HTML
 from matplotlib import pyplot as plt
@@ -34,22 +33,21 @@ from ..base.sampling import SamplingParams, in_batches
 from ..base.scores import best_of_n_kl, expected_best_of_n
 from .sitting import text_table
 from ..compare import CompareTask, best_of_n_responses, make_compare_task, measure_policy
-from ..data.store import create_store
 from ..dpo import dpo_loss, precompute_ref_logprobs
 from ..grpo import ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, group_normalised
 from ..kl import response_kl
 from ..ppo import ActorCritic
-from ..self_reward import SMALL, SelfRewardTask
+from ..self_reward import SMALL, SelfRewardTask, self_reward_iteration
 from ..sft import train_sft
 from ..show.views import METHOD_COLORS, STYLE
-from ..spin import SPINConfig, SPINData
+from ..spin import SPINConfig, SPINData, train_spin
 from ..trainers.dpo_tools import train_dpo
 from ..trainers.grpo_trainer import GRPOConfig, train_grpo
 from ..trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
 from ..trainers.q_trainer import QPolicy, train_q
 from ..trainers.reward_tools import sample_pairs
-from ..trainers.self_reward_runs import COLUMNS, replay_examples, self_reward_iteration
-from ..trainers.spin_runs import train_spin
+from ..trainers.judge_tools import judge_scorer
+from ..trainers.self_reward_tools import replay_examples
 from ..world import gold_rewards
 from ..worlds.world_text import demonstrations, prompt_ids
 
@@ -156,10 +154,8 @@ def _self_rewarding(task, seed, callback, iterations=3):
     inner = SelfRewardTask(tokenizer, [q.text for q in task.train],
         replay_examples(tokenizer, task.train, 3000, random.Random(500 + seed)))
     for t in range(iterations):
-        with TemporaryDirectory() as temp:
-            store = create_store(Path(temp)/"pairs", tokenizer, COLUMNS)
-            try: self_reward_iteration(model, inner, store, SMALL, partial(named_generator, seed, t))
-            finally: store.close()
+        scorer = judge_scorer(model, tokenizer, SMALL.judge)
+        self_reward_iteration(model, inner, SMALL, scorer, partial(named_generator, seed, t))
     return model.eval(), first
 
 # %% ../../nbs/engine/book/compare_runs.ipynb #METHODS
