@@ -182,8 +182,8 @@ def self_reward_iteration(
     scorer:Callable,         # (answers, generator) -> Verdicts; the policy as a judge
     make_generator:Callable, # name -> Generator, as partial(named_generator, seed, t)
 )->dict: # `summarize_rounds`, and the mean scores of both sides
-    """One iteration M_t -> M_{t+1}: rounds until `n_pairs` pairs are found or `n_prompts`
-    prompts used, then DPO (Yuan et al. 2024). Raises ValueError without a pair."""
+    """One iteration M_t -> M_{t+1}: rounds until `n_pairs` pairs or `n_prompts` prompts
+    are there, then DPO (Yuan et al. 2024). Raises ValueError if no pair was found."""
     rounds, counts = [], Counter()
     while counts["prompts"] < config.n_prompts and counts["kept"] < config.n_pairs:
         n = min(config.prompts_per_round, config.n_prompts - counts["prompts"])

@@ -172,8 +172,7 @@ def train_spin(
     require_one_process("train_spin")
     log, previous = Log(), None
     for i in range(1, config.n_iterations + 1):
-        generator = named_generator(seed, f"iteration {i}")
-        opponent = weight_hash(model)
+        before, generator = weight_hash(model), named_generator(seed, f"iteration {i}")
         fresh = iteration_pairs(model, data, config, generator)
         seen = precompute_ref_logprobs(merge_adapters(model), opponent_pairs(
             model, data.held_out, data.tokenizer, SamplingParams(config.max_new_tokens),
@@ -181,7 +180,7 @@ def train_spin(
         pairs = mix_pairs(previous, fresh, data)
         for row in train_spin_iteration(model, pairs, config, generator).rows:
             log.add(iteration=i, **row)
-        row = log.add(iteration=i, pairs=len(pairs), opponent=opponent,
+        row = log.add(iteration=i, pairs=len(pairs), opponent=before,
                       player=weight_hash(model), **spin_metrics(model, seen))
         callback(row, fresh)
         previous = fresh if config.mix_previous else None
