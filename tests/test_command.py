@@ -46,7 +46,7 @@ def test_help_names_every_command_and_imports_nothing_heavy(words):
 
 def test_underscores_and_dashes_are_alike_in_options(monkeypatch):
     given = []
-    monkeypatch.setattr(command, "_run", lambda args: given.append(args.output_dir))
+    monkeypatch.setattr(command, "_run_notebooks", lambda args: given.append(args.output_dir))
     for words in (["--output_dir", "a_b"], ["--output-dir", "a_b"], ["--output_dir=a_b"], ["--out", "a_b"], ["-o", "a_b"]):
         assert main(["run", *words]) == 0
     assert given == ["a_b"] * 5                              # the value keeps its own

@@ -10,7 +10,7 @@ from rlhf_nb.compare import (
     OveroptimizationFit, best_of_n_responses, measure_policy, fit_overoptimization,
     length_controlled_win_rate, make_compare_task, preference_probs)
 from rlhf_nb.book.compare_runs import (
-    METHODS, best_of_n_curve, comparison_table, draw_comparison, find_method, load_rows,
+    CONTENDERS, best_of_n_curve, comparison_table, draw_comparison, find_method, load_rows,
     mean_curve, mean_of, save_rows, standard_error, true_reward)
 from rlhf_nb.base.batches import response_text
 from rlhf_nb.base.sampling import SamplingParams, generate_many
@@ -215,17 +215,17 @@ def test_the_cover_shows_these_rows():
     svg = (nbs/"images/frontier.svg").read_text("utf-8")
     rows = hashlib.sha256((nbs/"results/compare.json").read_bytes()).hexdigest()[:16]
     assert f"rows {rows}" in svg, f"the rows have changed: draw it again, {DRAW}"
-    assert all(f"<!-- {name} -->" in svg for name in METHODS), DRAW
+    assert all(f"<!-- {name} -->" in svg for name in CONTENDERS), DRAW
 
 # ---- methods and the command
 
 def test_shipped_rows_are_of_known_methods_with_equal_seeds():
     rows = load_rows()
-    assert {r["method"] for r in rows} <= METHODS.keys() and len(rows) == 3 * len(METHODS)
+    assert {r["method"] for r in rows} <= CONTENDERS.keys() and len(rows) == 3 * len(CONTENDERS)
     for r in rows:
-        m = METHODS[r["method"]]
+        m = CONTENDERS[r["method"]]
         assert (r["signal"], r["labels"], r["samples"], r["settings"]) == (m.signal, m.labels, m.samples, m.settings), r["method"]
-    seeds = {name: tuple(sorted(r["seed"] for r in rows if r["method"] == name)) for name in METHODS}
+    seeds = {name: tuple(sorted(r["seed"] for r in rows if r["method"] == name)) for name in CONTENDERS}
     assert {*seeds.values()} == {(40, 41, 42)}
 
 MINE = "def train(task, seed, callback):\n    callback(task.sft)\n    return task.sft\n"
@@ -242,7 +242,7 @@ def test_a_method_of_ones_own_runs_under_the_same_evaluation(shipped, tmp_path, 
     start, = (r for r in real if (r["method"], r["seed"]) == ("SFT", 40))
     assert first["curve"][0]["kl"] == pytest.approx(0, abs=1e-4) and first["gold"] == pytest.approx(start["gold"], abs=.02)
     class Pool:                                                            # in the place of a process of its own
-        def __init__(self, n, mp_context): pass
+        def __init__(self, n, context, start, threads): pass
         def __enter__(self): return self
         def __exit__(self, *_): pass
         def submit(self, run, name, seed): return type("Done", (), {"result": lambda _: asked.append((name, seed)) or first | {
@@ -260,11 +260,11 @@ def test_the_command_prints_saves_and_refuses(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["compare"]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in METHODS) and not list(tmp_path.iterdir())
+    assert all(name in out for name in CONTENDERS) and not list(tmp_path.iterdir())
     assert main(["compare", "-o", "table"]) == 0
     assert sorted(f.name for f in Path("table").iterdir()) == ["compare.csv", "compare.json", "frontier.svg"]
     assert golds(Path("table")) == []                                      # the shipped rows are not the user's
-    assert len(Path("table/compare.csv").read_text().splitlines()) == 1 + 3 * len(METHODS)
+    assert len(Path("table/compare.csv").read_text().splitlines()) == 1 + 3 * len(CONTENDERS)
     Path("mine").mkdir()
     Path("mine/notes.txt").write_text("x")
     assert main(["compare", "--method", "PPO", "-o", "mine"]) == 2         # before any training

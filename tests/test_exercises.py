@@ -1,11 +1,13 @@
 "Every exercise: its solution passes, and wrong answers are refused with the right name."
 import re, runpy
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import nbformat, pytest
 
-from rlhf_nb.book.checks import CHECK, Exercise, check_notebook, grade, record_call, values_match
+from rlhf_nb.book import checks
+from rlhf_nb.book.checks import CHECK, Exercise, check_notebook, grade, values_match
 from rlhf_nb.book.copies import TASK, emptied, instructors_copy, learners_copy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -13,17 +15,32 @@ NOTEBOOKS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
 CHAPTERS = {f.stem.split("_", 1)[1]: f for f in NOTEBOOKS}
 NONE = {"first_sitting", "compare", "doctor", "q_faults", "your_model"}      # may have no exercise, and no module of them
 
+@pytest.fixture(scope="module", autouse=True)
+def called_once():
+    "What a reference or a mistake makes of a case is the same for every answer."
+    known, real = {}, checks.record_call
+    def record_call(fn, args): # the functions stay alive, so that no id is used twice
+        if (fn, id(args)) not in known: known[fn, id(args)] = args, real(fn, args)
+        return known[fn, id(args)][1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checks, "record_call", record_call)
+        yield
+
+@cache
 def exercises(chapter):
     if not (ROOT/f"rlhf_nb/exercises/{chapter}.py").is_file() and chapter in NONE: return {}
     module = import_module(f"rlhf_nb.exercises.{chapter}")
     return {name: x for name, x in vars(module).items() if isinstance(x, Exercise)}
-def answers(chapter, kind): # exercise -> [(mistake, wrong answer)] or [right answer]
+@cache
+def answers(chapter): # "WRONG": exercise -> [(mistake, wrong answer)], "RIGHT": exercise -> [right answer]
     file = ROOT/f"tests/wrong/{chapter}.py"
-    return runpy.run_path(str(file)).get(kind, {}) if file.is_file() else {}
-def names(file): return [n for c in nbformat.read(file, 4).cells for n in CHECK.findall(c.source)]
+    return runpy.run_path(str(file)) if file.is_file() else {}
+@cache
+def read(file): return nbformat.read(file, 4)
+def names(file): return [n for c in read(file).cells for n in CHECK.findall(c.source)]
 
 def tasks(file): # function -> whether the package exports it
-    sources = [c.source for c in nbformat.read(file, 4).cells if c.cell_type == "code" and TASK.match(c.source)]
+    sources = [c.source for c in read(file).cells if c.cell_type == "code" and TASK.match(c.source)]
     return {re.search(r"^def (\w+)", x, re.M)[1]: bool(re.search(r"^#\|\s*export\b", x, re.M)) for x in sources}
 
 def test_every_chapter_has_its_core_to_write_and_at_most_two_other_tasks():
@@ -45,7 +62,7 @@ def test_names_are_unique_and_belong_to_their_chapter():
 def test_the_solutions_are_right_and_the_stubs_are_not(chapter, tmp_path):
     solved = check_notebook(CHAPTERS[chapter])
     assert set(solved.values()) <= {"right"} and len(solved) == len(exercises(chapter)), solved
-    nb = learners_copy(nbformat.read(CHAPTERS[chapter], 4))
+    nb = learners_copy(read(CHAPTERS[chapter]))
     assert not [c for c in nb.cells if TASK.match(c.source)]
     nbformat.write(nb, tmp_path/CHAPTERS[chapter].name)
     stubs = check_notebook(tmp_path/CHAPTERS[chapter].name)
@@ -54,7 +71,7 @@ def test_the_solutions_are_right_and_the_stubs_are_not(chapter, tmp_path):
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_an_exercise_cell_holds_the_exercise_alone(chapter):
     "One function; a check right behind, whose result later cells use; then hints."
-    cells = nbformat.read(CHAPTERS[chapter], 4).cells
+    cells = read(CHAPTERS[chapter]).cells
     for i, c in enumerate(cells):
         if c.cell_type != "code" or not TASK.match(c.source): continue
         name = re.search(r"^def (\w+)", c.source, re.M)[1]
@@ -67,8 +84,9 @@ def test_mistakes_differ_from_the_truth_and_from_each_other(chapter):
     for name, ex in exercises(chapter).items():
         assert len(ex.cases) >= 3 and len(ex.mistakes) >= 6, name
         assert grade(ex.reference, ex) == "right", f"{name}: the reference changes its arguments?"
-        seen = {m: {c: record_call(f, args) for c, args in ex.cases.items()} for m, f in ex.mistakes.items()}
-        truth = {c: record_call(ex.reference, args) for c, args in ex.cases.items()}
+        truth, *made = [{c: checks.record_call(f, args) for c, args in ex.cases.items()}
+                        for f in (ex.reference, *ex.mistakes.values())]
+        seen = dict(zip(ex.mistakes, made))
         def alike(a, b): return all(a[c].error == b[c].error and values_match([a[c].out, a[c].gradients], [b[c].out, b[c].gradients])
                                     for c in ex.cases)
         for m, s in seen.items():
@@ -80,7 +98,7 @@ TRIED = []       # chapter, exercise, refused, named rightly
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_wrong_answers_are_refused(chapter):
-    wrong = answers(chapter, "WRONG")
+    wrong = answers(chapter).get("WRONG", {})
     assert set(wrong) == set(exercises(chapter))
     for name, ex in exercises(chapter).items():
         assert len(wrong[name]) >= 6, f"{name} needs six wrong answers, has {len(wrong[name])}"
@@ -93,7 +111,7 @@ def test_wrong_answers_are_refused(chapter):
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_other_right_answers_pass(chapter):
-    for name, functions in answers(chapter, "RIGHT").items():
+    for name, functions in answers(chapter).get("RIGHT", {}).items():
         for k, answer in enumerate(functions):
             verdict = grade(answer, exercises(chapter)[name])
             assert verdict == "right", f"{name}: right answer {k + 1} is refused: {verdict}"
@@ -112,7 +130,7 @@ def test_at_least_nine_in_ten_are_named_rightly(capsys):
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=[f.stem for f in NOTEBOOKS])
 def test_nbgrader_finds_marks_only_in_answers(file):
     "It takes out whatever stands between them, in any cell, and refuses one without its mate."
-    for cell in instructors_copy(nbformat.read(file, 4)).cells:
+    for cell in instructors_copy(read(file)).cells:
         answer = cell.metadata.get("nbgrader", {}).get("solution", False)
         found = [cell.source.count(f"{word} SOLUTION") for word in ("BEGIN", "END")]
         assert (found[0] == found[1] > 0) if answer else found == [0, 0], cell.source[:200]

@@ -11,7 +11,7 @@ from rlhf_nb.show.dashboard import Dashboard, dashboard_page, dashboard_table, p
 from rlhf_nb.show.labels import LabelSession, label_page
 from rlhf_nb.show.ledger import Ledger, ledger_page, show_ledger
 from rlhf_nb.show.live_view import LiveView, knob, redrawn, still_page, with_sliders
-from rlhf_nb.show.pages import brief, drawing, escape_text, html_table, number, signed, svg_text, tint
+from rlhf_nb.show.pages import brief, drawing, escape_text, html_table, plain_number, signed, svg_text, tint
 from rlhf_nb.show.sweep import Sweep, sweep_page
 
 BAD = '</div></style><script>alert("x")</script>&amp;<img src=x onerror=\'y\'>" onfocus="z\n\u202e\ud800'
@@ -55,7 +55,7 @@ def test_what_a_model_generates_never_becomes_a_tag():
 @pytest.mark.parametrize("write, pairs", [
     (signed, {0.: "0", 3e-7: "+3e-7", -.0049: "-5e-3", .005: "+0.01", math.inf: "+inf", math.nan: "–"}),
     (brief, {.5: "0.5", 1234.5: "1234", 2.23e-6: "2.2e-06", 0.: "0", .00704: "0.007", 2e6: "2e+06"}),
-    (number, {None: "–", .12345: "0.1235", 7: "7", "<b>": "&lt;b&gt;", math.nan: "–"})])
+    (plain_number, {None: "–", .12345: "0.1235", 7: "7", "<b>": "&lt;b&gt;", math.nan: "–"})])
 def test_numbers_have_the_digits_that_fit(write, pairs): assert {x: write(x) for x in pairs} == pairs
 
 def test_one_colour_has_one_meaning():

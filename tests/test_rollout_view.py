@@ -117,7 +117,7 @@ def test_a_file_and_back_is_the_same_table(tmp_path, side):
     assert not (tmp_path/"x.jsonl").exists()
 
 @pytest.mark.parametrize("text, message", [('{"response": "a"}\n{"x": 1}', "row 2 has no text under 'response'"),
-    ("{", "line 1: no JSON"), ("[1]", "a row is an object"), ("", "holds no row")])
+    ('{"response": "a"}\n{"x"', "r.jsonl, line 2: broken JSON"), ("7", "line 1: not an object"), ("", "holds no row")])
 def test_a_file_that_is_no_table_is_refused(tmp_path, text, message):
     (tmp_path/"r.jsonl").write_text(text)
     with pytest.raises(ValueError, match=message): from_jsonl(tmp_path/"r.jsonl")

@@ -9,7 +9,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from rlhf_nb.book import copies, runner
 from rlhf_nb.book.command import main
 from rlhf_nb.book.copies import copy_chapters
-from rlhf_nb.book.runner import Outcome, report, run_chapter, run_chapters, show_output, written_by_run
+from rlhf_nb.book.runner import Outcome, report_page, run_chapter, run_chapters, show_output, written_by_run
 from test_command import linux, marked, stopped, wait_for
 from test_copies import contents, full_disk
 
@@ -211,7 +211,7 @@ def test_no_output_of_any_kind_becomes_a_tag(evil):
         nb = new_notebook(cells=cells)
         nb.cells[1].outputs = [nbformat.NotebookNode(output_type="display_data", metadata={}, data={kind: evil})]
         nb.cells[3].outputs = [nbformat.NotebookNode(output_type="stream", name="stdout", text=text)]
-        page = report([Outcome(text, 1., text, text, nb), Outcome("b", 1., "", "", nb)])
+        page = report_page([Outcome(text, 1., text, text, nb), Outcome("b", 1., "", "", nb)])
         page.encode()                                            # UTF-8 can write it
         for tag, key, value in Tags(page).found:
             assert key in ALLOWED.get(tag, ()), (tag, key, value)

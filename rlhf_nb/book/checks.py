@@ -157,7 +157,7 @@ def _one_line(text:str)->str: # and not too long
     text = re.sub(r"\s*\n\s*", " ", text)
     return text if len(text) < 150 else text[:150] + " ..."
 
-def _short(x, digits:int=4)->str: # numbers with four digits
+def _few_digits(x, digits:int=4)->str: # numbers with four digits
     if hasattr(x, "shape") and not x.ndim: x = x.item()
     if isinstance(x, float): return f"{x:.{digits}g}"
     shape = f"shape ({' '.join(map(str, x.shape))})" if hasattr(x, "shape") else ""
@@ -181,7 +181,7 @@ def _difference(case:str, got:_Call, want:_Call, name:str)->str:
     stopped = f"{case}: stopped with {got.error}"
     if got.error and want.error: return f"{stopped}, should raise {want.error}{again}"
     if got.error: return f"{stopped}: {_one_line(got.message)}".rstrip(": ") + again
-    if want.error: return f"{case}: should raise {want.error}, got {_short(got.out)}{again}"
+    if want.error: return f"{case}: should raise {want.error}, got {_few_digits(got.out)}{again}"
     found = _first_difference(got.out, want.out)
     if not found: return f"{case}: the value is right, its gradient is not{again}"
     at, a, b = found
@@ -191,7 +191,7 @@ def _difference(case:str, got:_Call, want:_Call, name:str)->str:
             if values_match(a[i].item(), b[i].item(), tol): continue
             at, a, b = f"{at}[{', '.join(map(str, i))}]", a[i], b[i]
             break
-    texts = [(_short(a, n), _short(b, n)) for n in (4, 6, 9)]  # more digits where four are equal
+    texts = [(_few_digits(a, n), _few_digits(b, n)) for n in (4, 6, 9)]  # more digits where four are equal
     x, y = next((pair for pair in texts if pair[0] != pair[1]), texts[0])
     if x == y: x, y = (f"{t} of {type(v).__name__} {getattr(v, 'dtype', '')}".rstrip()
                        for t, v in ((x, a), (y, b)))
@@ -383,7 +383,7 @@ def check_notebook(
     names, verdicts = [name for c in nb.cells for name in CHECK.findall(c.source)], {}
     forks = sys.platform == "linux"              # from one process that has torch by then
     context = multiprocessing.get_context("forkserver" if forks else "spawn")
-    if forks: context.set_forkserver_preload(["rlhf_nb.book.checks", "rlhf_nb.show.views"])
+    if forks: context.set_forkserver_preload(["rlhf_nb.book.checks", "rlhf_nb.trainers.grpo_trainer"])
     while (left := [k for k in names if k not in verdicts]) and not stop.is_set():
         here, there = context.Pipe(False)
         process = context.Process(target=_grade_cells, args=(

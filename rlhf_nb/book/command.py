@@ -16,7 +16,7 @@ import rlhf_nb
 from ..base.files import notebooks
 from .checks import MEMORY
 from .copies import (
-    chapters, copy_chapters, find_chapters, place, read_memory, trust_notebooks)
+    chapters, copy_chapters, find_chapters, place_of, read_memory, trust_notebooks)
 from .progress import check_chapters, next_task, progress, progress_table, task_times
 from .runner import machine, run_chapters
 
@@ -123,7 +123,7 @@ def _lab(args):
     return 128 + ended_by[-1] if ended_by else 0
 
 # %% ../../nbs/engine/book/command.ipynb #commands
-def _run(args):
+def _run_notebooks(args):
     out = Path(args.output_dir)
     outcomes = run_chapters(find_chapters(args.chapter), out, args.timeout)
     failed = [o.chapter for o in outcomes if o.error]
@@ -138,7 +138,7 @@ def _check(args):
         f"--exercises {folder}, or name yours with --dir")
     read_memory(folder)                                # of this version, or refused
     asked = find_chapters(args.chapter or [stem for stem in chapters() if stem[0].isdigit()])
-    places = [place(f) for f in asked]
+    places = [place_of(f) for f in asked]
     files = [folder/at for at in places if (folder/at).is_file()]
     if not files: raise ValueError(f"{folder} has no {', '.join(places)}: rlhf-nb copy {folder}")
     graded = check_chapters(files)
@@ -156,8 +156,6 @@ def _doctor(args):
     missing = [f"- {name}: {advice}" for name, _, advice in rows if advice]
     print("\nto fix:" if missing else "\nnothing is missing", *missing, sep="\n")
     return int(bool(missing))
-
-def _paths(args): print(f"package   {Path(rlhf_nb.__file__).parent}\nnotebooks {notebooks()}")
 
 # %% ../../nbs/engine/book/command.ipynb #parser
 _LATE = dict([    # command -> module, function that adds it, help
@@ -197,16 +195,16 @@ def make_parser(
                            ("solutions", "all in place (default for a new folder)")):
             form.add_argument(f"--{name}", dest="form", action="store_const", const=name,
                               default="", help=text)
-    check = add("check", _check, "check the answers in your copy; print what is right, next and left to do",
-                "check", "check kl 08 --dir my-copy --all")
-    check.add_argument("chapter", nargs="*", metavar="CHAPTER",
+    checking = add("check", _check, "check the answers in your copy; print what is right, next and "
+                   "left to do", "check", "check kl 08 --dir my-copy --all")
+    checking.add_argument("chapter", nargs="*", metavar="CHAPTER",
                        help="such as kl, 07 or 07_kl (default: the course)")
-    check.add_argument("--all", action="store_true",
+    checking.add_argument("--all", action="store_true",
                        help="a line for each exercise, not only for what is wrong")
-    check.add_argument("--dir", default="." if Path(MEMORY).is_file() else "rlhf-workbook",
+    checking.add_argument("--dir", default="." if Path(MEMORY).is_file() else "rlhf-workbook",
                        help="your copy (default: this folder if it is one, else "
                             "rlhf-workbook); the answers of a chapter may take 60 seconds")
-    run = add("run", _run, "execute chapters without a browser; save them and a report of one page",
+    run = add("run", _run_notebooks, "execute chapters without a browser; save them and a report of one page",
               "run", "run tokens 08 -o /tmp/run", "run my-copy/04_sft.ipynb")
     run.add_argument("chapter", nargs="*", metavar="CHAPTER",
                      help="such as tokens, 02 or 02_tokens, or a path (default: all)")
@@ -217,7 +215,8 @@ def make_parser(
     for name, (module, function, text) in _LATE.items():
         if name == command: getattr(import_module(f"rlhf_nb.{module}"), function)(sub)
         else: sub.add_parser(name, help=text)
-    add("paths", _paths, "print where the files are", "paths")
+    add("paths", lambda args: print(f"package   {Path(rlhf_nb.__file__).parent}\nnotebooks {notebooks()}"),
+        "print where the files are", "paths")
     add("doctor", _doctor, "print versions, device, memory, disk, and how to get what is missing", "doctor")
     add("env", _doctor, "print the same as one block for a bug report", "env")
     return p

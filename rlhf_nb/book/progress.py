@@ -42,7 +42,6 @@ def last_verdicts(
     found = {row["exercise"]: (row.get("hash", ""), row["verdict"]) for row in _tries(folder)}
     return {k: v for k, v in found.items() if not re.match("no end|Python stopped", v[1])}
 
-# %% ../../nbs/engine/book/progress.ipynb #check_chapters
 def answer_hashes(
     file:Path, # a notebook
 )->dict[str,str]: # exercise -> hash; {} for no notebook
@@ -87,7 +86,6 @@ def check_chapters(
             pool.shutdown(cancel_futures=True)
     return graded
 
-# %% ../../nbs/engine/book/progress.ipynb #next_task
 def task_times(
     files:list[Path], # shipped notebooks
 )->dict[str,tuple]:   # exercise -> minutes, dots

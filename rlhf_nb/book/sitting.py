@@ -48,12 +48,7 @@ def answer_texts(
     return [response_text(tokenizer, row[mask].tolist())
             for row, mask in zip(answers.ids, answers.response_mask)]
 
-# %% ../../nbs/engine/book/sitting.ipynb #answer_seqs
-def answer_seqs(
-    tokenizer,
-    question:Question,
-    text:str,
-)->Seqs: # one row
+def answer_seqs(tokenizer, question:Question, text:str)->Seqs: # one row
     "A written text as a response to the question, eos included."
     ids = tokenizer(text, add_special_tokens=False).input_ids
     return make_seqs([prompt_ids(tokenizer, question)],
@@ -113,13 +108,10 @@ def error_panels(
     return fig
 
 # %% ../../nbs/engine/book/sitting.ipynb #measure_answers
-def count_flatteries(
-    text:str, # an answer
-)->int:
-    "Number of flattering sentences."
+def count_flatteries(text:str)->int:
+    "Number of flattering sentences of an answer."
     return sum(s.kind == "flattery" for s in parse_sentences(text))
 
-# %% ../../nbs/engine/book/sitting.ipynb #measure_answers_2
 def measure_answers(
     policy:nn.Module, # a causal language model
     ref:nn.Module,    # the frozen reference
@@ -140,7 +132,6 @@ def measure_answers(
     return dict(texts=texts) | {
         k: reduce(x, "(q n) -> q", "mean", n=n) for k, x in found.items()}
 
-# %% ../../nbs/engine/book/sitting.ipynb #measured_table
 def measured_table(
     seen:dict[str,dict], # name -> what `measure_answers` returned
 )->HTML:
@@ -151,14 +142,11 @@ def measured_table(
          for name, x in seen.items()])
 
 # %% ../../nbs/engine/book/sitting.ipynb #pairs_table
-def pairs_table(
-    session:LabelSession,
-)->HTML:
+def pairs_table(session:LabelSession)->HTML:
     "The pairs of a session as the annotator sees them."
     return text_table(["", "question", "left", "right"], [
         [i + 1, pair[0], *sides(session, i)] for i, pair in enumerate(session.pairs)])
 
-# %% ../../nbs/engine/book/sitting.ipynb #verdict_table
 def verdict_table(
     session:LabelSession,
     questions:list[Question], # of its pairs

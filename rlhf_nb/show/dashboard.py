@@ -95,9 +95,7 @@ class Dashboard:
     lock:object=field(default_factory=threading.Lock)
 
 # %% ../../nbs/engine/show/dashboard.ipynb #curves_of
-def curves_of(
-    dashboard:Dashboard,
-)->dict[str,tuple]: # metric -> (xs, ys)
+def curves_of(dashboard:Dashboard)->dict[str,tuple]: # metric -> (xs, ys)
     "The curves to draw, with the rows that came since the last call."
     def shortened(xs, ys): # about 200 finite points, and all that are not finite
         points = list(zip(xs, ys))
@@ -124,9 +122,7 @@ def gpu_memory()->dict[str,float]:
     if not torch.cuda.is_available(): return {}
     return {GPU_MEMORY: torch.cuda.max_memory_allocated() / 2**20}
 
-def dashboard_page(
-    dashboard:Dashboard,
-)->str: # HTML, always of the same height
+def dashboard_page(dashboard:Dashboard)->str: # HTML, always of the same height
     "All panels, the two newest samples, and the state of the run."
     cuda = torch.cuda.is_available()
     panels = "".join(panel(k, {"": xy}) for k, xy in curves_of(dashboard).items()
@@ -139,16 +135,12 @@ def dashboard_page(
             f'style="display:flex;flex-wrap:wrap;gap:6px">{panels}</div><div style="font:13px/1.5 '
             f'sans-serif">{rows}<b style="{css};display:block">{escape_text(state)}</b></div>')
 
-def dashboard_table(
-    dashboard:Dashboard,
-)->str: # HTML
+def dashboard_table(dashboard:Dashboard)->str: # HTML
     "The metrics of every row in numbers, for a page that is kept."
     return html_table(["iteration", *dashboard.metrics], [
         [i, *map(row.get, dashboard.metrics)] for i, row in enumerate(dashboard.rows, 1)])
 
-def refresh(
-    dashboard:Dashboard,
-):
+def refresh(dashboard:Dashboard):
     "Draw the page of a dashboard again, wherever it is shown."
     dashboard.page.value = dashboard_page(dashboard)
     dashboard.drawn_at = time.monotonic()
@@ -199,7 +191,6 @@ def dashboard_callback(
             dashboard.pressed.wait()
     return callback
 
-# %% ../../nbs/engine/show/dashboard.ipynb #run_in_background
 def run_in_background(
     train_fn:Callable, # no arguments; its callback is of `dashboard_callback`
     dashboard:Dashboard,

@@ -205,7 +205,6 @@ def shifted(
     "Log-probs of softmax((z + mu s) / T)."
     return ((logits + at[0] * direction) / at[1].exp()).log_softmax(-1)
 
-# %% ../../nbs/engine/show/inspectors.ipynb #kl_gradients
 _ESTIMATORS = {"k1": kl_k1, "k2": kl_k2, "k3": kl_k3}
 
 def kl_gradients(
@@ -296,7 +295,7 @@ def _with_knobs(page, kind, knobs, **facts)->str: # HTML
         [k.description, k.value, k.min, k.max, k.step] for k in knobs])
     return f'<div data-knobs="{escape_text(json.dumps(facts))}">{page}</div>'
 
-def _finite(x:Tensor)->list[float]: # (v) -> v numbers that JSON has
+def _as_json(x:Tensor)->list[float]: # (v) -> v numbers that JSON has
     return [round(v, 6) for v in x.double().nan_to_num(0., 1e9, -1e9).tolist()]
 
 def show_kl_estimators(
@@ -312,7 +311,7 @@ def show_kl_estimators(
         samples = kl_samples(logits, direction, (mu, temperature), n, generator)
         return kl_page(samples, kl_gradients(logits, direction, mu, temperature))
     return redrawn(knobs, draw, lambda page: [with_sliders(knobs), page], lambda page: _with_knobs(
-        page, "kl", knobs, logits=_finite(logits), direction=_finite(direction)))
+        page, "kl", knobs, logits=_as_json(logits), direction=_as_json(direction)))
 
 # %% ../../nbs/engine/show/inspectors.ipynb #highlight_match
 def highlight_match(
@@ -439,5 +438,5 @@ def show_next(
         return next_page(words, seen["logits"], SamplingParams(temperature=t, top_k=k, top_p=p))
     def frame(page): # of a small vocabulary: a page holds all of it
         return page if len(words) > 4096 or "logits" not in seen else _with_knobs(
-            page, "next", knobs, words=words, logits=_finite(seen["logits"]))
+            page, "next", knobs, words=words, logits=_as_json(seen["logits"]))
     return redrawn([so_far, *knobs], draw, lambda page: [so_far, with_sliders(knobs), page], frame)

@@ -122,9 +122,7 @@ def add_label(
     label = {"prompt": session.pairs[i][0], **found[choice]}
     _change_labels(session, lambda rows: [*rows, label])
 
-def undo_label(
-    session:LabelSession,
-):
+def undo_label(session:LabelSession):
     "Remove the last label, in the session and in its file."
     if session.labels: _change_labels(session, lambda rows: rows[:-1])
 
@@ -148,9 +146,7 @@ def label_page(
             f"</progress>{body}</div>")
 
 # %% ../../nbs/engine/show/labels.ipynb #show_labels
-def show_labels(
-    session:LabelSession,
-)->LiveView:
+def show_labels(session:LabelSession)->LiveView:
     "The page of a session, its buttons, and a field for the arrow keys."
     page = Page(label_page(session))
     def act(choice):

@@ -83,7 +83,6 @@ _STYLE = """#U{font:14px/1.5 ui-monospace,monospace}
 _RADIO = '<input type="radio" data-lm-suppress-shortcuts="true" name='
 _OPEN = 600 # tokens on the page; responses behind them are folded
 
-# %% ../../nbs/engine/show/ledger.ipynb #ledger_page
 def _response(
     title:str,
     ledger:Ledger,
@@ -139,9 +138,7 @@ def ledger_page(
     return (f'<style>{css}</style><div id="{u}" role="group" aria-label="token ledger">'
             f'{tabs}<div class="b">{body}</div></div>')
 
-def show_ledger(
-    ledger:Ledger,
-)->HTML:
+def show_ledger(ledger:Ledger)->HTML:
     "One response as a page; `ledger_page` shows several."
     return HTML(ledger_page({"response": ledger}))
 

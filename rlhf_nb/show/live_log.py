@@ -180,7 +180,6 @@ class LogFollower:
             elif x.drawn_at < 0: refresh(x)
             x.pressed.wait(self.seconds)
 
-# %% ../../nbs/engine/show/live_log.ipynb #show_log
 _following = {} # resolved path -> LogFollower
 
 def show_log(

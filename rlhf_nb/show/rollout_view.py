@@ -21,10 +21,11 @@ from ipywidgets import (
 from ipywidgets import HTML as Page
 from torch import Tensor
 from ..base.files import atomic_write, disk_errors
+from ..data.records import RowError, read_jsonl
 from ..kl import response_kl
 from .ledger import Ledger, clip_state, ledger_page, token_texts
 from .live_view import LiveView
-from .pages import escape_text, number, tint
+from .pages import escape_text, plain_number, tint
 from ..tokens import masked_mean
 
 # %% ../../nbs/engine/show/rollout_view.ipynb #RolloutTable
@@ -45,7 +46,6 @@ class RolloutTable:
         return [k for k, x in self.columns.items()
                 if all(v is None or isinstance(v, (int, float)) for v in x)]
 
-# %% ../../nbs/engine/show/rollout_view.ipynb #rollout_to_table
 def token_table(
     columns:dict[str,Tensor],  # name -> (b)
     seqs,                      # Seqs of b rows
@@ -111,13 +111,11 @@ def rows_to_table(
             f"row {i} has no text under 'response', it has {sorted(row)}")
     names = dict.fromkeys(k for row in rows for k in row
                           if k not in ("prompt", "response", "tokens", "channels"))
-    columns = {k: [row.get(k) for row in rows] for k in names}
-    columns = {k: x for k, x in columns.items() if all(
-        v is None or isinstance(v, (bool, int, float, str)) for v in x)}
+    columns = {k: [row.get(k) for row in rows] for k in names if all(
+        isinstance(row.get(k), (int, float, str, type(None))) for row in rows)}
     if "length" not in columns:
         columns["characters"] = [len(row["response"]) for row in rows]
-    def text_of(i):
-        return str(rows[i].get("prompt", "")), {"response": rows[i]["response"]}
+    def text_of(i): return str(rows[i].get("prompt", "")), {"response": rows[i]["response"]}
     def ledgers_of(i):
         tokens, channels = rows[i].get("tokens"), rows[i].get("channels")
         return {"response": Ledger(tokens, {k: [math.nan if v is None else v for v in x]
@@ -130,16 +128,11 @@ def from_jsonl(
     """Read a file of JSON lines as a table.
 
     Raises ValueError with the number of the first line that cannot be used."""
-    rows, name = [], Path(path).name
-    for i, line in enumerate(Path(path).read_text("utf-8").split("\n"), 1):
-        if not line.strip(): continue
-        try: row = json.loads(line)
-        except ValueError as e: raise ValueError(f"{name}, line {i}: no JSON: {e}")
-        if not isinstance(row, dict): raise ValueError(
-            f"{name}, line {i}: a row is an object such as "
-            f'{{"prompt": ..., "response": ...}}, got {line[:40]}')
+    rows = []
+    for i, row in read_jsonl(path):
+        if isinstance(row, RowError): raise ValueError(f"{path}, line {i}: {row}")
         rows.append(row)
-    if not rows: raise ValueError(f"{name} holds no row")
+    if not rows: raise ValueError(f"{path} holds no row")
     return rows_to_table(rows)
 
 def to_jsonl(
@@ -192,8 +185,8 @@ def pick_rows(
     if query.text: rows = [i for i in rows if query.text.lower() in words(*table.text_of(i))]
     if not query.sort: return rows
     x, numbers = table.columns[query.sort], query.sort in table.numeric()
-    known = [i for i in rows if _has_value(x[i])]
-    known.sort(key=lambda i: x[i] if numbers else str(x[i]), reverse=query.largest_first)
+    known = sorted((i for i in rows if _has_value(x[i])), reverse=query.largest_first,
+                   key=lambda i: x[i] if numbers else str(x[i]))
     return known + [i for i in rows if not _has_value(x[i])]
 
 # %% ../../nbs/engine/show/rollout_view.ipynb #side_by_side
@@ -267,7 +260,7 @@ def table_page(
         for k, x in table.columns.items():
             color = (f' style="background:{tint(float(x[i]), max_abs[k])}"'
                      if k in max_abs and _has_value(x[i]) else "")
-            body += f"<td{color}>{number(x[i])}</td>"
+            body += f"<td{color}>{plain_number(x[i])}</td>"
         body += "</tr>"
     return (f'{_TABLE_CSS}<div tabindex="0" role="region" aria-label="rollouts" '
             f'style="overflow-x:auto"><table class="rlhf-rows"><caption>'
@@ -357,7 +350,6 @@ class TableView(LiveView):
         self.below.value = "" if i is None else row_page(self.table, i)
         self.keep()
 
-# %% ../../nbs/engine/show/rollout_view.ipynb #show_rollouts
 def as_table(
     source,         # a table, a rollout, rows, a file, or {title: one of these}
     tokenizer=None, # of a rollout

@@ -43,10 +43,7 @@ def run_setting(
         show()
         raise
 
-# %% ../../nbs/engine/show/sweep.ipynb #sweep_page
-def sweep_page(
-    sweep:Sweep,
-)->str: # HTML, always of the same height
+def sweep_page(sweep:Sweep)->str: # HTML, always of the same height
     "The curves of the newest setting over the three before it, and where each ended."
     results, names = dict(list(sweep.results.items())[-4:]), sweep.metrics
     panels = "".join(panel(k, {s: (range(1, len(rows) + 1), [row.get(k) for row in rows])

@@ -38,7 +38,6 @@ class TokenKL(Batch):
         found = {k: masked_sum(x, self.mask()) for k, x in parts.items()}
         return found | {"noise": found["noise"].sqrt()}
 
-# %% ../../nbs/engine/show/token_kl.ipynb #_both
 def _both(policy, ref, x, mask, temperature)->tuple[Tensor,Tensor]: # (n v) twice
     "Log-probs of all next tokens, as they are sampled: tempered, pad ruled out."
     def log_dist(model): # (n v), of the n tokens in the mask
@@ -109,9 +108,7 @@ def estimator_rows(
     return [[k, *mean(sums[k]), *mean(sums[k] - sums["exact"])]
             for k in ("exact", "k1", "k3", "k2")]
 
-def estimators_page(
-    x:TokenKL,
-)->str: # SVG and a table
+def estimators_page(x:TokenKL)->str: # SVG and a table
     "Mean and two standard errors of each estimator, on one scale, and the numbers."
     rows, drawn = estimator_rows(x), ""
     spans = [(m - 2 * e, m + 2 * e) if e == e else (m, m) for _, m, e, *_ in rows]

@@ -10,20 +10,17 @@ __all__ = ['GREY', 'INK', 'COLORS', 'METHOD_COLORS', 'SHADES', 'STYLE', 'style',
 
 # %% ../../nbs/engine/show/views.ipynb #pictures_of_numbers
 from contextlib import redirect_stdout
-from functools import lru_cache, wraps
-from hashlib import sha1
+from functools import wraps
 from html import escape
 from io import BytesIO, StringIO
 from itertools import count, cycle
-import math
+import math, re
 from matplotlib import pyplot as plt
-from matplotlib.backend_bases import RendererBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.collections import PatchCollection
-from matplotlib.colors import LinearSegmentedColormap, to_hex
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.font_manager import findfont
-from matplotlib.ft2font import FT2Font
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 import torch
 from torch import Tensor
@@ -138,7 +135,7 @@ def response_tree(
 )->Figure:
     "A box per prefix, above the boxes that continue it; orange above 0, blue below."
     most = max(abs(v) for v in values.values()) or 1.
-    fig, ax = plt.subplots(figsize=(wide, 3.4))
+    fig, ((ax,),) = _subplots(size=(wide, 3.4))
     boxes, shades = [], [SHADES(.5 + .5 * v / most) for v in values.values()]
     for prefix, value in values.items():
         rows = [y[:len(prefix)] == prefix for y in world.responses()]
@@ -152,7 +149,7 @@ def response_tree(
             fontsize=7.5, rotation=0 if flat else 90)
     ax.add_artist(PatchCollection(boxes, fc=shades, ec="#d8d8d8", lw=.6))
     ax.set(xlim=(0, width.sum().item()), ylim=(-world.max_len - 1, 0))
-    ax.set_axis_off(); plt.close(fig)
+    ax.set_axis_off()
     return fig
 
 # %% ../../nbs/engine/show/views.ipynb #token_strip
@@ -164,7 +161,7 @@ def token_strip(
 )->Figure:
     """Draw a batch of sequences: pads grey, the response framed, tokens coloured by x.
 
-    White space is made visible.     Raises ValueError unless x has the shape of the ids."""
+    White space is made visible. Raises ValueError unless x has the shape of the ids."""
     names = [str(i) for i in torch.arange(len(seqs))[rows].tolist()]
     shown, write = seqs[rows], x is not None
     if write and x.shape != seqs.ids.shape: raise ValueError(
@@ -227,80 +224,24 @@ def lines(
     return fig
 
 # %% ../../nbs/engine/show/views.ipynb #_SVG
-@lru_cache
-def _advance(letter:str, bold:bool)->float: # in units of the font's size
-    font = FT2Font(findfont("DejaVu Sans:bold" if bold else "DejaVu Sans"))
-    font.set_size(100, 72)
-    return font.load_char(ord(letter)).linearHoriAdvance / 6553600
-
-class _SVG(RendererBase):
-    "Letters stay text, as wide as matplotlib's own; raises ValueError for the rest."
-    def __init__(self, width, height, dpi):
-        super().__init__()
-        self.size, self.pixels = (width, height), dpi / 72
-        self.parts, self.clips = [], {}
-    def get_canvas_width_height(self): return self.size
-    def points_to_pixels(self, points): return points * self.pixels
-    def flipy(self): return True
-    def draw_image(self, *_): raise ValueError("a picture")
-    def get_text_width_height_descent(self, s, prop, ismath):
-        if ismath: raise ValueError("a formula")
-        tall = self.pixels * prop.get_size_in_points()
-        bold = prop.get_weight() in ("bold", 700)
-        return sum(_advance(c, bold) for c in s) * tall, .9 * tall, .22 * tall
-    def draw_text(self, gc, x, y, s, prop, angle, ismath=False, mtext=None):
-        wide, tall, _ = self.get_text_width_height_descent(s, prop, ismath)
-        bold = prop.get_weight() in ("bold", 700)
-        self.parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{tall / .9:.1f}" '
-            f'textLength="{wide:.1f}" lengthAdjust="spacingAndGlyphs" '
-            f'fill="{to_hex(gc.get_rgb()[:3])}" font-weight="{700 if bold else 400}" '
-            f'transform="rotate({-angle:g} {x:.1f} {y:.1f})">{escape(s)}</text>')
-    def draw_path(self, gc, path, transform, rgbFace=None):
-        "A path in pixels from the top, cut off where its axes end."
-        drawn, said, clip = "", 'fill="none"', gc.get_clip_rectangle()
-        for points, code in transform.transform_path(path).iter_segments(simplify=False):
-            drawn += "Z" if code == path.CLOSEPOLY else " MLQC"[code] + " ".join(
-                f"{x:.1f} {self.size[1] - y:.1f}" for x, y in points.reshape(-1, 2).tolist())
-        *line, line_alpha = gc.get_rgb()
-        alpha = gc.get_alpha() if gc.get_forced_alpha() else None
-        if rgbFace is not None:
-            said, fill_alpha = f'fill="{to_hex(rgbFace[:3])}"', [*rgbFace, 1.][3]
-            said += f' fill-opacity="{fill_alpha if alpha is None else alpha:.3g}"'
-        line_alpha, width = line_alpha if alpha is None else alpha, gc.get_linewidth()
-        if width and line_alpha:
-            dashes = " ".join(f"{self.pixels * x:.1f}" for x in gc.get_dashes()[1] or [])
-            said += (f' stroke="{to_hex(line)}" stroke-opacity="{line_alpha:.3g}" stroke-width='
-                     f'"{self.pixels * width:.2f}" stroke-dasharray="{dashes}"')
-        if clip is not None:
-            box = tuple(round(x, 1) for x in clip.bounds)
-            said += f' clip-path="url(#U{self.clips.setdefault(box, len(self.clips))})"'
-        self.parts.append(f'<path d="{drawn}" {said}/>')
-
-def _figure_svg(fig:Figure)->str: # "" where a figure holds pictures or formulas
-    "A figure as SVG in a page, with its titles and labels as its name."
-    wide, tall = fig.get_size_inches() * fig.dpi
-    svg = _SVG(wide, tall, fig.dpi)
-    try: fig.draw(svg)
-    except ValueError: return ""
-    name = sha1("".join(svg.parts).encode()).hexdigest()[:8]
-    clips = "".join(
-        f'<clipPath id="c{name}-{i}"><rect x="{x}" y="{tall - y - h:.1f}" width="{w}" '
-        f'height="{h}"/></clipPath>' for (x, y, w, h), i in svg.clips.items())
-    said = [fig.get_suptitle()] + [text for ax in fig.axes for text in (
-        ax.get_title(), ax.get_xlabel(), ax.get_ylabel())]
-    return (f'<svg role="img" aria-label="{escape("figure: " + ", ".join(filter(None, said)))}" '
-            f'width="{wide:.0f}" viewBox="0 0 {wide:.0f} {tall:.0f}" '
-            'style="max-width:100%;background:#fff;white-space:pre" '
-            f'font-family="DejaVu Sans,Verdana,sans-serif"><defs>{clips}</defs>'
-            f'{"".join(svg.parts).replace("url(#U", f"url(#c{name}-")}</svg>')
-
 def snapshot(
     draw, # a function that returns a figure, for `interact`
 ):        # a function with the same parameters that returns a PNG, later SVG in HTML
     "For a slider: each figure drawn once, with the size and the margins of the first."
     from IPython.display import HTML, Image
     margins, nth = {}, count()        # shape of a figure -> where its axes stand
+    def as_svg(fig): # letters stay text; titles and labels are its name
+        out, dpi, (wide, tall) = StringIO(), fig.dpi, fig.get_size_inches()
+        with plt.rc_context({**STYLE, "svg.fonttype": "none"}):
+            FigureCanvasSVG(fig).print_svg(out)
+        fig.set_dpi(dpi)
+        said = [fig.get_suptitle()] + [text for ax in fig.axes for text in (
+            ax.get_title(), ax.get_xlabel(), ax.get_ylabel())]
+        return (f'<svg role="img" aria-label="{escape("figure: " + ", ".join(filter(None, said)))}" '
+                f'width="{wide * dpi:.0f}" viewBox="0 0 {72 * wide:g} {72 * tall:g}" '
+                'style="max-width:100%;background:#fff;white-space:pre;stroke-linejoin:round">'
+                + re.sub(r'(?<=<g) id="[^"]*"|<metadata.*?</defs>', "",  # a page has others of these
+                         out.getvalue().partition("<svg")[2].partition(">")[2], flags=re.S))
     @wraps(draw)
     def drawn(*args, **kwargs):
         out, printed = BytesIO(), StringIO()
@@ -313,10 +254,12 @@ def snapshot(
         fig.set_layout_engine("none")
         for ax, place in zip(fig.axes, margins[shape]): ax.set_position(place)
         plt.close(fig)
-        page = _figure_svg(fig) if next(nth) else ""
-        if not page: FigureCanvasAgg(fig).print_png(out, pil_kwargs={"compress_level": 1})
+        if next(nth): page = HTML(as_svg(fig))
+        else:
+            FigureCanvasAgg(fig).print_png(out, pil_kwargs={"compress_level": 1})
+            page = Image(out.getvalue())
         print(printed.getvalue(), end="") # not before: the page would jump
-        return HTML(page) if page else Image(out.getvalue())
+        return page
     return drawn
 
 # %% ../../nbs/engine/show/views.ipynb #hist
@@ -463,12 +406,6 @@ _PLACES = {word: name for name, (*_, text) in _NODES.items() for word in text.sp
            if word.isidentifier()}
 _PLACES |= dict(arithmetic="Q-learning", q_faults="Q-learning", self_reward="policy")
 
-# %% ../../nbs/engine/show/views.ipynb #course_map
-def _draw_arrow(ax, corners:list, color:str, dashes):
-    for a, b in zip(corners, corners[1:]): ax.add_patch(FancyArrowPatch(
-        a, b, arrowstyle="-|>" if b == corners[-1] else "-", mutation_scale=11, lw=1.3,
-        color=color, shrinkA=0, shrinkB=0, ls=dashes))
-
 @plt.rc_context({**STYLE, "figure.constrained_layout.use": False})
 def course_map(
     chapter:str="",         # "kl": where the reader is; "" marks no place
@@ -484,8 +421,11 @@ def course_map(
     fig, ((ax,),) = _subplots(size=(10., 4.75))
     ax.set(position=[0, 0, 1, 1], xlim=(0, 10), ylim=(0, 4.75))
     ax.set_axis_off()
-    for corners in _PLAIN: _draw_arrow(ax, corners, "#555555", "-")
-    for corners in _DASHED: _draw_arrow(ax, corners, COLORS[1], (0, (4, 2.5)))
+    for corners in _PLAIN + _DASHED:
+        color, dashes = (COLORS[1], (0, (4, 2.5))) if corners in _DASHED else ("#555555", "-")
+        for a, b in zip(corners, corners[1:]): ax.add_patch(FancyArrowPatch(
+            a, b, arrowstyle="-|>" if b == corners[-1] else "-", mutation_scale=11, lw=1.3,
+            color=color, shrinkA=0, shrinkB=0, ls=dashes))
     for x, y, ha, text in _NOTES: ax.text(x, y, text, ha=ha, va="center", fontsize=9,
         color=COLORS[1] if text.startswith("KL") else "#444444")
     for name, (x, y, kind, words) in _NODES.items():
