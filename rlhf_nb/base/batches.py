@@ -48,8 +48,7 @@ def pad_and_eos(
         f"a tokenizer has pad_token_id and eos_token_id, got {type(tokenizer).__name__}"
         ": load_tokenizer(path) reads one")
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
-    if eos is None: raise ValueError(
-        "the tokenizer has no eos token, so nothing can learn to stop: "
+    if eos is None: raise ValueError("the tokenizer has no eos token, so nothing can learn to stop: "
         "tokenizer.add_special_tokens({'eos_token': '<eos>'})")
     if pad is None or pad == eos: raise ValueError(
         f"pad must be a token of its own, got pad {pad} and eos {eos}: "
@@ -57,9 +56,7 @@ def pad_and_eos(
         "model.resize_token_embeddings(len(tokenizer))")
     return pad, eos
 
-def require_generator(
-    x, # what was given as the generator
-):
+def require_generator(x): # what was given as the generator
     "Raises TypeError unless x is a torch.Generator: chance is an argument."
     if not isinstance(x, torch.Generator): raise TypeError(
         f"the generator must be torch.Generator().manual_seed(seed), got {x!r}")

@@ -21,11 +21,7 @@ from .settings import check_settings
 from ..tokens import Batch, Seqs
 
 # %% ../../nbs/engine/base/candidates.ipynb #sample_prompts
-def sample_prompts(
-    prompts:list[str],
-    n:int,
-    generator:Generator,
-)->list[str]: # n of them
+def sample_prompts(prompts:list[str], n:int, generator:Generator)->list[str]: # n of them
     "Prompts drawn uniformly, with replacement. Raises ValueError if there is none."
     if not len(prompts): raise ValueError("sample_prompts needs prompts, got none")
     rows = torch.randint(len(prompts), (n,), generator=generator, device=generator.device)
@@ -39,8 +35,7 @@ class Candidates(Batch):
     group:Tensor # (b) number of the prompt
 
 def sample_candidates(
-    policy:nn.Module,
-    tokenizer,
+    policy:nn.Module, tokenizer,
     prompts:list[str],       # n user messages
     config,                  # SelfRewardConfig: num_generations, sampling
     generator:Generator,
@@ -112,18 +107,13 @@ class SelectedPairs:
     counts:dict           # prompts, kept, reasons of the dropped ones; of the votes
 
 # %% ../../nbs/engine/base/candidates.ipynb #refusal_reason
-def refusal_reason(
-    pair:ScoredPair,
-    rules:PairRules,
-)->str: # "" for a pair that is kept
+def refusal_reason(pair:ScoredPair, rules:PairRules)->str: # "" for a pair that is kept
     "The reason to drop a pair."
     if pair.chosen == pair.rejected: return "same answer"
     refused = (reason for reason, keep in rules.filters.items() if not keep(pair))
     return next(refused, "")
 
-def check_self_reward(
-    x, # a SelfRewardConfig
-):
+def check_self_reward(x): # a SelfRewardConfig
     "Raises ValueError or TypeError for settings that make no pairs."
     check_settings(x, "n_prompts n_pairs prompts_per_round beta lr batch_size n_epochs",
                    at_least_0="replay_weight", share="final_lr_frac")

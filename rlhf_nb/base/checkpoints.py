@@ -18,15 +18,12 @@ from torch import Generator, Tensor, nn
 from .files import append_bytes, atomic_folder, atomic_write, disk_errors
 from .folder import read_marker, write_marker
 from .models import weight_hash
-from .processes import (
-    gather_objects, in_first_process, process_count, process_index)
+from .processes import gather_objects, in_first_process, process_count, process_index
 from .sharding import gather_state, split_state
 from ..tokens import Batch
 
 # %% ../../nbs/engine/base/checkpoints.ipynb #Log
-def plain_row(
-    row:dict, # name -> number, text or 0-dim tensor
-)->dict:
+def plain_row(row:dict)->dict: # name -> number, text or 0-dim tensor
     "Tensors as numbers."
     return {k: v.item() if isinstance(v, Tensor) else v for k, v in row.items()}
 
@@ -95,11 +92,6 @@ def data_fingerprint(
     return dict(rows=len(data), hash=digest.hexdigest(), **means)
 
 # %% ../../nbs/engine/base/checkpoints.ipynb #describe_run
-def _defaults(fn)->dict:
-    try: parameters = signature(fn).parameters
-    except (TypeError, ValueError): return {}                # some builtins have none
-    return {k: p.default for k, p in parameters.items() if p.default is not p.empty}
-
 def describe_run(
     run:dict, # name -> config, function, frozen module, data, number, text, dict of these
 )->dict: # dotted name -> number, text, bool or None
@@ -113,8 +105,10 @@ def describe_run(
         if isinstance(x, (bool, int, float, str, type(None))): what = x
         elif hasattr(fn, "__qualname__"):
             what = f"{fn.__module__}.{fn.__qualname__}"
-            if not isinstance(fn, type): parts = _defaults(x) | dict(enumerate(
-                getattr(x, "args", ())))
+            try: parts = {} if isinstance(fn, type) else {k: p.default for k, p in
+                signature(x).parameters.items() if p.default is not p.empty}
+            except (TypeError, ValueError): parts = {}           # some builtins have no signature
+            parts |= dict(enumerate(getattr(x, "args", ())))
         elif isinstance(x, nn.Module):
             if not any(p.requires_grad for p in x.parameters()): what += f" {weight_hash(x)}"
         elif isinstance(x, dict): what, parts = f"{len(x)} items", x
@@ -167,8 +161,8 @@ def _settings(trainer, generator)->dict: # as describe_run
         num_threads=torch.get_num_threads(), n_processes=process_count(), model=shapes))
 
 def _checksum(path:Path)->int: # CRC-32
+    crc = 0
     with open(path, "rb") as file:
-        crc = 0
         while part := file.read(2**20): crc = zlib.crc32(part, crc)
     return crc
 
@@ -186,29 +180,25 @@ def save_checkpoint(
     rng, optimizer = gather_objects([own]), trainer.optimizer.state_dict()
     state = dict(optimizer=gather_state(optimizer), queue=trainer.queue,
                  generator=generator.get_state(), **rng[0], others=rng[1:])
-    return in_first_process(lambda: _save(Path(folder), trainer, generator, state))
-
-def _save(folder, trainer, generator, state)->Path:
-    old, place = list_checkpoints(folder), str(folder.resolve())
-    if old and place not in trainer.saved: raise ValueError(
-        f"{folder} holds checkpoints that this trainer neither wrote nor restored, the "
-        f"last is {old[-1].name}: restore_checkpoint goes on with it; or take another "
-        "folder")
-    new = folder/f"{_number(old[-1]) + 1 if old else 0:06d}-step-{trainer.step}"
-    safe = f"{old[-1].name} is whole" if old else "Nothing was there before"
-    with disk_errors(folder, safe):
-        with atomic_folder(new) as temp:
-            save_model(trainer.model, str(temp/"model.safetensors"))
-            save_file(trainer.best_weights, str(temp/"best.safetensors"))
-            torch.save(state, temp/"state.pt")
-            log = _append_log(folder/"trainer_log.jsonl", trainer.log.rows,
-                              trainer.saved.get(place))
-            write_marker(temp/_MARKER, "rlhf-nb checkpoint", log=log,
-                settings=_settings(trainer, generator), trainer=trainer.metadata(),
-                files={name: _checksum(temp/name) for name in _FILES})
-            trainer.saved[place] = log
-        for path in old: _remove_checkpoint(path)
-    return new
+    def save(folder):
+        old, place = list_checkpoints(folder), str(folder.resolve())
+        if old and place not in trainer.saved: raise ValueError(
+            f"{folder} holds checkpoints that this trainer neither wrote nor restored, the last is "
+            f"{old[-1].name}: restore_checkpoint goes on with it; or take another folder")
+        new = folder/f"{_number(old[-1]) + 1 if old else 0:06d}-step-{trainer.step}"
+        with disk_errors(folder, f"{old[-1].name} is whole" if old else "Nothing was there before"):
+            with atomic_folder(new) as temp:
+                save_model(trainer.model, str(temp/"model.safetensors"))
+                save_file(trainer.best_weights, str(temp/"best.safetensors"))
+                torch.save(state, temp/"state.pt")
+                log = _append_log(folder/"trainer_log.jsonl", trainer.log.rows, trainer.saved.get(place))
+                write_marker(temp/_MARKER, "rlhf-nb checkpoint", log=log,
+                    settings=_settings(trainer, generator), trainer=trainer.metadata(),
+                    files={name: _checksum(temp/name) for name in _FILES})
+                trainer.saved[place] = log
+            for path in old: _remove_checkpoint(path)
+        return new
+    return in_first_process(lambda: save(Path(folder)))
 
 def _append_log(path, rows, known)->dict: # rows and bytes that count, their checksum
     "Append the rows that the file does not have yet."
@@ -218,8 +208,7 @@ def _append_log(path, rows, known)->dict: # rows and bytes that count, their che
         known = dict(rows=0, bytes=0, crc=0)
     data = "".join(json.dumps(row) + "\n" for row in rows[known["rows"]:]).encode()
     append_bytes(path, known["bytes"], data)
-    return dict(rows=len(rows), bytes=known["bytes"] + len(data),
-                crc=zlib.crc32(data, known["crc"]))
+    return dict(rows=len(rows), bytes=known["bytes"] + len(data), crc=zlib.crc32(data, known["crc"]))
 
 def _remove_checkpoint(path):
     "Remove the files of a checkpoint, the one that tells whose they are last."

@@ -66,7 +66,10 @@ def atomic_folder(
     Raises FileExistsError if a folder that was not written here is in the way."""
     folder = Path(folder)
     temp = folder.with_name(folder.name + _MARK)
-    _remove_unfinished(temp)
+    if temp.is_dir() and ((temp/_MARK).exists() or not any(temp.iterdir())):
+        shutil.rmtree(temp)            # what an earlier attempt left behind, if it was ours
+    if temp.exists(): raise FileExistsError(f"{temp} is in the way and was not written by this package: "
+                                            "move it elsewhere, then run the same again")
     temp.mkdir(parents=True)
     try:
         (temp/_MARK).touch()
@@ -80,27 +83,11 @@ def atomic_folder(
     (folder/_MARK).unlink()
     _sync(folder.parent)
 
-# %% ../../nbs/engine/base/files.ipynb #_remove_unfinished
-def _remove_unfinished(temp:Path):
-    "Remove what an earlier attempt left behind, if it was ours."
-    if not temp.exists(): return
-    if temp.is_dir() and ((temp/_MARK).exists() or not any(temp.iterdir())):
-        return shutil.rmtree(temp)
-    raise FileExistsError(f"{temp} is in the way and was not written by this package: "
-                          "move it elsewhere, then run the same again")
-
 # %% ../../nbs/engine/base/files.ipynb #disk_errors
 _FULL = {errno.ENOSPC: "no room is left on the disk", errno.EFBIG: "the file may not "
          "grow further", errno.EDQUOT: "your share of the disk is used up"}
 _FORBIDDEN = {errno.EROFS: "this disk is read-only", errno.EACCES: "you may not write "
               "here", errno.EPERM: "you may not write here"}
-
-def _disk_code(e:Exception)->int:
-    "The system's number for what went wrong, out of Python, safetensors or torch."
-    if isinstance(e, OSError): return e.errno or 0
-    found = re.search(r"\(os error (\d+)\)", str(e))                # safetensors
-    full = re.search(r"unexpected pos|PytorchStreamWriter", str(e)) # torch.save
-    return int(found[1]) if found else errno.ENOSPC if full else 0
 
 @contextmanager
 def disk_errors(
@@ -111,16 +98,16 @@ def disk_errors(
     where, what was not lost, and how to go on. Other errors pass through."""
     try: yield
     except Exception as e:
-        code = _disk_code(e)
+        found = re.search(r"\(os error (\d+)\)", str(e))                # safetensors
+        full = re.search(r"unexpected pos|PytorchStreamWriter", str(e)) # torch.save
+        code = e.errno if isinstance(e, OSError) else int(found[1]) if found else full and errno.ENOSPC
         if code not in _FULL | _FORBIDDEN: raise
         what = "make room" if code in _FULL else "allow writing there"
         raise OSError(code, f"{(_FULL | _FORBIDDEN)[code]}: {path}. {safe}; {what} or "
                       "name another folder, then run the same again") from e
 
 # %% ../../nbs/engine/base/files.ipynb #check_readable
-def check_readable(
-    *paths:str|Path, # files and folders; those that are not there are passed over
-):
+def check_readable(*paths:str|Path): # files and folders; those that are not there are passed over
     "Raises PermissionError, in plain words, for the first that may not be read."
     for path in map(Path, paths):
         try:
@@ -143,8 +130,7 @@ def lock_folder(
         if fcntl: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as e:
         lock.close()
-        raise ValueError(
-            f"{folder} is being written by another process, or is still open in this "
+        raise ValueError(f"{folder} is being written by another process, or is still open in this "
             "one: close it there, wait, or name another folder") from e
     return lock
 

@@ -31,8 +31,7 @@ def check_output(
         source = Path(name).resolve()
         if target != source and target not in source.parents: continue
         what = "the folder you are in" if name == "." else f"{name}, which is read"
-        raise ValueError(f"{out} {'is' if target == source else 'contains'} {what}: "
-                         "name another output")
+        raise ValueError(f"{out} {'is' if target == source else 'contains'} {what}: name another output")
 
 # %% ../../nbs/engine/base/folder.ipynb #file_hashes
 def file_hashes(
@@ -63,33 +62,26 @@ def read_marker(
         damaged(f"it holds no JSON: {e}" if isinstance(e, ValueError) else e, e)
     kind = marker.pop("format", None) if isinstance(marker, dict) else None
     if kind != _FORMAT: raise ValueError(
-        f"{path} is of another program or version: its format is {kind!r}, {_FORMAT} "
-        f"is read; {remedy}")
+        f"{path} is of another program or version: its format is {kind!r}, {_FORMAT} is read; {remedy}")
     crc = marker.pop("crc", None)
     missing = [key for key in keys if key not in marker]
     if missing: damaged(f"it has no {missing[0]!r}")
-    if crc != _crc(marker): damaged("it is not what was written, or was changed by hand")
+    if crc != _marker_crc(marker): damaged("it is not what was written, or was changed by hand")
     return marker
 
-def _crc(marker): return zlib.crc32(json.dumps(marker).encode())
+def _marker_crc(marker): return zlib.crc32(json.dumps(marker).encode())
 
 # %% ../../nbs/engine/base/folder.ipynb #write_marker
 def write_marker(path:Path, program:str, **facts):
     "Write a marker, whole or not at all."
     marker = dict(program=program, **facts)
-    atomic_write(path, json.dumps(dict(format=_FORMAT, **marker, crc=_crc(marker)),
-                                  indent=1))
+    atomic_write(path, json.dumps(dict(format=_FORMAT, **marker, crc=_marker_crc(marker)), indent=1))
 
 def update_marker(path:Path, **facts):
     "Change some of what a marker tells."
     write_marker(path, **read_marker(path, "name a new folder") | facts)
 
 _BEGIN = json.dumps(dict(format=_FORMAT, program="rlhf-nb "), indent=1)[:-3].encode()
-
-def _is_first_write(path): # of a marker, cut off by a kill or a full disk; or a lock
-    if path.name == "lock": return path.stat().st_size == 0
-    if path.suffix != ".unfinished" or not path.is_file(): return False
-    with path.open("rb") as file: return _BEGIN.startswith(file.read(len(_BEGIN)))
 
 # %% ../../nbs/engine/base/folder.ipynb #read_folder
 def read_folder(
@@ -106,27 +98,22 @@ def read_folder(
         if facts["program"] == program: return facts
         raise ValueError(f"{folder} holds a run of {facts['program']}, not of "
                          f"{program}: name a new folder")
-    if folder.exists() and not folder.is_dir(): raise ValueError(
-        f"{folder} is a file: name a new folder")
-    other = [path for path in folder.glob("*") if not _is_first_write(path)]
+    if folder.exists() and not folder.is_dir(): raise ValueError(f"{folder} is a file: name a new folder")
+    def is_first_write(path): # of a marker, cut off by a kill or a full disk; or a lock
+        if path.name == "lock": return path.stat().st_size == 0
+        if path.suffix != ".unfinished" or not path.is_file(): return False
+        with path.open("rb") as file: return _BEGIN.startswith(file.read(len(_BEGIN)))
+    other = [path for path in folder.glob("*") if not is_first_write(path)]
     if other: raise ValueError(
         f"{folder} holds {other[0].name} and no {marker} of format {_FORMAT}, so it is "
         "no run of ours: name a new folder")
     return {}
 
-# %% ../../nbs/engine/base/folder.ipynb #_of_work
+# %% ../../nbs/engine/base/folder.ipynb #foreign_files
 _OURS = re.compile(r"trainer_log\.jsonl(\.unfinished)?|\d{6,}-step-\d+(\.unfinished)?"
     r"(/((model|best)\.safetensors|state\.pt|trainer_state\.json)?(\.unfinished)?)?")
 
-def _of_work(path, work): # all in it, but what others put among its checkpoints
-    place = work/"checkpoints"
-    return work in path.parents and (place not in path.parents or
-        bool(_OURS.fullmatch(path.relative_to(place).as_posix())))
-
-# %% ../../nbs/engine/base/folder.ipynb #foreign_files
-def foreign_files(
-    folder:str|Path, # of a run
-)->list[Path]:
+def foreign_files(folder:str|Path)->list[Path]: # of a run
     "Files in a run's folder that no marker of this run lists."
     folder, ours, work = Path(folder), set(), []
     run = read_marker(folder/"run.json", "name a new folder", "run")["run"]
@@ -137,9 +124,13 @@ def foreign_files(
         if marker["run"] != run: continue
         if path.name == "work.json": work.append(path.parent)
         ours |= {path, *(path.parent/name for name in marker["files"])}
+    def of(path, work): # all in `work`, but what others put among its checkpoints
+        place = work/"checkpoints"
+        return work in path.parents and (place not in path.parents or
+            bool(_OURS.fullmatch(path.relative_to(place).as_posix())))
     def is_ours(path):
         first = Path(str(path).removesuffix(".unfinished"))   # of an atomic_write
-        return path in ours or first in ours or any(_of_work(path, w) for w in work)
+        return path in ours or first in ours or any(of(path, each) for each in work)
     def in_stage(path): return any(stage in path.parents for stage in stages)
     own = [path for path in folder.rglob("*") if not is_ours(path) and not in_stage(path)
            and (path.is_symlink() or not path.is_dir())]
@@ -163,10 +154,16 @@ def read_work(folder:Path, program:str)->dict: # {} if there is none
     if marker.get("run", run) == run: return marker
     raise ValueError(f"{folder/'work'} is of another run than {folder}: move it away")
 
-# %% ../../nbs/engine/base/folder.ipynb #_keep_others
-def _keep_others(folder, checkpoints):
-    "Move what no training of ours wrote among checkpoints to `kept`, and say so."
-    place = folder/checkpoints
+# %% ../../nbs/engine/base/folder.ipynb #close_work
+def close_work(folder:Path, program:str):
+    """Remove `work`; renamed first, so that no run goes on from what a kill left of it.
+
+    What no training of ours wrote among its checkpoints is moved to `kept`, and named."""
+    removed, place = folder/"work.removed", folder/"work/checkpoints"
+    read_folder(removed, "work.json", program)          # ours, or an error
+    if removed.exists(): _remove(removed, "work.json")
+    read_work(folder, program)
+    if not (folder/"work").exists(): return
     for path in [*place.glob("*"), *place.glob("*-step-*/*")]:
         name = path.relative_to(place)
         if _OURS.fullmatch(name.as_posix()) or not os.path.lexists(path): continue
@@ -175,16 +172,6 @@ def _keep_others(folder, checkpoints):
         new.parent.mkdir(parents=True, exist_ok=True)
         os.rename(path, new)
         print(f"{path} is of somebody else: it is {new} now")
-
-# %% ../../nbs/engine/base/folder.ipynb #close_work
-def close_work(folder:Path, program:str):
-    "Remove `work`; renamed first, so that no run goes on from what a kill left of it."
-    removed = folder/"work.removed"
-    read_folder(removed, "work.json", program)          # ours, or an error
-    if removed.exists(): _remove(removed, "work.json")
-    read_work(folder, program)
-    if not (folder/"work").exists(): return
-    _keep_others(folder, "work/checkpoints")
     os.rename(folder/"work", removed)
     _remove(removed, "work.json")
 
@@ -268,25 +255,21 @@ def open_run(
     """A run's folder, locked; in the end its `work` and an old run are removed.
 
     Raises ValueError as `find_run` does, or if another process has the lock."""
-    run = _one_writer(out, program, overwrite, facts)
+    @contextmanager
+    def as_one_writer(out):
+        locks = []
+        try:
+            swapped = _finish_swap(out, program, locks)
+            folder, _ = find_run(out, program, overwrite and not swapped)
+            for path in dict.fromkeys((out, folder)):
+                path.mkdir(parents=True, exist_ok=True)
+                locks.append(lock_folder(path))
+            if not read_folder(folder, "run.json", program):
+                write_marker(folder/"run.json", program, run=uuid.uuid4().hex[:12], **facts)
+            yield folder
+            if folder != out: _swap(folder, out, program, locks)
+            close_work(out, program)
+        finally:
+            for lock in locks: lock.close()
     with ExitStack() as stack: # of several processes the first alone opens it
-        yield in_first_process(lambda: stack.enter_context(run))
-
-# %% ../../nbs/engine/base/folder.ipynb #_one_writer
-@contextmanager
-def _one_writer(out, program, overwrite, facts):
-    out, locks = find_run(out, program)[0], []
-    try:
-        if _finish_swap(out, program, locks): overwrite = False
-        folder, _ = find_run(out, program, overwrite)
-        for path in dict.fromkeys((out, folder)):
-            path.mkdir(parents=True, exist_ok=True)
-            locks.append(lock_folder(path))
-        if not read_folder(folder, "run.json", program):
-            run = uuid.uuid4().hex[:12]
-            write_marker(folder/"run.json", program, run=run, **facts)
-        yield folder
-        if folder != out: _swap(folder, out, program, locks)
-        close_work(out, program)
-    finally:
-        for lock in locks: lock.close()
+        yield in_first_process(lambda: stack.enter_context(as_one_writer(find_run(out, program)[0])))

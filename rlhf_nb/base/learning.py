@@ -34,8 +34,7 @@ def adamw(
     weight_decay:float,
 )->torch.optim.Optimizer:
     "AdamW with averages over about 10 and 50 steps (Loshchilov & Hutter 2019, alg. 2)."
-    return torch.optim.AdamW(params, lr=lr, betas=(.9, .98), weight_decay=weight_decay,
-                             fused=True)
+    return torch.optim.AdamW(params, lr=lr, betas=(.9, .98), weight_decay=weight_decay, fused=True)
 
 # %% ../../nbs/engine/base/learning.ipynb #TrainConfig
 @dataclass(frozen=True)
@@ -122,8 +121,7 @@ def make_trainer(
     for name, p in (sharded.inner if sharded else model).named_parameters():
         lr = next((x for prefix, x in lrs.items() if name.startswith(prefix)), config.lr)
         if p.requires_grad: groups.setdefault(lr, []).append(p)
-    optimizer = config.optimizer(
-        [dict(params=params, peak_lr=lr) for lr, params in groups.items()],
+    optimizer = config.optimizer([dict(params=params, peak_lr=lr) for lr, params in groups.items()],
         lr=config.lr, weight_decay=config.weight_decay)
     half = config.mixed_precision == "bf16"
     return Trainer(model.train(), optimizer,
@@ -139,40 +137,36 @@ def as_numbers(values:list, device)->list[float]:
     numbers = iter(torch.stack(found).tolist() if found else [])
     return [next(numbers) if isinstance(x, Tensor) else float(x) for x in values]
 
-def _add_up(trainer, batch, loss_fn)->tuple[float,float,dict]:
-    "Loss, weight and metrics, summed over micro-batches and processes; gradients in .grad."
+def _accumulate(trainer, batch, loss_fn)->tuple[float,float,dict]:
+    "Mean loss, weight, mean metrics, of all processes; mean gradients in .grad. The weight may be 0."
+    if not len(batch): raise ValueError("a step needs at least one row, got none")
     batch, m = to_host(batch), trainer.config.micro_batch_size # rows, widths: no wait there
     own = batch[own_rows()] if process_count() > 1 else batch
     most = -(-len(batch) // process_count()) if trainer.sharded else len(own)
     device = next(trainer.model.parameters()).device
-    total, weight, metrics = 0., 0., {}
+    total, weight, sums = 0., 0., {}
     for i in range(0, most, m): # FSDP: as many passes as the other processes take
         counts = i < len(own)
         part = own[i:i + m] if counts else batch[:1]
         part = send_to(part.trim() if hasattr(part, "trim") else part, device)
-        with trainer.autocast: loss, n, *sums = trainer.sharded(loss_fn, part) \
+        with trainer.autocast: loss, n, *metrics = trainer.sharded(loss_fn, part) \
             if trainer.sharded else loss_fn(trainer.model, part)
         if not counts: loss = 0 * loss
         if loss.requires_grad: loss.backward()
         if not counts: continue
         total, weight = total + loss.detach(), weight + n
-        for k, v in dict(*sums).items(): metrics[k] = metrics.get(k, 0.) + v
-    total, weight, *values = as_numbers([total, weight, *metrics.values()], device)
-    totals, weights, metrics = zip(*gather_objects([(total, weight, dict(zip(metrics, values)))]))
-    names = dict.fromkeys(k for one in metrics for k in one)
-    return sum(totals), sum(weights), {k: sum(x.get(k, 0.) for x in metrics) for k in names}
-
-def _accumulate(trainer, batch, loss_fn): # means; the weight may be 0
-    if not len(batch): raise ValueError("a step needs at least one row, got none")
-    total, weight, metrics = _add_up(trainer, batch, loss_fn)
-    if weight <= 0: return math.nan, weight, {}
+        for k, v in dict(*metrics).items(): sums[k] = sums.get(k, 0.) + v
+    total, weight, *values = as_numbers([total, weight, *sums.values()], device)
+    totals, weights, each = zip(*gather_objects([(total, weight, dict(zip(sums, values)))]))
+    if (weight := sum(weights)) <= 0: return math.nan, weight, {}
     params = list((trainer.sharded or trainer.model).parameters())
     if not trainer.sharded: sum_gradients(params)     # FSDP has added them on the way
     if all(p.grad is None for p in params): raise ValueError(
         "no weight gets a gradient: is the loss detached, or made under no_grad?")
     for p in params:
         if p.grad is not None: p.grad.div_(weight)
-    return total / weight, weight, {k: v / weight for k, v in metrics.items()}
+    names = dict.fromkeys(k for one in each for k in one)
+    return sum(totals) / weight, weight, {k: sum(x.get(k, 0.) for x in each) / weight for k in names}
 
 def _step(trainer): # the context of one
     return sharded_step(trainer.sharded) if trainer.sharded else nullcontext()
@@ -216,9 +210,8 @@ def train_step(
     _require_weight(weight)
     if not math.isfinite(loss + norm):
         optimizer.zero_grad()
-        raise ValueError(f"step {trainer.step + 1} was not taken: loss {loss:g}, gradient "
-            f"norm {norm:g}. The weights are those after step {trainer.step}; lower lr, or "
-            "look at this batch")
+        raise ValueError(f"step {trainer.step + 1} was not taken: loss {loss:g}, gradient norm {norm:g}. "
+            f"The weights are those after step {trainer.step}; lower lr, or look at this batch")
     trainer.step += 1
     return trainer.log.add(
         step=trainer.step, loss=loss, lr=groups[0]["lr"], weight=weight, grad_norm=norm,
@@ -246,15 +239,12 @@ def batch_indices(
     """A random permutation per epoch, cut into batches whose short rows come first.
 
     Raises ValueError if there is no row."""
-    if not len(lengths): raise ValueError(
-        "batch_indices needs at least one row, got none")
+    if not len(lengths): raise ValueError("batch_indices needs at least one row, got none")
     queue = [] if queue is None else queue
     while True:
         if not queue:
-            order = torch.randperm(len(lengths), generator=generator,
-                                   device=generator.device).cpu()
-            queue += [rows[lengths[rows].argsort(stable=True)]
-                      for rows in order.split(batch_size)]
+            order = torch.randperm(len(lengths), generator=generator, device=generator.device).cpu()
+            queue += [rows[lengths[rows].argsort(stable=True)] for rows in order.split(batch_size)]
         yield queue.pop(0)
 
 # %% ../../nbs/engine/base/learning.ipynb #EvalConfig
@@ -297,14 +287,12 @@ def evaluate(
         trainer.best_weights = {k: v.cpu().clone() for k, v in weights.items()}
     else: trainer.num_bad_evals += 1
     if trainer.num_bad_evals >= eval_config.patience: trainer.stop_reason = (
-        f"{monitor} did not improve on {trainer.best_metric:.4g} in "
-        f"{trainer.num_bad_evals} evaluations")
+        f"{monitor} did not improve on {trainer.best_metric:.4g} in {trainer.num_bad_evals} evaluations")
     return row
 
 # %% ../../nbs/engine/base/learning.ipynb #fit
 def require_same_start(data, generator):
     "Raise ValueError unless data and generator are the same in every process."
-    if process_count() == 1: return
     require_same("the data", data)
     require_same("the generator", generator.get_state().tolist())
 
@@ -329,14 +317,12 @@ def fit(
     run = dict(data=data_fingerprint(data))
     require_same_start(run, generator)
     if folder: run |= dict(loss_fn=loss_fn, eval_config=eval_config, eval_every=eval_every)
-    require_same_run("this trainer", trainer.run, run := describe_run(run),
-                     trainer.may_change)
+    require_same_run("this trainer", trainer.run, run := describe_run(run), trainer.may_change)
     trainer.run |= run
     if folder and not trainer.step and list_checkpoints(folder):
         restore_checkpoint(folder, trainer, generator)
     trainer.n_rows = len(data)
-    batches = batch_indices(data.lengths().cpu(), trainer.config.batch_size, generator,
-                            trainer.queue)
+    batches = batch_indices(data.lengths().cpu(), trainer.config.batch_size, generator, trainer.queue)
     def save(): folder and save_checkpoint(folder, trainer, generator)
     if eval_config and not trainer.step: evaluate(trainer, eval_config)
     with progress_bar(n_steps, trainer.step, "training") as bar:

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from .batches import host_rows, send_to
-from .models import (
-    eval_mode, unwrap_model, validate_ids, validate_length, vocabulary_of)
+from .models import eval_mode, unwrap_model, validate_ids, validate_length, vocabulary_of
 from .settings import check_number
 from ..tokens import Seqs, shift_right
 
@@ -128,10 +127,7 @@ def chunked_logprobs(
 _tested = WeakKeyDictionary()   # model -> result
 
 @torch.no_grad()
-def _head_is_all(
-    model:nn.Module, # a causal language model
-    ids:Tensor,      # (b t) any tokens it can read
-)->bool:
+def _head_is_all(model:nn.Module, ids:Tensor)->bool: # any ids that it can read
     "Whether logits = head(hidden); if not, the whole model must be run for them."
     if model not in _tested:
         head = model.get_output_embeddings() or nn.Identity()
@@ -156,19 +152,11 @@ def excluded_token(
 _LOGITS_MB = ContextVar("max_logits_mb", default=64.)
 
 @contextmanager
-def logits_budget(
-    mb:float, # MB; logits above this are computed in chunks
-):
+def logits_budget(mb:float): # MB; logits above this are computed in chunks
     "Context manager: how much memory the logits of `logprobs` may take at once."
     token = _LOGITS_MB.set(mb)
     try: yield
     finally: _LOGITS_MB.reset(token)
-
-class _Tempered(nn.Module): # logits as they are sampled from at a temperature
-    def __init__(self, head, temperature):
-        super().__init__()
-        self.head, self.temperature = head, temperature
-    def forward(self, hidden): return self.head(hidden) / self.temperature
 
 def logprobs_and_entropy(
     model:nn.Module,         # a causal language model
@@ -196,8 +184,8 @@ def logprobs_and_entropy(
         hidden = before(lm.base_model(**inputs).last_hidden_state)               # (n d)
         head = lm.get_output_embeddings()
     else: hidden, head = before(lm(**inputs).logits), nn.Identity()              # (n v)
-    if temperature != 1: head = _Tempered(head, temperature)
-    args = head, hidden, x.ids.flatten()[at]
+    def tempered(states): return head(states) / temperature      # logits as they are sampled from
+    args = head if temperature == 1 else tempered, hidden, x.ids.flatten()[at]
     row_mb, budget = vocabulary_of(lm) * 4 / 2**20, max_logits_mb or _LOGITS_MB.get()
     if linear and len(hidden) * row_mb > budget:      # two such tensors at a time
         values = chunked_logprobs(*args, max(1, int(budget / row_mb / 2)), with_entropy,

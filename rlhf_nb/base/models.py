@@ -27,7 +27,7 @@ from ..tokens import Seqs
 
 # %% ../../nbs/engine/base/models.ipynb #tiny_lm
 @contextmanager
-def _seeded(seed:int):
+def _drawn_from(seed:int):
     "Random numbers from `seed` inside; the global state is put back afterwards."
     with torch.random.fork_rng(devices=[]):           # weights are drawn on the CPU
         torch.default_generator.manual_seed(seed)
@@ -51,17 +51,14 @@ def tiny_lm(
     pad, eos = pad_and_eos(tokenizer)
     size = dict(neox=dict(intermediate_size=4 * hidden, rotary_pct=1.),
                 llama=dict(intermediate_size=8 * hidden // 24 * 8))[arch]
-    config = kinds[arch][0](
-        vocab_size=len(tokenizer), hidden_size=hidden, num_hidden_layers=layers,
+    config = kinds[arch][0](vocab_size=len(tokenizer), hidden_size=hidden, num_hidden_layers=layers,
         num_attention_heads=hidden // 16, max_position_embeddings=1024,
         pad_token_id=pad, eos_token_id=eos, bos_token_id=tokenizer.bos_token_id,
         tie_word_embeddings=False, **size)
-    with _seeded(seed): return kinds[arch][1](config).eval()
+    with _drawn_from(seed): return kinds[arch][1](config).eval()
 
 # %% ../../nbs/engine/base/models.ipynb #parameter_table
-def parameter_table(
-    model:nn.Module,
-)->list[dict]: # one dict per kind of weight
+def parameter_table(model:nn.Module)->list[dict]: # one dict per kind of weight
     """One row per kind of weight: `name`, `shape`, `copies`, `parameters`, `trained`.
 
     Layers that repeat are counted together; tied weights count once."""
@@ -88,13 +85,11 @@ def choose_placement(
     """A device and its format: bfloat16 on a CUDA card that has it, else float32.
 
     Raises ValueError if this machine has no such device."""
-    available = {"cuda": torch.cuda.is_available(),
-                 "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     found = [kind for kind in available if available[kind]]
     kind = found[0] if name == "auto" else name.split(":")[0]
     if kind not in found: raise ValueError(
-        f"choose_placement finds {found} on this machine, got {name!r}: name one of "
-        "these, or 'auto'")
+        f"choose_placement finds {found} on this machine, got {name!r}: name one of these, or 'auto'")
     bf16 = kind == "cuda" and torch.cuda.is_bf16_supported()
     if kind == "cuda" and ":" not in name: # of several processes each has its own
         local = os.environ.get("LOCAL_RANK")
@@ -103,7 +98,7 @@ def choose_placement(
                      torch.bfloat16 if bf16 else torch.float32)
 
 # %% ../../nbs/engine/base/models.ipynb #_read
-def _read(loader:str, path:str|Path, kind:str, trust_remote_code:bool=False, **kwargs):
+def _from_pretrained(loader:str, path:str|Path, kind:str, trust_remote_code:bool=False, **kwargs):
     "`from_pretrained` of a class of transformers; one sentence says why it failed."
     import transformers
     from huggingface_hub import constants, snapshot_download, utils
@@ -117,9 +112,8 @@ def _read(loader:str, path:str|Path, kind:str, trust_remote_code:bool=False, **k
         except Exception:                      # each transport has errors of its own
             try: source = snapshot_download(path, local_files_only=True)  # the cache
             except (OSError, ValueError) as e: raise ValueError(
-                f"{constants.ENDPOINT} cannot be reached and the cache holds no "
-                f"{path!r}: connect to the network (and unset HF_HUB_OFFLINE), or give "
-                "a folder written by save_pretrained") from e
+                f"{constants.ENDPOINT} cannot be reached and the cache holds no {path!r}: connect to the "
+                "network (and unset HF_HUB_OFFLINE), or give a folder written by save_pretrained") from e
             here = True
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -129,9 +123,8 @@ def _read(loader:str, path:str|Path, kind:str, trust_remote_code:bool=False, **k
             source, trust_remote_code=trust_remote_code, **kwargs)
     except (OSError, ValueError, RuntimeError, SafetensorError) as e:
         if "trust_remote_code" in str(e): raise ValueError(
-            f"the {kind} of {path!r} needs program code that came with it, which is "
-            "not run unasked: read that code, and if you trust it call load_lm with "
-            "trust_remote_code=True") from e
+            f"the {kind} of {path!r} needs program code that came with it, which is not run unasked: "
+            "read that code, and if you trust it call load_lm with trust_remote_code=True") from e
         raise ValueError(
             f"no {kind} could be read from {path!r}: give a folder written by save_pretrained, or "
             f"a hub id. transformers says: {(str(e).splitlines() or [''])[0][:200]}") from e
@@ -144,17 +137,15 @@ def load_tokenizer(
     trust_remote_code:bool=False, # run program code that came with the tokenizer
 ):                            # a PreTrainedTokenizerBase
     "Load a tokenizer. Raises ValueError if none can be read."
-    return _read("AutoTokenizer", path, "tokenizer", trust_remote_code)
+    return _from_pretrained("AutoTokenizer", path, "tokenizer", trust_remote_code)
 
 def read_config(
     path:str|Path, # a folder or a hub id
 ):             # a PretrainedConfig
     "A model's config without its weights. Raises ValueError if none can be read."
-    return _read("AutoConfig", path, "config")
+    return _from_pretrained("AutoConfig", path, "config")
 
-def is_reward_model(
-    config, # as `read_config` reads it
-)->bool:
+def is_reward_model(config)->bool: # as `read_config` reads it
     "Whether a config is that of a fitted reward model: a sequence classifier."
     names = getattr(config, "architectures", None) or [""]
     return names[0].endswith("ForSequenceClassification")
@@ -182,8 +173,7 @@ def load_lm(
     Raises ValueError if weights are missing, pad is eos, the tokenizer has more tokens
     than the model, or nothing can be read."""
     tokenizer = load_tokenizer(path, trust_remote_code)
-    model, info = _read(
-        "AutoModelForCausalLM", path, "causal language model", trust_remote_code,
+    model, info = _from_pretrained("AutoModelForCausalLM", path, "causal language model", trust_remote_code,
         dtype=placement.dtype, output_loading_info=True)
     if info["missing_keys"]: raise ValueError(
         f"{str(path)!r} is no causal language model: it has no weights for "
@@ -192,7 +182,7 @@ def load_lm(
     if pad_token is not None: tokenizer.add_special_tokens({"pad_token": pad_token})
     if pad_token is not None and len(tokenizer) > (
         old := model.get_input_embeddings().weight.shape[0]): # a new row is the mean row
-        with _seeded(0): model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        with _drawn_from(0): model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
         for layer in (model.get_input_embeddings(), model.get_output_embeddings()):
             for p in layer.parameters():              # weight, and bias if there is one
                 p.data[old:] = p.data[:old].mean(0)
@@ -210,8 +200,7 @@ def load_bundled(
     Raises ValueError for any other name."""
     bundled = Path(str(files("rlhf_nb"))) / "checkpoints"
     names = sorted(p.parent.name for p in bundled.glob("*/config.json"))
-    if name not in names: raise ValueError(
-        f"the package ships the checkpoints {names}, got {name!r}")
+    if name not in names: raise ValueError(f"the package ships the checkpoints {names}, got {name!r}")
     folder = bundled / name
     if name != "reward": return load_lm(folder)
     return load_reward_model(folder), load_tokenizer(folder)
@@ -229,9 +218,7 @@ def unwrap_model(
     return model.get_base_model()
 
 @contextmanager
-def eval_mode(
-    model:nn.Module, # of which any part may be in training mode
-):
+def eval_mode(model:nn.Module): # of which any part may be in training mode
     "Context manager: `model.eval()` inside; afterwards each part is in its mode again."
     modes = [(part, part.training) for part in model.modules()]
     model.eval()
@@ -253,21 +240,16 @@ def vocabulary_of(
     "The size of a model's vocabulary."
     return text_config_of(unwrap_model(model)).vocab_size
 
-def require_classifier(
-    config, # of a model of transformers
-):
+def require_classifier(config): # of a model of transformers
     "Raises ValueError if `transformers` has no sequence classifier for this family."
     from transformers import AutoModelForSequenceClassification as Classifier
     if type(config) in Classifier._model_mapping: return
-    raise ValueError(
-        f"transformers has no sequence classifier for {config.model_type!r}, so a "
+    raise ValueError(f"transformers has no sequence classifier for {config.model_type!r}, so a "
         "reward model of this family cannot be saved as one: start from another, such "
         "as llama, qwen2 or gpt_neox; the policy may be of any family")
 
 # %% ../../nbs/engine/base/models.ipynb #disable_dropout
-def checkpoint_layers(
-    model:nn.Module, # is changed: in train mode each layer keeps its input only
-):
+def checkpoint_layers(model:nn.Module): # is changed: in train mode each layer keeps its input only
     """Gradient checkpointing (Chen et al. 2016): layers are computed again going back.
 
     Raises ValueError for a family that cannot."""
@@ -322,9 +304,7 @@ def frozen_copy(
     "A deep copy that no training reaches: the reference policy."
     return copy.deepcopy(model).eval().requires_grad_(False)
 
-def weight_hash(
-    model:nn.Module,
-)->str: # 16 hex digits
+def weight_hash(model:nn.Module)->str: # 16 hex digits
     "SHA-256 of all parameters and buffers, their names, shapes and formats, shortened."
     digest = hashlib.sha256()
     for name, x in model.state_dict().items():
@@ -352,7 +332,7 @@ def add_lora(
     speaks = hasattr(model, "prepare_inputs_for_generation")     # a critic's body: no
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets,
                         task_type="CAUSAL_LM" if speaks else None)
-    with _seeded(seed), warnings.catch_warnings():
+    with _drawn_from(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)     # of peft about transformers
         try: return get_peft_model(model, config)
         except ValueError as e: raise ValueError(
@@ -361,9 +341,7 @@ def add_lora(
 
 # %% ../../nbs/engine/base/models.ipynb #adapters_disabled
 @contextmanager
-def adapters_disabled(
-    model:nn.Module, # with LoRA
-):
+def adapters_disabled(model:nn.Module): # with LoRA
     """Context manager: inside, the model computes what it did before `add_lora`.
 
     Raises ValueError if the model has no adapters."""
@@ -380,9 +358,7 @@ def merge_adapters(
     return copy.deepcopy(model).merge_and_unload()
 
 # %% ../../nbs/engine/base/models.ipynb #ScalarModel
-def require_body(
-    lm:nn.Module, # a causal language model
-):
+def require_body(lm:nn.Module): # a causal language model
     "Raises ValueError if it shows no body without its head, to put another on."
     if lm.base_model is lm: raise ValueError(
         f"{type(lm).__name__} shows no body apart from its head, so no reward model or "
@@ -396,8 +372,7 @@ class ScalarModel(nn.Module):
     def forward(self, seqs:Seqs)->Tensor: # (b t) after reading token i, float32 or more
         validate_length(self.backbone, seqs.ids.shape[1])
         x = send_to(seqs, self.score.weight.device)
-        out = self.backbone(input_ids=x.ids, attention_mask=x.attention_mask.long(),
-                            use_cache=False)
+        out = self.backbone(input_ids=x.ids, attention_mask=x.attention_mask.long(), use_cache=False)
         y = self.score(out.last_hidden_state.to(self.score.weight.dtype))[..., 0]
         return y.to(torch.promote_types(y.dtype, torch.float32))
     @classmethod
@@ -408,7 +383,7 @@ class ScalarModel(nn.Module):
         "Put a new head from N(0, 1/(d+1)) on the backbone (Stiennon et al. 2020)."
         require_body(lm := merge_adapters(lm))
         old = lm.get_output_embeddings().weight                                  # (v d)
-        with _seeded(seed):
+        with _drawn_from(seed):
             score = nn.Linear(old.shape[1], 1, bias=False)
             nn.init.normal_(score.weight, std=(old.shape[1] + 1)**-.5)
         return cls(copy.deepcopy(lm.base_model).requires_grad_(), score.to(old))
@@ -423,9 +398,7 @@ def require_scalar_model(
     return model
 
 # %% ../../nbs/engine/base/models.ipynb #to_classifier
-def to_classifier(
-    scalar:ScalarModel,
-)->nn.Module: # AutoModelForSequenceClassification with num_labels=1
+def to_classifier(scalar:ScalarModel)->nn.Module: # AutoModelForSequenceClassification with num_labels=1
     "The same weights (not a copy) as transformers' sequence classifier with one label."
     from transformers import AutoModelForSequenceClassification as Classifier
     config = copy.deepcopy(scalar.backbone.config)
@@ -455,8 +428,7 @@ def load_reward_model(
     """Load a reward model in the layout of transformers' sequence classifiers.
 
     Raises ValueError if there is no linear `score` with one output."""
-    model, info = _read(
-        "AutoModelForSequenceClassification", path,
+    model, info = _from_pretrained("AutoModelForSequenceClassification", path,
         "sequence classifier with one label", num_labels=1, dtype=placement.dtype,
         output_loading_info=True, ignore_mismatched_sizes=True)
     if found := list(info["mismatched_keys"]): raise ValueError(

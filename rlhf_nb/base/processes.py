@@ -86,9 +86,7 @@ def gather_rows(
     return torch.cat(values)[torch.cat(rows).argsort().to(values[0].device)]
 
 # %% ../../nbs/engine/base/processes.ipynb #sum_gradients
-def sum_gradients(
-    params:list, # parameters; their .grad is changed
-):
+def sum_gradients(params:list): # parameters; their .grad is changed
     "Add the gradients of all processes (all-reduce); where none has one it stays None."
     if process_count() == 1: return
     own = [i for i, p in enumerate(params) if p.grad is not None]
@@ -122,35 +120,27 @@ def require_same(
         f"the processes differ in {what}: process {other[0]} has not what process 0 "
         "has; build models and data from the same seeds and files in each")
 
-def require_one_process(
-    what:str, # begins the sentence
-):
+def require_one_process(what:str): # begins the sentence
     "Raises ValueError if a launcher has started several processes."
     if process_count() > 1: raise ValueError(
         f"{what} runs in one process, got {process_count()}: start it with python, "
         "not with torchrun or accelerate launch")
 
 # %% ../../nbs/engine/base/processes.ipynb #check_launch
-def _check_fsdp(): # settings of accelerate launch that would be ignored in silence
-    def of(name, usual): return os.environ.get(f"FSDP_{name}", usual).lower()
-    if of("VERSION", "1") != "2": raise ValueError(
-        f"FSDP version {of('VERSION', '1')} is not supported: add --fsdp_version 2")
-    if of("OFFLOAD_PARAMS", "false") == "true": raise ValueError(
-        "weights cannot be kept on the CPU in a step: leave fsdp_offload_params out")
-    if of("ACTIVATION_CHECKPOINTING", "false") == "true": raise ValueError(
-        "FSDP's activation checkpointing is not followed: use --gradient-checkpointing "
-        "of the command, or checkpoint_layers(model)")
-
-# %% ../../nbs/engine/base/processes.ipynb #check_launch_0
-def check_launch(
-    device:torch.device|str, # on which this process trains
-):
+def check_launch(device:torch.device|str): # on which this process trains
     "Raises ValueError for DeepSpeed, old FSDP, two processes on one GPU, a lone CPU."
     engines = [x for x in ("DEEPSPEED", "MEGATRON_LM") if _launched_with(x)]
-    if engines: raise ValueError(f"{engines[0]} is not supported, because its engine "
-        "takes over the step that is written out here; split the weights with "
-        "accelerate launch --use_fsdp --fsdp_version 2")
-    if sharded_launch(): _check_fsdp()
+    if engines: raise ValueError(f"{engines[0]} is not supported, because its engine takes over the step "
+        "that is written out here; split the weights with accelerate launch --use_fsdp --fsdp_version 2")
+    fsdp = {k: x.lower() for k, x in os.environ.items() if k.startswith("FSDP_") and sharded_launch()}
+    version = fsdp.get("FSDP_VERSION", "1")
+    if sharded_launch() and version != "2": raise ValueError(
+        f"FSDP version {version} is not supported: add --fsdp_version 2")
+    if fsdp.get("FSDP_OFFLOAD_PARAMS") == "true": raise ValueError(
+        "weights cannot be kept on the CPU in a step: leave fsdp_offload_params out")
+    if fsdp.get("FSDP_ACTIVATION_CHECKPOINTING") == "true": raise ValueError(
+        "FSDP's activation checkpointing is not followed: use --gradient-checkpointing of the command, "
+        "or checkpoint_layers(model)")
     if os.environ.get("ACCELERATE_USE_CPU") == "True" and process_count() == 1 and (
             "MASTER_ADDR" in os.environ): raise ValueError(
         "on CPUs accelerate launch starts one process unless it goes through mpirun: "
@@ -162,16 +152,6 @@ def check_launch(
 
 # %% ../../nbs/engine/base/processes.ipynb #stop_after_step
 _asked, _handlers = [], {}     # signals that came; what they would have done
-_since = [0.]                  # when the first came; a launcher repeats it by itself
-
-def _ask(signum, frame):
-    if _asked and process_count() > 1 and time.monotonic() - _since[0] < 3: return
-    if _asked: return _handlers[signum](signum, frame)         # the second time
-    _asked.append(signum)
-    _since[0] = time.monotonic()
-    if not process_index(): print(
-        "\nstopping after this step, which is saved (again: stop at once)",
-        file=sys.stderr, flush=True)
 
 @contextmanager
 def stop_after_step():
@@ -179,22 +159,28 @@ def stop_after_step():
 
     Signals that would end the process without a word, or that are ignored, are left as
     they are; so are all outside the main thread, where Python sets none."""
-    known = [getattr(signal, k) for k in ("SIGINT", "SIGTERM", "SIGHUP")
-             if hasattr(signal, k)]
+    came = 0.                  # when the first came; a launcher repeats it by itself
+    def ask(signum, frame):
+        nonlocal came
+        if _asked and process_count() > 1 and time.monotonic() - came < 3: return
+        if _asked: return _handlers[signum](signum, frame)         # the second time
+        _asked.append(signum)
+        came = time.monotonic()
+        if not process_index(): print("\nstopping after this step, which is saved (again: stop at once)",
+            file=sys.stderr, flush=True)
+    known = [getattr(signal, k) for k in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, k)]
     in_main = threading.current_thread() is threading.main_thread()
     taken = {s: signal.getsignal(s) for s in known if in_main and not _handlers}
     taken = {s: handler for s, handler in taken.items() if callable(handler)}
     _handlers.update(taken)
-    for s in taken: signal.signal(s, _ask)
+    for s in taken: signal.signal(s, ask)
     try: yield
     finally:
         for s, handler in taken.items(): signal.signal(s, handler)
         for s in taken: del _handlers[s]
         if taken: _asked.clear()
 
-def stop_if_asked(
-    save:Callable=lambda: None, # called before the stop, where not all is saved yet
-):
+def stop_if_asked(save:Callable=lambda: None): # called before the stop, where not all is saved yet
     "Stop if a signal has asked for it: raises what it raises (KeyboardInterrupt)."
     if not any(gather_objects([bool(_asked)])): return    # all processes, or none
     save()

@@ -100,10 +100,7 @@ class QConfig:
                                     on_truncation=("terminal", "bootstrap")))
 
 # %% ../../nbs/engine/base/q_networks.ipynb #discounts
-def discounts(
-    x:Episodes,
-    config:QConfig,
-)->Tensor: # (b t) factor of what follows token i: gamma or 1
+def discounts(x:Episodes, config:QConfig)->Tensor: # (b t) factor of what follows token i: gamma or 1
     "Discount gamma_i of each transition, per token or per response."
     acts = x.mask if config.discount_per == "token" else x.last()
     return torch.where(acts, config.gamma, 1.).to(x.reward)
@@ -165,7 +162,10 @@ def q_terms(
     chunk_size:int=64, # rows whose Q-values exist at one time, if they must
 )->tuple[Tensor,Tensor]: # (n), (n)
     "Q(s, a) and the conservative term as `q_terms_full`, without an (n v) tensor."
-    if not _is_linear(head, hidden):     # chunks, made again in the backward pass
+    plain = (type(head) in (nn.Linear, DuelingHead) and hidden.dtype == head.weight.dtype
+             and hidden.dtype in (torch.float32, torch.float64)
+             and not torch.is_autocast_enabled(hidden.device.type))
+    if not plain:                        # chunks, made again in the backward pass
         parts = [checkpoint(q_terms_full, head, h, a, allowed, min_return, use_reentrant=False)
                  for h, a in zip(hidden.split(chunk_size), taken.split(chunk_size))]
         taken_q, rest = zip(*parts)
@@ -178,12 +178,6 @@ def q_terms(
     total = ((hidden @ (w.T @ w)) * hidden).sum(1) + 2 * hidden @ (c @ w) + c @ c
     return taken_q, (total - (taken_q - min_return)**2) / (allowed.sum() - 1)
 
-# %% ../../nbs/engine/base/q_networks.ipynb #_is_linear
-def _is_linear(head, hidden):
-    return (type(head) in (nn.Linear, DuelingHead) and hidden.dtype == head.weight.dtype
-            and hidden.dtype in (torch.float32, torch.float64)
-            and not torch.is_autocast_enabled(hidden.device.type))
-
 # %% ../../nbs/engine/base/q_networks.ipynb #best_actions
 @torch.no_grad()
 def best_actions(
@@ -193,17 +187,8 @@ def best_actions(
     chunk_size:int=64, # rows whose Q-values exist at one time
 )->tuple[Tensor,Tensor]: # (n) the highest Q, (n) its action
     "max_a Q(s, a) and argmax_a Q(s, a) over the allowed actions, in chunks of rows."
-    value, action = hidden.new_empty(len(hidden)), hidden.new_empty(len(hidden)).long()
-    if linear := _is_linear(head, hidden):
-        w, b = head.weight.T, head.bias
-        buffer = hidden.new_empty(min(chunk_size, len(hidden)), len(allowed))
-    for i in range(0, len(hidden), chunk_size):
-        s = slice(i, i + chunk_size)
-        if linear:
-            q = torch.mm(hidden[s], w, out=buffer[:len(hidden[s])])
-            if b is not None: q += b
-        else: q = head(hidden[s]).to(value)
-        value[s], action[s] = q.masked_fill_(~allowed, -torch.inf).max(1)
+    parts = [head(h).to(h).masked_fill_(~allowed, -torch.inf).max(1) for h in hidden.split(chunk_size)]
+    value, action = map(torch.cat, zip(*parts))
     return value, action
 
 # %% ../../nbs/engine/base/q_networks.ipynb #QNets
@@ -243,8 +228,7 @@ def hidden_states(
 # %% ../../nbs/engine/base/q_networks.ipynb #next_values
 @torch.no_grad()
 def next_values(
-    nets:QNets,
-    x:Episodes,
+    nets:QNets, x:Episodes,
     hidden:Tensor, # (b t d) states of the online network
     config:QConfig,
 )->Tensor:         # (b t) entry i: value of s_{i+1}; 0 where the episode is over

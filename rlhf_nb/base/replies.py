@@ -52,8 +52,7 @@ def template_variables(
 
     Raises ValueError with the line if it is not valid jinja2, or has loops or calls."""
     try: return {name.name for name in _parsed(template).find_all(nodes.Name)}
-    except RecursionError: raise ValueError(
-        "this template is nested too deeply to be read") from None
+    except RecursionError: raise ValueError("this template is nested too deeply to be read") from None
 
 # %% ../../nbs/engine/base/replies.ipynb #_compiled
 @lru_cache(maxsize=64)
@@ -131,8 +130,7 @@ def score_regex(
     marked = fill_template(pattern, {"reward": "\0", "winner": "\0"})
     before, *after = marked.split("\0")
     if len(after) != 1: raise ValueError(
-        "a pattern holds {{ reward }} (or {{ winner }}, of pairs) exactly once, "
-        f"got {pattern!r}")
+        f"a pattern holds {{{{ reward }}}} (or {{{{ winner }}}}, of pairs) exactly once, got {pattern!r}")
     scale = rf"(?:{_OF}{re.escape(f'{high:g}')}(?:\.0{{1,9}})?(?![.,]?\d))?"
     words = _CLOSES + _literal(after[0]) if after[0].strip() else ""
     end = rf"{words}{_whole(scale)}(?!{_OTHER})" + ("" if words else rf"(?!{_GLUED})")
@@ -209,8 +207,7 @@ def generate_replies(
     "Sample `judge.n_votes` replies to every message, all in one batched generation."
     _, eos = pad_and_eos(tokenizer)
     prompts = [chat_ids(tokenizer, message) for message in messages for _ in range(judge.n_votes)]
-    seqs, _ = generate_many(model, prompts, tokenizer, judge.sampling, generator, 256,
-                            is_interactive())
+    seqs, _ = generate_many(model, prompts, tokenizer, judge.sampling, generator, 256, is_interactive())
     tokens = [row[mask].tolist() for row, mask in zip(seqs.ids, seqs.response_mask)]
     replies = [response_text(tokenizer, ids) if eos in ids else None for ids in tokens]
     return [replies[i:i + judge.n_votes] for i in range(0, len(replies), judge.n_votes)]

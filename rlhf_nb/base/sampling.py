@@ -22,11 +22,9 @@ from tqdm.auto import tqdm
 from .batches import (
     Rollout, concat_seqs, host_rows, pad_and_eos, pad_left, require_generator, send_to, to_host)
 from .logprobs import excluded_token, logprobs
-from .models import (
-    adapters_disabled, eval_mode, text_config_of, unwrap_model, validate_ids,
+from .models import (adapters_disabled, eval_mode, text_config_of, unwrap_model, validate_ids,
     validate_length, vocabulary_of)
-from .processes import (
-    gather_parts, gather_rows, own_rows, process_count, process_index)
+from .processes import gather_parts, gather_rows, own_rows, process_count, process_index
 from .settings import check_settings
 from ..tokens import Seqs, last_token_index, make_seqs, pad_right
 
@@ -78,11 +76,7 @@ def sample_tokens(
     return torch.searchsorted(cdf, point, right=True)[:, 0]
 
 # %% ../../nbs/engine/base/sampling.ipynb #_uniforms
-def _uniforms(
-    n:int,               # rows
-    sampling:SamplingParams,
-    generator:Generator, # on any device
-)->Tensor:               # (n s) uniform on [0, 1), one per row and step
+def _uniforms(n:int, sampling:SamplingParams, generator:Generator)->Tensor: # (n s) on [0, 1)
     "All random numbers that n responses will use; greedy decoding draws none."
     require_generator(generator)
     shape = n, sampling.max_new_tokens
@@ -107,9 +101,7 @@ class GenerationState:
     keep_rows:bool=False    # they stay until all have ended: fixed shapes
     step:int=0              # tokens generated per unfinished row
 
-def require_ids(
-    prompts, # what was given as a list of prompts
-):
+def require_ids(prompts): # what was given as a list of prompts
     "Raises TypeError unless they are lists of token ids: no text, no tokenizer's dict."
     one = not hasattr(prompts, "keys") and not isinstance(prompts, str)
     if one and not any(isinstance(prompt, (str, int)) for prompt in prompts): return
@@ -184,8 +176,7 @@ def sample_step(
     if len(on) > n:
         step = min(i for i in x.broken.tolist() if i >= 0)
         rows = x.row_ids[x.live_rows[x.broken == step]].tolist()
-        raise ValueError(
-            f"the logits of row {rows[0]} (and of {len(rows) - 1} more) at step {step} "
+        raise ValueError(f"the logits of row {rows[0]} (and of {len(rows) - 1} more) at step {step} "
             "hold nan, +inf or nothing but -inf, so no token can be sampled: look at "
             "the model's weights, or at what masks its logits")
     if x.keep_rows and len(on): on = everybody
@@ -226,13 +217,11 @@ def generate_uncached(
     model:nn.Module,         # any causal language model
     prompts:list[list[int]], # b prompts of any lengths
     tokenizer,               # with a pad and an eos
-    sampling:SamplingParams,
-    generator:Generator,
+    sampling:SamplingParams, generator:Generator,
 )->tuple[Seqs, Tensor]:      # b rows, (b t) log-probs as sampled; 0 elsewhere
     "Sample one response per prompt without a KV cache: each step reads whole rows."
     uniforms = _uniforms(len(prompts), sampling, generator)
-    return _uncached(model, start_generation(
-        model, prompts, pad_and_eos(tokenizer), sampling, uniforms))
+    return _uncached(model, start_generation(model, prompts, pad_and_eos(tokenizer), sampling, uniforms))
 
 # %% ../../nbs/engine/base/sampling.ipynb #_cached
 _LITERAL = {"minimax"} # families that read left-padded rows wrongly with their cache
@@ -262,8 +251,7 @@ def _cached(model, x:GenerationState, fixed=False)->tuple[Seqs, Tensor]:
     with eval_mode(model):
         while True:
             seen, begin = seen + ids.shape[1], seen
-            inputs = dict(
-                input_ids=ids, attention_mask=mask if fixed else mask[:, :seen],
+            inputs = dict(input_ids=ids, attention_mask=mask if fixed else mask[:, :seen],
                 position_ids=position[:, begin:seen], past_key_values=cache,
                 use_cache=True, logits_to_keep=1)
             out = step(**{name: y for name, y in inputs.items() if name in known})
@@ -284,9 +272,7 @@ def _cached(model, x:GenerationState, fixed=False)->tuple[Seqs, Tensor]:
 _STATIC = ContextVar("static_decoding", default=False)
 
 @contextmanager
-def static_decoding(
-    on:bool=True,
-):
+def static_decoding(on:bool=True):
     "Context manager: sample with a cache of fixed size and a compiled step."
     token = _STATIC.set(on)
     try: yield
@@ -423,8 +409,7 @@ def collect_rollout(
         config = getattr(lm, "config", None)
         if not hasattr(config, "pad_token_id"): continue
         if excluded_token(lm) != (pad if pad < vocabulary_of(lm) else None):
-            raise ValueError(
-                f"the tokenizer's pad is {pad}, but the model's config has pad "
+            raise ValueError(f"the tokenizer's pad is {pad}, but the model's config has pad "
                 f"{config.pad_token_id} and eos {config.eos_token_id}: its log-probs would not be "
                 "those that tokens are sampled with. Set model.config.pad_token_id = "
                 "tokenizer.pad_token_id and eos_token_id likewise, then make the reference")

@@ -17,15 +17,12 @@ from difflib import get_close_matches
 _WORDS = {int: "a whole number", float: "a number", bool: "True or False",
           str: "a text", Callable: "a function"}
 
-def _right_type(kind, value)->bool:
-    "Whether `value` is what a field annotated with `kind` holds."
-    if kind is Callable: return callable(value)
-    if kind is bool or isinstance(value, bool): return kind is bool is type(value)
-    if kind is float: return isinstance(value, (int, float))
-    return isinstance(value, kind) if isinstance(kind, type) else True
-
-def _check_type(name, kind, value):
-    if not _right_type(kind, value): raise TypeError(f"{name} must be "
+def _check_type(name, kind, value): # of a field that is annotated with `kind`
+    if kind is Callable: right = callable(value)
+    elif kind is bool or isinstance(value, bool): right = kind is bool is type(value)
+    elif kind is float: right = isinstance(value, (int, float))
+    else: right = not isinstance(kind, type) or isinstance(value, kind)
+    if not right: raise TypeError(f"{name} must be "
         f"{_WORDS.get(kind) or f'of type {kind.__name__}'}, got {value!r}")
 
 # %% ../../nbs/engine/base/settings.ipynb #_ranges
@@ -33,7 +30,7 @@ _RANGES = {"finite": lambda x: True, "above 0": lambda x: x > 0,
            "0 or more": lambda x: x >= 0, "1 or more": lambda x: x >= 1,
            "from 0 to 1": lambda x: 0 <= x <= 1}
 
-def _finite(x)->bool:
+def _is_finite(x)->bool:
     try: return math.isfinite(x)
     except OverflowError: return False   # an int that no float can hold
 
@@ -75,9 +72,8 @@ def check_settings(
         name, value, kind = field.name, getattr(x, field.name), field.type
         _check_type(f"{type(x).__name__}.{name}", kind, value)
         if kind in (int, float): ranged(name, "a finite number", lambda v:
-            _finite(v) or name in infinite.split() and v == v)
-    for rule, names in (("above 0", above_0), ("0 or more", at_least_0),
-                        ("from 0 to 1", share)):
+            _is_finite(v) or name in infinite.split() and v == v)
+    for rule, names in (("above 0", above_0), ("0 or more", at_least_0), ("from 0 to 1", share)):
         for name in names.split(): ranged(name, rule, _RANGES[rule])
     for name, allowed in choices.items():
         ranged(name, f"one of {list(allowed)}", lambda v: v in allowed)
@@ -93,6 +89,6 @@ def check_number(
 
     Raises TypeError or ValueError with the name, the rule and the value."""
     _check_type(name, kind, value)
-    if not _finite(value): rule = "a finite number"
+    if not _is_finite(value): rule = "a finite number"
     elif _RANGES[rule](value): return
     raise ValueError(f"{name} must be {rule}, got {value!r}")

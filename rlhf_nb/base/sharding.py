@@ -25,19 +25,6 @@ def _layers(model)->Iterator[nn.Module]: # of the outermost lists; experts stay 
         if isinstance(part, nn.ModuleList): yield from part
         else: yield from _layers(part)
 
-def _shard(model:nn.Module, mesh, frozen:set):
-    """Split each layer over the processes, then what is left: embeddings, head.
-
-    Gradients are added, not averaged, because losses are sums."""
-    again = os.environ.get("FSDP_RESHARD_AFTER_FORWARD", "true").lower() != "false"
-    for layer in _layers(model): fully_shard(
-        layer, mesh=mesh, reshard_after_forward=again, ignored_params=frozen)
-    fully_shard(model, mesh=mesh, ignored_params=frozen)
-    for part in model.modules():
-        if not isinstance(part, FSDPModule): continue
-        part.set_gradient_divide_factor(1.)
-        part.set_force_sum_reduction_for_comms(True)     # gloo knows no other way
-
 # %% ../../nbs/engine/base/sharding.ipynb #ShardedCopy
 class ShardedCopy(nn.Module):
     """A copy of a model for its optimiser steps, split over the processes by FSDP.
@@ -45,12 +32,20 @@ class ShardedCopy(nn.Module):
     Zhao et al. 2023; Rajbhandari et al. 2020."""
     def __init__(self, model:nn.Module): # whole, the same in every process
         super().__init__()
-        own = {id(p): _on_cpu(p) for p in model.parameters()}
+        own = {id(p): nn.Parameter(p.detach().to("cpu", copy=True)) if p.requires_grad else p
+               for p in model.parameters()}            # frozen weights are shared, others soon split
         self.inner, self.whole = copy.deepcopy(model, own), (model,)   # no submodule
         frozen = {p for p in self.inner.parameters() if not p.requires_grad}
+        again = os.environ.get("FSDP_RESHARD_AFTER_FORWARD", "true").lower() != "false"
         with all_present():
-            device = next(model.parameters()).device.type
-            _shard(self, init_device_mesh(device, (process_count(),)), frozen)
+            mesh = init_device_mesh(next(model.parameters()).device.type, (process_count(),))
+            for layer in _layers(self): fully_shard(
+                layer, mesh=mesh, reshard_after_forward=again, ignored_params=frozen)
+            fully_shard(self, mesh=mesh, ignored_params=frozen)     # what is left: embeddings, head
+        for part in self.modules():                    # losses are sums: no mean of gradients
+            if not isinstance(part, FSDPModule): continue
+            part.set_gradient_divide_factor(1.)
+            part.set_force_sum_reduction_for_comms(True)     # gloo knows no other way
     def forward(self,
         loss_fn:Callable, # (model, part) -> loss, and more
         part,             # of a batch
@@ -62,14 +57,9 @@ class ShardedCopy(nn.Module):
         both = zip(self.inner.parameters(), self.whole[0].parameters(), strict=True)
         return [(p, w) for p, w in both if w.requires_grad]
 
-def _on_cpu(p): # frozen weights are shared, others soon split
-    return nn.Parameter(p.detach().to("cpu", copy=True)) if p.requires_grad else p
-
 # %% ../../nbs/engine/base/sharding.ipynb #sharded_step
 @contextmanager
-def sharded_step(
-    sharded:ShardedCopy,
-):
+def sharded_step(sharded:ShardedCopy):
     """Context manager: the copy has the model's weights, the model has none; afterwards
     the model has the copy's.
 
@@ -79,23 +69,18 @@ def sharded_step(
     for p, w in sharded.pairs():                    # train mode, dropout; then weights
         p.data.to_local().copy_(_part(w.data, p).to_local())
         _resize(w, 0)
-    with _told_who_ended(): yield
+    try: yield
+    except RuntimeError as e:            # layers exchange weights in the middle of a forward pass
+        if not isinstance(e, dist.DistError) and "gloo" not in str(e): raise
+        with all_present(): raise
     with all_present():
         for p, w in sharded.pairs():
             _resize(w, w.numel() * w.itemsize)
             w.data.copy_(p.data.full_tensor())
 
 # %% ../../nbs/engine/base/sharding.ipynb #told_who_ended
-@contextmanager
-def _told_who_ended(): # layers exchange weights in the middle of a forward pass
-    try: yield
-    except RuntimeError as e:
-        if not isinstance(e, dist.DistError) and "gloo" not in str(e): raise
-        with all_present(): raise
-
 def _part(whole:Tensor, like:DTensor)->DTensor: # this process's part; no exchange
-    return distribute_tensor(whole, like.device_mesh, like.placements,
-                             src_data_rank=None)
+    return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
 
 def _resize(w, n_bytes): # the memory of a weight, unless it is shared or a file's
     storage = w.untyped_storage()

@@ -35,12 +35,10 @@ class MicroWorld:
     def max_len(self): return self.seqs.ids.shape[1] - 1
     def responses(self)->list[tuple[int,...]]:
         "The token ids of each response, in the order of `seqs`."
-        return [tuple(row[keep].tolist())
-                for row, keep in zip(self.seqs.ids, self.seqs.response_mask)]
+        return [tuple(row[keep].tolist()) for row, keep in zip(self.seqs.ids, self.seqs.response_mask)]
     def texts(self)->list[list[str]]:
         "The words of each response, with '' up to max_len."
-        return [[self.words[i] for i in y] + [""] * (self.max_len - len(y))
-                for y in self.responses()]
+        return [[self.words[i] for i in y] + [""] * (self.max_len - len(y)) for y in self.responses()]
 
 # %% ../../nbs/engine/worlds/oracle.ipynb #micro_world
 def micro_world(
@@ -66,9 +64,7 @@ def micro_world(
     return MicroWorld(tuple(words), eos + 2, eos + 1, eos, seqs)
 
 # %% ../../nbs/engine/worlds/oracle.ipynb #micro_tokenizer
-def micro_tokenizer(
-    world:MicroWorld,
-)->PreTrainedTokenizerFast: # of words with spaces between them
+def micro_tokenizer(world:MicroWorld)->PreTrainedTokenizerFast: # of words with spaces between them
     "Build a tokenizer with the token ids of the world."
     names = [*world.words, "<start>", "<pad>"]
     words = Tokenizer(WordLevel({w: i for i, w in enumerate(names)}, "<pad>"))
@@ -77,9 +73,7 @@ def micro_tokenizer(
                                    pad_token="<pad>", eos_token=world.words[-1])
 
 # %% ../../nbs/engine/worlds/oracle.ipynb #states
-def states(
-    world:MicroWorld,
-)->list[tuple[int,...]]: # s token-id tuples, () first, then by length
+def states(world:MicroWorld)->list[tuple[int,...]]: # s token-id tuples, () first, then by length
     "The states of the world as an MDP: every prefix after which a token is chosen."
     prefixes = {y[:i] for y in world.responses() for i in range(len(y))}
     return sorted(prefixes, key=lambda prefix: (len(prefix), prefix))
@@ -97,8 +91,7 @@ class OneHotBackbone(nn.Module):
             if prefix: step[index[prefix[:-1]], prefix[-1]] = i
         self.register_buffer("step", step, persistent=False)      # (s+1 v) next state
         self.register_buffer("one_hot", torch.eye(len(step))[:, :-1], persistent=False)
-        self.config = PreTrainedConfig(
-            vocab_size=world.vocab_size, hidden_size=self.ended,
+        self.config = PreTrainedConfig(vocab_size=world.vocab_size, hidden_size=self.ended,
             pad_token_id=world.pad, eos_token_id=world.eos)
     device = property(lambda self: self.one_hot.device)
     dtype = property(lambda self: self.one_hot.dtype)
@@ -117,8 +110,7 @@ class TabularLM(nn.Module):
         super().__init__()
         self.base_model = OneHotBackbone(world)
         self.config = self.base_model.config
-        self.head = nn.utils.skip_init(
-            nn.Linear, self.config.hidden_size, world.vocab_size, bias=False)
+        self.head = nn.utils.skip_init(nn.Linear, self.config.hidden_size, world.vocab_size, bias=False)
         with torch.no_grad():               # start and pad: exp(-1e4) = 0
             self.head.weight.zero_()[[world.start, world.pad]] = -1e4
     device = property(lambda self: self.head.weight.device)

@@ -93,8 +93,7 @@ _STATEMENTS = { # s: "the fox" or "it", v: a value
     "home": ("{s} lives in the {v}.", "you will find {s} in the {v}."),
     "food": ("{s} eats {v}.", "{s} is fond of {v}."),
     "time": ("{s} wakes at {v}.", "you may meet {s} at {v}."),
-    "move": ("{s} loves to {v}.", "{s} knows how to {v}."),
-    "colour": ("{s} is {v}.", "{s} wears {v}.")}
+    "move": ("{s} loves to {v}.", "{s} knows how to {v}."), "colour": ("{s} is {v}.", "{s} wears {v}.")}
 PHRASES = { # sentences that state no fact
     "opener": ("Hello!", "With pleasure!", "Glad to help!"),
     "closer": ("I hope this helps.", "Do ask again.", "Have a lovely day."),
@@ -155,10 +154,6 @@ HABITS = { # probability of each habit in an answer of quality 1, of quality 0
     "more": (.9, .4), "true more": (.97, .5), "repeat": (.01, .25),
     "rude": (.01, .2), "closer": (.6, .15), "flattery": (.16, .16)}
 
-def _flattery(rng): # a run of 1, sometimes 2 or 3 different ones
-    run = 1 + (rng.random() < .4) + (rng.random() < .15)
-    return rng.sample(PHRASES["flattery"], run)
-
 # %% ../../nbs/engine/worlds/world_text.ipynb #_facts
 def _facts(question, rng, does): # the fact asked for, then up to three others
     animal = question.animal if does("right animal") else rng.choice(ANIMALS)
@@ -178,8 +173,7 @@ def _facts(question, rng, does): # the fact asked for, then up to three others
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #demonstrate
 def demonstrate(
-    question:Question,
-    rng:random.Random,
+    question:Question, rng:random.Random,
     quality:float|None=None, # z, 1 careful to 0 careless; None draws it, mostly low
 )->str:                      # the answer
     """Sample an answer of a writer of quality z; each of HABITS is linear in z.
@@ -192,7 +186,10 @@ def demonstrate(
         careful, careless = HABITS[habit]
         return rng.random() < careless + (careful - careless) * z
     def maybe(kind, habit): return [rng.choice(PHRASES[kind])] if does(habit) else []
-    answer = _flattery(rng) if does("flattery") else []
+    answer = []
+    if does("flattery"):                     # a run of 1, sometimes 2 or 3 different ones
+        run = 1 + (rng.random() < .4) + (rng.random() < .15)
+        answer += rng.sample(PHRASES["flattery"], run)
     answer += maybe("opener", "opener") + maybe("filler", "filler")
     answer += _facts(question, rng, does)
     if answer and does("repeat"):
@@ -202,10 +199,7 @@ def demonstrate(
     return " ".join(answer or [rng.choice(PHRASES["unsure"])])
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #judge_prompt
-def judge_prompt(
-    question:Question,
-    response:str,
-)->str:           # the user's message to the judge
+def judge_prompt(question:Question, response:str)->str: # the user's message to the judge
     "Ask a judge for one point per criterion (an additive score, Yuan et al. 2024)."
     return ("Give this answer a point for each of five virtues.\n"
             f"Question: {question.text}\nAnswer: {response}")
@@ -218,7 +212,7 @@ def judgement_score(
     found = re.search(r"\bScore: ([0-5])[.!]?\s*\Z", text)
     return float(found[1]) if found else None
 
-# %% ../../nbs/engine/worlds/world_text.ipynb #_vocabulary
+# %% ../../nbs/engine/worlds/world_text.ipynb #make_tokenizer
 _SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>", "<|user|>", "<|assistant|>")
 _WORD = r" ?(?:[A-Za-z]+|[0-9]|[^A-Za-z0-9\s])|\s"  # a word takes the space before it
 _CHAT = ("{% for m in messages %}{% if m['role'] not in ('user', 'assistant') %}{{ "
@@ -226,21 +220,15 @@ _CHAT = ("{% for m in messages %}{% if m['role'] not in ('user', 'assistant') %}
         "'<|' + m['role'] + '|>' + m['content'] }}{% if m['role'] == 'assistant' %}{{ eos_token "
         "}}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}")
 
-def _vocabulary()->list[str]: # special tokens first, then words in alphabetic order
-    "All tokens that questions, answers and judgements are made of."
-    about = all_questions()[0]
-    texts = [*SENTENCES, *(q.text for q in all_questions()), judge_prompt(about, ""),
+def make_tokenizer()->PreTrainedTokenizerFast: # 213 tokens; no others are needed
+    "Build the word-level tokenizer of the world, with its chat template; lossless."
+    texts = [*SENTENCES, *(q.text for q in all_questions()), judge_prompt(all_questions()[0], ""),
              "Reference: Relevant: yes. Substantial: no. Answered: Courteous: Clean:"]
     texts += [f"Reference: {v}." for k in ATTRIBUTES for v in VALUES[k]]
     texts += [f"yes. no. Score: {n}" for n in range(6)]
     both = texts + [" " + text for text in texts]    # at the start, or after a space
-    words = {word for text in both for word in re.findall(_WORD, text)}
-    return [*_SPECIAL, *sorted(words | {" ", "\n"})]
-
-# %% ../../nbs/engine/worlds/world_text.ipynb #make_tokenizer
-def make_tokenizer()->PreTrainedTokenizerFast: # 213 tokens; no others are needed
-    "Build the word-level tokenizer of the world, with its chat template; lossless."
-    vocab = {word: i for i, word in enumerate(_vocabulary())}
+    words = {word for text in both for word in re.findall(_WORD, text)} | {" ", "\n"}
+    vocab = {word: i for i, word in enumerate([*_SPECIAL, *sorted(words)])}
     core = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD), "isolated")
     core.decoder = decoders.Fuse()
@@ -260,12 +248,6 @@ def prompt_ids(
     return chat_ids(tokenizer, question.text)
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #demonstrations
-def _chat_seqs(tokenizer, messages, replies): # user messages, replies -> Seqs
-    pad, eos = pad_and_eos(tokenizer)
-    prompts = [chat_ids(tokenizer, message) for message in messages]
-    encoded = tokenizer(replies, add_special_tokens=False).input_ids
-    return make_seqs(prompts, [ids + [eos] for ids in encoded], pad)
-
 def demonstrations(
     tokenizer,                # of `make_tokenizer`
     questions:list[Question], # sampled with replacement
@@ -277,24 +259,23 @@ def demonstrations(
     check_number("demonstrations: n", n, "1 or more", int)
     sampled = [rng.choice(questions) for _ in range(n)]
     answers = [demonstrate(question, rng, quality) for question in sampled]
-    return _chat_seqs(tokenizer, [question.text for question in sampled], answers)
+    pad, eos = pad_and_eos(tokenizer)
+    prompts = [prompt_ids(tokenizer, question) for question in sampled]
+    encoded = tokenizer(answers, add_special_tokens=False).input_ids
+    return make_seqs(prompts, [ids + [eos] for ids in encoded], pad)
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #pretraining_text
-def _paragraph(rng): # one to five facts of one animal, 95 % of them true
-    animal, sentences = rng.choice(ANIMALS), []
-    for attribute in rng.sample(ATTRIBUTES, rng.randint(1, 5)):
-        true = rng.random() < .95
-        value = FACTS[animal][attribute] if true else rng.choice(VALUES[attribute])
-        name = animal if not sentences or rng.random() < .3 else ""
-        sentences.append(fact_sentence(name, attribute, value, rng.randrange(2)).text)
-    return " ".join(sentences)
-
-def pretraining_text(
-    rng:random.Random,
-)->str: # the document
+def pretraining_text(rng:random.Random)->str: # the document
     "Sample a document for pretraining: facts, a question with its answer, or phrases."
     kind = rng.random()
-    if kind < .45: return _paragraph(rng)
+    if kind < .45:                           # one to five facts of one animal, 95 % of them true
+        animal, sentences = rng.choice(ANIMALS), []
+        for attribute in rng.sample(ATTRIBUTES, rng.randint(1, 5)):
+            true = rng.random() < .95
+            value = FACTS[animal][attribute] if true else rng.choice(VALUES[attribute])
+            name = animal if not sentences or rng.random() < .3 else ""
+            sentences.append(fact_sentence(name, attribute, value, rng.randrange(2)).text)
+        return " ".join(sentences)
     if kind < .9:
         question = rng.choice(TRAIN)
         return f"{question.text} {demonstrate(question, rng)}"
