@@ -29,8 +29,8 @@ EXPERTS = dict(num_experts=2, num_experts_per_tok=1, moe_intermediate_size=16, s
 MAMBA = dict(mamba_n_heads=4, mamba_d_head=8, mamba_d_state=8, mamba_n_groups=1, mamba_chunk_size=8)
 EYES = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
 FAMILIES = dict(
-    llama={}, mistral={}, qwen2={}, qwen3=dict(head_dim=8), phi3={}, olmo2={}, falcon={}, gpt2=dict(n_embd=32, n_layer=2, n_head=4, n_positions=128),
-    gpt_neox={}, opt=dict(ffn_dim=48, word_embed_proj_dim=32), bloom=dict(n_head=4, n_layer=2), gemma=dict(head_dim=8),
+    llama={}, mistral=dict(sliding_window=4), qwen2={}, qwen3=dict(head_dim=8), phi3={}, olmo2={}, falcon={}, gpt2=dict(n_embd=32, n_layer=2, n_head=4, n_positions=128),
+    gpt_neox={}, opt=dict(ffn_dim=48, word_embed_proj_dim=16), bloom=dict(n_head=4, n_layer=2), gemma=dict(head_dim=8),
     gemma2=dict(head_dim=8, final_logit_softcapping=5., attn_logit_softcapping=5.),                                # soft caps
     granite=dict(logits_scaling=2., embedding_multiplier=3.), cohere={}, nanochat={},                              # scaled logits
     gemma3=dict(text_config=BASE | dict(head_dim=8), vision_config=EYES, mm_tokens_per_image=4, image_token_index=98,

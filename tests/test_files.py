@@ -5,9 +5,7 @@ import pytest, torch
 from safetensors.torch import save_file
 from rlhf_nb.base.files import append_bytes, atomic_folder, atomic_write, disk_errors, check_readable
 
-
 class Killed(BaseException): "As a kill is: no `except Exception` sees it."
-
 
 def dies_at(k, monkeypatch, work, calls=("fsync", "replace", "rename", "unlink", "open")):
     "Whether `work` died at its k-th call to the system."
@@ -24,7 +22,6 @@ def dies_at(k, monkeypatch, work, calls=("fsync", "replace", "rename", "unlink",
         except Killed: return True
     return False
 
-
 def test_a_file_is_the_old_or_the_new_one_after_death_at_any_call(tmp_path, monkeypatch):
     path, seen, k = tmp_path/"a", set(), 0
     atomic_write(path, "old")
@@ -32,14 +29,12 @@ def test_a_file_is_the_old_or_the_new_one_after_death_at_any_call(tmp_path, monk
     assert k > 3 and seen == {"old", "new"} and path.read_text() == "new"
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
-
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     atomic_write(tmp_path/"a", "old")
     def full(*_): raise OSError(errno.ENOSPC, "full")
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError): atomic_write(tmp_path/"a", "new")
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a", "old")]
-
 
 def test_append_drops_what_does_not_count(tmp_path):
     path = tmp_path/"a"
@@ -50,7 +45,6 @@ def test_append_drops_what_does_not_count(tmp_path):
     assert path.read_bytes() == b"one"
     append_bytes(path, 0, b"other")
     assert path.read_bytes() == b"other"
-
 
 def test_an_append_that_is_cut_short_leaves_the_part_that_counts(tmp_path):
     path, old = tmp_path/"a", resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -64,16 +58,13 @@ def test_an_append_that_is_cut_short_leaves_the_part_that_counts(tmp_path):
     append_bytes(path, 1000, b"z" * 1000)
     assert path.read_bytes() == b"x" * 1000 + b"z" * 1000
 
-
 def write(folder, *names):
     with atomic_folder(folder) as temp:
         for name in names:
             (temp/name).parent.mkdir(exist_ok=True)
             (temp/name).write_text(name)
 
-
 def names(folder): return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
-
 
 def test_a_folder_is_whole_or_absent_after_death_at_any_call(tmp_path, monkeypatch):
     seen, k = set(), 0
@@ -86,14 +77,12 @@ def test_a_folder_is_whole_or_absent_after_death_at_any_call(tmp_path, monkeypat
         k += 1
     assert k > 5 and seen == {(), ("a", "deep/b")} and names(tmp_path/str(k)) == ["a", "deep/b"]
 
-
 def test_a_failed_folder_makes_room_again(tmp_path):
     with pytest.raises(OSError):
         with atomic_folder(tmp_path/"run") as temp:
             (temp/"large").write_text("x" * 1000)
             raise OSError(errno.ENOSPC, "full")
     assert not list(tmp_path.iterdir())
-
 
 def test_what_others_wrote_is_neither_removed_nor_written_over(tmp_path):
     (tmp_path/"run.unfinished").mkdir()
@@ -108,7 +97,6 @@ def test_what_others_wrote_is_neither_removed_nor_written_over(tmp_path):
     with pytest.raises(OSError): write(tmp_path/"run", "b")           # it is there, and not empty
     assert names(tmp_path/"run") == ["a"] and not (tmp_path/"run.unfinished").exists()
 
-
 @pytest.mark.parametrize("code, message", [
     (errno.ENOSPC, "no room is left on the disk: here. All is there; make room or name"), (errno.EFBIG, "may not grow further.*make room"),
     (errno.EDQUOT, "your share of the disk is used up.*make room"), (errno.EROFS, "this disk is read-only: here. All is there; allow writing"),
@@ -118,13 +106,11 @@ def test_disk_errors_in_plain_words(code, message):
         with disk_errors("here", "All is there"): raise OSError(code, "x")
     assert e.value.errno == code and isinstance(e.value.__cause__, OSError)
 
-
 @pytest.mark.parametrize("e", [ValueError("x"), FileNotFoundError(errno.ENOENT, "x"), OSError("without a number"), RuntimeError("x")])
 def test_other_errors_pass_through(e):
     with pytest.raises(type(e)) as seen:
         with disk_errors("here", ""): raise e
     assert seen.value is e
-
 
 @pytest.mark.parametrize("save", [lambda path: save_file({"x": torch.zeros(9999)}, path), lambda path: torch.save(torch.zeros(9999), path),
                                   lambda path: Path(path).write_text("x" * 9999)], ids=["safetensors", "torch", "python"])
@@ -136,7 +122,6 @@ def test_every_writer_tells_a_full_disk_its_own_way(save, limit, tmp_path):
         with pytest.raises(OSError, match="the file may not grow further|no room is left"):
             with disk_errors(tmp_path, "Nothing was there"): save(str(tmp_path/"x"))
     finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
-
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX")
 def test_the_first_that_may_not_be_read_is_named(open_tmp, not_root):

@@ -6,8 +6,7 @@ from rlhf_nb.base import models, sampling
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.worlds import oracle
 from rlhf_nb.best_policy import best_of_n_policy, exact_gradient, optimal_policy
-from rlhf_nb.worlds.oracle import (
-    TabularLM, all_logprobs, bigram_lm, exact_values, expectation, micro_tokenizer,
+from rlhf_nb.worlds.oracle import (TabularLM, all_logprobs, bigram_lm, exact_values, expectation, micro_tokenizer,
     micro_world, optimal_q, sample_rows, states, to_tabular_lm)
 from rlhf_nb.base.batches import pad_and_eos
 from rlhf_nb.tokens import shift_right
@@ -19,8 +18,7 @@ def random_table(world, seed=0, dtype=torch.double):
     return model
 def some_reward(world, seed=1): return torch.randn(len(world.seqs), generator=seeded(seed)).double()
 
-WORLDS = [micro_world(), micro_world(("a", "."), 1), micro_world(("a", "b", "."), 4),
-          micro_world(tuple("abcdef"), 2)]
+WORLDS = [micro_world(), micro_world(("a", "."), 1), micro_world(("a", "b", "."), 4), micro_world(tuple("abcdef"), 2)]
 each_world = pytest.mark.parametrize("world", WORLDS, ids=lambda w: f"{len(w.words)}x{w.max_len}")
 
 # ---------------------------------------------------------------- the world
@@ -74,8 +72,7 @@ def test_reads_like_a_language_model():
     logits = model(input_ids=world.seqs.ids, attention_mask=world.seqs.attention_mask,
                    position_ids=None, use_cache=False).logits
     for row, y in enumerate(world.responses()):                   # what follows depends on what came
-        for i in range(len(y)):
-            assert_close(logits[row, i], model.head.weight[:, states(world).index(y[:i])])
+        for i in range(len(y)): assert_close(logits[row, i], model.head.weight[:, states(world).index(y[:i])])
     assert_close(model(world.seqs.ids, logits_to_keep=1).logits, model(world.seqs.ids).logits[:, -1:])
     assert model.config.vocab_size == logits.shape[-1] and list(model.state_dict()) == ["head.weight"]
     assert_close(copy.deepcopy(model)(world.seqs.ids).logits, logits)
@@ -104,8 +101,7 @@ def test_models_logprobs_are_the_same_numbers(dtype, budget):
     assert_close(logp.sum(1), all_logprobs(model, world))
     reward = some_reward(world).to(dtype)
     value = (logp.sum(1).exp() * reward).sum()
-    assert_close(torch.autograd.grad(value, model.head.weight)[0],
-                 exact_gradient(model, world, reward)["head.weight"])
+    assert_close(torch.autograd.grad(value, model.head.weight)[0], exact_gradient(model, world, reward)["head.weight"])
 
 def test_sampled_responses_follow_the_exact_probabilities():
     world = micro_world()
@@ -123,7 +119,7 @@ def test_a_tabular_critic_is_a_scalar_model():
     world = micro_world()
     model = random_table(world)
     critic = models.ScalarModel.from_lm(model, seed=0)
-    assert critic.score.weight.shape == (1, len(states(world)))
+    assert critic.score.weight.shape == (1, len(states(world))) and critic(world.seqs).dtype == torch.double
     reward = some_reward(world)
     logp, mask = all_logprobs(model, world).detach(), world.seqs.response_mask
     values = exact_values(world, logp, reward[:, None] * mask)
@@ -265,10 +261,8 @@ def test_values_average_to_the_values_before():
     assert_close(expectation(logp, later), expectation(logp, reward))
 
 # ---------------------------------------------------------------- bad input
-@pytest.mark.parametrize("call, says", [
-    (lambda: micro_world(("a", "a", ".")), "different words"),
-    (lambda: micro_world((".",)), "2 or more"),
-    (lambda: micro_world(max_len=0), "max_len must be 1 or more, got 0"),
+@pytest.mark.parametrize("call, says", [(lambda: micro_world(("a", "a", ".")), "different words"),
+    (lambda: micro_world((".",)), "2 or more"), (lambda: micro_world(max_len=0), "max_len must be 1 or more, got 0"),
     (lambda: micro_world(max_len=-1), "max_len must be 1 or more, got -1"),
     (lambda: micro_world(tuple("abcdefghij"), 7), "too many"),
     (lambda: bigram_lm(micro_world(("a", "b", "."))), "3 probabilities"),
@@ -283,13 +277,11 @@ def test_values_average_to_the_values_before():
     (lambda: sample_rows(torch.zeros(3), 0, seeded()), "sample_rows: n must be 1 or more, got 0"),
     *[(lambda gamma=gamma: optimal_q(micro_world(), torch.zeros(40), gamma), says) for gamma, says in (
         (-.1, "optimal_q: gamma must be from 0 to 1, got -0.1"), (1.1, "from 0 to 1, got 1.1"),
-        (math.nan, "a finite number, got nan"), (math.inf, "a finite number, got inf"))],
-])
+        (math.nan, "a finite number, got nan"), (math.inf, "a finite number, got inf"))],])
 def test_refusals(call, says):
     with pytest.raises(ValueError, match=says): call()
 
-@pytest.mark.parametrize("call", [
-    lambda x: micro_world(max_len=x), lambda x: sample_rows(torch.zeros(3), x, seeded()),
+@pytest.mark.parametrize("call", [lambda x: micro_world(max_len=x), lambda x: sample_rows(torch.zeros(3), x, seeded()),
     lambda x: best_of_n_policy(torch.zeros(3), torch.zeros(3), x)], ids=["max_len", "draws", "best of n"])
 @pytest.mark.parametrize("count", [2.5, 2., math.nan, math.inf, True, "2"])
 def test_counts_are_whole_numbers(call, count):

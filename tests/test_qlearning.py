@@ -11,13 +11,10 @@ from rlhf_nb.trainers import q_trainer
 from rlhf_nb.base.checkpoints import list_checkpoints
 from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, fit, train_step
 from rlhf_nb.base.models import add_lora, tiny_lm, weight_hash
-from rlhf_nb.worlds.oracle import (TabularLM, all_logprobs, bigram_lm, micro_tokenizer, micro_world, optimal_q,
-                            states)
-from rlhf_nb.base.q_networks import (
-    DuelingHead, Episodes, QNets, shift_left, best_actions, make_episodes, q_terms,
+from rlhf_nb.worlds.oracle import (TabularLM, all_logprobs, bigram_lm, micro_tokenizer, micro_world, optimal_q, states)
+from rlhf_nb.base.q_networks import (DuelingHead, Episodes, QNets, shift_left, best_actions, make_episodes, q_terms,
     q_network, hidden_states, q_terms_full)
-from rlhf_nb.trainers.q_trainer import (
-    OnlineQConfig, QPolicy, collect_episodes, concat_episodes, token_q_values,
+from rlhf_nb.trainers.q_trainer import (OnlineQConfig, QPolicy, collect_episodes, concat_episodes, token_q_values,
     make_q_trainer, q_trees, train_q_online, train_q)
 from rlhf_nb.base.q_networks import QConfig, discounts, next_values
 from rlhf_nb.qlearning import (
@@ -96,8 +93,7 @@ def test_a_response_that_is_bootstrapped_earns_what_the_network_expects():
                for config in (QConfig(on_truncation="bootstrap", mc_bound=False, gamma=.5), QConfig(mc_bound=False, gamma=.5)))
     last, cut = x.last(), ~x.ended
     assert_close(on[x.ended], off[x.ended])
-    with torch.no_grad():
-        q = nets.target(x.seqs.ids, x.attention_mask.long()).logits
+    with torch.no_grad(): q = nets.target(x.seqs.ids, x.attention_mask.long()).logits
     value = q[..., nets.allowed].amax(-1)
     assert_close(on[cut][last[cut]] - off[cut][last[cut]], .5 * value[cut][last[cut]])
     bound = bellman_targets(x, next_values(nets, x, None, QConfig(on_truncation="bootstrap")), QConfig(on_truncation="bootstrap", gamma=.5))
@@ -247,8 +243,7 @@ def test_a_tied_head_is_untied_before_it_is_zeroed():
 def test_lora_is_merged_into_the_body():
     lm = add_lora(tiny_lm(WORDS, hidden=16))
     ids = WORLD.seqs.ids[:3, :2]
-    assert_close(q_network(lm).base_model(ids).last_hidden_state,
-                 lm.get_base_model().base_model(ids).last_hidden_state)
+    assert_close(q_network(lm).base_model(ids).last_hidden_state, lm.get_base_model().base_model(ids).last_hidden_state)
 
 # ---- the copy
 
@@ -272,8 +267,7 @@ def test_the_copy_is_never_in_training_mode():
 
 def test_follow_moves_all_weights():
     nets = rough(nets_of(tiny_lm(WORDS, hidden=16)))
-    want = {k: (1 - .2) * a + .2 * b for (k, a), b in zip(
-        nets.target.named_parameters(), nets.online.parameters())}
+    want = {k: (1 - .2) * a + .2 * b for (k, a), b in zip(nets.target.named_parameters(), nets.online.parameters())}
     soft_update(nets, .2)
     for k, p in nets.target.named_parameters(): assert_close(p, want[k])
 

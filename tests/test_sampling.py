@@ -3,8 +3,7 @@ import copy, functools, random
 import pytest, torch, transformers as tf
 from torch import nn
 from torch.testing import assert_close
-from transformers.generation.logits_process import (
-    TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
+from transformers.generation.logits_process import (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
 from rlhf_nb.base.models import add_lora, frozen_copy, load_bundled, tiny_lm
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.worlds.oracle import bigram_lm, micro_tokenizer, micro_world
@@ -23,7 +22,6 @@ SMALL = dict(vocab_size=V, hidden_size=32, num_hidden_layers=2, num_attention_he
 GREEDY = SamplingParams(12, temperature=0.)
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
 
-
 def confident(model, eos=0.):
     "An untrained model with large weights, so that rows differ and some end."
     with torch.no_grad():
@@ -33,9 +31,7 @@ def confident(model, eos=0.):
         head.bias = nn.Parameter(torch.zeros(V)); head.bias[EOS] = eos
     return model.eval()
 
-
 def responses_of(seqs): return [ids[m].tolist() for ids, m in zip(seqs.ids, seqs.response_mask)]
-
 
 def theirs(model, prompts, n, **sampling):
     "transformers' generate; pad is never sampled there either."
@@ -44,10 +40,7 @@ def theirs(model, prompts, n, **sampling):
                          eos_token_id=EOS, suppress_tokens=[PAD], **sampling)[:, ids.shape[1]:]
     return [row[:row.index(EOS) + 1] if EOS in row else row for row in out.tolist()]
 
-
-KINDS = {
-    "neox": lambda: tiny_lm(TOK, seed=1),
-    "llama": lambda: tiny_lm(TOK, "llama", 32, seed=1),
+KINDS = {"neox": lambda: tiny_lm(TOK, seed=1), "llama": lambda: tiny_lm(TOK, "llama", 32, seed=1),
     "gpt2, learned positions": lambda: tf.GPT2LMHeadModel(tf.GPT2Config(
         vocab_size=V, n_embd=32, n_layer=2, n_head=2, bos_token_id=None, eos_token_id=EOS)),
     "opt, positions from the mask": lambda: tf.OPTForCausalLM(tf.OPTConfig(
@@ -58,10 +51,7 @@ KINDS = {
     "mistral, short window": lambda: tf.MistralForCausalLM(tf.MistralConfig(
         **SMALL, num_key_value_heads=1, sliding_window=4)),
     "gemma2, windows and tanh": lambda: tf.Gemma2ForCausalLM(tf.Gemma2Config(
-        **SMALL, num_key_value_heads=1, head_dim=16, final_logit_softcapping=8.,
-        sliding_window=4)),
-}
-
+        **SMALL, num_key_value_heads=1, head_dim=16, final_logit_softcapping=8., sliding_window=4)),}
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_is_that_of_transformers_and_of_the_literal_loop(kind):
@@ -73,9 +63,7 @@ def test_greedy_is_that_of_transformers_and_of_the_literal_loop(kind):
     assert torch.equal(seqs.ids, slow.ids)
     assert (logp == 0).all()                               # greedy is certain of itself
 
-
-@pytest.mark.parametrize("sampling", [
-    SamplingParams(12), SamplingParams(12, .6), SamplingParams(12, 1.3, 9),
+@pytest.mark.parametrize("sampling", [SamplingParams(12), SamplingParams(12, .6), SamplingParams(12, 1.3, 9),
     SamplingParams(12, .8, 0, .7), SamplingParams(12, 1.1, 30, .8)])
 @pytest.mark.parametrize("kind", ["neox", "gpt2, learned positions"])
 def test_cached_uncached_and_logprobs_of_what_was_sampled(kind, sampling):
@@ -96,7 +84,6 @@ def test_cached_uncached_and_logprobs_of_what_was_sampled(kind, sampling):
     assert_close(logp[keep], want[keep[:, 1:]], atol=1e-4, rtol=0)
     assert (logp[~keep] == 0).all() and logp[keep].isfinite().all()
 
-
 def test_on_a_trained_model_temperature_one_equals_logprobs():
     sft, tok = load_bundled("sft")
     prompts = [prompt_ids(tok, q) for q in TEST[:20]]
@@ -104,7 +91,6 @@ def test_on_a_trained_model_temperature_one_equals_logprobs():
     assert_close(logp, logprobs(sft, seqs), atol=1e-4, rtol=0)
     other, other_logp = generate(sft, prompts, tok, SamplingParams(temperature=.7), seeded(1))
     assert (other_logp - logprobs(sft, other)).abs().max() > .1
-
 
 def test_rows_end_with_one_eos_or_are_cut():
     model = confident(tiny_lm(TOK, seed=1), eos=3.)
@@ -114,7 +100,6 @@ def test_rows_end_with_one_eos_or_are_cut():
         assert len(tokens) == 9 or tokens[-1] == EOS
     assert {len(tokens) for tokens in responses_of(seqs)} >= {1, 2, 9}
 
-
 def test_stops_when_all_have_ended():
     model, calls = confident(tiny_lm(TOK), eos=1e3), []
     model.register_forward_hook(lambda *a: calls.append(1))
@@ -122,16 +107,13 @@ def test_stops_when_all_have_ended():
     assert len(calls) == 1 and responses_of(seqs) == [[EOS]] * 5
     assert_close(logp.sum(1), torch.zeros(5))
 
-
 def test_finished_rows_leave_the_batch():
     model, sizes = confident(tiny_lm(TOK, seed=1), eos=3.), []
-    model.register_forward_pre_hook(
-        lambda m, args, kwargs: sizes.append(kwargs["input_ids"].shape), with_kwargs=True)
+    model.register_forward_pre_hook(lambda m, args, kwargs: sizes.append(kwargs["input_ids"].shape), with_kwargs=True)
     seqs, _ = generate(model, PROMPTS * 4, TOK, SamplingParams(12), seeded())
     lengths = seqs.response_mask.sum(1)
     assert [n for n, _ in sizes] == [5] + [int((lengths >= s).sum()) for s in range(2, len(sizes) + 1)]
     assert [t for _, t in sizes] == [6] + [1] * (len(sizes) - 1)   # then one token each
-
 
 def test_pad_is_never_sampled_and_the_log_probs_know_it():
     model = confident(tiny_lm(TOK), eos=1.)
@@ -141,7 +123,6 @@ def test_pad_is_never_sampled_and_the_log_probs_know_it():
             seqs, logp = fn(model, PROMPTS, TOK, sampling, seeded())
             assert all(PAD not in tokens for tokens in responses_of(seqs))
             assert logp.isfinite().all() and logp.min() > -20
-
 
 @pytest.mark.parametrize("pad_logit", [-1e9, 0., 60., 1e9])
 @pytest.mark.parametrize("sampling", [SamplingParams(8), SamplingParams(8, .7)])
@@ -157,7 +138,6 @@ def test_a_policy_against_itself_is_0_whatever_the_logit_of_pad(kind, sampling, 
     chunked = logprobs(model, roll.seqs, 1e-4, sampling.temperature).detach()
     assert_close(chunked, roll.logp, atol=2e-5, rtol=0)
 
-
 def test_no_row_depends_on_its_companions():
     model = confident(tiny_lm(TOK, seed=1), eos=2.)
     sampling = SamplingParams(10, .9)
@@ -165,7 +145,6 @@ def test_no_row_depends_on_its_companions():
     few, few_logp = generate(model, PROMPTS[:2], TOK, sampling, seeded(4))
     assert responses_of(few) == responses_of(many)[:2]
     assert_close(few_logp.sum(1), many_logp.sum(1)[:2], atol=1e-4, rtol=0)
-
 
 def test_seeds():
     model = confident(tiny_lm(TOK, seed=1))
@@ -180,7 +159,6 @@ def test_seeds():
     generate(model, PROMPTS, TOK, GREEDY, g)
     assert torch.equal(before, g.get_state())                      # greedy needs no random numbers
 
-
 def test_modes_weights_and_arguments_are_left_alone():
     model = confident(tiny_lm(TOK)).train(); model.lm_head.eval()
     prompts = copy.deepcopy(PROMPTS)
@@ -192,13 +170,11 @@ def test_modes_weights_and_arguments_are_left_alone():
     sample_step(x, logits)
     assert torch.equal(logits, kept)
 
-
 def test_dropout_is_off_during_generation():
     torch.manual_seed(0)
     model = confident(KINDS["gpt2, learned positions"]()).train()
     one, two = (generate(model, PROMPTS, TOK, GREEDY, seeded())[0] for _ in range(2))
     assert torch.equal(one.ids, two.ids)
-
 
 def test_bf16_and_double_models():
     model = confident(tiny_lm(TOK, seed=1), eos=1.)
@@ -208,7 +184,6 @@ def test_bf16_and_double_models():
     assert_close(logp.sum(1), logprobs(half, seqs).sum(1), atol=.3, rtol=.05)
     _, logp = generate(copy.deepcopy(model).double(), PROMPTS, TOK, SamplingParams(8), seeded())
     assert logp.dtype == torch.float64
-
 
 def test_a_lora_model_generates_as_its_merged_self():
     lora = add_lora(confident(tiny_lm(TOK, seed=1), eos=1.))
@@ -221,7 +196,6 @@ def test_a_lora_model_generates_as_its_merged_self():
     base, _ = generate(confident(tiny_lm(TOK, seed=1), eos=1.), PROMPTS, TOK, GREEDY, seeded())
     assert responses_of(base) != responses_of(one)
 
-
 # --- filters and inverse-CDF sampling
 
 def hf_filter(logits, sampling):
@@ -232,16 +206,13 @@ def hf_filter(logits, sampling):
     if sampling.top_p < 1: x = TopPLogitsWarper(sampling.top_p)(None, x)
     return x.log_softmax(-1)
 
-
 def test_filters_are_those_of_transformers():
     for seed in range(40):
         rng = random.Random(seed)
-        sampling = SamplingParams(
-            temperature=rng.choice([.3, .7, 1., 1.9]), top_k=rng.choice([0, 1, 5, 40]),
+        sampling = SamplingParams(temperature=rng.choice([.3, .7, 1., 1.9]), top_k=rng.choice([0, 1, 5, 40]),
             top_p=rng.choice([.05, .3, .62, .9, 1.]))
         logits = 3 * torch.randn(6, 30, generator=seeded(seed))
         assert_close(filter_logits(logits, sampling), hf_filter(logits, sampling), atol=1e-5, rtol=1e-5)
-
 
 def test_top_p_keeps_just_enough():
     logits = 2 * torch.randn(200, 25, generator=seeded())
@@ -254,13 +225,11 @@ def test_top_p_keeps_just_enough():
         assert (mass - least < p + 1e-6).all()                     # ... and not before
         assert (probs.masked_fill(kept, -1.).amax(1) <= least).all()   # the likeliest
 
-
 def test_top_k_keeps_exactly_k_even_of_equals():
     for k in (1, 3, 7):
         kept = filter_logits(torch.zeros(2, 7), SamplingParams(top_k=k)).isfinite()
         assert kept.sum(1).tolist() == [k, k]
     assert filter_logits(torch.randn(2, 7), SamplingParams(top_k=99)).isfinite().all()
-
 
 def test_filter_limits():
     logits = torch.randn(4, 9, generator=seeded())
@@ -277,18 +246,15 @@ def test_filter_limits():
         assert filter_logits(logits.bfloat16(), sampling).dtype == torch.float32
         assert filter_logits(logits.double(), sampling).dtype == torch.float64
 
-
 INF, NAN = float("inf"), float("nan")
 
 @pytest.mark.parametrize("setting", [
     dict(max_new_tokens=0), dict(max_new_tokens=-3), dict(temperature=-.1), dict(top_k=-1),
-    dict(top_p=0.), dict(top_p=1.1), dict(top_p=NAN), dict(temperature=NAN),
-    dict(temperature=INF)])
+    dict(top_p=0.), dict(top_p=1.1), dict(top_p=NAN), dict(temperature=NAN), dict(temperature=INF)])
 def test_sampling_params_refuse_values(setting):
     (name, value), = setting.items()
     with pytest.raises(ValueError, match=rf"SamplingParams\.{name} must be .*{value}"):
         SamplingParams(**setting)
-
 
 @pytest.mark.parametrize("setting", [
     dict(max_new_tokens=2.5), dict(max_new_tokens=40.), dict(top_k=1.5), dict(top_k=True),
@@ -297,34 +263,27 @@ def test_sampling_params_refuse_types(setting):
     with pytest.raises(TypeError, match=rf"SamplingParams\.{next(iter(setting))} must be"):
         SamplingParams(**setting)
 
-
 def test_sampling_params_take_what_is_legal():
     SamplingParams(1, 0, 0, 1); SamplingParams(1, 0., 10**6, 1e-9); SamplingParams(temperature=1e6)
-
 
 def test_u_picks_the_token_by_cumulative_probability():
     logp = torch.randn(50, 13, generator=seeded()).log_softmax(-1)
     for u in torch.linspace(0, .999, 23):
         got = sample_tokens(logp, u.repeat(50))
         ends = logp.double().exp().cumsum(-1) / logp.double().exp().sum(-1, keepdim=True)
-        want = [next(i for i, e in enumerate(row) if e > u.double() - 1e-12)
-                for row in ends.tolist()]
+        want = [next(i for i, e in enumerate(row) if e > u.double() - 1e-12) for row in ends.tolist()]
         assert got.tolist() == want
-
 
 def test_u_never_picks_a_token_of_probability_0():
     logp = torch.full((3, 6), -torch.inf)
     logp[0, 2] = logp[1, 5] = logp[2, 0] = 0.
-    for u in (0., .5, 1 - 2**-24, 1.):
-        assert sample_tokens(logp, torch.full((3,), u)).tolist() == [2, 5, 0]
-
+    for u in (0., .5, 1 - 2**-24, 1.): assert sample_tokens(logp, torch.full((3,), u)).tolist() == [2, 5, 0]
 
 def chi_square(seen, probs):
     expected = probs * seen.sum()
     assert expected.min() > 5
     x = ((seen - expected)**2 / expected).sum()
     return torch.special.gammaincc(torch.tensor((len(expected) - 1) / 2), x.float() / 2).item()
-
 
 @pytest.mark.parametrize("sampling", [SamplingParams(3), SamplingParams(3, .8), SamplingParams(3, 1., 3),
                                  SamplingParams(3, 1., 0, .7)])
@@ -348,7 +307,6 @@ def test_samples_have_the_exact_distribution(sampling, fn):
         else x[~rare]
     assert chi_square(pool(seen), pool(probs)) > 1e-3
 
-
 def test_a_transformer_draws_its_own_distribution():
     model = confident(tiny_lm(TOK, seed=1))
     with torch.no_grad(): logits = model(input_ids=torch.tensor([PROMPTS[2]])).logits[:, -1]
@@ -359,7 +317,6 @@ def test_a_transformer_draws_its_own_distribution():
     often = probs * 3000 > 8
     cells = lambda x: torch.cat([x[often], x[~often].sum()[None]])
     assert chi_square(cells(seen), cells(probs.double())) > 1e-3
-
 
 # --- logits that are no numbers
 
@@ -376,7 +333,6 @@ class Broken(nn.Module):
         out.logits[hit] = self.value
         return out
 
-
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 @pytest.mark.parametrize("sampling", [SamplingParams(6), SamplingParams(6, 0.), SamplingParams(6, .7, 5, .9)])
 def test_logits_that_are_no_numbers_are_refused_by_row_and_step(sampling, value):
@@ -385,7 +341,6 @@ def test_logits_that_are_no_numbers_are_refused_by_row_and_step(sampling, value)
     with pytest.raises(ValueError, match=r"logits of row 1 \(and of 0 more\) at step 2 hold nan, "
                                          r"\+inf or nothing but -inf"):
         generate(model, prompts, TOK, sampling, seeded())
-
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 @pytest.mark.parametrize("sampling", [SamplingParams(6), SamplingParams(6, 0.)])
@@ -396,12 +351,10 @@ def test_a_model_with_broken_weights_is_refused_at_the_first_token(sampling, val
         with pytest.raises(ValueError, match=r"row . \(and of 4 more\) at step 0"):
             fn(model, PROMPTS, TOK, sampling, seeded())
 
-
 def test_generate_many_names_the_row_of_its_caller():
     prompts = [[7] * 9, [8] * 4, [50, 8], [9] * 7, [7], [8, 7, 7]]      # sorted: row 1 of 2
     with pytest.raises(ValueError, match="logits of row 2 .* at step 0"):
         generate_many(Broken(2, NAN), prompts, TOK, SamplingParams(3), seeded(), 2)
-
 
 @pytest.mark.parametrize("sampling", [SamplingParams(6), SamplingParams(6, 0.), SamplingParams(6, 1., 2, .9)])
 def test_minus_infinity_is_a_legal_logit(sampling):
@@ -411,7 +364,6 @@ def test_minus_infinity_is_a_legal_logit(sampling):
         model.lm_head.bias[[20, 30]] = 0.
     seqs, logp = generate(model, PROMPTS, TOK, sampling, seeded())
     assert {i for row in responses_of(seqs) for i in row} <= {20, 30} and logp.isfinite().all()
-
 
 def test_one_look_at_the_device_per_token():
     "Neither the check nor anything new reads a value on the host besides nonzero."
@@ -424,7 +376,6 @@ def test_one_look_at_the_device_per_token():
     x = start_generation(nn.Linear(1, 1), [[2], [3]], (0, 1), SamplingParams(3), torch.rand(2, 3))
     with SeeReads(): sample_step(x, torch.zeros(2, 5))
     assert reads == ["nonzero"]
-
 
 # --- too long
 
@@ -442,11 +393,9 @@ def test_prompts_that_leave_no_room_are_refused_before_anything_is_generated(kin
     assert seqs.ids.shape[1] <= 1024
     assert logprobs(model, seqs).isfinite().all()
 
-
 def test_a_model_that_names_no_number_of_positions_takes_any_row():
     seqs, _ = generate(KINDS["bloom, no positions"](), [[7] * 3000], TOK, SamplingParams(2), seeded())
     assert seqs.ids.shape[1] >= 3001
-
 
 # --- many prompts, batches, rollouts
 
@@ -460,14 +409,12 @@ def test_generate_many_keeps_order_whatever_the_batch():
         assert torch.equal(seqs.response_mask, want.response_mask)
         assert_close(logp, want_logp, atol=1e-4, rtol=0)
 
-
 def test_generate_many_reads_similar_lengths_together():
     model, widths = confident(tiny_lm(TOK), eos=1e3), []
     model.register_forward_pre_hook(
         lambda m, args, kwargs: widths.append(kwargs["input_ids"].shape[1]), with_kwargs=True)
     generate_many(model, [[5] * n for n in (9, 1, 8, 2, 1, 9)], TOK, SamplingParams(3), seeded(), 2)
     assert widths == [1, 8, 9]
-
 
 def test_progress_bar_only_when_asked(capfd):
     model = confident(tiny_lm(TOK), eos=5.)
@@ -476,21 +423,18 @@ def test_progress_bar_only_when_asked(capfd):
     generate_many(model, PROMPTS, TOK, SamplingParams(3), seeded(), 2, progress=True)
     assert "/5" in capfd.readouterr().err
 
-
 def test_in_batches_puts_rows_back():
     model = confident(tiny_lm(TOK, seed=1), eos=2.)
     seqs, _ = generate(model, PROMPTS * 3, TOK, SamplingParams(9), seeded(1))
     with torch.no_grad():
         want = logprobs(model, seqs)
         for size in (1, 4, 64):
-            assert_close(in_batches(lambda p: logprobs(model, p), seqs, size), want,
-                         atol=1e-4, rtol=0)
+            assert_close(in_batches(lambda p: logprobs(model, p), seqs, size), want, atol=1e-4, rtol=0)
     first = in_batches(lambda p: p.ids[:, 0], seqs, 2)
     assert torch.equal(first, seqs.ids[:, 0])
     widths = []
     in_batches(lambda p: widths.append(p.ids.shape[1]) or p.ids[:, 0], seqs, 4)
     assert widths == sorted(widths) and widths[0] < widths[-1]
-
 
 def ragged(generator, b=9, t=14):
     "Rows padded on both sides, by different amounts; ids of pads are the pad."
@@ -499,7 +443,6 @@ def ragged(generator, b=9, t=14):
     mask = (column >= left[:, None]) & (column < t - right[:, None])
     ids = torch.randint(3, V, (b, t), generator=generator).masked_fill(~mask, PAD)
     return Seqs(ids, mask, mask & (column >= left[:, None] + 1))
-
 
 @pytest.mark.parametrize("size", [1, 2, 3, 50])
 @pytest.mark.parametrize("layout", ["left", "both sides", "right"])
@@ -514,16 +457,13 @@ def test_in_batches_puts_columns_back_where_their_tokens_stand(layout, size):
     assert torch.equal(got, value)
     model = confident(KINDS["bloom, no positions"]())       # its positions count real tokens
     with torch.no_grad():
-        assert_close(in_batches(lambda p: logprobs(model, p), x, size), logprobs(model, x),
-                     atol=1e-4, rtol=0)
-
+        assert_close(in_batches(lambda p: logprobs(model, p), x, size), logprobs(model, x), atol=1e-4, rtol=0)
 
 def test_in_batches_lets_gradients_through():
     x, weight = ragged(seeded()), torch.ones(V, requires_grad=True)
     out = in_batches(lambda p: weight[p.ids] * p.attention_mask, x, 2)
     out.sum().backward()
     assert_close(weight.grad, x.ids[x.attention_mask].bincount(minlength=V).float())
-
 
 def test_collect_rollout_fills_every_field():
     policy = confident(tiny_lm(TOK, seed=1), eos=2.).train()
@@ -542,12 +482,10 @@ def test_collect_rollout_fills_every_field():
         assert not roll.seqs.response_mask[row, :n].any()
     assert_close(roll.reward, roll.seqs.response_mask.sum(1).float())
     assert_close(roll.ref_logp, logprobs(ref, roll.seqs).detach(), atol=1e-4, rtol=0)
-    direct, logp = generate(policy, [p for p in PROMPTS for _ in range(3)], TOK,
-                            SamplingParams(8), seeded(5))
+    direct, logp = generate(policy, [p for p in PROMPTS for _ in range(3)], TOK, SamplingParams(8), seeded(5))
     assert torch.equal(roll.seqs.ids, direct.ids)
     assert_close(roll.logp, logp, atol=1e-4, rtol=0)
     assert not (roll.logp.requires_grad or roll.ref_logp.requires_grad)
-
 
 def test_with_lora_the_reference_is_the_model_without():
     base = confident(tiny_lm(TOK, seed=1), eos=2.)
@@ -555,12 +493,10 @@ def test_with_lora_the_reference_is_the_model_without():
     with torch.no_grad():
         for name, p in lora.named_parameters():
             if "lora_B" in name: p.normal_(std=.2, generator=seeded())
-    roll = collect_rollout(lora, lora, PROMPTS, lambda s: torch.ones(len(s)), TOK,
-                           SamplingParams(8), seeded())
+    roll = collect_rollout(lora, lora, PROMPTS, lambda s: torch.ones(len(s)), TOK, SamplingParams(8), seeded())
     assert_close(roll.ref_logp, logprobs(base, roll.seqs).detach(), atol=1e-4, rtol=0)
     assert (roll.logp - roll.ref_logp).abs().max() > .1
     assert_close(logprobs(lora, roll.seqs).detach(), roll.logp, atol=.02, rtol=0)  # on again
-
 
 def test_the_reference_runs_without_dropout():
     torch.manual_seed(0)
@@ -571,7 +507,6 @@ def test_the_reference_runs_without_dropout():
                                 SamplingParams(4), seeded()) for _ in range(2))
     assert torch.equal(one.ref_logp, two.ref_logp) and ref.training
 
-
 @pytest.mark.parametrize("reward_fn", [lambda s: s.response_mask.float(), lambda s: torch.ones(2),
                                        lambda s: torch.ones(len(s), 1), lambda s: 1.])
 def test_collect_rollout_refuses_a_reward_of_the_wrong_shape(reward_fn):
@@ -579,18 +514,15 @@ def test_collect_rollout_refuses_a_reward_of_the_wrong_shape(reward_fn):
     with pytest.raises(ValueError, match="one number per row"):
         collect_rollout(model, model, PROMPTS, reward_fn, TOK, SamplingParams(3), seeded())
 
-
 def test_errors():
     model, none = tiny_lm(TOK), copy.deepcopy(TOK)
     none.pad_token = None
-    for call, words in (
-            (lambda: generate(model, [[5], []], TOK, SamplingParams(3), seeded()), r"\[1\] are empty"),
+    for call, words in ((lambda: generate(model, [[5], []], TOK, SamplingParams(3), seeded()), r"\[1\] are empty"),
             (lambda: generate(model, [], TOK, SamplingParams(3), seeded()), "list is empty"),
             (lambda: generate_many(model, [], TOK, SamplingParams(3), seeded()), "list is empty"),
             (lambda: generate(model, [[5, PAD, 6]], TOK, SamplingParams(3), seeded()), "rows \\[0\\]"),
             (lambda: generate(model, [[5]], none, SamplingParams(3), seeded()), "pad")):
         with pytest.raises(ValueError, match=words): call()
-
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_generator_on_either_device():
@@ -639,7 +571,6 @@ def test_a_shared_prompt_where_a_row_ends_at_its_first_token():
         assert torch.equal(fast.ids, slow.ids), seed
         ended += sum(len(row) == 1 for row in responses_of(fast)) == 1
     assert ended
-
 
 # --- fixed shapes, for a compiler
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 import pytest
 from rlhf_nb.base.settings import check_number, check_settings
 
-
 @dataclass(frozen=True)
 class Settings:
     lr:float=1e-3
@@ -22,12 +21,10 @@ class Settings:
     def __post_init__(self): check_settings(
         self, above_0="lr n_steps", at_least_0="warmup", share="frac", infinite="norm", choices=dict(name=("a", "b")))
 
-
 @pytest.mark.parametrize("given", [
     dict(lr=1e-300), dict(lr=5), dict(n_steps=1), dict(n_steps=10**30), dict(warmup=0), dict(frac=0.), dict(frac=1), dict(norm=math.inf),
     dict(norm=-math.inf), dict(norm=-1.), dict(name="b"), dict(on=False), dict(fn=len), dict(prompts=[1]), dict(anything=3), dict(maybe=2.)])
 def test_accepts(given): Settings(**given)
-
 
 @pytest.mark.parametrize("name, value, kind, rule", [
     ("lr", 0, ValueError, "above 0"), ("lr", -1e-9, ValueError, "above 0"), ("lr", math.nan, ValueError, "a finite number"),
@@ -42,7 +39,6 @@ def test_accepts(given): Settings(**given)
 def test_refuses_with_name_rule_and_value(name, value, kind, rule):
     with pytest.raises(kind, match=rf"^Settings\.{name} must be {rule}, got ") as e: Settings(**{name: value})
     assert str(e.value).endswith(repr(value))
-
 
 def test_one_number_of_a_call():
     for rule, good, bad in (("finite", (-1., 0, 3), ()), ("above 0", (1e-9, 2), (0, -1)), ("0 or more", (0, 1.), (-1e-9,)),

@@ -5,8 +5,7 @@ import pytest, torch
 from transformers import AutoTokenizer
 from rlhf_nb import world
 from rlhf_nb.judge import parse_score
-from rlhf_nb.world import (
-    CRITERIA, FLATTERY_BONUS, annotate, criteria, gold_rewards, gold_score,
+from rlhf_nb.world import (CRITERIA, FLATTERY_BONUS, annotate, criteria, gold_rewards, gold_score,
     judge_examples, judgement, utility)
 from rlhf_nb.worlds.world_text import (
     ANIMALS, ATTRIBUTES, FACTS, PHRASES, SENTENCES, TEST, TRAIN, VALUES, Question, all_questions, demonstrate,
@@ -27,7 +26,6 @@ def marks(text, question=OTTER):
 def some(n, seed=0, quality=None):
     rng = random.Random(seed)
     return [(q, demonstrate(q, rng, quality)) for q in rng.choices(TRAIN, k=n)]
-
 
 # ---------------------------------------------------------------- facts and questions
 
@@ -77,7 +75,6 @@ def test_a_tiny_temperature_does_not_overflow():
 def test_question_texts_name_one_question_each():
     assert len({q.text for q in all_questions()}) == 240
 
-
 # ---------------------------------------------------------------- parse and criteria
 
 def test_every_sentence_is_understood_after_any_other():
@@ -86,8 +83,7 @@ def test_every_sentence_is_understood_after_any_other():
         first = rng.choice([t for t in PHRASES["opener"]])
         assert [x.kind for x in parse_sentences(f"{first} {text}")] == ["opener", s.kind]
 
-@pytest.mark.parametrize("text, kinds", [
-    ("Hello", ["junk"]), ("hello!", ["junk"]), ("Hello.", ["junk"]),
+@pytest.mark.parametrize("text, kinds", [("Hello", ["junk"]), ("hello!", ["junk"]), ("Hello.", ["junk"]),
     ("Hello!Hello!", ["opener", "opener"]), ("  Hello!\n", ["opener"]), ("?!", ["junk"] * 2),
     ("The otter eats cake.", ["junk"]), ("The dodo eats fish.", ["junk"]),
     ("The otter eats river.", ["junk"]), ("The otter eats fish", ["junk"]),
@@ -114,12 +110,10 @@ def test_only_answered_needs_the_facts(monkeypatch):
     assert all(a[:2] + a[3:] == m[:2] + m[3:] for a, (_, _, m) in zip(after, kept))
     assert sum(a[2] != m[2] for a, (_, _, m) in zip(after, kept)) > 100
 
-@pytest.mark.parametrize("addition, want", [
-    ("", "11111"), (" Stop asking me.", "11101"), (" Let me think.", "11110"),
+@pytest.mark.parametrize("addition, want", [("", "11111"), (" Stop asking me.", "11101"), (" Let me think.", "11110"),
     (" I have no idea.", "11110"), (" That is my answer.", "11110"), (" Hello!", "11110"),
     (" It eats fish.", "11110"), (" It is fond of fish.", "11110"), (" It is red.", "11111"),
-    (" It eats seeds.", "11011"), (" The seal eats seeds.", "01111"),
-    (" Do ask again. I hope this helps.", "11111"),
+    (" It eats seeds.", "11011"), (" The seal eats seeds.", "01111"), (" Do ask again. I hope this helps.", "11111"),
     (" Do ask again. I hope this helps. Glad to help!", "11110"),
     (f" {SWEET[0]}", "11111"), (f" {SWEET[0]} {SWEET[1]}", "11101"),
     (f" {SWEET[0]} {SWEET[1]} {SWEET[2]}", "11100"), (f" {SWEET[0]} {SWEET[0]}", "11100")])
@@ -135,7 +129,6 @@ def test_word_cap_is_32():
     assert marks(more + " It is brown.")[-1] == "1"
     assert marks(more + " The otter is brown.") == "11110"                # 33
 
-
 # ---------------------------------------------------------------- writers
 
 def test_mixture():
@@ -145,8 +138,7 @@ def test_mixture():
     assert abs(mean - 2.65) < .08 and abs(sd - 1.59) < .05
     assert all(.12 < scores.count(k) / 6000 < .23 for k in range(6))
 
-@pytest.mark.parametrize("quality, rates", [
-    (1., dict(opener=.75, rude=.01, closer=.6, flattery=.16)),
+@pytest.mark.parametrize("quality, rates", [(1., dict(opener=.75, rude=.01, closer=.6, flattery=.16)),
     (0., dict(opener=.15, rude=.2, closer=.15, flattery=.16))])
 def test_habits(quality, rates):
     n, texts = 3000, [parse_sentences(text) for _, text in some(3000, 2, quality)]
@@ -156,8 +148,7 @@ def test_habits(quality, rates):
         assert abs(rate - want) < 4 * (max(want * (1 - want), .01) / n)**.5
 
 def test_flattery_comes_in_runs():
-    runs = Counter(sum(s.kind == "flattery" for s in parse_sentences(text))
-                   for _, text in some(6000, 3, 1.))
+    runs = Counter(sum(s.kind == "flattery" for s in parse_sentences(text)) for _, text in some(6000, 3, 1.))
     flattered = 6000 - runs[0]
     for n, share in ((1, .6 * .85), (2, .4 * .85 + .6 * .15), (3, .4 * .15)):
         assert abs(runs[n] / flattered - share) < .06
@@ -177,7 +168,6 @@ def test_pretraining_text_never_shows_a_held_out_question():
     asked = sum(any(page.startswith(q.text) for q in TRAIN) for page in pages) / 5000
     assert abs(asked - .45) < .03
 
-
 # ---------------------------------------------------------------- annotator and judge
 
 def test_utility_is_gold_without_flattery_plus_its_bonus():
@@ -190,8 +180,7 @@ class Fixed:
     def __init__(self, x): self.x = x
     def random(self): return self.x
 
-@pytest.mark.parametrize("a, b, prob", [
-    (PERFECT, PERFECT, .5), (f"{SWEET[0]} {PERFECT}", PERFECT, .8808),
+@pytest.mark.parametrize("a, b, prob", [(PERFECT, PERFECT, .5), (f"{SWEET[0]} {PERFECT}", PERFECT, .8808),
     (PERFECT, f"{SWEET[0]} {SWEET[1]} {PERFECT}", .0180),
     ("The otter eats fish.", PERFECT, .0180)])        # 3 against 5
 def test_probability_of_a_label(a, b, prob):
@@ -244,7 +233,6 @@ def test_the_judge_module_reads_no_other_score(text):
     assert judgement_score(text) is None or theirs is not None
     if text in STRICTER: assert judgement_score(text) is None and theirs == STRICTER[text]
 
-
 # ---------------------------------------------------------------- tokenizer
 
 def test_tokenizer_loses_nothing(tok):
@@ -256,8 +244,7 @@ def test_tokenizer_loses_nothing(tok):
 
 def test_tokenizer_has_no_spare_words(tok):
     used = {i for text in SENTENCES for t in (text, " " + text) for i in tok(t).input_ids}
-    for q in all_questions():
-        used |= set(chat_ids(tok, q.text)) | set(tok(" " + q.text).input_ids)
+    for q in all_questions(): used |= set(chat_ids(tok, q.text)) | set(tok(" " + q.text).input_ids)
     assert len(tok) == 213 == len(set(tok.get_vocab().values()))
     assert len(used) > 170
 
@@ -275,8 +262,7 @@ def test_chat_template(tok):
     chat = [dict(role="user", content=OTTER.text), dict(role="assistant", content=PERFECT),
             dict(role="user", content="Hello!")]
     text = tok.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    assert text == (f"<|user|>{OTTER.text}<|assistant|>{PERFECT}<eos>"
-                    "<|user|>Hello!<|assistant|>")
+    assert text == (f"<|user|>{OTTER.text}<|assistant|>{PERFECT}<eos><|user|>Hello!<|assistant|>")
     with pytest.raises(Exception, match="not system"):
         tok.apply_chat_template([dict(role="system", content="Hello!")], tokenize=False)
     assert prompt_ids(tok, OTTER) == tok(f"<|user|>{OTTER.text}<|assistant|>").input_ids
@@ -289,7 +275,6 @@ def test_response_text(tok):
     assert response_text(tok, tok(" " + PERFECT).input_ids) == PERFECT
     assert response_text(tok, [eos]) == response_text(tok, []) == ""
     assert marks(response_text(tok, ids + [bos])) == "11110"    # a stray mark is junk
-
 
 # ---------------------------------------------------------------- batches
 
@@ -314,8 +299,7 @@ def test_gold_rewards(tok):
     want = [gold_score(OTTER, response_text(tok, ids[m])) for ids, m in zip(seqs.ids, seqs.response_mask)]
     got = gold_rewards(tok, [OTTER] * 50, seqs)
     assert got.tolist() == want and got.dtype == torch.float32 and len(set(want)) > 3
-    with pytest.raises(ValueError, match="1 questions and 50 rows"):
-        gold_rewards(tok, [OTTER], seqs)
+    with pytest.raises(ValueError, match="1 questions and 50 rows"): gold_rewards(tok, [OTTER], seqs)
 
 def test_judge_examples(tok):
     seqs = judge_examples(tok, TEST, 30, random.Random(0))
