@@ -109,9 +109,9 @@ def run_notebook(file, slow=False, shown=1e9)->bool: # whether every cell ran
         if (used := seconds() - began[0]) > shown: print(f"{used:15.1f} s  {file.stem}: {cell.id}", flush=True)
     try:
         with TemporaryDirectory() as folder, working_directory(folder):
-            shell.run_all(nb, exc_stop=True, preproc=before, postproc=after, cell_timeout=600)
+            shell.run_all(nb, exc_stop=True, preproc=before, postproc=after)
         return True
-    except Exception: print(shell.prettytb(fname=file) or traceback.format_exc(), file=sys.stderr)
+    except BaseException: print(shell.prettytb(fname=file) or traceback.format_exc(), file=sys.stderr)
 
 def tests_for(stem, files)->list: # stem of a notebook; name -> text of the test files
     """The tests that a change in a notebook needs: those called as it is; where there are none,
