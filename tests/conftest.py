@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:   # a job in the background of a shell:
@@ -21,11 +22,16 @@ def built(tmp_path_factory):
     missing = [m for m in ("sphinx", "myst_nb", "furo", "latex2mathml") if not find_spec(m)]
     if missing: pytest.skip(f"needs {', '.join(missing)}: make docs installs them")
     if os.environ.get("RLHF_NB_SITE"): return Path(os.environ["RLHF_NB_SITE"]).resolve(), ""
-    out = tmp_path_factory.mktemp("site")/"html"
-    done = subprocess.run([sys.executable, ROOT/"docs/make_site.py", "--out", out], cwd=out.parent,
-                          capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-5000:]
-    return out, done.stdout
+    home = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"): home = home.parent           # one site for all workers
+    out, said = home/"html", home/"site.txt"
+    with FileLock(home/"site.lock"):
+        if not said.exists():
+            done = subprocess.run([sys.executable, ROOT/"docs/make_site.py", "--out", out], cwd=home,
+                                  capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr[-5000:]
+            said.write_text(done.stdout, "utf-8")
+    return out, said.read_text("utf-8")
 
 @pytest.fixture(scope="module")
 def one_thread():
