@@ -24,10 +24,9 @@ def frames():
     "Views at the size of the chapters, or larger."
     import torch
     from rlhf_nb.show import inspectors as i, rollout_view as r
-    from rlhf_nb.show.dashboard import Dashboard, dashboard_page
+    from rlhf_nb.show.dashboard import Dashboard, Sweep, dashboard_page, sweep_page
     from rlhf_nb.show.labels import LabelSession, label_page
     from rlhf_nb.show.ledger import Ledger, ledger_page
-    from rlhf_nb.show.sweep import Sweep, sweep_page
     from rlhf_nb.judge import WORLD_PROMPT
     from rlhf_nb.base.sampling import SamplingParams
     generator = torch.Generator().manual_seed(0)

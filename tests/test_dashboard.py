@@ -4,9 +4,8 @@ from types import SimpleNamespace
 import pytest, torch
 from rlhf_nb.show import dashboard as module
 from rlhf_nb.show.dashboard import (
-    GPU_MEMORY, Dashboard, Stopped, curves_of, dashboard_callback, dashboard_page, dashboard_table, panel,
-    run_in_background, show_dashboard, thinned)
-from rlhf_nb.show.sweep import Sweep, run_setting, show_sweep, sweep_page
+    GPU_MEMORY, Dashboard, Stopped, Sweep, curves_of, dashboard_callback, dashboard_page, dashboard_table, panel,
+    run_in_background, run_setting, show_dashboard, show_sweep, sweep_page, thinned)
 from rlhf_nb.tokens import make_seqs
 from test_pages import check_page, plain
 

@@ -89,7 +89,7 @@ from rlhf_nb.show.live_log import show_log
 rows = [dict(step=i, loss=2 / (i + 1), reward=i / 9, kl=float("nan") if i == 4 else .01 * i) for i in range(9)]
 Path("every.jsonl").write_text("".join(json.dumps(r) + chr(10) for r in rows))
 show_log("every.jsonl", ["loss", "reward", "kl"])""",
-"sweep": """from rlhf_nb.show.sweep import Sweep, run_setting, show_sweep
+"sweep": """from rlhf_nb.show.dashboard import Sweep, run_setting, show_sweep
 def short(settings, callback):
     for i in range(6): callback(dict(reward=i * settings["beta"]), None)
 sweep = Sweep(short, ["reward"])

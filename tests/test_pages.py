@@ -7,12 +7,11 @@ import pytest
 from ipywidgets import HTML as Page
 from matplotlib import pyplot as plt
 from rlhf_nb.show import live_view
-from rlhf_nb.show.dashboard import Dashboard, dashboard_page, dashboard_table, panel
+from rlhf_nb.show.dashboard import Dashboard, Sweep, dashboard_page, dashboard_table, panel, sweep_page
 from rlhf_nb.show.labels import LabelSession, label_page
 from rlhf_nb.show.ledger import Ledger, ledger_page, show_ledger
 from rlhf_nb.show.live_view import LiveView, knob, redrawn, still_page, with_sliders
 from rlhf_nb.show.pages import brief, drawing, escape_text, html_table, plain_number, signed, svg_text, tint
-from rlhf_nb.show.sweep import Sweep, sweep_page
 
 BAD = '</div></style><script>alert("x")</script>&amp;<img src=x onerror=\'y\'>" onfocus="z\n\u202e\ud800'
 

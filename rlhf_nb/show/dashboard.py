@@ -6,7 +6,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/show/dashboard.html.md"""
 
 # %% auto #0
 __all__ = ['MARKS', 'GPU_MEMORY', 'thinned', 'panel', 'Dashboard', 'curves_of', 'gpu_memory', 'dashboard_page', 'dashboard_table',
-           'refresh', 'Stopped', 'first_samples', 'dashboard_callback', 'run_in_background', 'show_dashboard']
+           'refresh', 'Stopped', 'first_samples', 'dashboard_callback', 'run_in_background', 'show_dashboard', 'Sweep',
+           'run_setting', 'sweep_page', 'show_sweep']
 
 # %% ../../nbs/engine/show/dashboard.ipynb #dashboard_imports
 import math, threading, time
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from ipywidgets import Button, HBox
 from ipywidgets import HTML as Page
-from .live_view import LiveView
+from .live_view import LiveView, knob, with_sliders
 from .pages import BLUE, ORANGE, brief, drawing, escape_text, html_table, svg_text
 
 # %% ../../nbs/engine/show/dashboard.ipynb #thinned
@@ -243,3 +244,61 @@ def show_dashboard(
     dashboard.views.append(LiveView([dashboard.page, HBox(dashboard.buttons)],
                                     lambda: dashboard.page.value))
     return dashboard.views[-1]
+
+# %% ../../nbs/engine/show/dashboard.ipynb #Sweep
+@dataclass
+class Sweep:
+    "A short experiment, and the log rows of each setting that was tried."
+    run:Callable      # (settings, callback): calls callback(row, roll) per iteration
+    metrics:list[str] # keys of the rows that are drawn
+    results:dict[str,list[dict]]=field(default_factory=dict) # setting -> rows
+
+def run_setting(
+    sweep:Sweep,
+    settings:dict[str,float],   # names of settings -> values
+    show:Callable=lambda: None, # called after each row
+):
+    "Run a sweep's experiment with one setting, once; make it the newest."
+    name = ", ".join(f"{k} {v:g}" for k, v in settings.items())
+    ran = name in sweep.results
+    sweep.results[name] = sweep.results.pop(name, [])
+    if ran: return show()
+    def callback(row, roll):
+        sweep.results[name].append(row)
+        show()
+    try: sweep.run(settings, callback)
+    except BaseException: # half a run is no result; it may be tried again
+        del sweep.results[name]
+        show()
+        raise
+
+def sweep_page(sweep:Sweep)->str: # HTML, always of the same height
+    "The curves of the newest setting over the three before it, and where each ended."
+    results, names = dict(list(sweep.results.items())[-4:]), sweep.metrics
+    panels = "".join(panel(k, {s: (range(1, len(rows) + 1), [row.get(k) for row in rows])
+                               for s, rows in results.items()}) for k in names)
+    marks = [*MARKS[:len(results) - 1], "▬"]
+    table = [[f"{mark} {name}", len(rows), *(rows[-1].get(k) if rows else None for k in names)]
+             for mark, (name, rows) in zip(marks, results.items())]
+    table += [[""] * (2 + len(names))] * (4 - len(table))
+    numbers = html_table(["setting", "iterations", *names], table)
+    return ('<div role="group" aria-label="panels of the sweep" '
+            f'style="display:flex;flex-wrap:wrap;gap:6px">{panels}</div>'
+            + numbers.replace("<details>", "<details open>"))
+
+# %% ../../nbs/engine/show/dashboard.ipynb #show_sweep
+def show_sweep(
+    sweep:Sweep,
+    sliders:dict[str,tuple], # setting -> (value at first, lowest, highest, step)
+)->LiveView:
+    "Sliders for the settings: each move runs the experiment in the background."
+    page, busy = Page(sweep_page(sweep)), threading.Lock()
+    controls = {k: knob(k, span) for k, span in sliders.items()}
+    def show(): page.value = sweep_page(sweep)
+    def work():
+        with busy: run_setting(sweep, {k: c.value for k, c in controls.items()}, show)
+        view.keep()
+    def moved(_): threading.Thread(target=work, daemon=True).start()
+    for control in controls.values(): control.observe(moved, "value")
+    view = LiveView([with_sliders(controls.values(), live=False), page], lambda: page.value)
+    return view
