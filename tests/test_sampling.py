@@ -51,7 +51,7 @@ KINDS = {"neox": lambda: tiny_lm(TOK, seed=1), "llama": lambda: tiny_lm(TOK, "ll
     "mistral, short window": lambda: tf.MistralForCausalLM(tf.MistralConfig(
         **SMALL, num_key_value_heads=1, sliding_window=4)),
     "gemma2, windows and tanh": lambda: tf.Gemma2ForCausalLM(tf.Gemma2Config(
-        **SMALL, num_key_value_heads=1, head_dim=16, final_logit_softcapping=8., sliding_window=4)),}
+        **SMALL, num_key_value_heads=1, head_dim=16, final_logit_softcapping=8., sliding_window=4))}
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_is_that_of_transformers_and_of_the_literal_loop(kind):
@@ -83,14 +83,6 @@ def test_cached_uncached_and_logprobs_of_what_was_sampled(kind, sampling):
     want = again[:, :-1].gather(-1, seqs.ids[:, 1:, None])[..., 0]
     assert_close(logp[keep], want[keep[:, 1:]], atol=1e-4, rtol=0)
     assert (logp[~keep] == 0).all() and logp[keep].isfinite().all()
-
-def test_on_a_trained_model_temperature_one_equals_logprobs():
-    sft, tok = load_bundled("sft")
-    prompts = [prompt_ids(tok, q) for q in TEST[:20]]
-    seqs, logp = generate(sft, prompts, tok, SamplingParams(), seeded(1))
-    assert_close(logp, logprobs(sft, seqs), atol=1e-4, rtol=0)
-    other, other_logp = generate(sft, prompts, tok, SamplingParams(temperature=.7), seeded(1))
-    assert (other_logp - logprobs(sft, other)).abs().max() > .1
 
 def test_rows_end_with_one_eos_or_are_cut():
     model = confident(tiny_lm(TOK, seed=1), eos=3.)
@@ -214,17 +206,6 @@ def test_filters_are_those_of_transformers():
         logits = 3 * torch.randn(6, 30, generator=seeded(seed))
         assert_close(filter_logits(logits, sampling), hf_filter(logits, sampling), atol=1e-5, rtol=1e-5)
 
-def test_top_p_keeps_just_enough():
-    logits = 2 * torch.randn(200, 25, generator=seeded())
-    probs = logits.softmax(-1)
-    for p in (.1, .5, .9, .999):
-        kept = filter_logits(logits, SamplingParams(top_p=p)).isfinite()
-        mass = (probs * kept).sum(1)
-        least = probs.masked_fill(~kept, 9.).amin(1)
-        assert (mass >= p - 1e-6).all()                            # reached ...
-        assert (mass - least < p + 1e-6).all()                     # ... and not before
-        assert (probs.masked_fill(kept, -1.).amax(1) <= least).all()   # the likeliest
-
 def test_top_k_keeps_exactly_k_even_of_equals():
     for k in (1, 3, 7):
         kept = filter_logits(torch.zeros(2, 7), SamplingParams(top_k=k)).isfinite()
@@ -248,20 +229,11 @@ def test_filter_limits():
 
 INF, NAN = float("inf"), float("nan")
 
-@pytest.mark.parametrize("setting", [
-    dict(max_new_tokens=0), dict(max_new_tokens=-3), dict(temperature=-.1), dict(top_k=-1),
-    dict(top_p=0.), dict(top_p=1.1), dict(top_p=NAN), dict(temperature=NAN), dict(temperature=INF)])
-def test_sampling_params_refuse_values(setting):
-    (name, value), = setting.items()
-    with pytest.raises(ValueError, match=rf"SamplingParams\.{name} must be .*{value}"):
-        SamplingParams(**setting)
-
-@pytest.mark.parametrize("setting", [
-    dict(max_new_tokens=2.5), dict(max_new_tokens=40.), dict(top_k=1.5), dict(top_k=True),
-    dict(temperature="hot"), dict(temperature=None), dict(top_p="all")])
-def test_sampling_params_refuse_types(setting):
-    with pytest.raises(TypeError, match=rf"SamplingParams\.{next(iter(setting))} must be"):
-        SamplingParams(**setting)
+@pytest.mark.parametrize("name, value", [
+    *(("max_new_tokens", x) for x in (0, -3, 2.5, 40.)), *(("top_k", x) for x in (-1, 1.5, True)),
+    *(("temperature", x) for x in (-.1, NAN, INF, "hot", None)), *(("top_p", x) for x in (0., 1.1, NAN, "all"))])
+def test_sampling_params_refuse(name, value):
+    with pytest.raises((ValueError, TypeError), match=rf"SamplingParams\.{name} must be .*{value}"): SamplingParams(**{name: value})
 
 def test_sampling_params_take_what_is_legal():
     SamplingParams(1, 0, 0, 1); SamplingParams(1, 0., 10**6, 1e-9); SamplingParams(temperature=1e6)
@@ -306,17 +278,6 @@ def test_samples_have_the_exact_distribution(sampling, fn):
     pool = lambda x: torch.cat([x[~rare], x[rare].sum()[None]]) if probs[rare].sum() * n > 6 \
         else x[~rare]
     assert chi_square(pool(seen), pool(probs)) > 1e-3
-
-def test_a_transformer_draws_its_own_distribution():
-    model = confident(tiny_lm(TOK, seed=1))
-    with torch.no_grad(): logits = model(input_ids=torch.tensor([PROMPTS[2]])).logits[:, -1]
-    logits[:, PAD] = -torch.inf
-    probs = logits[0].softmax(-1)
-    seqs, _ = generate(model, [PROMPTS[2]] * 3000, TOK, SamplingParams(1), seeded(1))
-    seen = seqs.ids[:, -1].bincount(minlength=V).double()
-    often = probs * 3000 > 8
-    cells = lambda x: torch.cat([x[often], x[~often].sum()[None]])
-    assert chi_square(cells(seen), cells(probs.double())) > 1e-3
 
 # --- logits that are no numbers
 
@@ -423,18 +384,10 @@ def test_progress_bar_only_when_asked(capfd):
     generate_many(model, PROMPTS, TOK, SamplingParams(3), seeded(), 2, progress=True)
     assert "/5" in capfd.readouterr().err
 
-def test_in_batches_puts_rows_back():
-    model = confident(tiny_lm(TOK, seed=1), eos=2.)
-    seqs, _ = generate(model, PROMPTS * 3, TOK, SamplingParams(9), seeded(1))
-    with torch.no_grad():
-        want = logprobs(model, seqs)
-        for size in (1, 4, 64):
-            assert_close(in_batches(lambda p: logprobs(model, p), seqs, size), want, atol=1e-4, rtol=0)
-    first = in_batches(lambda p: p.ids[:, 0], seqs, 2)
-    assert torch.equal(first, seqs.ids[:, 0])
-    widths = []
-    in_batches(lambda p: widths.append(p.ids.shape[1]) or p.ids[:, 0], seqs, 4)
-    assert widths == sorted(widths) and widths[0] < widths[-1]
+def test_in_batches_reads_similar_lengths_together():
+    seqs, widths = ragged(seeded(), 15), []
+    got = in_batches(lambda p: widths.append(p.ids.shape[1]) or p.ids.amax(1), seqs, 4)
+    assert torch.equal(got, seqs.ids.amax(1)) and widths == sorted(widths) and widths[0] < widths[-1]
 
 def ragged(generator, b=9, t=14):
     "Rows padded on both sides, by different amounts; ids of pads are the pad."
