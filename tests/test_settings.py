@@ -50,5 +50,6 @@ def test_one_number_of_a_call():
             with pytest.raises(ValueError, match="f: x must be a finite number"): check_number("f: x", x, rule)
         for x in ("1", None, True):
             with pytest.raises(TypeError, match="f: x must be a number"): check_number("f: x", x, rule)
+    with pytest.raises(ValueError, match="no rule of check_number 'above 1'; did you mean 'above 0'?"): check_number("n", 3, "above 1")
     check_number("n", 3, "above 0", int)
     with pytest.raises(TypeError, match="n must be a whole number, got 3.0"): check_number("n", 3., "above 0", int)

@@ -2,7 +2,6 @@
 import hashlib, random
 from collections import Counter
 import pytest, torch
-from transformers import AutoTokenizer
 from rlhf_nb import world
 from rlhf_nb.judge import parse_score
 from rlhf_nb.world import (CRITERIA, FLATTERY_BONUS, annotate, criteria, gold_rewards, gold_score,
@@ -46,9 +45,6 @@ def test_split_sizes(n):
     assert len(test) == n and sorted(train + test, key=str) == sorted(all_questions(), key=str)
     assert len({(q.animal, q.attribute) for q in test}) == n
 
-def test_split_refuses_more_than_one_question_per_fact():
-    with pytest.raises(ValueError, match="0 to 80"): split_questions(81)
-
 NUMBERS = {          # what is called with a number, and a value that is right
     "n_test": (lambda tok, x: split_questions(x), 3), "seed": (lambda tok, x: split_questions(3, x), 3),
     "form": (lambda tok, x: fact_sentence("owl", "food", "mice", x), 1),
@@ -67,6 +63,12 @@ def test_numbers_that_mean_nothing_are_refused(tok, name, value):
     call(tok, right)
     with pytest.raises((ValueError, TypeError)) as e: call(tok, value)
     assert name.split()[0] in str(e.value) and "must be" in str(e.value) and str(value) in str(e.value)
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: split_questions(81), "0 to 80"), (lambda: Question("Where?", "foxx", "home"), "no animal 'foxx'; did you mean 'fox'?"), (lambda: Question("Where?", "fox", ""), "no attribute ''; there are"),
+    (lambda: fact_sentence("owll", "food", "mice", 0), "did you mean 'owl'?"), (lambda: fact_sentence("", "fod", "mice", 0), "did you mean 'food'?")])
+def test_unknown_words_are_refused(call, words):
+    with pytest.raises(ValueError, match=words): call()
 
 def test_a_tiny_temperature_does_not_overflow():
     assert annotate(OTTER, PERFECT, "", random.Random(0), 1e-6)
@@ -242,22 +244,6 @@ def test_tokenizer_loses_nothing(tok):
     for text, ids in zip(texts, tok(texts).input_ids):
         assert tok.decode(ids) == text and tok.unk_token_id not in ids
 
-def test_tokenizer_has_no_spare_words(tok):
-    used = {i for text in SENTENCES for t in (text, " " + text) for i in tok(t).input_ids}
-    for q in all_questions(): used |= set(chat_ids(tok, q.text)) | set(tok(" " + q.text).input_ids)
-    assert len(tok) == 213 == len(set(tok.get_vocab().values()))
-    assert len(used) > 170
-
-def test_tokenizer_save_and_load(tok, tmp_path):
-    tok.save_pretrained(tmp_path)
-    again = AutoTokenizer.from_pretrained(tmp_path)
-    assert again.get_vocab() == tok.get_vocab() and again.padding_side == "right"
-    assert again.chat_template == tok.chat_template
-    for name in ("pad", "bos", "eos", "unk"):
-        assert getattr(again, f"{name}_token_id") == getattr(tok, f"{name}_token_id")
-    text = f"<|user|>{OTTER.text}<|assistant|>{PERFECT}<eos>"
-    assert again(text).input_ids == tok(text).input_ids and again.decode(again(text).input_ids) == text
-
 def test_chat_template(tok):
     chat = [dict(role="user", content=OTTER.text), dict(role="assistant", content=PERFECT),
             dict(role="user", content="Hello!")]
@@ -288,10 +274,6 @@ def test_demonstrations_are_prompt_answer_eos(tok):
         assert ids[real & ~response].tolist() == prompt_ids(tok, q)
         assert ids[response][-1] == tok.eos_token_id and (ids[response] == tok.eos_token_id).sum() == 1
         assert response_text(tok, ids[response]) == answer
-    careful = demonstrations(tok, TRAIN, 300, random.Random(0), quality=1.)
-    rng = random.Random(0)
-    questions = [rng.choice(TRAIN) for _ in range(300)]
-    assert gold_rewards(tok, questions, careful).mean() > 4.3
 
 def test_gold_rewards(tok):
     rng = random.Random(3)

@@ -90,5 +90,5 @@ def check_number(
     Raises TypeError or ValueError with the name, the rule and the value."""
     _check_type(name, kind, value)
     if not _is_finite(value): rule = "a finite number"
-    elif _RANGES[rule](value): return
+    elif find("rule of check_number", rule, _RANGES)(value): return
     raise ValueError(f"{name} must be {rule}, got {value!r}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from ..base.batches import chat_ids, pad_and_eos
-from ..base.settings import check_number
+from ..base.settings import check_number, find
 from ..tokens import Seqs, make_seqs
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #FACTS
@@ -55,10 +55,13 @@ _QUESTIONS = { # three ways to ask for each attribute
 
 @dataclass(frozen=True)
 class Question:
-    "A prompt, with the animal and the attribute it asks for."
+    "A prompt, with the animal and the attribute it asks for. Raises ValueError for other words."
     text:str      # as the user types it
     animal:str    # one of ANIMALS
     attribute:str # one of ATTRIBUTES
+    def __post_init__(self):
+        find("animal", self.animal, FACTS)
+        find("attribute", self.attribute, _QUESTIONS)
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #all_questions
 def all_questions()->list[Question]: # 240, in a fixed order
@@ -120,11 +123,12 @@ def fact_sentence(
     value:str,     # one of VALUES[attribute], true of the animal or not
     form:int,      # 0 or 1: which of the two wordings
 )->_Sentence:      # its text, for example "The owl wakes at night."
-    "Write a fact, true or not, as a sentence. Raises ValueError for other forms."
+    "Write a fact, true or not, as a sentence. Raises ValueError for other words and forms."
     if form is True or form not in (0, 1): raise ValueError(
         f"fact_sentence: form must be 0 or 1, got {form!r}")
+    if animal: find("animal", animal, FACTS)
     subject = f"the {animal}" if animal else "it"
-    text = _STATEMENTS[attribute][form].format(s=subject, v=value)
+    text = find("attribute", attribute, _STATEMENTS)[form].format(s=subject, v=value)
     return _Sentence("fact", text[0].upper() + text[1:], animal, attribute, value)
 
 SENTENCES = {s.text: s for s in (
