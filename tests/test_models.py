@@ -224,9 +224,8 @@ def test_to_classifier_shares_weights_and_leaves_the_config_alone():
 
 def test_from_lm_copies_and_is_seeded():
     lm = frozen_copy(tiny_lm(TOK))
-    before, rng_state = weight_hash(lm), torch.get_rng_state()
+    before = weight_hash(lm)
     one, two, other = (ScalarModel.from_lm(lm, seed) for seed in (1, 1, 2))
-    assert torch.equal(rng_state, torch.get_rng_state())
     assert weight_hash(one) == weight_hash(two) != weight_hash(other)
     assert all(p.requires_grad for p in one.parameters())
     with torch.no_grad():
@@ -279,10 +278,9 @@ def test_a_frozen_copy_is_out_of_reach():
 
 def test_lora_reference_merge_and_seed():
     base = tiny_lm(TOK)
-    want, rng_state = logprobs(base, SEQS), torch.get_rng_state()
+    want = logprobs(base, SEQS)
     peft = add_lora(copy.deepcopy(base), 4, seed=5)
     twin = add_lora(copy.deepcopy(base), 4, seed=5)
-    assert torch.equal(rng_state, torch.get_rng_state())
     assert weight_hash(peft) == weight_hash(twin)
     assert_close(logprobs(peft, SEQS), want)
     for name, p in peft.named_parameters(): assert p.requires_grad == ("lora_" in name)
@@ -330,17 +328,6 @@ def test_neox_turns_all_of_each_head():
     config = tiny_lm(TOK).config
     assert config.rope_parameters["partial_rotary_factor"] == 1.
     assert config.hidden_size == 16 * config.num_attention_heads
-
-@pytest.mark.parametrize("name", ["base", "sft", "judge"])
-def test_bundled_models_predict_the_demonstrations(name):
-    model, tokenizer = load_bundled(name)
-    assert model.dtype == torch.float32 and tokenizer.get_vocab() == TOK.get_vocab()
-    mean = masked_sum(logprobs(model, SEQS), SEQS.response_mask).mean()
-    assert mean > masked_sum(logprobs(tiny_lm(TOK), SEQS), SEQS.response_mask).mean() + 20
-
-def test_the_bundled_reward_model_is_a_scalar_model():
-    model, tokenizer = load_bundled("reward")
-    assert isinstance(model, ScalarModel) and model(SEQS).shape == SEQS.ids.shape
 
 def save_with_pad(folder, pad):
     tokenizer = copy.deepcopy(TOK)

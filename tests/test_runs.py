@@ -1,5 +1,6 @@
 "Whose folder is it: foreign files, damaged markers, and a death at every operation on the disk."
-import json, os, shutil, subprocess, sys
+import os, shutil, sys
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -228,23 +229,24 @@ def test_a_damaged_marker_is_named_with_the_remedy(tmp_path, text, error):
     with pytest.raises(ValueError, match=error) as e: read_marker(tmp_path/"stage.json", "delete it", "a", "b")
     assert "stage.json" in str(e.value) and str(e.value).endswith("delete it")
 
+def hold(out, overwrite, entered, leave): # a run of another process
+    with open_run(out, TOY, overwrite, **FILES) as folder:
+        (folder/"result").write_text("other")
+        entered.set()
+        leave.wait()
+
 @POSIX
 def test_one_process_at_a_time(tmp_path):
-    out, code = tmp_path/"run", """
-import sys
-from rlhf_nb.base.folder import open_run
-with open_run(sys.argv[1], "rlhf-nb toy", sys.argv[2] == "1", files=["lock", "result"]) as folder:
-    (folder/"result").write_text("other")
-    print("in", flush=True); sys.stdin.readline()
-"""
+    out, fork = tmp_path/"run", get_context("fork")
     toy(out, "old")
-    for overwrite in (0, 1):
-        with subprocess.Popen([sys.executable, "-c", code, out, str(overwrite)], stdin=subprocess.PIPE,
-                              stdout=subprocess.PIPE, text=True) as other:
-            assert other.stdout.readline() == "in\n"
-            for mine in (False, True): refuses("being written by another process", out, "mine", mine)
-            other.stdin.write("\n"); other.stdin.close()
-            assert other.wait() == 0
-        assert whole(out, "other")
+    for overwrite in (False, True):
+        entered, leave = fork.Event(), fork.Event()
+        other = fork.Process(target=hold, args=(out, overwrite, entered, leave))
+        other.start()
+        assert entered.wait(60)
+        for mine in (False, True): refuses("being written by another process", out, "mine", mine)
+        leave.set()
+        other.join()
+        assert other.exitcode == 0 and whole(out, "other")
     toy(out, "mine", True)
     assert whole(out, "mine")

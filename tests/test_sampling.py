@@ -130,14 +130,6 @@ def test_a_policy_against_itself_is_0_whatever_the_logit_of_pad(kind, sampling, 
     chunked = logprobs(model, roll.seqs, 1e-4, sampling.temperature).detach()
     assert_close(chunked, roll.logp, atol=2e-5, rtol=0)
 
-def test_no_row_depends_on_its_companions():
-    model = confident(tiny_lm(TOK, seed=1), eos=2.)
-    sampling = SamplingParams(10, .9)
-    many, many_logp = generate(model, PROMPTS, TOK, sampling, seeded(4))
-    few, few_logp = generate(model, PROMPTS[:2], TOK, sampling, seeded(4))
-    assert responses_of(few) == responses_of(many)[:2]
-    assert_close(few_logp.sum(1), many_logp.sum(1)[:2], atol=1e-4, rtol=0)
-
 def test_seeds():
     model = confident(tiny_lm(TOK, seed=1))
     state = torch.get_rng_state()
