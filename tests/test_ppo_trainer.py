@@ -20,8 +20,8 @@ from rlhf_nb.worlds.oracle import (
 from rlhf_nb.ppo import ActorCritic, clipped_policy_loss, clipped_value_loss, gae
 from rlhf_nb.trainers.ppo_trainer import (
     METRICS, PPOConfig, Experience, RLTask, add_score_column, checked_reward_fn,
-    generate_best_of_n, make_experience, next_prompts, minibatch_loss, rollout_rewards,
-    ppo_update, reward_mask, rollout_metrics, sample_printer, train_ppo)
+    make_experience, next_prompts, minibatch_loss, rollout_rewards,
+    ppo_update, reward_mask, rollout_metrics, train_ppo)
 from rlhf_nb.base.scores import ScoreNormalizer
 from rlhf_nb.trainers.reward_tools import make_reward_fn
 from rlhf_nb.base.sampling import SamplingParams, collect_rollout
@@ -549,31 +549,3 @@ def test_a_run_with_the_score_after_eos():
     for roll in seen:                       # what a callback makes of a rollout has the rollout's shape
         assert make_experience(model, roll, config, WORLD.eos).value.shape == roll.seqs.ids.shape
     assert len(seen) == 4 and math.isfinite(trainer.log.rows[-1]["loss/value_avg"])
-
-
-def test_best_of_n_keeps_the_best():
-    drawn = []
-    def recorded(seqs): drawn.append(reward_fn(seqs)); return drawn[-1]
-    task = replace(TASK, reward_fn=recorded)
-    best = generate_best_of_n(actor().policy, [[WORLD.start]] * 6, task, seeded(3), n=5)
-    assert len(best) == 6
-    assert_close(reward_fn(best), drawn[0].view(6, 5).max(1).values)
-    assert (reward_fn(best) > drawn[0].view(6, 5)[:, 0]).any()  # not simply the first
-
-
-def test_sample_printer_prints_every_few(capsys):
-    callback = sample_printer(TOK, every=2, n=1)
-    train_ppo(actor(), frozen_copy(actor().policy), TASK, SMALL, seeded(), callback=callback)
-    printed = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in printed if line.startswith("rollout")] == ["rollout 1", "rollout 3"]
-    assert len(printed) == 4
-
-
-def test_sample_printer_by_hand(capsys):
-    seqs = make_seqs([[4], [4, 1]], [[2, 0, TOK.eos_token_id], [1]], TOK.pad_token_id)
-    zeros, mask = torch.zeros(seqs.ids.shape), seqs.response_mask
-    roll = Rollout(seqs, torch.arange(2), zeros, (-.25 * mask).masked_fill(~mask, 9.), torch.tensor([1.5, -2.]))
-    sample_printer(TOK)({"iteration": 7, "objective/scores": -.25, "objective/kl": .5}, roll)
-    assert capsys.readouterr().out.splitlines() == [           # log-ratio .25 for each token
-        "rollout 7: reward -0.25, KL 0.50",
-        "  +1.50  +0.75  rude very", "  -2.00  +0.25  kind"]

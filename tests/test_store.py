@@ -93,7 +93,7 @@ def test_what_is_no_pair_is_refused(tmp_path, tokenizer):
     with pytest.raises(ValueError, match="prompts of chosen and rejected differ"):
         flatten_pairs(PreferencePairs(pairs.chosen, pairs.rejected[[1, 2, 3, 0]]))
     mask = pairs.chosen.attention_mask
-    with pytest.raises(ValueError, match="behind response"):
+    with pytest.raises(ValueError, match="more than one answer"):
         flatten_pairs(PreferencePairs(Seqs(pairs.chosen.ids, mask, mask & (torch.arange(mask.shape[1]) == 0)),
                    pairs.rejected))
 

@@ -85,20 +85,18 @@ def read_jsonl(
                 if raw.strip() == b"{": raise ValueError(
                     f"{path} spreads an object over several lines, wanted JSONL: run jq -c '.'")
             if not raw.strip(): continue
-            try: yield line, _parse_line(raw)
-            except RowError as error: yield line, error
-
-def _parse_line(raw:bytes):
-    "One line of the file as a dict."
-    try: return _as_object(json.loads(raw.decode(), object_pairs_hook=_once), "the line holds")
-    except UnicodeDecodeError as e: raise RowError("not UTF-8",
-        f"byte 0x{raw[e.start]:02x} at column {e.start + 1}; save the file as UTF-8 "
-        "(from Latin-1: iconv -f latin1 -t utf-8)")
-    except json.JSONDecodeError as e: raise RowError("broken JSON",
-        f"{e.msg} at column {e.colno}; correct or delete the line")
-    except RecursionError: raise RowError("broken JSON", "nested too deep; delete it")
-    except ValueError: raise RowError("broken JSON",            # Python's own limit
-        "a number of more than 4300 digits; shorten it, or write it as text")
+            try: row = _as_object(json.loads(raw.decode(), object_pairs_hook=_once),
+                                  "the line holds")
+            except RowError as e: row = e
+            except UnicodeDecodeError as e: row = RowError("not UTF-8",
+                f"byte 0x{raw[e.start]:02x} at column {e.start + 1}; save the file as UTF-8 "
+                "(from Latin-1: iconv -f latin1 -t utf-8)")
+            except json.JSONDecodeError as e: row = RowError("broken JSON",
+                f"{e.msg} at column {e.colno}; correct or delete the line")
+            except RecursionError: row = RowError("broken JSON", "nested too deep; delete it")
+            except ValueError: row = RowError("broken JSON",        # Python's own limit
+                "a number of more than 4300 digits; shorten it, or write it as text")
+            yield line, row
 
 # %% ../../nbs/engine/data/records.ipynb #_split_name
 def _split_name(source): # "folder:test" -> its place, the split that is asked for
@@ -145,14 +143,7 @@ def _optional(module:str, package:str, what:str):
         f"{what} needs the package {package}: pip install {package}, or write the rows "
         "as JSONL") from e
 
-def _read_json(path, split):
-    try: rows = json.loads(Path(path).read_text("utf-8-sig"), object_pairs_hook=_once)
-    except (ValueError, RecursionError, RowError) as e: raise ValueError(
-        f"{path} begins as a JSON list and cannot be read ({e}): correct it, or write "
-        "one object per line (JSONL), where every fault has a line of its own") from e
-    return _numbered(rows, null=True)
-
-def _read_csv(path, split):
+def _read_csv(path):
     csv.field_size_limit(2**31 - 1)                       # an answer may be long
     def cell(text):
         if not text.startswith(("[", "{")): return text
@@ -174,13 +165,6 @@ def _read_csv(path, split):
         except csv.Error as e: raise ValueError(
             f"{path} is no CSV ({e}): quote cells that hold quotes or line ends") from e
 
-def _read_parquet(path, split):
-    table = _optional("pyarrow.parquet", "pyarrow", f"{path} is Parquet, which")
-    try: batches = table.ParquetFile(path).iter_batches(1000)
-    except (OSError, ValueError) as e: raise ValueError(
-        f"{path} is damaged, it begins as Parquet but cannot be read ({e}): get it again") from e
-    return _numbered(row for batch in batches for row in batch.to_pylist())
-
 def _read_dataset(name, split):
     datasets = _optional("datasets", "datasets", f"{name}")
     read = datasets.load_from_disk if Path(name).is_dir() else datasets.load_dataset
@@ -197,10 +181,6 @@ def _read_dataset(name, split):
     return _numbered(found)
 
 # %% ../../nbs/engine/data/records.ipynb #read_records
-_READERS = {"JSON": _read_json, "CSV": _read_csv, "Parquet": _read_parquet,
-            "datasets folder": _read_dataset, "hub": _read_dataset,
-            "JSONL": lambda path, split: read_jsonl(path)}
-
 def read_records(
     source, # a path, "folder:split", a hub id, or a list of dicts
 )->Iterator[tuple[int,dict|RowError]]: # line or row from 1; the row, or what is wrong
@@ -209,8 +189,24 @@ def read_records(
     Raises FileNotFoundError or ValueError for what cannot be read at all, and TypeError
     for an iterator, which could be read only once."""
     kind = record_kind(source)
-    if kind != "memory": yield from _READERS[kind](*_split_name(source)); return
-    if not hasattr(source, "__len__"): raise TypeError(
-        f"rows in memory must be a list of dicts, got {type(source).__name__}, which "
-        "can be read once only: write list(...)")
-    yield from _numbered(source)
+    path, split = ("", "") if kind == "memory" else _split_name(source)
+    if kind == "memory":
+        if not hasattr(source, "__len__"): raise TypeError(
+            f"rows in memory must be a list of dicts, got {type(source).__name__}, which "
+            "can be read once only: write list(...)")
+        yield from _numbered(source)
+    elif kind == "JSONL": yield from read_jsonl(path)
+    elif kind == "CSV": yield from _read_csv(path)
+    elif kind == "JSON":
+        try: rows = json.loads(Path(path).read_text("utf-8-sig"), object_pairs_hook=_once)
+        except (ValueError, RecursionError, RowError) as e: raise ValueError(
+            f"{path} begins as a JSON list and cannot be read ({e}): correct it, or write "
+            "one object per line (JSONL), where every fault has a line of its own") from e
+        yield from _numbered(rows, null=True)
+    elif kind == "Parquet":
+        table = _optional("pyarrow.parquet", "pyarrow", f"{path} is Parquet, which")
+        try: batches = table.ParquetFile(path).iter_batches(1000)
+        except (OSError, ValueError) as e: raise ValueError(f"{path} is damaged, it begins as "
+            f"Parquet but cannot be read ({e}): get it again") from e
+        yield from _numbered(row for batch in batches for row in batch.to_pylist())
+    else: yield from _read_dataset(path, split)

@@ -17,6 +17,7 @@ from ..base.files import (
     append_bytes, atomic_folder, check_readable, disk_errors, lock_folder)
 from ..base.folder import read_marker, write_marker
 from ..base.batches import PreferencePairs, pad_and_eos
+from .text import require_one_answer
 from ..tokens import Seqs, make_seqs
 
 # %% ../../nbs/engine/data/store.ipynb #flatten_pairs
@@ -25,15 +26,11 @@ def flatten_pairs(
 )->tuple[Tensor,Tensor]: # ids of all rows in a line, (n 3) lengths of the parts
     """Each pair as one line of token ids: prompt (once), chosen, rejected; no pads.
 
-    Raises ValueError if the two prompts of a pair differ or go on behind a response."""
+    Raises ValueError if the two prompts of a pair differ, or for a row with two answers."""
     c, r = pairs.chosen, pairs.rejected
+    for side in (c, r): require_one_answer(side)
     is_prompt = [x.attention_mask & ~x.response_mask for x in (c, r)]
     n_prompt = [m.sum(1) for m in is_prompt]
-    late = [(m & (x.response_mask.cumsum(1) > 0)).any(1) for m, x in zip(is_prompt, (c, r))]
-    rows = (late[0] | late[1]).nonzero()[:, 0].tolist()
-    if rows: raise ValueError(
-        f"a stored row is a prompt, then a response; in rows {rows[:5]} prompt tokens "
-        "stand behind response tokens: keep only the last answer as response")
     same = torch.equal(*n_prompt) and torch.equal(c.ids[is_prompt[0]], r.ids[is_prompt[1]])
     if not same: raise ValueError(
         "a pair is two responses to one prompt, but here the prompts of chosen and "
@@ -160,16 +157,11 @@ def row_numbers(
     Raises TypeError for a single number, IndexError if a row or mask does not fit."""
     if isinstance(rows, int): raise TypeError(
         f"a batch keeps its row axis, got row {rows}: write [[{rows}]]")
-    if isinstance(rows, slice): return list(range(*rows.indices(n)))
-    rows = torch.as_tensor(rows)
-    if rows.dtype == torch.bool:
-        if rows.shape != (n,): raise IndexError(
-            f"a mask over {n} rows needs as many entries, got {tuple(rows.shape)}")
-        rows = rows.nonzero()[:, 0]
-    out = [i + n if i < 0 else i for i in rows.long().tolist()]
-    if out and not 0 <= min(out) <= max(out) < n: raise IndexError(
-        f"rows {min(out)} to {max(out)} were asked for, the store has {n}")
-    return out
+    if not isinstance(rows, slice):
+        rows = torch.as_tensor(rows)
+        if not len(rows): return []
+    try: return torch.arange(n)[rows].tolist()
+    except IndexError as e: raise IndexError(f"the store has {n} rows: {e}") from e
 
 # %% ../../nbs/engine/data/store.ipynb #create_store
 def create_store(

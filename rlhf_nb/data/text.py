@@ -162,10 +162,8 @@ def row_format(
     answers:tuple=PAIR, # as for `parse_row`
 )->str:                 # such as "preference, implicit prompt, conversational"
     "The name of a row's form, as TRL's documentation of dataset formats has it."
-    chats = [x for x in (row.get("conversations"), *map(row.get, (
-        "prompt", "messages", "completion", "response", "chosen", "rejected")))
-        if isinstance(x, list)]
-    form = "conversational" if chats else "standard"
+    keys = "conversations prompt messages completion response chosen rejected".split()
+    form = "conversational" if any(isinstance(row.get(k), list) for k in keys) else "standard"
     given = "explicit prompt" if "prompt" in row else "implicit prompt"
     if any(_dialogue(row.get(k)) for k in ("chosen", "text")): given = "Human/Assistant"
     if len(answers) == 2: return f"preference, {given}, {form}"
@@ -294,7 +292,7 @@ def _refuse_marks(tokenizer, texts):
             if mark in text:
                 raise RowError("special token in the text", mark, must_fix=False)
 
-def _encode(tokenizer, messages, answers, max_length):
+def _encode(tokenizer, max_length, messages, answers):
     "Token ids of the prompt and each answer, and what was truncated."
     _refuse_marks(tokenizer, [m["content"] for m in messages] + answers)
     whole = encode_prompt(tokenizer, messages)
@@ -307,15 +305,18 @@ def _encode(tokenizer, messages, answers, max_length):
     return (prompt, *shorter), [what for what, was in truncated.items() if was]
 
 # %% ../../nbs/engine/data/text.ipynb #_load
-def _load(path, tokenizer, encode, answers, max_length, strict):
+def _load(path, tokenizer, answers, max_length, strict, encode=None):
     "What encode gives of every kept row, as columns; and what became of every row."
+    def parsed(row):
+        content = parse_row(row, answers)
+        return *_encode(tokenizer, max_length, *content), content
     pad_and_eos(tokenizer)
     if max_length < 8: raise ValueError(f"max_length must be 8 or more: {max_length}")
     rows, dropped, truncated, errors, seen, raw = {}, {}, {}, [], set(), []
     for line, row in tqdm(read_records(path), unit=" rows", delay=2, disable=None):
         try:
             if isinstance(row, RowError): raise row
-            ids, parts, content = encode(row)
+            ids, parts, content = (encode or parsed)(row)
             key = hashlib.sha1(json.dumps(content).encode()).digest()
             if key in seen: raise RowError("repeats an earlier row", must_fix=False)
         except RowError as error:
@@ -341,12 +342,6 @@ def _load(path, tokenizer, encode, answers, max_length, strict):
     raise ValueError(f"nothing is left of {name}, it holds no rows: give a file with one row "
                      "per example")
 
-def _encode_row(tokenizer, answers, max_length):
-    def encode(row):
-        content = parse_row(row, answers)
-        return *_encode(tokenizer, *content, max_length), content
-    return encode
-
 # %% ../../nbs/engine/data/text.ipynb #load_pairs
 def load_pairs(
     path,               # a source that `read_records` reads, rows of pairs
@@ -357,8 +352,8 @@ def load_pairs(
     """Load a file of preferences as pairs of token sequences.
 
     Raises DataError if strict and lines must be fixed; ValueError if no row is left."""
-    (prompts, chosen, rejected), load_report = _load(path, tokenizer, _encode_row(
-        tokenizer, PAIR, max_length), PAIR, max_length, strict)
+    (prompts, chosen, rejected), load_report = _load(
+        path, tokenizer, PAIR, max_length, strict)
     pad = tokenizer.pad_token_id
     return PreferencePairs(make_seqs(prompts, chosen, pad),
                            make_seqs(prompts, rejected, pad)), load_report
@@ -386,34 +381,6 @@ def pair_margins(
     return torch.tensor(margins, dtype=torch.float)
 
 # %% ../../nbs/engine/data/text.ipynb #load_demonstrations
-def _encode_demonstration(row, tokenizer, max_length, turns):
-    "(prompt, answer, where earlier answers stand), what was cut, and the content."
-    if "label" in row and "text" not in row and not _label(row): raise RowError(
-        "label is false: not imitated", must_fix=False)
-    row, eos = _normalised(row), tokenizer.eos_token_id
-    def tokens(text): return [*tokenizer(text, add_special_tokens=False)["input_ids"], eos]
-    if "text" in row and not {"prompt", "messages"} & row.keys():    # all of it is learned
-        _refuse_marks(tokenizer, [text := _text(row["text"], "text")])
-        ids, bos = tokens(text), tokenizer.bos_token_id
-        parts = ["end of a text"] * (len(ids) > max_length - 1)
-        return ([eos if bos is None else bos], ids[:max_length - 1], []), parts, text
-    content = messages, _ = parse_row(row, DEMONSTRATION)
-    (prompt, answer), parts = _encode(tokenizer, *content, max_length)
-    if turns == "last" or "messages" not in row: return (prompt, answer, []), parts, content
-    ids, spans, whole = encode_prompt(tokenizer, messages), [], True
-    for k, m in enumerate(messages):
-        asked = any(x["role"] == "user" for x in messages[:k])
-        if m["role"] != "assistant" or not asked: continue
-        try: head = encode_prompt(tokenizer, messages[:k])
-        except RowError: head = [None]               # the template refuses this start
-        end = len(head + (said := tokens(m["content"])))
-        if ids[:end] == head + said: spans.append((len(head), end))
-        else: whole = False
-    cut = len(ids) - len(prompt)
-    spans = [(a - cut, b - cut) for a, b in spans if a > cut]
-    if not whole: parts = [*parts, "earlier answers, which the template rewrites"]
-    return (prompt, answer, spans), parts, content
-
 def load_demonstrations(
     path,               # messages, text, or prompt and response, completion or chosen
     tokenizer,          # with a pad and an eos token of its own
@@ -427,9 +394,35 @@ def load_demonstrations(
     and lines must be fixed; ValueError if no row is left, or for other turns."""
     if turns not in ("all", "last"): raise ValueError(
         f'turns must be "all" or "last", got {turns!r}')
-    def encode(row): return _encode_demonstration(row, tokenizer, max_length, turns)
+    eos = tokenizer.eos_token_id
+    def tokens(text): return [*tokenizer(text, add_special_tokens=False)["input_ids"], eos]
+    def earlier(messages, prompt): # where answers before the last stand; is one rewritten?
+        ids, spans, whole = encode_prompt(tokenizer, messages), [], True
+        cut = len(ids) - len(prompt)
+        for k, m in enumerate(messages):
+            asked = any(x["role"] == "user" for x in messages[:k])
+            if m["role"] != "assistant" or not asked: continue
+            try: head = encode_prompt(tokenizer, messages[:k])
+            except RowError: head = [None]           # the template refuses this start
+            end = len(head + (said := tokens(m["content"])))
+            if ids[:end] != head + said: whole = False
+            elif len(head) > cut: spans.append((len(head) - cut, end - cut))
+        return spans, ["earlier answers, which the template rewrites"] * (not whole)
+    def encode(row): # (prompt, answer, spans), what was cut, the content
+        if "label" in row and "text" not in row and not _label(row): raise RowError(
+            "label is false: not imitated", must_fix=False)
+        row, bos = _normalised(row), tokenizer.bos_token_id
+        if "text" in row and not {"prompt", "messages"} & row.keys():   # all of it is learned
+            _refuse_marks(tokenizer, [text := _text(row["text"], "text")])
+            parts = ["end of a text"] * (len(ids := tokens(text)) > max_length - 1)
+            return ([eos if bos is None else bos], ids[:max_length - 1], []), parts, text
+        content = parse_row(row, DEMONSTRATION)
+        (prompt, answer), parts = _encode(tokenizer, max_length, *content)
+        spans, rewritten = ([], []) if turns == "last" or "messages" not in row else earlier(
+            content[0], prompt)
+        return (prompt, answer, spans), parts + rewritten, content
     (prompts, answers, spans), load_report = _load(
-        path, tokenizer, encode, DEMONSTRATION, max_length, strict)
+        path, tokenizer, DEMONSTRATION, max_length, strict, encode)
     seqs = make_seqs(prompts, answers, tokenizer.pad_token_id)
     for mask, row in zip(seqs.response_mask, spans):
         for a, b in row: mask[a:b] = True
@@ -448,10 +441,10 @@ def load_unpaired(
     def encode(row):
         _need(row, "", "label")
         content = parse_row(row, DEMONSTRATION)
-        ids, parts = _encode(tokenizer, *content, max_length)
+        ids, parts = _encode(tokenizer, max_length, *content)
         return (*ids, _label(row)), parts, content
     (prompts, answers, desirable), load_report = _load(
-        path, tokenizer, encode, DEMONSTRATION, max_length, strict)
+        path, tokenizer, DEMONSTRATION, max_length, strict, encode)
     seqs = make_seqs(prompts, answers, tokenizer.pad_token_id)
     return seqs, torch.tensor(desirable), load_report
 
@@ -465,8 +458,7 @@ def load_prompts(
     """Load prompts alone, ready to be answered; each is kept once.
 
     Raises DataError if strict and lines must be fixed; ValueError if no row is left."""
-    (prompts,), load_report = _load(path, tokenizer, _encode_row(
-        tokenizer, (), max_length), (), max_length, strict)
+    (prompts,), load_report = _load(path, tokenizer, (), max_length, strict)
     return prompts, load_report
 
 # %% ../../nbs/engine/data/text.ipynb #prompts_of

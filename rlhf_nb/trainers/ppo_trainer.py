@@ -8,17 +8,16 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/trainers/ppo_trainer.html.md"""
 __all__ = ['METRICS', 'RolloutConfig', 'fixed_kl_controller', 'AdaptiveKLController', 'PPOConfig', 'first_columns', 'Experience',
            'add_score_column', 'reward_mask', 'rollout_rewards', 'make_experience', 'minibatch_loss', 'RLTask',
            'validate_rollouts', 'next_prompts', 'RewardError', 'checked_reward_fn', 'rollout_metrics', 'ppo_update',
-           'ppo_rollout', 'begin_rollouts', 'run_rollouts', 'train_ppo', 'sample_printer', 'generate_best_of_n']
+           'ppo_rollout', 'begin_rollouts', 'run_rollouts', 'train_ppo']
 
 # %% ../../nbs/engine/trainers/ppo_trainer.ipynb #ppo_trainer_imports
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 import inspect, math, torch
 from functools import partial
-from einops import rearrange
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
-from ..kl import kl_k1, kl_penalty, response_kl, token_rewards
+from ..kl import kl_k1, kl_penalty, token_rewards
 from ..base.checkpoints import (
     data_fingerprint, list_checkpoints, restore_checkpoint, save_checkpoint)
 from rlhf_nb.base.learning import (
@@ -29,7 +28,7 @@ from ..base.models import disable_dropout, validate_length, vocabulary_of
 from ..base.logprobs import logprobs_and_entropy
 from ..ppo import ActorCritic, clipped_policy_loss, clipped_value_loss, gae
 from ..base.sampling import (
-    SamplingParams, collect_rollout, generate_many, in_batches, require_ids)
+    SamplingParams, collect_rollout, in_batches, require_ids)
 from ..base.settings import check_number, check_settings
 from ..base.batches import (
     Rollout, masked_whiten, pad_and_eos, require_generator, to_host)
@@ -534,36 +533,3 @@ def train_ppo(
                                 episode=i * config.n_prompts)
     return run_rollouts(trainer, config, generator, folder, iterate, "PPO", callback,
                         before_save)
-
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #sample_printer
-def sample_printer(
-    tokenizer,   # decodes the responses
-    every:int=6, # rollouts
-    n:int=2,     # responses
-)->Callable:     # (row, roll) -> None, a `callback` for train_ppo
-    "Callback that prints n responses of every few rollouts: reward, log-ratio, text."
-    def callback(row, roll):
-        if (row["iteration"] - 1) % every: return
-        print(f"rollout {row['iteration']}: reward {row['objective/scores']:+.2f}, "
-              f"KL {row['objective/kl']:.2f}")
-        kl = response_kl(roll.logp, roll.ref_logp, roll.seqs.response_mask)
-        for i in range(n):
-            tokens = roll.seqs.ids[i][roll.seqs.response_mask[i]]
-            text = tokenizer.decode(tokens, skip_special_tokens=True).strip()
-            print(f"  {roll.reward[i]:+5.2f} {kl[i]:+6.2f}  {text}")
-    return callback
-
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #generate_best_of_n
-def generate_best_of_n(
-    policy:nn.Module,
-    prompts:list[list[int]], # p prompts
-    task:RLTask,             # its reward, tokenizer and sampling
-    generator:Generator,     # samples the responses
-    n:int=4,                 # responses per prompt
-)->Seqs:                     # p rows
-    "Best-of-n: sample n responses to each prompt, keep the one of highest reward."
-    repeated = [prompt for prompt in prompts for _ in range(n)]
-    seqs, _ = generate_many(policy, repeated, task.tokenizer, task.sampling, generator)
-    score = checked_reward_fn(task.reward_fn, task.tokenizer)(seqs)
-    score = rearrange(score, "(q n) -> q n", n=n)
-    return seqs[torch.arange(0, len(repeated), n) + score.argmax(1).cpu()]

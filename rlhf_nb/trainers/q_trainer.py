@@ -18,8 +18,6 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
-
-# %% ../../nbs/engine/trainers/q_trainer.ipynb #q_trainer_imports_own
 from ..base.checkpoints import (
     data_fingerprint, list_checkpoints, restore_checkpoint, save_checkpoint)
 from ..base.learning import (
@@ -73,6 +71,10 @@ def train_q(
     return trainer
 
 # %% ../../nbs/engine/trainers/q_trainer.ipynb #QPolicy
+class _Caches(list): # one per model
+    def batch_select_indices(self, rows):
+        for cache in self: cache.batch_select_indices(rows)
+
 class QPolicy(nn.Module):
     """The policy of `q_policy_logprobs` as a causal language model.
 
@@ -83,8 +85,12 @@ class QPolicy(nn.Module):
         ref:nn.Module|None=None, # a causal language model to stay near
         epsilon:float=0.,        # probability of a uniform action, 0 to 1
     ):
+        if not 0 <= temperature < math.inf or not 0 <= epsilon <= 1: raise ValueError(
+            "QPolicy needs a temperature of 0 or more and epsilon from 0 to 1, got "
+            f"{temperature} and {epsilon}")
+        if temperature == 0 and ref is not None: raise ValueError(
+            "QPolicy at temperature 0 ignores the reference: raise it, or leave ref out")
         super().__init__()
-        _refuse_policy(temperature, ref, epsilon)
         self.nets, self.ref = nets, ref
         self.temperature, self.epsilon = temperature, epsilon
         models = [nets.online] if ref is None else [nets.online, ref]
@@ -93,35 +99,19 @@ class QPolicy(nn.Module):
     device = property(lambda self: self.nets.allowed.device)
     def forward(self, input_ids, attention_mask=None, position_ids=None,
                 past_key_values=None, use_cache=False, logits_to_keep=0):
+        "Q, the reference if there is one, and the log-probs that follow from them."
         inputs = dict(input_ids=input_ids, attention_mask=attention_mask,
                       position_ids=position_ids, use_cache=use_cache)
-        caches = past_key_values or [None, None]
-        return _policy_output(self, caches, logits_to_keep, inputs)
-
-# %% ../../nbs/engine/trainers/q_trainer.ipynb #_Caches
-class _Caches(list): # one per model
-    def batch_select_indices(self, rows):
-        for cache in self: cache.batch_select_indices(rows)
-
-def _policy_output(policy, old, keep, inputs):
-    "Q, the reference if there is one, and the log-probs that follow from them."
-    online, ref, ref_logits = policy.nets.online, policy.ref, None
-    outs = [online.base_model(past_key_values=old[0], **inputs)]
-    q = online.get_output_embeddings()(outs[0].last_hidden_state[:, -keep:])
-    if ref is not None:
-        outs.append(ref(past_key_values=old[1], **inputs))
-        ref_logits = outs[1].logits[:, -keep:]
-    cache = _Caches(o.past_key_values for o in outs) if inputs["use_cache"] else None
-    logp = q_policy_logprobs(q, policy.nets.allowed, policy.temperature, ref_logits,
-                             policy.epsilon)
-    return CausalLMOutputWithPast(logits=logp, past_key_values=cache)
-
-def _refuse_policy(temperature, ref, epsilon):
-    if not 0 <= temperature < math.inf or not 0 <= epsilon <= 1: raise ValueError(
-        "QPolicy needs a temperature of 0 or more and epsilon from 0 to 1, got "
-        f"{temperature} and {epsilon}")
-    if temperature == 0 and ref is not None: raise ValueError(
-        "QPolicy at temperature 0 ignores the reference: raise it, or leave ref out")
+        old, online, ref_logits = past_key_values or [None, None], self.nets.online, None
+        outs = [online.base_model(past_key_values=old[0], **inputs)]
+        q = online.get_output_embeddings()(outs[0].last_hidden_state[:, -logits_to_keep:])
+        if self.ref is not None:
+            outs.append(self.ref(past_key_values=old[1], **inputs))
+            ref_logits = outs[1].logits[:, -logits_to_keep:]
+        logp = q_policy_logprobs(q, self.nets.allowed, self.temperature, ref_logits,
+                                 self.epsilon)
+        cache = _Caches(o.past_key_values for o in outs) if use_cache else None
+        return CausalLMOutputWithPast(logits=logp, past_key_values=cache)
 
 # %% ../../nbs/engine/trainers/q_trainer.ipynb #token_q_values
 @torch.no_grad()
@@ -140,28 +130,6 @@ def token_q_values(
     place = torch.zeros(mask.shape, dtype=q.dtype, device=q.device)
     return place.masked_scatter(mask, q), place.masked_scatter(mask, best)
 
-# %% ../../nbs/engine/trainers/q_trainer.ipynb #_draw_q_tree
-def _draw_q_tree(ax, world, q, title, size):
-    from matplotlib.collections import PolyCollection
-    from rlhf_nb.show.views import GREY, INK, SHADES
-    scale = q[~q.isnan()].abs().max().item() or 1.
-    at, n = {prefix: i for i, prefix in enumerate(states(world))}, len(world.words)
-    boxes, shades = [], []
-    def draw_box(prefix, top, tall):
-        for w, word in enumerate(world.words):
-            x, y, v = len(prefix), top + w * tall / n, q[at[prefix], w].item()
-            boxes.append([(x, y), (x + 1, y), (x + 1, y + tall / n), (x, y + tall / n)])
-            shades.append(GREY if v != v else SHADES((v / scale + 1) / 2))
-            ax.text(x + .5, y + tall / n / 2, f"{word} {v:+.2f}", ha="center",
-                    va="center", fontsize=size - x, color=INK)
-            if (*prefix, w) in at: draw_box((*prefix, w), y, tall / n)
-    ax.set(xlim=(0, world.max_len), ylim=(n**3, 0))
-    ax.set_title(title, y=1.)             # its place is known, so nothing is measured
-    ax.axis("off")
-    draw_box((), 0, n**3)
-    ax.add_artist(PolyCollection(boxes, facecolors=shades, edgecolors="#cfcfcf",
-                                 linewidths=.5))  # all at once: a slider draws it
-
 # %% ../../nbs/engine/trainers/q_trainer.ipynb #q_trees
 def q_trees(
     world:MicroWorld,
@@ -171,10 +139,27 @@ def q_trees(
 ): # a matplotlib figure
     "Heat maps of Q-tables over the tree of all prefixes: orange above 0, blue below."
     from matplotlib import pyplot as plt   # training needs none
+    from matplotlib.collections import PolyCollection
+    from rlhf_nb.show.views import GREY, INK, SHADES
+    at, n = {prefix: i for i, prefix in enumerate(states(world))}, len(world.words)
+    def draw_tree(ax, q, prefix, top, tall): # -> corners and value of each box
+        for w, word in enumerate(world.words):
+            x, y, v = len(prefix), top + w * tall / n, q[at[prefix], w].item()
+            ax.text(x + .5, y + tall / n / 2, f"{word} {v:+.2f}", ha="center",
+                    va="center", fontsize=size - x, color=INK)
+            yield [(x, y), (x + 1, y), (x + 1, y + tall / n), (x, y + tall / n)], v
+            if (*prefix, w) in at: yield from draw_tree(ax, q, (*prefix, w), y, tall / n)
     fig, axes = plt.subplots(1, len(tables), figsize=(4.2 * len(tables), height),
                              squeeze=False)
     for ax, (title, q) in zip(axes.flat, tables.items()):
-        _draw_q_tree(ax, world, q[:, :len(world.words)], title, size)
+        scale = q[:, :n][~q[:, :n].isnan()].abs().max().item() or 1.
+        boxes, values = zip(*draw_tree(ax, q, (), 0, n**3))
+        shades = [GREY if v != v else SHADES((v / scale + 1) / 2) for v in values]
+        ax.set(xlim=(0, world.max_len), ylim=(n**3, 0))
+        ax.set_title(title, y=1.)         # its place is known, so nothing is measured
+        ax.axis("off")
+        ax.add_artist(PolyCollection(boxes, facecolors=shades, edgecolors="#cfcfcf",
+                                     linewidths=.5))  # all at once: a slider draws it
     plt.close(fig)
     return fig
 
@@ -236,40 +221,26 @@ def train_q_online(
 )->Trainer:                    # log rows of rounds have "round"
     "Online Q-learning: collect episodes, add them to the replay buffer, learn from it."
     require_one_process("train_q_online")
-    x, (pad, _) = online_config, pad_and_eos(online_config.tokenizer)
-    trainer = _online_trainer(nets, x, train_config, config)
-    done, buffer = _recall(trainer, folder, generator)
+    x, (pad, _), done, buffer = online_config, pad_and_eos(online_config.tokenizer), 0, []
+    run = {k: v for k, v in vars(x).items() if k not in ("n_rounds", "tokenizer")}
+    trainer = make_q_trainer(nets, replace(train_config, n_steps=x.n_rounds * x.n_updates),
+                             config, run | dict(prompts=data_fingerprint(x.prompts)))
+    if folder and list_checkpoints(folder):
+        restore_checkpoint(folder, trainer, generator)
+        *seqs, reward, ended = trainer.queue
+        buffer = [Episodes(Seqs(*seqs), reward, ended)]
+        done = sum("round" in row for row in trainer.log.rows)
     with progress_bar(x.n_rounds, done, "Q-learning", "round") as bar:
         for i in range(done, x.n_rounds):
             new = collect_episodes(nets, x, i, generator)
             buffer = [concat_episodes([*buffer, new], pad)[-x.buffer_size:].trim()]
             for _ in range(x.n_updates):
-                batch = _some(buffer[0], train_config.batch_size, generator)
-                train_step(trainer, batch, lambda q, part: q_loss(q, part, config))
+                rows = _random_rows(len(buffer[0]), train_config.batch_size, generator)
+                train_step(trainer, buffer[0][rows.cpu()],
+                           lambda nets, some: q_loss(nets, some, config))
             trainer.log.add(round=i + 1, reward=new.reward.sum(1).mean())
-            if folder: _remember(trainer, folder, generator, buffer[0])
+            if folder:
+                trainer.queue[:] = batch_tensors(buffer[0])    # goes into the checkpoint
+                save_checkpoint(folder, trainer, generator)
             bar.update()
     return trainer
-
-# %% ../../nbs/engine/trainers/q_trainer.ipynb #_online_trainer
-def _online_trainer(nets, x, train_config, config): # x: OnlineQConfig
-    run = {k: v for k, v in vars(x).items() if k not in ("n_rounds", "tokenizer")}
-    run |= dict(prompts=data_fingerprint(x.prompts))
-    train_config = replace(train_config, n_steps=x.n_rounds * x.n_updates)
-    return make_q_trainer(nets, train_config, config, run)
-
-# %% ../../nbs/engine/trainers/q_trainer.ipynb #_recall
-def _some(replay_buffer, n, generator)->Episodes: # n rows drawn with replacement
-    return replay_buffer[_random_rows(len(replay_buffer), n, generator).cpu()]
-
-def _remember(trainer, folder, generator, replay_buffer):
-    trainer.queue[:] = batch_tensors(replay_buffer)       # goes into the checkpoint
-    save_checkpoint(folder, trainer, generator)
-
-def _recall(trainer, folder, generator)->tuple[int,list[Episodes]]: # rounds, buffer
-    "Restore the last checkpoint, if there is one, and the replay buffer in it."
-    if not folder or not list_checkpoints(folder): return 0, []
-    restore_checkpoint(folder, trainer, generator)
-    ids, attention_mask, response_mask, reward, ended = trainer.queue
-    buffer = Episodes(Seqs(ids, attention_mask, response_mask), reward, ended)
-    return sum("round" in row for row in trainer.log.rows), [buffer]
