@@ -1,6 +1,6 @@
 "Labels: what was labelled survives kills, full disks and other sessions, and no foreign file is written over."
-import json, math, os, re, signal, subprocess, sys
-import pytest, torch
+import json, os, re, signal, subprocess, sys
+import pytest
 from rlhf_nb.show.labels import LabelSession, add_label, label_page, show_labels, sides, undo_label
 
 PAIRS = [(f"question {i}", f"one {i}", f"other {i}") for i in range(30)]
@@ -149,25 +149,18 @@ def test_a_full_disk_is_told_and_nothing_counts_as_labelled(tmp_path, monkeypatc
     row.children[1].click()
     assert "Not saved" not in page.value and LabelSession(PAIRS[:3], tmp_path/"l.jsonl").labels == session.labels
 
-def test_a_reward_model_and_dpo_train_on_the_file(tmp_path):
-    from rlhf_nb.base.learning import TrainConfig, fit, make_trainer
-    from rlhf_nb.base.models import ScalarModel, frozen_copy, load_bundled
+def test_a_trainer_reads_the_file(tmp_path):
+    from rlhf_nb.base.models import load_bundled
     from rlhf_nb.data.text import load_pairs
-    from rlhf_nb.dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
-    from rlhf_nb.reward import preference_accuracy, score_pairs, train_reward
     session = LabelSession([(f"Where does the {x} live?", f"It lives in the {y}.", "I do not know.") for x, y in (
-        ("fox", "forest"), ("crab", "sea"), ("hare", "field"), ("owl", "forest"))], tmp_path/"l.jsonl")
+        ("fox", "forest"), ("crab", "sea"), ("hare", "sea"), ("owl", "forest"))], tmp_path/"l.jsonl")
     for i in range(4): add_label(session, "neither" if i == 1 else ("left", "right")["know" in sides(session, i)[0]])
-    lm, tokenizer = load_bundled("sft")
+    tokenizer = load_bundled("sft")[1]
     pairs, _ = load_pairs(session.path, tokenizer)
-    assert len(pairs) == 3
-    generator, config = torch.Generator().manual_seed(0), TrainConfig(n_steps=8, batch_size=3, warmup_steps=1)
-    trainer = train_reward(ScalarModel.from_lm(lm), pairs, config, generator)
-    assert preference_accuracy(*score_pairs(trainer.model, pairs)) == 1.
-    trainer = make_trainer(lm.requires_grad_(), config)
-    rows = fit(trainer, precompute_ref_logprobs(frozen_copy(lm), pairs), make_pair_loss(dpo_loss), generator).rows
-    losses = [r["loss"] for r in rows if "loss" in r]
-    assert losses[0] == pytest.approx(math.log(2), abs=1e-3) and losses[-1] < .6
+    def answers(side): return [tokenizer.decode(ids[m].tolist(), skip_special_tokens=True).strip()
+                               for ids, m in zip(side.ids, side.response_mask)]
+    assert answers(pairs.chosen) == [f"It lives in the {y}." for y in ("forest", "sea", "forest")]
+    assert answers(pairs.rejected) == ["I do not know."] * 3
 
 def test_buttons_arrows_and_page_of_the_session(tmp_path):
     session = LabelSession(PAIRS[:2], tmp_path/"l.jsonl")

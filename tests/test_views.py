@@ -213,12 +213,6 @@ def test_wrong_data_is_refused_by_name(case):
     view = str(caught.value)
     assert "got" in view or "nothing to show" in view or "no row" in view
 
-def test_style_is_asked_for():
-    with plt.rc_context():
-        plt.rcParams["font.size"] = 30
-        views.style()
-        assert plt.rcParams["font.size"] == STYLE["font.size"]
-
 # the map
 
 def test_node_texts_stay_inside_their_nodes():

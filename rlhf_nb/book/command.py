@@ -9,7 +9,6 @@ __all__ = ['requirements', 'accelerator', 'free_space', 'doctor', 'lab_arguments
 
 # %% ../../nbs/engine/book/command.ipynb #setup
 import argparse, os, re, shutil, signal, sys, threading
-from contextlib import contextmanager
 from importlib import import_module, metadata
 from pathlib import Path
 import rlhf_nb
@@ -226,18 +225,6 @@ class _Terminated(KeyboardInterrupt):
     "SIGTERM or SIGHUP: they end a command as Ctrl-C does."
     def __init__(self, signum:int): self.signum = signum
 
-@contextmanager
-def _one_way_to_end():
-    "SIGTERM and SIGHUP raise, where they are not ignored and Python lets us ask."
-    def terminate(signum, frame): raise _Terminated(signum)
-    known = [getattr(signal, k) for k in ("SIGTERM", "SIGHUP") if hasattr(signal, k)]
-    ours = threading.current_thread() is threading.main_thread()
-    taken = [s for s in known if ours and signal.getsignal(s) == signal.SIG_DFL]
-    for s in taken: signal.signal(s, terminate)
-    try: yield
-    finally:
-        for s in taken: signal.signal(s, signal.SIG_DFL)
-
 def _end(message:str, status:int)->int:
     "Print why a command ends, if anybody listens, and drop what cannot be printed."
     try: print(message, end="\n" if message else "", file=sys.stderr, flush=True)
@@ -255,20 +242,26 @@ def main(
     Exit status: 0 success; 1 failed chapters, wrong answers, an invalid pipeline;
     2 usage or bad input; 128 + n after signal n, such as 130 after Ctrl-C."""
     words = sys.argv[1:] if argv is None else list(argv)
-    with _one_way_to_end():
+    def terminate(signum, frame): raise _Terminated(signum)
+    main_thread = threading.current_thread() is threading.main_thread()   # elsewhere Python sets no signals
+    taken = [getattr(signal, k) for k in ("SIGTERM", "SIGHUP") if main_thread and hasattr(signal, k)]
+    taken = [s for s in taken if signal.getsignal(s) == signal.SIG_DFL]   # not where nohup ignores it
+    for s in taken: signal.signal(s, terminate)
+    try:
         try:
-            try:
-                cut = words.index("--") if "--" in words else len(words)
-                said = [re.sub(r"^--[\w-]+", lambda m: m[0].replace("_", "-"), w) for w in words[:cut]]
-                parser = make_parser(said[0] if said else "")
-                args = parser.parse_args(said or ["--help"])
-                args.extra = words[cut + 1:]
-                if args.extra and args.command != "lab":
-                    parser.error(f"only lab passes arguments on, got {' '.join(args.extra)}")
-                return args.func(args) or 0
-            finally: sys.stdout.flush()   # while a reader that is gone can be noticed
-        except KeyboardInterrupt as e:
-            return _end("stopped", 128 + (e.signum if isinstance(e, _Terminated) else signal.SIGINT))
-        except BrokenPipeError: return _end("", 128 + 13)           # SIGPIPE
-        except (ValueError, OSError) as e:
-            return _end(f"rlhf-nb {' '.join(words[:1])}: {e}", 2)
+            cut = words.index("--") if "--" in words else len(words)
+            said = [re.sub(r"^--[\w-]+", lambda m: m[0].replace("_", "-"), w) for w in words[:cut]]
+            parser = make_parser(said[0] if said else "")
+            args = parser.parse_args(said or ["--help"])
+            args.extra = words[cut + 1:]
+            if args.extra and args.command != "lab":
+                parser.error(f"only lab passes arguments on, got {' '.join(args.extra)}")
+            return args.func(args) or 0
+        finally: sys.stdout.flush()   # while a reader that is gone can be noticed
+    except KeyboardInterrupt as e:
+        return _end("stopped", 128 + (e.signum if isinstance(e, _Terminated) else signal.SIGINT))
+    except BrokenPipeError: return _end("", 128 + 13)           # SIGPIPE
+    except (ValueError, OSError) as e:
+        return _end(f"rlhf-nb {' '.join(words[:1])}: {e}", 2)
+    finally:
+        for s in taken: signal.signal(s, signal.SIG_DFL)
