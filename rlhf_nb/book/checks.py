@@ -15,12 +15,8 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 
 # %% ../../nbs/engine/book/checks.ipynb #expect_error
-def expect_error(
-    fn,       # a function that must not accept these arguments
-    *args,    # handed to `fn`
-    **kwargs, # handed to `fn`
-):
-    """Print the ValueError, TypeError or OSError that `fn` raises.
+def expect_error(fn, *args, **kwargs):
+    """Print the ValueError, TypeError or OSError with which `fn` refuses these arguments.
 
     Raises AssertionError if `fn` returns; any other error passes through."""
     try: fn(*args, **kwargs)
@@ -28,10 +24,8 @@ def expect_error(
     raise AssertionError(f"{getattr(fn, '__name__', repr(fn))} let this through")
 
 # %% ../../nbs/engine/book/checks.ipynb #copy_argument
-def copy_argument(
-    x, # an argument of any kind
-): # of the same kind
-    "A deep copy; a torch.Generator is copied with its state, a module with its .grad."
+def copy_argument(x):
+    "A deep copy of an argument; a torch.Generator is copied with its state, a module with its .grad."
     if hasattr(x, "get_state") and hasattr(x, "manual_seed"):  # a torch.Generator
         twin = type(x)(device=x.device)
         twin.set_state(x.get_state())
@@ -96,11 +90,8 @@ def _readable(args:tuple)->list: # the arguments in which a change can be seen
             or isinstance(a, (list, dict))] + [
         [p.grad for p in a.parameters()] for a in args if hasattr(a, "parameters")]
 
-def record_call(
-    fn:Callable,
-    args:tuple, # its arguments; it gets copies
-)->_Call:
-    """Call `fn`; record output, gradients, changed arguments, or the error it raised.
+def record_call(fn:Callable, args:tuple)->_Call:
+    """Call `fn` with copies of these; record output, gradients, changed arguments, or the error it raised.
 
     Where no gradient flows back to an argument that asks for one, it is zero."""
     given = tuple(map(copy_argument, args))

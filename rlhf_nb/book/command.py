@@ -165,10 +165,8 @@ _LATE = dict([    # command -> module, function that adds it, help
     ("compare", ("book.compare_runs", "add_compare_parser", "compare methods in one table")),
     ("pipeline", ("run.train_command", "add_pipeline_parser", "run a list of training stages"))])
 
-def make_parser(
-    command:str, # that was asked for
-)->argparse.ArgumentParser:
-    "All commands; those that need torch are imported only if they are asked for."
+def make_parser(command:str)->argparse.ArgumentParser:
+    "All commands; those that need torch are imported only if `command`, what was asked for, names them."
     p = argparse.ArgumentParser("rlhf-nb", epilog="`rlhf-nb COMMAND --help` says more.",
         description="A workbook of RLHF: read it, run it, train with what it builds.")
     p.add_argument("--version", action="version", version=rlhf_nb.__version__)

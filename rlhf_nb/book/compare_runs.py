@@ -265,18 +265,12 @@ def run_method(
                          for row, mask in zip(seqs.ids, seqs.response_mask)])
 
 # %% ../../nbs/engine/book/compare_runs.ipynb #comparison_table
-def standard_error(
-    x:list[float], # one value per seed
-)->float:          # 0 for a single seed
-    "Standard error of the mean: std / sqrt(n), std with n - 1."
+def standard_error(x:list[float])->float: # 0 for a single seed
+    "Standard error of the mean of one value per seed: std / sqrt(n), std with n - 1."
     return statistics.stdev(x) / len(x)**.5 if len(x) > 1 else 0.
 
-def mean_of(
-    rows:list[dict],
-    method:str,
-    key:str, # a column
-)->float:
-    "Mean of a column over the seeds of a method."
+def mean_of(rows:list[dict], method:str, key:str)->float:
+    "Mean of the column `key` over the seeds of a method."
     return statistics.mean(row[key] for row in rows if row["method"] == method)
 
 _COLUMNS = {  # key -> heading, decimals
@@ -286,10 +280,8 @@ _COLUMNS = {  # key -> heading, decimals
 _COSTS = {"length": ("length", 0), "labels": ("labels", 0), "samples": ("samples", 0),
           "cpu_s": ("CPU s", 0), "memory_mib": ("MiB", 0)}
 
-def comparison_table(
-    rows:list[dict], # from `load_rows`
-)->str:
-    "Two tables, a line per method: what was reached, ± standard error; what it took."
+def comparison_table(rows:list[dict])->str:
+    "Two tables of `load_rows`, a line per method: what was reached, ± standard error; what it took."
     def cell(mine, key, heading, digits): # of one method
         x = [row[key] * (100 if heading[-1] == "%" else 1) for row in mine]
         text = f"{statistics.mean(x):{max(6, len(heading) + 1)}.{digits}f}"
@@ -341,10 +333,10 @@ def label_points(
                     textcoords="offset points", color=_color(name))
 
 @plt.rc_context(STYLE)
-def draw_comparison(
-    rows:list[dict], # from `load_rows`; "SFT" among them
-)->Figure:
-    "True score (temperature 1) against sqrt(KL), means over seeds, with their errors."
+def draw_comparison(rows:list[dict])->Figure:
+    """True score (temperature 1) against sqrt(KL), means over seeds, with their errors.
+
+    Of rows that `load_rows` gives, "SFT" among them."""
     (fig, ax), at = plt.subplots(figsize=(8.2, 5.2)), {}
     start = mean_of(rows, "SFT", "gold")
     for name in dict.fromkeys(row["method"] for row in rows):
@@ -434,10 +426,8 @@ def run_methods(
             bar.update()
     return rows
 
-def add_compare_parser(
-    sub, # the subparsers of `rlhf-nb`
-):
-    "Add the command `rlhf-nb compare`."
+def add_compare_parser(sub):
+    "Add the command `rlhf-nb compare` to the subparsers."
     p = sub.add_parser("compare", help="compare methods on the embedded world",
         description="Print the table of all methods from saved rows; run others.",
         formatter_class=argparse.RawDescriptionHelpFormatter, epilog="\n".join([

@@ -22,12 +22,11 @@ def chapters()->dict[str,Path]: # stem -> path
     rooms = sorted(notebooks().glob("engine/*/[!._]*.ipynb"), key=lambda f: f.stem)
     return {f.stem: f for f in course + rooms}
 
-def find_chapters(
-    names:list[str], # "tokens", "02", "02_tokens" or the path of a notebook; [] for all
-)->list[Path]:
-    """The notebooks that were asked for, in the order asked.
+def find_chapters(names:list[str])->list[Path]:
+    """The notebooks that were asked for, in the order asked; [] asks for all.
 
-    Raises ValueError with the names there are."""
+    Names are "tokens", "02", "02_tokens", or the path of a notebook. Raises ValueError
+    with the names there are."""
     known, aliases = chapters(), {}
     for stem, f in known.items():
         short = stem.split("_", 1) if stem[0].isdigit() else [f"engine/{f.parent.name}/{stem}"]
@@ -267,10 +266,8 @@ def copy_chapters(
     return done
 
 # %% ../../nbs/engine/book/copies.ipynb #trust_notebooks
-def trust_notebooks(
-    files:list[Path], # notebooks of ours
-):
-    "Sign notebooks as trusted, so that JupyterLab shows all their saved outputs."
+def trust_notebooks(files:list[Path]):
+    "Sign notebooks of ours as trusted, so that JupyterLab shows all their saved outputs."
     import nbformat
     from nbformat.sign import NotebookNotary
     notary = NotebookNotary()

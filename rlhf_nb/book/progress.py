@@ -24,10 +24,8 @@ def _tries(folder:Path)->list[dict]: # rows of its progress file, but one cut sh
         except ValueError: continue
     return rows
 
-def progress(
-    folder:Path, # a learner's
-)->dict[str,tuple[int,str]]: # exercise -> number of tries, time of the first right one
-    "The tries that a folder remembers, up to the first right one of each exercise."
+def progress(folder:Path)->dict[str,tuple[int,str]]: # exercise -> tries, time of the first right one
+    "The tries that a learner's folder remembers, up to the first right one of each exercise."
     found = {}
     for row in _tries(folder):
         tries, solved = found.get(row["exercise"], (0, ""))
@@ -35,16 +33,12 @@ def progress(
         found[row["exercise"]] = tries + 1, row["when"] if row["verdict"] == "right" else ""
     return found
 
-def last_verdicts(
-    folder:Path, # a learner's
-)->dict[str,tuple[str,str]]: # exercise -> hash of what was checked, verdict
-    "Of each exercise the last verdict, unless it may have been the machine's fault."
+def last_verdicts(folder:Path)->dict[str,tuple[str,str]]: # exercise -> hash of what was checked, verdict
+    "Of each exercise of a learner's folder the last verdict, unless it may have been the machine's fault."
     found = {row["exercise"]: (row.get("hash", ""), row["verdict"]) for row in _tries(folder)}
     return {k: v for k, v in found.items() if not re.match("no end|Python stopped", v[1])}
 
-def answer_hashes(
-    file:Path, # a notebook
-)->dict[str,str]: # exercise -> hash; {} for no notebook
+def answer_hashes(file:Path)->dict[str,str]: # exercise -> hash; {} for no notebook
     "Of an answer, the cells beside it that a check runs, its exercise, and the checks."
     import nbformat
     try: nb = nbformat.read(file, 4)
@@ -61,10 +55,8 @@ def answer_hashes(
     return {name: hashlib.sha256(json.dumps(shared + sources).encode()).hexdigest()[:16]
             for name, sources in own.items()}
 
-def check_chapters(
-    files:list[Path], # a learner's notebooks
-)->dict[str,dict[str,str]]: # chapter -> exercise -> verdict
-    """Grade every answer, and append the verdicts to the progress file of the folder.
+def check_chapters(files:list[Path])->dict[str,dict[str,str]]: # chapter -> exercise -> verdict
+    """Grade every answer of a learner's notebooks, and append the verdicts to the folder's progress file.
 
     A chapter in which nothing has changed since its verdicts is not run again."""
     from tqdm import tqdm
@@ -86,10 +78,8 @@ def check_chapters(
             pool.shutdown(cancel_futures=True)
     return graded
 
-def task_times(
-    files:list[Path], # shipped notebooks
-)->dict[str,tuple]:   # exercise -> minutes, dots
-    "Time and difficulty of each exercise, from the line above it."
+def task_times(files:list[Path])->dict[str,tuple]: # exercise -> minutes, dots
+    "Time and difficulty of each exercise of shipped notebooks, from the line above it."
     import nbformat
     sources = [c.source for f in files for c in nbformat.read(f, 4).cells]
     found = [(TASK.match(s), re.search(r"^def (\w+)", s, re.M)) for s in sources]

@@ -30,13 +30,8 @@ class Outcome:
     cell:str       # source of the cell that failed, or ""
     notebook:dict  # the executed notebook
 
-def _execute(
-    nb,          # a notebook as nbformat reads it; its outputs are replaced
-    work:Path,   # an empty folder
-    on_cell,     # called after every cell that ran
-    timeout:int, # seconds for one cell
-)->str:          # "" or the error's type and message
-    "Run a notebook up to its first error; a signal ends the kernel and passes through."
+def _execute(nb, work:Path, on_cell, timeout:int)->str: # "" or the error's type and message
+    "Run a notebook in an empty folder up to its first error; a signal ends the kernel and passes through."
     from jupyter_client.kernelspec import KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient

@@ -62,19 +62,14 @@ def plus_minus(
     "Mean of n values, and two standard errors."
     return f"{x.mean():.{digits}f} ± {2 * x.std() / len(x)**.5:.{digits}f}"
 
-def percent(
-    x:Tensor, # (n) bool
-)->str:
-    "Percentage of True, and two standard errors (Agresti and Coull 1998)."
+def percent(x:Tensor)->str:
+    "Percentage of True in (n) bool, and two standard errors (Agresti and Coull 1998)."
     n, p = len(x) + 4, (x.sum().item() + 2) / (len(x) + 4)
     return f"{100 * x.float().mean():.0f} ± {200 * (p * (1 - p) / n)**.5:.0f}"
 
 # %% ../../nbs/engine/book/sitting.ipynb #text_table
-def text_table(
-    head:list[str],
-    rows:list[list], # of anything that prints
-)->HTML:
-    "A table whose long texts wrap; every text is escaped."
+def text_table(head:list[str], rows:list[list])->HTML:
+    "A table of anything that prints; long texts wrap, and every text is escaped."
     css = "text-align:left;vertical-align:top"
     def row_of(tag, row): return "<tr>" + "".join(
         f'<{tag} style="{css}">{escape_text(str(x))}</{tag}>' for x in row) + "</tr>"
@@ -132,10 +127,8 @@ def measure_answers(
     return dict(texts=texts) | {
         k: reduce(x, "(q n) -> q", "mean", n=n) for k, x in found.items()}
 
-def measured_table(
-    seen:dict[str,dict], # name -> what `measure_answers` returned
-)->HTML:
-    "A row for each policy: true score, reward, KL and flatteries."
+def measured_table(seen:dict[str,dict])->HTML:
+    "A row for each policy, name -> what `measure_answers` returned: true score, reward, KL, flatteries."
     keys = "true score", "reward", "KL", "flatteries"
     return text_table(["", "true score", "reward", "KL, nats", "flatteries per answer"],
         [[name, *(plus_minus(x[k], 1 if k == "KL" else 2) for k in keys)]

@@ -150,11 +150,8 @@ def refresh(dashboard:Dashboard):
 class Stopped(Exception):
     "Raised inside a run when Stop was pressed; everything up to the last row is kept."
 
-def first_samples(
-    tokenizer,
-    roll, # with seqs, as a Rollout has them
-)->list[str]:
-    "The first two responses of a rollout, as a dashboard shows them."
+def first_samples(tokenizer, roll)->list[str]:
+    "The first two responses of a rollout, or of what has seqs as it has, as a dashboard shows them."
     return [tokenizer.decode(ids[m].tolist(), skip_special_tokens=True).strip()
             for ids, m in zip(roll.seqs.ids[:2], roll.seqs.response_mask[:2])]
 
@@ -192,13 +189,11 @@ def dashboard_callback(
             dashboard.pressed.wait()
     return callback
 
-def run_in_background(
-    train_fn:Callable, # no arguments; its callback is of `dashboard_callback`
-    dashboard:Dashboard,
-)->threading.Thread:
+def run_in_background(train_fn:Callable, dashboard:Dashboard)->threading.Thread:
     """Train in a background thread, so that the page and its buttons stay alive.
 
-    Raises ValueError for a dashboard that had a run before."""
+    `train_fn` takes no arguments; its callback is of `dashboard_callback`. Raises
+    ValueError for a dashboard that had a run before."""
     if dashboard.state != "not begun": raise ValueError(
         f"a dashboard shows one run, and that of this one is {dashboard.state}: "
         "give it a new Dashboard")
@@ -221,11 +216,10 @@ def run_in_background(
 # %% ../../nbs/engine/show/dashboard.ipynb #show_dashboard
 _FLAGS = {"Pause": "paused", "Stop": "stop", "Save now": "save"}
 
-def show_dashboard(
-    dashboard:Dashboard,
-    train_fn:Callable|None=None, # as of `run_in_background`; runs when Start is pressed
-)->LiveView:
-    "The page of a dashboard with Pause, Stop and Save now; it can be shown repeatedly."
+def show_dashboard(dashboard:Dashboard, train_fn:Callable|None=None)->LiveView:
+    """The page of a dashboard with Pause, Stop and Save now; it can be shown repeatedly.
+
+    `train_fn`, as of `run_in_background`, runs when Start is pressed."""
     if not dashboard.buttons:
         dashboard.buttons += [Button(description=x, tooltip=x) for x in _FLAGS]
         pause = dashboard.buttons[0]
@@ -287,11 +281,10 @@ def sweep_page(sweep:Sweep)->str: # HTML, always of the same height
             + numbers.replace("<details>", "<details open>"))
 
 # %% ../../nbs/engine/show/dashboard.ipynb #show_sweep
-def show_sweep(
-    sweep:Sweep,
-    sliders:dict[str,tuple], # setting -> (value at first, lowest, highest, step)
-)->LiveView:
-    "Sliders for the settings: each move runs the experiment in the background."
+def show_sweep(sweep:Sweep, sliders:dict[str,tuple])->LiveView:
+    """Sliders for the settings: each move runs the experiment in the background.
+
+    `sliders`: setting -> (value at first, lowest, highest, step)."""
     page, busy = Page(sweep_page(sweep)), threading.Lock()
     controls = {k: knob(k, span) for k, span in sliders.items()}
     def show(): page.value = sweep_page(sweep)

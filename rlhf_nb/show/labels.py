@@ -88,10 +88,7 @@ def sides(
     coin = hashlib.sha1(f"{session.seed} {i}".encode()).digest()[0] % 2
     return (a, b) if coin else (b, a)
 
-def _change_labels(
-    session:LabelSession,
-    change:Callable, # labels -> labels
-):
+def _change_labels(session:LabelSession, change:Callable): # labels -> labels
     "Read, change and write the labels of a session while no other can."
     safe = f"all {len(session.labels)} labels before are safe in {session.book()}"
     with disk_errors(session.path, safe), _alone(session):
@@ -105,11 +102,8 @@ def _change_labels(
         session.labels = rows # only now: what the session shows is on the disk
         _write_preferences(session, rows)
 
-def add_label(
-    session:LabelSession,
-    choice:str, # "left", "right" or "neither"
-):
-    """Label the next pair, and write the label to the session's file.
+def add_label(session:LabelSession, choice:str):
+    """Label the next pair "left", "right" or "neither", and write that to the session's file.
 
     Raises ValueError for another choice, when all pairs have their label, or when
     another session has labelled meanwhile; OSError if the disk refuses."""

@@ -83,14 +83,8 @@ _STYLE = """#U{font:14px/1.5 ui-monospace,monospace}
 _RADIO = '<input type="radio" data-lm-suppress-shortcuts="true" name='
 _OPEN = 600 # tokens on the page; responses behind them are folded
 
-def _response(
-    title:str,
-    ledger:Ledger,
-    max_abs:dict[str,float], # where each channel's colour is strongest
-    name:str,                # of its radio buttons
-    folded:bool,
-)->str:                      # HTML
-    "One response: title, tokens in the colours of all channels, sums, and a table."
+def _response(title:str, ledger:Ledger, max_abs:dict[str,float], radios:str, folded:bool)->str: # HTML
+    "One response: title, tokens in colours that are strongest at `max_abs` of a channel, sums, a table."
     body, titled = "", escape_text(title)
     for i, token in enumerate(ledger.tokens):
         x = {k: v[i] for k, v in ledger.channels.items()}
@@ -101,7 +95,7 @@ def _response(
         rows += ledger.notes[i].split("\n") if ledger.notes else []
         note = "&#10;".join(map(escape_text, [f"token {i}: {token!r}", *rows]))
         body += (f'<label class="t{" f" * (i == ledger.framed)}" style="{tints}" {short} '
-                 f'data-n="{note}">{_RADIO}"{name}">{escape_text(token)}</label>')
+                 f'data-n="{note}">{_RADIO}"{radios}">{escape_text(token)}</label>')
     sums = "".join(
         f"<div>{escape_text(k)}: {a:+.4f} = {b:+.4f} "
         f"{'agree' if abs(a - b) <= 1e-3 * max(1, abs(a)) else '<b>DO NOT AGREE</b>'}"

@@ -44,9 +44,7 @@ def brief(x:float)->str:
     if 1000 <= abs(x) < 1e6: return f"{x:.0f}"
     return f"{x:.3g}" if .01 <= abs(x) < 1000 else f"{x:.2g}"
 
-def plain_number(
-    x, # a number, a text, or None
-)->str:
+def plain_number(x)->str:
     "A number with four digits; a dash for None and nan; text escaped."
     if x is None: return "–"
     if not isinstance(x, float): return escape_text(str(x))

@@ -100,10 +100,8 @@ def rollout_to_table(
     return token_table(columns, rollout.seqs, mask, channels, tokenizer)
 
 # %% ../../nbs/engine/show/rollout_view.ipynb #from_jsonl
-def rows_to_table(
-    rows:list[dict], # prompt, response, then numbers and texts; tokens, channels
-)->RolloutTable:
-    """A table of rows that somebody wrote.
+def rows_to_table(rows:list[dict])->RolloutTable:
+    """A table of rows that somebody wrote: prompt, response, numbers and texts; tokens, channels.
 
     Raises ValueError for a row without a response."""
     for i, row in enumerate(rows, 1):
@@ -122,10 +120,8 @@ def rows_to_table(
             for k, x in channels.items()}, {})} if tokens and channels else {}
     return RolloutTable(columns, text_of, ledgers_of)
 
-def from_jsonl(
-    path:str|Path, # a line per response
-)->RolloutTable:
-    """Read a file of JSON lines as a table.
+def from_jsonl(path:str|Path)->RolloutTable:
+    """Read a file of JSON lines, one per response, as a table.
 
     Raises ValueError with the number of the first line that cannot be used."""
     rows = []
@@ -172,10 +168,7 @@ class TableQuery:
 
 def _has_value(x)->bool: return x is not None and x == x
 
-def pick_rows(
-    table:RolloutTable,
-    query:TableQuery,
-)->list[int]: # numbers of the rows, in the order in which they are shown
+def pick_rows(table:RolloutTable, query:TableQuery)->list[int]: # numbers of the rows, as they are shown
     "The rows that pass the filters, sorted by a column; unknown values come last."
     rows = list(range(len(table)))
     if query.column and (query.low, query.high) != (-math.inf, math.inf):
@@ -190,10 +183,8 @@ def pick_rows(
     return known + [i for i in rows if not _has_value(x[i])]
 
 # %% ../../nbs/engine/show/rollout_view.ipynb #side_by_side
-def side_by_side(
-    tables:dict[str,RolloutTable], # title -> table of one model
-)->RolloutTable:
-    """Answers of several models to the same prompts, a row for each prompt and answer.
+def side_by_side(tables:dict[str,RolloutTable])->RolloutTable:
+    """Answers of several models, title -> table, to the same prompts, a row for each prompt and answer.
 
     Of two models, also the difference of each number. Raises ValueError if no prompt is
     in all of them."""

@@ -147,12 +147,10 @@ def top_tokens(
             for a, b in zip(*_both(policy, ref, x, x.response_mask, temperature))]
 
 # %% ../../nbs/engine/show/token_kl.ipynb #show_kl
-def kl_table(
-    x:TokenKL,
-    tokenizer,
-    notes_of=lambda i: None, # row -> a note per token, or None
-)->RolloutTable:
-    "A row per response: exact KL, estimates, noise, largest token; with token ledgers."
+def kl_table(x:TokenKL, tokenizer, notes_of=lambda i: None)->RolloutTable:
+    """A row per response: exact KL, estimates, noise, largest token; with token ledgers.
+
+    `notes_of` gives a note for each token of a row, or None."""
     sums, mask = x.sums(), x.mask()
     off = (sums["k1"] - sums["exact"]) / sums["noise"].clamp(min=1e-12)
     columns = {k: sums[k] for k in ("exact", "k1", "k3", "noise")} | {

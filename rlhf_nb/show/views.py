@@ -54,10 +54,7 @@ def _subplots(rows=1, cols=1, size=(5.2, 2.9)):
 def _numbers(xs): # tensor, list or array -> list of floats
     return torch.as_tensor(xs, dtype=torch.double).detach().flatten().tolist()
 
-def _same_length(
-    caller:str, # name of the view
-    *columns,   # pairs (name, values)
-):
+def _same_length(caller:str, *columns): # name of the view, pairs (name, values)
     "Raises ValueError with all names and lengths, unless the lengths are equal."
     if len({len(column) for _, column in columns}) > 1: raise ValueError(
         f"{caller} needs equal lengths, got "
@@ -264,11 +261,8 @@ def snapshot(
 
 # %% ../../nbs/engine/show/views.ipynb #hist
 @plt.rc_context(STYLE)
-def hist(
-    samples:dict[str,Tensor], # name -> any number of values
-    xlabel:str,
-)->Figure:
-    """Draw histograms over 30 shared bins; the legend counts what is not finite.
+def hist(samples:dict[str,Tensor], xlabel:str)->Figure:
+    """Draw histograms of any number of values over 30 shared bins; the legend counts what is not finite.
 
     Raises ValueError if there is no finite value at all."""
     kept = {name: [v for v in _numbers(xs) if math.isfinite(v)] for name, xs in samples.items()}
