@@ -244,7 +244,7 @@ def kl_page(
     gradients:dict[str,tuple[float,float]], # from `kl_gradients`
 )->str:                                   # SVG and a table
     "A histogram per estimator with the true KL in each, and the gradients as arrows."
-    true, drawn = samples["true"][0], arrow_plot(gradients)
+    true, drawn = samples["true"][0], ""
     pool = sorted(x for k, xs in samples.items() if k != "true" for x in xs)
     low, high = min(pool[len(pool) // 100], true), max(pool[-len(pool) // 100], true)
     if high - low < 1e-6: low, high = low - .5, high + .5
@@ -266,7 +266,7 @@ def kl_page(
         240, 240, "means of 400 batches, nats", 'text-anchor="middle"')
         + svg_text(390, 226, brief(high), 'text-anchor="end"'))
     words = "; ".join(f"{k} mean {mean:.3f}" for k, mean, *_ in rows[:-1])
-    return drawing(f"true KL {true:.3f}; {words}", (680, 250), drawn) + html_table(
+    return drawing(f"true KL {true:.3f}; {words}", (680, 250), drawn + arrow_plot(gradients)) + html_table(
         ["", "mean", "slope along mu", "slope along log T"], rows)
 
 def arrow_plot(
