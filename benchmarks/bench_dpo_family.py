@@ -25,9 +25,9 @@ from pathlib import Path
 import torch
 from bench_dpo_seeds import BATCH, LR, measure, seeded
 from rlhf_nb.dpo import PairsWithRef, dpo_loss, make_pair_loss, pair_logprobs, precompute_ref_logprobs, sequence_logprobs
-from rlhf_nb.trainers.dpo_tools import (cdpo_loss, evaluate_pairs, hinge_loss, ipo_loss, kto_baseline, kto_loss,
+from rlhf_nb.trainers.dpo_tools import (cdpo_loss, hinge_loss, ipo_loss, kto_baseline, kto_loss,
                                make_reference_free_loss, orpo_loss, robust_dpo_loss, simpo_loss)
-from rlhf_nb.base.learning import TrainConfig, fit, make_trainer, train_step
+from rlhf_nb.base.learning import TrainConfig, evaluate_pairs, fit, make_trainer, train_step
 from rlhf_nb.base.models import frozen_copy, load_bundled
 from rlhf_nb.trainers.reward_tools import sample_pairs
 from rlhf_nb.base.sampling import SamplingParams, generate

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from rlhf_nb.data.text import load_pairs, prompts_of, read_texts, split_by_prompt, train_tokenizer
 from rlhf_nb.dpo import make_pair_loss, dpo_loss, precompute_ref_logprobs
-from rlhf_nb.trainers.dpo_tools import evaluate_pairs, train_dpo
-from rlhf_nb.base.learning import TrainConfig
+from rlhf_nb.trainers.dpo_tools import train_dpo
+from rlhf_nb.base.learning import TrainConfig, evaluate_pairs
 from rlhf_nb.base.models import frozen_copy, tiny_lm, weight_hash
 from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.sft import mean_loss, train_sft

@@ -19,8 +19,7 @@ from pathlib import Path
 import torch
 from rlhf_nb.dpo import (
     make_pair_loss, sequence_logprobs, dpo_loss, precompute_ref_logprobs)
-from rlhf_nb.trainers.dpo_tools import evaluate_pairs
-from rlhf_nb.base.learning import TrainConfig, fit, make_trainer
+from rlhf_nb.base.learning import TrainConfig, evaluate_pairs, fit, make_trainer
 from rlhf_nb.base.models import frozen_copy, load_bundled
 from rlhf_nb.trainers.reward_tools import sample_pairs
 from rlhf_nb.base.sampling import SamplingParams, generate_many, in_batches

@@ -7,7 +7,7 @@ from torch import nn
 from rlhf_nb.base import checkpoints
 from rlhf_nb.base.batches import PreferencePairs, batch_tensors, concat_seqs, host_rows, send_to, to_host
 from rlhf_nb.base.candidates import sample_prompts
-from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
+from rlhf_nb.base.learning import TrainConfig, evaluate_pairs, make_trainer, train_step
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.models import ScalarModel, frozen_copy, load_bundled
 from rlhf_nb.base.q_networks import QConfig, make_episodes
@@ -19,7 +19,7 @@ from rlhf_nb.reward import reward_loss, score_seqs
 from rlhf_nb.self_reward import SelfRewardConfig, train_on_pairs
 from rlhf_nb.sft import sft_loss
 from rlhf_nb.spin import SPINConfig, SPINData, iteration_pairs, spin_metrics, train_spin_iteration
-from rlhf_nb.trainers.dpo_tools import evaluate_pairs, train_dpo
+from rlhf_nb.trainers.dpo_tools import train_dpo
 from rlhf_nb.trainers.grpo_trainer import GRPOConfig, grpo_loss, make_group_experience, sample_groups
 from rlhf_nb.trainers.ppo_trainer import PPOConfig, make_experience, minibatch_loss, ppo_rollout, ppo_update, train_ppo
 from rlhf_nb.trainers.q_trainer import OnlineQConfig, make_q_trainer, token_q_values, train_q_online

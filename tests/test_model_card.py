@@ -8,7 +8,7 @@ from huggingface_hub.utils import filter_repo_objects
 from rlhf_nb.base.folder import foreign_files
 from rlhf_nb.run import model_card
 from rlhf_nb.run.model_card import check_hub, draw_curves, make_model_card, push_to_hub
-from rlhf_nb.run.stages import Stage, StageError
+from rlhf_nb.run.stages import Stage, StageError, to_toml
 from rlhf_nb.run.train_command import parse_flags
 from tiny_runs import in_a_row, run, run_all, tiny
 
@@ -22,7 +22,7 @@ def sft(**said): return tiny("sft", n_steps=1, eval_every=1, **said)
     Stage("grpo", dict(data="d.jsonl", model="m", reward="rules:f", token_loss="cispo", epsilon_high=.3, stop_token="<|im_end|>", seed=3))],
     ids=lambda stage: stage.method)
 def test_the_settings_on_the_card_are_a_recipe(stage):
-    toml = str(make_model_card(stage, "t", {}, {})).split("```toml\n")[1].split("```")[0]
+    toml = str(make_model_card(to_toml([stage]), "t", {}, {})).split("```toml\n")[1].split("```")[0]
     Path("recipe.toml").write_text(toml, encoding="utf-8")
     assert "d.jsonl" not in toml and parse_flags(stage.method, "d.jsonl -o out --recipe recipe.toml".split())[0].said == stage.said
 
@@ -36,7 +36,7 @@ def test_the_card_of_a_run(inside):
     assert Path("judge/curves.png").read_bytes().startswith(b"\x89PNG") and not foreign_files(Path("judge"))
 
 def test_a_base_model_is_named_where_it_has_an_address(inside):
-    def base(name): return make_model_card(Stage("sft", dict(data="d", model=name)), "t", {}, {}).data.base_model
+    def base(name): return make_model_card(to_toml([Stage("sft", dict(data="d", model=name))]), "t", {}, {}).data.base_model
     assert base("EleutherAI/pythia-410m") == "EleutherAI/pythia-410m" and base("gpt2") is base("../runs/sft") is base("") is None
     assert base("runs/sft") == "runs/sft"                      # of somebody called runs
     Path("runs/sft").mkdir(parents=True)
@@ -52,7 +52,7 @@ def test_curves_are_those_of_the_method_and_are_not_needed(tmp_path, monkeypatch
     assert draw_curves([], "sft", tmp_path/"empty.png")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert not draw_curves(rows, "grpo", tmp_path/"none.png") and not (tmp_path/"none.png").exists()
-    assert "curves.png" not in str(make_model_card(sft(), "t", {}, {}, with_curves=False))
+    assert "curves.png" not in str(make_model_card(to_toml([sft()]), "t", {}, {}, with_curves=False))
 
 # ---- to the hub
 

@@ -127,7 +127,7 @@ def test_a_reward_a_judge_prompt_and_a_measure_are_known_by_their_files(tmp_path
     Path("judge.jinja").write_text("{{ prompt }} {{ response }}")
     rl, judged = tiny("grpo"), tiny("self_reward", judge_prompt="judge.jinja", judge_pattern="{{ reward }}")
     scored = tiny("rdpo", reward="rm", measure="norm")
-    def facts(stage): return pipeline._identity(stage, resolve(stage))
+    def facts(stage): return pipeline.identity(stage, resolve(stage))
     for stage, file in ((rl, "tiny_rules.py"), (judged, "judge.jinja"), (scored, "rm/model.safetensors"), (scored, "rm/config.json")):
         before, kept = facts(stage), Path(file).read_bytes()
         Path(file).write_bytes(kept + b" ")
@@ -342,8 +342,8 @@ def test_what_was_sampled_is_not_sampled_again(monkeypatch):
     while not Path("o/work/pairs").exists() or pairs().totals()["appends"] < 2:
         assert dies_at(k, lambda: run(stage, "o"))
         k += 3
-    done, real = pairs().totals()["appends"], methods._sample_chunk
-    monkeypatch.setattr(methods, "_sample_chunk", lambda job, c, generator: calls.append(c) or real(job, c, generator))
+    done, real = pairs().totals()["appends"], methods.Picked.sample_chunk
+    monkeypatch.setattr(methods.Picked, "sample_chunk", lambda self, job, c, generator: calls.append(c) or real(self, job, c, generator))
     run(stage, "o")
     assert calls == list(range(done, len(calls) + done)) and done >= 2, (calls, done)
 

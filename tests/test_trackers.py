@@ -92,16 +92,15 @@ def test_what_a_tracker_wrote_before_a_kill_is_of_the_run_and_what_others_put_th
     with pytest.raises(ValueError, match="holds tracking/notes.txt, which is no file of this run"): run(stage, "r", overwrite=True)
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_process_that_dies_waits_for_no_other_on_its_way_out(number, inside, monkeypatch):
+def test_a_process_that_dies_waits_for_no_other_on_its_way_out(number, heard, inside, monkeypatch):
     "Another one may wait for it elsewhere: an exchange here would never end."
     def dies(*args):
         for name in ("in_first_process", "process_index"): monkeypatch.setattr(pipeline, name, dict(
             in_first_process=lambda fn: pytest.fail("an exchange"), process_index=lambda: number)[name])
-        Path("r/tracking").mkdir()
         Path("r/tracking/events").write_text("x")
         raise ZeroDivisionError
     monkeypatch.setattr(methods, "fit", dies)
-    with pytest.raises(ZeroDivisionError): run(tiny("sft"), "r")
+    with pytest.raises(ZeroDivisionError): run(tiny("sft", report_to="heard"), "r")
     assert len(foreign_files("r")) == number                     # the first process has listed it
 
 def test_tensorboard_shows_the_log_and_its_files_are_of_the_run(inside):

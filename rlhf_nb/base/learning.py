@@ -6,8 +6,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/base/learning.html.md"""
 
 # %% auto #0
 __all__ = ['adamw', 'TrainConfig', 'lr_at', 'Trainer', 'make_trainer', 'as_numbers', 'accumulate_gradients', 'train_step',
-           'named_generator', 'batch_indices', 'EvalConfig', 'evaluate', 'require_same_start', 'fit', 'is_interactive',
-           'progress_bar']
+           'named_generator', 'batch_indices', 'EvalConfig', 'evaluate', 'evaluate_pairs', 'require_same_start', 'fit',
+           'is_interactive', 'progress_bar']
 
 # %% ../../nbs/engine/base/learning.ipynb #learning
 import hashlib, math, os, random, sys, time, torch
@@ -21,6 +21,7 @@ from .batches import at_least_float32, require_generator, send_to, to_host
 from .checkpoints import (
     Log, data_fingerprint, describe_run, list_checkpoints, plain_row, require_same_run,
     restore_checkpoint, save_checkpoint)
+from .models import eval_mode
 from .processes import (
     check_launch, gather_objects, own_rows, process_count, process_index, require_same,
     sharded_launch, stop_if_asked, sum_gradients)
@@ -289,6 +290,24 @@ def evaluate(
     if trainer.num_bad_evals >= eval_config.patience: trainer.stop_reason = (
         f"{monitor} did not improve on {trainer.best_metric:.4g} in {trainer.num_bad_evals} evaluations")
     return row
+
+# %% ../../nbs/engine/base/learning.ipynb #evaluate_pairs
+@torch.no_grad()
+def evaluate_pairs(
+    model:nn.Module,   # left in the mode it was in
+    data,              # PairsWithRef, or PreferencePairs for a reference-free loss
+    loss_fn:Callable,  # from `make_pair_loss` or `make_reference_free_loss`
+    batch_size:int=64, # pairs per forward pass
+)->dict[str,float]:    # "loss" and the metrics of `loss_fn`
+    "Mean loss and metrics per pair, in eval mode and without gradient."
+    device, total = next(model.parameters()).device, {}
+    with eval_mode(model):
+        for rows in torch.arange(len(data)).split(batch_size):
+            loss, _, metrics = loss_fn(model, send_to(data[rows], device))
+            for k, v in dict(loss=loss, **metrics).items():
+                total[k] = total.get(k, 0.) + v
+    numbers = as_numbers(list(total.values()), device)
+    return {k: v / len(data) for k, v in zip(total, numbers)}
 
 # %% ../../nbs/engine/base/learning.ipynb #fit
 def require_same_start(data, generator):

@@ -8,13 +8,12 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/model_card.html.md"""
 __all__ = ['draw_curves', 'make_model_card', 'write_model_card', 'check_hub', 'push_to_hub']
 
 # %% ../../nbs/engine/run/model_card.ipynb #model_card_imports
-import math, platform
+import math, platform, tomllib
 from importlib.metadata import version
 from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData, constants
 from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
-from .stages import Stage, to_toml
 
 # %% ../../nbs/engine/run/model_card.ipynb #draw_curves
 _ACCURACY = ("loss", "eval_accuracy")
@@ -80,23 +79,23 @@ measured.
 """
 
 def make_model_card(
-    stage:Stage,     # of the run
+    recipe:str,      # TOML of the run's stage
     title:str,
     results:dict,    # name -> number or text, of the held-out rows
     hashes:dict,     # file name -> sha256 of the data
     with_curves:bool=True, # a picture curves.png lies beside the card
 )->ModelCard:
     "Settings, data, results and versions of a run (Mitchell et al. 2019)."
-    model = str(stage.said.get("model", ""))
-    head = ModelCardData(library_name="transformers", tags=["rlhf-nb", stage.method],
-                         **_base_model(model))
+    said = tomllib.loads(recipe)
+    method, model = said["method"], str(said.get("model", ""))
+    toml = [line for line in recipe.splitlines() if line.partition(" = ")[0] not in _NOT_ON_IT]
+    head = ModelCardData(library_name="transformers", tags=["rlhf-nb", method], **_base_model(model))
     names = "rlhf-nb", "torch", "transformers", "accelerate", "peft"
     versions = dict(python=platform.python_version()) | {x: version(x) for x in names}
     def table(rows): return "\n".join(f"| {k} | {_short(v)} |" for k, v in rows.items())
     body = _CARD.format(
-        title=title, method=stage.method,
-        model=f"`{model}`" if model else "a tiny new model",
-        data=Path(stage.said["data"]).name, toml=to_toml([stage], _NOT_ON_IT),
+        title=title, method=method, model=f"`{model}`" if model else "a tiny new model",
+        data=Path(said["data"]).name, toml="\n".join([*toml, ""]),
         curves="![curves of the run](curves.png)\n\n" if with_curves else "",
         results="| | |\n|---|---|\n" + table(results),
         files="| file | sha256 |\n|---|---|\n" + table(hashes),
@@ -106,15 +105,15 @@ def make_model_card(
 # %% ../../nbs/engine/run/model_card.ipynb #write_model_card
 def write_model_card(
     folder:str|Path, # of the model; README.md and curves.png are written into it
-    stage:Stage,     # of the run
+    recipe:str,      # TOML of the run's stage
     title:str,
     results:dict,    # of the held-out rows
     rows:list[dict], # of the log
     hashes:dict,     # file name -> sha256 of the data
 ):
     "Write the card and its picture."
-    drawn = draw_curves(rows, stage.method, Path(folder)/"curves.png")
-    card = make_model_card(stage, title, results, hashes, drawn)
+    drawn = draw_curves(rows, tomllib.loads(recipe)["method"], Path(folder)/"curves.png")
+    card = make_model_card(recipe, title, results, hashes, drawn)
     (Path(folder)/"README.md").write_text(str(card), encoding="utf-8")
 
 # %% ../../nbs/engine/run/model_card.ipynb #check_hub

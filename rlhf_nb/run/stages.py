@@ -7,7 +7,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/stages.html.md"""
 # %% auto #0
 __all__ = ['KINDS', 'FUNCTIONS', 'Common', 'Watch', 'Stopping', 'Chats', 'Ratings', 'Gap', 'NoisyGap', 'Margin', 'Odds',
            'Rewarded', 'Episodic', 'SelfPlay', 'Sampled', 'ByReward', 'ByJudge', 'Kind', 'Stage', 'keys_of', 'part',
-           'settings', 'name_of', 'StageError', 'read_stages', 'to_toml', 'comments', 'default_words', 'keys_table']
+           'Settings', 'settings', 'name_of', 'StageError', 'read_stages', 'to_toml', 'comments', 'default_words',
+           'keys_table']
 
 # %% ../../nbs/engine/run/stages.ipynb #stages
 import inspect, json, math, re, tomllib
@@ -249,7 +250,6 @@ class Stage:
         for name in self.said:
             if name not in known: raise ValueError(
                 f"{self.method} has no key {name!r}; {nearest(name, known)}")
-        for kind in KINDS[self.method].parts: part(self, kind)
         s = settings(self)
         if hasattr(s, "num_generations") and s.temperature == 0: raise ValueError(
             "num_generations: two candidates differ at a temperature above 0, got 0")
@@ -282,11 +282,19 @@ def part(stage:Stage, kind:type, **more):
         values[f.name] = _as_declared(f, value, keys)
     return kind(**values | more)
 
-def settings(stage:Stage)->SimpleNamespace:
+class Settings(SimpleNamespace):
+    "All keys of a stage with their values, and its method."
+    @property
+    def start(self)->SimpleNamespace:
+        "What is asked before a model is there: what every stage may say, and how much it samples."
+        asked = "method", "max_new_tokens", "compile_decoding", *(f.name for f in fields(Common))
+        return SimpleNamespace(**{k: x for k, x in vars(self).items() if k in asked})
+
+def settings(stage:Stage)->Settings:
     "All keys of a stage with their values, in one place; open ones have the dataclass's."
     found = {}
     for kind in reversed(KINDS[stage.method].parts): found |= vars(part(stage, kind))
-    return SimpleNamespace(method=stage.method, **found)
+    return Settings(method=stage.method, **found)
 
 # %% ../../nbs/engine/run/stages.ipynb #functions
 FUNCTIONS = {    # field -> name in a file or flag -> function
@@ -354,10 +362,7 @@ def _from_table(i, shared, table): # the i-th stage
     try: return Stage(method, own | said)
     except (TypeError, ValueError) as e: raise StageError(f"{where}: {e}") from e
 
-def to_toml(
-    stages:list[Stage],
-    leave_out:tuple=(), # keys that are not written
-)->str:
+def to_toml(stages:list[Stage])->str:
     """The stages as TOML; `read_stages` gives the same back.
 
     Raises ValueError for a function that a file cannot name."""
@@ -366,7 +371,7 @@ def to_toml(
         text = str(x) if isinstance(x, float) else json.dumps(x, ensure_ascii=False)
         return text.replace("\x7f", "\\u007f")
     def lines(stage): return [f'method = "{stage.method}"', *(
-        f"{k} = {value(k, x)}" for k, x in stage.said.items() if k not in leave_out)]
+        f"{k} = {value(k, x)}" for k, x in stage.said.items())]
     if len(stages) == 1: return "\n".join(lines(stages[0])) + "\n"
     return "\n\n".join("\n".join(["[[stage]]", *lines(x)]) for x in stages) + "\n"
 
