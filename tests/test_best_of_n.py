@@ -3,7 +3,6 @@ import json, re
 from pathlib import Path
 import pytest, torch
 from rlhf_nb.base.models import ScalarModel, save_reward_model, tiny_lm
-from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.book.command import main
 from rlhf_nb.data.text import train_tokenizer
 from rlhf_nb.run import best_of_n
@@ -15,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 LINE = ["best-of-n", "m", "rm", "pairs.jsonl", "-n", "2", "--max-prompts", "3", "--max-new-tokens", "5", "-o"]
 
 def test_the_best_of_n_answers_of_each_prompt(inside):
-    config = BestOfNConfig("m", "rm", "pairs.jsonl", num_generations=4, max_prompts=5, sampling=SamplingParams(20))
+    config = BestOfNConfig("m", "rm", "pairs.jsonl", num_generations=4, max_prompts=5, max_new_tokens=20, temperature=1.)
     picks = run_best_of_n(config)
     assert picks.score.shape == (5, 4) and [len(a) for a in picks.answers] == [4] * 5
     assert len({a for answers in picks.answers for a in answers}) > 5
@@ -31,7 +30,7 @@ def test_the_reward_model_reads_texts_by_its_own_tokenizer(inside, monkeypatch):
     save_reward_model(ScalarModel.from_lm(tiny_lm(reader, hidden=16, layers=1), 3), reader, inside/"other")
     calls, real = [], best_of_n.score_texts
     monkeypatch.setattr(best_of_n, "score_texts", lambda *args: calls.append(args) or real(*args))
-    picks = run_best_of_n(BestOfNConfig("m", "other", "pairs.jsonl", num_generations=2, max_prompts=3, sampling=SamplingParams(20)))
+    picks = run_best_of_n(BestOfNConfig("m", "other", "pairs.jsonl", num_generations=2, max_prompts=3, max_new_tokens=20, temperature=1.))
     (_, tokenizer), prompts, answers, _ = calls[0]
     assert picks.score.shape == (3, 2) and tokenizer.get_vocab() == reader.get_vocab()
     assert [tokenizer.decode(p, skip_special_tokens=True) for p in prompts[::2]] == picks.prompts
@@ -51,11 +50,10 @@ def test_every_flag_arrives_in_the_field_of_its_name(monkeypatch, capfd):
                   "a b c --num-generations 5", "a b c"):
         with pytest.raises(ZeroDivisionError): main(["best-of-n", *words.split()])
     plain = BestOfNConfig("a", "b", "c")
-    assert seen == [BestOfNConfig("a", "b", "c", 3, 9, SamplingParams(6, .2), 77, "cpu", 4, False), BestOfNConfig("a", "b", "c", 5), plain]
+    assert seen == [BestOfNConfig("a", "b", "c", 3, 9, 6, .2, 77, "cpu", 4, True), BestOfNConfig("a", "b", "c", 5), plain]
     for name in ("num_generations", "max_prompts", "max_length"):
         with pytest.raises(ValueError, match=f"BestOfNConfig.{name} must be above 0"): BestOfNConfig("a", "b", "c", **{name: 0})
-    with pytest.raises(SystemExit): main(["best-of-n", "a", "b", "c", "-n", "0"])
-    assert "'0' is no whole number above 0" in capfd.readouterr().err
+    assert main(["best-of-n", "a", "b", "c", "-n", "0"]) == 2 and "num_generations must be above 0, got 0" in capfd.readouterr().err
 
 def test_nothing_is_written_over(inside, monkeypatch, capfd):
     Path("mine.jsonl").write_bytes(Path("pairs.jsonl").read_bytes())

@@ -14,8 +14,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
-from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassification,
-    PretrainedConfig)
+from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassification, PretrainedConfig)
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging
 from ..base.models import is_reward_model
@@ -92,8 +91,7 @@ class MemoryPlan:
                                   + self.others + self.activations + self.logits)
     def __str__(self):
         names = "weights gradients optimizer others activations logits".split()
-        parts = ", ".join(f"{name} {_gb(getattr(self, name))}" for name in names
-                          if getattr(self, name))
+        parts = ", ".join(f"{name} {_gb(getattr(self, name))}" for name in names if getattr(self, name))
         return f"about {_gb(self.total)} ({parts})"
 
 def _gb(n): return f"{n / 2**30:.1f} GB" if n >= 2**30 / 10 else f"{n / 2**20:.0f} MB"

@@ -26,8 +26,7 @@ from ..base.learning import (EvalConfig, TrainConfig, Trainer, evaluate_pairs, f
     named_generator, progress_bar)
 from ..base.models import (ScalarModel, adapters_disabled, add_lora,
     disable_dropout, eval_mode, frozen_copy, load_lm, merge_adapters, unwrap_model)
-from ..base.processes import (
-    gather_parts, in_first_process, own_rows)
+from ..base.processes import (gather_parts, in_first_process, own_rows)
 from ..base.q_networks import QConfig, QNets, make_episodes, q_network
 from ..base.replies import generate_replies
 from ..base.sampling import SamplingParams, generate_many, shared_rewards
@@ -39,25 +38,20 @@ from ..tokens import Batch, Seqs, make_seqs
 # %% ../../nbs/engine/run/methods.ipynb #imports_2
 from ..base.batches import response_text
 from ..base.scores import fit_normalizer, normalize_scores
-from ..dpo import (PairsWithRef, dpo_loss, make_pair_loss,
-    precompute_ref_logprobs, sequence_logprobs)
-from ..judge import (JudgeConfig, JudgePrompt, Verdicts, WORLD_PROMPT,
-    judge_messages, parse_votes)
+from ..dpo import (PairsWithRef, dpo_loss, make_pair_loss, precompute_ref_logprobs, sequence_logprobs)
+from ..judge import (JudgeConfig, JudgePrompt, Verdicts, WORLD_PROMPT, judge_messages, parse_votes)
 from ..ppo import ActorCritic
 from ..qlearning import q_loss
-from rlhf_nb.reward import (bradley_terry_loss, preference_accuracy, reward_loss,
-    score_seqs)
+from ..reward import (bradley_terry_loss, preference_accuracy, reward_loss, score_seqs)
 from .stages import ByJudge, Stage, Stopping, part, settings
-from .start import (add_scalar_head, new_pad, path_of, placement_of,
-    targets_of, training_precision)
+from .start import (add_scalar_head, new_pad, path_of, placement_of, targets_of, training_precision)
 from .text_rewards import (PromptTable, decode_seqs, load_reward_function,
     make_model_reward_fn, make_text_reward_fn)
 from ..self_reward import PairsWithReplay, make_replay_loss, select_pairs
 from ..sft import mean_loss, sft_loss
 from ..spin import make_spin_loss, opponent_pairs, spin_metrics
-from rlhf_nb.trainers.dpo_tools import (cdpo_loss, hinge_loss, ipo_loss,
-    kto_baseline, kto_loss, make_reference_free_loss, orpo_loss, robust_dpo_loss,
-    simpo_loss)
+from ..trainers.dpo_tools import (cdpo_loss, hinge_loss, ipo_loss, kto_baseline, kto_loss,
+    make_reference_free_loss, orpo_loss, robust_dpo_loss, simpo_loss)
 from ..trainers.grpo_trainer import GRPOConfig, train_grpo
 from ..trainers.judge_tools import ADDITIVE_PROMPT
 from ..trainers.ppo_trainer import PPOConfig, RLTask, checked_reward_fn, train_ppo
@@ -93,8 +87,7 @@ def _gold_on(questions, name:str)->Callable: # tokenizer -> (model -> {name: num
         prompts = [prompt_ids(tokenizer, q) for q in questions] * 2
         reward_fn = _world_gold(tokenizer)
         def measure(model):
-            seqs, _ = generate_many(model, prompts, tokenizer, SamplingParams(40),
-                                    Generator().manual_seed(0))
+            seqs, _ = generate_many(model, prompts, tokenizer, SamplingParams(40), Generator().manual_seed(0))
             return {name: reward_fn(seqs).mean().item()}
         return measure
     return opener
@@ -264,8 +257,7 @@ def loss_error(model:nn.Module, rows, loss_fn:Callable)->float:
                                     for i in range(len(rows))]
     loss, weight = torch.tensor(parts).double().T                       # (n) each
     n, rest = len(rows), loss - loss.sum() / weight.sum() * weight
-    return ((rest**2).sum() * n / (n - 1)).sqrt().item() / weight.sum().item() \
-        if n > 1 else math.nan
+    return ((rest**2).sum() * n / (n - 1)).sqrt().item() / weight.sum().item() if n > 1 else math.nan
 
 # %% ../../nbs/engine/run/methods.ipynb #family
 class FromRows(Method):
@@ -328,9 +320,8 @@ class Rated(FromRows):
         "Pairs, with their margins where the stage says so."
         found = super().load(s, tokenizer, registry)
         margin = pair_margins(found.report) if s.margins else None
-        if s.margins and margin is None: raise ValueError(
-            f"{found.report.path} has no margins: add a column margin, or score_chosen and score_rejected, or "
-            "leave margins out")
+        if s.margins and margin is None: raise ValueError(f"{found.report.path} has no margins: add a column "
+            "margin, or score_chosen and score_rejected, or leave margins out")
         return replace(found, data=PairsWithMargin(found.data, margin)) if s.margins else found
     def prepare(self, job): return add_scalar_head(job.model, job.s.seed)
     def complete(self, job, rows, size): return rows

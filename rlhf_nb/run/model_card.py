@@ -32,8 +32,7 @@ def draw_curves(
     for ax, name in zip(figure.subplots(1, 2), _CURVES.get(method, ("loss", "eval_loss"))):
         points = [(row.get("iteration", row.get("step")), row[name]) for row in rows
                   if row.get(name) is not None]
-        if points: ax.plot(*zip(*points), marker="." if len(points) < 30 else "",
-                           color="#1f6feb")
+        if points: ax.plot(*zip(*points), marker="." if len(points) < 30 else "", color="#1f6feb")
         ax.set(title=name, xlabel="rollout" if method in ("ppo", "grpo") else "step")
         ax.grid(alpha=.3)
     figure.savefig(path, dpi=110)
@@ -124,20 +123,17 @@ def check_hub(
     from huggingface_hub import HfApi
     try: validate_repo_id(repo_id)
     except HFValidationError as e: raise ValueError(f"--push-to-hub: {e}") from e
-    if constants.HF_HUB_OFFLINE: raise ValueError(
-        "HF_HUB_OFFLINE is set, so nothing can be sent: unset it, or leave "
-        "--push-to-hub out")
+    if constants.HF_HUB_OFFLINE: raise ValueError("HF_HUB_OFFLINE is set, so nothing can be sent: unset it, "
+        "or leave --push-to-hub out")
     try: HfApi().whoami()
-    except Exception as e: raise ValueError(
-        f"the hub does not know you ({_first_line(e)}): log in with `hf auth login`, "
-        "or leave --push-to-hub out") from e
+    except Exception as e: raise ValueError(f"the hub does not know you ({_first_line(e)}): log in with `hf "
+        "auth login`, or leave --push-to-hub out") from e
     _refuse_full(HfApi(), repo_id)
 
 def _refuse_full(api, repo_id): # nothing of somebody's is written over, there either
     try: there = set(api.list_repo_files(repo_id)) - {".gitattributes"}
     except RepositoryNotFoundError: return
-    if there: raise ValueError(
-        f"{repo_id} holds {min(there)} already: name a new repository")
+    if there: raise ValueError(f"{repo_id} holds {min(there)} already: name a new repository")
 
 def _first_line(e): return str(e).strip().partition("\n")[0] or type(e).__name__
 
@@ -155,7 +151,6 @@ def push_to_hub(
         return str(HfApi().upload_folder(
             repo_id=repo_id, folder_path=str(folder), allow_patterns=files,
             commit_message="Trained with rlhf-nb"))
-    except Exception as e: raise ValueError(
-        f"the model is whole in {folder}, but not on the hub ({_first_line(e)}); try "
-        f"again: hf upload {repo_id} {folder} --exclude '*.jsonl' --exclude run.json"
-        ) from e
+    except Exception as e: raise ValueError(f"the model is whole in {folder}, but not on the hub "
+        f"({_first_line(e)}); try again: hf upload {repo_id} {folder} --exclude '*.jsonl' --exclude "
+        "run.json") from e

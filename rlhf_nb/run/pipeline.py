@@ -23,8 +23,7 @@ from ..base.checkpoints import require_same_run
 from ..base.learning import named_generator
 from ..base.models import (Placement, ScalarModel, adapters_disabled, load_lm,
     is_reward_model, load_tokenizer, merge_adapters, read_config, save_reward_model, unwrap_model)
-from ..base.processes import (
-    in_first_process, process_index, require_one_process, stop_after_step)
+from ..base.processes import (in_first_process, process_index, require_one_process, stop_after_step)
 from ..base.sampling import SamplingParams, collect_rollout, generate_many
 from ..data.records import read_records, record_kind
 from ..data.text import prompts_of
@@ -33,8 +32,7 @@ from .memory_plan import count_weights
 from .methods import (Job, METHODS, Registry, WORLD_REGISTRY, first_side, is_function, loss_error, old_examples,
     open_judge, open_measure, open_reward)
 from .model_card import push_to_hub, write_model_card
-from rlhf_nb.run.stages import (KINDS, Stage, StageError, keys_of, name_of, read_stages,
-    settings, to_toml)
+from .stages import (KINDS, Stage, StageError, keys_of, name_of, read_stages, settings, to_toml)
 from .start import (begin_model, check_disk, check_positions, check_services,
     computing, expert_words, fake_model, memory_of, new_pad, path_of, start_words, targets_of)
 from .text_rewards import decode_seqs, load_reader, load_reward_function
@@ -125,7 +123,7 @@ def resolve(stage:Stage, number:int=0, out:str|Path="", stages:list=()):
 def _foreseen(stage, number, out, stages): # as resolved; for a model that is not there yet the first stage's stands
     s, named = resolve(stage, number, out, stages), stage.said.get("model", "")
     later = number > 1 and (not named or _stage_number(named))
-    if later and not Path(path_of(s.model)).exists(): s.model = settings(stages[0]).model
+    if later and not _is_done(Path(s.model)): s.model = settings(stages[0]).model
     return s
 
 def stage_folder(out, stages, number:int)->Path:
@@ -151,9 +149,8 @@ def _check_judge(s, registry, tokenizer): # the judge, or the policy that is its
     if s.judge:
         read_config(path_of(s.judge))
         tokenizer = load_tokenizer(path_of(s.judge))
-    if not tokenizer.chat_template: raise ValueError(
-        f"the tokenizer of {s.judge or 'the policy'} has no chat template, which a judge is asked in: name a "
-        "judge that has one")
+    if not tokenizer.chat_template: raise ValueError(f"the tokenizer of {s.judge or 'the policy'} has no "
+        "chat template, which a judge is asked in: name a judge that has one")
 
 def _opened(stage, s, registry, tell, begin)->tuple: # model, tokenizer, rows
     "All that a stage will ask for. Raises ValueError that names the key."

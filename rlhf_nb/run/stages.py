@@ -25,8 +25,7 @@ from ..base.settings import check_settings, find, nearest
 from ..grpo import ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, group_normalised
 from ..kl import kl_k1, kl_k3
 from ..trainers.grpo_trainer import GRPOConfig
-from rlhf_nb.trainers.ppo_trainer import (AdaptiveKLController, PPOConfig,
-    fixed_kl_controller)
+from ..trainers.ppo_trainer import (AdaptiveKLController, PPOConfig, fixed_kl_controller)
 
 # %% ../../nbs/engine/run/stages.ipynb #Common
 @dataclass(frozen=True)
@@ -129,8 +128,7 @@ class Rewarded:
 
 def _check_reward_words(x, above_0):
     check_settings(x, above_0=above_0)
-    if not x.reward: raise ValueError(
-        "reward is empty: name a reward model, or module:function")
+    if not x.reward: raise ValueError("reward is empty: name a reward model, or module:function")
 
 @dataclass(frozen=True)
 class Episodic:
@@ -197,9 +195,8 @@ class ByJudge:
                        at_least_0="judge_temperature replay_weight", share="judge_top_p",
                        infinite="judge_low judge_high")
         if not self.judge_prompt: raise ValueError("judge_prompt is empty: name one")
-        if self.n_votes > 1 and not self.judge_temperature: raise ValueError(
-            f"greedy judgements are {self.n_votes} times the same one: raise "
-            "judge_temperature, or let n_votes be 1")
+        if self.n_votes > 1 and not self.judge_temperature: raise ValueError(f"greedy judgements are "
+            f"{self.n_votes} times the same one: raise judge_temperature, or let n_votes be 1")
 
 # %% ../../nbs/engine/run/stages.ipynb #Stage
 @dataclass(frozen=True)
@@ -214,8 +211,7 @@ _FITTED = dict(lr="by the width of the model", n_steps="some passes over the row
 _ROLLED = dict(lr="by the width of the model, TRL's for wide ones")
 _PAIRED = dict(n_steps="n_epochs passes over the pairs")
 
-def _learned(own): return Kind((Common, own, TrainConfig, Watch, Stopping),
-                               dict(batch_size=32), _FITTED)
+def _learned(own): return Kind((Common, own, TrainConfig, Watch, Stopping), dict(batch_size=32), _FITTED)
 
 _SAMPLING = dict(max_new_tokens=40, temperature=.7, top_p=.9)
 
@@ -254,9 +250,8 @@ class Stage:
         if hasattr(s, "num_generations") and s.temperature == 0: raise ValueError(
             "num_generations: two candidates differ at a temperature above 0, got 0")
         measured = s.measure or s.eval_rows and not hasattr(s, "n_prompts")
-        if getattr(s, "monitor", "") and not measured: raise ValueError(
-            f"monitor is {s.monitor!r} and nothing is measured on the way: name a "
-            "measure, or hold rows of pairs or demonstrations out")
+        if getattr(s, "monitor", "") and not measured: raise ValueError(f"monitor is {s.monitor!r} and "
+            "nothing is measured on the way: name a measure, or hold rows of pairs or demonstrations out")
 
 # %% ../../nbs/engine/run/stages.ipynb #keys_of
 def keys_of(method:str)->dict: # name -> (dataclass, field, default; MISSING: required)
@@ -397,8 +392,7 @@ def keys_table(method:str="")->str:
     """The keys of one method, or of all: default and meaning.
 
     Raises ValueError for another name, with the nearest."""
-    if method and method not in KINDS: raise ValueError(
-        f"no method {method!r}; {nearest(method, KINDS)}")
+    if method and method not in KINDS: raise ValueError(f"no method {method!r}; {nearest(method, KINDS)}")
     rows = {}
     for m in [method] if method else KINDS:
         for name, (kind, _, _) in keys_of(m).items():

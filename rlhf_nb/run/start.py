@@ -18,15 +18,13 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from ..base.batches import pad_and_eos
 from ..base.logprobs import logits_budget
-from ..base.models import (
-    Placement, ScalarModel, add_lora, checkpoint_layers, choose_placement, load_lm,
-    load_reward_model, load_tokenizer, is_reward_model, read_config, require_body,
-    require_classifier, require_vocabulary, tiny_lm, to_classifier, unwrap_model)
+from ..base.models import (Placement, ScalarModel, add_lora, checkpoint_layers, choose_placement, load_lm,
+    load_reward_model, load_tokenizer, is_reward_model, read_config, require_body, require_classifier,
+    require_vocabulary, tiny_lm, to_classifier, unwrap_model)
 from ..base.processes import process_count, sharded_launch
 from ..base.sampling import static_decoding
 from ..data.text import read_texts, train_tokenizer
-from .memory_plan import (
-    count_weights, device_memory, fake_lm, memory_verdict, plan_memory)
+from .memory_plan import (count_weights, device_memory, fake_lm, memory_verdict, plan_memory)
 from .model_card import check_hub
 from .trackers import check_trackers
 
@@ -42,8 +40,7 @@ def placement_of(
     "Device of a run and the number format it computes in."
     place = choose_placement(s.device)
     if s.mixed_precision == "auto": return place
-    return Placement(place.device, torch.bfloat16 if s.mixed_precision == "bf16"
-                     else torch.float32)
+    return Placement(place.device, torch.bfloat16 if s.mixed_precision == "bf16" else torch.float32)
 
 def training_precision(s)->str: # "bf16" or "no"
     "Precision of a training's autocast; LoRA computes in formats of its own."
@@ -61,8 +58,7 @@ def computing(s):
     matmul = torch.backends.cuda.matmul
     before, matmul.allow_tf32 = matmul.allow_tf32, s.tf32 or matmul.allow_tf32
     try:
-        with logits_budget(s.max_logits_mb), static_decoding(
-                getattr(s, "compile_decoding", False)): yield
+        with logits_budget(s.max_logits_mb), static_decoding(getattr(s, "compile_decoding", False)): yield
     finally: matmul.allow_tf32 = before
 
 # %% ../../nbs/engine/run/start.ipynb #add_scalar_head
@@ -138,11 +134,9 @@ SCRATCH = "sft", "reward"      # methods that can teach a tiny model from nothin
 def _refuse_from_scratch(s):
     if s.method not in (*SCRATCH, "dpo"): raise ValueError(
         f"{s.method} adapts a model that has learned before: name it with model")
-    if s.lora_r: raise ValueError(
-        "LoRA adapts a model that has learned before: name it with --model")
-    if s.stop_token: raise ValueError(
-        "a model from scratch has a stop token of its own: name a --model, or leave "
-        "stop_token out")
+    if s.lora_r: raise ValueError("LoRA adapts a model that has learned before: name it with --model")
+    if s.stop_token: raise ValueError("a model from scratch has a stop token of its own: name a --model, or "
+        "leave stop_token out")
 
 def _check_targets(lm, s): # ValueError for a layer that the model does not have
     layers = {name: type(m).__name__ for name, m in lm.named_modules()}
@@ -150,8 +144,7 @@ def _check_targets(lm, s): # ValueError for a layer that the model does not have
         if any(f".{name}".endswith(f".{target}") for name in layers): continue
         some = sorted({name.rpartition(".")[2] for name, kind in layers.items()
                        if kind in ("Linear", "Conv1D")} - {"lm_head", "score"})
-        raise ValueError(f"no layer of this model is called {target!r}: LoRA can adapt "
-                         f"{', '.join(some)}")
+        raise ValueError(f"no layer of this model is called {target!r}: LoRA can adapt {', '.join(some)}")
 
 def new_pad(path)->str|None:
     "A pad token to add to this model, or None."
@@ -198,8 +191,7 @@ def check_positions(lm_config, s, name:str="this model"):
     new = getattr(s, "max_new_tokens", 0)
     wanted = s.max_length + new
     limit = getattr(text, "max_position_embeddings", None) or wanted
-    if wanted > limit: raise ValueError(
-        f"{name} reads {limit} tokens, max_length {s.max_length}"
+    if wanted > limit: raise ValueError(f"{name} reads {limit} tokens, max_length {s.max_length}"
         + f" and max_new_tokens {new} make {wanted}" * bool(new) + ": lower max_length")
 
 # %% ../../nbs/engine/run/start.ipynb #before
@@ -240,18 +232,15 @@ def check_services(s):
     check_trackers(s.report_to)
     if s.push_to_hub: check_hub(s.push_to_hub)
     place = placement_of(s)
-    if s.tf32 and place.device.type != "cuda": raise ValueError(
-        f"tf32 is a number format of NVIDIA GPUs, this run is on {place.device}: leave "
-        "it out")
+    if s.tf32 and place.device.type != "cuda": raise ValueError(f"tf32 is a number format of NVIDIA GPUs, "
+        f"this run is on {place.device}: leave it out")
 
 def check_disk(all_of:list, out:Path): # settings of the stages that are left
     "Raise ValueError if two checkpoints and the models would not fit on the disk."
-    sizes = [count_weights(fake_model(s)[0], s.lora_r, targets_of(s))
-             for s in all_of if s.model]
+    sizes = [count_weights(fake_model(s)[0], s.lora_r, targets_of(s)) for s in all_of if s.model]
     most = max((8 * n + 16 * m for n, m in sizes), default=0)
     need, place = sum(4 * n for n, _ in sizes) + most, Path(out).resolve()
     while not place.exists(): place = place.parent
     free = shutil.disk_usage(place).free
-    if need > free: raise ValueError(
-        f"two checkpoints and the model need about {need / 2**30:.1f} GB, the disk of "
-        f"{place} has {free / 2**30:.1f} GB free: make room, or name another folder")
+    if need > free: raise ValueError(f"two checkpoints and the model need about {need / 2**30:.1f} GB, the "
+        f"disk of {place} has {free / 2**30:.1f} GB free: make room, or name another folder")

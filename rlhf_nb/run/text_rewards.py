@@ -16,8 +16,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from ..data.text import load_prompts, parse_row, prompts_of, truncate_tokens
-from ..base.models import (Placement, load_reward_model, load_tokenizer,
-    require_vocabulary, text_config_of)
+from ..base.models import (Placement, load_reward_model, load_tokenizer, require_vocabulary, text_config_of)
 from ..data.records import RowError, read_records
 from ..reward import score_seqs
 from ..tokens import Seqs, make_seqs
@@ -30,8 +29,7 @@ def decode_seqs(
     "Prompt and response of every row as text, without special tokens."
     def decode(ids): return tokenizer.decode(ids.tolist(), skip_special_tokens=True)
     is_prompt = seqs.attention_mask & ~seqs.response_mask
-    return [(decode(ids[p]), decode(ids[r]))
-            for ids, p, r in zip(seqs.ids, is_prompt, seqs.response_mask)]
+    return [(decode(ids[p]), decode(ids[r])) for ids, p, r in zip(seqs.ids, is_prompt, seqs.response_mask)]
 
 def load_reader(
     path:str,   # folder or hub id of a reward model
@@ -42,9 +40,8 @@ def load_reader(
     Raises ValueError if it has no eos token, where a finished response is scored."""
     reader = load_tokenizer(path)
     if model: require_vocabulary(model.backbone, reader.vocab_size, path)
-    if reader.eos_token_id is None: raise ValueError(
-        f"the tokenizer of the reward model {path} has no eos token, where a finished "
-        "response is scored: set tokenizer.eos_token and save it there")
+    if reader.eos_token_id is None: raise ValueError(f"the tokenizer of the reward model {path} has no eos "
+        "token, where a finished response is scored: set tokenizer.eos_token and save it there")
     if reader.pad_token_id in (None, reader.eos_token_id):
         reader.add_special_tokens(dict(pad_token="<pad>"))
     return reader
@@ -77,9 +74,8 @@ def load_reward_function(
         f"function score in rules.py, got {name!r}")
     sys.path.insert(0, os.getcwd())
     try: found = import_module(module)
-    except ModuleNotFoundError as e: raise ValueError(
-        f"no module {e.name!r} for the reward ({e}): run where {module}.py lies, or "
-        "install what it needs") from e
+    except ModuleNotFoundError as e: raise ValueError(f"no module {e.name!r} for the reward ({e}): run where "
+        f"{module}.py lies, or install what it needs") from e
     except Exception as e:
         numbers = [frame.lineno for frame in traceback.extract_tb(e.__traceback__)
                    if Path(frame.filename).stem == module.rpartition(".")[2]]
@@ -106,10 +102,8 @@ class PromptTable:
     ):
         self.source, self.max_length, self.strict = source, max_length, strict
         self.prompts, self.report = load_prompts(source, tokenizer, max_length, strict)
-        asked = {n: parse_row(x, ())[0] for n, x in read_records(source)
-                 if not isinstance(x, RowError)}
-        self.texts = [asked[n][0]["content"] if len(asked[n]) == 1 else asked[n]
-                      for n in self.report.lines]
+        asked = {n: parse_row(x, ())[0] for n, x in read_records(source) if not isinstance(x, RowError)}
+        self.texts = [asked[n][0]["content"] if len(asked[n]) == 1 else asked[n] for n in self.report.lines]
         self.rows = {}
         for i, prompt in enumerate(self.prompts):
             self._refuse_other_columns(self.rows.setdefault(tuple(prompt), i), i)
@@ -119,14 +113,12 @@ class PromptTable:
         a, b = self.report.lines[j], self.report.lines[i]
         cure = "raise max_length" if cut & {a, b} else ("the tokenizer does not know the "
             "words that differ; take another model, or leave one of the two out")
-        raise ValueError(
-            f"lines {a} and {b} of {self.report.path} {'end with' if cut & {a, b} else 'are'} "
+        raise ValueError(f"lines {a} and {b} of {self.report.path} {'end with' if cut & {a, b} else 'are'} "
             f"the same tokens and have other columns: {cure}")
     def find(self, seqs)->list[int]: # numbers of the prompts of these rows
         try: return [self.rows[prompt] for prompt in prompts_of(seqs)]
-        except KeyError as e: raise ValueError(
-            f"a prompt begins with the tokens {e.args[0][:8]} and is none of "
-            "PromptTable: give RLTask its prompts, RLTask(table.prompts, ...)") from e
+        except KeyError as e: raise ValueError(f"a prompt begins with the tokens {e.args[0][:8]} and is none "
+            "of PromptTable: give RLTask its prompts, RLTask(table.prompts, ...)") from e
 
 # %% ../../nbs/engine/run/text_rewards.ipynb #make_text_reward_fn
 _NAMED = dict(prompts=0, responses=1, completions=1) # as TRL's functions call them
@@ -137,8 +129,7 @@ def _bound(fn, loaded): # columns that fn takes; fn of (prompts, responses, **co
     every = inspect.Parameter.VAR_KEYWORD in kinds
     named = {k: i for k, i in _NAMED.items() if k in asked}
     if every and (named or len(kinds) == 1): named |= dict(prompts=0, responses=1)
-    columns = {k: x for k, x in loaded.columns.items()
-               if (every or k in asked) and k not in _NAMED}
+    columns = {k: x for k, x in loaded.columns.items() if (every or k in asked) and k not in _NAMED}
     def arguments(*two): # by name, in any order, or by place where no name is known
         return ((), {k: two[i] for k, i in named.items()}) if named else (two, {})
     def call(prompts, responses, **more):
@@ -146,9 +137,8 @@ def _bound(fn, loaded): # columns that fn takes; fn of (prompts, responses, **co
         return fn(*args, **texts, **more)
     args, texts = arguments([], [])
     try: signature.bind(*args, **texts, **columns)
-    except TypeError as e: raise ValueError(
-        f"{getattr(fn, '__name__', 'the reward')} cannot be called with prompts, "
-        f"responses and the columns of {loaded.path} "
+    except TypeError as e: raise ValueError(f"{getattr(fn, '__name__', 'the reward')} cannot be called with "
+        f"prompts, responses and the columns of {loaded.path} "
         f"({', '.join(loaded.columns) or 'it has none'}): {e}") from e
     return columns, call
 
@@ -169,9 +159,8 @@ def make_text_reward_fn(
         scores = call([table.texts[i] for i in rows], responses,
                       **{k: [x[i] for i in rows] for k, x in columns.items()})
         sized = hasattr(scores, "__len__")
-        if not sized or len(scores) != len(responses): raise ValueError(
-            f"{name} must return a list with one number per response, "
-            f"{len(responses)}, got {type(scores).__name__} of "
+        if not sized or len(scores) != len(responses): raise ValueError(f"{name} must return a list with one "
+            f"number per response, {len(responses)}, got {type(scores).__name__} of "
             f"{len(scores) if sized else 'no length'}")
         for score, text in zip(scores, responses):
             try: right = math.isfinite(score)

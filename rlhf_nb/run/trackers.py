@@ -23,9 +23,8 @@ def check_trackers(
     found = [name.strip() for name in names.split(",") if name.strip()]
     there = [str(getattr(x, "value", x)) for x in get_available_trackers()]
     for name in found:
-        if name not in LOGGER_TYPE_TO_CLASS: raise ValueError(
-            f"accelerate has no tracker {name!r}: name one of "
-            f"{', '.join(LOGGER_TYPE_TO_CLASS)}")
+        if name not in LOGGER_TYPE_TO_CLASS: raise ValueError(f"accelerate has no tracker {name!r}: name one "
+            f"of {', '.join(LOGGER_TYPE_TO_CLASS)}")
         if name in _PACKAGES and name not in there: raise ValueError(
             f"the tracker {name} needs its package: pip install {_PACKAGES[name]}")
     return found

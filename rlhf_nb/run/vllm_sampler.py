@@ -24,8 +24,7 @@ def vllm_sampler(
         weights = merge_adapters(model).state_dict()
         llm.apply_model(lambda engine: engine.load_weights(weights.items()))
         llm.reset_prefix_cache()
-        outs = llm.generate([dict(prompt_token_ids=list(p)) for p in x.prompts],
-                            _requests(x), use_tqdm=False)
+        outs = llm.generate([dict(prompt_token_ids=list(p)) for p in x.prompts], _requests(x), use_tqdm=False)
         rows = [out.outputs[0] for out in outs]
         return [list(row.token_ids) for row in rows], [
             [at[token].logprob for token, at in zip(row.token_ids, row.logprobs)]
