@@ -66,16 +66,15 @@ def read_marker(
     crc = marker.pop("crc", None)
     missing = [key for key in keys if key not in marker]
     if missing: damaged(f"it has no {missing[0]!r}")
-    if crc != _marker_crc(marker): damaged("it is not what was written, or was changed by hand")
+    if crc != zlib.crc32(json.dumps(marker).encode()): damaged("it is not what was written, or was changed by hand")
     return marker
-
-def _marker_crc(marker): return zlib.crc32(json.dumps(marker).encode())
 
 # %% ../../nbs/engine/base/folder.ipynb #write_marker
 def write_marker(path:Path, program:str, **facts):
     "Write a marker, whole or not at all."
     marker = dict(program=program, **facts)
-    atomic_write(path, json.dumps(dict(format=_FORMAT, **marker, crc=_marker_crc(marker)), indent=1))
+    crc = zlib.crc32(json.dumps(marker).encode())
+    atomic_write(path, json.dumps(dict(format=_FORMAT, **marker, crc=crc), indent=1))
 
 def update_marker(path:Path, **facts):
     "Change some of what a marker tells."

@@ -21,7 +21,7 @@ from pathlib import Path
 from einops import repeat
 from torch import Generator, Tensor, nn
 from ..base.batches import PreferencePairs, concat_seqs, pad_and_eos
-from ..base.candidates import Candidates, PairRules, decode_candidates
+from ..base.candidates import Candidates, PairRules, decode_candidates, summarize_rounds
 from ..base.learning import (EvalConfig, TrainConfig, Trainer, evaluate_pairs, fit, is_interactive, make_trainer,
     named_generator, progress_bar)
 from ..base.models import (ScalarModel, adapters_disabled, add_lora,
@@ -57,7 +57,7 @@ from ..trainers.judge_tools import ADDITIVE_PROMPT
 from ..trainers.ppo_trainer import PPOConfig, RLTask, checked_reward_fn, train_ppo
 from ..trainers.q_trainer import make_q_trainer
 from ..trainers.reward_tools import PairsWithMargin, margin_reward_loss
-from ..trainers.self_reward_runs import COLUMNS, replay_examples, summarize_store
+from ..trainers.self_reward_tools import replay_examples
 from ..world import gold_score
 from ..worlds.world_text import TEST, TRAIN, demonstrations, prompt_ids
 
@@ -641,6 +641,8 @@ def old_examples(s, tokenizer, registry:Registry)->Seqs:
     if s.replay in known: return known[s.replay](tokenizer)
     return load_demonstrations(s.replay, tokenizer, s.max_length, not s.skip_invalid)[0]
 
+_SCORES = "chosen_score", "rejected_score"    # columns of the store
+
 class Picked(Prompted):
     "Answers, scores, pairs, DPO (Yuan et al. 2024): scored by a reward, or by a judge."
     def begin(self, job):
@@ -673,15 +675,15 @@ class Picked(Prompted):
             generator = job.chance(f"chunk {c}")
             texts, x = self.sample_chunk(job, c, generator)
             got = select_pairs(texts, x, ready.held(texts, x, generator), job.tokenizer, rules)
-            return got.pairs, got.counts, dict(zip(COLUMNS, (got.chosen_score, got.rejected_score)))
-        store = _fill(job, COLUMNS, -(-s.n_prompts // s.chunk_size), make_chunk)
+            return got.pairs, got.counts, {name: getattr(got, name) for name in _SCORES}
+        store = _fill(job, _SCORES, -(-s.n_prompts // s.chunk_size), make_chunk)
         if getattr(s, "replay", "") and s.replay_weight:
             old = old_examples(s, job.tokenizer, job.registry)
             n_tokens = old.response_mask.sum(1).double().mean().item()
             loss_fn = make_replay_loss(s.beta, s.replay_weight, n_tokens)
         trainer, found = _learn_pairs(job, ready, store, loss_fn, old)
         totals = dict(vote_std=math.nan, several=0, parsed=0, replies=1) | store.totals()
-        row = summarize_store(totals | dict(vote_std=totals["vote_std"] or math.nan))
+        row = summarize_rounds(totals | dict(vote_std=totals["vote_std"] or math.nan))
         return trainer, row | found
     def measure(self, job, ready):
         chosen, generator = job.rows.held.tolist(), job.chance("evaluation")
