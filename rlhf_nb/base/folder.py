@@ -66,7 +66,8 @@ def read_marker(
     crc = marker.pop("crc", None)
     missing = [key for key in keys if key not in marker]
     if missing: damaged(f"it has no {missing[0]!r}")
-    if crc != zlib.crc32(json.dumps(marker).encode()): damaged("it is not what was written, or was changed by hand")
+    same = crc == zlib.crc32(json.dumps(marker).encode())
+    if not same: damaged("it is not what was written, or was changed by hand")
     return marker
 
 # %% ../../nbs/engine/base/folder.ipynb #write_marker

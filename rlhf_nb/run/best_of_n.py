@@ -26,7 +26,7 @@ from ..reward import best_of_n
 from .stages import comments
 from .start import new_pad
 from .text_rewards import decode_seqs, load_reader, score_texts
-from .train_command import add_words, flag, parse_words
+from .train_command import add_words, make_flag, parse_words
 from ..base.scores import expected_best_of_n, fit_normalizer, normalize_scores
 
 # %% ../../nbs/engine/run/best_of_n.ipynb #BestOfNConfig
@@ -141,11 +141,11 @@ Example: rlhf-nb best-of-n runs/sft runs/reward runs/reward/held_out.jsonl -n 16
 
 def best_of_n_main(words:list[str])->int|None:
     "`rlhf-nb best-of-n`. Raises ValueError in words; status 2 for a command line that is wrong."
-    flags = [flag(f.name, f.type, f.default, comments(BestOfNConfig)[f.name], f.default is MISSING)
+    flags = [make_flag(f.name, f.type, f.default, comments(BestOfNConfig)[f.name], f.default is MISSING)
              for f in fields(BestOfNConfig)]
     try: given = vars(parse_words("best-of-n", _ABOUT, words, [*flags,
-        flag("output", str, "", "JSONL file for all answers and their scores (default: print a few)"),
-        flag("overwrite", bool, False, "replace a FILE that best-of-n wrote (default: refuse)")]))
+        make_flag("output", str, "", "JSONL file for all answers and their scores (default: print a few)"),
+        make_flag("overwrite", bool, False, "replace a FILE that best-of-n wrote (default: refuse)")]))
     except SystemExit as e: return e.code
     output, overwrite = given.pop("output"), given.pop("overwrite")
     config = BestOfNConfig(**given)

@@ -22,8 +22,8 @@ from einops import repeat
 from torch import Generator, Tensor, nn
 from ..base.batches import PreferencePairs, concat_seqs, pad_and_eos
 from ..base.candidates import Candidates, PairRules, decode_candidates, summarize_rounds
-from ..base.learning import (EvalConfig, TrainConfig, Trainer, evaluate_pairs, fit, is_interactive, make_trainer,
-    named_generator, progress_bar)
+from ..base.learning import (EvalConfig, TrainConfig, Trainer, evaluate_pairs, fit, is_interactive,
+    make_trainer, named_generator, progress_bar)
 from ..base.models import (ScalarModel, adapters_disabled, add_lora,
     disable_dropout, eval_mode, frozen_copy, load_lm, merge_adapters, unwrap_model)
 from ..base.processes import (gather_parts, in_first_process, own_rows)
@@ -44,7 +44,8 @@ from ..ppo import ActorCritic
 from ..qlearning import q_loss
 from ..reward import (bradley_terry_loss, preference_accuracy, reward_loss, score_seqs)
 from .stages import ByJudge, Stage, Stopping, part, settings
-from .start import (add_scalar_head, new_pad, path_of, placement_of, targets_of, training_precision)
+from .start import (add_scalar_head, new_pad, path_of, placement_of, targets_of,
+    training_precision)
 from .text_rewards import (PromptTable, decode_seqs, load_reward_function,
     make_model_reward_fn, make_text_reward_fn)
 from ..self_reward import PairsWithReplay, make_replay_loss, select_pairs
@@ -197,8 +198,9 @@ def first_side(rows)->Seqs:
 
 def load_chats(s, tokenizer, registry:Registry, turns:str)->Rows:
     "Demonstrations by their name or from a file; all turns are learned, or the last."
-    if s.data in registry.demonstrations: return split_data(registry.demonstrations[s.data](tokenizer), None, s)
-    return split_data(*load_demonstrations(s.data, tokenizer, s.max_length, not s.skip_invalid, turns=turns), s)
+    named, strict = registry.demonstrations.get(s.data), not s.skip_invalid
+    if named: return split_data(named(tokenizer), None, s)
+    return split_data(*load_demonstrations(s.data, tokenizer, s.max_length, strict, turns=turns), s)
 
 class Prompted(Method):
     "Learns from its own answers to prompts."
@@ -349,8 +351,8 @@ class Labelled(FromRows):
         "Beside each answer its prompt before the next row's answer."
         seqs, desirable, report = load_unpaired(s.data, tokenizer, s.max_length, not s.skip_invalid)
         answers = [ids[mask].tolist() for ids, mask in zip(seqs.ids, seqs.response_mask)]
-        other = make_seqs([list(p) for p in prompts_of(seqs)], answers[1:] + answers[:1], tokenizer.pad_token_id)
-        nothing = torch.zeros(len(seqs))
+        prompts, nothing = [list(p) for p in prompts_of(seqs)], torch.zeros(len(seqs))
+        other = make_seqs(prompts, answers[1:] + answers[:1], tokenizer.pad_token_id)
         return split_data(Thumbs(seqs, other, desirable, nothing, nothing), report, s)
     def complete(self, job, x, size):
         both = with_reference(job.model, PreferencePairs(x.seqs, x.other), size)
@@ -467,8 +469,8 @@ class Rewarding(Prompted):
             job.keep(i, rows)
         with torch.random.fork_rng():
             torch.manual_seed(job.chance("dropout").initial_seed())
-            trainer = train(model, ref, ready.data, ready.config, job.chance(s.method), job.work/"checkpoints",
-                            before_save=note)
+            trainer = train(model, ref, ready.data, ready.config, job.chance(s.method),
+                            job.work/"checkpoints", before_save=note)
         rows = [row for row in trainer.log.rows if "iteration" in row]
         return trainer, dict(kl=kl_of(rows[-1]), iterations=len(rows),
                              stop_reason=f"took all {trainer.step} steps")
@@ -527,8 +529,8 @@ def _fill(
         totals = store.totals()
         if not len(store): raise ValueError(f"{job.s.method}: " + (
             f"no pair came of {n_chunks} chunks: {totals}" if totals.get("parsed", 1) else
-            f"none of {totals['replies']} replies of the judge held a score: change judge_prompt, judge_pattern "
-            "or judge"))
+            f"none of {totals['replies']} replies of the judge held a score: change judge_prompt, "
+            "judge_pattern or judge"))
     return store
 
 def _learn_pairs(job, ready, pairs, loss_fn, old=None):
@@ -622,13 +624,14 @@ def make_scorer(job:Job)->Callable: # (texts, Candidates, generator) -> Verdicts
         s.judge_max_new_tokens, temperature=s.judge_temperature, top_p=s.judge_top_p))
     def score(texts, x, generator):
         answers = decode_candidates(job.tokenizer, texts, x)
-        replies = generate_replies(model, reader, judge_messages(reader, config.prompt, answers), config, generator)
+        asked = judge_messages(reader, config.prompt, answers)
+        replies = generate_replies(model, reader, asked, config, generator)
         verdicts = parse_votes(config.prompt, replies)
         mute[:] = mute + sum(replies, []) if verdicts.votes.isnan().all() else []
         if not mute: return verdicts
         n_cut, first = mute.count(None), next(filter(None, mute), "")       # None: cut before its end
-        text = (f"the last {len(mute)} replies of the judge held no score, the first was {first[:200]!r}: change "
-                "judge_prompt, judge_pattern or judge")
+        text = (f"the last {len(mute)} replies of the judge held no score, the first was {first[:200]!r}: "
+                "change judge_prompt, judge_pattern or judge")
         if n_cut: text += f"; {n_cut} were cut: raise judge_max_new_tokens, now {s.judge_max_new_tokens}"
         job.tell(f"  {text}")
         if len(mute) >= 100: raise ValueError(text)
@@ -653,8 +656,8 @@ class Picked(Prompted):
         "Texts of these prompts, a chat as its messages, and n sampled answers to each."
         table, s = job.rows.data, job.s
         sampling = SamplingParams(s.max_new_tokens, temperature=s.temperature, top_k=s.top_k, top_p=s.top_p)
-        seqs, _ = generate_many(job.model, [table.prompts[i] for i in chosen for _ in range(n)], job.tokenizer,
-                                sampling, generator, 256, is_interactive())
+        prompts = [table.prompts[i] for i in chosen for _ in range(n)]
+        seqs, _ = generate_many(job.model, prompts, job.tokenizer, sampling, generator, 256, is_interactive())
         asked = [table.texts[i] for i in chosen]
         return [x if isinstance(x, str) else "\n".join(turn["content"] for turn in x) for x in asked], \
             Candidates(seqs, repeat(torch.arange(len(chosen)), "p -> (p n)", n=n))

@@ -29,8 +29,8 @@ from ..data.records import read_records, record_kind
 from ..data.text import prompts_of
 from ..reward import score_pairs
 from .memory_plan import count_weights
-from .methods import (Job, METHODS, Registry, WORLD_REGISTRY, first_side, is_function, loss_error, old_examples,
-    open_judge, open_measure, open_reward)
+from .methods import (Job, METHODS, Registry, WORLD_REGISTRY, first_side, is_function, loss_error,
+    old_examples, open_judge, open_measure, open_reward)
 from .model_card import push_to_hub, write_model_card
 from .stages import (KINDS, Stage, StageError, keys_of, name_of, read_stages, settings, to_toml)
 from .start import (begin_model, check_disk, check_positions, check_services,
@@ -83,8 +83,8 @@ def _check_run(now, s, out:Path, folder:Path, run:dict):
     if not run.get("reward_failed"):              # else the new code is taken
         other += [code] * (was.get(code, now.get(code)) != now.get(code))
     other += [f"{s.model}/{k[6:]}" for k in was if k.startswith("model ") and now.get(k, was[k]) != was[k]]
-    if other: raise ValueError(f"{other[0]} is not the file that the run in {folder} began with: bring that one "
-                               f"back, name another folder, or {anew}")
+    if other: raise ValueError(f"{other[0]} is not the file that the run in {folder} began with: bring that "
+                               f"one back, name another folder, or {anew}")
     try: require_same_run(folder, was, now, (code,))
     except ValueError as e: raise ValueError(f"{e}; {anew}") from e
 
@@ -115,12 +115,12 @@ def resolve(stage:Stage, number:int=0, out:str|Path="", stages:list=()):
         if not name or not str(name).startswith("stage "): continue
         is_reward = 1 <= n < number and stages[n - 1].method == "reward"
         if not 1 <= n < number or is_reward != (key == "reward"): raise ValueError(
-            f"{key}: {name} is no {'reward model' if key == 'reward' else 'policy'} before it; the stages before "
-            f"it are {', '.join(x.method for x in stages[:number - 1]) or 'none'}")
+            f"{key}: {name} is no {'reward model' if key == 'reward' else 'policy'} before it; the stages "
+            f"before it are {', '.join(x.method for x in stages[:number - 1]) or 'none'}")
         setattr(s, key, str(stage_folder(out, stages, n)))
     return s
 
-def _foreseen(stage, number, out, stages): # as resolved; for a model that is not there yet the first stage's stands
+def _foreseen(stage, number, out, stages): # as resolved; where its model is not there yet, the first one's
     s, named = resolve(stage, number, out, stages), stage.said.get("model", "")
     later = number > 1 and (not named or _stage_number(named))
     if later and not _is_done(Path(s.model)): s.model = settings(stages[0]).model
@@ -168,7 +168,7 @@ def _opened(stage, s, registry, tell, begin)->tuple: # model, tokenizer, rows
     ask("measure", lambda: open_measure(s.measure, tokenizer, registry))
     ask("kl_to", lambda: read_config(path_of(s.kl_to)))
     rows = METHODS[s.method].load(s, tokenizer, registry)
-    if is_function(getattr(s, "reward", "")): open_reward(s, rows.data, tokenizer, registry) # which columns it takes
+    if is_function(getattr(s, "reward", "")): open_reward(s, rows.data, tokenizer, registry)   # its columns
     if rows.report: tell(rows.report)
     words = s.model and expert_words(read_config(path_of(s.model)))
     if words: tell(words)
@@ -338,7 +338,7 @@ def _run_stage(stage, s, number, out, last, overwrite, registry, tell, facts)->D
         begun = in_first_process(lambda: read_folder(folder, "run.json", PROGRAM))
         _check_run(now, s, out, folder, begun)
         was = begun["settings"].get(code)
-        if begun.get("reward_failed") and was != now.get(code): # other code, if what it was could not; both are kept
+        if begun.get("reward_failed") and was != now.get(code):       # run.json keeps both
             in_first_process(lambda: update_marker(folder/"run.json", settings=now, reward_failed=False,
                 rewards_before=[*begun.get("rewards_before", []), was]))
             tell(f"{code} was changed: the run goes on with the new one")
@@ -506,7 +506,7 @@ def plan(
     reward, later = getattr(s, "reward", ""), KINDS[stage.method].opened if hasattr(config, "n_pairs") else ()
     known = {k: v for k, v in vars(config).items() if k in keys_of(stage.method) and k not in later}
     parts = [f"{k}={name_of(k, v)}" for k, v in (stage.said | known | stage.said).items()]
-    frozen = [s.method in ("ppo", "grpo") and not s.lora_r, getattr(s, "judge", ""),  # copies that lie beside it
+    frozen = [s.method in ("ppo", "grpo") and not s.lora_r, getattr(s, "judge", ""),    # copies of a model
               reward and reward not in registry.rewards and not is_function(reward)]
     return "\n".join([*told, aligned(
         dict(folder=f"{place}, {'a run goes on' if begun else 'a new run'}",
@@ -525,8 +525,9 @@ def table_of(rows:list[dict])->str:
                    and k not in known and not k.startswith(("reward_", "standard_error"))})
     def cell(x): return f"{x:.3f}" if isinstance(x, float) else "" if x is None else str(x)
     cells = [["stage", "rows", "steps", "KL", *more, "seconds", "held out"]] + [[
-        row["stage"], f"{row['n_learn']}+{row['n_eval']}", str(row["steps"]),
-        *[cell(row.get(k)) for k in ("kl", *more)], f"{row['seconds']:.0f}", _held_out_words(row)] for row in rows]
+        row["stage"], f"{row['n_learn']}+{row['n_eval']}", str(row["steps"]), *[
+            cell(row.get(k)) for k in ("kl", *more)], f"{row['seconds']:.0f}", _held_out_words(row)]
+        for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells)]
     last = len(widths) - 1
     lines = ["  ".join(x.ljust(w) if k in (0, last) else x.rjust(w) for k, (x, w) in

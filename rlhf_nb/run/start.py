@@ -18,9 +18,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from ..base.batches import pad_and_eos
 from ..base.logprobs import logits_budget
-from ..base.models import (Placement, ScalarModel, add_lora, checkpoint_layers, choose_placement, load_lm,
-    load_reward_model, load_tokenizer, is_reward_model, read_config, require_body, require_classifier,
-    require_vocabulary, tiny_lm, to_classifier, unwrap_model)
+from ..base.models import (Placement, ScalarModel, add_lora, checkpoint_layers, choose_placement,
+    load_lm, load_reward_model, load_tokenizer, is_reward_model, read_config, require_body,
+    require_classifier, require_vocabulary, tiny_lm, to_classifier, unwrap_model)
 from ..base.processes import process_count, sharded_launch
 from ..base.sampling import static_decoding
 from ..data.text import read_texts, train_tokenizer

@@ -16,7 +16,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from ..data.text import load_prompts, parse_row, prompts_of, truncate_tokens
-from ..base.models import (Placement, load_reward_model, load_tokenizer, require_vocabulary, text_config_of)
+from rlhf_nb.base.models import (Placement, load_reward_model, load_tokenizer, require_vocabulary,
+    text_config_of)
 from ..data.records import RowError, read_records
 from ..reward import score_seqs
 from ..tokens import Seqs, make_seqs
