@@ -22,7 +22,6 @@ from IPython.display import HTML
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from torch import Generator, Tensor
-from ..base.batches import response_text
 from ..base.files import atomic_write, disk_errors, notebooks
 from ..base.folder import check_output, file_hashes, read_folder, write_marker
 from ..base.learning import TrainConfig, named_generator, progress_bar
@@ -31,7 +30,7 @@ from ..base.models import ScalarModel, frozen_copy, load_bundled
 from ..base.q_networks import QConfig, QNets, make_episodes, q_network
 from ..base.sampling import SamplingParams, in_batches
 from ..base.scores import best_of_n_kl, expected_best_of_n
-from .sitting import text_table
+from .sitting import answer_texts, text_table
 from ..compare import CompareTask, best_of_n_responses, make_compare_task, measure_policy
 from ..dpo import dpo_loss, precompute_ref_logprobs
 from ..grpo import ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, group_normalised
@@ -261,8 +260,7 @@ def run_method(
     seqs, _ = best_of_n_responses(policy, task, task.held_out[:4], method.n)
     return dict(method=name, seed=seed, signal=method.signal, labels=method.labels,
                 samples=method.samples, settings=method.settings, **found, **cost, curve=way,
-                answers=[response_text(task.tokenizer, row[mask].tolist())
-                         for row, mask in zip(seqs.ids, seqs.response_mask)])
+                answers=answer_texts(task.tokenizer, seqs))
 
 # %% ../../nbs/engine/book/compare_runs.ipynb #comparison_table
 def standard_error(x:list[float])->float: # 0 for a single seed

@@ -10,7 +10,7 @@ __all__ = ['TASK', 'FORMS', 'chapters', 'find_chapters', 'place_of', 'split_exer
            'trust_notebooks']
 
 # %% ../../nbs/engine/book/copies.ipynb #setup
-import ast, copy, hashlib, json, os, re, sys
+import ast, copy, hashlib, json, os, re
 from pathlib import Path
 from ..base.files import atomic_write, disk_errors, notebooks
 from .checks import CHECK, MEMORY, needed
@@ -156,19 +156,16 @@ def shipped(
     """The content of one file as a copy of this form gets it.
 
     With the metadata that Lab itself writes, so that one only opened is not `unsaved`."""
+    from ipykernel.ipkernel import IPythonKernel
+    from ipykernel.kernelspec import get_kernel_dict
     from nbformat.v4 import reads, writes
     text = file.read_text("utf-8")
     try: nb = reads(text) if file.suffix == ".ipynb" else None
     except ValueError: nb = None                # no notebook
     if nb is None: return text
     nb = FORMS[form](nb) if FORMS[form] else nb
-    major, version = sys.version_info[0], ".".join(map(str, sys.version_info[:3]))
-    nb.metadata.update(
-        kernelspec=dict(display_name=f"Python {major} (ipykernel)", language="python", name="python3"),
-        language_info=dict(
-            codemirror_mode=dict(name="ipython", version=major), file_extension=".py",
-            mimetype="text/x-python", name="python", nbconvert_exporter="python",
-            pygments_lexer=f"ipython{major}", version=version))
+    kernel = {k: get_kernel_dict()[k] for k in ("display_name", "language")}
+    nb.metadata.update(kernelspec=dict(name="python3", **kernel), language_info=IPythonKernel.language_info)
     return writes(nb) + "\n"
 
 _FORMAT = 3  # of a copy: the names that its notebooks and its progress file use
