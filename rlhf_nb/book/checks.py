@@ -86,8 +86,7 @@ def _tensors(x)->list: # all tensors in x that require grad
     return [x] if getattr(x, "requires_grad", False) else []
 
 def _readable(args:tuple)->list: # the arguments in which a change can be seen
-    return [a for a in args if hasattr(a, "shape") or is_dataclass(a)
-            or isinstance(a, (list, dict))] + [
+    return [a for a in args if hasattr(a, "shape") or is_dataclass(a) or isinstance(a, (list, dict))] + [
         [p.grad for p in a.parameters()] for a in args if hasattr(a, "parameters")]
 
 def record_call(fn:Callable, args:tuple)->_Call:
@@ -163,8 +162,7 @@ def _first_difference(got, want, at:str="")->tuple: # where, got, want; or ()
         parts = [(f"{at}[{k!r}]", got[k], want[k]) for k in want]
     elif isinstance(want, (list, tuple)) and type(got) is type(want) and len(got) == len(want):
         parts = [(f"{at}[{i}]", *p) for i, p in enumerate(zip(got, want))]
-    return next(filter(None, (_first_difference(g, w, place) for place, g, w in parts)),
-                (at, got, want))
+    return next(filter(None, (_first_difference(g, w, place) for place, g, w in parts)), (at, got, want))
 
 def _difference(case:str, got:_Call, want:_Call, name:str)->str:
     "Where the answer differs from the reference first, and how to see it again."
@@ -203,15 +201,13 @@ def _value_slips(got, want)->list[str]: # the first parts that differ
         return [f"{kinds[0]} come back where {kinds[1]} are wanted"] * (kinds[0] != kinds[1])
     more, found = got.ndim - want.ndim, []
     if not got.ndim: found.append("one number comes back where one per row is wanted")
-    elif want.numel() == 1 < got.numel(): found.append(
-        "many numbers come back where one is wanted")
+    elif want.numel() == 1 < got.numel(): found.append("many numbers come back where one is wanted")
     if more == 1 < got.ndim and got.shape[-1] == got.shape[-2]: found.append(
         "a square comes back where a row is wanted: (b 1) with (b) gives (b b)")
     if got.ndim == want.ndim == 2 and values_match(got.T, want): found.append(
         "rows and columns are exchanged")
     if values_match(got.squeeze(), want.squeeze()): found.append(
-        "the numbers are right, but the shape has an axis of size 1 too "
-        + ("many" if more > 0 else "few"))
+        "the numbers are right, but the shape has an axis of size 1 too " + ("many" if more > 0 else "few"))
     elif values_match(got.flatten(), want.flatten()): found.append(
         "the numbers are right, but not their shape: flatten, view or reshape")
     unequal = [(i, a - b) for i, (a, b) in enumerate(zip(got.shape, want.shape)) if a != b]

@@ -14,8 +14,7 @@ from pathlib import Path
 import rlhf_nb
 from ..base.files import notebooks
 from .checks import MEMORY
-from .copies import (
-    chapters, copy_chapters, find_chapters, place_of, read_memory, trust_notebooks)
+from .copies import chapters, copy_chapters, find_chapters, place_of, read_memory, trust_notebooks
 from .progress import check_chapters, next_task, progress, progress_table, task_times
 from .runner import machine, run_chapters
 
@@ -102,8 +101,7 @@ def _copy(args):
         "new text with your answers and the cells you added; the old file is kept\n"
         f"beside it as .before-update-1 or higher: {', '.join(done['merged'])}")
     if done["new"] and read_memory(folder)["form"] == "exercises" and args.command == "copy": print(
-        f"open it:            rlhf-nb lab {folder}\n"
-        f"check your answers: rlhf-nb check --dir {folder}")
+        f"open it:            rlhf-nb lab {folder}\ncheck your answers: rlhf-nb check --dir {folder}")
 
 def _lab(args):
     from jupyterlab.labapp import LabApp

@@ -121,8 +121,7 @@ def _rl(task, seed, callback, config, true=False):
 # %% ../../nbs/engine/book/compare_runs.ipynb #preferences
 def _dpo(task, seed, callback, beta=.1):
     "Chapter 10: 4,096 comparisons of the SFT model's own answers."
-    pairs, _ = sample_pairs(task.sft, task.tokenizer, task.train, 4096, _generator(seed),
-                            random.Random(seed))
+    pairs, _ = sample_pairs(task.sft, task.tokenizer, task.train, 4096, _generator(seed), random.Random(seed))
     config = TrainConfig(lr=1e-3, n_steps=64, batch_size=64, micro_batch_size=64)
     policy, data = _start(task), precompute_ref_logprobs(task.sft, pairs)
     train_dpo(policy, data, config, _generator(seed), partial(dpo_loss, beta=beta))
@@ -412,8 +411,7 @@ def run_methods(
     settings = {name: find_method(name).settings for name in names}
     rows = _saved(folder).get("rows", [])
     there = {(row["method"], row["seed"], row["settings"]) for row in rows}
-    todo = [(name, seed) for seed in seeds for name in names
-            if (name, seed, settings[name]) not in there]
+    todo = [(name, seed) for seed in seeds for name in names if (name, seed, settings[name]) not in there]
     with progress_bar(len(todo), 0, "compare", "run") as bar:
         for name, seed in todo:
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"),    # memory of its own

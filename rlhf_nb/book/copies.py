@@ -33,8 +33,7 @@ def find_chapters(names:list[str])->list[Path]:
         aliases |= dict.fromkeys([stem, f.name, *short], f)
     found = [aliases.get(n.lower()) or (Path(n) if Path(n).is_file() else None) for n in names]
     missing = [n for n, f in zip(names, found) if f is None]
-    if missing: raise ValueError(
-        f"no chapter {', '.join(missing)}: there are {', '.join(known)}")
+    if missing: raise ValueError(f"no chapter {', '.join(missing)}: there are {', '.join(known)}")
     return found or list(known.values())
 
 def place_of(file:Path)->str: # in the folder of a run, or in a copy
@@ -68,8 +67,7 @@ def emptied(
 
     Raises ValueError as `split_exercise` does."""
     minutes, dots = TASK.match(source).groups()
-    return (f"# your turn: {minutes} min, {dots}\n{split_exercise(source)[0]}\n"
-            "    raise NotImplementedError")
+    return (f"# your turn: {minutes} min, {dots}\n{split_exercise(source)[0]}\n    raise NotImplementedError")
 
 # %% ../../nbs/engine/book/copies.ipynb #learners_copy
 _TOOLS = "import math, re, torch\nimport torch.nn.functional as F\n"
@@ -200,8 +198,7 @@ def merged(
     stubs = {name: c for c in nb.cells for name in defines(c) & asked}
     known = {c.id for c in nb.cells}
     for cell in yours.cells:
-        here = [k for k in defines(cell) & stubs.keys()
-                if cell.id == stubs[k].id or stubs[k].id not in ids]
+        here = [k for k in defines(cell) & stubs.keys() if cell.id == stubs[k].id or stubs[k].id not in ids]
         if here and "raise NotImplementedError" not in cell.source:
             stubs.pop(here[0]).source = cell.source            # others are added
         if cell.id in known: after = cell.id

@@ -37,8 +37,7 @@ def answer_questions(
     "Sample one answer to each question."
     prompts = [prompt_ids(tokenizer, question) for question in questions]
     params = SamplingParams(temperature=temperature)
-    return generate_many(model, prompts, tokenizer, params,
-                         Generator().manual_seed(seed), 512)
+    return generate_many(model, prompts, tokenizer, params, Generator().manual_seed(seed), 512)
 
 def answer_texts(
     tokenizer,
@@ -73,8 +72,7 @@ def text_table(head:list[str], rows:list[list])->HTML:
     css = "text-align:left;vertical-align:top"
     def row_of(tag, row): return "<tr>" + "".join(
         f'<{tag} style="{css}">{escape_text(str(x))}</{tag}>' for x in row) + "</tr>"
-    return HTML(f"<table>{row_of('th', head)}"
-                + "".join(row_of("td", row) for row in rows) + "</table>")
+    return HTML(f"<table>{row_of('th', head)}" + "".join(row_of("td", row) for row in rows) + "</table>")
 
 # %% ../../nbs/engine/book/sitting.ipynb #error_panels
 @plt.rc_context(STYLE)
@@ -85,11 +83,9 @@ def error_panels(
     log_x:bool=False,
 )->Figure:
     "Draw means and two standard errors, one panel for each quantity."
-    fig, axes = plt.subplots(1, len(panels), squeeze=False,
-                             figsize=(6.2 if len(panels) == 1 else 8.2, 3.1))
+    fig, axes = plt.subplots(1, len(panels), squeeze=False, figsize=(6.2 if len(panels) == 1 else 8.2, 3.1))
     names = list(dict.fromkeys(name for drawn in panels.values() for name in drawn))
-    colors = {name: METHOD_COLORS.get(name, COLORS[i % len(COLORS)])
-              for i, name in enumerate(names)}
+    colors = {name: METHOD_COLORS.get(name, COLORS[i % len(COLORS)]) for i, name in enumerate(names)}
     for ax, (ylabel, drawn) in zip(axes[0], panels.items()):
         for name, ys in drawn.items():
             ax.errorbar(xs, [y.mean() for y in ys],
@@ -120,19 +116,16 @@ def measure_answers(
     texts = answer_texts(tokenizer, answers)
     with torch.no_grad():
         ref_logp = in_batches(lambda rows: logprobs(ref, rows), answers)
-    found = {"true score": gold_rewards(tokenizer, questions, answers),
-             "reward": reward_fn(answers),
+    found = {"true score": gold_rewards(tokenizer, questions, answers), "reward": reward_fn(answers),
              "KL": response_kl(logp, ref_logp, answers.response_mask),
              "flatteries": torch.tensor([count_flatteries(t) * 1. for t in texts])}
-    return dict(texts=texts) | {
-        k: reduce(x, "(q n) -> q", "mean", n=n) for k, x in found.items()}
+    return dict(texts=texts) | {k: reduce(x, "(q n) -> q", "mean", n=n) for k, x in found.items()}
 
 def measured_table(seen:dict[str,dict])->HTML:
     "A row for each policy, name -> what `measure_answers` returned: true score, reward, KL, flatteries."
     keys = "true score", "reward", "KL", "flatteries"
     return text_table(["", "true score", "reward", "KL, nats", "flatteries per answer"],
-        [[name, *(plus_minus(x[k], 1 if k == "KL" else 2) for k in keys)]
-         for name, x in seen.items()])
+        [[name, *(plus_minus(x[k], 1 if k == "KL" else 2) for k in keys)] for name, x in seen.items()])
 
 # %% ../../nbs/engine/book/sitting.ipynb #pairs_table
 def pairs_table(session:LabelSession)->HTML:
@@ -173,12 +166,10 @@ def right_by_flattery(
     model_agrees:Tensor,      # (n) bool: the reward model prefers the chosen one
 )->dict[str,tuple[Tensor,Tensor]]: # which side flatters more -> right or not, of both
     "Where annotator and reward model prefer the truly better answer; ties left out."
-    gap = torch.tensor([gold_score(q, c) - gold_score(q, r)
-                        for q, c, r in zip(questions, chosen, rejected)])
+    gap = torch.tensor([gold_score(q, c) - gold_score(q, r) for q, c, r in zip(questions, chosen, rejected)])
     flattery = torch.tensor([count_flatteries(c) - count_flatteries(r)
                              for c, r in zip(chosen, rejected)]) * gap.sign()
     kinds = {"neither": flattery == 0, "the better one": flattery > 0,
              "the worse one": flattery < 0, "all": gap == gap}
     right = gap > 0, model_agrees == (gap > 0)
-    return {name: tuple(x[kind & (gap != 0)] for x in right)
-            for name, kind in kinds.items()}
+    return {name: tuple(x[kind & (gap != 0)] for x in right) for name, kind in kinds.items()}

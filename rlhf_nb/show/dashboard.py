@@ -49,8 +49,7 @@ def panel(
     points = [p for finite, _ in rows for p in finite] or [(0., 0.)]
     x = [x for x, _ in points] + [x for _, others in rows for x in others]
     x0, x1, low, high = min(x), max(x), min(y for _, y in points), max(y for _, y in points)
-    def at(x, y): return (50 + 204 * (x - x0) / ((x1 - x0) or 1),
-                          108 - 84 * (y - low) / ((high - low) or 1))
+    def at(x, y): return (50 + 204 * (x - x0) / ((x1 - x0) or 1), 108 - 84 * (y - low) / ((high - low) or 1))
     newest, others = rows[-1] if rows else ([], [])
     last = brief(newest[-1][1]) if newest else "no data yet"
     if others and (not newest or others[-1] > newest[-1][0]): last = "not finite"
@@ -126,8 +125,7 @@ def gpu_memory()->dict[str,float]:
 def dashboard_page(dashboard:Dashboard)->str: # HTML, always of the same height
     "All panels, the two newest samples, and the state of the run."
     cuda = torch.cuda.is_available()
-    panels = "".join(panel(k, {"": xy}) for k, xy in curves_of(dashboard).items()
-                     if cuda or k != GPU_MEMORY)
+    panels = "".join(panel(k, {"": xy}) for k, xy in curves_of(dashboard).items() if cuda or k != GPU_MEMORY)
     css = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
     texts = map(escape_text, [*dashboard.samples, "", ""][:2])
     rows = "".join(f'<div style="{css}" title="{t}">{t or "&nbsp;"}</div>' for t in texts)
@@ -195,8 +193,7 @@ def run_in_background(train_fn:Callable, dashboard:Dashboard)->threading.Thread:
     `train_fn` takes no arguments; its callback is of `dashboard_callback`. Raises
     ValueError for a dashboard that had a run before."""
     if dashboard.state != "not begun": raise ValueError(
-        f"a dashboard shows one run, and that of this one is {dashboard.state}: "
-        "give it a new Dashboard")
+        f"a dashboard shows one run, and that of this one is {dashboard.state}: give it a new Dashboard")
     dashboard.state, dashboard.iteration_began = "running", time.monotonic()
     def work():
         try:
@@ -235,8 +232,7 @@ def show_dashboard(dashboard:Dashboard, train_fn:Callable|None=None)->LiveView:
                            and run_in_background(train_fn, dashboard))
             dashboard.buttons.insert(0, begin)
     refresh(dashboard)
-    dashboard.views.append(LiveView([dashboard.page, HBox(dashboard.buttons)],
-                                    lambda: dashboard.page.value))
+    dashboard.views.append(LiveView([dashboard.page, HBox(dashboard.buttons)], lambda: dashboard.page.value))
     return dashboard.views[-1]
 
 # %% ../../nbs/engine/show/dashboard.ipynb #Sweep

@@ -30,8 +30,7 @@ from ..kl import exact_kl, kl_k1, kl_k2, kl_k3
 from ..reward import pooled_scores
 from .ledger import Ledger, ledger_page, token_texts
 from .live_view import LiveView, knob, redrawn, with_sliders
-from .pages import (
-    BLUE, ORANGE, brief, drawing, escape_text, html_table, signed, svg_text)
+from .pages import BLUE, ORANGE, brief, drawing, escape_text, html_table, signed, svg_text
 from ..tokens import Seqs, make_seqs
 
 # %% ../../nbs/engine/show/inspectors.ipynb #padded
@@ -69,8 +68,7 @@ def _row_scores(model, seqs)->Tensor: # (b)
         if logits.shape[1] != 1: raise ValueError(
             f"a reward model has one output, this one has {logits.shape[1]}")
         return logits[:, 0]
-    return torch.cat([score(seqs[rows].trim()).float().cpu()
-                      for rows in torch.arange(len(seqs)).split(32)])
+    return torch.cat([score(seqs[rows].trim()).float().cpu() for rows in torch.arange(len(seqs)).split(32)])
 
 @torch.no_grad()
 def prefix_scores(
@@ -109,8 +107,7 @@ def length_slope(
     x, y = torch.tensor(length).double(), torch.tensor(score).double()
     n, dx = len(x), x - x.mean()
     if n < 3 or not dx.any(): raise ValueError(
-        f"a slope needs three responses of unequal length, got {n} of lengths "
-        f"{sorted(set(x.tolist()))[:3]}")
+        f"a slope needs three responses of unequal length, got {n} of lengths {sorted(set(x.tolist()))[:3]}")
     slope = (dx * y).sum() / (dx * dx).sum()
     rest = y - y.mean() - slope * dx
     return slope.item(), (rest.square().sum() / (n - 2) / dx.square().sum()).sqrt().item()
@@ -160,8 +157,7 @@ def reward_page(
                      f"{1 / (1 + math.exp(min(x - y, 700))):.2f}")
     if slope: heads.append(f"batch: {10 * slope[0]:+.3f} ± {10 * slope[1]:.3f} score "
                            "per 10 tokens more (± standard error)")
-    return ('<p style="font:14px/1.6 sans-serif">' + "<br>".join(heads)
-            + f"</p>{ledger_page(ledgers)}")
+    return ('<p style="font:14px/1.6 sans-serif">' + "<br>".join(heads) + f"</p>{ledger_page(ledgers)}")
 
 def inspect_reward(
     reward_model,       # ScalarModel, sequence classifier with one label, or a folder
@@ -178,8 +174,7 @@ def inspect_reward(
         model = AutoModelForSequenceClassification.from_pretrained(model, trust_remote_code=False)
     model.eval()
     if isinstance(prompt, str): prompt = [{"role": "user", "content": prompt}]
-    ids = list(prompt) if not len(prompt) or isinstance(prompt[0], int) else encode_prompt(
-        tokenizer, prompt)
+    ids = list(prompt) if not len(prompt) or isinstance(prompt[0], int) else encode_prompt(tokenizer, prompt)
     if rollout is not None:
         seqs, scores = getattr(rollout, "seqs", rollout), getattr(rollout, "reward", None)
         with torch.no_grad(): scores = _row_scores(model, seqs) if scores is None else scores
@@ -193,8 +188,7 @@ def inspect_reward(
         ledgers = {name: reward_ledger(model, tokenizer, ids, text, side.value, left_out.value)
                    for name, text in texts.items()}
         return reward_page(ledgers, {name: marks(text) for name, text in texts.items()}, slope)
-    return redrawn([*fields, side, left_out], draw,
-                   lambda page: [HBox(fields), HBox([side, left_out]), page])
+    return redrawn([*fields, side, left_out], draw, lambda page: [HBox(fields), HBox([side, left_out]), page])
 
 # %% ../../nbs/engine/show/inspectors.ipynb #shifted
 def shifted(
@@ -217,8 +211,7 @@ def kl_gradients(
     at = torch.tensor([mu, math.log(temperature)], device=logits.device, requires_grad=True)
     ref, logp = logits.log_softmax(-1), shifted(logits, direction, at)
     prob = logp.detach().exp()                      # of each word to be sampled
-    losses = {"true": exact_kl(logp, ref)} | {
-        k: (prob * f(logp, ref)).sum() for k, f in _ESTIMATORS.items()}
+    losses = {"true": exact_kl(logp, ref)} | {k: (prob * f(logp, ref)).sum() for k, f in _ESTIMATORS.items()}
     return {k: tuple(torch.autograd.grad(loss, at, retain_graph=True)[0].tolist())
             for k, loss in losses.items()}
 
@@ -234,8 +227,7 @@ def kl_samples(
     at = torch.tensor([knobs[0], math.log(knobs[1])])
     ref, logp = logits.log_softmax(-1), shifted(logits, direction, at)
     words = torch.multinomial(logp.exp(), 400 * n, replacement=True, generator=generator)
-    means = {k: f(logp[words], ref[words]).view(400, n).mean(1).tolist()
-             for k, f in _ESTIMATORS.items()}
+    means = {k: f(logp[words], ref[words]).view(400, n).mean(1).tolist() for k, f in _ESTIMATORS.items()}
     return means | {"true": [exact_kl(logp, ref).item()]}
 
 # %% ../../nbs/engine/show/inspectors.ipynb #kl_page
@@ -256,8 +248,7 @@ def kl_page(
         for j, tall in enumerate((48 * count / count.max()).tolist()): drawn += (
             f'<rect x="{90 + 12.5 * j:.1f}" width="11.5" fill="{BLUE}" '
             f'y="{top + 50 - tall:.1f}" height="{tall:.1f}"/>')
-        drawn += (svg_text(2, top + 20, name, 'font-weight="bold"')
-                  + svg_text(2, top + 34, f"{mean:.3f}")
+        drawn += (svg_text(2, top + 20, name, 'font-weight="bold"') + svg_text(2, top + 34, f"{mean:.3f}")
                   + svg_text(2, top + 48, f"± {xs.std(correction=0):.3f}")
                   + f'<path d="M90 {top + 50}H390" stroke="currentColor"/>'
                   f'<path d="M{place:.1f} {top - 6}V{top + 52}" stroke="{ORANGE}" '
@@ -291,8 +282,7 @@ def arrow_plot(
 # %% ../../nbs/engine/show/inspectors.ipynb #show_kl
 def _with_knobs(page, kind, knobs, **facts)->str: # HTML
     "A page that stays, with what docs/static/knobs.js needs to turn its knobs."
-    facts = dict(kind=kind, **facts, knobs=[
-        [k.description, k.value, k.min, k.max, k.step] for k in knobs])
+    facts = dict(kind=kind, **facts, knobs=[[k.description, k.value, k.min, k.max, k.step] for k in knobs])
     return f'<div data-knobs="{escape_text(json.dumps(facts))}">{page}</div>'
 
 def _as_json(x:Tensor)->list[float]: # (v) -> v numbers that JSON has
@@ -386,8 +376,7 @@ def show_judge(
             page.value, trouble.value = judge_page(now, answers, replies, true), ""
         except ValueError as e: trouble.value = f"Not done: {escape_text(str(e))}"
         view.keep()
-    view = LiveView([template, HBox([pattern, with_sliders([n]), button]), trouble,
-                     page], lambda: page.value)
+    view = LiveView([template, HBox([pattern, with_sliders([n]), button]), trouble, page], lambda: page.value)
     button.on_click(lambda _: act(True))
     pattern.observe(lambda _: act(False), "value")
     act(False)

@@ -95,8 +95,7 @@ def _change_labels(session:LabelSession, change:Callable): # labels -> labels
         rows = _read_labels(session)
         if rows != session.labels:
             session.labels = rows
-            raise ValueError("another session has changed the labels of this file: "
-                             "look at the pair again")
+            raise ValueError("another session has changed the labels of this file: look at the pair again")
         rows = change(rows)
         atomic_write(session.book(), "".join(json.dumps(row) + "\n" for row in [_HEAD, *rows]))
         session.labels = rows # only now: what the session shows is on the disk
@@ -151,8 +150,7 @@ def show_labels(session:LabelSession)->LiveView:
         except (OSError, ValueError) as e: trouble = str(e)
         page.value = label_page(session, trouble)
         view.keep()
-    names = {"left": "Left is better", "right": "Right is better",
-             "neither": "Cannot say", "undo": "Undo"}
+    names = {"left": "Left is better", "right": "Right is better", "neither": "Cannot say", "undo": "Undo"}
     buttons = [Button(description=text, tooltip=text) for text in names.values()]
     for button, choice in zip(buttons, names):
         button.on_click(lambda _, choice=choice: act(choice))

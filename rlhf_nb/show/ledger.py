@@ -100,8 +100,7 @@ def _response(title:str, ledger:Ledger, max_abs:dict[str,float], radios:str, fol
         f"<div>{escape_text(k)}: {a:+.4f} = {b:+.4f} "
         f"{'agree' if abs(a - b) <= 1e-3 * max(1, abs(a)) else '<b>DO NOT AGREE</b>'}"
         "</div>" for k, (a, b) in ledger.sums.items())
-    numbers = html_table(["token", *ledger.channels],
-                         list(zip(ledger.tokens, *ledger.channels.values())))
+    numbers = html_table(["token", *ledger.channels], list(zip(ledger.tokens, *ledger.channels.values())))
     body = (f'<div role="radiogroup" aria-label="tokens: {titled}">{body}'
             f'</div><div class="s">{sums}{numbers}</div>')
     size = f'class="r" style="--n:{len(ledger.tokens)}"'    # until it is drawn

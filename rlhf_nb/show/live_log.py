@@ -51,8 +51,7 @@ def default_metrics(
     "Columns of a log that say most: loss, reward, KL, lengths first."
     keys = dict.fromkeys(k for row in rows for k, v in row.items() if isinstance(
         v, (int, float)) and k not in ("step", "iteration", "epoch"))
-    def kind(k): return next((i for i, word in enumerate(_WORDS)
-                              if word.lower() in k.lower()), len(_WORDS))
+    def kind(k): return next((i for i, word in enumerate(_WORDS) if word.lower() in k.lower()), len(_WORDS))
     found = sorted(keys, key=kind)
     first = list({kind(k): k for k in reversed(found)}.values())[::-1] # one of each kind
     return (first + [k for k in found if k not in first])[:n]
@@ -158,8 +157,7 @@ class LogFollower:
             x.metrics[:], x.n_read = found, 0
             x.traces.clear()
         ended = x.rows and x.rows[-1].get("event") == "finished"
-        x.state = "finished" if ended else "paused" if x.paused else (
-            "stopping" if x.stop else "watching")
+        x.state = "finished" if ended else "paused" if x.paused else ("stopping" if x.stop else "watching")
         x.note = self.path.name if x.rows else f"{self.path.name}: no row yet"
         if rows or anew: refresh(x)
         return len(rows)

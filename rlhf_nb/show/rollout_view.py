@@ -197,8 +197,7 @@ def side_by_side(tables:dict[str,RolloutTable])->RolloutTable:
             count[prompt] += 1
     rows = [{name: place[key] for name, place in places.items()} for key in places[names[0]]
             if all(key in place for place in places.values())]
-    if not rows: raise ValueError(
-        f"{' and '.join(tables)} have no prompt in common: sample both on one set")
+    if not rows: raise ValueError(f"{' and '.join(tables)} have no prompt in common: sample both on one set")
     for k in tables[names[0]].columns:
         if k == "group" or not all(k in x.columns for x in tables.values()): continue
         for name, x in tables.items():
@@ -286,8 +285,7 @@ class TableView(LiveView):
         wide, narrow = (dict(layout=Layout(width=x), **named) for x in ("auto", "9em"))
         def choice(first, names): return [(first, ""), *((k, k) for k in names)]
         c = self.c = SimpleNamespace(
-            sort=Dropdown(options=choice("row", table.columns), value=sort,
-                          description="Sort by", **wide),
+            sort=Dropdown(options=choice("row", table.columns), value=sort, description="Sort by", **wide),
             largest_first=ToggleButton(True, description="largest first"),
             text=Text(description="Text", continuous_update=False, **named),
             column=Dropdown(options=choice("all rows", table.numeric()), description="Keep", **wide),
@@ -315,8 +313,7 @@ class TableView(LiveView):
         c = self.c
         low, high = (float(x.value) if x.value.strip() else end for x, end in (
             (c.low, -math.inf), (c.high, math.inf)))
-        return TableQuery(c.sort.value, c.largest_first.value, c.text.value,
-                          c.column.value, low, high)
+        return TableQuery(c.sort.value, c.largest_first.value, c.text.value, c.column.value, low, high)
     def pick(self): # the rows that pass the filters, from the first page on
         try: self.rows, self.busy = pick_rows(self.table, self.query()), True
         except ValueError as e: self.top.value = f"<b>{escape_text(str(e))}</b>"

@@ -54,8 +54,7 @@ def _both(policy, ref, x, mask, temperature)->tuple[Tensor,Tensor]: # (n v) twic
     with adapters_disabled(policy) if off else nullcontext(), eval_mode(ref):
         ref_logp = log_dist(ref)
     if logp.shape != ref_logp.shape: raise ValueError(
-        f"policy and reference need one vocabulary, got {logp.shape[1]} and "
-        f"{ref_logp.shape[1]} tokens")
+        f"policy and reference need one vocabulary, got {logp.shape[1]} and {ref_logp.shape[1]} tokens")
     return logp, ref_logp.to(logp)
 
 def _at_the_left(seqs)->tuple[Seqs,Tensor]: # rows with pads on the right; (b t) order
@@ -77,8 +76,7 @@ def token_kl(
 
     Its mean over responses of the policy is the KL (Rao-Blackwell: Amini et al. 2025).
     Raises ValueError for temperature <= 0, long rows, or two vocabularies."""
-    if not temperature > 0: raise ValueError(
-        f"token_kl needs a temperature above 0, got {temperature}")
+    if not temperature > 0: raise ValueError(f"token_kl needs a temperature above 0, got {temperature}")
     x, order = _at_the_left(seqs)
     n_words = unwrap_model(policy).config.vocab_size
     n = max(1, int(max_logits_mb * 2**20 / 4 / (x.ids.shape[1] * n_words)))
@@ -105,8 +103,7 @@ def estimator_rows(
     "Mean KL per response, nats, exact and by k1, k2, k3, with standard errors."
     sums, n = x.sums(), len(x)
     def mean(v): return [v.mean().item(), (v.std() / n**.5).item() if n > 1 else math.nan]
-    return [[k, *mean(sums[k]), *mean(sums[k] - sums["exact"])]
-            for k in ("exact", "k1", "k3", "k2")]
+    return [[k, *mean(sums[k]), *mean(sums[k] - sums["exact"])] for k in ("exact", "k1", "k3", "k2")]
 
 def estimators_page(x:TokenKL)->str: # SVG and a table
     "Mean and two standard errors of each estimator, on one scale, and the numbers."

@@ -100,8 +100,7 @@ def _draw_strip(texts, x, row_names, framed, write):
             ax.add_patch(Rectangle((at + .025, top + .025), widths[j] - .05, tall - .05,
                                    fc=GREY if masked else SHADES((v / scale + 1) / 2),
                                    ec=INK if frame else "#cfcfcf", lw=1.3 if frame else .6))
-            put(middle, top + (.35 if value else .5) * tall, texts[i][j], 8.5,
-                "#7a7a7a" if masked else INK)
+            put(middle, top + (.35 if value else .5) * tall, texts[i][j], 8.5, "#7a7a7a" if masked else INK)
             if value: put(middle, top + .71 * tall, value, 7, INK)
             at += widths[j]
     return fig
@@ -210,8 +209,7 @@ def lines(
     xs = _numbers(xs)
     for (name, y), color in zip(ys.items(), cycle(COLORS)):
         _same_length("lines", ("x", xs), (name, _numbers(y)))
-        ax.plot(xs, _numbers(y), label=name, color=color, lw=1.8,
-                marker="o" if len(xs) < 12 else "", ms=3.5)
+        ax.plot(xs, _numbers(y), label=name, color=color, lw=1.8, marker="o" if len(xs) < 12 else "", ms=3.5)
     if log_x:
         ax.set_xscale("log", base=2)
         ax.set_xticks(xs, [f"{v:g}" for v in xs])
@@ -267,8 +265,7 @@ def hist(samples:dict[str,Tensor], xlabel:str)->Figure:
     Raises ValueError if there is no finite value at all."""
     kept = {name: [v for v in _numbers(xs) if math.isfinite(v)] for name, xs in samples.items()}
     everything = [v for vs in kept.values() for v in vs]
-    if not everything: raise ValueError(
-        f"hist has nothing to show: no finite value in {list(samples)}")
+    if not everything: raise ValueError(f"hist has nothing to show: no finite value in {list(samples)}")
     low, high = min(everything), max(everything)
     if low == high: low, high = low - .5, high + .5
     edges = torch.linspace(low, high, 31).tolist()
