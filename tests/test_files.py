@@ -1,31 +1,15 @@
 "files: whole or absent at every call to the disk, nothing of others removed, plain words when the disk refuses."
-import errno, os, resource
+import errno, os
 from pathlib import Path
 import pytest, torch
 from safetensors.torch import save_file
 from rlhf_nb.base.files import append_bytes, atomic_folder, atomic_write, disk_errors, check_readable
+from disks import disk_of, dies_at
 
-class Killed(BaseException): "As a kill is: no `except Exception` sees it."
-
-def dies_at(k, monkeypatch, work, calls=("fsync", "replace", "rename", "unlink", "open")):
-    "Whether `work` died at its k-th call to the system."
-    left = [k]
-    def counted(real):
-        def call(*args, **kwargs):
-            left[0] -= 1
-            if left[0] < 0: raise Killed
-            return real(*args, **kwargs)
-        return call
-    with monkeypatch.context() as m:
-        for name in calls: m.setattr(os, name, counted(getattr(os, name)))
-        try: work()
-        except Killed: return True
-    return False
-
-def test_a_file_is_the_old_or_the_new_one_after_death_at_any_call(tmp_path, monkeypatch):
+def test_a_file_is_the_old_or_the_new_one_after_death_at_any_call(tmp_path):
     path, seen, k = tmp_path/"a", set(), 0
     atomic_write(path, "old")
-    while dies_at(k, monkeypatch, lambda: atomic_write(path, "new")): seen.add(path.read_text()); k += 1
+    while dies_at(k, lambda: atomic_write(path, "new")): seen.add(path.read_text()); k += 1
     assert k > 3 and seen == {"old", "new"} and path.read_text() == "new"
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
@@ -47,13 +31,10 @@ def test_append_drops_what_does_not_count(tmp_path):
     assert path.read_bytes() == b"other"
 
 def test_an_append_that_is_cut_short_leaves_the_part_that_counts(tmp_path):
-    path, old = tmp_path/"a", resource.getrlimit(resource.RLIMIT_FSIZE)
+    path = tmp_path/"a"
     append_bytes(path, 0, b"x" * 1000)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, old[1]))
-    try:
-        with pytest.raises(OSError, match="may not grow further: .*/a. All is there; make room or name another folder"):
-            with disk_errors(path, "All is there"): append_bytes(path, 1000, b"y" * 1000)
-    finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    with pytest.raises(OSError, match="may not grow further: .*/a. All is there; make room or name another folder"):
+        with disk_of(1500), disk_errors(path, "All is there"): append_bytes(path, 1000, b"y" * 1000)
     assert path.read_bytes()[:1000] == b"x" * 1000
     append_bytes(path, 1000, b"z" * 1000)
     assert path.read_bytes() == b"x" * 1000 + b"z" * 1000
@@ -66,10 +47,10 @@ def write(folder, *names):
 
 def names(folder): return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
-def test_a_folder_is_whole_or_absent_after_death_at_any_call(tmp_path, monkeypatch):
+def test_a_folder_is_whole_or_absent_after_death_at_any_call(tmp_path):
     seen, k = set(), 0
     def work(): write(tmp_path/str(k), "a", "deep/b")
-    while dies_at(k, monkeypatch, work):
+    while dies_at(k, work):
         found = names(tmp_path/str(k)) if (tmp_path/str(k)).exists() else []
         seen.add(tuple(x for x in found if x != ".unfinished"))
         if not found: work()                          # the next attempt clears away what is left
@@ -116,12 +97,8 @@ def test_other_errors_pass_through(e):
                                   lambda path: Path(path).write_text("x" * 9999)], ids=["safetensors", "torch", "python"])
 @pytest.mark.parametrize("limit", [0, 100, 2000])
 def test_every_writer_tells_a_full_disk_its_own_way(save, limit, tmp_path):
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
-    try:
-        with pytest.raises(OSError, match="the file may not grow further|no room is left"):
-            with disk_errors(tmp_path, "Nothing was there"): save(str(tmp_path/"x"))
-    finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    with disk_of(limit), pytest.raises(OSError, match="the file may not grow further|no room is left"):
+        with disk_errors(tmp_path, "Nothing was there"): save(str(tmp_path/"x"))
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX")
 def test_the_first_that_may_not_be_read_is_named(open_tmp, not_root):

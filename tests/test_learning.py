@@ -1,6 +1,5 @@
 "learning: what its chapter does not show: real kills, odd shapes, bf16, property tests."
-import json, math, os, random, resource, shutil, signal, time, zlib
-from contextlib import contextmanager
+import json, math, os, random, shutil, signal, time, zlib
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
@@ -14,6 +13,7 @@ from rlhf_nb.base.learning import (
     EvalConfig, TrainConfig, accumulate_gradients, batch_indices, fit, lr_at, make_trainer, progress_bar, train_step)
 from rlhf_nb.base.batches import PreferencePairs
 from rlhf_nb.tokens import make_seqs, masked_sum, token_logprobs
+from disks import disk_of, dies_at
 
 def rows(n, seed=0, longest=9):
     rng = random.Random(seed)
@@ -425,13 +425,6 @@ def test_the_checkpoint_before_a_damaged_one_is_named(tmp_path, straight, monkey
     monkeypatch.undo()
     assert same(run(tmp_path/"a")[0], straight)
 
-@contextmanager
-def disk_of(n_bytes): # the largest file that can be written stands for the disk
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, old[1]))
-    try: yield
-    finally: resource.setrlimit(resource.RLIMIT_FSIZE, old)
-
 @pytest.mark.parametrize("limit", [0, 500, 1500, 5000])
 def test_a_full_disk_leaves_the_last_checkpoint_and_the_same_call_goes_on(limit, tmp_path, straight):
     trainer, generator = run(tmp_path/"a", upto=6)
@@ -470,31 +463,17 @@ def test_saving_costs_the_same_after_many_rows(tmp_path, monkeypatch):
     assert twin.log.rows == trainer.log.rows and len(list_checkpoints(tmp_path)) == 1
     assert (twin.model.outer.bias == 7).all() and twin.num_bad_evals == 2
 
-class Killed(BaseException): "As a kill is: no `except Exception` sees it."
-
-def test_after_death_at_any_call_to_the_disk_log_and_weights_are_right(tmp_path, monkeypatch):
-    short, k = replace(CONFIG, n_steps=9), 0
+def test_after_death_at_any_call_to_the_disk_log_and_weights_are_right(tmp_path):
+    short, k, died = replace(CONFIG, n_steps=9), -1, True
     straight = run(tmp_path/"straight", config=short)[0]
-    while True:
-        name, left = f"at {k}", [k]
-        def counted(real):
-            def call(*args, **kwargs):
-                left[0] -= 1
-                if left[0] < 0: raise Killed
-                return real(*args, **kwargs)
-            return call
-        with monkeypatch.context() as m:
-            for call in ("fsync", "replace", "rename", "unlink", "rmdir"): m.setattr(os, call, counted(getattr(os, call)))
-            try: run(tmp_path/name, upto=8, log=tmp_path/f"{name}.jsonl", config=short)
-            except Killed: pass
-        again = run(tmp_path/name, log=tmp_path/f"{name}.jsonl", config=short)[0]
-        assert same(again, straight)
-        lines = [json.loads(line) for line in open(tmp_path/f"{name}.jsonl")]
-        assert lines == again.log.rows and sum("lr" in row for row in lines) == 9
-        files = [p.name for p in (tmp_path/name).iterdir()]
-        assert len(list_checkpoints(tmp_path/name)) == 1 and len(files) == 2, files      # and no rubbish
-        if left[0] >= 0: break
+    while died:
         k += 1
+        place, log = tmp_path/f"at {k}", tmp_path/f"at {k}.jsonl"
+        died = dies_at(k, lambda: run(place, upto=8, log=log, config=short))
+        again = run(place, log=log, config=short)[0]
+        lines, files = [json.loads(line) for line in open(log)], [p.name for p in place.iterdir()]
+        assert same(again, straight) and lines == again.log.rows and sum("lr" in row for row in lines) == 9
+        assert len(list_checkpoints(place)) == 1 and len(files) == 2, files      # and no rubbish
     assert k > 12
 
 def test_a_checkpoint_removes_only_what_it_wrote(tmp_path):

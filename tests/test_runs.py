@@ -8,44 +8,11 @@ import pytest
 from rlhf_nb.base import folder as runs
 from rlhf_nb.base.folder import (check_output, close_work, find_run, foreign_files, open_run, open_work, read_folder, read_marker,
     read_work, update_marker, write_marker)
+from disks import dies_at
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
 TOY = "rlhf-nb toy"
 FILES = dict(files=["lock", "result"])
-
-class Killed(BaseException): "Nothing of ours catches it, and after it no operation works any more."
-
-class Disk:
-    "Dies at the k-th operation that changes something; a text that is being written is then half written."
-    def __init__(self, patch, k):
-        self.left, self.dead, self.patch = k, False, patch
-        for name in ("replace", "rename", "mkdir", "rmdir", "unlink", "fsync", "truncate"): self.wrap(os, name)
-        real = Path.write_text
-        def write_text(path, text, **kw):
-            try: self.operation()
-            except Killed:
-                if self.left == -1: self.left, _ = -2, real(path, text[:len(text) // 2], **kw)
-                raise
-            return real(path, text, **kw)
-        patch.setattr(Path, "write_text", write_text)
-    def operation(self):
-        self.left -= not self.dead
-        self.dead = self.dead or self.left < 0
-        if self.dead: raise Killed
-    def wrap(self, module, name):
-        real = getattr(module, name)
-        def wrapped(*args, **kw):
-            self.operation()
-            return real(*args, **kw)
-        self.patch.setattr(module, name, wrapped)
-
-def dies_at(k, work):
-    "Run work() on a disk that dies at the k-th operation; False when it came to its end before."
-    with pytest.MonkeyPatch.context() as patch:
-        Disk(patch, k)
-        try: work()
-        except Killed: return True
-    return False
 
 def toy(out, text, overwrite=False):
     with open_run(out, TOY, overwrite, **FILES) as folder:
