@@ -97,10 +97,8 @@ def test_gradients_are_compared():
     x = torch.tensor([1., 2., 4.], requires_grad=True)
     ask = Exercise(lambda x: (x**2).mean(), {"leaf": (x,)}, {"do not detach": detached})
     assert grade(lambda x: (x * x).sum() / 3, ask) == "right"
-    assert grade(lambda x: (x * x.detach()).mean(), ask) == (
-        "leaf: the value is right, its gradient is not")
-    half = Exercise(lambda x: (x**2).mean(), {"leaf": (x,)},
-                    {"half of it flows": lambda x: (x * x.detach()).mean()})
+    assert grade(lambda x: (x * x.detach()).mean(), ask) == ("leaf: the value is right, its gradient is not")
+    half = Exercise(lambda x: (x**2).mean(), {"leaf": (x,)}, {"half of it flows": lambda x: (x * x.detach()).mean()})
     assert grade(lambda x: (x.detach() * x).sum() / 3, half) == "half of it flows"
     swapped = Exercise(lambda x: x * 1, {"equal numbers": (torch.ones(2, requires_grad=True),)}, {})
     assert "gradient" in grade(lambda x: x.flip(0), swapped)
@@ -169,8 +167,7 @@ def test_a_verdict_is_one_line_and_not_a_page():
     def explains(x): raise ValueError("\n".join("a long story" for _ in range(50)))
     for answer in (lambda x: {"x": x + 1}, explains):
         assert "\n" not in grade(answer, ask) and 30 < len(grade(answer, ask)) < 400
-    assert grade(lambda x: "a\nb", Exercise(lambda x: "a b", {"text": (1,)}, {})) == (
-        r"text: got 'a\nb', want 'a b'")
+    assert grade(lambda x: "a\nb", Exercise(lambda x: "a b", {"text": (1,)}, {})) == (r"text: got 'a\nb', want 'a b'")
 
 SLIPS = Exercise(lambda x: (x * 2).sum(1), {"three rows": (torch.tensor([[1., 2.], [3., 5.], [2., 9.]]),),
                                            "one row": (torch.tensor([[4., 5.]]),)}, {})
@@ -238,8 +235,7 @@ def test_an_error_can_be_the_right_answer():
     def careful(x):
         if x < 0: raise ValueError("no")
         return x
-    ask = Exercise(careful, {"below zero": (-1.,), "above": (1.,)}, {"refuse what is below zero":
-                                                                     lambda x: x})
+    ask = Exercise(careful, {"below zero": (-1.,), "above": (1.,)}, {"refuse what is below zero": lambda x: x})
     assert grade(careful, ask) == "right"
     assert grade(lambda x: x * 1, ask) == "refuse what is below zero"
     assert grade(lambda x: abs(x), ask).endswith("should raise ValueError, got 1")
@@ -295,8 +291,7 @@ def test_progress_is_kept_only_in_a_learners_folder(tmp_path, monkeypatch):
     check(total, AVERAGE)
     check(mean, AVERAGE)
     rows = [json.loads(l) for l in (tmp_path/".rlhf-nb-progress.jsonl").read_text().splitlines() if l]
-    assert [(r["exercise"], r["verdict"]) for r in rows] == [
-        ("total", "divide by the length"), ("mean", "right")]
+    assert [(r["exercise"], r["verdict"]) for r in rows] == [("total", "divide by the length"), ("mean", "right")]
 
 # ---- a whole notebook
 

@@ -25,8 +25,7 @@ class Tokenizer:
 @pytest.fixture
 def seqs(): return make_seqs([[2, 3], [4]], [[5, 6, 7, 1], [8, 1]], 0)
 
-def log(n=30): return [{"step": i, "loss": 1 / (i + 1), **({"valid": .5} if i % 10 == 0 else {})}
-                       for i in range(n)]
+def log(n=30): return [{"step": i, "loss": 1 / (i + 1), **({"valid": .5} if i % 10 == 0 else {})} for i in range(n)]
 
 FIGURES = {
     "strip": lambda s: strip([["a", "b"], ["c", ""]], tensor([[1., -2.], [0., NAN]]), ["x", "long name"]),
@@ -47,8 +46,7 @@ def texts_of(fig): # every visible text with its box in pixels
     canvas = FigureCanvasAgg(fig)
     canvas.draw()
     draw = canvas.get_renderer()
-    found = fig.findobj(lambda a: isinstance(a, matplotlib.text.Text) and a.get_visible()
-                        and a.get_text().strip())
+    found = fig.findobj(lambda a: isinstance(a, matplotlib.text.Text) and a.get_visible() and a.get_text().strip())
     hidden = {t for ax in fig.axes if not ax.axison for axis in (ax.xaxis, ax.yaxis)
               for t in axis.findobj(matplotlib.text.Text)}
     shown = [t for t in found if t not in hidden]
@@ -250,8 +248,7 @@ def test_saved_picture_is_the_drawn_one():
     missing = [t for t in shown if f"<!-- {t} -->" not in svg]
     assert not missing, (
         f"{PIPELINE.name} lacks {missing}: draw it again, python -c 'from rlhf_nb.show.views import *; "
-        "plt.rcParams.update(STYLE); course_map().savefig(\"nbs/images/pipeline.svg\", "
-        "metadata={\"Date\": None})'")
+        "plt.rcParams.update(STYLE); course_map().savefig(\"nbs/images/pipeline.svg\", metadata={\"Date\": None})'")
 
 def test_a_snapshot_is_drawn_once_in_its_own_size(monkeypatch):
     "As a slider wants it: the parameters kept, the size fixed whatever the labels, no figure left open."

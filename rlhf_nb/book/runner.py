@@ -199,20 +199,6 @@ def written_by_run(file:Path)->bool:
         return nbformat.reads(text, 4).metadata.get("rlhf_nb_run") == content_hash(text)
     except Exception: return False           # no text, no notebook, a folder
 
-def _check_run_folder(files:list[Path], out:Path):
-    "Refuse a folder in which a run would write over a file that no run wrote."
-    if (out/MEMORY).exists(): raise ValueError(
-        f"{out} is a copy of the workbook: name another folder with --output-dir")
-    names = [place_of(file) for file in files]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice: raise ValueError(f"two notebooks are called {', '.join(twice)}: run them "
-                               "one after the other, each with its own --output-dir")
-    foreign = [str(out/name) for name in [*names, "report.html"]
-               if (out/name).exists() and not written_by_run(out/name)]
-    if foreign: raise ValueError(
-        f"no run wrote {', '.join(foreign)}, or it was changed since: name another "
-        "folder with --output-dir, nothing was run")
-
 def run_chapters(
     files:list[Path], # notebooks to execute
     out:Path,         # gets the executed notebooks and report.html
@@ -223,17 +209,26 @@ def run_chapters(
     Raises ValueError before the first if a file of somebody else is in the way."""
     import nbformat
     from tqdm import tqdm
-    _check_run_folder(files, out)
+    if (out/MEMORY).exists(): raise ValueError(
+        f"{out} is a copy of the workbook: name another folder with --output-dir")
+    names = [place_of(file) for file in files]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice: raise ValueError(f"two notebooks are called {', '.join(twice)}: run them "
+                               "one after the other, each with its own --output-dir")
+    foreign = [str(out/name) for name in [*names, "report.html"]
+               if (out/name).exists() and not written_by_run(out/name)]
+    if foreign: raise ValueError(f"no run wrote {', '.join(foreign)}, or it was changed since: "
+                                 "name another folder with --output-dir, nothing was run")
     outcomes, n_cells = [], []
     for file in files:
         try: n_cells.append(len(code_cells(nbformat.read(file, 4))))
         except Exception: n_cells.append(0)              # it cannot be read
     with tqdm(total=sum(n_cells), unit="cell", disable=None) as bar:
-        for i, file in enumerate(files):
+        for i, (file, name) in enumerate(zip(files, names)):
             bar.set_description(file.stem)
             outcomes.append(outcome := run_chapter(file, bar.update, timeout))
             bar.update(sum(n_cells[:i + 1]) - bar.n)
-            target, nb = out/place_of(file), outcome.notebook
+            target, nb = out/name, outcome.notebook
             nb.metadata["rlhf_nb_run"] = content_hash(nbformat.writes(nb))
             text = f"{nbformat.writes(nb)}\n".encode("utf-8", "backslashreplace").decode()
             with disk_errors(out, f"The {i} chapters before are saved in report.html"):
