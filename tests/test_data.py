@@ -1,12 +1,12 @@
 "The loader on every fault we could think of, other tokenizers, and a real file where it is found."
 import json, random, time, tracemalloc
 from pathlib import Path
-import pytest, torch
+import pytest
 from rlhf_nb.data.text import (
-    DEMONSTRATION, encode_prompt, load_demonstrations, load_pairs,
+    encode_prompt, load_demonstrations, load_pairs,
     load_prompts, load_unpaired, pair_margins, parse_row, prompts_of, row_format,
     read_texts, split_by_prompt, train_tokenizer, truncate_tokens)
-from rlhf_nb.data.records import DataError, RowError, read_jsonl
+from rlhf_nb.data.records import DataError, read_jsonl
 
 REAL = Path(__file__).resolve().parents[2]/"shared/data/instruction_preferences.jsonl"
 real = pytest.mark.skipif(not REAL.is_file(), reason="the real preference file is not here")

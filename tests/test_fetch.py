@@ -1,10 +1,10 @@
 "A real model: fetched whole or not at all; it answers, trains, and is read by everything here (slow)."
-import hashlib, json, subprocess, sys, zipfile
+import hashlib, json, subprocess, zipfile
 from dataclasses import replace
 from pathlib import Path
 import pytest, torch
 from rlhf_nb.data import fetch
-from rlhf_nb.data.fetch import FETCHABLE, Packaged, fetch_model
+from rlhf_nb.data.fetch import FETCHABLE, fetch_model
 from rlhf_nb.book.command import main
 
 def test_what_is_refused(tmp_path, monkeypatch, capfd):

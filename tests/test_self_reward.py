@@ -35,22 +35,17 @@ TINY = SelfRewardConfig(n_prompts=20, n_pairs=14, prompts_per_round=8, judge=Jud
 NAMED = partial(named_generator, 3, 1)
 BY_TEXT = {q.text: q for q in TRAIN}
 
-
 @pytest.fixture(scope="module")
 def world():
     model, tokenizer = load_bundled("judge")
     return frozen_copy(model), tokenizer
 
-
 @pytest.fixture(scope="module")
 def task(world): return SelfRewardTask(world[1], PROMPTS, replay_examples(world[1], TRAIN, 64, Random(0)))
 
-
 def policy(): return load_bundled("judge")[0]
 
-
 def true_score(prompt, response): return gold_score(BY_TEXT[prompt], response)
-
 
 def hand(tokenizer, texts, k, cut=()):
     "Candidates with the responses `texts`, k to a prompt; rows in `cut` lack their eos."
@@ -61,10 +56,8 @@ def hand(tokenizer, texts, k, cut=()):
                      tokenizer.pad_token_id)
     return PROMPTS[:n], Candidates(seqs, torch.arange(n).repeat_interleave(k))
 
-
 def responses(tokenizer, seqs): return [response_text(tokenizer, r[m].tolist())
                                         for r, m in zip(seqs.ids, seqs.response_mask)]
-
 
 # ------------------------------------------------------------ settings and generators
 
@@ -73,7 +66,6 @@ def responses(tokenizer, seqs): return [response_text(tokenizer, r[m].tolist())
     dict(beta=0.), dict(replay_weight=-.1), dict(lr=0.), dict(final_lr_frac=2.), dict(sampling=SamplingParams(temperature=0.))])
 def test_wrong_settings_are_refused_when_they_are_made(wrong):
     with pytest.raises(ValueError, match=r"got"): SelfRewardConfig(**wrong)
-
 
 @pytest.mark.parametrize("name", [f.name for f in fields(SelfRewardConfig)])
 def test_every_field_of_the_settings_is_checked(name):
@@ -84,12 +76,10 @@ def test_every_field_of_the_settings_is_checked(name):
     for wrong in (NAN, math.inf, -math.inf) if kind is float else (-1,) if kind is int else ():
         with pytest.raises(ValueError, match="got"): SelfRewardConfig(**{name: wrong})
 
-
 def test_rules_are_checked():
     with pytest.raises(TypeError, match="PairRules.select must be a function"): PairRules(select="max_min")
     for name in ("kept", "prompts", "several", "not needed"):
         with pytest.raises(ValueError, match=f"'{name}' is a count already"): PairRules(filters={name: bool})
-
 
 def test_settings_of_the_paper():
     assert [x.n_pairs for x in PAPER] == [3964, 6942]
@@ -99,7 +89,6 @@ def test_settings_of_the_paper():
     d = SelfRewardConfig()
     assert (d.num_generations, d.sampling.temperature, d.sampling.top_p, d.judge.n_votes) == (4, .7, .9, 3)
 
-
 def test_generators_are_named_and_repeat():
     draws = {key: torch.rand(3, generator=named_generator(*key)).tolist() for key in
              ((0, 0, "a"), (1, 0, "a"), (0, 1, "a"), (0, 0, "b"), (0, 10, "a"), (1, 10, "a"), (11, 0, "a"))}
@@ -107,7 +96,6 @@ def test_generators_are_named_and_repeat():
     assert torch.rand(3, generator=named_generator(0, 0, "a")).tolist() == draws[0, 0, "a"]
     some = sample_prompts(PROMPTS[:5], 200, named_generator(0, 0, "a"))
     assert set(some) == set(PROMPTS[:5]) and min(Counter(some).values()) > 20
-
 
 # ------------------------------------------------------------ candidates
 
@@ -122,12 +110,10 @@ def test_candidates_stand_side_by_side_and_differ(world):
     assert [text for _, text in answers] == responses(tokenizer, x.seqs)
     assert len({text for _, text in answers[:4]}) > 1
 
-
 def test_an_answer_keeps_its_prompt_when_rows_are_chosen(world):
     _, tokenizer = world
     prompts, x = hand(tokenizer, ["It is red.", "It is white."] * 3, 2)
     assert [p for p, _ in decode_candidates(tokenizer, prompts, x[[5, 0]])] == [prompts[2], prompts[0]]
-
 
 # ------------------------------------------------------------ pairs
 
@@ -135,7 +121,6 @@ def test_strategies():
     assert max_min([1., 4., .5, 4.]) == (1, 2)
     assert best_second([1., 4., .5, 3.]) == (1, 3)
     assert best_second([4., 4., 1.]) == (0, 1)
-
 
 def test_every_prompt_is_a_pair_or_a_reason(world):
     _, tokenizer = world
@@ -159,7 +144,6 @@ def test_every_prompt_is_a_pair_or_a_reason(world):
     assert (c["candidates"], c["cut"], c["replies"], c["parsed"], c["several"]) == (12, 1, 24, 21, 10)
     assert c["vote_std"] == pytest.approx(.5**.5 * 2 + 2**.5, rel=1e-5)      # 1,2  4,5  2,4; the rest agree
 
-
 def test_a_refusal_costs_no_other_prompt(world):
     _, tokenizer = world
     prompts, x = hand(tokenizer, ["It is red.", "It is white."] * 5, 2)
@@ -167,7 +151,6 @@ def test_a_refusal_costs_no_other_prompt(world):
     rules = PairRules(filters={"second prompt": lambda pair: pair.prompt != prompts[1]})
     got = select_pairs(prompts, x, votes, tokenizer, rules)
     assert got.counts["kept"] == len(got.pairs) == 3 and got.counts["tie"] == got.counts["second prompt"] == 1
-
 
 def test_one_candidate_that_was_not_parsed_leaves_the_others(world):
     _, tokenizer = world
@@ -177,13 +160,11 @@ def test_one_candidate_that_was_not_parsed_leaves_the_others(world):
     hard = select_pairs(prompts, x, Verdicts(torch.tensor([[NAN], [1.], [5.], [3.]])), tokenizer, PairRules(best_second))
     assert responses(tokenizer, hard.pairs.rejected) == ["It is black."]
 
-
 def test_no_pair_at_all_is_no_error(world):
     _, tokenizer = world
     prompts, x = hand(tokenizer, ["It is red.", "It is white."], 2)
     got = select_pairs(prompts, x, Verdicts(torch.tensor([[3.], [3.]])), tokenizer)
     assert len(got.pairs) == 0 and got.counts["kept"] == 0 and got.chosen_score.shape == (0,)
-
 
 # ------------------------------------------------------------ rounds
 
@@ -193,7 +174,6 @@ def iterate(monkeypatch, world, task, config, scorer, make_generator=NAMED):
     monkeypatch.setattr(self_reward, "run_round", lambda *a: rounds.append(real(*a)) or rounds[-1])
     monkeypatch.setattr(self_reward, "train_on_pairs", lambda policy, pairs, *a: learned.append((pairs, *a)))
     return self_reward_iteration(world[0], task, config, scorer, make_generator), rounds, *learned
-
 
 def test_rounds_go_on_until_the_pairs_are_enough_and_each_asks_anew(world, task, monkeypatch):
     config, said = replace(TINY, n_pairs=12), []
@@ -213,7 +193,6 @@ def test_rounds_go_on_until_the_pairs_are_enough_and_each_asks_anew(world, task,
     ids = [x[0].pairs.chosen.ids.tolist() for x in (rounds, same, other)]
     assert again == row and ids[0] == ids[1] != ids[2]
 
-
 def test_prompts_run_out_and_the_last_round_is_short(world, task, monkeypatch):
     def mute(answers, generator): return Verdicts(torch.full((len(answers), 2), NAN))
     row, rounds, (pairs, *_) = iterate(monkeypatch, world, task, TINY, mute)
@@ -223,17 +202,14 @@ def test_prompts_run_out_and_the_last_round_is_short(world, task, monkeypatch):
     with pytest.raises(ValueError, match="no pair"):
         train_on_pairs(policy(), pairs, TINY, NAMED("train"), task.replay)
 
-
 def test_counts_of_rounds_in_words():
     totals = dict(prompts=9, kept=5, tie=3, unparsed=1, **{"not needed": 0}, candidates=36, cut=2, replies=72, parsed=54, vote_std=8., several=16)
     assert summarize_rounds(totals) == dict(prompts=9, pairs=5, dropped={"tie": 3, "unparsed": 1}, parse_rate=.75, vote_std=.5)
-
 
 def test_the_policy_judges_itself(world, task):
     model, tokenizer = world
     a = run_round(model, task, TINY, judge_scorer(model, tokenizer, TINY.judge), NAMED("round 0"))
     assert a.counts["replies"] == 8 * 4 * 2 and a.counts["parsed"] > 60 and len(a.pairs) >= 5
-
 
 def test_scores_stay_with_their_answers(world, task):
     model, tokenizer = world
@@ -242,7 +218,6 @@ def test_scores_stay_with_their_answers(world, task):
         texts = [tokenizer.decode(r[m]) for r, m in zip(side.ids, side.attention_mask & ~side.response_mask)]
         texts = [text.removeprefix("<|user|>").removesuffix("<|assistant|>") for text in texts]
         assert scores.tolist() == [true_score(p, a) for p, a in zip(texts, responses(tokenizer, side))]
-
 
 # ------------------------------------------------------------ learning
 
@@ -265,7 +240,6 @@ def test_replay_loss_by_hand(world, task):
     pairs = batches[1].pairs.pairs                      # no column of pads is computed
     for seqs in (pairs.chosen, pairs.rejected, batches[1].replay): assert seqs.attention_mask.all()
 
-
 def test_an_old_example_costs_its_words_over_the_mean_length(world, task):
     model, tokenizer = world
     pairs = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0")).pairs[:4]
@@ -276,7 +250,6 @@ def test_an_old_example_costs_its_words_over_the_mean_length(world, task):
     each = replay.response_mask.sum().item() / 3
     assert trainer.log.rows[0]["replay"] == pytest.approx(words / each / 4, rel=1e-3)
 
-
 def test_training_prefers_the_chosen(world, task):
     model, tokenizer = world
     x = run_round(model, task, replace(TINY, prompts_per_round=24), function_scorer(true_score), NAMED("round 0"))
@@ -285,7 +258,6 @@ def test_training_prefers_the_chosen(world, task):
     assert margins[0] == pytest.approx(0, abs=1e-4) and sum(margins[-5:]) / 5 > .3
     assert weight_hash(one) != weight_hash(model)
 
-
 @pytest.mark.parametrize("replay", [0., 1e-9])
 def test_beta_reaches_the_loss(world, task, replay):
     model, tokenizer = world
@@ -293,7 +265,6 @@ def test_beta_reaches_the_loss(world, task, replay):
     norms = [train_on_pairs(policy(), x.pairs, replace(TINY, beta=beta, batch_size=8, replay_weight=replay), NAMED("train"),
                             task.replay).log.rows[0]["grad_norm"] for beta in (.1, .3)]
     assert norms[1] == pytest.approx(3 * norms[0], rel=1e-3)       # at margin 0 the slope is beta / 2
-
 
 def test_adapters_that_have_learned_are_part_of_the_reference(world, task):
     model, tokenizer = world
@@ -306,7 +277,6 @@ def test_adapters_that_have_learned_are_part_of_the_reference(world, task):
     log = train_on_pairs(one, x.pairs, replace(TINY, replay_weight=0.), NAMED("train")).log.rows
     assert log[0]["rewards/margins"] == pytest.approx(0, abs=1e-3) and log[0]["loss"] == pytest.approx(math.log(2), abs=1e-3)
 
-
 def test_dropout_is_off_as_for_the_reference(world, task):
     model, tokenizer = world
     x = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0"))
@@ -315,7 +285,6 @@ def test_dropout_is_off_as_for_the_reference(world, task):
         if isinstance(part, torch.nn.Dropout): part.p = .4
     log = train_on_pairs(one, x.pairs, replace(TINY, replay_weight=0.), NAMED("train")).log.rows
     assert log[0]["rewards/margins"] == pytest.approx(0, abs=1e-3)
-
 
 def test_old_examples_are_remembered(world, task):
     model, tokenizer = world
@@ -328,12 +297,10 @@ def test_old_examples_are_remembered(world, task):
     assert nll[5.] < nll[0.]
     with pytest.raises(ValueError, match="replay"): train_on_pairs(policy(), x.pairs, TINY, NAMED("train"))
 
-
 def test_replay_is_half_answers_half_judgements(world):
     _, tokenizer = world
     seqs = replay_examples(tokenizer, TRAIN, 7, Random(1))
     assert sum("Score" in text for text in responses(tokenizer, seqs)) == 4 and len(seqs) == 7
-
 
 def test_an_iteration_gives_its_row_and_changes_the_policy(world, task):
     model, tokenizer = world
@@ -341,7 +308,6 @@ def test_an_iteration_gives_its_row_and_changes_the_policy(world, task):
     row = self_reward_iteration(one, task, TINY, judge_scorer(one, tokenizer, TINY.judge), NAMED)
     assert 0 < row["pairs"] <= TINY.n_pairs and row["parse_rate"] > .9 and row["vote_std"] > 0
     assert row["chosen_score"] > row["rejected_score"] and weight_hash(one) != weight_hash(model)
-
 
 def test_online_dpo_samples_from_the_policy_as_it_is_now(world, task):
     model, tokenizer = world
@@ -358,7 +324,6 @@ def test_online_dpo_samples_from_the_policy_as_it_is_now(world, task):
     assert margins[0] == pytest.approx(0, abs=1e-4) and min(map(abs, margins[1:])) > 1e-3
     with pytest.raises(ValueError, match="found no pair"):
         train_online_dpo(policy(), task, config, function_scorer(lambda p, r: 1.), NAMED)
-
 
 # ------------------------------------------------------------ figures over seeds
 

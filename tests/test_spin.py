@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from rlhf_nb import spin
 from rlhf_nb.base.learning import named_generator
 from rlhf_nb.dpo import PairsWithRef, sequence_logprobs, dpo_loss, precompute_ref_logprobs
-from rlhf_nb.base.models import add_lora, frozen_copy, tiny_lm, weight_hash
+from rlhf_nb.base.models import add_lora, tiny_lm, weight_hash
 from rlhf_nb.worlds.oracle import all_logprobs, sample_rows, bigram_lm, micro_tokenizer, micro_world, to_tabular_lm
 from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.spin import (SPINConfig, SPINData, iteration_pairs, mix_pairs, opponent_pairs,
@@ -24,7 +24,6 @@ WRITER = bigram_lm(WORLD, {"": (.10, .60, .05, .25), "very": (.15, .70, .05, .10
                           "kind": (.30, .05, .05, .60), "rude": (.10, .30, .10, .50)})
 P_DATA, P_0 = (all_logprobs(m, WORLD).detach() for m in (WRITER, bigram_lm(WORLD)))
 
-
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
 def drawn(n, seed): return WORLD.seqs[sample_rows(P_DATA, n, seeded(seed))]
 def player(): return bigram_lm(WORLD).float()
@@ -34,10 +33,8 @@ def replies(seqs): return rows_of(seqs, seqs.response_mask)
 def plain(rows): return [{k: v for k, v in r.items() if k != "seconds"} for r in rows]
 def iterations(log): return [r for r in log.rows if "accuracy" in r]
 
-
 DATA = SPINData(drawn(300, 0), drawn(60, 1), TOK)
 SHORT = SPINConfig(n_iterations=3, n_pairs=120, n_epochs=5, lr=.03, batch_size=20, micro_batch_size=20, max_new_tokens=3)
-
 
 # ---- pairs
 
@@ -52,14 +49,12 @@ def test_the_opponent_hears_the_prompt_and_nothing_else():
     again = opponent_pairs(lm, real, TOK, SamplingParams(5), seeded())
     assert torch.equal(again.rejected.ids, pairs.rejected.ids)
 
-
 def test_the_opponent_says_what_its_distribution_says():
     real = WORLD.seqs[[0] * 4000]
     got = opponent_pairs(bigram_lm(WORLD), real, TOK, SamplingParams(3), seeded(3)).rejected
     number = {y: i for i, y in enumerate(WORLD.responses())}
     share = torch.bincount(torch.tensor([number[tuple(r)] for r in replies(got)]), minlength=40) / 4000
     assert_close(share.double(), P_0.exp(), atol=.03, rtol=0)
-
 
 def test_an_iteration_draws_each_demonstration_once_at_temperature_one(monkeypatch):
     real = make_seqs([[4]] * 8 + [[4, 0]] * 8, [[0] * (i % 3) + [3] for i in range(16)], WORLD.pad)
@@ -78,7 +73,6 @@ def test_an_iteration_draws_each_demonstration_once_at_temperature_one(monkeypat
     with pytest.raises(ValueError, match="n_pairs is 301.*300 demonstrations"):
         iteration_pairs(player(), DATA, replace(SHORT, n_pairs=301), seeded())
 
-
 def test_mixed_keeps_pairs_together():
     a = PreferencePairs(drawn(3, 2), drawn(3, 3)); long = make_seqs([[4, 0, 0, 0]] * 2, [[0, 0, 3], [3]], WORLD.pad)
     b = PreferencePairs(long, make_seqs([[4, 0, 0, 0]] * 2, [[3], [1, 3]], WORLD.pad))
@@ -87,7 +81,6 @@ def test_mixed_keeps_pairs_together():
     for side in ("chosen", "rejected"):
         got, x, y = (getattr(p, side) for p in (both, a, b))
         assert replies(got) == replies(x) + replies(y) and prompts(got) == prompts(x) + prompts(y)
-
 
 @pytest.mark.parametrize("field", fields(SPINConfig), ids=lambda f: f.name)
 def test_every_setting_is_checked_by_name(field):
@@ -99,14 +92,12 @@ def test_every_setting_is_checked_by_name(field):
     for beta in (0., -1., math.nan, "1"):
         with pytest.raises((TypeError, ValueError), match="beta must be"): make_spin_loss(beta)
 
-
 # ---- the loss, exactly
 
 def per_pair(model, opponent, beta): # (40 40): real i, generated j
     logp, ref = sequence_logprobs(model, WORLD.seqs), sequence_logprobs(opponent, WORLD.seqs).detach()
     i, j = torch.cartesian_prod(torch.arange(40), torch.arange(40)).T
     return dpo_loss(logp[i], logp[j], ref[i], ref[j], beta=beta).view(40, 40)
-
 
 @pytest.mark.parametrize("beta", [.1, .5, 1., 3.])
 def test_zero_gradient_exactly_where_the_opponent_is_the_writer(beta):
@@ -118,7 +109,6 @@ def test_zero_gradient_exactly_where_the_opponent_is_the_writer(beta):
     assert norm(P_DATA) < 1e-12 and norm(P_0) > .01 * beta
     assert norm((.9 * P_DATA + .1 * P_0).log_softmax(0)) > 1e-3 * beta
 
-
 def test_the_loss_is_equation_4_7_pair_by_pair():
     model, opponent = to_tabular_lm(WORLD, P_DATA), bigram_lm(WORLD)
     rows = torch.tensor([3, 17, 39, 0]), torch.tensor([5, 17, 2, 31])
@@ -129,12 +119,10 @@ def test_the_loss_is_equation_4_7_pair_by_pair():
         loss, n, *_ = make_spin_loss(beta)(model, precompute_ref_logprobs(opponent, pairs))
         assert n == 4 and abs(loss.item() - want) < 1e-9
 
-
 def test_the_opponents_log_probs_are_data():
     logps = [torch.zeros(2, requires_grad=True) for _ in range(4)]
     spin.spin_loss(*logps).sum().backward()
     assert [x.grad is None for x in logps] == [False, False, True, True]
-
 
 def test_its_gradient_by_finite_differences():
     model, opponent = to_tabular_lm(WORLD, P_DATA), bigram_lm(WORLD)
@@ -148,7 +136,6 @@ def test_its_gradient_by_finite_differences():
         w[at] = old
         assert abs((values[0] - values[1]) / 2e-5 - grad[at].item()) < 1e-8
 
-
 @pytest.mark.parametrize("beta", [.6, 1., 2.])
 def test_training_to_the_end_reaches_the_closed_form(beta):
     model, opponent = to_tabular_lm(WORLD, P_0), to_tabular_lm(WORLD, P_0)
@@ -160,7 +147,6 @@ def test_training_to_the_end_reaches_the_closed_form(beta):
     opt.step(loss)
     want = (P_0 + (P_DATA - P_0) / beta).log_softmax(0)
     assert_close(all_logprobs(model, WORLD).detach().exp(), want.exp(), atol=1e-6, rtol=0)
-
 
 # ---- telling apart
 
@@ -175,7 +161,6 @@ def test_told_apart_by_hand_ties_are_half_and_the_mode_is_kept():
     back = spin_metrics(lm, PairsWithRef(x.pairs[order], (x.ref_chosen - real)[order], (x.ref_rejected - made)[order]))
     assert back["accuracy"] == got["accuracy"]
 
-
 # ---- one iteration
 
 def test_the_first_step_finds_ln_2_though_the_model_has_dropout():
@@ -186,12 +171,10 @@ def test_the_first_step_finds_ln_2_though_the_model_has_dropout():
     log = train_spin_iteration(lm, PreferencePairs(drawn(40, 6), WORLD.seqs[torch.arange(40)]), replace(SHORT, batch_size=40), seeded())
     assert abs(log.rows[0]["loss"] - math.log(2)) < 1e-6 and len(log) == 5
 
-
 def test_steps_are_epochs_over_all_pairs():
     pairs = PreferencePairs(drawn(50, 6), drawn(50, 7))
     assert len(train_spin_iteration(player(), pairs, replace(SHORT, n_epochs=2, batch_size=20), seeded())) == 6
     assert train_spin_iteration(player(), pairs, replace(SHORT, n_epochs=2, batch_size=20), seeded()).rows[2]["weight"] == 10
-
 
 # ---- the game
 
@@ -221,7 +204,6 @@ def test_each_opponent_is_the_last_player_and_speaks_once(monkeypatch):
     assert [sum(s["iteration"] == i for s in steps) for i in (1, 2, 3)] == [30, 60, 60]
     for i in (1, 2, 3): assert abs(next(s["loss"] for s in steps if s["iteration"] == i) - math.log(2)) < 1e-5
 
-
 def test_the_last_pairs_are_mixed_in_and_only_the_last(monkeypatch):
     trained, fresh = [], []
     true = spin.train_spin_iteration
@@ -233,7 +215,6 @@ def test_the_last_pairs_are_mixed_in_and_only_the_last(monkeypatch):
     alone = train_spin(player(), DATA, replace(SHORT, n_epochs=1, mix_previous=False), 0)
     assert [r["pairs"] for r in iterations(alone)] == [120] * 3
 
-
 def test_the_writer_is_reached_and_accuracy_falls_to_one_half():
     model, far = player(), []
     config = replace(SHORT, n_iterations=3, n_pairs=1500, mix_previous=False, n_epochs=12, lr=.1, batch_size=500, micro_batch_size=500)
@@ -243,13 +224,11 @@ def test_the_writer_is_reached_and_accuracy_falls_to_one_half():
     accuracy = [r["accuracy"] for r in iterations(log)]
     assert max(far) < .13 and accuracy[0] > .68 and abs(accuracy[-1] - .5) < .05
 
-
 def test_randomness_comes_from_the_seed_alone():
     state = torch.get_rng_state()
     a, b, c = (train_spin(player(), DATA, replace(SHORT, n_epochs=1), seed) for seed in (0, 0, 1))
     assert plain(a.rows) == plain(b.rows) != plain(c.rows)
     assert torch.equal(torch.get_rng_state(), state)
-
 
 def test_lora_plays_against_its_adapters_not_against_the_base():
     lm = add_lora(tiny_lm(TOK, seed=4), rank=2)
@@ -257,7 +236,6 @@ def test_lora_plays_against_its_adapters_not_against_the_base():
     one, two = iterations(log)
     assert one["player"] == two["opponent"] != one["opponent"]
     assert abs(next(r["loss"] for r in log.rows if r["iteration"] == 2) - math.log(2)) < 1e-5
-
 
 # ---- what is reported
 

@@ -20,7 +20,7 @@ from ..base.processes import require_one_process
 from ..base.sampling import SamplingParams
 from ..dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
 from ..judge import JudgeConfig
-from ..self_reward import SMALL, SelfRewardConfig, SelfRewardTask, run_round
+from ..self_reward import SelfRewardConfig, SelfRewardTask, run_round
 from ..tokens import Seqs
 from .judge_tools import ADDITIVE_PROMPT
 from ..world import judge_examples
