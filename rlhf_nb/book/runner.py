@@ -97,13 +97,6 @@ def _plain(text)->str: # whatever an output holds, as text that HTML cannot read
     text = text.encode("utf-8", "backslashreplace").decode()  # half a character
     return html.escape(re.sub(r"\x1b\[[0-9;]*m", "", text))
 
-def _heading(nb)->tuple: # title, sentence
-    "The chapter's title and the sentence under it."
-    text = "\n".join(c.source for c in nb.cells if c.cell_type == "markdown")
-    title, quote = re.search(r"^# (.+)$", text, re.M), re.search(r"^>.*(?:\n>.*)*", text, re.M)
-    rows = quote[0].split("\n") if quote else []
-    return title[1].strip() if title else "", " ".join(r.strip("> ") for r in rows)
-
 def show_output(
     output,           # one output of a cell
     max_lines:int=12, # of text
@@ -156,7 +149,10 @@ def report_page(outcomes:list[Outcome])->str: # HTML
     failed, rows, details = sum(bool(o.error) for o in outcomes), "", ""
     for o in outcomes:
         state, name = "failed" if o.error else "ok", _plain(o.chapter)
-        title, sentence = _heading(o.notebook)
+        text = "\n".join(c.source for c in o.notebook.cells if c.cell_type == "markdown")
+        title = (re.findall(r"^# (.+)$", text, re.M) or [""])[0].strip()
+        quote = (re.findall(r"^>.*(?:\n>.*)*", text, re.M) or [""])[0]
+        sentence = " ".join(row.strip("> ") for row in quote.split("\n"))
         body, section, last = "", title, title
         if o.error: body += f"<p class=bad>{_plain(o.error)}</p>"
         if o.cell: body += f"<p>in this cell:</p><pre>{_plain(o.cell)}</pre>"
