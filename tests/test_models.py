@@ -395,36 +395,30 @@ def low_logits(model):
     with torch.no_grad(): model.get_output_embeddings().weight -= 35 * mean / mean.dot(mean)
     return model
 
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("arch", ["neox", "llama"])
+PHI = dict(vocab_size=V, hidden_size=32, num_hidden_layers=1, intermediate_size=48, num_attention_heads=2, pad_token_id=None,
+           eos_token_id=EOS, bos_token_id=None)     # its head has a bias
+
+@pytest.mark.parametrize("arch, tied", [("neox", False), ("neox", True), ("llama", False), ("llama", True), ("phi", False)])
 def test_an_added_pad_row_is_the_mean_row_and_changes_no_loss(arch, tied, tmp_path):
-    model = tiny_lm(TOK, arch, 32)
+    torch.manual_seed(0)
+    model = tf.PhiForCausalLM(tf.PhiConfig(**PHI)).eval() if arch == "phi" else tiny_lm(TOK, arch, 32)
     if tied:
         model.config.tie_word_embeddings = True
         model.tie_weights()
+    elif arch == "phi": model.lm_head.bias.data[3:] = -35.
     else: low_logits(model)
     model.save_pretrained(tmp_path); save_with_pad(tmp_path, None)
-    want = literal(model)[0]
     model.config.pad_token_id = None
     everything = logprobs(model, SEQS)
     got, tok = load_lm(tmp_path, pad_token="<new>")
     layers = got.get_input_embeddings(), got.get_output_embeddings()
     assert (layers[0].weight is layers[1].weight) == tied
-    for layer in layers:
-        assert len(layer.weight) == V + 1
-        assert_close(layer.weight[-1], layer.weight[:-1].mean(0))
+    for p in (p for layer in layers for p in layer.parameters()):
+        assert len(p) == V + 1
+        assert_close(p[-1], p[:-1].mean(0))
     assert_close(logprobs(got, SEQS), everything, atol=1e-5, rtol=0)
     plain = token_logprobs(got(**X).logits, SEQS.ids)[SEQS.response_mask]   # pad not excluded
     assert_close(plain, everything[SEQS.response_mask], atol=.05, rtol=0)
-
-def test_an_added_pad_row_has_the_mean_bias(tmp_path):
-    config = tf.PhiConfig(vocab_size=V, hidden_size=32, num_hidden_layers=1, intermediate_size=48,
-                          num_attention_heads=2, pad_token_id=None, eos_token_id=EOS, bos_token_id=None)
-    model = tf.PhiForCausalLM(config)
-    with torch.no_grad(): model.lm_head.bias.fill_(-35.); model.lm_head.bias[:3] = -3.
-    model.save_pretrained(tmp_path); save_with_pad(tmp_path, None)
-    got, _ = load_lm(tmp_path, pad_token="<new>")
-    assert_close(got.lm_head.bias[-1], got.lm_head.bias[:-1].mean())
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path):
     model, small = tiny_lm(TOK), copy.deepcopy(TOK)
@@ -585,12 +579,7 @@ def test_offline_mode_is_no_network(monkeypatch, tmp_path):
 
 def test_choose_placement():
     assert choose_placement("cpu") == Placement() == Placement(torch.device("cpu"), torch.float32)
-    best = choose_placement()
-    if torch.cuda.is_available():
-        assert best.device.type == "cuda"
-        assert best.dtype == (torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32)
-    elif torch.backends.mps.is_available(): assert best.device.type == "mps"
-    else: assert best == Placement()
+    if not torch.cuda.is_available() and not torch.backends.mps.is_available(): assert choose_placement() == Placement()
 
 @pytest.mark.parametrize("bf16", [True, False])
 def test_choose_placement_as_on_a_cuda_machine(bf16, monkeypatch):
