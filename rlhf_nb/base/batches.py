@@ -18,9 +18,7 @@ from .settings import check_number
 from ..tokens import Batch, Seqs, masked_mean, masked_sum, pad_right
 
 # %% ../../nbs/engine/base/batches.ipynb #at_least_float32
-def at_least_float32(
-    *tensors:Tensor, # all of one shape
-)->list[Tensor]:     # bf16 and fp16 as float32; float64 as it is
+def at_least_float32(*tensors:Tensor)->list[Tensor]: # bf16 and fp16 as float32; float64 as it is
     "Raise the precision before numbers meet. Raises ValueError if the shapes differ."
     if len(shapes := {tuple(x.shape) for x in tensors}) > 1: raise ValueError(
         f"tensors differ in shape: {sorted(shapes)}")
@@ -88,9 +86,7 @@ class SentSeqs(Seqs):
     host:Seqs|None=None # None for what is made of them, such as a slice
     def parts(self): return super().parts()[:3]
 
-def host_rows(
-    seqs:Seqs, # on any device
-)->Seqs:       # on the host, if `send_to` sent them from there; else as they are
+def host_rows(seqs:Seqs)->Seqs: # on the host, if `send_to` sent them from there; else as they are
     "The same rows where nobody waits for a mask."
     host = getattr(seqs, "host", None)
     return seqs if host is None else host
@@ -108,16 +104,12 @@ def send_to(
     if not isinstance(x, Tensor): return x.to(device)
     return x.to(device, non_blocking=torch.device(device).type not in ("cpu", "mps"))
 
-def batch_tensors(
-    x,      # a Batch, or one part of it
-)->list:    # what it holds, in the order of its fields
+def batch_tensors(x)->list: # of a Batch, or of one part of it: what it holds, in the order of its fields
     "All tensors of a Batch, those of the batches in it included."
     if not isinstance(x, Batch): return [x]
     return [z for y in x.parts() for z in batch_tensors(y)]
 
-def to_host(
-    x, # a tensor or a Batch
-):     # the same on the host; itself if it was there
+def to_host(x): # a tensor or a Batch; the same on the host, itself if it was there
     "Fetch in one copy, so that an accelerator is waited for once."
     leaves = batch_tensors(x)
     away = {i: y for i, y in enumerate(leaves) if isinstance(y, Tensor) and not y.is_cpu}

@@ -140,9 +140,7 @@ def require_same_run(
                      "the same, or begin a new run (another folder, another trainer)")
 
 # %% ../../nbs/engine/base/checkpoints.ipynb #list_checkpoints
-def list_checkpoints(
-    folder:str|Path, # of one run
-)->list[Path]: # a folder for each, oldest first
+def list_checkpoints(folder:str|Path)->list[Path]: # a folder for each, oldest first
     "Complete checkpoints of a run."
     names = [path for path in Path(folder).glob("*-step-*") if path.is_dir()
              and re.fullmatch(r"\d{6,}-step-\d+", path.name)]

@@ -118,9 +118,7 @@ def check_readable(*paths:str|Path): # files and folders; those that are not the
             "folder; nothing was changed") from e
 
 # %% ../../nbs/engine/base/files.ipynb #lock_folder
-def lock_folder(
-    folder:str|Path,
-)->object: # close it, best in a `finally`, and another process may have it
+def lock_folder(folder:str|Path)->object: # close it, best in a `finally`, and another process may have it
     """Lock a folder for one writer at a time; nothing keeps readers out.
 
     Raises ValueError if another process has the lock."""

@@ -139,9 +139,7 @@ def _head_is_all(model:nn.Module, ids:Tensor)->bool: # any ids that it can read
     return _tested[model]
 
 # %% ../../nbs/engine/base/logprobs.ipynb #excluded_token
-def excluded_token(
-    lm:nn.Module, # a language model, or anything without a config
-)->int|None:      # token id
+def excluded_token(lm:nn.Module)->int|None: # token id; None of anything without a config
     "The id that sampling never draws: the config's pad, if it is a token of its own."
     config = getattr(lm, "config", None)
     pad, eos = (getattr(config, f"{name}_token_id", None) for name in ("pad", "eos"))

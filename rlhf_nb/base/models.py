@@ -139,9 +139,7 @@ def load_tokenizer(
     "Load a tokenizer. Raises ValueError if none can be read."
     return _from_pretrained("AutoTokenizer", path, "tokenizer", trust_remote_code)
 
-def read_config(
-    path:str|Path, # a folder or a hub id
-):             # a PretrainedConfig
+def read_config(path:str|Path): # a folder or a hub id; a PretrainedConfig
     "A model's config without its weights. Raises ValueError if none can be read."
     return _from_pretrained("AutoConfig", path, "config")
 
@@ -227,16 +225,12 @@ def eval_mode(model:nn.Module): # of which any part may be in training mode
         for part, mode in modes: part.training = mode
 
 # %% ../../nbs/engine/base/models.ipynb #text_config_of
-def text_config_of(
-    model, # a model, or anything without a config
-):         # its config, of the language model inside; None without one
+def text_config_of(model): # the config of the language model inside; None without one
     "The config that holds vocabulary and positions."
     config = getattr(model, "config", None)
     return getattr(config, "get_text_config", lambda: config)()
 
-def vocabulary_of(
-    model:nn.Module, # a language model with a config
-)->int:              # tokens, those of padding to a round number included
+def vocabulary_of(model:nn.Module)->int: # tokens, those of padding to a round number included
     "The size of a model's vocabulary."
     return text_config_of(unwrap_model(model)).vocab_size
 
@@ -259,9 +253,7 @@ def checkpoint_layers(model:nn.Module): # is changed: in train mode each layer k
         f"{type(model).__name__} cannot recompute its layers: leave gradient "
         "checkpointing out, and lower the micro-batch size") from e
 
-def disable_dropout(
-    model:nn.Module, # is changed
-)->nn.Module:        # itself: in eval mode, or in train mode without any dropout
+def disable_dropout(model:nn.Module)->nn.Module: # itself: in eval mode, or in train mode without any dropout
     """No dropout in training: eval mode; with gradient checkpointing all rates 0.
 
     transformers checkpoints in train mode only."""
@@ -298,9 +290,7 @@ def validate_ids(
         "after adding tokens model.resize_token_embeddings(len(tokenizer))")
 
 # %% ../../nbs/engine/base/models.ipynb #frozen_copy
-def frozen_copy(
-    model:nn.Module, # left as it is
-)->nn.Module:        # in eval mode, without gradients
+def frozen_copy(model:nn.Module)->nn.Module: # in eval mode, without gradients
     "A deep copy that no training reaches: the reference policy."
     return copy.deepcopy(model).eval().requires_grad_(False)
 
@@ -350,9 +340,7 @@ def adapters_disabled(model:nn.Module): # with LoRA
         "without: keep frozen_copy(model) from before training")
     with model.disable_adapter(): yield model
 
-def merge_adapters(
-    model:nn.Module, # left as it is
-)->nn.Module:        # a copy without peft; a model without LoRA comes back itself
+def merge_adapters(model:nn.Module)->nn.Module: # a copy without peft; a model without LoRA comes back itself
     "Merge LoRA into the weights, W + alpha / r B A (Hu et al. 2021, section 4.1)."
     if not hasattr(model, "merge_and_unload"): return model
     return copy.deepcopy(model).merge_and_unload()
@@ -388,9 +376,7 @@ class ScalarModel(nn.Module):
             nn.init.normal_(score.weight, std=(old.shape[1] + 1)**-.5)
         return cls(copy.deepcopy(lm.base_model).requires_grad_(), score.to(old))
 
-def require_scalar_model(
-    model, # what was given as a reward model
-):         # the same
+def require_scalar_model(model): # what was given as a reward model; the same
     "Raises TypeError for a model of transformers, which does not read Seqs."
     if hasattr(unwrap_model(model), "from_pretrained"): raise TypeError(
         f"a reward model is a ScalarModel, got {type(model).__name__}: ScalarModel.from_lm(model) "

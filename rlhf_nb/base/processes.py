@@ -95,9 +95,7 @@ def sum_gradients(params:list): # parameters; their .grad is changed
         with all_present(): dist.all_reduce(params[i].grad)
 
 # %% ../../nbs/engine/base/processes.ipynb #in_first_process
-def in_first_process(
-    fn:Callable, # () -> anything that can be pickled
-):               # the same, in every process
+def in_first_process(fn:Callable): # () -> anything that can be pickled; the same, in every process
     "Let process 0 call a function while the others wait; if it raises, all stop."
     if process_count() == 1: return fn()
     result, error = [None, ""], None

@@ -21,9 +21,7 @@ from .settings import check_settings
 from ..tokens import Batch, Seqs, shift_right
 
 # %% ../../nbs/engine/base/q_networks.ipynb #shift_left
-def shift_left(
-    x:Tensor, # (b t ...)
-)->Tensor:    # (b t ...) row i is row i+1 of x; the last row is 0
+def shift_left(x:Tensor)->Tensor: # (b t ...) row i is row i+1 of x; the last row is 0
     "Shift along the time axis by one, the other way than `shift_right`."
     return torch.cat([x[:, 1:], torch.zeros_like(x[:, :1])], dim=1)
 

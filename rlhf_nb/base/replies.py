@@ -45,9 +45,7 @@ def _parsed(template): # -> its syntax tree, with nothing in it that can grow
     return tree
 
 # %% ../../nbs/engine/base/replies.ipynb #template_variables
-def template_variables(
-    template:str, # jinja2 with blanks, conditions and a few filters
-)->set[str]:      # their names
+def template_variables(template:str)->set[str]: # their names
     """Variables that a template reads; it is parsed, not rendered.
 
     Raises ValueError with the line if it is not valid jinja2, or has loops or calls."""
@@ -173,9 +171,7 @@ def call_parser(
     return float(value) if x.low <= value <= x.high else None
 
 # %% ../../nbs/engine/base/replies.ipynb #escape_special_tokens
-def require_answers(
-    answers:list, # of tuples (prompt, response) or (prompt, first, second)
-)->list:          # the same
+def require_answers(answers:list)->list: # tuples (prompt, response) or (prompt, first, second); the same
     "Raises TypeError for dicts, whose keys would be rated, and for texts."
     if any(isinstance(x, (str, dict)) for x in answers): raise TypeError(
         "answers are tuples (prompt, response), or (prompt, first, second), of texts")

@@ -183,9 +183,7 @@ def sample_step(
     x.live_rows, x.done, x.broken = x.live_rows[on], x.done[on], x.broken[on]
     return token[on], on
 
-def finish_generation(
-    x:GenerationState,
-)->tuple[Seqs, Tensor]: # b rows, (b t) log-probs, each in its token's place
+def finish_generation(x:GenerationState)->tuple[Seqs, Tensor]: # b rows, (b t) log-probs of tokens
     "Prompts and generated tokens as a right-padded batch."
     pad, _ = x.special
     rows = x.tokens.tolist()

@@ -137,9 +137,7 @@ SENTENCES = {s.text: s for s in (
       for attribute in ATTRIBUTES for value in VALUES[attribute] for form in (0, 1)))}
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #parse_sentences
-def parse_sentences(
-    text:str, # any text
-)->list[_Sentence]: # in order; [] for an empty text
+def parse_sentences(text:str)->list[_Sentence]: # in order; [] for an empty text
     "Parse a text: `It` stands for the animal named last, unknown text is of kind junk."
     sentences, named = [], ""
     for piece in re.findall(r"[^.!?]+[.!?]?|[.!?]", text):
@@ -209,9 +207,7 @@ def judge_prompt(question:Question, response:str)->str: # the user's message to 
             f"Question: {question.text}\nAnswer: {response}")
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #judgement_score
-def judgement_score(
-    text:str,  # a judge's reply
-)->float|None: # 0 to 5; None if the reply holds no score
+def judgement_score(text:str)->float|None: # 0 to 5; None if the reply holds no score
     "Parse the n of `Score: n`, with which a judgement ends; 4/10 or 4.5 is no score."
     found = re.search(r"\bScore: ([0-5])[.!]?\s*\Z", text)
     return float(found[1]) if found else None
@@ -244,10 +240,7 @@ def make_tokenizer()->PreTrainedTokenizerFast: # 213 tokens; no others are neede
     return tokenizer
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #prompt_ids
-def prompt_ids(
-    tokenizer,    # of `make_tokenizer`, or any with a chat template
-    question:Question,
-)->list[int]:     # token ids, ending where the assistant begins
+def prompt_ids(tokenizer, question:Question)->list[int]: # token ids, ending where the assistant begins
     "Tokenize a question through the chat template, as a prompt."
     return chat_ids(tokenizer, question.text)
 
