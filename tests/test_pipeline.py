@@ -1,5 +1,5 @@
 "A run that is killed, refused, overwritten, on a full disk; several in a row."
-import importlib, json, os, re, resource, shutil, signal, subprocess, sys
+import importlib, json, os, re, resource, shutil, signal, sys
 from pathlib import Path
 
 import pytest, torch
@@ -16,7 +16,8 @@ from rlhf_nb.run.pipeline import clean, resolve, rows_of, table_of, validate
 from rlhf_nb.run.stages import Stage, StageError, read_stages, to_toml
 from rlhf_nb.trainers.ppo_trainer import RewardError
 from test_runs import dies_at
-from tiny_runs import TINY, content, in_a_row, patch_everywhere, rows_in, run, run_all, tiny, tokenizer, until_done, weights
+from tiny_runs import (TINY, content, fork, in_a_row, patch_everywhere, rows_in, run, run_all, status_of, tiny, tokenizer, until_done,
+    weights)
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
 pytestmark = pytest.mark.usefixtures("one_thread", "no_curves", "inside")
@@ -46,7 +47,7 @@ def test_a_new_run_dies_at_the_disk_and_goes_on():
             try: run(one(), out)
             except ValueError as e: assert "holds a finished run" in str(e)      # died while it cleaned up
         assert weights(out) == weights("whole") and content(out).keys() == content("whole").keys() and not foreign_files(out), k
-        k += 6
+        k += 9
     assert k > 50
 
 def test_overwrite_dies_at_the_disk_and_one_run_is_whole(tmp_path):
@@ -62,7 +63,7 @@ def test_overwrite_dies_at_the_disk_and_one_run_is_whole(tmp_path):
         if died: run(one(1), out, overwrite=True)
         assert weights(out) == want and not foreign_files(out) and [p.name for p in home.iterdir()] == ["o"], k
         shutil.rmtree(home); shutil.copytree(tmp_path/"old", home)
-        k += 9
+        k += 13
     assert k > 70
 
 def test_overwrite_goes_on_beside_the_old_run_with_the_same_settings_only(tmp_path):
@@ -279,44 +280,25 @@ def test_the_samples_of_a_rollout_come_with_its_checkpoint(method, monkeypatch):
 
 # ---- several in a row, killed
 
-SERVER = """
-import os, signal, sys, traceback
-sys.path[:0] = [{here!r}]
-import torch; torch.set_num_threads(1)
-from rlhf_nb.run import model_card; model_card.draw_curves = lambda *args: False
-from test_pipeline import run_all, three
-print("ready", flush=True)
-for line in sys.stdin:               # a folder, a number: a child of our own runs the pipeline there, and is killed at this fsync
-    out, left = line.rsplit(" ", 1)
-    pid = os.fork()
-    if not pid:
-        def fsync(handle, left=[int(left)], real=os.fsync):
-            left[0] -= 1
-            if not left[0]: os.kill(os.getpid(), signal.SIGKILL)
-            return real(handle)
-        os.fsync, code = fsync, 1
-        try: run_all(three(), out); code = 0
-        except BaseException: traceback.print_exc()
-        finally: os._exit(code)
-    print(os.waitpid(pid, 0)[1], flush=True)
-"""
 @POSIX
 def test_killed_again_and_again_it_ends_in_the_same_weights():
     "By SIGKILL, again and again in one folder."
-    code = SERVER.format(here=str(Path(__file__).parent))
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                          env=os.environ | dict(OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")) as server:
-        assert server.stdout.readline() == "ready\n"
-        def ends(out, k):
-            server.stdin.write(f"{out} {k}\n"); server.stdin.flush()
-            return int(server.stdout.readline())
-        assert ends("whole", 10**9) == 0
-        k, kills, places = 20, 0, set()
-        while (status := ends("o", k)) == 9:
-            kills, k = kills + 1, k + 10
-            places.add((len(weights("o")), *sorted(p.name for p in Path("o").glob("*/work/*"))))
-            assert kills < 100
-        server.stdin.close()
+    def ends(out, left): # in a process that is killed at this fsync
+        def fsync(handle, real=os.fsync):
+            nonlocal left
+            left -= 1
+            if not left: os.kill(os.getpid(), signal.SIGKILL)
+            return real(handle)
+        def work():
+            os.fsync = fsync
+            run_all(three(), out)
+        return status_of(fork(work))
+    assert ends("whole", 10**9) == 0
+    k, kills, places = 20, 0, set()
+    while (status := ends("o", k)) == -signal.SIGKILL:
+        kills, k = kills + 1, k + 10
+        places.add((len(weights("o")), *sorted(p.name for p in Path("o").glob("*/work/*"))))
+        assert kills < 100
     assert status == 0 and weights("o") == weights("whole") and len(set(weights("o").values())) == 3
     assert rows_of("o")[0].keys() == rows_of("whole")[0].keys() and not list(Path("o").rglob("work")) and not foreign_files("o")
     assert kills >= 5 and len(places) > 3, (kills, places)

@@ -1,9 +1,7 @@
 """Two CPU processes, with whole or with split weights (FSDP), make the run that one process makes; what dies ends the run and
-goes on later; a signal waits for its step; what cannot be split is refused.
-
-This file is also the program that the processes run: python test_processes.py OUT NAME..."""
+goes on later; a signal waits for its step; what cannot be split is refused."""
 import json, os, signal, socket, subprocess, sys, threading
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 import pytest, torch
 from torch.nn.utils import parameters_to_vector
@@ -22,7 +20,7 @@ from rlhf_nb.sft import sft_loss, train_sft
 from rlhf_nb.tokens import Seqs
 from rlhf_nb.trainers.ppo_trainer import PPOConfig, train_ppo
 from conftest import PATIENCE, ROOT, until
-from tiny_runs import content, in_a_row, patch_everywhere, rows_in, run, run_all, tiny, weights
+from tiny_runs import content, fork, in_a_row, patch_everywhere, rows_in, run, run_all, status_of, tiny, weights
 from trainer_runs import CONFIG, RUNS, rows, scored, seeded, task_of
 
 FSDP = dict(ACCELERATE_USE_FSDP="true", FSDP_VERSION="2", FSDP_CPU_RAM_EFFICIENT_LOADING="true")
@@ -74,16 +72,19 @@ def start(out, *words, more={}):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    env = os.environ | dict(WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1",
-                            HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT)) | more
-    return [subprocess.Popen([sys.executable, __file__, str(out), *words], env=env | dict(RANK=str(i), LOCAL_RANK=str(i)),
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for i in range(2)]
+    out.mkdir(exist_ok=True)
+    def work(rank):
+        os.environ.update(dict(WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)) | more, RANK=rank, LOCAL_RANK=rank)
+        found = {name: result.__wrapped__(name) if name in ALL else globals()[name](out) for name in words}
+        (out/f"{rank}.json").write_text(json.dumps(found))
+    return [fork(partial(work, rank), out/f"said{rank}") for rank in "01"]
+
+def ended(out, pids): return [(status_of(pid), (out/f"said{i}").read_text()) for i, pid in enumerate(pids)]
 
 def found_by_both(out, *words, more={}):
     "What both processes found, by name: [process 0, process 1]."
-    started = start(out, *words, more=more)
-    said = [p.communicate(timeout=PATIENCE) for p in started]
-    assert [p.returncode for p in started] == [0, 0], said
+    said = ended(out, start(out, *words, more=more))
+    assert [code for code, _ in said] == [0, 0], said
     return [json.loads((out/f"{i}.json").read_text()) for i in range(2)]
 
 @pytest.fixture(scope="module")
@@ -206,8 +207,6 @@ def fragile_loss(model, x): # process 1 dies in its third and last step, behind 
     if how == "kill": os.kill(os.getpid(), signal.SIGKILL)
     if how == "raise": raise ValueError("this row is not good")
     return sft_loss(model, x)
-fragile_loss.__module__ = "test_processes"     # not __main__
-
 def fragile(out):
     model, tokenizer = load_bundled("base")
     now[:] = [make_trainer(model.requires_grad_(), CONFIG)]
@@ -216,9 +215,8 @@ def fragile(out):
 
 @pytest.mark.parametrize("launch, how", [("whole", "raise"), ("split", "kill")])
 def test_a_process_that_dies_ends_the_run_which_goes_on_with_as_many(launch, how, tmp_path):
-    started = start(tmp_path, "fragile", more=LAUNCHES[launch] | dict(HOW=how))
-    (_, first), (_, second) = [p.communicate(timeout=PATIENCE) for p in started]
-    assert [p.returncode for p in started] == [1, -9 if how == "kill" else 1]
+    (code, first), (other, second) = ended(tmp_path, start(tmp_path, "fragile", more=LAUNCHES[launch] | dict(HOW=how)))
+    assert [code, other] == [1, -9 if how == "kill" else 1]
     assert "stops because another one has ended" in first and "last checkpoint is whole" in first
     assert how == "kill" or "this row is not good" in second
     [checkpoint] = list_checkpoints(tmp_path/"run")
@@ -410,9 +408,3 @@ def test_a_run_that_is_asked_to_stop_ends_as_if_it_never_was(method, step, insid
     assert list_checkpoints("cut/work/checkpoints")[-1].name.endswith(f"step-{step}")
     run(tiny(method), "cut")
     assert weights("cut") == want
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    out, names = Path(sys.argv[1]), sys.argv[2:]
-    found = {name: result(name) if name in ALL else globals()[name](out) for name in names}
-    (out/f"{process_index()}.json").write_text(json.dumps(found))
