@@ -10,7 +10,7 @@ from rlhf_nb.book.command import main
 from rlhf_nb.run.stages import Stage, keys_of, to_toml
 from rlhf_nb.run.train_command import ABOUT, RECIPES, parse_flags, resumed
 from test_runs import dies_at
-from tiny_runs import METHOD_NAMES, SMALL, content, needed, other_value, patch_everywhere, rows_in, run, tiny, weights
+from tiny_runs import METHOD_NAMES, SMALL, content, fork, needed, other_value, patch_everywhere, rows_in, run, status_of, tiny, weights
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
 pytestmark = pytest.mark.usefixtures("one_thread", "no_curves", "inside")
@@ -249,29 +249,30 @@ def test_a_run_whose_data_or_folder_are_gone_is_told_so(inside, capfd):
     Path("../elsewhere").rename(inside)
     says(capfd, ["train", "--resume", "a"], 0)                                              # nothing was lost
 
-CODE = "import sys, torch; torch.set_num_threads(1); from rlhf_nb.book.command import main; sys.exit(main(sys.argv[1:]))"
-
 @POSIX
 def test_sigterm_stops_the_command_as_a_whole_and_it_goes_on(inside, capfd):
     words = line("sft", "o", n_steps=2000)
-    with subprocess.Popen([sys.executable, "-c", CODE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        def begun(): return process.poll() is not None or list(Path("o/work/checkpoints").glob("*-step-*[0-9]"))
-        until(begun, lambda: content(inside).keys())
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
-    assert process.returncode == 143, err
-    assert "the same command goes on" in out and "Traceback" not in err and "Error" not in err
+    pid = fork(lambda: main(words), "said")
+    until(lambda: list(Path("o/work/checkpoints").glob("*-step-*[0-9]")), lambda: content(inside).keys())
+    os.kill(pid, signal.SIGTERM)
+    assert status_of(pid) == 143
+    said = Path("said").read_text()
+    assert "the same command goes on" in said and "Traceback" not in said and "Error" not in said
     assert resumed("o")[0][0].said["n_steps"] == 2000
 
-def test_code_of_a_model_never_runs_because_standard_input_says_y(folder_with_code, press_y, inside):
+def test_code_of_a_model_never_runs_because_standard_input_says_y(folder_with_code, inside):
     mine = str(folder_with_code)
     Path("p.toml").write_text(f'[[stage]]\nmethod = "sft"\ndata = "pairs.jsonl"\nmodel = "{mine}"')
     tasks = [line("sft", inside/"x", model=mine, data=str(inside/"pairs.jsonl")), ["best-of-n", mine, str(inside/"rm"), str(inside/"pairs.jsonl")],
              ["best-of-n", str(inside/"m"), mine, str(inside/"pairs.jsonl")], ["pipeline", "run", str(inside/"p.toml"), "-o", str(inside/"x")],
              ["train", "grpo", str(inside/"pairs.jsonl"), "-o", str(inside/"x"), "--model", str(inside/"m"), "--reward", mine]]
-    done = press_y("import json, sys; from rlhf_nb.book.command import main\nfor words in json.loads(sys.argv[1]): print(main(words))", json.dumps(tasks))
+    Path("yes").write_text("y\n" * 50)
+    def work():
+        os.dup2(os.open("yes", os.O_RDONLY), 0)
+        sys.stdin = open(0)
+        return [main(words) for words in tasks] != [2, 2, 2, 1, 2]
+    assert status_of(fork(work, "said")) == 0 and Path("said").read_text().count("trust_remote_code") >= 5
     assert not (folder_with_code/"ran").exists() and not (inside/"x").exists()
-    assert done.stdout.split() == ["2", "2", "2", "1", "2"] and done.stderr.count("trust_remote_code") >= 5, done.stderr
 
 # ---- what is read is not written over
 

@@ -101,7 +101,7 @@ def until_done(work, first=9, step=14, most=60):
     raise AssertionError(f"it died {most} times")
 
 def fork(work, said=os.devnull):
-    "The number of a child of this process, which has imported all and calls work(); what it says comes into a file."
+    "The number of a child of this process, which has imported all; work() gives its status, what it says comes into a file."
     if pid := os.fork(): return pid
     code = 1
     try:
@@ -109,7 +109,7 @@ def fork(work, said=os.devnull):
         file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (1, 2): os.dup2(file, stream)
         sys.stdout, sys.stderr = (os.fdopen(os.dup(stream), "w", 1) for stream in (1, 2))
-        work(); code = 0
+        code = work() or 0
     except BaseException: traceback.print_exc()
     finally: os._exit(code)
 
