@@ -85,8 +85,7 @@ def read_jsonl(
                 if raw.strip() == b"{": raise ValueError(
                     f"{path} spreads an object over several lines, wanted JSONL: run jq -c '.'")
             if not raw.strip(): continue
-            try: row = _as_object(json.loads(raw.decode(), object_pairs_hook=_once),
-                                  "the line holds")
+            try: row = _as_object(json.loads(raw.decode(), object_pairs_hook=_once), "the line holds")
             except RowError as e: row = e
             except UnicodeDecodeError as e: row = RowError("not UTF-8",
                 f"byte 0x{raw[e.start]:02x} at column {e.start + 1}; save the file as UTF-8 "
@@ -132,8 +131,7 @@ def record_kind(
 # %% ../../nbs/engine/data/records.ipynb #_read_json
 def _numbered(rows, null=False): # dicts, counted from 1, with what is None or without
     for i, row in enumerate(rows, 1):
-        try: yield i, {k: x for k, x in _as_object(row, f"row {i} is").items()
-                       if null or x is not None}
+        try: yield i, {k: x for k, x in _as_object(row, f"row {i} is").items() if null or x is not None}
         except RowError as error: yield i, error
 
 def _optional(module:str, package:str, what:str):

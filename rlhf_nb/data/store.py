@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from ..base.files import (
-    append_bytes, atomic_folder, check_readable, disk_errors, lock_folder)
+from ..base.files import append_bytes, atomic_folder, check_readable, disk_errors, lock_folder
 from ..base.folder import read_marker, write_marker
 from ..base.batches import PreferencePairs, pad_and_eos
 from .text import require_one_answer
@@ -109,8 +108,7 @@ class PairStore:
             none = torch.zeros(0, 0, dtype=torch.bool)
             return PreferencePairs(*[Seqs(none.long(), none, none)] * 2)
         prompts, chosen, rejected = map(list, zip(*parts))
-        return PreferencePairs(make_seqs(prompts, chosen, self.pad),
-                               make_seqs(prompts, rejected, self.pad))
+        return PreferencePairs(make_seqs(prompts, chosen, self.pad), make_seqs(prompts, rejected, self.pad))
     def append(self,
         pairs:PreferencePairs, # n rows
         counts:dict={},        # name -> number, added to the totals
@@ -136,8 +134,7 @@ class PairStore:
                 f"column {name!r} needs one finite number for each of {len(pairs)} pairs, "
                 f"got {tuple(x.shape)}, {int((~x.isfinite()).sum())} of them not finite")
             rows[name] = x.cpu().numpy()
-        totals = old["totals"] | {k: old["totals"].get(k, 0) + n
-                                  for k, n in {"appends": 1, **counts}.items()}
+        totals = old["totals"] | {k: old["totals"].get(k, 0) + n for k, n in {"appends": 1, **counts}.items()}
         new = old | dict(
             n_rows=len(self) + len(rows), n_tokens=old["n_tokens"] + len(tokens),
             rows_crc=zlib.crc32(rows.tobytes(), old["rows_crc"]), totals=totals)
@@ -155,8 +152,7 @@ def row_numbers(
     """Row numbers from 0 to n - 1 of anything that indexes a batch.
 
     Raises TypeError for a single number, IndexError if a row or mask does not fit."""
-    if isinstance(rows, int): raise TypeError(
-        f"a batch keeps its row axis, got row {rows}: write [[{rows}]]")
+    if isinstance(rows, int): raise TypeError(f"a batch keeps its row axis, got row {rows}: write [[{rows}]]")
     if not isinstance(rows, slice):
         rows = torch.as_tensor(rows)
         if not len(rows): return []
@@ -198,8 +194,7 @@ def open_store(
     Raises ValueError if it is damaged, locked, or of another run or tokenizer."""
     folder, marker = Path(folder), Path(folder)/"store.json"
     check_readable(folder, marker, folder/"rows.bin", folder/"tokens.bin")
-    if not marker.is_file(): raise ValueError(
-        f"no pair store in {folder}: make one with create_store")
+    if not marker.is_file(): raise ValueError(f"no pair store in {folder}: make one with create_store")
     metadata = read_marker(marker, _ANEW, "rows_crc")
     lock = lock_folder(folder) if writable else None
     try:

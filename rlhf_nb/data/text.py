@@ -280,8 +280,7 @@ class LoadReport:
             f'<{tag} style="text-align:{side}">{html.escape(str(cell))}</{tag}>'
             for side, cell in zip(("right", "left", "left"), cells)) + "</tr>"
         rows = "".join(tr("td", row) for row in self.table())
-        return (f"<p>{html.escape(self.head())}</p><table>{tr('th', ('rows', '', 'lines'))}"
-                f"{rows}</table>")
+        return (f"<p>{html.escape(self.head())}</p><table>{tr('th', ('rows', '', 'lines'))}{rows}</table>")
 
 # %% ../../nbs/engine/data/text.ipynb #_encode
 def _refuse_marks(tokenizer, texts):
@@ -339,8 +338,7 @@ def _load(path, tokenizer, answers, max_length, strict, encode=None):
         {k: [row.get(k) for row in raw] for k in further})
     if rows: return list(map(list, zip(*rows.values()))), loaded
     if loaded.total: raise ValueError(f"nothing is left of {name}\n{loaded!r}")
-    raise ValueError(f"nothing is left of {name}, it holds no rows: give a file with one row "
-                     "per example")
+    raise ValueError(f"nothing is left of {name}, it holds no rows: give a file with one row per example")
 
 # %% ../../nbs/engine/data/text.ipynb #load_pairs
 def load_pairs(
@@ -352,11 +350,9 @@ def load_pairs(
     """Load a file of preferences as pairs of token sequences.
 
     Raises DataError if strict and lines must be fixed; ValueError if no row is left."""
-    (prompts, chosen, rejected), load_report = _load(
-        path, tokenizer, PAIR, max_length, strict)
+    (prompts, chosen, rejected), load_report = _load(path, tokenizer, PAIR, max_length, strict)
     pad = tokenizer.pad_token_id
-    return PreferencePairs(make_seqs(prompts, chosen, pad),
-                           make_seqs(prompts, rejected, pad)), load_report
+    return PreferencePairs(make_seqs(prompts, chosen, pad), make_seqs(prompts, rejected, pad)), load_report
 
 # %% ../../nbs/engine/data/text.ipynb #pair_margins
 def pair_margins(
@@ -392,8 +388,7 @@ def load_demonstrations(
 
     Rows whose `label` is false are counted and left out. Raises DataError if strict
     and lines must be fixed; ValueError if no row is left, or for other turns."""
-    if turns not in ("all", "last"): raise ValueError(
-        f'turns must be "all" or "last", got {turns!r}')
+    if turns not in ("all", "last"): raise ValueError(f'turns must be "all" or "last", got {turns!r}')
     eos = tokenizer.eos_token_id
     def tokens(text): return [*tokenizer(text, add_special_tokens=False)["input_ids"], eos]
     def earlier(messages, prompt): # where answers before the last stand; is one rewritten?
@@ -421,8 +416,7 @@ def load_demonstrations(
         spans, rewritten = ([], []) if turns == "last" or "messages" not in row else earlier(
             content[0], prompt)
         return (prompt, answer, spans), parts + rewritten, content
-    (prompts, answers, spans), load_report = _load(
-        path, tokenizer, DEMONSTRATION, max_length, strict, encode)
+    (prompts, answers, spans), load_report = _load(path, tokenizer, DEMONSTRATION, max_length, strict, encode)
     seqs = make_seqs(prompts, answers, tokenizer.pad_token_id)
     for mask, row in zip(seqs.response_mask, spans):
         for a, b in row: mask[a:b] = True

@@ -13,10 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import logsigmoid
-from ..dpo import (PairsWithRef, dpo_loss, log_ratio_gap,
-    make_pair_loss, pair_logprobs)
-from ..base.learning import (
-    EvalConfig, TrainConfig, Trainer, evaluate_pairs, fit, make_trainer)
+from ..dpo import PairsWithRef, dpo_loss, log_ratio_gap, make_pair_loss, pair_logprobs
+from ..base.learning import EvalConfig, TrainConfig, Trainer, evaluate_pairs, fit, make_trainer
 from ..base.models import disable_dropout
 from ..base.settings import check_number
 from ..base.batches import PreferencePairs, at_least_float32
@@ -171,8 +169,7 @@ def make_reference_free_loss(
     "The `loss_fn` of a training step from a loss over length-normalised log-probs."
     def loss_fn(model, pairs:PreferencePairs):
         policy = pair_logprobs(model, pairs)
-        chosen, rejected = [x / n for x, n in zip(at_least_float32(*policy),
-                                                  pairs.response_lengths())]
+        chosen, rejected = [x / n for x, n in zip(at_least_float32(*policy), pairs.response_lengths())]
         return loss(chosen, rejected).sum(), len(pairs), {
             "rewards/accuracies": (chosen > rejected).sum(),
             "logps/chosen": policy[0].detach().sum(),

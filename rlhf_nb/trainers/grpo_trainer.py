@@ -176,5 +176,4 @@ def train_grpo(
             step = train_step(trainer, x, lambda m, b: grpo_loss(m, b, config))
             row |= {k: v for k, v in step.items() if "clip" in k or k == "entropy"}
         return roll, dict(iteration=i) | row
-    return run_rollouts(trainer, config, generator, folder, iterate, "GRPO", callback,
-                        before_save)
+    return run_rollouts(trainer, config, generator, folder, iterate, "GRPO", callback, before_save)

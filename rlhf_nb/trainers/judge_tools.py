@@ -14,12 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
-from rlhf_nb.judge import (
-    JudgeConfig, JudgePrompt, Verdicts, judge_answers, judge_messages,
-    parse_votes)
+from ..judge import JudgeConfig, JudgePrompt, Verdicts, judge_answers, judge_messages, parse_votes
 from ..base.models import eval_mode
-from ..base.replies import (
-    check_judge_prompt, fill_template, escape_special_tokens, generate_replies)
+from ..base.replies import check_judge_prompt, fill_template, escape_special_tokens, generate_replies
 from ..base.batches import chat_ids, pad_and_eos
 from ..tokens import Batch, Seqs, make_seqs
 
@@ -122,8 +119,7 @@ def function_scorer(
     "A function of the texts as a scorer; None becomes nan."
     def score(answers, generator):
         scores = [fn(prompt, response) for prompt, response in answers]
-        return Verdicts(torch.tensor([[math.nan if x is None else float(x)]
-                                      for x in scores]))
+        return Verdicts(torch.tensor([[math.nan if x is None else float(x)] for x in scores]))
     return score
 
 # %% ../../nbs/engine/trainers/judge_tools.ipynb #reward_scorer
@@ -198,8 +194,7 @@ def judge_demonstrations(
         f"rows {unparsed[:9]} hold no score that this prompt's parser can read, for "
         f"example {rows[unparsed[0]][1]!r}: a judge that imitates them would be mute")
     pad, eos = pad_and_eos(tokenizer)
-    texts = [[escape_special_tokens(tokenizer, text) for text in pair]
-             for pair, _ in rows]
+    texts = [[escape_special_tokens(tokenizer, text) for text in pair] for pair, _ in rows]
     prompts = [chat_ids(tokenizer, prompt.render(*pair)) for pair in texts]
     replies = tokenizer([reply for _, reply in rows], add_special_tokens=False)
     return make_seqs(prompts, [ids + [eos] for ids in replies.input_ids], pad)

@@ -18,8 +18,7 @@ from functools import partial
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from ..kl import kl_k1, kl_penalty, token_rewards
-from ..base.checkpoints import (
-    data_fingerprint, list_checkpoints, restore_checkpoint, save_checkpoint)
+from ..base.checkpoints import data_fingerprint, list_checkpoints, restore_checkpoint, save_checkpoint
 from rlhf_nb.base.learning import (
     Trainer, TrainConfig, require_same_start, adamw, make_trainer, progress_bar,
     train_step)
@@ -27,11 +26,9 @@ from ..base.processes import stop_if_asked
 from ..base.models import disable_dropout, validate_length, vocabulary_of
 from ..base.logprobs import logprobs_and_entropy
 from ..ppo import ActorCritic, clipped_policy_loss, clipped_value_loss, gae
-from ..base.sampling import (
-    SamplingParams, collect_rollout, in_batches, require_ids)
+from ..base.sampling import SamplingParams, collect_rollout, in_batches, require_ids
 from ..base.settings import check_number, check_settings
-from ..base.batches import (
-    Rollout, masked_whiten, pad_and_eos, require_generator, to_host)
+from ..base.batches import Rollout, masked_whiten, pad_and_eos, require_generator, to_host
 from ..tokens import Batch, Seqs, masked_sum, shift_right
 
 # %% ../../nbs/engine/trainers/ppo_trainer.ipynb #RolloutConfig
@@ -58,8 +55,7 @@ class RolloutConfig:
             at_least_0="warmup_steps weight_decay generation_batch_size " + at_least_0,
             choices=dict(mixed_precision=("no", "bf16")) | choices)
     def train_config(self, n_steps:int, batch_size:int)->TrainConfig:
-        own = {f.name: getattr(self, f.name) for f in fields(RolloutConfig)
-               if hasattr(TrainConfig, f.name)}
+        own = {f.name: getattr(self, f.name) for f in fields(RolloutConfig) if hasattr(TrainConfig, f.name)}
         return TrainConfig(n_steps=n_steps, batch_size=batch_size, **own)
 
 # %% ../../nbs/engine/trainers/ppo_trainer.ipynb #fixed_kl_controller
@@ -128,8 +124,7 @@ def first_columns(
     t:int,   # columns to keep
 )->Batch:
     "The same rows without the columns behind the first t."
-    return type(x)(*[first_columns(y, t) if isinstance(y, Batch) else y[:, :t]
-                     for y in x.parts()])
+    return type(x)(*[first_columns(y, t) if isinstance(y, Batch) else y[:, :t] for y in x.parts()])
 
 @dataclass(frozen=True, eq=False)
 class Experience(Batch):
@@ -193,8 +188,7 @@ def rollout_rewards(
     Ziegler et al. 2019, eq. 2."""
     roll = add_score_column(roll, config, eos)
     mask, at = roll.seqs.response_mask, reward_mask(roll.seqs, config, eos)
-    penalty = kl_penalty(roll.logp, roll.ref_logp, mask, config.beta,
-                         config.kl_estimator)
+    penalty = kl_penalty(roll.logp, roll.ref_logp, mask, config.beta, config.kl_estimator)
     reward = token_rewards(_scores(roll, config, eos), penalty, at)
     if config.whiten_rewards: return masked_whiten(reward, at, shift_mean=False)
     return reward
@@ -228,8 +222,7 @@ def minibatch_loss(
 
     Schulman et al. 2017, eq. 9, with the sign of a loss. Sums over values are scaled
     by tokens / values of the minibatch, so that both are divided by tokens."""
-    logp, entropy = logprobs_and_entropy(model.policy, x.seqs,
-                                         temperature=config.temperature)
+    logp, entropy = logprobs_and_entropy(model.policy, x.seqs, temperature=config.temperature)
     value, log_ratio = model.values(x.seqs), (logp - x.logp).detach()
     policy_loss = clipped_policy_loss(logp, x.logp, x.advantage, config.cliprange)
     value_loss = clipped_value_loss(value, x.value, x.returns, config.cliprange_value)
@@ -243,10 +236,8 @@ def minibatch_loss(
     of_values = {"loss/value_avg": value_loss, "val/clipfrac_avg": value_clipped.float()}
     whole, n = x if whole is None else whole, x.seqs.response_mask.sum()
     n_tokens, n_values = whole.seqs.response_mask.sum(), whole.reward_mask.sum()
-    sums = {name: masked_sum(y, x.seqs.response_mask).sum()
-            for name, y in of_tokens.items()}
-    sums |= {name: masked_sum(y, x.reward_mask).sum() * n_tokens / n_values
-             for name, y in of_values.items()}
+    sums = {name: masked_sum(y, x.seqs.response_mask).sum() for name, y in of_tokens.items()}
+    sums |= {name: masked_sum(y, x.reward_mask).sum() * n_tokens / n_values for name, y in of_values.items()}
     loss = sums["loss/policy_avg"] + config.vf_coef * sums["loss/value_avg"]
     if config.entropy_coef:
         loss = loss - config.entropy_coef * sums["policy/entropy_avg"]
@@ -292,8 +283,7 @@ def validate_rollouts(
         f"top-k, no top-p; got {sampling}: use SamplingParams(max_new_tokens) and "
         f"{name}(temperature=...)")
     require_ids(task.prompts)
-    if not len(task.prompts): raise ValueError(
-        f"{type(task).__name__} needs prompts to train on, got none")
+    if not len(task.prompts): raise ValueError(f"{type(task).__name__} needs prompts to train on, got none")
     n, longest = sampling.max_new_tokens, max(map(len, task.prompts))
     validate_length(policy, longest + n, f"the longest prompt has {longest} and "
         f"max_new_tokens is {n}; leave it out, cut it, or lower max_new_tokens")
@@ -308,8 +298,7 @@ def next_prompts(
     "The next n prompts; every prompt once per pass, in random order, pass after pass."
     require_generator(generator)
     while len(queue) < n:
-        queue += torch.randperm(n_prompts, generator=generator,
-                                device=generator.device).tolist()
+        queue += torch.randperm(n_prompts, generator=generator, device=generator.device).tolist()
     rows, queue[:n] = queue[:n], []
     return rows
 
@@ -376,8 +365,7 @@ def rollout_metrics(
     "Metrics of one rollout: score, KL, entropy, length."
     mask, score = roll.seqs.response_mask, _scores(roll, config, eos).mean().item()
     def mean(x): return masked_sum(x, mask).mean().item()
-    penalty = kl_penalty(roll.logp, roll.ref_logp, mask, config.beta,
-                         config.kl_estimator)
+    penalty = kl_penalty(roll.logp, roll.ref_logp, mask, config.beta, config.kl_estimator)
     return {"objective/scores": score, "objective/kl_coef": config.beta,
             "objective/kl": mean(kl_k1(roll.logp, roll.ref_logp)),
             "objective/non_score_reward": mean(penalty),
@@ -405,10 +393,8 @@ def ppo_update(
             loss_fn = partial(minibatch_loss, config=config, whole=batch)
             rows.append(train_step(trainer, batch, loss_fn))
     ratio = torch.tensor([row["val/ratio"] for row in rows])
-    mean = {k: sum(row[k] for row in rows) / len(rows)
-            for k in METRICS if k in rows[0]}
-    return mean | {"val/ratio_var": ratio.var(correction=0).item(),
-                   "lr": rows[-1]["lr"]}
+    mean = {k: sum(row[k] for row in rows) / len(rows) for k in METRICS if k in rows[0]}
+    return mean | {"val/ratio_var": ratio.var(correction=0).item(), "lr": rows[-1]["lr"]}
 
 # %% ../../nbs/engine/trainers/ppo_trainer.ipynb #ppo_rollout
 def ppo_rollout(
@@ -529,7 +515,5 @@ def train_ppo(
             roll, row = ppo_rollout(trainer, ref, task, now, generator, last_good)
         row |= ppo_update(trainer, roll, now, eos, generator)
         beta = config.kl_controller(beta, row["objective/kl"], config.n_prompts)
-        return roll, row | dict(next_kl_coef=beta, iteration=i,
-                                episode=i * config.n_prompts)
-    return run_rollouts(trainer, config, generator, folder, iterate, "PPO", callback,
-                        before_save)
+        return roll, row | dict(next_kl_coef=beta, iteration=i, episode=i * config.n_prompts)
+    return run_rollouts(trainer, config, generator, folder, iterate, "PPO", callback, before_save)

@@ -18,8 +18,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
-from ..base.checkpoints import (
-    data_fingerprint, list_checkpoints, restore_checkpoint, save_checkpoint)
+from ..base.checkpoints import data_fingerprint, list_checkpoints, restore_checkpoint, save_checkpoint
 from ..base.learning import (
     EvalConfig, TrainConfig, Trainer, fit, make_trainer, progress_bar, train_step)
 from ..worlds.oracle import MicroWorld, states
@@ -29,8 +28,7 @@ from ..base.q_networks import (
 from ..qlearning import q_loss, q_policy_logprobs, soft_update
 from ..base.sampling import SamplingParams, generate_many
 from ..base.settings import check_settings
-from ..base.batches import (
-    batch_tensors, concat_seqs, host_rows, pad_and_eos, send_to, to_host)
+from ..base.batches import batch_tensors, concat_seqs, host_rows, pad_and_eos, send_to, to_host
 from ..tokens import Seqs, shift_right
 
 # %% ../../nbs/engine/trainers/q_trainer.ipynb #make_q_trainer
@@ -66,8 +64,7 @@ def train_q(
 )->Trainer:
     "Offline Q-learning on logged episodes (Chebotar et al. 2023)."
     trainer = make_q_trainer(nets, train_config, config)
-    fit(trainer, data, lambda nets, x: q_loss(nets, x, config), generator, eval_config,
-        folder)
+    fit(trainer, data, lambda nets, x: q_loss(nets, x, config), generator, eval_config, folder)
     return trainer
 
 # %% ../../nbs/engine/trainers/q_trainer.ipynb #QPolicy
@@ -108,8 +105,7 @@ class QPolicy(nn.Module):
         if self.ref is not None:
             outs.append(self.ref(past_key_values=old[1], **inputs))
             ref_logits = outs[1].logits[:, -logits_to_keep:]
-        logp = q_policy_logprobs(q, self.nets.allowed, self.temperature, ref_logits,
-                                 self.epsilon)
+        logp = q_policy_logprobs(q, self.nets.allowed, self.temperature, ref_logits, self.epsilon)
         cache = _Caches(o.past_key_values for o in outs) if use_cache else None
         return CausalLMOutputWithPast(logits=logp, past_key_values=cache)
 
@@ -149,8 +145,7 @@ def q_trees(
                     va="center", fontsize=size - x, color=INK)
             yield [(x, y), (x + 1, y), (x + 1, y + tall / n), (x, y + tall / n)], v
             if (*prefix, w) in at: yield from draw_tree(ax, q, (*prefix, w), y, tall / n)
-    fig, axes = plt.subplots(1, len(tables), figsize=(4.2 * len(tables), height),
-                             squeeze=False)
+    fig, axes = plt.subplots(1, len(tables), figsize=(4.2 * len(tables), height), squeeze=False)
     for ax, (title, q) in zip(axes.flat, tables.items()):
         scale = q[:, :n][~q[:, :n].isnan()].abs().max().item() or 1.
         boxes, values = zip(*draw_tree(ax, q, (), 0, n**3))
@@ -236,8 +231,7 @@ def train_q_online(
             buffer = [concat_episodes([*buffer, new], pad)[-x.buffer_size:].trim()]
             for _ in range(x.n_updates):
                 rows = _random_rows(len(buffer[0]), train_config.batch_size, generator)
-                train_step(trainer, buffer[0][rows.cpu()],
-                           lambda nets, some: q_loss(nets, some, config))
+                train_step(trainer, buffer[0][rows.cpu()], lambda nets, some: q_loss(nets, some, config))
             trainer.log.add(round=i + 1, reward=new.reward.sum(1).mean())
             if folder:
                 trainer.queue[:] = batch_tensors(buffer[0])    # goes into the checkpoint

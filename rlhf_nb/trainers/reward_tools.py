@@ -15,12 +15,10 @@ from einops import rearrange
 from torch import Generator, Tensor
 from torch.nn.functional import cosine_similarity
 from ..base.models import ScalarModel
-from ..reward import (
-    bradley_terry_loss, pooled_scores, preference_accuracy, score_seqs)
+from ..reward import bradley_terry_loss, pooled_scores, preference_accuracy, score_seqs
 from ..base.sampling import SamplingParams, generate
 from ..base.scores import ScoreNormalizer, normalize_scores
-from ..base.batches import (
-    PreferencePairs, concat_seqs, pad_and_eos, response_text)
+from ..base.batches import PreferencePairs, concat_seqs, pad_and_eos, response_text
 from ..tokens import Batch, make_seqs
 from ..world import annotate
 from ..worlds.world_text import Question, prompt_ids

@@ -67,7 +67,6 @@ def train_online_dpo(
     while trainer.step < trainer.config.n_steps:
         generator = make_generator(f"step {trainer.step}")
         x = run_round(policy, task, per_step, scorer, generator)
-        if not len(x.pairs): raise ValueError(
-            f"step {trainer.step + 1} found no pair in {dict(x.counts)}")
+        if not len(x.pairs): raise ValueError(f"step {trainer.step + 1} found no pair in {dict(x.counts)}")
         train_step(trainer, precompute_ref_logprobs(ref, x.pairs), loss_fn)
     return trainer
