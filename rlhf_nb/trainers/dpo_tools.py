@@ -33,9 +33,8 @@ def train_dpo(
 
     Rafailov et al. 2023. `held_out` is logged as `eval_loss`, `eval_rewards/chosen`."""
     for x in (data, held_out):
-        if x is not None and not hasattr(x, "ref_chosen"): raise TypeError(
-            f"train_dpo takes PairsWithRef, got a {type(x).__name__}: "
-            "precompute_ref_logprobs(frozen_copy(model), pairs) makes one")
+        if x is not None and not hasattr(x, "ref_chosen"): raise TypeError("train_dpo takes PairsWithRef, "
+            f"got a {type(x).__name__}: precompute_ref_logprobs(frozen_copy(model), pairs) makes one")
     trainer = make_trainer(model, config, run=dict(loss=loss))
     loss_fn = make_pair_loss(loss)
     disable_dropout(model)                        # off, as for the reference
@@ -51,9 +50,8 @@ def _both_labels(where:str, beta:float, label_smoothing:float, *logps)->tuple:
     "DPO's loss as labelled and with the labels turned round, (b) each."
     check_number(f"{where}: beta", beta, "above 0")
     check_number(f"{where}: label_smoothing", label_smoothing, "0 or more")
-    if not label_smoothing < .5: raise ValueError(
-        f"{where}: label_smoothing must be below .5, got {label_smoothing!r}: where "
-        "half of the labels are wrong they say nothing")
+    if not label_smoothing < .5: raise ValueError(f"{where}: label_smoothing must be below .5, got "
+        f"{label_smoothing!r}: where half of the labels are wrong they say nothing")
     x = beta * log_ratio_gap(*logps)
     return -logsigmoid(x), -logsigmoid(-x)
 

@@ -137,9 +137,8 @@ def reward_scorer(
         prompts = [chat_ids(tokenizer, prompt) for prompt, _ in answers]
         seqs = make_seqs(prompts, [ids + [eos] for ids in tokens], pad)
         reward = torch.as_tensor(fn(seqs), dtype=torch.float32).cpu()
-        if reward.shape != (len(answers),): raise ValueError(
-            f"a reward gives one number per answer, ({len(answers)},), got "
-            f"{tuple(reward.shape)}: sum over tokens, or squeeze")
+        if reward.shape != (len(answers),): raise ValueError("a reward gives one number per answer, "
+            f"({len(answers)},), got {tuple(reward.shape)}: sum over tokens, or squeeze")
         return Verdicts(reward[:, None])
     return score
 
@@ -190,9 +189,8 @@ def judge_demonstrations(
 
     Raises ValueError if the prompt's own parser finds no score in a reply."""
     unparsed = [i for i, (_, reply) in enumerate(rows) if prompt.parse(reply) is None]
-    if unparsed: raise ValueError(
-        f"rows {unparsed[:9]} hold no score that this prompt's parser can read, for "
-        f"example {rows[unparsed[0]][1]!r}: a judge that imitates them would be mute")
+    if unparsed: raise ValueError(f"rows {unparsed[:9]} hold no score that this prompt's parser can read, "
+        f"for example {rows[unparsed[0]][1]!r}: a judge that imitates them would be mute")
     pad, eos = pad_and_eos(tokenizer)
     texts = [[escape_special_tokens(tokenizer, text) for text in pair] for pair, _ in rows]
     prompts = [chat_ids(tokenizer, prompt.render(*pair)) for pair in texts]

@@ -80,12 +80,10 @@ class AdaptiveKLController:
     def __call__(self, beta:float, kl:float, n:int)->float:
         check_number("AdaptiveKLController: beta", beta, "0 or more")
         check_number("AdaptiveKLController: n", n, "1 or more", int)
-        if not abs(kl) < float("inf"): raise ValueError(
-            f"AdaptiveKLController needs a finite KL, got {kl}: the log-probs are "
-            "broken, look there before the next update")
-        if n > self.horizon: raise ValueError(
-            f"AdaptiveKLController got {n} responses for a horizon of {self.horizon}: "
-            "beta would jump; take a horizon well above the batch")
+        if not abs(kl) < float("inf"): raise ValueError(f"AdaptiveKLController needs a finite KL, got {kl}: "
+            "the log-probs are broken, look there before the next update")
+        if n > self.horizon: raise ValueError(f"AdaptiveKLController got {n} responses for a horizon of "
+            f"{self.horizon}: beta would jump; take a horizon well above the batch")
         error = max(-.2, min(.2, kl / self.target - 1))
         return beta * (1 + error * n / self.horizon)
 
@@ -114,9 +112,8 @@ class PPOConfig(RolloutConfig):
         self.check("n_prompts n_epochs n_minibatches max_kl cliprange cliprange_value",
                    "critic_lr beta missing_eos_penalty vf_coef entropy_coef", "gamma lam",
                    infinite="max_kl cliprange cliprange_value")
-        if self.n_prompts % self.n_minibatches: raise ValueError(
-            f"PPOConfig.n_prompts must be a multiple of n_minibatches, got "
-            f"{self.n_prompts} rows for {self.n_minibatches} equal minibatches")
+        if self.n_prompts % self.n_minibatches: raise ValueError("PPOConfig.n_prompts must be a multiple of "
+            f"n_minibatches, got {self.n_prompts} rows for {self.n_minibatches} equal minibatches")
 
 # %% ../../nbs/engine/trainers/ppo_trainer.ipynb #Experience
 def first_columns(
@@ -166,8 +163,7 @@ def reward_mask(
     if not config.score_after_eos: return seqs.response_mask
     is_eos = seqs.response_mask & (seqs.ids == eos)
     rows = is_eos[:, -1].nonzero().flatten().tolist()
-    if rows: raise ValueError(
-        f"score_after_eos needs a column after each eos, rows {rows} end in the last: "
+    if rows: raise ValueError(f"score_after_eos needs a column after each eos, rows {rows} end in the last: "
         "add one to the rollout with add_score_column")
     return seqs.response_mask | shift_right(is_eos)
 
@@ -256,9 +252,8 @@ class RLTask:
         try: names = {*inspect.signature(self.reward_fn).parameters}
         except (TypeError, ValueError): names = set()        # some builtins have none
         if {"responses", "completions"} & names: raise TypeError(
-            "RLTask.reward_fn takes Seqs, got a function of responses: "
-            "make_text_reward_fn(fn, PromptTable(rows, tokenizer, max_length), "
-            "tokenizer) makes one of it")
+            "RLTask.reward_fn takes Seqs, got a function of responses: make_text_reward_fn(fn, "
+            "PromptTable(rows, tokenizer, max_length), tokenizer) makes one of it")
 
 # %% ../../nbs/engine/trainers/ppo_trainer.ipynb #validate_rollouts
 def validate_rollouts(
@@ -271,17 +266,14 @@ def validate_rollouts(
     name, sampling = type(config).__name__, task.sampling
     used, kept = ({p.data_ptr() for p in m.parameters()} for m in (policy, ref))
     lora = ref is policy and hasattr(policy, "disable_adapter")
-    if used & kept and not lora: raise ValueError(
-        "policy and reference are the same weights, so KL would stay 0 while the "
-        "policy drifts: pass frozen_copy(policy), made before training")
+    if used & kept and not lora: raise ValueError("policy and reference are the same weights, so KL would "
+        "stay 0 while the policy drifts: pass frozen_copy(policy), made before training")
     sizes = vocabulary_of(policy), vocabulary_of(ref)
-    if sizes[0] != sizes[1]: raise ValueError(
-        f"policy and reference have different vocabularies, of {sizes[0]} and "
-        f"{sizes[1]} tokens: both must come from one tokenizer")
+    if sizes[0] != sizes[1]: raise ValueError("policy and reference have different vocabularies, of "
+        f"{sizes[0]} and {sizes[1]} tokens: both must come from one tokenizer")
     if sampling != SamplingParams(sampling.max_new_tokens): raise ValueError(
-        f"{name.removesuffix('Config')} scores what it samples at one temperature, no "
-        f"top-k, no top-p; got {sampling}: use SamplingParams(max_new_tokens) and "
-        f"{name}(temperature=...)")
+        f"{name.removesuffix('Config')} scores what it samples at one temperature, no top-k, no top-p; got "
+        f"{sampling}: use SamplingParams(max_new_tokens) and {name}(temperature=...)")
     require_ids(task.prompts)
     if not len(task.prompts): raise ValueError(f"{type(task).__name__} needs prompts to train on, got none")
     n, longest = sampling.max_new_tokens, max(map(len, task.prompts))
@@ -322,12 +314,10 @@ def checked_reward_fn(
         try: reward = torch.as_tensor(reward_fn(seqs), dtype=torch.float)
         except (Exception, SystemExit) as e:
             i = next((i for i in range(len(seqs)) if raises(seqs, i)), 0)
-            raise RewardError(
-                f"reward_fn raised {type(e).__name__}: {e}; the first row it cannot "
-                f"take is {i}: {text(seqs, i)}") from e
-        if reward.shape != (len(seqs),): raise RewardError(
-            f"reward_fn must give one number per row, ({len(seqs)},), got "
-            f"{tuple(reward.shape)}; row 0 is {text(seqs, 0)}")
+            raise RewardError(f"reward_fn raised {type(e).__name__}: {e}; the first row it cannot take is "
+                f"{i}: {text(seqs, i)}") from e
+        if reward.shape != (len(seqs),): raise RewardError("reward_fn must give one number per row, "
+            f"({len(seqs)},), got {tuple(reward.shape)}; row 0 is {text(seqs, 0)}")
         known = reward.masked_fill(reward.isnan(), 0.) if nan else reward
         rows = (~known.isfinite()).cpu().nonzero().flatten().tolist()
         if rows: raise RewardError(f"reward_fn gave {known[rows[0]]} for row {rows[0]} "
@@ -425,9 +415,8 @@ def ppo_rollout(
     if not abs(kl) <= config.max_kl:                                  # also nan
         for k, p in last_good.items(): learned[k].copy_(p)
         raise ValueError(
-            f"after {trainer.step} steps a response is {kl:.1f} nats from the reference, "
-            f"the limit is {config.max_kl:g}: the weights of the rollout before are put "
-            "back; raise beta or lower lr")
+            f"after {trainer.step} steps a response is {kl:.1f} nats from the reference, the limit is "
+            f"{config.max_kl:g}: the weights of the rollout before are put back; raise beta or lower lr")
     for k, p in learned.items():
         last_good[k] = last_good.get(k, torch.empty_like(p)).copy_(p)
     return roll, row
@@ -494,9 +483,8 @@ def train_ppo(
     """Maximise E[reward] - beta KL(policy || ref) by PPO (Ziegler et al. 2019, eq. 2).
 
     Raises ValueError for faults of the task, and for a folder of another run."""
-    if not hasattr(model, "policy"): raise TypeError(
-        f"train_ppo trains an ActorCritic, got {type(model).__name__}: "
-        "ActorCritic(policy, ScalarModel.from_lm(policy)) makes one")
+    if not hasattr(model, "policy"): raise TypeError("train_ppo trains an ActorCritic, got "
+        f"{type(model).__name__}: ActorCritic(policy, ScalarModel.from_lm(policy)) makes one")
     for name, x in ("policy", model.policy), ("critic", model.critic):
         if not any(p.requires_grad for p in x.parameters()): raise ValueError(
             f"no weight of the {name} learns: call {name}.requires_grad_()")

@@ -82,9 +82,8 @@ class QPolicy(nn.Module):
         ref:nn.Module|None=None, # a causal language model to stay near
         epsilon:float=0.,        # probability of a uniform action, 0 to 1
     ):
-        if not 0 <= temperature < math.inf or not 0 <= epsilon <= 1: raise ValueError(
-            "QPolicy needs a temperature of 0 or more and epsilon from 0 to 1, got "
-            f"{temperature} and {epsilon}")
+        if not 0 <= temperature < math.inf or not 0 <= epsilon <= 1: raise ValueError("QPolicy needs a "
+            f"temperature of 0 or more and epsilon from 0 to 1, got {temperature} and {epsilon}")
         if temperature == 0 and ref is not None: raise ValueError(
             "QPolicy at temperature 0 ignores the reference: raise it, or leave ref out")
         super().__init__()
