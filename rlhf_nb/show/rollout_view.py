@@ -126,7 +126,7 @@ def from_jsonl(path:str|Path)->RolloutTable:
     Raises ValueError with the number of the first line that cannot be used."""
     rows = []
     for i, row in read_jsonl(path):
-        if isinstance(row, RowError): raise ValueError(f"{path}, line {i}: {row}")
+        if isinstance(row, RowError): raise ValueError(f"{Path(path).name}, line {i}: {row}")
         rows.append(row)
     if not rows: raise ValueError(f"{path} holds no row")
     return rows_to_table(rows)
