@@ -387,7 +387,7 @@ def load_demonstrations(
     Rows whose `label` is false are counted and left out. Raises DataError if strict
     and lines must be fixed; ValueError if no row is left, or for other turns."""
     if turns not in ("all", "last"): raise ValueError(f'turns must be "all" or "last", got {turns!r}')
-    eos = tokenizer.eos_token_id
+    _, eos = pad_and_eos(tokenizer)
     def tokens(text): return [*tokenizer(text, add_special_tokens=False)["input_ids"], eos]
     def earlier(messages, prompt): # where answers before the last stand; is one rewritten?
         ids, spans, whole = encode_prompt(tokenizer, messages), [], True
