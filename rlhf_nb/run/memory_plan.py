@@ -97,6 +97,8 @@ class MemoryPlan:
 def _gb(n): return f"{n / 2**30:.1f} GB" if n >= 2**30 / 10 else f"{n / 2**20:.0f} MB"
 
 # %% ../../nbs/engine/run/memory_plan.ipynb #plan_memory
+_measured = {} # config, dtype, rows, tokens -> fake model, bytes; a large one is slow
+
 def plan_memory(
     config:PretrainedConfig, # of a causal language model
     rows:int,                # of a micro-batch; a pair is two rows
@@ -112,8 +114,17 @@ def plan_memory(
 )->MemoryPlan:
     "Estimate of a training run's memory, from the config alone; nothing is loaded."
     size, dtype = (2, torch.bfloat16) if bf16 else (4, torch.float32)
-    model, kept = _measure(config, dtype, rows, length)
-    if gradient_checkpointing: kept = _checkpointed(config, model, kept, rows * length)
+    key = config.to_json_string(), dtype, rows, length
+    if len(_measured) > 8: _measured.clear()
+    if key not in _measured:
+        with FakeTensorMode():
+            model = fake_lm(config, dtype)
+            _measured[key] = model, saved_bytes(model, rows, length)
+    model, kept = _measured[key]
+    if gradient_checkpointing:                       # one layer's, and each one's input
+        text = getattr(config, "get_text_config", lambda: config)()
+        layers, weight = max(1, getattr(text, "num_hidden_layers", 1)), model.get_input_embeddings().weight
+        kept = kept // layers + layers * rows * length * weight.shape[1] * weight.itemsize
     n_all, trained = count_weights(model, lora_r, targets)
     own = size * (n_all - trained) + 4 * trained if lora_r else (4 + 2 * bf16) * n_all
     part = -(-trained // n_shards)
@@ -121,26 +132,6 @@ def plan_memory(
     others = n_frozen * size * n_all + critic * (own + 12 * part + 8 * trained)
     return MemoryPlan(n_all, trained, own, 4 * part, 8 * part, others,
                       kept * (1 + critic), int(2**21 * max_logits_mb)) # two chunks
-
-# %% ../../nbs/engine/run/memory_plan.ipynb #_measure
-_measured = {} # config, dtype, rows, tokens -> fake model, bytes; a large one is slow
-
-def _measure(config, dtype, rows, length):
-    key = config.to_json_string(), dtype, rows, length
-    if key in _measured: return _measured[key]
-    with FakeTensorMode():
-        model = fake_lm(config, dtype)
-        found = model, saved_bytes(model, rows, length)
-    if len(_measured) > 8: _measured.clear()
-    _measured[key] = found
-    return found
-
-# %% ../../nbs/engine/run/memory_plan.ipynb #_checkpointed
-def _checkpointed(config, model, kept, n_tokens): # one layer's, and each one's input
-    text = getattr(config, "get_text_config", lambda: config)()
-    layers = max(1, getattr(text, "num_hidden_layers", 1))
-    weight = model.get_input_embeddings().weight
-    return kept // layers + layers * n_tokens * weight.shape[1] * weight.itemsize
 
 # %% ../../nbs/engine/run/memory_plan.ipynb #device_memory
 def device_memory(

@@ -9,6 +9,7 @@ __all__ = ['draw_curves', 'make_model_card', 'write_model_card', 'check_hub', 'p
 
 # %% ../../nbs/engine/run/model_card.ipynb #model_card_imports
 import math, platform, tomllib
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData, constants
@@ -40,13 +41,6 @@ def draw_curves(
 
 # %% ../../nbs/engine/run/model_card.ipynb #settings_toml
 _NOT_ON_IT = "data", "report_to", "push_to_hub", "device"
-
-def _base_model(name:str)->dict: # of the card's head: a folder of yours is no address
-    try: validate_repo_id(name)
-    except HFValidationError: return {}
-    return dict(base_model=name) if "/" in name and not Path(name).exists() else {}
-
-def _short(x): return f"{x:.4g}" if isinstance(x, float) and math.isfinite(x) else x
 
 # %% ../../nbs/engine/run/model_card.ipynb #make_model_card
 _CARD = """# {title}
@@ -88,10 +82,14 @@ def make_model_card(
     said = tomllib.loads(recipe)
     method, model = said["method"], str(said.get("model", ""))
     toml = [line for line in recipe.splitlines() if line.partition(" = ")[0] not in _NOT_ON_IT]
-    head = ModelCardData(library_name="transformers", tags=["rlhf-nb", method], **_base_model(model))
+    head = ModelCardData(library_name="transformers", tags=["rlhf-nb", method])
+    with suppress(HFValidationError):                # a folder of yours is no address
+        validate_repo_id(model)
+        if "/" in model and not Path(model).exists(): head.base_model = model
     names = "rlhf-nb", "torch", "transformers", "accelerate", "peft"
     versions = dict(python=platform.python_version()) | {x: version(x) for x in names}
-    def table(rows): return "\n".join(f"| {k} | {_short(v)} |" for k, v in rows.items())
+    def short(x): return f"{x:.4g}" if isinstance(x, float) and math.isfinite(x) else x
+    def table(rows): return "\n".join(f"| {k} | {short(v)} |" for k, v in rows.items())
     body = _CARD.format(
         title=title, method=method, model=f"`{model}`" if model else "a tiny new model",
         data=Path(said["data"]).name, toml="\n".join([*toml, ""]),

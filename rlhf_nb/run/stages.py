@@ -300,15 +300,12 @@ FUNCTIONS = {    # field -> name in a file or flag -> function
     "select": dict(max_min=max_min, best_second=best_second),
     "advantage_fn": ADVANTAGES, "token_loss": TOKEN_LOSSES, "loss_type": LOSS_WEIGHTS}
 
-def _adaptive(text): # "adaptive:6" or "adaptive:6:10000": target and horizon
-    _, target, *horizon = text.split(":")
-    return AdaptiveKLController(float(target), *map(int, horizon))
-
 def _as_declared(field, value, keys): # functions by name, whole numbers as floats
     if field.name in FUNCTIONS and isinstance(value, str):
         known = FUNCTIONS[field.name]
         if field.name == "kl_controller" and re.fullmatch(r"adaptive:[\d.]+(:\d+)?", value):
-            return _adaptive(value)
+            _, target, *horizon = value.split(":")
+            return AdaptiveKLController(float(target), *map(int, horizon))
         return find(field.name, value, known)
     return float(value) if field.type is float and type(value) is int else value
 
@@ -344,18 +341,16 @@ def read_stages(
     for name in table:
         if known and name not in known: raise StageError(
             f"no stage of this file has a key {name!r}; {nearest(name, sorted(known))}")
-    return [_from_table(i, table, x) for i, x in enumerate(listed, 1)]
-
-def _from_table(i, shared, table): # the i-th stage
-    said, method = dict(table), table.get("method")
-    where = f"stage {i}" + f", {method}" * bool(method)
-    if not isinstance(method, str) or method not in KINDS: raise StageError(
-        f"stage {i} has the method {method!r}; {nearest(method, KINDS)}")
-    del said["method"]
-    own = {k: v for k, v in shared.items() if k in keys_of(method)}
-    if i > 1: own.pop("model", None)                 # it goes on from the stage before
-    try: return Stage(method, own | said)
-    except (TypeError, ValueError) as e: raise StageError(f"{where}: {e}") from e
+    stages = []
+    for i, said in enumerate(listed, 1):
+        method = said.pop("method", None)
+        if not isinstance(method, str) or method not in KINDS: raise StageError(
+            f"stage {i} has the method {method!r}; {nearest(method, KINDS)}")
+        own = {k: v for k, v in table.items() if k in keys_of(method)}
+        if i > 1: own.pop("model", None)                 # it goes on from the stage before
+        try: stages.append(Stage(method, own | said))
+        except (TypeError, ValueError) as e: raise StageError(f"stage {i}, {method}: {e}") from e
+    return stages
 
 def to_toml(stages:list[Stage])->str:
     """The stages as TOML; `read_stages` gives the same back.
