@@ -98,7 +98,11 @@ def begin_model(s)->tuple[nn.Module,object]: # language model, tokenizer
         lm, tokenizer = load(path, place, new_pad(path))
         end_with(s.stop_token, tokenizer, lm)
     else:
-        _refuse_from_scratch(s)
+        if s.method not in (*SCRATCH, "dpo"): raise ValueError(
+            f"{s.method} adapts a model that has learned before: name it with model")
+        if s.lora_r: raise ValueError("LoRA adapts a model that has learned before: name it with --model")
+        if s.stop_token: raise ValueError(
+            "a model from scratch has a stop token of its own: name a --model, or leave stop_token out")
         tokenizer = train_tokenizer(islice(read_texts(s.data), 1_000_000))
         lm = tiny_lm(tokenizer, seed=s.seed).to(place.device)
         for each in lm.modules():    # a few hundred rows are soon known by heart
@@ -130,13 +134,6 @@ def fake_model(s)->tuple[nn.Module,object]: # model, its tokenizer
     return lm, tokenizer
 
 SCRATCH = "sft", "reward"      # methods that can teach a tiny model from nothing
-
-def _refuse_from_scratch(s):
-    if s.method not in (*SCRATCH, "dpo"): raise ValueError(
-        f"{s.method} adapts a model that has learned before: name it with model")
-    if s.lora_r: raise ValueError("LoRA adapts a model that has learned before: name it with --model")
-    if s.stop_token: raise ValueError("a model from scratch has a stop token of its own: name a --model, or "
-        "leave stop_token out")
 
 def _check_targets(lm, s): # ValueError for a layer that the model does not have
     layers = {name: type(m).__name__ for name, m in lm.named_modules()}

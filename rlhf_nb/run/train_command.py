@@ -177,7 +177,11 @@ def train_main(words:list[str])->int|None:
               "", "methods:", *lines, _EPILOG, sep="\n", file=sys.stdout if first else sys.stderr)
         return None if first else 2
     if first == "--list" and len(words) > 1: return print(recipe_text(words[1]).strip())
-    if first == "--list": return print(_recipes())
+    if first == "--list":
+        found = {name: tomllib.loads(text) for name, text in RECIPES.items()}
+        return print(*(f"{name:14}{x['method']:8}{x['about']}" for name, x in found.items()), "",
+                     "rlhf-nb train METHOD DATA -o DIR --recipe NAME   trains with one",
+                     "rlhf-nb train --list NAME                        prints one, to change it", sep="\n")
     if first == "--resume" and len(words) > 1: return _go_on(words[1])
     if first not in ABOUT:
         near = get_close_matches(first, [*ABOUT, "--list", "--resume"], 1)
@@ -261,12 +265,6 @@ def _go_on(folder):
         "more: give its command again, with the paths as they are now")
     with contextlib.chdir(place):
         return _run_all(stages, out) if many else _run_one(stages[0], out)
-
-def _recipes(): # the shipped ones, a line for each
-    found = {name: tomllib.loads(text) for name, text in RECIPES.items()}
-    return "\n".join([*(f"{name:14}{x['method']:8}{x['about']}" for name, x in found.items()), "",
-        "rlhf-nb train METHOD DATA -o DIR --recipe NAME   trains with one",
-        "rlhf-nb train --list NAME                        prints one, to change it"])
 
 def add_words(sub, name:str, text:str, command:Callable):
     "Add a command to the subparsers of `rlhf-nb`; `command` is given all its words."

@@ -21,24 +21,20 @@ def vllm_sampler(
 )->Callable: # for `sampling_by`
     "Sampler that hands prompts, weights and settings to a vLLM engine in this process."
     def sampler(model, x): # of one batch: give generation_batch_size all rows
+        from vllm import SamplingParams as Request     # an optional package
+        (pad, eos), s = x.special, x.sampling
+        seeds = (x.uniforms[:, 0] * 2**31).long().tolist()
+        requests = [Request(max_tokens=s.max_new_tokens, temperature=s.temperature, top_k=s.top_k or -1,
+            top_p=s.top_p, seed=seed, logprobs=0, detokenize=False, logit_bias={pad: -100.},
+            stop_token_ids=[eos], ignore_eos=True) for seed in seeds]
         weights = merge_adapters(model).state_dict()
         llm.apply_model(lambda engine: engine.load_weights(weights.items()))
         llm.reset_prefix_cache()
-        outs = llm.generate([dict(prompt_token_ids=list(p)) for p in x.prompts], _requests(x), use_tqdm=False)
+        outs = llm.generate([dict(prompt_token_ids=list(p)) for p in x.prompts], requests, use_tqdm=False)
         rows = [out.outputs[0] for out in outs]
         return [list(row.token_ids) for row in rows], [
-            [at[token].logprob for token, at in zip(row.token_ids, row.logprobs)]
-            for row in rows]
+            [at[token].logprob for token, at in zip(row.token_ids, row.logprobs)] for row in rows]
     return sampler
-
-def _requests(x)->list: # vLLM's SamplingParams of each row
-    from vllm import SamplingParams as Request     # an optional package
-    (pad, eos), s = x.special, x.sampling
-    seeds = (x.uniforms[:, 0] * 2**31).long().tolist()
-    return [Request(max_tokens=s.max_new_tokens, temperature=s.temperature,
-        top_k=s.top_k or -1, top_p=s.top_p, seed=seed, logprobs=0, detokenize=False,
-        logit_bias={pad: -100.}, stop_token_ids=[eos], ignore_eos=True)
-        for seed in seeds]
 
 # %% ../../nbs/engine/run/vllm_sampler.ipynb #check_sampler
 @torch.no_grad()
