@@ -17,7 +17,7 @@ from rlhf_nb.base.models import ScalarModel, frozen_copy, weight_hash
 from rlhf_nb.best_policy import optimal_policy
 from rlhf_nb.worlds.oracle import (
     all_logprobs, expectation, bigram_lm, micro_tokenizer, micro_world)
-from rlhf_nb.ppo import ActorCritic, gae
+from rlhf_nb.ppo import ActorCritic, clipped_value_loss, gae
 from rlhf_nb.trainers.ppo_trainer import (
     METRICS, PPOConfig, RLTask, add_score_column, checked_reward_fn,
     make_experience, next_prompts, minibatch_loss, rollout_rewards,
@@ -443,6 +443,8 @@ def test_micro_batches_are_the_batch_where_the_score_stands_after_eos():
         results.append((loss, metrics, torch.cat([p.grad.flatten() for p in model.parameters()])))
     whole, n, _ = minibatch_loss(model, x, AFTER)                      # by itself a batch is whole
     assert results[0][0] == pytest.approx((whole / n).item()) and weight == n
+    with torch.no_grad(): of_values = clipped_value_loss(model.values(x.seqs), x.value, x.returns, AFTER.cliprange_value)[x.reward_mask]
+    assert len(of_values) > n and results[0][1]["loss/value_avg"] == pytest.approx(of_values.mean().item())    # over values, not tokens
     for loss, metrics, gradient in results[1:]:
         assert loss == pytest.approx(results[0][0], abs=1e-6)
         assert metrics == pytest.approx(results[0][1], abs=1e-6)

@@ -128,7 +128,7 @@ def record_kind(
     start = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     return "JSON" if start.startswith(b"[") else "JSONL"
 
-# %% ../../nbs/engine/data/records.ipynb #_read_json
+# %% ../../nbs/engine/data/records.ipynb #read_records
 def _numbered(rows, null=False): # dicts, counted from 1, with what is None or without
     for i, row in enumerate(rows, 1):
         try: yield i, {k: x for k, x in _as_object(row, f"row {i} is").items() if null or x is not None}
@@ -176,7 +176,6 @@ def _read_dataset(name, split):
         found = found[split or "train"]
     return _numbered(found)
 
-# %% ../../nbs/engine/data/records.ipynb #read_records
 def read_records(
     source, # a path, "folder:split", a hub id, or a list of dicts
 )->Iterator[tuple[int,dict|RowError]]: # line or row from 1; the row, or what is wrong

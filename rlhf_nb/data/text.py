@@ -36,7 +36,7 @@ def _text(x, key):
         f'"{key}" has a lone {x[e.start]!a} at character {e.start + 1}; delete it')
     return x
 
-# %% ../../nbs/engine/data/text.ipynb #_refuse_tools
+# %% ../../nbs/engine/data/text.ipynb #_messages
 _REFUSED = {
     "tools": "a chat here is plain text, tools would be dropped without a word",
     "tool_calls": "a chat here is plain text, calls would be dropped without a word",
@@ -52,7 +52,6 @@ def _refuse_tools(row, where=""):
         if row[key] and row[key] not in ("[]", "{}", "null"): raise RowError(key,
             f'"{key}"{inside}: {_REFUSED[key]}; leave out such rows or the column')
 
-# %% ../../nbs/engine/data/text.ipynb #_messages
 def _messages(x, key, role):
     "Text or a chat as a list of messages with just role and content."
     if not isinstance(x, list): return [dict(role=role, content=_text(x, key))]
@@ -81,7 +80,7 @@ def _need(row, where, *keys):
     raise RowError("missing key", f'no "{keys[0]}"{where}, the keys are {found}; '
                 "add it or rename the key that holds it")
 
-# %% ../../nbs/engine/data/text.ipynb #_dialogue
+# %% ../../nbs/engine/data/text.ipynb #parse_row
 _SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "system": "system",
              "assistant": "assistant"}
 
@@ -112,7 +111,6 @@ def _normalised(row):
             prompt=two[0][:n], chosen=two[0][n:].strip(), rejected=two[1][n:].strip())
     return row
 
-# %% ../../nbs/engine/data/text.ipynb #parse_row
 PAIR = ("chosen",), ("rejected",)
 DEMONSTRATION = ("messages", "response", "completion", "chosen"),
 
@@ -281,7 +279,7 @@ class LoadReport:
         rows = "".join(tr("td", row) for row in self.table())
         return (f"<p>{html.escape(self.head())}</p><table>{tr('th', ('rows', '', 'lines'))}{rows}</table>")
 
-# %% ../../nbs/engine/data/text.ipynb #_encode
+# %% ../../nbs/engine/data/text.ipynb #_load
 def _refuse_marks(tokenizer, texts):
     "Raises RowError for a text that holds a special token: it would be read as one."
     marks = [t.content for t in tokenizer.added_tokens_decoder.values() if t.special]
@@ -302,7 +300,6 @@ def _encode(tokenizer, max_length, messages, answers):
     truncated = {"start of the prompt": prompt != whole, "end of an answer": shorter != ids}
     return (prompt, *shorter), [what for what, was in truncated.items() if was]
 
-# %% ../../nbs/engine/data/text.ipynb #_load
 def _load(path, tokenizer, answers, max_length, strict, encode=None):
     "What encode gives of every kept row, as columns; and what became of every row."
     def parsed(row):

@@ -45,7 +45,7 @@ def train_dpo(
     fit(trainer, data, loss_fn, generator, eval_config, folder)
     return trainer
 
-# %% ../../nbs/engine/trainers/dpo_tools.ipynb #_both_labels
+# %% ../../nbs/engine/trainers/dpo_tools.ipynb #cdpo_loss
 def _both_labels(where:str, beta:float, label_smoothing:float, *logps)->tuple:
     "DPO's loss as labelled and with the labels turned round, (b) each."
     check_number(f"{where}: beta", beta, "above 0")
@@ -55,7 +55,6 @@ def _both_labels(where:str, beta:float, label_smoothing:float, *logps)->tuple:
     x = beta * log_ratio_gap(*logps)
     return -logsigmoid(x), -logsigmoid(-x)
 
-# %% ../../nbs/engine/trainers/dpo_tools.ipynb #cdpo_loss
 def cdpo_loss(
     policy_chosen:Tensor,      # (b) log-probs under the policy, nats
     policy_rejected:Tensor,    # (b)

@@ -167,12 +167,11 @@ def reward_mask(
         "add one to the rollout with add_score_column")
     return seqs.response_mask | shift_right(is_eos)
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #_scores
+# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #rollout_rewards
 def _scores(roll, config, eos): # (b) less the penalty of a response without eos
     ended = ((roll.seqs.ids == eos) & roll.seqs.response_mask).any(1)
     return roll.reward - config.missing_eos_penalty * ~ended
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #rollout_rewards
 def rollout_rewards(
     roll:Rollout,     # b rows
     config:PPOConfig, # its beta, kl_estimator, missing_eos_penalty, ...

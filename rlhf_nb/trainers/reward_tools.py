@@ -99,10 +99,7 @@ class PairsWithMargin(Batch):
     pairs:PreferencePairs
     margin:Tensor # (b) 0 or more
     def lengths(self): return self.pairs.lengths()
-    def trim(self):
-        "The same pairs without the columns that are padding in every row."
-        pairs = PreferencePairs(self.pairs.chosen.trim(), self.pairs.rejected.trim())
-        return PairsWithMargin(pairs, self.margin)
+    def trim(self): return PairsWithMargin(self.pairs.trim(), self.margin)
 
 # %% ../../nbs/engine/trainers/reward_tools.ipynb #margin_reward_loss
 def margin_reward_loss(
