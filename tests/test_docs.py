@@ -441,18 +441,15 @@ def test_a_picture_of_few_colours_gets_smaller_and_looks_the_same(tmp_path):
     noise = (tmp_path/"noise.png").read_bytes()
     if not finish.smaller(tmp_path/"noise.png"): assert (tmp_path/"noise.png").read_bytes() == noise
 
-def test_headings_go_down_one_level_at_a_time():
-    page = "<h1>a</h1><h4 class=x>b</h4><h4>c</h4><h5>d</h5><h2>e</h2><h3>f</h3><hr><header>g</header>"
-    assert finish.levelled(page) == "<h1>a</h1><h2 class=x>b</h2><h3>c</h3><h4>d</h4><h2>e</h2><h3>f</h3><hr><header>g</header>"
-
-def test_code_can_be_focused():
-    assert finish.focusable('<pre><a></pre><pre class="x"><pre tabindex="0"><preface>') == (
-        '<pre tabindex="0"><a></pre><pre tabindex="0" class="x"><pre tabindex="0"><preface>')
-
-def test_captions_have_a_level_and_sides_a_name():
-    page = '<aside class="sidebar-drawer"><p class="caption" role="heading">a</p></aside><aside class="toc-drawer no-toc"></aside>'
-    assert finish.named(page) == ('<aside class="sidebar-drawer" aria-label="Pages"><p class="caption" role="heading" aria-level="2">a</p>'
-                                  '</aside><aside class="toc-drawer no-toc" aria-label="This page"></aside>')
+@pytest.mark.parametrize("change, page, want", [
+    (finish.levelled, "<h1>a</h1><h4 class=x>b</h4><h4>c</h4><h5>d</h5><h2>e</h2><h3>f</h3><hr><header>g</header>",
+     "<h1>a</h1><h2 class=x>b</h2><h3>c</h3><h4>d</h4><h2>e</h2><h3>f</h3><hr><header>g</header>"),
+    (finish.focusable, '<pre><a></pre><pre class="x"><pre tabindex="0"><preface>',
+     '<pre tabindex="0"><a></pre><pre tabindex="0" class="x"><pre tabindex="0"><preface>'),
+    (finish.named, '<aside class="sidebar-drawer"><p class="caption" role="heading">a</p></aside><aside class="toc-drawer no-toc"></aside>',
+     '<aside class="sidebar-drawer" aria-label="Pages"><p class="caption" role="heading" aria-level="2">a</p></aside>'
+     '<aside class="toc-drawer no-toc" aria-label="This page"></aside>')], ids=["headings go down", "code has focus", "sides have names"])
+def test_a_page_is_mended(change, page, want): assert change(page) == want
 
 def test_types_of_a_signature_are_links():
     code = '<pre><span class="nf">f</span><span class="n">Rollout</span><span class="n">Tensor</span></pre><span class="n">Rollout</span>'
