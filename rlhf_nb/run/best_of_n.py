@@ -144,8 +144,8 @@ def best_of_n_main(words:list[str])->int|None:
     flags = [make_flag(f.name, f.type, f.default, comments(BestOfNConfig)[f.name], f.default is MISSING)
              for f in fields(BestOfNConfig)]
     try: given = vars(parse_words("best-of-n", _ABOUT, words, [*flags,
-        make_flag("output", str, "", "JSONL file for all answers and their scores (default: print a few)"),
-        make_flag("overwrite", bool, False, "replace a FILE that best-of-n wrote (default: refuse)")]))
+        make_flag("output", str, "", "JSONL file for all answers and their scores; none: a few are printed"),
+        make_flag("overwrite", bool, False, "replace a file that best-of-n wrote")]))
     except SystemExit as e: return e.code
     output, overwrite = given.pop("output"), given.pop("overwrite")
     config = BestOfNConfig(**given)
