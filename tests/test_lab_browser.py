@@ -340,16 +340,16 @@ def test_a_table_of_rollouts_answers_to_the_keyboard_and_outlives_its_kernel(pag
     assert page.locator("[aria-label='row 13']:visible").count() == 1
     show(page, page.locator("table.rlhf-rows:visible"), "lab-rollouts-dead")
 
-@pytest.mark.parametrize("chapter", ["widgets", "inspectors"])
+@pytest.mark.parametrize("chapter", ["dashboard", "inspectors"])
 def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
-    open_notebook(page, lab, f"engine/{chapter}.ipynb")
+    open_notebook(page, lab, f"engine/show/{chapter}.ipynb")
     run_all(page)
     views = page.locator(".jupyter-widgets")
     views.nth(4).wait_for(state="attached")
     all_drawn(page)
     assert page.locator("text=Error displaying widget").count() == 0
     assert page.evaluate(NAMELESS) == []                   # a screen reader can say what each is
-    name = {"widgets": "cliprange", "inspectors": "top-k"}[chapter]
+    name = {"dashboard": "cliprange", "inspectors": "top-k"}[chapter]
     field = page.get_by_role("spinbutton", name=name, exact=True).last
     slider = page.locator(".widget-hbox", has=field).last.locator(".noUi-origin")
     at, place = field.input_value(), slider.get_attribute("style")

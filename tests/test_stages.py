@@ -6,7 +6,7 @@ import pytest, torch
 
 from rlhf_nb.book.command import main
 from rlhf_nb.kl import kl_k3
-from rlhf_nb.run.stages import KINDS, Stage, StageError, comments, default_words, keys_of, name_of, part, read_stages, settings, to_toml
+from rlhf_nb.run.stages import KINDS, Stage, StageError, comments, default_words, keys_of, name_of, config_of, read_stages, settings_of, to_toml
 from rlhf_nb.trainers.grpo_trainer import GRPOConfig
 from rlhf_nb.trainers.ppo_trainer import AdaptiveKLController
 from conftest import plain_id
@@ -17,11 +17,11 @@ def stage_of(method, **said): return Stage(method, needed(method) | said)
 @pytest.mark.parametrize("method", METHOD_NAMES)
 def test_every_key_is_written_read_and_arrives_in_the_settings(method):
     "Each with a value that is not its default; the keys are those of the dataclasses, each with words."
-    plain = settings(stage_of(method))
+    plain = settings_of(stage_of(method))
     for key, (kind, field, _) in keys_of(method).items():
         stage = stage_of(method, **other_value(method, key))
         assert read_stages(to_toml([stage])) == [stage], key
-        value, got, was = stage.said[key], getattr(settings(stage), key), getattr(plain, key)
+        value, got, was = stage.said[key], getattr(settings_of(stage), key), getattr(plain, key)
         assert key in needed(method) or repr(got) != repr(was), key
         if not callable(got): assert got == value, key
         assert comments(kind).get(key), (kind, key)
@@ -31,7 +31,7 @@ def test_every_key_is_written_read_and_arrives_in_the_settings(method):
 def test_named_functions():
     named = stage_of("ppo", kl_estimator="kl_k3", optimizer="SGD", kl_controller="adaptive:3:500", max_kl=math.inf)
     [again] = read_stages(to_toml([named]))
-    s = settings(again)
+    s = settings_of(again)
     assert (s.kl_estimator, s.optimizer, s.kl_controller, s.max_kl) == (kl_k3, torch.optim.SGD, AdaptiveKLController(3., 500), math.inf)
     for given in (dict(kl_estimator=kl_k3), dict(kl_controller=AdaptiveKLController(3., 500))):
         assert read_stages(to_toml([stage_of("ppo", **given)]))[0].said != given     # a word, which stands for it
@@ -44,8 +44,8 @@ def test_named_functions():
     dict(loss_type="grpo", kl_in_loss=True, use_bias_correction_kl=True), dict(token_loss="cispo", epsilon_high=2.)], ids=plain_id)
 def test_methods_that_are_settings_of_grpo(said):
     "DAPO, GSPO, RLOO, Dr. GRPO, the first GRPO, CISPO: what is said arrives in the trainer's settings, as the function it names."
-    config = part(stage_of("grpo", **said), GRPOConfig)
-    assert {k: name_of(k, getattr(config, k)) for k in said} == said and config != part(stage_of("grpo"), GRPOConfig)
+    config = config_of(stage_of("grpo", **said), GRPOConfig)
+    assert {k: name_of(k, getattr(config, k)) for k in said} == said and config != config_of(stage_of("grpo"), GRPOConfig)
 
 ODD = ("a\"b", "a\nb", "\x7f\x00\t\\", "é 🦊", "# no comment", "[x]", "'''")
 
@@ -53,7 +53,7 @@ def test_any_text_and_number_comes_back():
     for text in ODD:
         stages = [stage_of("sft", model=text), stage_of("dpo", data=text)]
         assert read_stages(to_toml(stages)) == stages
-    for lr in (1e-30, 1., .1, 123456789.123, 2): assert settings(read_stages(to_toml([stage_of("sft", lr=lr)]))[0]).lr == lr
+    for lr in (1e-30, 1., .1, 123456789.123, 2): assert settings_of(read_stages(to_toml([stage_of("sft", lr=lr)]))[0]).lr == lr
 
 SFT = '[[stage]]\nmethod = "sft"\ndata = "x"\n'
 
@@ -100,8 +100,8 @@ def test_keys_above_the_stages_hold_for_all_that_have_them():
 [[stage]]\nmethod = "spin"\ndata = "x"\nlora_r = 0\neval_every = 5
 [[stage]]\nmethod = "ppo"\ndata = "x"\nreward = "r"\n'''
     sft, play, ppo = read_stages(text)
-    assert [settings(x).lora_r for x in (sft, play, ppo)] == [4, 0, 4] and "beta" not in sft.said
-    assert [settings(x).eval_every for x in (sft, play, ppo)] == [7, 5, 7] and (play.said["beta"], ppo.said["beta"]) == (.5, .5)
+    assert [settings_of(x).lora_r for x in (sft, play, ppo)] == [4, 0, 4] and "beta" not in sft.said
+    assert [settings_of(x).eval_every for x in (sft, play, ppo)] == [7, 5, 7] and (play.said["beta"], ppo.said["beta"]) == (.5, .5)
     assert [x.said.get("model") for x in (sft, play, ppo)] == ["m", None, None]      # they go on from the stage before
     own = read_stages(text.replace('reward = "r"', 'reward = "r"\nmodel = "other"'))
     assert own[2].said["model"] == "other"

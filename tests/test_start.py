@@ -10,7 +10,7 @@ from rlhf_nb.base.models import Placement, load_bundled, load_lm, load_reward_mo
 from rlhf_nb.data.text import train_tokenizer
 from rlhf_nb.run import start
 from rlhf_nb.run.methods import make_critic, open_config, rl_config
-from rlhf_nb.run.pipeline import format_done, plan, resolve
+from rlhf_nb.run.pipeline import format_done, plan_stage, resolve
 from rlhf_nb.run.start import add_scalar_head, begin_model, computing
 from tiny_runs import TINY, patch_everywhere, rows_in, run, run_all, tiny, tokenizer, write_lines
 
@@ -57,7 +57,7 @@ def test_a_fitted_reward_model_goes_on_from_its_head(lora):
     "Before the first step it scores as it did; a language model gets a new head, and does not."
     old, words = run(tiny("reward", lr=.05, n_steps=12), "old"), "goes on from its fitted head"
     stage = tiny("reward", model="old", **lora)
-    said = plan(stage, "r", registry=TINY)
+    said = plan_stage(stage, "r", registry=TINY)
     done, drawn = run(stage, "r"), run(tiny("reward"), "d")
     first, new = (x.trainer.log.rows[0]["eval_loss"] for x in (done, drawn))
     assert abs(first - old.results["eval_loss"]) < (.02 if "mixed_precision" in lora else 1e-5) < .05 < abs(new - old.results["eval_loss"])
@@ -121,7 +121,7 @@ def test_experts_are_told_that_nothing_balances_them():
     for model, n in (("moe", 1), ("m", 0)):
         told = []
         stage = tiny("sft", model=model, n_steps=1)
-        assert plan(stage, f"o{n}", registry=TINY).count(words) == n
+        assert plan_stage(stage, f"o{n}", registry=TINY).count(words) == n
         run(stage, f"o{n}", tell=lambda text: told.append(str(text)))
         assert sum(text.count(words) for text in told) == n
 

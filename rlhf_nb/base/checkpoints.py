@@ -58,9 +58,9 @@ class Log:
         self._write(rows, anew=True)
     def _write(self, rows, anew): # JSON has no nan and no inf
         if not self.path: return
-        lines = [{k: None if v in (math.inf, -math.inf) or v != v else v
+        kept = [{k: None if v in (math.inf, -math.inf) or v != v else v
                   for k, v in row.items()} for row in rows]
-        text = "".join(json.dumps(row) + "\n" for row in lines)
+        text = "".join(json.dumps(row) + "\n" for row in kept)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with disk_errors(self.path, "The rows before are in it"):
             if anew: return atomic_write(self.path, text)

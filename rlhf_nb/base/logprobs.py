@@ -182,7 +182,7 @@ def logprobs_and_entropy(
         hidden = before(lm.base_model(**inputs).last_hidden_state)               # (n d)
         head = lm.get_output_embeddings()
     else: hidden, head = before(lm(**inputs).logits), nn.Identity()              # (n v)
-    def tempered(states): return head(states) / temperature      # logits as they are sampled from
+    def tempered(x): return head(x) / temperature      # logits as they are sampled from
     args = head if temperature == 1 else tempered, hidden, x.ids.flatten()[at]
     row_mb, budget = vocabulary_of(lm) * 4 / 2**20, max_logits_mb or _LOGITS_MB.get()
     if linear and len(hidden) * row_mb > budget:      # two such tensors at a time

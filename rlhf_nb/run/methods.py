@@ -43,7 +43,7 @@ from ..judge import (JudgeConfig, JudgePrompt, Verdicts, WORLD_PROMPT, judge_mes
 from ..ppo import ActorCritic
 from ..qlearning import q_loss
 from ..reward import (bradley_terry_loss, preference_accuracy, reward_loss, score_seqs)
-from .stages import ByJudge, Stage, Stopping, part, settings
+from .stages import ByJudge, Stage, Stopping, config_of, settings_of
 from .start import (add_scalar_head, new_pad, path_of, placement_of, targets_of,
     training_precision)
 from .text_rewards import (PromptTable, decode_seqs, load_reward_function,
@@ -229,7 +229,7 @@ def open_config(stage:Stage, s, n_rows:int, lm:nn.Module)->TrainConfig:
     lr *= 64 / width * (.5 if s.model else 1) * (10 if s.lora_r else 1)
     n_steps = max(50, math.ceil((old if s.model else fresh) * n_rows / s.batch_size))
     found = dict(lr=lr, n_steps=n_steps, micro_batch_size=64 if width <= 512 else 8)
-    return part(stage, TrainConfig, mixed_precision=training_precision(s.start),
+    return config_of(stage, TrainConfig, mixed_precision=training_precision(s.start),
                 **{k: v for k, v in found.items() if k not in stage.said})
 
 def train_rows(job:Job, ready:Ready, make:Callable|None=None)->tuple[Trainer,dict]:
@@ -246,7 +246,7 @@ def train_rows(job:Job, ready:Ready, make:Callable|None=None)->tuple[Trainer,dic
     trainer.model.train() if dropout else disable_dropout(trainer.model)
     with torch.random.fork_rng():
         torch.manual_seed(job.chance("dropout").initial_seed())
-        watched = EvalConfig(eval_fn, **vars(part(job.stage, Stopping))) if held or more else None
+        watched = EvalConfig(eval_fn, **vars(config_of(job.stage, Stopping))) if held or more else None
         fit(trainer, ready.data, ready.loss_fn, job.chance("batches"), watched, job.work/"checkpoints",
             s.eval_every or max(10, ready.config.n_steps // 8))
     return trainer, dict(stop_reason=trainer.stop_reason)
@@ -386,10 +386,10 @@ class Logged(FromRows):
         return QNets(online, [pad_and_eos(job.tokenizer)[0]])
     def complete(self, job, rows, size): return rows
     def loss_fn(self, job):
-        config = part(job.stage, QConfig)
+        config = config_of(job.stage, QConfig)
         return lambda nets, x: q_loss(nets, x, config)
     def run(self, job, ready):
-        return train_rows(job, ready, partial(make_q_trainer, config=part(job.stage, QConfig)))
+        return train_rows(job, ready, partial(make_q_trainer, config=config_of(job.stage, QConfig)))
     def evaluate(self, nets, episodes, size, loss_fn):
         with torch.no_grad(): parts = [loss_fn(nets, episodes[i:i + size].to(nets.allowed.device))
                                        for i in range(0, len(episodes), size)]
@@ -431,7 +431,7 @@ def rl_config(stage:Stage, s, width:int)->PPOConfig|GRPOConfig:
     if width <= 512: usual = 1e-3 * 64 / width
     lr = {} if "lr" in stage.said else dict(lr=usual * (10 if s.lora_r else 1))
     kind = PPOConfig if stage.method == "ppo" else GRPOConfig
-    return part(stage, kind, mixed_precision=training_precision(s.start), **lr)
+    return config_of(stage, kind, mixed_precision=training_precision(s.start), **lr)
 
 # %% ../../nbs/engine/run/methods.ipynb #rl
 class Rewarding(Prompted):
@@ -455,8 +455,8 @@ class Rewarding(Prompted):
     def run(self, job, ready):
         "Rollout after rollout; some are measured and kept on the way."
         s, lm = job.s, ready.model
-        ref, model, train = lm if s.lora_r else frozen_copy(lm), lm, train_grpo
-        if s.method == "ppo": train, model = train_ppo, ActorCritic(lm, make_critic(
+        ref, model, loop = lm if s.lora_r else frozen_copy(lm), lm, train_grpo
+        if s.method == "ppo": loop, model = train_ppo, ActorCritic(lm, make_critic(
             lm, s.lora_r, job.stage.said.get("seed", 0), targets_of(s.start)))
         def kl_of(row): return row.get("objective/kl", row.get("kl"))
         def note(row, roll):
@@ -469,7 +469,7 @@ class Rewarding(Prompted):
             job.keep(i, rows)
         with torch.random.fork_rng():
             torch.manual_seed(job.chance("dropout").initial_seed())
-            trainer = train(model, ref, ready.data, ready.config, job.chance(s.method),
+            trainer = loop(model, ref, ready.data, ready.config, job.chance(s.method),
                             job.work/"checkpoints", before_save=note)
         rows = [row for row in trainer.log.rows if "iteration" in row]
         return trainer, dict(kl=kl_of(rows[-1]), iterations=len(rows),
@@ -540,7 +540,7 @@ def _learn_pairs(job, ready, pairs, loss_fn, old=None):
         rows = torch.randint(len(old), (len(pairs),), generator=job.chance("replay"))
         data = PairsWithReplay(data, old[rows])
     n_steps = max(1, len(pairs) // job.s.batch_size) * job.s.n_epochs
-    config = part(job.stage, TrainConfig, mixed_precision=training_precision(job.s.start),
+    config = config_of(job.stage, TrainConfig, mixed_precision=training_precision(job.s.start),
                   **{} if "n_steps" in job.stage.said else dict(n_steps=n_steps))
     return train_rows(job, replace(ready, data=data, config=config, loss_fn=loss_fn))
 
@@ -572,7 +572,7 @@ class Opposed(Method):
             pairs = opponent_pairs(job.model, held, job.tokenizer, SamplingParams(job.s.max_new_tokens),
                                    job.chance("held out"))
             held = precompute_ref_logprobs(merge_adapters(job.model), pairs)
-        return Ready(job.model, job.rows.data[job.rows.learn], held, part(job.stage, TrainConfig),
+        return Ready(job.model, job.rows.data[job.rows.learn], held, config_of(job.stage, TrainConfig),
                      make_spin_loss(job.s.beta))
     def run(self, job, ready):
         "The pairs of the stage before are learned again, if that was spin, too."
@@ -651,7 +651,7 @@ class Picked(Prompted):
     def begin(self, job):
         "Who scores the answers also measures what is held out."
         loss_fn = make_pair_loss(partial(dpo_loss, beta=job.s.beta))
-        return Ready(job.model, None, make_scorer(job), part(job.stage, TrainConfig), loss_fn)
+        return Ready(job.model, None, make_scorer(job), config_of(job.stage, TrainConfig), loss_fn)
     def candidates(self, job:Job, chosen:list[int], n:int, generator:Generator)->tuple[list[str],Candidates]:
         "Texts of these prompts, a chat as its messages, and n sampled answers to each."
         table, s = job.rows.data, job.s

@@ -6,7 +6,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/pipeline.html.md"""
 
 # %% auto #0
 __all__ = ['PROGRAM', 'identity', 'resolve', 'stage_folder', 'Done', 'train', 'expanded', 'validate', 'run_pipeline', 'rows_of',
-           'clean', 'aligned', 'plan', 'table_of', 'format_done']
+           'clean', 'aligned', 'plan_stage', 'table_of', 'format_done']
 
 # %% ../../nbs/engine/run/pipeline.ipynb #imports
 import json, math, os, shutil, textwrap, torch
@@ -32,7 +32,7 @@ from .memory_plan import count_weights
 from .methods import (Job, METHODS, Registry, WORLD_REGISTRY, first_side, is_function, loss_error,
     old_examples, open_judge, open_measure, open_reward)
 from .model_card import push_to_hub, write_model_card
-from .stages import (KINDS, Stage, StageError, keys_of, name_of, read_stages, settings, to_toml)
+from .stages import (KINDS, Stage, StageError, keys_of, name_of, read_stages, settings_of, to_toml)
 from .start import (begin_model, check_disk, check_positions, check_services,
     computing, expert_words, fake_model, memory_of, new_pad, path_of, start_words, targets_of)
 from .text_rewards import decode_seqs, load_reader, load_reward_function
@@ -60,7 +60,7 @@ def _data_hashes(s): # of the rows; the name of a split is no part of a file's
 
 def identity(stage:Stage, s)->dict: # s: resolved settings
     "What tells a run from another: its settings, rows, the files that are named, threads."
-    facts = {k: name_of(k, x) if callable(x) else x for k, x in vars(settings(stage)).items()
+    facts = {k: name_of(k, x) if callable(x) else x for k, x in vars(settings_of(stage)).items()
              if k not in _MAY_DIFFER} | dict(data=Path(s.data).name)
     facts |= dict(data_sha256=list(_data_hashes(s).values()), num_threads=torch.get_num_threads())
     for key in _NAMED: # names of files and folders; a run of ours by its model alone
@@ -105,11 +105,11 @@ def resolve(stage:Stage, number:int=0, out:str|Path="", stages:list=()):
     """All settings of a stage; names of earlier stages as their folders.
 
     Raises ValueError for a stage that is not there, or is no reward model."""
-    s = settings(stage)
+    s = settings_of(stage)
     if number: s.seed = named_generator(s.seed, number - 1, "weights").initial_seed()
     if number > 1 and not s.model:
         before = [i for i in range(1, number) if stages[i - 1].method != "reward"]
-        s.model = str(stage_folder(out, stages, before[-1])) if before else settings(stages[0]).model
+        s.model = str(stage_folder(out, stages, before[-1])) if before else settings_of(stages[0]).model
     for key in ("model", "reward", "kl_to", "judge"):
         n, name = _stage_number(getattr(s, key, "")), getattr(s, key, "")
         if not name or not str(name).startswith("stage "): continue
@@ -123,7 +123,7 @@ def resolve(stage:Stage, number:int=0, out:str|Path="", stages:list=()):
 def _foreseen(stage, number, out, stages): # as resolved; where its model is not there yet, the first one's
     s, named = resolve(stage, number, out, stages), stage.said.get("model", "")
     later = number > 1 and (not named or _stage_number(named))
-    if later and not _is_done(Path(s.model)): s.model = settings(stages[0]).model
+    if later and not _is_done(Path(s.model)): s.model = settings_of(stages[0]).model
     return s
 
 def stage_folder(out, stages, number:int)->Path:
@@ -203,8 +203,8 @@ def _train_in(job)->Done:
     n_held, before, shown, facts = len(rows.held), ({}, []), [], {}
     if not method.samples:
         wanted = {rows.report.lines[i] for i in rows.held.tolist()} if rows.report else ()
-        lines = [row for line, row in read_records(s.data) if line in wanted] if wanted else []
-        in_first_process(lambda: _write_lines(folder/"held_out.jsonl", lines))
+        chosen = [row for line, row in read_records(s.data) if line in wanted] if wanted else []
+        in_first_process(lambda: _write_lines(folder/"held_out.jsonl", chosen))
     ready = method.begin(job)
     tracked = _reported(job, ready) if s.report_to else nullcontext(job.send)
     with stop_after_step(), tracked as send:
@@ -368,7 +368,7 @@ def expanded(stages:list[Stage])->list[Stage]:
         loops = stage.method in ("spin", "rdpo", "self_reward")
         own = {k: v for k, v in stage.said.items() if k != "n_iterations" or not loops}
         again = {k: v for k, v in own.items() if k != "model"}
-        n = settings(stage).n_iterations if loops else 1
+        n = settings_of(stage).n_iterations if loops else 1
         out += [Stage(stage.method, again if i else own) for i in range(n)]
     return out
 
@@ -404,7 +404,7 @@ def run_pipeline(
 
     Raises StageError for what is missing, ValueError for another run's folder."""
     stages, out = expanded(stages), Path(out)
-    names = [getattr(settings(x), k, "") for x in stages for k in ("data", *_NAMED)]
+    names = [getattr(settings_of(x), k, "") for x in stages for k in ("data", *_NAMED)]
     check_output(out, *[x for x in names if x and "{{" not in x])
     folder, run = find_run(out, PROGRAM, overwrite)
     if run and "stages" not in run: raise ValueError(
@@ -488,7 +488,7 @@ def aligned(rows:dict)->str:
     "{name: text} as lines."
     return "\n".join(f"{name:10}{text}" for name, text in rows.items())
 
-def plan(
+def plan_stage(
     stage:Stage,
     out:str|Path,
     overwrite:bool=False, # plan for a run that replaces the one in the folder
@@ -530,12 +530,12 @@ def table_of(rows:list[dict])->str:
         for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells)]
     last = len(widths) - 1
-    lines = ["  ".join(x.ljust(w) if k in (0, last) else x.rjust(w) for k, (x, w) in
+    drawn = ["  ".join(x.ljust(w) if k in (0, last) else x.rjust(w) for k, (x, w) in
                        enumerate(zip(line, widths))).rstrip() for line in cells]
     for row in rows:
         drops = [f"{n} {reason}" for reason, n in row.get("dropped", {}).items()]
-        lines.append(f"{row['stage'][:2]}: " + "; ".join([*drops, row["stop_reason"]]))
-    return "\n".join(lines)
+        drawn.append(f"{row['stage'][:2]}: " + "; ".join([*drops, row["stop_reason"]]))
+    return "\n".join(drawn)
 
 # %% ../../nbs/engine/run/pipeline.ipynb #shown
 def format_done(done:Done, n_shown:int=3)->str:
@@ -570,7 +570,7 @@ def _examples(done, n)->list[str]:
         str(a["prompt"]), f"    {a['reward']:+.2f}  before  {a['response']}",
         f"    {b['reward']:+.2f}  after   {b['response']}")]
     if not len(done.rows.held) or done.s.method == "q": return []
-    rows, lines = done.rows.data[done.rows.held], []
+    rows, said = done.rows.data[done.rows.held], []
     def read(seqs): return decode_seqs(done.tokenizer, seqs)
     if not isinstance(done.model, ScalarModel):
         wanted = first_side(rows)[:n]
@@ -582,7 +582,7 @@ def _examples(done, n)->list[str]:
     scores, texts = score_pairs(done.model, pairs), [read(x) for x in (pairs.chosen, pairs.rejected)]
     margin = scores[0] - scores[1]                               # chosen, rejected
     for name, i in (("surest", int(margin.argmax())), ("last", int(margin.argmin()))):
-        lines.append(f"{name}: {texts[0][i][0]}")
-        lines += [f"    {score[i]:+.2f}  {side:8}  {answers[i][1]}" for side, score, answers in
+        said.append(f"{name}: {texts[0][i][0]}")
+        said += [f"    {score[i]:+.2f}  {side:8}  {answers[i][1]}" for side, score, answers in
                   zip(("chosen", "rejected"), scores, texts)]
-    return lines
+    return said

@@ -6,9 +6,9 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/stages.html.md"""
 
 # %% auto #0
 __all__ = ['KINDS', 'FUNCTIONS', 'Common', 'Watch', 'Stopping', 'Chats', 'Ratings', 'Gap', 'NoisyGap', 'Margin', 'Odds',
-           'Rewarded', 'Episodic', 'SelfPlay', 'Sampled', 'ByReward', 'ByJudge', 'Kind', 'Stage', 'keys_of', 'part',
-           'Settings', 'settings', 'name_of', 'StageError', 'read_stages', 'to_toml', 'comments', 'default_words',
-           'keys_table']
+           'Rewarded', 'Episodic', 'SelfPlay', 'Sampled', 'ByReward', 'ByJudge', 'Kind', 'Stage', 'keys_of',
+           'config_of', 'Settings', 'settings_of', 'name_of', 'StageError', 'read_stages', 'to_toml', 'comments',
+           'default_words', 'keys_table']
 
 # %% ../../nbs/engine/run/stages.ipynb #stages
 import inspect, json, math, re, tomllib
@@ -246,7 +246,7 @@ class Stage:
         for name in self.said:
             if name not in known: raise ValueError(
                 f"{self.method} has no key {name!r}; {nearest(name, known)}")
-        s = settings(self)
+        s = settings_of(self)
         if hasattr(s, "num_generations") and s.temperature == 0: raise ValueError(
             "num_generations: two candidates differ at a temperature above 0, got 0")
         measured = s.measure or s.eval_rows and not hasattr(s, "n_prompts")
@@ -263,7 +263,7 @@ def keys_of(method:str)->dict: # name -> (dataclass, field, default; MISSING: re
             found.setdefault(f.name, (each, f, default))
     return found
 
-def part(stage:Stage, kind:type, **more):
+def config_of(stage:Stage, kind:type, **more):
     """One of the dataclasses of a stage, with what was said, then `more`.
 
     Raises ValueError that names a key that is needed."""
@@ -285,10 +285,10 @@ class Settings(SimpleNamespace):
         asked = "method", "max_new_tokens", "compile_decoding", *(f.name for f in fields(Common))
         return SimpleNamespace(**{k: x for k, x in vars(self).items() if k in asked})
 
-def settings(stage:Stage)->Settings:
+def settings_of(stage:Stage)->Settings:
     "All keys of a stage with their values, in one place; open ones have the dataclass's."
     found = {}
-    for kind in reversed(KINDS[stage.method].parts): found |= vars(part(stage, kind))
+    for kind in reversed(KINDS[stage.method].parts): found |= vars(config_of(stage, kind))
     return Settings(method=stage.method, **found)
 
 # %% ../../nbs/engine/run/stages.ipynb #functions
@@ -371,8 +371,8 @@ def comments(kind:type)->dict: # field -> what the source of the class says of i
     "The comment beside each field of a dataclass, and of the classes it is made of."
     found = {}
     for each in reversed(kind.__mro__[:-1]):
-        lines = inspect.getsource(each).splitlines()
-        hits = [re.match(r"    (\w+):[^#]+?# (.*)", x) for x in lines]
+        source = inspect.getsource(each).splitlines()
+        hits = [re.match(r"    (\w+):[^#]+?# (.*)", x) for x in source]
         found |= {hit[1]: hit[2] for hit in hits if hit}
     return found
 

@@ -172,9 +172,9 @@ def train_main(words:list[str])->int|None:
     "`rlhf-nb train`. Raises ValueError in words; status 2 for a command line that is wrong."
     first = words[0] if words else ""
     if first in ("", "-h", "--help"):                      # of all methods, without torch
-        lines = [f"  {name:12}{about}" for name, (about, _) in ABOUT.items()]
+        table = [f"  {name:12}{about}" for name, (about, _) in ABOUT.items()]
         print("usage: rlhf-nb train METHOD DATA -o DIR [--help] [flags]", "", "train on a file of your own",
-              "", "methods:", *lines, _EPILOG, sep="\n", file=sys.stdout if first else sys.stderr)
+              "", "methods:", *table, _EPILOG, sep="\n", file=sys.stdout if first else sys.stderr)
         return None if first else 2
     if first == "--list" and len(words) > 1: return print(recipe_text(words[1]).strip())
     if first == "--list":
@@ -228,12 +228,12 @@ def _require_valid(stages, out=""):
     if problems: raise StageError("\n".join(["the pipeline cannot run", *problems]))
 
 def _print_plans(stages, out, overwrite):
-    from rlhf_nb.run.pipeline import plan
-    if len(stages) == 1: print(plan(stages[0], out, overwrite))
+    from rlhf_nb.run.pipeline import plan_stage
+    if len(stages) == 1: print(plan_stage(stages[0], out, overwrite))
     else:
         _require_valid(stages, out)
         for i, stage in enumerate(stages, 1):
-            print(plan(stage, out, overwrite, number=i, stages=stages), end="\n\n")
+            print(plan_stage(stage, out, overwrite, number=i, stages=stages), end="\n\n")
     print("dry run: nothing was trained or written")
 
 # %% ../../nbs/engine/run/train_command.ipynb #resume
