@@ -349,7 +349,7 @@ def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
     all_drawn(page)
     assert page.locator("text=Error displaying widget").count() == 0
     assert page.evaluate(NAMELESS) == []                   # a screen reader can say what each is
-    name = {"dashboard": "cliprange", "inspectors": "top-k"}[chapter]
+    name = {"dashboard": "lr", "inspectors": "top-k"}[chapter]
     field = page.get_by_role("spinbutton", name=name, exact=True).last
     slider = page.locator(".widget-hbox", has=field).last.locator(".noUi-origin")
     at, place = field.input_value(), slider.get_attribute("style")

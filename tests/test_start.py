@@ -108,7 +108,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model():
         shutil.copytree(name, f"many-{name}")
         train_tokenizer([f"word{i} thing{i * 7}" for i in range(900)], 1500).save_pretrained(f"many-{name}")
     for stage in (tiny("sft", model="many-m"), tiny("reward", model="many-m"), tiny("reward", model="many-rm")):
-        for call in (plan, run):
+        for call in (plan_stage, run):
             with pytest.raises(ValueError, match="has token ids up to 1499, its model embeds"): call(stage, "o", registry=TINY)
     assert not Path("o").exists()
 
