@@ -22,8 +22,7 @@ def test_the_solver_adds(b):
     for a in range(10, 100): assert int(solve(Sum(a, b).question)[::-1]) == a + b
     assert solve("99+99=") == "891" and solve("0+0=") == "0" and solve("5+05=") == "55"
 
-def test_carries():
-    assert Sum(47, 3).carries and not Sum(47, 2).carries and Sum(99, 1).carries
+def test_carries(): assert Sum(47, 3).carries and not Sum(47, 2).carries and Sum(99, 1).carries
 
 def test_the_tokenizer_loses_nothing():
     for s in (Sum(10, 0), Sum(98, 7)):

@@ -40,8 +40,7 @@ class Point:
     (torch.tensor([1.01]).bfloat16(), torch.ones(1), False), (torch.tensor([1.01]), torch.ones(1).bfloat16(), True),
     (torch.tensor([1.01]).bfloat16(), torch.ones(1).bfloat16(), True),      # the tolerance is that of the wanted dtype
     (torch.tensor([1.1]).bfloat16(), torch.ones(1).bfloat16(), False)])
-def test_values_match(got, want, same):
-    assert values_match(got, want) is same
+def test_values_match(got, want, same): assert values_match(got, want) is same
 
 def mean(x): return x.sum() / len(x)
 def total(x): return x.sum()

@@ -6,12 +6,10 @@ import pytest, torch
 from torch import tensor
 from torch.testing import assert_close
 from rlhf_nb.book import compare_runs
-from rlhf_nb.compare import (
-    OveroptimizationFit, best_of_n_responses, measure_policy, fit_overoptimization,
+from rlhf_nb.compare import (OveroptimizationFit, best_of_n_responses, measure_policy, fit_overoptimization,
     length_controlled_win_rate, make_compare_task, preference_probs)
-from rlhf_nb.book.compare_runs import (
-    CONTENDERS, best_of_n_curve, comparison_table, draw_comparison, find_method, load_rows,
-    mean_curve, mean_of, save_rows, standard_error, true_reward)
+from rlhf_nb.book.compare_runs import (CONTENDERS, best_of_n_curve, comparison_table, draw_comparison,
+    find_method, load_rows, mean_curve, mean_of, save_rows, standard_error, true_reward)
 from rlhf_nb.base.batches import response_text
 from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.book.command import main

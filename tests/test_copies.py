@@ -8,9 +8,8 @@ from rlhf_nb.base.files import notebooks
 from rlhf_nb.book import copies
 from rlhf_nb.book.checks import CHECK, needed
 from rlhf_nb.book.command import main
-from rlhf_nb.book.copies import (
-    chapters, copy_chapters, decide, emptied, find_chapters, instructors_copy, learners_copy, read_memory,
-    split_exercise)
+from rlhf_nb.book.copies import (chapters, copy_chapters, decide, emptied, find_chapters, instructors_copy,
+    learners_copy, read_memory, split_exercise)
 from rlhf_nb.book.progress import check_chapters
 
 # ---- which notebooks

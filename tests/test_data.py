@@ -2,10 +2,9 @@
 import json, random, time, tracemalloc
 from pathlib import Path
 import pytest
-from rlhf_nb.data.text import (
-    encode_prompt, load_demonstrations, load_pairs,
-    load_prompts, load_unpaired, pair_margins, parse_row, prompts_of, row_format,
-    read_texts, split_by_prompt, train_tokenizer, truncate_tokens)
+from rlhf_nb.data.text import (encode_prompt, load_demonstrations, load_pairs, load_prompts, load_unpaired,
+    pair_margins, parse_row, prompts_of, row_format, read_texts, split_by_prompt, train_tokenizer,
+    truncate_tokens)
 from rlhf_nb.data.records import DataError, read_jsonl
 
 REAL = Path(__file__).resolve().parents[2]/"shared/data/instruction_preferences.jsonl"
@@ -241,8 +240,7 @@ def test_tokenizer_is_lossless_and_saves(tok, tmp_path):
     rng = random.Random(1)
     for text in ["", " ", "  two  spaces ", "a , b ' s n't", "日本語 🦊 é", "\r\n\ttab\x00",
                  *["".join(chr(rng.choice([rng.randrange(32, 127), rng.randrange(0xa0, 0xd000)])) for _ in range(30)) for _ in range(50)]]:
-        for t in (tok, again):
-            assert t.decode(t(text, add_special_tokens=False)["input_ids"]) == text
+        for t in (tok, again): assert t.decode(t(text, add_special_tokens=False)["input_ids"]) == text
     assert again.chat_template == tok.chat_template
     assert again.convert_tokens_to_ids(["<pad>", "<bos>", "<eos>"]) == [0, 1, 2]
     assert (again.pad_token_id, again.bos_token_id, again.eos_token_id) == (0, 1, 2)

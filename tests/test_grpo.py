@@ -15,9 +15,8 @@ from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, make_traine
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.models import frozen_copy, tiny_lm, weight_hash
 from rlhf_nb.base.sampling import SamplingParams, collect_rollout
-from rlhf_nb.grpo import (
-    ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, group_centered, group_normalised, leave_one_out, loss_weights,
-    mean_baseline, pass_at_k)
+from rlhf_nb.grpo import (ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, group_centered, group_normalised,
+    leave_one_out, loss_weights, mean_baseline, pass_at_k)
 from rlhf_nb.kl import kl_k3
 from rlhf_nb.trainers.grpo_trainer import GRPOConfig, grpo_loss, make_group_experience, sample_groups, train_grpo
 from rlhf_nb.trainers.ppo_trainer import RLTask

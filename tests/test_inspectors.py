@@ -19,7 +19,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:cov")      # of one answer
 GEN = lambda: torch.Generator().manual_seed(0)
 TWO = JudgePrompt("{{ prompt }} {{ response }}", "Score: {{ reward }}")
 
-
 def test_no_text_becomes_a_tag():
     scores = Ledger([BAD, "a"], {"prefix score": [1., math.nan]}, {}, framed=0)
     for page in (reward_page({BAD: scores}, {BAD: {BAD: True}}), highlight_match(TWO, BAD + "Score: 3" + BAD), highlight_match(TWO, BAD),

@@ -2,8 +2,7 @@
 import math
 import pytest, torch
 from torch.testing import assert_close
-from rlhf_nb.kl import (
-    exact_kl, kl_k1, kl_k2, kl_k3, kl_penalty, response_kl, token_rewards)
+from rlhf_nb.kl import (exact_kl, kl_k1, kl_k2, kl_k3, kl_penalty, response_kl, token_rewards)
 from rlhf_nb.trainers.ppo_trainer import AdaptiveKLController, fixed_kl_controller
 from rlhf_nb.best_policy import exact_gradient
 from rlhf_nb.worlds.oracle import TabularLM, all_logprobs, expectation, micro_world

@@ -359,8 +359,7 @@ def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
     page.evaluate("() => { window.jupyterapp.commands.execute('apputils:change-theme',"
                   " {theme: 'JupyterLab Dark'}); return true }")
     page.wait_for_function("() => document.body.dataset.jpThemeName == 'JupyterLab Dark'")
-    for i in range(0, min(views.count(), 40), 8):
-        show(page, views.nth(i), f"lab-{chapter}-dark-{i}")
+    for i in range(0, min(views.count(), 40), 8): show(page, views.nth(i), f"lab-{chapter}-dark-{i}")
     stop = page.get_by_role("button", name="Stop", exact=True)
     if stop.count(): stop.last.press("Enter")              # the run behind the chapter's dashboard
 

@@ -129,8 +129,7 @@ def test_bf16_keeps_float32_weights_computes_in_bf16_and_learns_the_same():
     x = rows(40)
     full = make_trainer(Small(), TrainConfig(lr=.05, micro_batch_size=40))
     half = make_trainer(Small(), TrainConfig(lr=.05, micro_batch_size=40, mixed_precision="bf16"))
-    for _ in range(20):
-        a, b = train_step(full, x, watched), train_step(half, x, watched)     # taking turns
+    for _ in range(20): a, b = train_step(full, x, watched), train_step(half, x, watched)     # taking turns
     assert seen[-2:] == [torch.float32, torch.bfloat16]
     assert {p.dtype for p in half.model.parameters()} == {torch.float32}
     first = full.log.rows[0]["loss"]

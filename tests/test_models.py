@@ -4,10 +4,9 @@ import pytest, torch, transformers as tf
 from torch import nn
 from torch.testing import assert_close
 from rlhf_nb.base import models
-from rlhf_nb.base.models import (
-    Placement, ScalarModel, adapters_disabled, add_lora, choose_placement, eval_mode, frozen_copy, load_bundled,
-    load_lm, load_reward_model, load_tokenizer, merge_adapters, parameter_table, save_reward_model, tiny_lm,
-    to_classifier, unwrap_model, weight_hash)
+from rlhf_nb.base.models import (Placement, ScalarModel, adapters_disabled, add_lora, choose_placement,
+    eval_mode, frozen_copy, load_bundled, load_lm, load_reward_model, load_tokenizer, merge_adapters,
+    parameter_table, save_reward_model, tiny_lm, to_classifier, unwrap_model, weight_hash)
 from rlhf_nb.base.logprobs import logprobs, logprobs_and_entropy, token_entropy
 from rlhf_nb.tokens import Seqs, last_token_index, make_seqs, masked_sum, token_logprobs
 from rlhf_nb.worlds.world_text import TEST, demonstrations, make_tokenizer
@@ -174,8 +173,7 @@ def classifier(arch, **more):
     return {"neox": tf.GPTNeoXForSequenceClassification,
             "llama": tf.LlamaForSequenceClassification}[arch](config).eval()
 
-def pooled(model, seqs):
-    return model(seqs)[torch.arange(len(seqs)), last_token_index(seqs.attention_mask)]
+def pooled(model, seqs): return model(seqs)[torch.arange(len(seqs)), last_token_index(seqs.attention_mask)]
 
 @pytest.mark.parametrize("arch", ["neox", "llama"])
 def test_theirs_to_ours_and_back(arch, tmp_path):

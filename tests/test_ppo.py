@@ -5,15 +5,12 @@ import torch
 from torch.testing import assert_close
 from rlhf_nb.base.models import ScalarModel
 from rlhf_nb.worlds.oracle import bigram_lm, micro_world
-from rlhf_nb.ppo import (
-    ActorCritic, clipped_policy_loss, clipped_value_loss, gae, ppo_loss, ppo_rewards)
+from rlhf_nb.ppo import (ActorCritic, clipped_policy_loss, clipped_value_loss, gae, ppo_loss, ppo_rewards)
 from rlhf_nb.tokens import make_seqs
 
 WORLD = micro_world()
 
-
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
-
 
 def actor(seed=0):
     policy = bigram_lm(WORLD).float()
@@ -21,13 +18,11 @@ def actor(seed=0):
     with torch.no_grad(): model.critic.score.weight.normal_(generator=seeded(seed))
     return model
 
-
 def slow_gae(r, v, gamma, lam):
     "From the definition: A_t = sum of (gamma lam)^l delta_{t+l}."
     v = v + [0.]
     delta = [r[t] + gamma * v[t + 1] - v[t] for t in range(len(r))]
     return [sum((gamma * lam)**l * d for l, d in enumerate(delta[t:])) for t in range(len(r))]
-
 
 @pytest.mark.parametrize("gamma,lam", [(1., .95), (.9, .5), (.7, 1.), (1., 0.)])
 def test_gae_is_its_definition_row_by_row(gamma, lam):
@@ -43,7 +38,6 @@ def test_gae_is_its_definition_row_by_row(gamma, lam):
     assert_close(returns, (advantage + v).masked_fill(~mask, 0.))
     assert not advantage[~mask].any()
 
-
 def test_gae_steps_over_a_gap_in_the_mask():
     g = seeded(4)
     r, v = torch.randn(2, 3, 6, generator=g)
@@ -57,7 +51,6 @@ def test_gae_steps_over_a_gap_in_the_mask():
     late = torch.zeros(1, 6); late[0, 5] = 1.                    # a score behind the gap reaches what stands before it
     assert gae(late, 0 * late, mask[:1], 1., 1.)[0][0].tolist() == [1, 1, 0, 0, 1, 1]
 
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_low_precision_is_raised_to_float32(dtype):
     g, mask = seeded(5), torch.ones(4, 30, dtype=torch.bool)
@@ -67,10 +60,8 @@ def test_low_precision_is_raised_to_float32(dtype):
                       ((clipped_policy_loss(-low[0].abs() / 9, -low[1].abs() / 9, low[2]),),
                        (clipped_policy_loss((-low[0].abs() / 9).float(), (-low[1].abs() / 9).float(), full[2]),)),
                       ((clipped_value_loss(*low),), (clipped_value_loss(*full),))):
-        for x, y in zip(got, want):
-            assert x.dtype == torch.float32 and torch.equal(x, y)
+        for x, y in zip(got, want): assert x.dtype == torch.float32 and torch.equal(x, y)
     assert gae(low[0].double(), low[1].double(), mask)[0].dtype == torch.float64
-
 
 def test_losses_by_finite_differences():
     g = seeded(1)
@@ -79,13 +70,11 @@ def test_losses_by_finite_differences():
     assert torch.autograd.gradcheck(lambda x: clipped_policy_loss(x, old, A, .2), now)
     assert torch.autograd.gradcheck(lambda x: clipped_value_loss(x, old, ret, .2), now)
 
-
 def test_beyond_the_clip_a_ratio_earns_nothing_and_a_value_is_worth_its_larger_error():
     ratio, A = torch.tensor([.5, 1.5, .5, 1.5]), torch.tensor([-1., 1., 1., -1.])
     assert_close(clipped_policy_loss(ratio.log(), 0. * A, A, .2), torch.tensor([.8, -1.2, -.5, 1.5]))
     value, returns = torch.tensor([1., 1., -1.]), torch.tensor([1., 0., -3.])
     assert_close(clipped_value_loss(value, 0. * value, returns, .2), torch.tensor([.32, .5, 3.92]))
-
 
 def test_a_critic_is_a_copy_whose_head_begins_at_zero():
     policy = bigram_lm(WORLD).float()
@@ -94,14 +83,12 @@ def test_a_critic_is_a_copy_whose_head_begins_at_zero():
     seqs = make_seqs([[WORLD.start]], [[0, 1, 3]], WORLD.pad)
     assert model.policy is policy and not model.values(seqs).any() and rm(seqs).any()
 
-
 def test_values_do_not_see_their_own_token():
     model = actor()
     a = make_seqs([[WORLD.start]] * 2, [[0, 1, 3], [0, 2, 3]], WORLD.pad)
     values = model.values(a)
     assert_close(values[0, 1:3], values[1, 1:3])         # same past, another token
     assert abs(values[0, 3] - values[1, 3]) > 1e-3       # after it the past differs
-
 
 def test_rewards_by_hand():
     mask = torch.tensor([[0, 1, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]]).bool()
@@ -111,7 +98,6 @@ def test_rewards_by_hand():
     got = ppo_rewards(score, logp, ref_logp, mask, .2)
     assert not got.requires_grad
     assert_close(got, torch.tensor([[0, -.1, 1.9, 0], [0, -.1, -.1, 2.9], [0, 0, 0, 0.]]))
-
 
 def test_loss_is_the_mean_over_tokens_of_both_terms():
     g, mask = seeded(6), torch.tensor([[0, 1, 1, 1, 0], [0, 0, 0, 0, 0], [1, 1, 0, 0, 0]]).bool()

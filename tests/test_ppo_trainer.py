@@ -15,13 +15,11 @@ from rlhf_nb.base.checkpoints import list_checkpoints
 from rlhf_nb.base.learning import make_trainer, TrainConfig, accumulate_gradients
 from rlhf_nb.base.models import ScalarModel, frozen_copy, weight_hash
 from rlhf_nb.best_policy import optimal_policy
-from rlhf_nb.worlds.oracle import (
-    all_logprobs, expectation, bigram_lm, micro_tokenizer, micro_world)
+from rlhf_nb.worlds.oracle import (all_logprobs, expectation, bigram_lm, micro_tokenizer, micro_world)
 from rlhf_nb.ppo import ActorCritic, clipped_value_loss, gae
-from rlhf_nb.trainers.ppo_trainer import (
-    METRICS, PPOConfig, RLTask, add_score_column, checked_reward_fn,
-    make_experience, next_prompts, minibatch_loss, rollout_rewards,
-    ppo_update, reward_mask, rollout_metrics, train_ppo)
+from rlhf_nb.trainers.ppo_trainer import (METRICS, PPOConfig, RLTask, add_score_column, checked_reward_fn,
+    make_experience, next_prompts, minibatch_loss, rollout_rewards, ppo_update, reward_mask, rollout_metrics,
+    train_ppo)
 from rlhf_nb.base.scores import ScoreNormalizer
 from rlhf_nb.trainers.reward_tools import make_reward_fn
 from rlhf_nb.base.sampling import SamplingParams, collect_rollout

@@ -27,7 +27,6 @@ theirs = pytest.importorskip("trl.experimental.ppo.ppo_trainer",
 datasets = pytest.importorskip("datasets")
 PAD, EOS, N, PROMPT, NEW, SEED = 0, 1, 24, 5, 12, 11
 
-
 def make_models():
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, GPTNeoXForSequenceClassification
     config = GPTNeoXConfig(vocab_size=11, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
@@ -46,7 +45,6 @@ def make_models():
             head[PAD, 0] = -8.
     return SimpleNamespace(**made)
 
-
 def make_tokenizer():
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -56,9 +54,7 @@ def make_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", eos_token="<eos>",
                                    bos_token="<bos>", padding_side="left")
 
-
 class Caught(Exception): pass
-
 
 def run_theirs(m, folder, monkeypatch, epochs=1, **settings):
     "One rollout and `epochs` backward passes of TRL's trainer; what it saw, made and logged."
@@ -99,17 +95,13 @@ def run_theirs(m, folder, monkeypatch, epochs=1, **settings):
     for part in (m.policy, m.value): part.zero_grad(set_to_none=True)
     return seen
 
-
 def params(m): return [*m.policy.parameters(), *m.value.parameters()]
 
-
 def weights(m): return [p.detach().clone() for p in params(m)]
-
 
 @torch.no_grad()
 def set_weights(m, values):
     for p, value in zip(params(m), values): p.copy_(value)
-
 
 def actor_critic(m):
     critic = ScalarModel(m.value.base_model, m.value.score)
@@ -117,13 +109,11 @@ def actor_critic(m):
     model.critic = critic                                 # here the weights that both trainers share
     return model
 
-
 def sample_std(x, mask, shift_mean=True):
     "Our whitening with the std of a sample, n - 1 below the line."
     n, mean = mask.sum(), masked_mean(x, mask)
     white = masked_whiten(x, mask) * ((n - 1) / n).sqrt()
     return white if shift_mean else (white + mean).masked_fill(~mask, 0.)
-
 
 def as_rollout(m, answers, temperature):
     t = torch.arange(answers.shape[1])
@@ -135,7 +125,6 @@ def as_rollout(m, answers, temperature):
         score = pooled_scores(ScalarModel(m.reward.base_model, m.reward.score), seqs)
     assert not (answers[:, -1] == EOS).any()             # there TRL has no position behind eos, we have
     return Rollout(seqs, torch.arange(N), logp, ref, score)
-
 
 @pytest.mark.parametrize("temperature,estimator,penalty", [(1., "k1", None), (.7, "k3", .5)])
 def test_trl_ppo_arithmetic(tmp_path, monkeypatch, temperature, estimator, penalty):
@@ -166,7 +155,6 @@ def test_trl_ppo_arithmetic(tmp_path, monkeypatch, temperature, estimator, penal
     (loss / n).backward()
     for mine, want in zip(params(m), seen["grads"]):
         if want is not None: assert_close(mine.grad, want, **near)
-
 
 def test_logged_numbers_are_those_of_trl(tmp_path, monkeypatch):
     "Means over two updates of one rollout, far enough apart that policy and values are clipped."

@@ -168,8 +168,7 @@ def test_names_and_versions_agree():
 
 def test_requirements_have_the_one_form_that_setup_reads():
     for key in [k for k in CFG if k.endswith("requirements")]:
-        for word in CFG[key].split():
-            assert re.fullmatch(r"[a-z0-9_.-]+(>=|==)[\w.]+(,<\w+)?", word), word
+        for word in CFG[key].split(): assert re.fullmatch(r"[a-z0-9_.-]+(>=|==)[\w.]+(,<\w+)?", word), word
     pins = (ROOT/"constraints.txt").read_text().split()
     assert any(re.fullmatch(r"torch==[\d.]+", pin) for pin in pins)
 
@@ -185,8 +184,7 @@ def test_what_is_imported_is_required():
             if isinstance(node, ast.Import): names = [a.name for a in node.names]
             elif isinstance(node, ast.ImportFrom) and not node.level: names = [node.module]
             else: continue
-            for name in names:
-                assert name.split(".")[0] in allowed | {"rlhf_nb"}, f"{file.name}: {name}"
+            for name in names: assert name.split(".")[0] in allowed | {"rlhf_nb"}, f"{file.name}: {name}"
 
 def test_no_address_of_a_package_registry_is_written_down():
     files = [f for pattern in ("*", "*.d/*", ".ci/*", ".github/workflows/*", "rlhf_nb/*.py",

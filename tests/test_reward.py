@@ -6,17 +6,15 @@ import pytest
 import torch
 from torch import tensor
 from torch.testing import assert_close
-from transformers import (GPTNeoXForSequenceClassification,
-                          LlamaForSequenceClassification)
+from transformers import (GPTNeoXForSequenceClassification, LlamaForSequenceClassification)
 from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, make_trainer
 from rlhf_nb.trainers import reward_tools
 from rlhf_nb.base.models import (ScalarModel, load_bundled, load_reward_model, save_reward_model, tiny_lm,
                             to_classifier, weight_hash)
 from rlhf_nb.best_policy import best_of_n_policy
 from rlhf_nb.worlds.oracle import sample_rows, bigram_lm, all_logprobs, micro_world
-from rlhf_nb.reward import (
-    preference_accuracy, best_of_n, bradley_terry_loss, calibration_bins, pooled_scores,
-    reward_loss, score_seqs, score_pairs, train_reward)
+from rlhf_nb.reward import (preference_accuracy, best_of_n, bradley_terry_loss, calibration_bins,
+    pooled_scores, reward_loss, score_seqs, score_pairs, train_reward)
 from rlhf_nb.base.scores import ScoreNormalizer, best_of_n_kl, expected_best_of_n, fit_normalizer, normalize_scores
 from rlhf_nb.trainers.reward_tools import expected_calibration_error, length_bias, make_reward_fn, sample_pairs
 from rlhf_nb.base.batches import PreferencePairs, concat_seqs, pad_left, response_text
@@ -27,15 +25,11 @@ from rlhf_nb.worlds.world_text import TEST, make_tokenizer
 TOKENIZER = make_tokenizer()
 PAD, EOS, V = TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, len(TOKENIZER)
 
-
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
-
 
 def scalar(arch="neox", seed=0): return ScalarModel.from_lm(tiny_lm(TOKENIZER, arch), seed)
 
-
 def words(n, rng): return [rng.randrange(6, V) for _ in range(n)]
-
 
 def some_seqs(b=9, seed=0, longest=14):
     rng = random.Random(seed)
@@ -43,21 +37,17 @@ def some_seqs(b=9, seed=0, longest=14):
     responses = [words(rng.randint(0, longest), rng) + [EOS] * (i % 3 > 0) for i in range(b)]
     return make_seqs(prompts, responses, PAD)
 
-
 def some_pairs(b=9, seed=0):
     rng = random.Random(seed)
     prompts = [words(rng.randint(1, 6), rng) for _ in range(b)]
     return PreferencePairs(*[make_seqs(prompts, [words(rng.randint(1, n), rng) + [EOS]
                                        for _ in range(b)], PAD) for n in (14, 7)])
 
-
 def rows_of(seqs): return [r[m].tolist() for r, m in zip(seqs.ids, seqs.attention_mask)]
-
 
 def left_padded(seqs):
     ids, mask = pad_left(rows_of(seqs), PAD)
     return Seqs(ids, mask, torch.zeros_like(mask))
-
 
 # ---- pooling against transformers
 
@@ -74,11 +64,9 @@ def test_pooled_equals_the_classifier_of_transformers(arch, kind, side, tmp_path
         seqs = make_seqs([words(3, random.Random(i)) for i in range(5)], [[EOS]] * 5, PAD)
         assert seqs.attention_mask.all()
     with torch.no_grad():
-        want = theirs(input_ids=seqs.ids,
-                      attention_mask=seqs.attention_mask.long()).logits[:, 0]
+        want = theirs(input_ids=seqs.ids, attention_mask=seqs.attention_mask.long()).logits[:, 0]
         assert want.std() > 1e-3                      # scores that say something
         assert_close(pooled_scores(ours, seqs), want, atol=1e-5, rtol=1e-5)
-
 
 @pytest.mark.parametrize("arch", ["neox", "llama"])
 def test_there_and_back_in_the_layout_of_transformers(arch, tmp_path):
@@ -88,7 +76,6 @@ def test_there_and_back_in_the_layout_of_transformers(arch, tmp_path):
     assert weight_hash(back) == weight_hash(ours)
     seqs = some_seqs(seed=1)
     with torch.no_grad(): assert_close(pooled_scores(back, seqs), pooled_scores(ours, seqs))
-
 
 def test_no_pad_token_is_needed_in_the_config():
     model, seqs = scalar().eval(), some_seqs(4)
@@ -100,7 +87,6 @@ def test_no_pad_token_is_needed_in_the_config():
         assert_close(pooled_scores(model, seqs), before)
         with pytest.raises(ValueError, match="padding"):
             theirs(input_ids=seqs.ids, attention_mask=seqs.attention_mask.long())
-
 
 @pytest.mark.parametrize("arch", ["neox", "llama"])
 def test_neither_pads_nor_neighbours_nor_side_change_a_score(arch):
@@ -114,7 +100,6 @@ def test_neither_pads_nor_neighbours_nor_side_change_a_score(arch):
         other = Seqs(noise, seqs.attention_mask, seqs.response_mask)
         assert_close(pooled_scores(model, other), alone, atol=1e-5, rtol=1e-5)
 
-
 def test_the_score_reads_the_last_token():
     model, seqs = scalar().eval(), some_seqs(6, seed=3)
     last = seqs.attention_mask.sum(1) - 1
@@ -124,13 +109,11 @@ def test_the_score_reads_the_last_token():
     with torch.no_grad():
         assert ((pooled_scores(model, changed) - pooled_scores(model, seqs)).abs() > 1e-4).all()
 
-
 def test_a_row_of_pads_is_refused_by_name():
     seqs = some_seqs(3)
     mask = seqs.attention_mask.clone(); mask[1] = False
     with pytest.raises(ValueError, match=r"\[1\]"):
         pooled_scores(scalar(), Seqs(seqs.ids, mask, seqs.response_mask & mask))
-
 
 def test_bf16_scores_are_close_and_come_as_float32():
     model, seqs = scalar().eval(), some_seqs(6)
@@ -139,20 +122,17 @@ def test_bf16_scores_are_close_and_come_as_float32():
     assert got.dtype == torch.float32
     assert (got - want).abs().max() < .05 and torch.corrcoef(torch.stack([got, want]))[0, 1] > .99
 
-
 # ---- loss
 
 def test_bradley_terry_by_hand():
     chosen, rejected = tensor([0., 1., 2., -1.]), tensor([0., 0., -1., 1.])
     gap = [0, 1, 3, -2]
-    assert_close(bradley_terry_loss(chosen, rejected),
-                 tensor([math.log(1 + math.exp(-g)) for g in gap]))
+    assert_close(bradley_terry_loss(chosen, rejected), tensor([math.log(1 + math.exp(-g)) for g in gap]))
     assert_close(bradley_terry_loss(chosen, rejected, margin=tensor([0., 1., .5, 0.])),
                  tensor([math.log(1 + math.exp(m - g))
                          for g, m in zip(gap, (0, 1, .5, 0))]))
     extra = bradley_terry_loss(chosen, rejected, center_coef=.1) - bradley_terry_loss(chosen, rejected)
     assert_close(extra, tensor([0., .1, .1, 0.]))
-
 
 def test_the_loss_stays_finite_where_the_sigmoid_does_not():
     score = tensor([-300.], requires_grad=True)
@@ -160,12 +140,10 @@ def test_the_loss_stays_finite_where_the_sigmoid_does_not():
     loss.backward()
     assert_close(loss, tensor(600.)); assert_close(score.grad, tensor([-1.]))
 
-
 def test_swapping_sides_is_the_other_answer():
     g = seeded(); a, b = torch.randn(20, generator=g), torch.randn(20, generator=g)
     both = (-bradley_terry_loss(a, b)).exp() + (-bradley_terry_loss(b, a)).exp()
     assert_close(both, torch.ones(20))                   # p(a > b) + p(b > a) = 1
-
 
 def test_one_forward_for_both_sides_and_any_micro_batch():
     pairs, results = some_pairs(9), []
@@ -186,7 +164,6 @@ def test_one_forward_for_both_sides_and_any_micro_batch():
         assert abs(extra["mean_reward"] - torch.cat([chosen, rejected]).mean()) < 1e-5
         for g, w in zip(grads, results[0][3]): assert_close(g, w, atol=1e-6, rtol=1e-4)
 
-
 # ---- scores
 
 def test_score_seqs_keeps_order_mode_and_takes_any_batch_size():
@@ -196,7 +173,6 @@ def test_score_seqs_keeps_order_mode_and_takes_any_batch_size():
         got = score_seqs(model, seqs, size)
         assert_close(got, want, atol=1e-5, rtol=1e-5)
         assert model.training and not got.requires_grad
-
 
 def test_the_normalizer_gives_mean_0_and_std_1_and_keeps_the_order():
     score = torch.randn(50, generator=seeded()) * 7 + 3
@@ -210,19 +186,16 @@ def test_the_normalizer_gives_mean_0_and_std_1_and_keeps_the_order():
         with pytest.raises(ValueError, match=f"ScoreNormalizer.{field}"): ScoreNormalizer(*args)
     with pytest.raises(TypeError, match="ScoreNormalizer.mean"): ScoreNormalizer("0", 1.)
 
-
 def test_reward_fn_is_the_normalized_score_without_gradient():
     model, seqs = scalar(), some_seqs(5)
     got = make_reward_fn(model, ScoreNormalizer(2., 4.))(seqs)
     assert_close(got, (score_seqs(model, seqs) - 2) / 4)
     assert not got.requires_grad
 
-
 # ---- can it be trusted
 
 def test_accuracy_counts_a_tie_as_half():
     assert preference_accuracy(tensor([1., 0., 2., 5.]), tensor([0., 1., 2., 4.])) == .625
-
 
 def brute_calibration(chosen, rejected, n_bins):
     bins = {}
@@ -234,16 +207,13 @@ def brute_calibration(chosen, rejected, n_bins):
     total = sum(n for *_, n in rows)
     return rows, sum(n / total * abs(p - ok) for p, ok, n in rows)
 
-
 @pytest.mark.parametrize("n_bins", [1, 4, 10])
 def test_calibration_equals_a_plain_loop(n_bins):
     g = seeded(n_bins); a, b = torch.randn(200, generator=g), torch.randn(200, generator=g)
     bins = calibration_bins(a, b, n_bins)
     rows, ece = brute_calibration(a, b, n_bins)
-    assert_close(torch.stack([x.float() for x in bins], 1), tensor(rows),
-                 atol=1e-5, rtol=1e-5)
+    assert_close(torch.stack([x.float() for x in bins], 1), tensor(rows), atol=1e-5, rtol=1e-5)
     assert abs(expected_calibration_error(*bins) - ece) < 1e-5
-
 
 def test_labels_drawn_from_the_model_are_calibrated_and_flipped_ones_are_not():
     g = seeded(5); gap = torch.randn(40_000, generator=g) * 2
@@ -253,7 +223,6 @@ def test_labels_drawn_from_the_model_are_calibrated_and_flipped_ones_are_not():
     assert ece(chosen) < .01                    # about sqrt(.25 / 4000) per bin
     assert ece(3 * chosen) > .05                # too sure of itself
     assert ece(-chosen) > .4
-
 
 def test_length_bias_does_not_care_which_side_is_called_chosen():
     pairs = some_pairs(40, seed=6)
@@ -274,7 +243,6 @@ def test_length_bias_does_not_care_which_side_is_called_chosen():
     with pytest.raises(ValueError, match="both kinds"):
         length_bias(PreferencePairs(pairs.chosen, pairs.chosen), chosen, chosen)
 
-
 # ---- best of n
 
 @pytest.mark.parametrize("n", range(1, 7))
@@ -283,7 +251,6 @@ def test_expected_best_is_the_mean_over_every_subset(n):
     want = [sum(value[p, list(c)][score[p, list(c)].argmax()]
                 for c in combinations(range(6), n)) / math.comb(6, n) for p in range(3)]
     assert_close(expected_best_of_n(score, value, n), tensor(want))
-
 
 def test_expected_best_reaches_the_exact_best_of_n():
     world = micro_world()
@@ -297,7 +264,6 @@ def test_expected_best_reaches_the_exact_best_of_n():
         error = got.std() / math.sqrt(len(got))
         assert abs(got.mean() - exact) < 4 * error
 
-
 def test_best_of_n_picks_and_refuses():
     score = tensor([[1., 3., 2.], [-1., -5., -2.]])
     assert best_of_n(score).tolist() == [1, 0]
@@ -305,7 +271,6 @@ def test_best_of_n_picks_and_refuses():
         best_of_n(tensor([[1., 2.], [torch.nan, 1.]]))
     for n in (0, 4):
         with pytest.raises(ValueError, match="1 <= n <= 3"): expected_best_of_n(score, score, n)
-
 
 def test_kl_of_best_of_n_from_its_distribution():
     m = 2000                                        # nearly continuous, no ties
@@ -316,13 +281,11 @@ def test_kl_of_best_of_n_from_its_distribution():
         assert abs(exact - best_of_n_kl(n)) < 1e-3
     assert [round(best_of_n_kl(n), 4) for n in (1, 4, 16, 64)] == [0, .6363, 1.8351, 3.1745]
 
-
 # ---- the world's pairs, and training on them
 
 def test_sample_pairs_follows_the_annotator_and_its_generators():
     lm = tiny_lm(TOKENIZER)
-    made = [sample_pairs(lm, TOKENIZER, list(TEST), 12, seeded(1), random.Random(2))
-            for _ in range(2)]
+    made = [sample_pairs(lm, TOKENIZER, list(TEST), 12, seeded(1), random.Random(2)) for _ in range(2)]
     (pairs, questions), (again, _) = made
     assert len(pairs) == len(questions) == 12
     assert torch.equal(pairs.chosen.ids, again.chosen.ids)
@@ -330,7 +293,6 @@ def test_sample_pairs_follows_the_annotator_and_its_generators():
         assert c != r
         assert TOKENIZER.decode(c).startswith(f"<|user|>{q.text}<|assistant|>")
         assert TOKENIZER.decode(r).startswith(f"<|user|>{q.text}<|assistant|>")
-
 
 def test_the_chosen_side_is_the_one_the_annotator_likes():
     sft, _ = load_bundled("sft")
@@ -341,7 +303,6 @@ def test_the_chosen_side_is_the_one_the_annotator_likes():
     better = [c > r for c, r in zip(*liked) if c != r]
     assert sum(better) / len(better) > .75
 
-
 def test_equal_answers_are_redrawn(monkeypatch):
     def two_or_three_words(model, prompts, tokenizer, config, generator):
         responses = [[20 + i % (2 if i < 256 else 3), EOS] for i in range(len(prompts))]
@@ -351,7 +312,6 @@ def test_equal_answers_are_redrawn(monkeypatch):
     assert len(pairs) == len(questions) == 300
     assert all(a != b for a, b in zip(rows_of(pairs.chosen), rows_of(pairs.rejected)))
 
-
 def test_train_reward_learns_to_prefer_a_word():
     rng = random.Random(0)
     prompts = [words(3, rng) for _ in range(128)]
@@ -360,8 +320,7 @@ def test_train_reward_learns_to_prefer_a_word():
                             make_seqs(prompts, [s + [31, EOS] for s in responses[1]], PAD))
     model = scalar()
     untrained = bradley_terry_loss(*score_pairs(model, pairs[96:])).mean().item()
-    trainer = train_reward(model, pairs[:96], TrainConfig(n_steps=20, batch_size=32), seeded(),
-                           pairs[96:])
+    trainer = train_reward(model, pairs[:96], TrainConfig(n_steps=20, batch_size=32), seeded(), pairs[96:])
     assert preference_accuracy(*score_pairs(model, pairs[96:])) > .95
     first, last = trainer.log.rows[0], trainer.log.rows[-1]
     assert first["step"] == 0 and first["eval_loss"] == pytest.approx(untrained)    # a mean

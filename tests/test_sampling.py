@@ -7,9 +7,8 @@ from transformers.generation.logits_process import (TemperatureLogitsWarper, Top
 from rlhf_nb.base.models import add_lora, frozen_copy, load_bundled, tiny_lm
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.worlds.oracle import bigram_lm, micro_tokenizer, micro_world
-from rlhf_nb.base.sampling import (
-    SamplingParams, collect_rollout, filter_logits, generate, generate_many, generate_uncached,
-    in_batches, sample_step, sample_tokens, start_generation, static_decoding)
+from rlhf_nb.base.sampling import (SamplingParams, collect_rollout, filter_logits, generate, generate_many,
+    generate_uncached, in_batches, sample_step, sample_tokens, start_generation, static_decoding)
 from rlhf_nb.base.batches import pad_left
 from rlhf_nb.tokens import Seqs, pad_right, shift_right
 from rlhf_nb.worlds.world_text import TEST, make_tokenizer, prompt_ids
@@ -267,8 +266,7 @@ def test_samples_have_the_exact_distribution(sampling, fn):
     drawn = torch.tensor([index[tuple(tokens)] for tokens in responses_of(seqs)])
     assert_close(got_logp.sum(1), probs.log()[drawn])
     seen, rare = drawn.bincount(minlength=len(probs)).double(), probs * n < 6
-    pool = lambda x: torch.cat([x[~rare], x[rare].sum()[None]]) if probs[rare].sum() * n > 6 \
-        else x[~rare]
+    pool = lambda x: torch.cat([x[~rare], x[rare].sum()[None]]) if probs[rare].sum() * n > 6 else x[~rare]
     assert chi_square(pool(seen), pool(probs)) > 1e-3
 
 # --- logits that are no numbers

@@ -19,9 +19,8 @@ from rlhf_nb.base.candidates import (
     Candidates, PairRules, best_second, decode_candidates, max_min, sample_candidates, sample_prompts, summarize_rounds)
 from rlhf_nb import self_reward
 from rlhf_nb.trainers.self_reward_tools import PAPER, replay_examples, train_online_dpo
-from rlhf_nb.self_reward import (
-    PairsWithReplay, SelfRewardConfig, SelfRewardTask, make_replay_loss, run_round,
-    select_pairs, self_reward_iteration, train_on_pairs)
+from rlhf_nb.self_reward import (PairsWithReplay, SelfRewardConfig, SelfRewardTask, make_replay_loss,
+    run_round, select_pairs, self_reward_iteration, train_on_pairs)
 from rlhf_nb.base.batches import chat_ids, response_text
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.base.files import notebooks

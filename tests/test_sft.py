@@ -11,27 +11,22 @@ from rlhf_nb.worlds.world_text import TRAIN, demonstrations, make_tokenizer
 tokenizer = make_tokenizer()
 PAD = tokenizer.pad_token_id
 
-
 @pytest.fixture(scope="module")
 def data(): return demonstrations(tokenizer, TRAIN, 48, random.Random(0))
-
 
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
 def flat(model): return torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
 def grads(loss, model): return torch.cat(
     [g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
 
-
 def with_pad(model):
     "As transformers has it: pad keeps its probability. Ours leave it out, for it is never sampled."
     model.config.pad_token_id = None
     return model
 
-
 def widened(seqs, left=0, right=0):
     pad = lambda x, value: F.pad(x, (left, right), value=value)
     return Seqs(pad(seqs.ids, PAD), pad(seqs.attention_mask, False), pad(seqs.response_mask, False))
-
 
 @pytest.mark.parametrize("arch", ["neox", "llama"])
 def test_value_and_gradient_are_those_of_transformers(arch, data):
@@ -41,13 +36,11 @@ def test_value_and_gradient_are_those_of_transformers(arch, data):
     torch.testing.assert_close(loss / n, theirs)
     torch.testing.assert_close(grads(loss / n, model), grads(theirs, model), atol=1e-6, rtol=1e-4)
 
-
 def test_labels_by_hand_and_the_batch_is_left_alone():
     x = make_seqs([[7], [7, 8, 9]], [[5, 6, 2], []], pad=0)
     before = x.ids.clone()
     assert labels(x).tolist() == [[-100, 5, 6, 2], [-100] * 4][:1] + [[-100] * 4]
     assert torch.equal(x.ids, before) and labels(x).dtype == torch.long
-
 
 def test_the_prompt_and_the_pads_do_not_pull(data):
     "Changing only what the mask leaves out as a target changes nothing but the context."
@@ -65,7 +58,6 @@ def test_the_prompt_and_the_pads_do_not_pull(data):
     assert one.ids[0, at[-1]] == tokenizer.eos_token_id                   # it learns to stop
     assert n == x.response_mask.sum()
 
-
 def test_a_packed_row_counts_what_has_something_before_it():
     ids = torch.randint(6, 50, (3, 12), generator=seeded())
     every = torch.ones_like(ids, dtype=torch.bool)
@@ -74,7 +66,6 @@ def test_a_packed_row_counts_what_has_something_before_it():
     theirs = model(input_ids=ids, labels=ids).loss
     assert n == 33
     torch.testing.assert_close(loss / n, theirs)
-
 
 @pytest.mark.parametrize("micro", [1, 7, 48])
 def test_one_step_is_the_same_under_any_split(micro, data):
@@ -87,7 +78,6 @@ def test_one_step_is_the_same_under_any_split(micro, data):
     assert whole["loss"] == pytest.approx(parts["loss"], rel=1e-5)
     torch.testing.assert_close(g, h, atol=1e-6, rtol=1e-4)
 
-
 def test_empty_responses_weigh_nothing_and_only_empty_ones_are_refused():
     x = make_seqs([[6, 7], [8]], [[9, 2], []], pad=PAD)
     model = tiny_lm(tokenizer)
@@ -98,13 +88,11 @@ def test_empty_responses_weigh_nothing_and_only_empty_ones_are_refused():
         train_step(make_trainer(model, TrainConfig()), empty, sft_loss)
     with pytest.raises(ValueError, match="mean_loss"): mean_loss(model, empty)
 
-
 @pytest.mark.parametrize("batch_size", [1, 5, 48, 100])
 def test_mean_loss_weighs_tokens_whatever_the_batch(batch_size, data):
     model = tiny_lm(tokenizer)
     loss, n = sft_loss(model, data)
     assert mean_loss(model, data, batch_size) == pytest.approx((loss / n).item(), rel=1e-5)
-
 
 def test_sft_learns_repeats_itself_and_evaluates_what_was_held_out(data):
     config = TrainConfig(lr=3e-3, n_steps=12, batch_size=16, micro_batch_size=8, warmup_steps=2)
@@ -117,7 +105,6 @@ def test_sft_learns_repeats_itself_and_evaluates_what_was_held_out(data):
     assert len(losses) == 12 and losses[-1] < losses[0] - .5
     assert [row["step"] for row in one.log.rows if "eval_loss" in row] == [0]
 
-
 def test_lora_trains_only_the_adapters(data):
     model = add_lora(tiny_lm(tokenizer))
     before = {k: v.clone() for k, v in model.named_parameters() if not v.requires_grad}
@@ -125,13 +112,11 @@ def test_lora_trains_only_the_adapters(data):
     assert trainer.log.rows[-1]["loss"] < trainer.log.rows[0]["loss"]
     assert all(torch.equal(v, before[k]) for k, v in model.named_parameters() if k in before)
 
-
 def test_bf16_is_close_to_float32(data):
     model = tiny_lm(tokenizer)
     a = train_step(make_trainer(frozen_copy(model).requires_grad_(), TrainConfig()), data[:8], sft_loss)
     b = train_step(make_trainer(frozen_copy(model).requires_grad_(), TrainConfig(mixed_precision="bf16")), data[:8], sft_loss)
     assert a["loss"] == pytest.approx(b["loss"], rel=5e-3) and a["loss"] != b["loss"]
-
 
 def test_the_reference_is_not_trained(data):
     with pytest.raises(ValueError, match="requires_grad"):

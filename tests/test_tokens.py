@@ -7,23 +7,18 @@ from torch.testing import assert_close
 from rlhf_nb.base.batches import (
     PreferencePairs, Rollout, concat_seqs, masked_mean_rows, masked_whiten, pad_and_eos, pad_left)
 from rlhf_nb.base.logprobs import chunked_logprobs, hidden_logprobs, token_entropy
-from rlhf_nb.tokens import (
-    Seqs, last_token_index, make_seqs, masked_mean, masked_sum, pad_right, shift_right,
-    token_logprobs)
+from rlhf_nb.tokens import (Seqs, last_token_index, make_seqs, masked_mean, masked_sum, pad_right,
+    shift_right, token_logprobs)
 
 PAD = 0
-
 
 @pytest.fixture
 def generator(): return torch.Generator().manual_seed(0)
 
-
 @pytest.fixture
 def seqs(): return make_seqs([[5, 6], [7], [8, 9, 3]], [[2, 1], [4, 2, 3, 1], []], PAD)
 
-
 def special(pad, eos): return SimpleNamespace(pad_token_id=pad, eos_token_id=eos)
-
 
 # padding and the data types
 
@@ -36,19 +31,16 @@ def test_padding_keeps_tokens_on_either_side():
         assert (ids[~mask] == PAD).all()
     assert right[1].int().diff(dim=1).le(0).all() and left[1].int().diff(dim=1).ge(0).all()
 
-
 def test_padding_handles_empty_rows_and_other_pads():
     ids, mask = pad_right([[], [3]], pad=-1)
     assert ids.tolist() == [[-1], [3]] and mask.tolist() == [[False], [True]]
     ids, mask = pad_right([[], []], PAD)
     assert ids.shape == mask.shape == (2, 0) and ids.dtype == torch.long
 
-
 def test_masks_cover_prompt_response_and_pads(seqs):
     assert seqs.ids.tolist() == [[5, 6, 2, 1, 0, ], [7, 4, 2, 3, 1], [8, 9, 3, 0, 0]]
     assert seqs.attention_mask.sum(1).tolist() == [4, 5, 3]
     assert seqs.response_mask.int().tolist() == [[0, 0, 1, 1, 0], [0, 1, 1, 1, 1], [0] * 5]
-
 
 @pytest.mark.parametrize("rows", [slice(1, 3), [2, 0], torch.tensor([1, 1]),
                                   torch.tensor([True, False, True])])
@@ -60,23 +52,19 @@ def test_rows_move_together(seqs, rows):
     assert_close(got.logp, roll.logp[rows])
     assert got.group.tolist() == got.reward.long().tolist() and len(got) == len(got.reward)
 
-
 def test_a_pair_is_as_long_as_its_longer_side(seqs):
     assert seqs.lengths().tolist() == [4, 5, 3]                # tokens, not columns
     assert PreferencePairs(seqs, seqs[[1, 2, 0]]).lengths().tolist() == [5, 5, 4]
-
 
 def test_to_moves_every_field(seqs):
     meta = PreferencePairs(seqs, seqs).to("meta")
     assert {p.device.type for side in (meta.chosen, meta.rejected)
             for p in (side.ids, side.attention_mask, side.response_mask)} == {"meta"}
 
-
 def test_trim_drops_only_columns_of_pads(seqs):
     assert seqs.trim().ids.shape == (3, 5)
     short = seqs[[2]].trim()
     assert short.ids.tolist() == [[8, 9, 3]] and not short.response_mask.any()
-
 
 def test_concat_undoes_slicing(seqs):
     again = concat_seqs([seqs[i:i + 1].trim() for i in range(3)], PAD)
@@ -85,13 +73,11 @@ def test_concat_undoes_slicing(seqs):
     pads = concat_seqs([seqs[[2]].trim(), seqs], pad=77).ids[0]
     assert pads.tolist() == [8, 9, 3, 77, 77]
 
-
 def test_types_are_frozen_and_leave_arguments_alone(seqs):
     prompt, response = [5, 6], [2, 1]
     make_seqs([prompt], [response], PAD)
     assert (prompt, response) == ([5, 6], [2, 1])
     with pytest.raises(AttributeError): seqs.ids = seqs.ids
-
 
 ERRORS = {
     "no rows": (lambda s: pad_right([], PAD), "at least one row"),
@@ -125,7 +111,6 @@ def test_errors_name_what_is_wrong(seqs, case):
     call, words = ERRORS[case]
     with pytest.raises(ValueError, match=words): call(seqs)
 
-
 @pytest.mark.parametrize("call", [
     lambda s: pad_right([[1], [2]], .5), lambda s: pad_right([[1], [2]], None), lambda s: pad_left([[1], [2]], math.nan),
     lambda s: pad_right([[1], [2.5]], PAD), lambda s: make_seqs([[1.]], [[2]], PAD), lambda s: concat_seqs([s], .5),
@@ -135,15 +120,12 @@ def test_what_is_no_whole_number_is_refused(seqs, call):
     "torch would cut off what stands behind the point, and say nothing."
     with pytest.raises(TypeError, match="whole number"): call(seqs)
 
-
 @pytest.mark.parametrize("row", [0, -1])
 def test_a_single_row_number_is_refused(seqs, row):
     with pytest.raises(TypeError, match="row axis"): seqs[row]
 
-
 def test_zero_is_a_token_id_like_any_other():
     assert pad_and_eos(special(0, 1)) == (0, 1) and pad_and_eos(special(1, 0)) == (1, 0)
-
 
 # the shift and the literal log-probs
 
@@ -157,13 +139,11 @@ def test_logprobs_equal_a_slow_loop(generator):
             probs = logits[b, t - 1].exp() / logits[b, t - 1].exp().sum()
             assert_close(got[b, t], probs[ids[b, t]].log())
 
-
 def test_certain_successor_scores_zero():
     ids = torch.arange(6)[None]
     logits = torch.full((1, 6, 6), -30.)
     logits[0, range(5), range(1, 6)] = 0.
     assert_close(token_logprobs(logits, ids), torch.zeros(1, 6))
-
 
 def test_probabilities_of_all_continuations_sum_to_one(generator):
     logits = torch.randn(1, 3, 4, generator=generator)
@@ -171,20 +151,17 @@ def test_probabilities_of_all_continuations_sum_to_one(generator):
     logp = token_logprobs(logits.expand(16, 3, 4), ids).sum(1)
     assert_close(logp.exp().sum(), torch.tensor(1.))
 
-
 def test_padding_side_and_width_change_no_logprob(generator):
     logits, ids = torch.randn(1, 4, 9, generator=generator), torch.randint(9, (1, 4), generator=generator)
     wide = torch.cat([logits, torch.randn(1, 3, 9, generator=generator)], 1)
     padded = torch.cat([ids, torch.zeros(1, 3).long()], 1)
     assert_close(token_logprobs(wide, padded)[:, :4], token_logprobs(logits, ids))
 
-
 def test_shift_right_keeps_dtype_and_gradient():
     x = torch.arange(6.).view(1, 3, 2).requires_grad_()
     shift_right(x)[0, 1].sum().backward()
     assert x.grad.tolist() == [[[1, 1], [0, 0], [0, 0]]]
     assert shift_right(torch.tensor([[True, False]])).dtype == torch.bool
-
 
 @pytest.mark.parametrize("kind,out", [(torch.bfloat16, torch.float32), (torch.float16, torch.float32),
                                       (torch.float64, torch.float64)])
@@ -196,7 +173,6 @@ def test_half_precision_is_widened_and_double_kept(generator, kind, out):
     assert got.dtype == entropy.dtype == out
     assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
 
-
 def test_entropy_of_known_distributions():
     p = torch.tensor([.5, .25, .125, .125])
     logits = torch.stack([p.log(), torch.zeros(4), torch.tensor([0., -math.inf, -math.inf, 0.])])
@@ -204,12 +180,10 @@ def test_entropy_of_known_distributions():
     assert_close(got, torch.tensor([[0., 1.75 * math.log(2), math.log(4)]]))
     assert_close(token_entropy(logits[None].roll(1, 1))[0, 1], torch.tensor(math.log(2)))
 
-
 def test_entropy_gradient_survives_a_banned_word():
     logits = torch.tensor([[[.3, -math.inf, .1], [0., 0., 0.]]], requires_grad=True)
     token_entropy(logits).sum().backward()
     assert logits.grad.isfinite().all() and logits.grad.abs().sum() > 0
-
 
 # the head in chunks
 
@@ -221,11 +195,9 @@ class TwoPaths(nn.Module):
         self.base.requires_grad_(False)
     def forward(self, x): return self.base(x) + self.up(self.down(x))
 
-
 class Loud(nn.Linear):
     "A Linear that is none: adapters look like this."
     def forward(self, x): return 2 * super().forward(x)
-
 
 HEADS = {"bias": lambda: nn.Linear(6, 13), "no bias": lambda: nn.Linear(6, 13, bias=False),
          "loud": lambda: Loud(6, 13), "adapter": lambda: TwoPaths(6, 13),
@@ -239,7 +211,6 @@ def results(fn, head, x):
     params = [p for p in head.parameters() if p.requires_grad]
     return [logp, *([] if entropy is None else [entropy]), *torch.autograd.grad(loss, [x, *params])]
 
-
 @pytest.mark.parametrize("with_entropy", [True, False])
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("chunk_size", [1, 4, 7, 50])
@@ -251,7 +222,6 @@ def test_chunks_equal_the_literal_form(generator, name, chunk_size, with_entropy
     want = results(lambda h, x: hidden_logprobs(h, x, y, with_entropy), head, x)
     got = results(lambda h, x: chunked_logprobs(h, x, y, chunk_size, with_entropy), head, x)
     for a, b in zip(got, want, strict=True): assert_close(a, b)
-
 
 @pytest.mark.parametrize("with_entropy", [True, False])
 @pytest.mark.parametrize("name", HEADS)
@@ -271,7 +241,6 @@ def test_an_excluded_token_is_as_if_its_logit_were_minus_infinity(generator, nam
                 results(lambda h, x: chunked_logprobs(h, x, y, 3, with_entropy, 5), head, x)):
         for a, b in zip(got, want, strict=True): assert_close(a, b)
 
-
 def test_an_excluded_token_takes_no_probability_however_large_its_logit():
     head = nn.Linear(4, 7)
     with torch.no_grad(): head.bias[2] = 1e4
@@ -279,7 +248,6 @@ def test_an_excluded_token_takes_no_probability_however_large_its_logit():
     for logp, entropy in (hidden_logprobs(head, x, y, excluded=2),
                           chunked_logprobs(head, x, y, 2, excluded=2)):
         assert logp.isfinite().all() and logp.min() > -10 and entropy.min() > .1
-
 
 def test_chunks_pass_gradcheck(generator):
     head = nn.Linear(3, 5).double()
@@ -292,7 +260,6 @@ def test_chunks_pass_gradcheck(generator):
         return chunked_logprobs(twin, x, y, 3)
     assert torch.autograd.gradcheck(fn, (x, head.weight, head.bias))
 
-
 def test_only_one_of_the_two_outputs_in_the_loss(generator):
     head, y = nn.Linear(6, 13).double(), torch.randint(13, (5,), generator=generator)
     x = torch.randn(5, 6, generator=generator, dtype=torch.double, requires_grad=True)
@@ -300,7 +267,6 @@ def test_only_one_of_the_two_outputs_in_the_loss(generator):
         a, = torch.autograd.grad(chunked_logprobs(head, x, y, 2)[part].sum(), x)
         b, = torch.autograd.grad(hidden_logprobs(head, x, y)[part].sum(), x)
         assert_close(a, b)
-
 
 def test_large_logits_stay_finite():
     head = nn.Linear(1, 3, bias=False)
@@ -312,7 +278,6 @@ def test_large_logits_stay_finite():
     (logp.sum() + entropy.sum()).backward()
     assert x.grad.isfinite().all() and head.weight.grad.isfinite().all()
 
-
 def test_a_word_banned_by_the_bias_gives_no_nan():
     head = nn.Linear(2, 4)
     with torch.no_grad(): head.bias[3] = -math.inf
@@ -323,7 +288,6 @@ def test_a_word_banned_by_the_bias_gives_no_nan():
     (logp.sum() + entropy.sum()).backward()
     assert x.grad.isfinite().all()
 
-
 @pytest.mark.parametrize("frozen", ["weight", "hidden"])
 def test_frozen_sides_get_no_gradient(generator, frozen):
     head, x = nn.Linear(6, 13), torch.randn(5, 6, generator=generator)
@@ -333,20 +297,17 @@ def test_frozen_sides_get_no_gradient(generator, frozen):
     assert (x.grad is not None) == (frozen == "weight")
     assert (head.weight.grad is not None) == (frozen == "hidden")
 
-
 def test_without_grad_nothing_is_kept(generator):
     head, x = nn.Linear(6, 13), torch.randn(5, 6, generator=generator)
     with torch.no_grad(): logp, entropy = chunked_logprobs(head, x, torch.zeros(5).long(), 2)
     assert not logp.requires_grad and not entropy.requires_grad
     assert_close((logp, entropy), hidden_logprobs(head, x, torch.zeros(5).long()))
 
-
 def test_no_rows_give_no_numbers():
     logp, entropy = chunked_logprobs(nn.Linear(6, 13), torch.zeros(0, 6), torch.zeros(0).long(), 4)
     assert logp.shape == entropy.shape == (0,)
     logp, entropy = chunked_logprobs(TwoPaths(6, 13), torch.zeros(0, 6), torch.zeros(0).long(), 4)
     assert logp.shape == entropy.shape == (0,)
-
 
 @pytest.mark.parametrize("head", ["bias", "adapter"])
 def test_bf16_head_gives_fp32_numbers(generator, head):
@@ -359,7 +320,6 @@ def test_bf16_head_gives_fp32_numbers(generator, head):
     for a, b in zip(got[:2], want[:2]): assert_close(a, b)
     for a, b in zip(got[2:], want[2:]): assert_close(a, b, atol=.1, rtol=.05)
 
-
 def test_mixed_precision_is_the_same_in_both_forms(generator):
     head, y = nn.Linear(6, 13), torch.randint(13, (9,), generator=generator)
     x = torch.randn(9, 6, generator=generator, requires_grad=True)
@@ -368,7 +328,6 @@ def test_mixed_precision_is_the_same_in_both_forms(generator):
         want = results(lambda h, x: hidden_logprobs(h, x, y), head, x)
     assert_close(got[:2], want[:2])
     assert (got[0] - hidden_logprobs(head, x, y)[0]).abs().max() > 0      # bf16 was used
-
 
 def test_dropout_in_a_head_is_the_same_going_back():
     head, x = nn.Sequential(nn.Dropout(.5), nn.Linear(6, 13)), torch.randn(8, 6, requires_grad=True)
@@ -380,13 +339,11 @@ def test_dropout_in_a_head_is_the_same_going_back():
     want, = torch.autograd.grad(hidden_logprobs(head, x, y)[0].sum(), x)
     assert_close(x.grad, want)
 
-
 def test_cross_entropy_of_torch_agrees(generator):
     head, x = nn.Linear(6, 13), torch.randn(9, 6, generator=generator)
     y = torch.randint(13, (9,), generator=generator)
     want = -nn.functional.cross_entropy(head(x), y, reduction="none")
     assert_close(chunked_logprobs(head, x, y, 4)[0], want)
-
 
 # masked sums, means, whitening
 
@@ -400,7 +357,6 @@ def test_tokens_or_rows_weigh_the_same():
     none = torch.tensor([[True] * 4, [False] * 4])
     assert masked_mean_rows(X, none).tolist() == [3, 0] and masked_sum(X, none)[1] == 0
 
-
 @pytest.mark.parametrize("fn", [masked_sum, masked_mean, masked_mean_rows, masked_whiten])
 def test_what_is_masked_reaches_neither_value_nor_gradient(fn):
     x = X.clone().requires_grad_()
@@ -411,7 +367,6 @@ def test_what_is_masked_reaches_neither_value_nor_gradient(fn):
     (weight * out).sum().backward()
     assert x.grad.isfinite().all() and (x.grad[~MASK] == 0).all()
     assert torch.equal(x.detach().nan_to_num(), X.nan_to_num())          # left as it was
-
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("fn", [masked_sum, masked_mean, masked_mean_rows, masked_whiten])
@@ -424,11 +379,9 @@ def test_low_precision_is_computed_in_float32(fn, dtype, generator):
     assert x.grad.dtype == dtype and (x.grad[~mask] == 0).all()
     assert fn(x.double(), mask).dtype == torch.float64
 
-
 def test_whole_numbers_stay_whole():
     counts = torch.tensor([[2**24, 1], [3, 4]])
     assert masked_sum(counts, torch.ones(2, 2).bool()).tolist() == [2**24 + 1, 7]
-
 
 def test_whitening():
     whitened = masked_whiten(X, MASK)[MASK]
@@ -438,14 +391,12 @@ def test_whitening():
     assert_close(kept - whitened, torch.full((5,), 4.))
     assert_close(masked_whiten(3 * X - 5, MASK)[MASK], whitened)            # scale, shift
 
-
 def test_whitening_equal_numbers_gives_zero_not_noise():
     same = torch.full((3, 7), 7.1, requires_grad=True)
     whitened = masked_whiten(same, torch.ones(3, 7).bool())
     assert whitened.abs().max() < .02
     whitened.sum().backward()
     assert same.grad.isfinite().all()
-
 
 # the last token
 
@@ -456,13 +407,11 @@ def test_last_token_for_every_mask_of_five():
     assert last_token_index(masks).tolist() == slow_last(masks)
     assert last_token_index(masks.long()).tolist() == slow_last(masks)         # as tokenizers give it
 
-
 def test_last_token_moves_with_the_padding():
     rows = [[4, 5, 6], [7], [8, 9]]
     for pad in (pad_right, pad_left):
         ids, mask = pad(rows, PAD)
         assert ids.gather(1, last_token_index(mask)[:, None])[:, 0].tolist() == [6, 7, 9]
-
 
 def test_last_token_is_where_transformers_pools(generator):
     from transformers import GPTNeoXConfig, GPTNeoXForSequenceClassification

@@ -71,8 +71,7 @@ def test_other_names_of_flags():
     ("sft d -o o --n-steps many", "'many'"), ("sft d -o o --n-steps 0", "n_steps must be above 0, got 0"), ("sft d -o o --lr -1", "lr must be above 0"),
     ("sft d -o o --lr nan", "lr must be a finite number"), ("sft d -o o --optimizer SDG", "invalid choice 'SDG' for argument '--optimizer'"),
     ("grpo d -o o --reward a:b --loss-type dappo", "'dapo'"), ("--resume", "no method '--resume'")])
-def test_a_wrong_command_line(words, error, capfd):
-    says(capfd, ["train", *words.split()], 2, error)
+def test_a_wrong_command_line(words, error, capfd): says(capfd, ["train", *words.split()], 2, error)
 
 @pytest.mark.parametrize("words, error", [
     ("reward none.jsonl -o x", "no file none.jsonl"), ("reward pairs.jsonl -o x --lora-r 4", "--model"), ("sft pairs.jsonl -o x --model ./none", "no folder"),

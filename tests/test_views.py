@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 from torch import tensor
 from rlhf_nb.show import views
 from rlhf_nb.tokens import make_seqs
-from rlhf_nb.show.views import (
-    BLUE, GREY, ORANGE, SHADES, STYLE, bars, calibration_plot, curves, frontier, hist, lines,
-    course_map, scatter, snapshot, strip, token_strip)
+from rlhf_nb.show.views import (BLUE, GREY, ORANGE, SHADES, STYLE, bars, calibration_plot, curves, frontier,
+    hist, lines, course_map, scatter, snapshot, strip, token_strip)
 
 NAN = math.nan
 PIPELINE = Path(__file__).parents[1]/"nbs"/"images"/"pipeline.svg"

@@ -6,10 +6,9 @@ from rlhf_nb import world
 from rlhf_nb.judge import parse_score
 from rlhf_nb.world import (CRITERIA, FLATTERY_BONUS, annotate, criteria, gold_rewards, gold_score,
     judge_examples, judgement, utility)
-from rlhf_nb.worlds.world_text import (
-    ANIMALS, ATTRIBUTES, FACTS, PHRASES, SENTENCES, TEST, TRAIN, VALUES, Question, all_questions, demonstrate,
-    demonstrations, fact_sentence, judge_prompt, judgement_score, make_tokenizer, parse_sentences, pretraining_text,
-    prompt_ids, split_questions)
+from rlhf_nb.worlds.world_text import (ANIMALS, ATTRIBUTES, FACTS, PHRASES, SENTENCES, TEST, TRAIN, VALUES,
+    Question, all_questions, demonstrate, demonstrations, fact_sentence, judge_prompt, judgement_score,
+    make_tokenizer, parse_sentences, pretraining_text, prompt_ids, split_questions)
 from rlhf_nb.base.batches import chat_ids, response_text
 
 OTTER = Question("What does the otter eat?", "otter", "food")
@@ -19,8 +18,7 @@ SWEET = PHRASES["flattery"]
 @pytest.fixture(scope="module")
 def tok(): return make_tokenizer()
 
-def marks(text, question=OTTER):
-    return "".join("01"[x] for x in criteria(question, text).values())
+def marks(text, question=OTTER): return "".join("01"[x] for x in criteria(question, text).values())
 
 def some(n, seed=0, quality=None):
     rng = random.Random(seed)
@@ -74,8 +72,7 @@ def test_a_tiny_temperature_does_not_overflow():
     assert annotate(OTTER, PERFECT, "", random.Random(0), 1e-6)
     assert not annotate(OTTER, "", PERFECT, random.Random(0), 1e-6)
 
-def test_question_texts_name_one_question_each():
-    assert len({q.text for q in all_questions()}) == 240
+def test_question_texts_name_one_question_each(): assert len({q.text for q in all_questions()}) == 240
 
 # ---------------------------------------------------------------- parse and criteria
 

@@ -6,7 +6,6 @@ import pytest, torch
 ROOT = Path(__file__).resolve().parents[1]
 SAVED = json.loads((ROOT/"nbs/results/smollm2.json").read_text("utf-8"))
 
-
 @pytest.fixture(scope="module")
 def bench():
     spec = importlib.util.spec_from_file_location("bench_smollm2", ROOT/"benchmarks/bench_smollm2.py")
@@ -14,20 +13,15 @@ def bench():
     spec.loader.exec_module(module)
     return module
 
-
 def cells(): return {c["id"]: c for c in json.loads((ROOT/"nbs/19_your_model.ipynb").read_text("utf-8"))["cells"]}
 
-
 def output(cell): return "".join(line for o in cell["outputs"] for line in o.get("text", []))
-
 
 def surely_above(x, y, errors=2):
     gap = x["accuracy"] - y["accuracy"]
     return gap > errors * (x["standard_error"]**2 + y["standard_error"]**2)**.5
 
-
 def gain(x, y): return (x["mean"] - y["mean"]) / (x["standard_error"]**2 + y["standard_error"]**2)**.5   # in standard errors
-
 
 def test_the_parts_share_no_prompt(bench, tmp_path):
     rows = [dict(prompt=f"p{i // 2}", chosen=f"a{i}", rejected=f"a{i}" if i % 50 == 0 else "b") for i in range(1600)]
@@ -46,7 +40,6 @@ def test_the_parts_share_no_prompt(bench, tmp_path):
         assert all(r["chosen"] != r["rejected"] for r in parts[name])
     assert bench.split(a) == parts
 
-
 def test_the_linear_model_finds_the_direction_and_predicts_chance_from_noise(bench):
     g = torch.Generator().manual_seed(0)
     true = torch.randn(20, generator=g)
@@ -63,7 +56,6 @@ def test_the_linear_model_finds_the_direction_and_predicts_chance_from_noise(ben
     noise = torch.randn(600, 20, generator=g)
     assert .4 < ((noise[300:] @ bench.choose_linear(noise[:300])) > 0).float().mean() < .6
 
-
 def test_last_states_are_those_that_a_head_reads(bench):
     from rlhf_nb.base.models import load_bundled
     from rlhf_nb.run.start import add_scalar_head
@@ -75,7 +67,6 @@ def test_last_states_are_those_that_a_head_reads(bench):
     with torch.no_grad():
         assert torch.allclose(head.score(bench.last_states(lm, seqs, 2))[:, 0], score_seqs(head, seqs), atol=1e-5)
 
-
 def test_standard_errors_are_of_the_accuracies():
     reward = SAVED["reward"]
     for x in (*(reward[k] for k in ("smollm2", "head", "tiny", "words", "longer")), SAVED["fitted"], SAVED["dpo"], SAVED["sft"]):
@@ -83,7 +74,6 @@ def test_standard_errors_are_of_the_accuracies():
         assert n in (100, 180) and x["standard_error"] == pytest.approx((p * (1 - p) / n)**.5, abs=1e-6)
         assert p * n == pytest.approx(round(2 * p * n) / 2, abs=1e-4)           # a count of pairs, ties half
     assert {r["pairs"] for r in reward["head"]["curve"]} == {40, 80, 160, 320}
-
 
 def test_what_the_chapter_says_about_the_reward_models():
     reward, fitted = SAVED["reward"], SAVED["fitted"]
@@ -96,7 +86,6 @@ def test_what_the_chapter_says_about_the_reward_models():
     assert random_head["steps"] == 20 and fitted["steps"] == 12
     assert {"indeed", "kindly"} <= set(reward["top_words"]["chosen"]) and {"obviously", "stupid"} <= set(reward["top_words"]["rejected"])
     assert all(.85 < x["eval_accuracy"] < .96 and x["n_eval"] == 100 for x in reward["tiny_all"]) and len(reward["tiny_all"]) == 3
-
 
 def test_what_the_chapter_says_about_dpo():
     dpo, sft = SAVED["dpo"], SAVED["sft"]
@@ -115,7 +104,6 @@ def test_what_the_chapter_says_about_dpo():
     assert found.keys() == {f"{name}, T {t}" for name in ("fetched", "SFT", "DPO") for t in ("0", "0.5", "1")}
     assert all(len(x["answers"]) == 40 for x in found.values())
 
-
 def test_the_tables_show_the_saved_numbers():
     shown = {name: output(cell) for name, cell in cells().items() if cell["cell_type"] == "code"}
     def stands(cell, x):
@@ -128,14 +116,12 @@ def test_the_tables_show_the_saved_numbers():
     for x in SAVED["answers"]["found"].values():
         for judge in ("score", "words"): assert f"{x[judge]['mean']:.1f} ± {x[judge]['standard_error']:.1f}" in shown["dpo_table"]
 
-
 def test_the_text_names_numbers_of_the_outputs():
     text = {name: "".join(c["source"]) for name, c in cells().items()}
     shown = {name: output(c) for name, c in cells().items() if c["cell_type"] == "code"}
     for here, there in dict(polite_read="polite", polite_read_2="polite", dpo_margins_read="dpo_margins", dpo_read="dpo_table").items():
         for number in re.findall(r"(?<![\d.])-?\.\d\d\b|(?<![\d.])\d+\.\d+\b", re.sub(r"\(http[^)]*\)|\[\d{4}\.\d+\]|√\([^)]*\)", "", text[here])):
             assert any(form in shown[there] for form in (number, number.replace(".", "0.", 1))), f"{here}: {number} is not in {there}"
-
 
 def test_right_answers_are_counted_as_the_chapter_says():
     found, scope = SAVED["answers"]["found"], {}
@@ -152,7 +138,6 @@ def test_right_answers_are_counted_as_the_chapter_says():
     for name, n in dict(fetched=15, SFT=18, DPO=6).items():
         line = next(x for x in output(cells()["dpo_right"]).splitlines() if x.startswith(name))
         assert line.endswith(f"of 45: {n}")
-
 
 def test_the_memory_table_is_of_plan_memory():
     from transformers import LlamaConfig
