@@ -37,20 +37,22 @@ def copy_argument(x):
     return twin
 
 # %% ../../nbs/engine/book/checks.ipynb #values_match
+def _parts(got, want): # place -> both parts; None unless they are of one kind, with the same places
+    if type(got) is type(want) and is_dataclass(want): got, want = dict(vars(got)), dict(vars(want))
+    if type(got) is type(want) and isinstance(want, (tuple, list)):
+        got, want = dict(enumerate(got)), dict(enumerate(want))
+    dicts = isinstance(got, dict) and isinstance(want, dict)
+    return {k: (got[k], want[k]) for k in want} if dicts and got.keys() == want.keys() else None
+
 def values_match(
     got,            # numbers, tensors; tuples, lists, dicts, dataclasses of them
     want,           # what they should be
     tol:float=1e-4, # absolute and relative to `want`, >= 0; .02 for 16-bit tensors
 )->bool:            # True when kinds, shapes, keys and all numbers are equal
     "Whether two nested values agree in kind, shape, keys and numbers; nan equals nan."
-    if is_dataclass(want):
-        return type(got) is type(want) and values_match(vars(got), vars(want), tol)
-    if isinstance(want, dict):
-        return isinstance(got, dict) and got.keys() == want.keys() and all(
-            values_match(got[k], want[k], tol) for k in want)
-    if isinstance(want, (tuple, list)):
-        return type(got) is type(want) and len(got) == len(want) and all(
-            values_match(g, w, tol) for g, w in zip(got, want))
+    if is_dataclass(want) or isinstance(want, (dict, tuple, list)):
+        parts = _parts(got, want)
+        return parts is not None and all(values_match(g, w, tol) for g, w in parts.values())
     both = [hasattr(x, "shape") for x in (got, want)]
     if any(both):
         import torch
@@ -156,13 +158,9 @@ def _few_digits(x, digits:int=4)->str: # numbers with four digits
 def _first_difference(got, want, at:str="")->tuple: # where, got, want; or ()
     "The first part of two nested values in which they differ."
     if values_match(got, want): return ()
-    if is_dataclass(want) and type(got) is type(want): got, want = vars(got), vars(want)
-    parts = ()
-    if isinstance(want, dict) and isinstance(got, dict) and got.keys() == want.keys():
-        parts = [(f"{at}[{k!r}]", got[k], want[k]) for k in want]
-    elif isinstance(want, (list, tuple)) and type(got) is type(want) and len(got) == len(want):
-        parts = [(f"{at}[{i}]", *p) for i, p in enumerate(zip(got, want))]
-    return next(filter(None, (_first_difference(g, w, place) for place, g, w in parts)), (at, got, want))
+    parts = _parts(got, want) or {}
+    found = (_first_difference(*parts[k], f"{at}[{k!r}]") for k in parts)
+    return next(filter(None, found), (at, got, want))
 
 def _difference(case:str, got:_Call, want:_Call, name:str)->str:
     "Where the answer differs from the reference first, and how to see it again."

@@ -97,10 +97,7 @@ def _plain(text)->str: # whatever an output holds, as text that HTML cannot read
     text = text.encode("utf-8", "backslashreplace").decode()  # half a character
     return html.escape(re.sub(r"\x1b\[[0-9;]*m", "", text))
 
-def show_output(
-    output,           # one output of a cell
-    max_lines:int=12, # of text
-)->str:               # HTML, "" when there is nothing to see
+def show_output(output)->str: # one output of a cell; HTML, "" when there is nothing to see
     """A figure as an image inside the page, a printed output as its first lines.
 
     A figure is decoded and encoded again: what comes out can hold no quotation mark."""
@@ -116,9 +113,8 @@ def show_output(
     text = text if isinstance(text, str) else repr(text)
     if data and text.startswith(("interactive(", "<")): return "" # a widget, an object
     rows = text.strip("\n").splitlines()
-    if not rows: return ""
-    rest = f"\n... {len(rows) - max_lines} more lines" * (len(rows) > max_lines)
-    return f"<pre>{_plain(chr(10).join(rows[:max_lines]) + rest)}</pre>"
+    rest = f"\n... {len(rows) - 12} more lines" * (len(rows) > 12)
+    return f"<pre>{_plain(chr(10).join(rows[:12]) + rest)}</pre>" if rows else ""
 
 # %% ../../nbs/engine/book/runner.ipynb #report
 _STYLE = """

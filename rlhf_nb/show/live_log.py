@@ -44,17 +44,14 @@ def read_new_rows(
 _WORDS = ("loss", "reward", "score", "kl", "length", "tokens", "entropy", "clip",
           "accurac", "grad_norm", "learning_rate", GPU_MEMORY)
 
-def default_metrics(
-    rows:list[dict], # of a log
-    n:int=8,         # columns at most
-)->list[str]:        # names of columns that hold numbers
-    "Columns of a log that say most: loss, reward, KL, lengths first."
+def default_metrics(rows:list[dict])->list[str]: # rows of a log -> names of columns that hold numbers
+    "Up to eight columns of a log, those that say most: loss, reward, KL, lengths first."
     keys = dict.fromkeys(k for row in rows for k, v in row.items() if isinstance(
         v, (int, float)) and k not in ("step", "iteration", "epoch"))
     def kind(k): return next((i for i, word in enumerate(_WORDS) if word.lower() in k.lower()), len(_WORDS))
     found = sorted(keys, key=kind)
     first = list({kind(k): k for k in reversed(found)}.values())[::-1] # one of each kind
-    return (first + [k for k in found if k not in first])[:n]
+    return (first + [k for k in found if k not in first])[:8]
 
 # %% ../../nbs/engine/show/live_log.ipynb #RunControl
 def control_path(path:str|Path)->Path:
