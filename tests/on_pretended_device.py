@@ -11,7 +11,7 @@ from rlhf_nb.base.learning import TrainConfig, evaluate_pairs, make_trainer, tra
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.models import ScalarModel, frozen_copy, load_bundled
 from rlhf_nb.base.q_networks import QConfig, make_episodes
-from rlhf_nb.base.sampling import SamplingParams, collect_rollout, generate, generate_many, generate_uncached, in_batches
+from rlhf_nb.base.sampling import SamplingParams, collect_rollout, generate, generate_many, in_batches
 from rlhf_nb.dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
 from rlhf_nb.ppo import ActorCritic
 from rlhf_nb.qlearning import q_loss

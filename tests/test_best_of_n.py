@@ -1,5 +1,5 @@
 "Best-of-n by its command and by its functions: what is picked, by which tokenizer, and which file is written over."
-import json, re
+import re
 from pathlib import Path
 import pytest, torch
 from rlhf_nb.base.models import ScalarModel, save_reward_model, tiny_lm

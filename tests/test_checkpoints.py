@@ -5,8 +5,7 @@ all four again (about 5 minutes) and compare:
 
     RLHF_NB_REMAKE=1 python -m pytest tests/test_checkpoints.py -k remade -s
 """
-import importlib.util, json, os
-import pytest, torch
+import importlib.util, json, os, pytest, torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from rlhf_nb.base.models import load_bundled

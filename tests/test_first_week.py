@@ -1,7 +1,5 @@
 "What a first script of one's own gets wrong: refused in a sentence, never silently wrong."
-import re, subprocess, sys
-import pytest, torch, transformers
-import rlhf_nb
+import re, subprocess, sys, pytest, torch, transformers, rlhf_nb
 from rlhf_nb.base.candidates import sample_prompts
 from rlhf_nb.base.learning import TrainConfig, fit, make_trainer
 from rlhf_nb.base.logprobs import logprobs

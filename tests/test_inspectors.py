@@ -1,12 +1,11 @@
 "Inspectors: pages that say what is so, from the least data, with any text in them."
 import math, re
-from types import SimpleNamespace
 import pytest, torch
 from torch import tensor
 from rlhf_nb.show.inspectors import (SIDES, arrow_plot, inspect_reward, judge_page,
     kl_gradients, kl_page, kl_samples, token_contributions, length_slope, highlight_match, next_page, padded,
     prefix_scores, reward_ledger, reward_page, shifted, show_judge, show_kl_estimators, show_next)
-from rlhf_nb.judge import WORLD_PROMPT, JudgePrompt
+from rlhf_nb.judge import JudgePrompt
 from rlhf_nb.kl import exact_kl
 from rlhf_nb.base.models import load_bundled, save_reward_model, to_classifier
 from rlhf_nb.reward import pooled_scores

@@ -1,13 +1,7 @@
 "The judge: what a template may do, what a parser reads, and what votes and comparisons tell."
-import sys
-import copy
-import json
-import math
-import random
-import time
+import sys, copy, json, math, random, time
 from pathlib import Path
-import pytest
-import torch
+import pytest, torch
 from torch import Generator
 from transformers import AddedToken
 from rlhf_nb import judge as judge_module
@@ -17,8 +11,7 @@ from rlhf_nb.judge import (WORLD_PROMPT, JudgeConfig, JudgePrompt, Verdicts, agr
     judge_messages, pair_accuracy, parse_score, parse_votes)
 from rlhf_nb.trainers.judge_tools import (ADDITIVE_PROMPT, PairwisePrompt, PairwiseVerdicts, compare_answers,
     confusion_matrix, expected_score, function_scorer, judge_demonstrations, judge_scorer, reward_scorer)
-from rlhf_nb.base.replies import (
-    escape_special_tokens, generate_replies, template_variables, validate_template)
+from rlhf_nb.base.replies import escape_special_tokens, generate_replies, template_variables
 from rlhf_nb.base.models import load_bundled, tiny_lm
 from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.world import gold_score, judge_examples, judgement
@@ -59,14 +52,6 @@ UNPARSED = [
     "Score: --4", "Score: 4. Score: ", "Score: 3. Score: 4/10", "Score: 4 ... Score: 45",
     "Score: 9999999999", "Score: " + "9" * 400]
 
-def test_the_table():
-    assert len(READ) + len(UNPARSED) >= 40
-    got = {text: parse_score(text) for text in [*READ, *UNPARSED]}
-    want = READ | dict.fromkeys(UNPARSED)
-    assert {k: v for k, v in got.items() if v != want[k]} == {}
-    assert all(type(v) is float for v in got.values() if v is not None)
-    assert math.copysign(1, parse_score("Score: -0")) == 1
-
 OTHER_SCALE_OR_RANGE = [
     "Score: **4**/10", "Score: [4]/10", "Score: (4)/10", "Score: `4` / 10", "Score: __4__/10", "Score: (4/10)",
     "Score: 4 (out of 10)", "Score: 4 (/10)", "Score: 4, out of 10", "Score: 4 points out of 10",
@@ -95,14 +80,13 @@ def test_both_spellings_of_what_gives_nothing_back_read_alike(version, monkeypat
         assert ("(?>" in replies.score_regex("Score: {{ reward }}", 5.).pattern) == (version == (3, 11, 5))
         got = {text: parse_score(text) for text in [*READ, *UNPARSED, *OTHER_SCALE_OR_RANGE, *THIS_SCALE]}
         assert got == READ | dict.fromkeys([*UNPARSED, *OTHER_SCALE_OR_RANGE]) | dict.fromkeys(THIS_SCALE, 4)
+        assert {type(v) for v in got.values()} == {float, type(None)} and math.copysign(1, got["Score: -0"]) == 1
         assert parse_score("3 of 4", "{{ reward }}") is None and parse_score("it is 4 points", "{{ reward }} points") == 4
     finally: replies.score_regex.cache_clear()
 
-def test_a_score_out_of_another_number_or_a_range_is_no_score():
-    assert {text: parse_score(text) for text in OTHER_SCALE_OR_RANGE if parse_score(text) is not None} == {}
-    assert {text: parse_score(text) for text in THIS_SCALE if parse_score(text) != 4} == {}
+def test_a_score_is_not_rescaled():
     ten = "Score: 4/10", "Score: **4**/10", "Score: 4 (out of 10)"
-    assert [parse_score(text, high=10) for text in ten] == [4, 4, 4]         # not rescaled either
+    assert [parse_score(text, high=10) for text in ten] == [4, 4, 4]
     assert parse_score("Score: 4 (out of 5)", high=10) is None
 
 FUZZ_MARKS = ["", "**", "*", "`", "__", "(", "[", "<", '"']
@@ -171,7 +155,7 @@ def test_another_range():
 HOSTILE = ["Score: ", "Score:" + " " * 99, "Score:", "9", "4.", "4.4", "(", "Score: ((((((((((",
            "Score: 4/", "Score: 4" + " " * 50, " ", "\n", "-", "+", "Score: 4 out of ", "Score: -",
            "*", "`", "Score: 9999999999", "Score: 1." + "0" * 30, "S", "Score: 4 of of ", "4 - ", "4 of 4 of ",
-           "4*********", "4 on a scale ", "4<b>", "4 points ", "</b>", "1+", "4,"]
+           "4*********", "4 on a scale ", "4<b>", "4 points ", "</b>", "1+", "4,", *"./<a4%\u2013"]
 PATTERNS = ["Score: {{ reward }}", "{{ reward }}", "{{ reward }} points", "[[{{ reward }}]]",
             "Final  Score: {{ reward }} points of   joy"]
 
@@ -186,12 +170,6 @@ def test_time_grows_no_faster_than_the_text(pattern):
     assert max(long) < 1                        # hours, when it backtracks
     short = sum(took(piece, 10_000) for piece in HOSTILE)
     assert sum(long) < 40 * max(short, .005)    # 10 for a line, 100 for a square
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_a_run_of_one_character_is_quick(pattern):
-    began = time.process_time()
-    for c in "9 \n.-/*(<Sa4%\u2013": assert parse_score("Score: " + c * 300_000, pattern) is None
-    assert time.process_time() - began < 4
 
 # ---- templates
 
@@ -275,6 +253,7 @@ def test_every_field_of_a_prompt_is_checked(made, wrong, error):
 def test_every_field_of_a_judge_is_checked(wrong, error):
     with pytest.raises(error, match=rf"JudgeConfig\.{next(iter(wrong))} must be"): JudgeConfig(**wrong)
     assert JudgeConfig(PAIR, 5).n_votes == 5
+    with pytest.raises(ValueError, match="greedy"): JudgeConfig(n_votes=2, sampling=SamplingParams(temperature=0.))
 
 def test_dedent_keeps_inner_indentation_and_the_answers_own_space():
     prompt = JudgePrompt("""
@@ -366,10 +345,6 @@ def test_the_budget_counts_new_tokens_and_a_cut_reply_is_not_parsed(shipped):
     assert generate_replies(model, tokenizer, [long], JudgeConfig(n_votes=1, sampling=SamplingParams(20, 0.)), seeded()) == [[None]]
     cut = judge_answers(model, tokenizer, [("Q", "So.")], JudgeConfig(n_votes=2, sampling=SamplingParams(20)), seeded())
     assert cut.parse_rate() == 0 and cut.score().isnan().all() and math.isnan(cut.vote_std())
-
-def test_judge_says_what_is_wrong_on_construction():
-    for wrong, says in ((dict(n_votes=0), "n_votes"), (dict(n_votes=2, sampling=SamplingParams(temperature=0.)), "greedy")):
-        with pytest.raises(ValueError, match=says): JudgeConfig(**wrong)
 
 # ---- votes
 
@@ -506,9 +481,6 @@ def test_results_over_seeds_hold_what_the_chapter_claims():
     rows = [row for row in json.loads(RESULTS.read_text())["rows"] if row["way"] == "mean of 3"]
     assert sorted(row["seed"] for row in rows) == [0, 1, 2]
     assert all(row["parse_rate"] >= .995 and row["pearson_r"] >= .8 and row["pair_accuracy"] >= .85 for row in rows)
-
-def test_validate_template_gives_the_text_back():
-    assert validate_template("\n\n  a {{ b }}\n    c\n", ("b",)) == "a {{ b }}\n  c"
 
 def test_a_stranger_with_bytes_and_a_long_prompt():
     "Another tokenizer, an untrained model: many prompt tokens leave the whole budget to the reply."

@@ -1,6 +1,5 @@
 """KL estimators against integrals, exact sums and the numbers worked out in the literature."""
-import math
-import pytest, torch
+import math, pytest, torch
 from torch.testing import assert_close
 from rlhf_nb.kl import (exact_kl, kl_k1, kl_k2, kl_k3, kl_penalty, response_kl, token_rewards)
 from rlhf_nb.trainers.ppo_trainer import AdaptiveKLController, fixed_kl_controller

@@ -2,7 +2,7 @@
 
 Needs Debian's `chromium` (or $CHROMIUM) and the package playwright; skipped without them.
 Screenshots are left in runs/screenshots."""
-import json, os, secrets, socket, subprocess, sys, time, urllib.request
+import json, secrets, socket, subprocess, sys, time, urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 

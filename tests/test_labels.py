@@ -1,6 +1,5 @@
 "Labels: what was labelled survives kills, full disks and other sessions, and no foreign file is written over."
-import json, os, re, signal, subprocess, sys
-import pytest
+import json, os, signal, subprocess, sys, pytest
 from rlhf_nb.show.labels import LabelSession, add_label, label_page, show_labels, sides, undo_label
 
 PAIRS = [(f"question {i}", f"one {i}", f"other {i}") for i in range(30)]

@@ -1,12 +1,10 @@
 "A log that another process writes: read as it grows, drawn, and the run behind it obeys."
-import json, threading, time
-from types import SimpleNamespace
+import json, threading
 
 import pytest, torch
 
 from rlhf_nb.show.live_log import (LogCallback, LogFollower, RunControl, control_path, default_metrics, log_callback,
     read_new_rows, send_orders, show_log)
-from rlhf_nb.tokens import make_seqs
 from rlhf_nb.show.dashboard import GPU_MEMORY, Stopped
 from test_dashboard import WORDS, toy_roll, until
 from test_pages import BAD, check_page

@@ -8,7 +8,7 @@ from rlhf_nb.base.models import (Placement, ScalarModel, adapters_disabled, add_
     eval_mode, frozen_copy, load_bundled, load_lm, load_reward_model, load_tokenizer, merge_adapters,
     parameter_table, save_reward_model, tiny_lm, to_classifier, unwrap_model, weight_hash)
 from rlhf_nb.base.logprobs import logprobs, logprobs_and_entropy, token_entropy
-from rlhf_nb.tokens import Seqs, last_token_index, make_seqs, masked_sum, token_logprobs
+from rlhf_nb.tokens import Seqs, last_token_index, make_seqs, token_logprobs
 from rlhf_nb.worlds.world_text import TEST, demonstrations, make_tokenizer
 
 TOK = make_tokenizer()
@@ -238,13 +238,6 @@ def test_from_a_lora_model_takes_the_adapters_along():
     assert not any("lora" in name for name, _ in scalar.named_parameters())
     state = unwrap_model(peft).base_model(**X).last_hidden_state
     assert_close(scalar(SEQS), (state * scalar.score.weight).sum(-1), atol=1e-5, rtol=1e-4)
-
-def test_scalar_numbers_do_not_depend_on_padding():
-    scalar = ScalarModel.from_lm(tiny_lm(TOK), seed=1)
-    one = SEQS[2:3].trim()
-    assert_close(scalar(one)[0], scalar(SEQS)[2, :one.ids.shape[1]], atol=1e-5, rtol=1e-4)
-    wide = Seqs(*[nn.functional.pad(p, (0, 7)) for p in (SEQS.ids, SEQS.attention_mask, SEQS.response_mask)])
-    assert scalar(wide).shape == wide.ids.shape
 
 # --- reference, LoRA, hash
 

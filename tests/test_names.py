@@ -2,7 +2,7 @@
 
     python tests/test_names.py      # counts: names, reused, docstrings that name a source
 """
-import ast, re, sys
+import ast, re
 from collections import defaultdict
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 "GAE, the clipped losses and the rewards of PPO against their definitions and autograd in float64."
-import math
-import pytest
-import torch
+import math, pytest, torch
 from torch.testing import assert_close
 from rlhf_nb.base.models import ScalarModel
 from rlhf_nb.worlds.oracle import bigram_lm, micro_world

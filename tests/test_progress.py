@@ -1,11 +1,10 @@
 "Answers checked, tries remembered, and what comes next."
-import json, re, signal
+import re, signal
 
 import nbformat, pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from rlhf_nb.book import command, copies
-from rlhf_nb.book import progress as book_progress
+from rlhf_nb.book import command, copies, progress as book_progress
 from rlhf_nb.book.checks import MEMORY, remember
 from rlhf_nb.book.command import main
 from rlhf_nb.book.copies import copy_chapters, read_memory

@@ -1,6 +1,5 @@
 "Every kind of file with the same rows, and every way in which one can be no good."
-import csv, json, sys
-import pytest
+import csv, json, sys, pytest
 from rlhf_nb.data.text import load_demonstrations, load_pairs, read_texts, train_tokenizer
 from rlhf_nb.data.records import DataError, RowError, read_records, record_kind
 

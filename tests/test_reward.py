@@ -1,16 +1,13 @@
 "Parity, invariances and errors of the reward module that would only lengthen the chapter."
 from itertools import combinations
-import math
-import random
-import pytest
-import torch
+import math, random, pytest, torch
 from torch import tensor
 from torch.testing import assert_close
 from transformers import (GPTNeoXForSequenceClassification, LlamaForSequenceClassification)
 from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, make_trainer
 from rlhf_nb.trainers import reward_tools
 from rlhf_nb.base.models import (ScalarModel, load_bundled, load_reward_model, save_reward_model, tiny_lm,
-                            to_classifier, weight_hash)
+    weight_hash)
 from rlhf_nb.best_policy import best_of_n_policy
 from rlhf_nb.worlds.oracle import sample_rows, bigram_lm, all_logprobs, micro_world
 from rlhf_nb.reward import (preference_accuracy, best_of_n, bradley_terry_loss, calibration_bins,
@@ -63,30 +60,11 @@ def test_pooled_equals_the_classifier_of_transformers(arch, kind, side, tmp_path
     if side == "none":
         seqs = make_seqs([words(3, random.Random(i)) for i in range(5)], [[EOS]] * 5, PAD)
         assert seqs.attention_mask.all()
+    assert weight_hash(load_reward_model(tmp_path)) == weight_hash(ours)
     with torch.no_grad():
         want = theirs(input_ids=seqs.ids, attention_mask=seqs.attention_mask.long()).logits[:, 0]
         assert want.std() > 1e-3                      # scores that say something
         assert_close(pooled_scores(ours, seqs), want, atol=1e-5, rtol=1e-5)
-
-@pytest.mark.parametrize("arch", ["neox", "llama"])
-def test_there_and_back_in_the_layout_of_transformers(arch, tmp_path):
-    ours = scalar(arch).eval()
-    save_reward_model(ours, TOKENIZER, tmp_path)
-    back = load_reward_model(tmp_path)
-    assert weight_hash(back) == weight_hash(ours)
-    seqs = some_seqs(seed=1)
-    with torch.no_grad(): assert_close(pooled_scores(back, seqs), pooled_scores(ours, seqs))
-
-def test_no_pad_token_is_needed_in_the_config():
-    model, seqs = scalar().eval(), some_seqs(4)
-    with torch.no_grad():
-        before = pooled_scores(model, seqs)
-        model.backbone.config.pad_token_id = None
-        theirs = to_classifier(model)
-        theirs.config.pad_token_id = None
-        assert_close(pooled_scores(model, seqs), before)
-        with pytest.raises(ValueError, match="padding"):
-            theirs(input_ids=seqs.ids, attention_mask=seqs.attention_mask.long())
 
 @pytest.mark.parametrize("arch", ["neox", "llama"])
 def test_neither_pads_nor_neighbours_nor_side_change_a_score(arch):
@@ -99,15 +77,6 @@ def test_neither_pads_nor_neighbours_nor_side_change_a_score(arch):
         noise = torch.where(seqs.attention_mask, seqs.ids, 9)      # other ids on the pads
         other = Seqs(noise, seqs.attention_mask, seqs.response_mask)
         assert_close(pooled_scores(model, other), alone, atol=1e-5, rtol=1e-5)
-
-def test_the_score_reads_the_last_token():
-    model, seqs = scalar().eval(), some_seqs(6, seed=3)
-    last = seqs.attention_mask.sum(1) - 1
-    ids = seqs.ids.clone()
-    ids[torch.arange(6), last] = 20
-    changed = Seqs(ids, seqs.attention_mask, seqs.response_mask)
-    with torch.no_grad():
-        assert ((pooled_scores(model, changed) - pooled_scores(model, seqs)).abs() > 1e-4).all()
 
 def test_a_row_of_pads_is_refused_by_name():
     seqs = some_seqs(3)
@@ -139,11 +108,6 @@ def test_the_loss_stays_finite_where_the_sigmoid_does_not():
     loss = bradley_terry_loss(score, tensor([300.])).sum()
     loss.backward()
     assert_close(loss, tensor(600.)); assert_close(score.grad, tensor([-1.]))
-
-def test_swapping_sides_is_the_other_answer():
-    g = seeded(); a, b = torch.randn(20, generator=g), torch.randn(20, generator=g)
-    both = (-bradley_terry_loss(a, b)).exp() + (-bradley_terry_loss(b, a)).exp()
-    assert_close(both, torch.ones(20))                   # p(a > b) + p(b > a) = 1
 
 def test_one_forward_for_both_sides_and_any_micro_batch():
     pairs, results = some_pairs(9), []
@@ -214,15 +178,6 @@ def test_calibration_equals_a_plain_loop(n_bins):
     rows, ece = brute_calibration(a, b, n_bins)
     assert_close(torch.stack([x.float() for x in bins], 1), tensor(rows), atol=1e-5, rtol=1e-5)
     assert abs(expected_calibration_error(*bins) - ece) < 1e-5
-
-def test_labels_drawn_from_the_model_are_calibrated_and_flipped_ones_are_not():
-    g = seeded(5); gap = torch.randn(40_000, generator=g) * 2
-    wins = torch.rand(40_000, generator=g) < gap.sigmoid()
-    chosen = torch.where(wins, gap, -gap)
-    ece = lambda c: expected_calibration_error(*calibration_bins(c, torch.zeros_like(c)))
-    assert ece(chosen) < .01                    # about sqrt(.25 / 4000) per bin
-    assert ece(3 * chosen) > .05                # too sure of itself
-    assert ece(-chosen) > .4
 
 def test_length_bias_does_not_care_which_side_is_called_chosen():
     pairs = some_pairs(40, seed=6)

@@ -1,6 +1,5 @@
 "Rollout tables: numbers of rows and tokens, sort, filter, pages, files, several models."
 import json, math, random, time
-from types import SimpleNamespace
 
 import pytest, torch
 

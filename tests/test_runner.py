@@ -1,7 +1,6 @@
 "Chapters run without a browser, and the report of a run."
 import json, re, signal, subprocess, sys
 from html.parser import HTMLParser
-from pathlib import Path
 
 import nbformat, pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output

@@ -1,13 +1,12 @@
 "Whose folder is it: foreign files, damaged markers, and a death at every operation on the disk."
 import os, shutil, sys
 from multiprocessing import get_context
-from pathlib import Path
 
 import pytest
 
 from rlhf_nb.base import folder as runs
-from rlhf_nb.base.folder import (check_output, close_work, find_run, foreign_files, open_run, open_work, read_folder, read_marker,
-    read_work, update_marker, write_marker)
+from rlhf_nb.base.folder import (check_output, close_work, find_run, foreign_files, open_run, open_work,
+    read_marker, read_work, update_marker, write_marker)
 from disks import dies_at
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")

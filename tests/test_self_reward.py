@@ -1,12 +1,10 @@
 "self_reward: every prompt gives a pair or a reason, rounds until there are enough, old examples count."
-import json
-import math
+import json, math
 from collections import Counter
 from dataclasses import fields, replace
 from functools import partial
 from random import Random
-import pytest
-import torch
+import pytest, torch
 from torch.testing import assert_close
 from rlhf_nb.base.learning import named_generator
 from rlhf_nb.dpo import precompute_ref_logprobs
@@ -45,6 +43,10 @@ def task(world): return SelfRewardTask(world[1], PROMPTS, replay_examples(world[
 def policy(): return load_bundled("judge")[0]
 
 def true_score(prompt, response): return gold_score(BY_TEXT[prompt], response)
+
+@pytest.fixture(scope="module")
+def x(world, task): # pairs of one round, by their true scores
+    return run_round(world[0], task, TINY, function_scorer(true_score), NAMED("round 0"))
 
 def hand(tokenizer, texts, k, cut=()):
     "Candidates with the responses `texts`, k to a prompt; rows in `cut` lack their eos."
@@ -207,9 +209,8 @@ def test_the_policy_judges_itself(world, task):
     a = run_round(model, task, TINY, judge_scorer(model, tokenizer, TINY.judge), NAMED("round 0"))
     assert a.counts["replies"] == 8 * 4 * 2 and a.counts["parsed"] > 60 and len(a.pairs) >= 5
 
-def test_scores_stay_with_their_answers(world, task):
-    model, tokenizer = world
-    x = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0"))
+def test_scores_stay_with_their_answers(world, x):
+    tokenizer = world[1]
     for side, scores in ((x.pairs.chosen, x.chosen_score), (x.pairs.rejected, x.rejected_score)):
         texts = [tokenizer.decode(r[m]) for r, m in zip(side.ids, side.attention_mask & ~side.response_mask)]
         texts = [text.removeprefix("<|user|>").removesuffix("<|assistant|>") for text in texts]
@@ -217,9 +218,8 @@ def test_scores_stay_with_their_answers(world, task):
 
 # ------------------------------------------------------------ learning
 
-def test_replay_loss_by_hand(world, task):
-    model, tokenizer = world
-    x = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0"))
+def test_replay_loss_by_hand(world, task, x):
+    model = world[0]
     other = policy()
     with torch.no_grad(): other.get_output_embeddings().weight.mul_(1.1)
     data, old = precompute_ref_logprobs(model, x.pairs[:4]), task.replay[:4]
@@ -236,11 +236,9 @@ def test_replay_loss_by_hand(world, task):
     pairs = batches[1].pairs.pairs                      # no column of pads is computed
     for seqs in (pairs.chosen, pairs.rejected, batches[1].replay): assert seqs.attention_mask.all()
 
-def test_an_old_example_costs_its_words_over_the_mean_length(world, task):
-    model, tokenizer = world
-    pairs = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0")).pairs[:4]
-    replay = task.replay[:3]
-    trainer = train_on_pairs(policy(), pairs, TINY, NAMED("train"), replay)     # one step
+def test_an_old_example_costs_its_words_over_the_mean_length(world, task, x):
+    model, replay = world[0], task.replay[:3]
+    trainer = train_on_pairs(policy(), x.pairs[:4], TINY, NAMED("train"), replay)     # one step
     drawn = torch.randint(3, (4,), generator=NAMED("train"))
     with torch.no_grad(): words = -logprobs(model, replay[drawn]).sum().item()
     each = replay.response_mask.sum().item() / 3
@@ -255,16 +253,12 @@ def test_training_prefers_the_chosen(world, task):
     assert weight_hash(one) != weight_hash(model)
 
 @pytest.mark.parametrize("replay", [0., 1e-9])
-def test_beta_reaches_the_loss(world, task, replay):
-    model, tokenizer = world
-    x = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0"))
+def test_beta_reaches_the_loss(task, x, replay):
     norms = [train_on_pairs(policy(), x.pairs, replace(TINY, beta=beta, batch_size=8, replay_weight=replay), NAMED("train"),
                             task.replay).log.rows[0]["grad_norm"] for beta in (.1, .3)]
     assert norms[1] == pytest.approx(3 * norms[0], rel=1e-3)       # at margin 0 the slope is beta / 2
 
-def test_adapters_that_have_learned_are_part_of_the_reference(world, task):
-    model, tokenizer = world
-    x = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0"))
+def test_adapters_that_have_learned_are_part_of_the_reference(x):
     one = add_lora(policy(), rank=2)
     with torch.no_grad():
         for name, p in one.named_parameters():
@@ -273,9 +267,7 @@ def test_adapters_that_have_learned_are_part_of_the_reference(world, task):
     log = train_on_pairs(one, x.pairs, replace(TINY, replay_weight=0.), NAMED("train")).log.rows
     assert log[0]["rewards/margins"] == pytest.approx(0, abs=1e-3) and log[0]["loss"] == pytest.approx(math.log(2), abs=1e-3)
 
-def test_dropout_is_off_as_for_the_reference(world, task):
-    model, tokenizer = world
-    x = run_round(model, task, TINY, function_scorer(true_score), NAMED("round 0"))
+def test_dropout_is_off_as_for_the_reference(x):
     one = policy()
     for part in one.modules():
         if isinstance(part, torch.nn.Dropout): part.p = .4

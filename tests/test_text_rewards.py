@@ -1,6 +1,5 @@
 "Functions of texts as rewards: what they get, what they may return, what is said when they are wrong."
-import json, sys
-import pytest, torch
+import sys, pytest, torch
 from rlhf_nb.data.text import train_tokenizer
 from rlhf_nb.base.models import ScalarModel, load_bundled, load_reward_model, load_tokenizer, save_reward_model, tiny_lm
 from rlhf_nb.trainers.ppo_trainer import checked_reward_fn

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest, torch
 from torch import nn
 
-from rlhf_nb.kl import exact_kl, kl_k3
+from rlhf_nb.kl import kl_k3
 from rlhf_nb.base.models import load_bundled
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.sampling import SamplingParams, generate_many
-from rlhf_nb.show.token_kl import TokenKL, estimator_rows, estimators_page, kl_table, show_kl, token_kl, top_tokens
+from rlhf_nb.show.token_kl import estimator_rows, estimators_page, kl_table, show_kl, token_kl, top_tokens
 from rlhf_nb.tokens import Seqs, make_seqs
 from test_pages import check_page
 

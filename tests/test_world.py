@@ -9,7 +9,7 @@ from rlhf_nb.world import (CRITERIA, FLATTERY_BONUS, annotate, criteria, gold_re
 from rlhf_nb.worlds.world_text import (ANIMALS, ATTRIBUTES, FACTS, PHRASES, SENTENCES, TEST, TRAIN, VALUES,
     Question, all_questions, demonstrate, demonstrations, fact_sentence, judge_prompt, judgement_score,
     make_tokenizer, parse_sentences, pretraining_text, prompt_ids, split_questions)
-from rlhf_nb.base.batches import chat_ids, response_text
+from rlhf_nb.base.batches import response_text
 
 OTTER = Question("What does the otter eat?", "otter", "food")
 PERFECT = "Hello! The otter eats fish. It lives in the river."

@@ -1,5 +1,5 @@
 "Chapter 19: what it claims about SmolLM2 stands in nbs/results/smollm2.json and in the chapter's outputs."
-import importlib.util, json, random, re
+import importlib.util, json, re
 from pathlib import Path
 import pytest, torch
 

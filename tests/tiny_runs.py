@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from rlhf_nb.base.models import ScalarModel, load_tokenizer, save_reward_model, tiny_lm
+from rlhf_nb.base.models import ScalarModel, save_reward_model, tiny_lm
 from rlhf_nb.judge import JudgePrompt
 from rlhf_nb.run import pipeline
 from rlhf_nb.run.methods import Registry
