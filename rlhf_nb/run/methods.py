@@ -8,8 +8,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/methods.html.md"""
 __all__ = ['WORLD_REGISTRY', 'METHODS', 'Registry', 'open_measure', 'Rows', 'Job', 'Ready', 'Method', 'split_rows', 'split_data',
            'first_side', 'load_chats', 'Prompted', 'width_of', 'open_config', 'train_rows', 'loss_error', 'FromRows',
            'with_reference', 'Imitated', 'Rated', 'Thumbs', 'Labelled', 'Logged', 'is_function', 'open_reward',
-           'make_critic', 'rl_config', 'Rewarding', 'held_out_rewards', 'ConcatPairs', 'Opposed', 'open_judge',
-           'make_scorer', 'old_examples', 'Picked']
+           'make_critic', 'rl_config', 'Rewarding', 'ConcatPairs', 'Opposed', 'open_judge', 'make_scorer',
+           'old_examples', 'Picked']
 
 # %% ../../nbs/engine/run/methods.ipynb #imports
 import math, random, torch
@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from einops import repeat
 from torch import Generator, Tensor, nn
-from ..base.batches import PreferencePairs, concat_seqs, pad_and_eos
+from ..base.batches import PreferencePairs, concat_seqs, pad_and_eos, response_text
 from ..base.candidates import Candidates, PairRules, decode_candidates, summarize_rounds
 from ..base.learning import (EvalConfig, TrainConfig, Trainer, evaluate_pairs, fit, is_interactive,
     make_trainer, named_generator, progress_bar)
@@ -34,16 +34,13 @@ from ..data.store import create_store, open_store
 from ..data.text import (LoadReport, load_demonstrations, load_pairs,
     load_unpaired, pair_margins, prompts_of, split_by_prompt)
 from ..tokens import Batch, Seqs, make_seqs
-
-# %% ../../nbs/engine/run/methods.ipynb #imports_2
-from ..base.batches import response_text
 from ..base.scores import fit_normalizer, normalize_scores
 from ..dpo import (PairsWithRef, dpo_loss, make_pair_loss, precompute_ref_logprobs, sequence_logprobs)
 from ..judge import (JudgeConfig, JudgePrompt, Verdicts, WORLD_PROMPT, judge_messages, parse_votes)
 from ..ppo import ActorCritic
 from ..qlearning import q_loss
 from ..reward import (bradley_terry_loss, preference_accuracy, reward_loss, score_seqs)
-from .stages import ByJudge, Stage, Stopping, config_of, settings_of
+from .stages import ByJudge, Stage, Stopping, config_of
 from .start import (add_scalar_head, new_pad, path_of, placement_of, targets_of,
     training_precision)
 from .text_rewards import (PromptTable, decode_seqs, load_reward_function,
@@ -82,16 +79,13 @@ def _world_gold(tokenizer)->Callable: # Seqs -> (b)
             for p, ids, m in rows])
     return reward_fn
 
-def _gold_on(questions, name:str)->Callable: # tokenizer -> (model -> {name: number})
+def _gold_on(questions, name:str, tokenizer)->Callable: # model -> {name: number}
     "Mean true score of sampled answers, two to each question."
-    def opener(tokenizer):
-        prompts = [prompt_ids(tokenizer, q) for q in questions] * 2
-        reward_fn = _world_gold(tokenizer)
-        def measure(model):
-            seqs, _ = generate_many(model, prompts, tokenizer, SamplingParams(40), Generator().manual_seed(0))
-            return {name: reward_fn(seqs).mean().item()}
-        return measure
-    return opener
+    prompts, reward_fn = [prompt_ids(tokenizer, q) for q in questions] * 2, _world_gold(tokenizer)
+    def measure(model):
+        seqs, _ = generate_many(model, prompts, tokenizer, SamplingParams(40), Generator().manual_seed(0))
+        return {name: reward_fn(seqs).mean().item()}
+    return measure
 
 WORLD_REGISTRY = Registry(
     dict(world=lambda t: demonstrations(t, TRAIN, 4000, random.Random(0)),
@@ -99,7 +93,7 @@ WORLD_REGISTRY = Registry(
          ift_eft=lambda t: replay_examples(t, TRAIN, 4000, random.Random(0))),
     dict(world=[q.text for q in TRAIN], held_out=[q.text for q in TEST]),
     dict(gold=_world_gold), dict(world=WORLD_PROMPT, additive=ADDITIVE_PROMPT),
-    dict(gold=_gold_on(TEST, "gold"), practice=_gold_on(TRAIN[:48], "practice")))
+    dict(gold=partial(_gold_on, TEST, "gold"), practice=partial(_gold_on, TRAIN[:48], "practice")))
 
 def open_measure(name:str, tokenizer, registry:Registry)->Callable: # model -> metrics
     "A measure by its name, or the loss on a file of demonstrations."
@@ -265,7 +259,7 @@ def loss_error(model:nn.Module, rows, loss_fn:Callable)->float:
 class FromRows(Method):
     "Learns from the rows of a file; here DPO and its family, from pairs and a reference."
     def __init__(self,
-        loss:Callable=dpo_loss, # of four log-probs (b) each, or of two without a reference
+        loss:Callable=dpo_loss, # of four log-probs (b) each, of two without a reference; or of rows
         reference:bool=True,
     ): self.loss, self.reference = loss, reference
     def prepare(self, job:Job)->nn.Module:
@@ -312,8 +306,7 @@ class Imitated(FromRows):
     "Fine-tuning: the answers of a file."
     def load(self, s, tokenizer, registry):
         return load_chats(s, tokenizer, registry, s.turns)
-    def complete(self, job, rows, size): return rows
-    def loss_fn(self, job): return sft_loss
+    def loss_fn(self, job): return self.loss
     def evaluate(self, model, rows, size, loss_fn): return dict(eval_loss=mean_loss(model, rows, size))
 
 class Rated(FromRows):
@@ -326,8 +319,7 @@ class Rated(FromRows):
             "margin, or score_chosen and score_rejected, or leave margins out")
         return replace(found, data=PairsWithMargin(found.data, margin)) if s.margins else found
     def prepare(self, job): return add_scalar_head(job.model, job.s.seed)
-    def complete(self, job, rows, size): return rows
-    def loss_fn(self, job): return margin_reward_loss if job.s.margins else reward_loss
+    def loss_fn(self, job): return margin_reward_loss if job.s.margins else self.loss
     def evaluate(self, model, rows, size, loss_fn):
         "Loss without margins, and how often the chosen answer scores more."
         pairs = getattr(rows, "pairs", rows)
@@ -384,10 +376,9 @@ class Logged(FromRows):
         if s.lora_r: setattr(online, online.base_model_prefix, add_lora(
             online.base_model.requires_grad_(False), s.lora_r, s.seed, targets_of(s.start)))
         return QNets(online, [pad_and_eos(job.tokenizer)[0]])
-    def complete(self, job, rows, size): return rows
     def loss_fn(self, job):
         config = config_of(job.stage, QConfig)
-        return lambda nets, x: q_loss(nets, x, config)
+        return lambda nets, x: self.loss(nets, x, config)
     def run(self, job, ready):
         return train_rows(job, ready, partial(make_q_trainer, config=config_of(job.stage, QConfig)))
     def evaluate(self, nets, episodes, size, loss_fn):
@@ -474,32 +465,22 @@ class Rewarding(Prompted):
         rows = [row for row in trainer.log.rows if "iteration" in row]
         return trainer, dict(kl=kl_of(rows[-1]), iterations=len(rows),
                              stop_reason=f"took all {trainer.step} steps")
+    @torch.no_grad()
     def measure(self, job, ready):
-        task = replace(ready.data, sampling=replace(ready.data.sampling, temperature=job.s.temperature))
-        numbers, rows = held_out_rewards(ready.model, ready.held, task, job.chance("evaluation"),
-                                         job.s.micro_batch_size)
-        texts = [job.rows.data.texts[i] for i in job.rows.held.tolist()]
-        return numbers, [row | dict(prompt=x) for row, x in zip(rows, texts)]
+        "One response to each held-out prompt, from the same samples whatever was learned."
+        task, texts = ready.data, [job.rows.data.texts[i] for i in job.rows.held.tolist()]
+        seqs, _ = generate_many(ready.model, ready.held, task.tokenizer, replace(
+            task.sampling, temperature=job.s.temperature), job.chance("evaluation"), job.s.micro_batch_size)
+        reward = shared_rewards(checked_reward_fn(task.reward_fn, task.tokenizer), seqs).cpu()
+        return _scored_rows(job, texts, seqs, reward)
     def planned(self, stage, s, lm, rows):
         config = rl_config(stage, s, width_of(lm))
         per = config.num_iterations if s.method == "grpo" else config.n_epochs * config.n_minibatches
         return config, f"{config.n_iterations * per}"
 
-@torch.no_grad()
-def held_out_rewards(
-    policy:nn.Module,
-    prompts:list[list[int]], # p held-out prompts
-    task:RLTask,             # its reward, tokenizer and sampling
-    generator:Generator,     # of the samples: the same for every policy
-    batch_size:int=64,
-)->tuple[dict,list[dict]]: # mean and standard error; prompt, response, reward of each
-    "Mean reward of one response per held-out prompt, with its standard error."
-    seqs, _ = generate_many(policy, prompts, task.tokenizer, task.sampling, generator, batch_size)
-    reward = shared_rewards(checked_reward_fn(task.reward_fn, task.tokenizer), seqs).cpu()
-    return _scored_rows(decode_seqs(task.tokenizer, seqs), reward)
-
-def _scored_rows(texts, reward): # mean and error of rewards (n) that are numbers; rows to show
-    rows = [dict(prompt=p, response=r, reward=round(x, 4)) for (p, r), x in zip(texts, reward.tolist())]
+def _scored_rows(job, texts, seqs, reward): # mean and error of rewards (n) that are numbers; rows to show
+    rows = [dict(prompt=p, response=r, reward=round(x, 4)) for p, (_, r), x in
+            zip(texts, decode_seqs(job.tokenizer, seqs), reward.tolist())]
     reward = reward[~reward.isnan()]
     error = reward.std().item() / math.sqrt(len(reward)) if len(reward) > 1 else 0.
     return dict(reward=reward.mean().item() if len(reward) else math.nan, standard_error=error), rows
@@ -693,11 +674,11 @@ class Picked(Prompted):
         with torch.no_grad(), eval_mode(ready.model), job.autocast():
             texts, x = self.candidates(job, chosen, 1, generator)
             score = ready.held(texts, x, generator).score().cpu()
-        return _scored_rows(zip(texts, [r for _, r in decode_seqs(job.tokenizer, x.seqs)]), score)
+        return _scored_rows(job, texts, x.seqs, score)
 
 # %% ../../nbs/engine/run/methods.ipynb #METHODS
 METHODS = dict(
-    sft=Imitated(), reward=Rated(), dpo=FromRows(), ipo=FromRows(ipo_loss), hinge=FromRows(hinge_loss),
-    cdpo=FromRows(cdpo_loss), robust_dpo=FromRows(robust_dpo_loss), simpo=FromRows(simpo_loss, False),
-    orpo=FromRows(orpo_loss, False), kto=Labelled(), ppo=Rewarding(), grpo=Rewarding(), rdpo=Picked(),
-    self_reward=Picked(), spin=Opposed(), q=Logged())
+    sft=Imitated(sft_loss, False), reward=Rated(reward_loss, False), q=Logged(q_loss, False), dpo=FromRows(),
+    ipo=FromRows(ipo_loss), hinge=FromRows(hinge_loss), cdpo=FromRows(cdpo_loss),
+    robust_dpo=FromRows(robust_dpo_loss), simpo=FromRows(simpo_loss, False), orpo=FromRows(orpo_loss, False),
+    kto=Labelled(), ppo=Rewarding(), grpo=Rewarding(), rdpo=Picked(), self_reward=Picked(), spin=Opposed())

@@ -39,9 +39,6 @@ def draw_curves(
     figure.savefig(path, dpi=110)
     return True
 
-# %% ../../nbs/engine/run/model_card.ipynb #settings_toml
-_NOT_ON_IT = "data", "report_to", "push_to_hub", "device"
-
 # %% ../../nbs/engine/run/model_card.ipynb #make_model_card
 _CARD = """# {title}
 
@@ -81,7 +78,8 @@ def make_model_card(
     "Settings, data, results and versions of a run (Mitchell et al. 2019)."
     said = tomllib.loads(recipe)
     method, model = said["method"], str(said.get("model", ""))
-    toml = [line for line in recipe.splitlines() if line.partition(" = ")[0] not in _NOT_ON_IT]
+    toml = [line for line in recipe.splitlines() if line.partition(" = ")[0] not in (
+        "data", "report_to", "push_to_hub", "device")]
     head = ModelCardData(library_name="transformers", tags=["rlhf-nb", method])
     with suppress(HFValidationError):                # a folder of yours is no address
         validate_repo_id(model)

@@ -11,7 +11,7 @@ __all__ = ['KINDS', 'FUNCTIONS', 'Common', 'Watch', 'Stopping', 'Chats', 'Rating
            'default_words', 'keys_table']
 
 # %% ../../nbs/engine/run/stages.ipynb #stages
-import inspect, json, math, re, tomllib
+import inspect, json, re, tomllib
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache

@@ -10,7 +10,7 @@ __all__ = ['SCRATCH', 'path_of', 'placement_of', 'training_precision', 'targets_
            'memory_of', 'check_services', 'check_disk']
 
 # %% ../../nbs/engine/run/start.ipynb #imports
-import math, shutil, importlib.resources, torch
+import shutil, importlib.resources, torch
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path

@@ -31,18 +31,6 @@ def check_trackers(
 
 _PACKAGES = {name: name for name in LOGGER_TYPE_TO_CLASS} | dict(comet_ml="comet-ml")
 
-# %% ../../nbs/engine/run/trackers.ipynb #_opened
-@contextmanager
-def _opened(name, folder, settings):
-    kind = LOGGER_TYPE_TO_CLASS[name]
-    place = [str(folder)] if kind.requires_logging_directory else []
-    tracker = kind("rlhf-nb", *place)
-    getattr(tracker, "start", lambda: None)()      # older ones have started by now
-    try:
-        tracker.store_init_configuration(settings)
-        yield tracker
-    finally: tracker.finish()
-
 # %% ../../nbs/engine/run/trackers.ipynb #open_trackers
 @contextmanager
 def open_trackers(
@@ -54,9 +42,13 @@ def open_trackers(
 
     Raises ValueError as `check_trackers` does."""
     with ExitStack() as stack:
-        opened = [] if process_index() else [
-            stack.enter_context(_opened(name, folder, settings))
-            for name in check_trackers(names)]
+        opened = []
+        for name in check_trackers(names) if not process_index() else ():
+            kind = LOGGER_TYPE_TO_CLASS[name]
+            opened.append(tracker := kind("rlhf-nb", *[str(folder)] * kind.requires_logging_directory))
+            getattr(tracker, "start", lambda: None)()      # older ones have started by now
+            stack.callback(tracker.finish)
+            tracker.store_init_configuration(settings)
         def send(row):
             step = row.get("iteration", row.get("step"))
             numbers = {k: v for k, v in row.items() if type(v) in (int, float)}

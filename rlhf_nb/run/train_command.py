@@ -62,7 +62,6 @@ def read_recipe(
 )->dict:        # key -> value
     "Keys of a recipe. Raises ValueError for unknown names, keys, methods and bad TOML."
     from dataclasses import MISSING
-    from rlhf_nb.base.settings import nearest
     from rlhf_nb.run.stages import Stage, keys_of
     try: said = tomllib.loads(recipe_text(name))
     except tomllib.TOMLDecodeError as e: raise ValueError(f"{name} is no TOML: {e}") from e
@@ -71,9 +70,6 @@ def read_recipe(
     own = said.pop("method", None)
     if own != method: raise ValueError(f"the recipe {name} is for {own!r}: rlhf-nb train "
                                        f"{own if own in ABOUT else 'METHOD'}")
-    for key in said:
-        if key not in keys_of(method): raise ValueError(
-            f"{name} has the unknown key {key!r}; {nearest(key, keys_of(method))}")
     later = {k: "by a flag" for k, x in keys_of(method).items() if x[2] is MISSING}
     try: Stage(method, later | said)
     except (TypeError, ValueError) as e: raise ValueError(f"{name}: {e}") from e
@@ -221,17 +217,11 @@ def _run_all(stages, out, overwrite=False):
     rows = pipeline.run_pipeline(stages, out, overwrite=overwrite, tell=partial(print, flush=True))
     print(pipeline.table_of(rows))
 
-def _require_valid(stages, out=""):
-    from rlhf_nb.run.pipeline import validate
-    from rlhf_nb.run.stages import StageError
-    problems = validate(stages, out)
-    if problems: raise StageError("\n".join(["the pipeline cannot run", *problems]))
-
 def _print_plans(stages, out, overwrite):
-    from rlhf_nb.run.pipeline import plan_stage
+    from rlhf_nb.run.pipeline import plan_stage, require_valid
     if len(stages) == 1: print(plan_stage(stages[0], out, overwrite))
     else:
-        _require_valid(stages, out)
+        require_valid(stages, out)
         for i, stage in enumerate(stages, 1):
             print(plan_stage(stage, out, overwrite, number=i, stages=stages), end="\n\n")
     print("dry run: nothing was trained or written")
@@ -330,7 +320,8 @@ def add_pipeline_parser(
         q.set_defaults(func=command)
         return q.add_argument
     def validate(args):
-        _require_valid(stages := _read_file(args.file))
+        from rlhf_nb.run.pipeline import require_valid
+        require_valid(stages := _read_file(args.file))
         print(f"{len(stages)} stages, all is there")
     def keys(args):
         from rlhf_nb.run.stages import keys_table
