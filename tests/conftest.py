@@ -59,7 +59,7 @@ def inside(tiny_files, tmp_path, monkeypatch):
 def no_curves():
     "The picture of a card takes more time than a tiny run; without matplotlib there is none either."
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rlhf_nb.run.model_card.draw_curves", lambda *args: False)
+        patch.setattr("rlhf_nb.run.pipeline.draw_curves", lambda *args: False)
         yield
 
 @pytest.fixture(scope="session")

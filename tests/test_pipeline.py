@@ -211,7 +211,7 @@ def test_a_mistake_leaves_the_old_run_as_it_is(monkeypatch):
 def test_one_process_at_a_time_and_no_lock_is_left_by_an_error(monkeypatch):
     errors = []                                                     # their frames stay alive
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "write_model_card", lambda *args: 1 / 0)
+        patch.setattr(pipeline, "make_model_card", lambda *args: 1 / 0)
         for call in (lambda: run(one(), "o"), lambda: run_all([tiny("dpo", n_steps=1)], "p")):
             with pytest.raises(ZeroDivisionError) as e: call()
             errors.append(e)

@@ -31,7 +31,7 @@ from ..reward import score_pairs
 from .memory_plan import count_weights
 from .methods import (Job, METHODS, Registry, WORLD_REGISTRY, first_side, is_function, loss_error,
     old_examples, open_judge, open_measure, open_reward)
-from .model_card import push_to_hub, write_model_card
+from .model_card import draw_curves, make_model_card, push_to_hub
 from .stages import (KINDS, Stage, StageError, keys_of, name_of, read_stages, settings_of, to_toml)
 from .start import (begin_model, check_disk, check_positions, check_services,
     computing, expert_words, fake_model, memory_of, new_pad, path_of, start_words, targets_of)
@@ -261,7 +261,9 @@ def _finish(job, ready, trainer, facts, shown):
             whole.save_pretrained(temp)
             tokenizer.save_pretrained(temp)
         if pairs.exists(): shutil.copytree(pairs, temp/"pairs", copy_function=link)
-        write_model_card(temp, recipe, title, facts, rows, hashes)
+        drawn = draw_curves(rows, job.s.method, temp/"curves.png")
+        card = make_model_card(recipe, title, facts, hashes, drawn)
+        (temp/"README.md").write_text(str(card), encoding="utf-8")
     def write():
         if shown:
             _keep_samples(folder, facts.get("iterations", 0) + 1, shown[1])
