@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest, torch
 
 from rlhf_nb.base.folder import foreign_files, open_run
-from rlhf_nb.base.learning import named_generator
 from rlhf_nb.base.models import load_lm, load_reward_model
 from rlhf_nb.book.command import main
 from rlhf_nb.data.store import create_store, open_store
@@ -355,8 +354,6 @@ def test_a_stage_begins_with_what_the_one_before_left_and_draws_of_its_place(tmp
     store = open_store("a/02-rdpo/pairs", tokenizer())
     answers = {tuple(row[m].tolist()) for row, m in zip(store[:].chosen.ids, store[:].chosen.response_mask)}
     assert len(answers) >= 5                                         # chunk after chunk
-    def drawn(seed, number, what): return torch.rand(3, generator=named_generator(seed, number, what)).tolist()
-    assert len({tuple(drawn(*x)) for x in ((0, 0, "chunk 0"), (1, 0, "chunk 0"), (0, 1, "chunk 0"), (0, 0, "chunk 1"), (0, 0, "order 0"))}) == 5
 
 def test_python_rewards_reward_models_and_stages_by_their_number(inside):
     "A reward model of stage 1 scores for stages 2 and 3; stage 4 measures its KL to stage 2; a reward model moves no policy."

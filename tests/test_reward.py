@@ -78,12 +78,6 @@ def test_neither_pads_nor_neighbours_nor_side_change_a_score(arch):
         other = Seqs(noise, seqs.attention_mask, seqs.response_mask)
         assert_close(pooled_scores(model, other), alone, atol=1e-5, rtol=1e-5)
 
-def test_a_row_of_pads_is_refused_by_name():
-    seqs = some_seqs(3)
-    mask = seqs.attention_mask.clone(); mask[1] = False
-    with pytest.raises(ValueError, match=r"\[1\]"):
-        pooled_scores(scalar(), Seqs(seqs.ids, mask, seqs.response_mask & mask))
-
 def test_bf16_scores_are_close_and_come_as_float32():
     model, seqs = scalar().eval(), some_seqs(6)
     with torch.no_grad(): want = pooled_scores(model, seqs)
