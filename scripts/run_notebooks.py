@@ -9,7 +9,7 @@ Prints the seconds of processor time of each notebook, what failed and why. A ce
 are the cells that need what it makes; `--slow` runs them, as `make chapter` does, which keeps
 what they show. Exit status 1 if anything failed.
 """
-import argparse, ast, os, re, resource, subprocess, symtable, sys, time, traceback
+import argparse, ast, os, re, resource, signal, subprocess, symtable, sys, time, traceback
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -143,6 +143,8 @@ def main():
     from rlhf_nb.book.copies import find_chapters
     try: files = find_chapters(args.names)
     except ValueError as e: parser.error(str(e))
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:    # a job in the background of a shell:
+        signal.signal(signal.SIGINT, signal.default_int_handler) # what cells start would ignore it too
     warm_up()
     os.environ["RLHF_NB_STRICT"] = "1"
     began = time.monotonic()
