@@ -13,7 +13,7 @@ from rlhf_nb.book.compare_runs import (CONTENDERS, best_of_n_curve, comparison_t
 from rlhf_nb.base.batches import response_text
 from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.book.command import main
-from rlhf_nb.world import gold_score, utility
+from rlhf_nb.world import gold_score, parse_sentences, utility
 from rlhf_nb.worlds.world_text import prompt_ids
 
 @pytest.fixture(scope="module")
@@ -88,6 +88,8 @@ def test_the_start_against_itself(few):
     gold = [gold_score(q, text) for q, text in zip(questions, texts(few, seqs))]
     assert abs(found["gold"] - sum(gold) / len(gold)) < 1e-4
     assert abs(found["length"] - seqs.response_mask.sum().item() / len(seqs)) < 1e-3
+    flattery = [sum(x.kind == "flattery" for x in parse_sentences(text)) for text in texts(few, seqs)]
+    assert sum(flattery) > 0 and abs(found["flattery"] - sum(flattery) / len(flattery)) < 1e-9     # for each response
     assert found["greedy"] > found["gold_07"] > found["gold"]     # less chance, better here
 
 def test_best_of_n_is_measured_by_its_own_kl_and_its_curve_climbs(few):

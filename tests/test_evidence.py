@@ -1,6 +1,6 @@
 "Experiments keep their rows, differences are paired, whatever else differs is said."
 import json, math
-import pytest
+import pytest, torch
 import tiny_runs
 from rlhf_nb.run.evidence import Experiment, difference, differing, read_rows, row_of_run, run_caption
 from rlhf_nb.run.pipeline import train
@@ -43,6 +43,7 @@ def test_all_that_differs_is_said():
     got = difference(a, b, "gold", ["method", "group"])
     assert sorted(got.unsaid) == ["config.lam", "data"] and not got.holds and got.mean == 1.75
     assert str(got).endswith(f"NOT CONTROLLED: {', '.join(got.unsaid)}") and "config.lam (0.8 against 0.95)" in str(got)
+    assert differing(rows("A", dict(ref=None), gold=[1.]), rows("A", dict(lr=1), gold=[1.])) == dict(ref=(None, None), lr=(None, 1))
     assert "NOT" not in str(difference(a, b, "gold", want)) and difference(a, b, "gold", want).holds
 
 @pytest.mark.parametrize("words, call", [
@@ -75,6 +76,13 @@ def test_nothing_is_run_twice_and_nothing_is_lost(tmp_path):
     other = Experiment("DPO", lambda s, seed: dict(gold=-1.), x.settings, home)                      # another name, too
     assert other.over([3])[0]["found"]["gold"] == -1. and len(read_rows(home)) == 5
 
+def test_rows_of_others_are_kept_and_a_tensor_of_one_number_is_a_number(tmp_path):
+    home = tmp_path/"rows.jsonl"
+    inner, _ = counting(home)
+    def run(settings, seed): return dict(gold=torch.tensor(1.5) + inner.over([seed])[0]["found"]["gold"])
+    assert [r["found"]["gold"] for r in Experiment("outer", run, {}, home).over([2, 4])] == [2.5, 3.5]
+    assert [(r["name"], r["seed"]) for r in read_rows(home)] == [("SFT", 2), ("outer", 2), ("SFT", 4), ("outer", 4)]
+
 def test_a_setting_that_is_not_there_and_one_that_cannot_be_kept(tmp_path):
     x, calls = counting(tmp_path/"rows.jsonl")
     with pytest.raises(ValueError, match="did you mean 'steps'"): x.but(step=4)
@@ -92,6 +100,7 @@ def test_a_file_that_is_not_ours_is_kept(tmp_path, text):
 def test_a_caption_says_what_was_run():
     a, b = rows("PPO", dict(lr=1., beta=.1), gold=[1., 2.]), rows("RLOO", dict(lr=1., beta=.3), gold=[1., 2.])
     assert run_caption(a, b) == ("lr 1.0\nPPO: beta 0.1; seeds 0, 1; 2.5 CPU s a run\nRLOO: beta 0.3; seeds 0, 1; 2.5 CPU s a run")
+    assert "seeds 0 to 3;" in run_caption(rows(gold=[1.] * 4)) and "seeds 0, 1, 3;" in run_caption([*rows(gold=[1.] * 2), *rows(gold=[1.] * 4)[3:]])
     del a[0]["cpu_seconds"], a[1]["cpu_seconds"]
     assert run_caption(a) == "lr 1.0, beta 0.1\nPPO; seeds 0, 1"
 

@@ -7,6 +7,8 @@ import pytest, torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from rlhf_nb.base.folder import foreign_files
+from rlhf_nb.run.methods import open_config
+from rlhf_nb.run.stages import Stage, settings_of
 from conftest import plain_id
 from tiny_runs import METHOD_NAMES, content, patch_everywhere, rows_in, run, tiny, until_done, weights
 
@@ -106,3 +108,21 @@ def test_bf16_casts_float32_weights_and_dropout_is_for_imitation_and_reward_mode
     assert precision == "bf16" and {p.dtype for p in opened(tmp_path/"o", method).parameters()} == {torch.float32}
     assert dropped == {method in ("sft", "reward")} 
     assert (True in sampled) == (method in ("ppo", "grpo", "spin", "rdpo", "self_reward"))
+
+@pytest.mark.parametrize("method", ["ppo", "grpo"])
+def test_held_out_rewards_have_the_standard_error_of_a_mean(method, finished):
+    done = finished(method)
+    for when in ("before", "after"):
+        reward = torch.tensor([row[f"reward_{when}"] for row in rows_in(done.folder/"held_out.jsonl")])
+        assert len(reward) == 6 and reward.std() > 0
+        want = reward.mean().item(), reward.std().item() / math.sqrt(6)
+        assert (done.results[f"reward_{when}"], done.results[f"standard_error_{when}"]) == pytest.approx(want, abs=1e-3)
+
+def test_the_rate_that_nobody_said(tiny_files):
+    "A constant over the width, half of it for a model that was trained before, ten times that for adapters."
+    lm = AutoModelForCausalLM.from_pretrained(tiny_files/"m")
+    def rate(**said):
+        stage = Stage("sft", dict(data="pairs.jsonl") | said)
+        return open_config(stage, settings_of(stage), 24, lm).lr
+    assert (rate(model="m") / rate(model=""), rate(model="m", lora_r=2) / rate(model="m")) == pytest.approx((.5, 10))
+    assert rate(model="m", lr=.25, lora_r=2) == .25

@@ -13,7 +13,8 @@ from rlhf_nb.worlds.oracle import sample_rows, bigram_lm, all_logprobs, micro_wo
 from rlhf_nb.reward import (preference_accuracy, best_of_n, bradley_terry_loss, calibration_bins,
     pooled_scores, reward_loss, score_seqs, score_pairs, train_reward)
 from rlhf_nb.base.scores import ScoreNormalizer, best_of_n_kl, expected_best_of_n, fit_normalizer, normalize_scores
-from rlhf_nb.trainers.reward_tools import expected_calibration_error, length_bias, make_reward_fn, sample_pairs
+from rlhf_nb.trainers.reward_tools import (PairsWithMargin, expected_calibration_error, length_bias, make_reward_fn,
+    margin_reward_loss, sample_pairs)
 from rlhf_nb.base.batches import PreferencePairs, concat_seqs, pad_left, response_text
 from rlhf_nb.tokens import Seqs, make_seqs
 from rlhf_nb.world import utility
@@ -96,6 +97,14 @@ def test_bradley_terry_by_hand():
                          for g, m in zip(gap, (0, 1, .5, 0))]))
     extra = bradley_terry_loss(chosen, rejected, center_coef=.1) - bradley_terry_loss(chosen, rejected)
     assert_close(extra, tensor([0., .1, .1, 0.]))
+
+def test_margins_are_those_of_the_pairs():
+    model, x = ScalarModel.from_lm(tiny_lm(make_tokenizer())), PreferencePairs(make_seqs([[3, 4], [5]], [[6, 7], [8, 9, 3]], 0), make_seqs([[3, 4], [5]], [[8], [6, 7]], 0))
+    with torch.no_grad(): model.score.weight.normal_(generator=torch.Generator().manual_seed(0))
+    margin, (chosen, rejected) = tensor([.5, 2.]), score_pairs(model, x)
+    loss, n, _ = margin_reward_loss(model, PairsWithMargin(x, margin), center_coef=0.)
+    assert n == 2
+    assert_close(loss, sum(-torch.nn.functional.logsigmoid(chosen - rejected - margin)))
 
 def test_the_loss_stays_finite_where_the_sigmoid_does_not():
     score = tensor([-300.], requires_grad=True)

@@ -146,3 +146,10 @@ def test_budget_and_tf32_last_as_long_as_a_run(monkeypatch):
         assert matmul.allow_tf32
         raise KeyError
     assert not matmul.allow_tf32
+
+def test_a_part_of_a_layers_name_is_no_layer():
+    "LoRA would adapt nothing: peft compares whole names."
+    for name in ("query", "key_value", "dense_h"):
+        with pytest.raises(ValueError, match=f"no layer of this model is called '{name}'.*query_key_value"):
+            plan_stage(tiny("dpo", lora_r=2, lora_targets=name), "o", registry=TINY)
+    assert plan_stage(tiny("dpo", lora_r=2, lora_targets="attention.query_key_value"), "o", registry=TINY)

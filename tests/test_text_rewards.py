@@ -16,8 +16,8 @@ def tok(): return train_tokenizer(["What is 2 + 2? What is 3 + 5? It is 4, not 8
 @pytest.fixture
 def table(tok): return PromptTable(ROWS, tok, 64)
 
-def answered(tok, table, *pairs): # (prompt number, text)
-    ids = [[*tok(x, add_special_tokens=False)["input_ids"], tok.eos_token_id] for _, x in pairs]
+def answered(tok, table, *pairs, ended=True): # (prompt number, text)
+    ids = [[*tok(x, add_special_tokens=False)["input_ids"], *[tok.eos_token_id] * ended] for _, x in pairs]
     return make_seqs([table.prompts[i] for i, _ in pairs], ids, tok.pad_token_id)
 
 def test_a_function_gets_texts_and_the_columns_of_its_rows(tok, table):
@@ -104,6 +104,11 @@ def test_a_reward_model_without_a_pad_of_its_own(tok, tmp_path, kind):
     got = score_texts((load_reward_model(tmp_path/"rm"), load_reader(tmp_path/"rm")), [table.prompts[i] for i in (1, 0)],
                       [("It is 8.", True), ("4", True)], 64)
     torch.testing.assert_close(got, want)
+    cut = answered(tok, table, (1, "It is 8."), (0, "4"), ended=False)       # scored at its last word, not at an end
+    got = score_texts((load_reward_model(tmp_path/"rm"), load_reader(tmp_path/"rm")), [table.prompts[i] for i in (1, 0)],
+                      [("It is 8.", False), ("4", False)], 64)
+    torch.testing.assert_close(got, score_seqs(load_reward_model(tmp_path/"rm"), cut))
+    assert (got - want).abs().min() > 1e-4
     assert load_reader(tmp_path/"rm").pad_token_id >= len(tok) and len(texts) == 2    # no row of the embedding: never looked up
 
 def test_a_reward_model_without_an_end_is_refused(tok, tmp_path):

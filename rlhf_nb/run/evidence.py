@@ -59,11 +59,10 @@ class Experiment:
             row = next((r for r in rows if key.items() <= r.items()), None)
             if row is None:
                 began = time.process_time()
-                measured = self.run(self.settings, seed)
-                spent = round(time.process_time() - began, 2)
-                row = key | dict(found=measured, cpu_seconds=spent, version=__version__)
-                row = json.loads(json.dumps(row))
-                rows.append(row)
+                row = key | dict(found=self.run(self.settings, seed), version=__version__)
+                row["cpu_seconds"] = round(time.process_time() - began, 2)
+                line = json.dumps(row, default=float)          # a tensor of one number is a number
+                rows = [*read_rows(self.home), row := json.loads(line)]    # others may have added theirs
                 with disk_errors(self.home, "The rows before are in it"):
                     atomic_write(self.home, "".join(json.dumps(r) + "\n" for r in rows))
             found.append(row)
@@ -92,7 +91,8 @@ def differing(
             "these rows are of several experiments: compare those of one `over` with those of another")
     x, y = flatten_settings(a[0]["settings"]), flatten_settings(b[0]["settings"])
     names = {} if a[0]["name"] == b[0]["name"] else {"method": (a[0]["name"], b[0]["name"])}
-    return names | {k: (x.get(k), y.get(k)) for k in [*x, *(y.keys() - x.keys())] if x.get(k) != y.get(k)}
+    other = [k for k in x | y if k not in x or k not in y or x[k] != y[k]]
+    return names | {k: (x.get(k), y.get(k)) for k in other}
 
 # %% ../../nbs/engine/run/evidence.ipynb #Difference
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def difference(
         f"no seed was run in both: {', '.join(map(str, x))} against {', '.join(map(str, y))}")
     def mean(v): return statistics.fmean(v) if isinstance(v, list) else v
     unit, gaps = "seed", [mean(x[s]) - mean(y[s]) for s in seeds]
-    if len(seeds) == 1 and isinstance(x[seeds[0]], list):
+    if len(seeds) == 1 and isinstance(x[seeds[0]], list) and isinstance(y[seeds[0]], list):
         unit, gaps = "question", [p - q for p, q in zip(x[seeds[0]], y[seeds[0]], strict=True)]
     error = statistics.stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
     return Difference(measure, statistics.fmean(gaps), error, len(gaps), unit, differs,
@@ -148,8 +148,11 @@ def run_caption(
     said = [", ".join(f"{k} {x}" for k, x in common.items())] if common else []
     for rows, t in zip(groups, told):
         own = ", ".join(f"{k} {x}" for k, x in t.items() if k not in common)
+        seeds = [r["seed"] for r in rows]
+        whole = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
+        which = f"{seeds[0]} to {seeds[-1]}" if whole else ", ".join(map(str, seeds))
         spent = [r["cpu_seconds"] for r in rows if "cpu_seconds" in r]
-        said.append(f"{rows[0]['name']}{own and ': ' + own}; seeds {', '.join(str(r['seed']) for r in rows)}"
+        said.append(f"{rows[0]['name']}{own and ': ' + own}; seeds {which}"
                      + (f"; {statistics.fmean(spent):.3g} CPU s a run" if spent else ""))
     return "\n".join(said)
 
