@@ -116,6 +116,32 @@ def test_other_right_answers_pass(chapter):
             verdict = grade(answer, exercises(chapter)[name])
             assert verdict == "right", f"{name}: right answer {k + 1} is refused: {verdict}"
 
+@pytest.mark.parametrize("chapter, k", [("kl", 0), ("kl", 1), ("best_policy", 0), ("world", 1)])
+def test_a_chapter_runs_to_its_end_on_other_right_answers(chapter, k):
+    "The formula of k3 as printed is right, and once stopped its chapter."
+    scope = {"display": lambda *shown: None}
+    for cell in read(CHAPTERS[chapter]).cells:
+        if cell.cell_type != "code": continue
+        exec(compile(cell.source, cell.id, "exec"), scope)
+        if TASK.match(cell.source):
+            name = re.search(r"^def (\w+)", cell.source, re.M)[1]
+            others = answers(chapter)["RIGHT"].get(name)
+            if others: scope[name] = others[k % len(others)]
+
+def shape(file): # minutes to read at 180 words and 12 lines of code a minute, minutes of the exercises
+    cells = read(file).cells
+    shown = [c.source for c in cells if c.cell_type == "code" and not c.metadata.get("jupyter")]
+    lines = sum(bool(x.strip()) and not x.startswith("#|") for s in shown for x in s.splitlines())
+    words = sum(len(c.source.split()) for c in cells if c.cell_type == "markdown")
+    return words / 180 + lines / 12, sum(int(m[1]) for s in shown if (m := TASK.match(s)))
+
+@pytest.mark.parametrize("chapter", ["tokens", "world", "sft", "reward", "best_policy", "kl"])
+def test_the_first_screen_promises_what_a_chapter_takes(chapter):
+    promised = re.search(r"(\d+) (?:minutes )?to read, (\d+) to practise",
+                         " ".join(c.source for c in read(CHAPTERS[chapter]).cells[:2]).replace("\n", " "))
+    reading, tasks = shape(CHAPTERS[chapter])
+    assert abs(reading - int(promised[1])) <= 2 and int(promised[2]) == tasks
+
 def test_at_least_nine_in_ten_are_named_rightly(capsys):
     if not TRIED: pytest.skip("runs after the wrong answers")
     refused, named = sum(t[2] for t in TRIED), sum(t[3] for t in TRIED)

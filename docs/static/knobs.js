@@ -94,7 +94,7 @@
         return (Math.hypot(x - 545, y - 130) < 2
           ? `<circle cx="545" cy="130" r="${5 + i}" fill="none" stroke="${color}" stroke-width="2"/>`
           : `<path d="M545 130L${x.toFixed(1)} ${y.toFixed(1)}" stroke="${color}" stroke-width="${width}"/><circle cx="${
-            x.toFixed(1)}" cy="${y.toFixed(1)}" r="${width / 2 + 2}" fill="${color}"/>`) + words_at(x + 8, y - 12 + 8 * i, name)
+            x.toFixed(1)}" cy="${y.toFixed(1)}" r="${width / 2 + 2}" fill="${color}"/>`) + words_at(x + 8, y - 18 + 12 * i, name)
       }).join("") + words_at(652, 145, "μ") + words_at(550, 28, "log T") + words_at(430, 14, "gradient when used as a loss")
   }
 

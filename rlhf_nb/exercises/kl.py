@@ -52,7 +52,7 @@ fixed_charge = Exercise(
         "that is one number per response: every token has its own":
             lambda *x: _charge(*x).sum(1)})
 
-# ------------------------------------------------------------------ kl_k1, kl_k2, kl_k3
+# ------------------------------------------------------------------ kl_k1, kl_k3
 def _ratio(logp, ref_logp, checked=True):
     if checked and logp.shape != ref_logp.shape: raise ValueError("two shapes")
     return logp.to(torch.promote_types(logp.dtype, torch.float32)) - ref_logp
@@ -85,10 +85,6 @@ kl_k1 = _estimator(lambda d: d, {
     "that is the ratio: its log is wanted": torch.exp, "it may be below 0: no absolute value": torch.abs,
     "it may be below 0: do not cut there": lambda d: d.clamp(min=0), "that is k2": lambda d: d**2 / 2,
     "that is k3": lambda d: torch.expm1(-d) + d})
-kl_k2 = _estimator(lambda d: d**2 / 2, {
-    "the half is missing": lambda d: d**2, "square it, then halve: that is (d / 2)**2": lambda d: (d / 2)**2,
-    "that is k1": lambda d: d, "that is the size of d, halved: square it": lambda d: d.abs() / 2,
-    "a square is not below 0: turn the sign": lambda d: -d**2 / 2, "that is k3": lambda d: torch.expm1(-d) + d})
 kl_k3 = _estimator(lambda d: torch.expm1(-d) + d, {
     "the exponent is -d: that is k3 with the arguments swapped": lambda d: torch.expm1(d) - d,
     "the exponent is -d": lambda d: torch.expm1(d) + d, "d is added, not taken off": lambda d: torch.expm1(-d) - d,

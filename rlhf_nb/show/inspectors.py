@@ -275,7 +275,7 @@ def arrow_plot(
         else: drawn += (f'<path d="M545 130L{x:.1f} {y:.1f}" stroke="{color}" '
                         f'stroke-width="{width}"/><circle cx="{x:.1f}" cy="{y:.1f}" '
                         f'r="{width / 2 + 2}" fill="{color}"/>')
-        drawn += svg_text(x + 8, y - 12 + 8 * i, name)
+        drawn += svg_text(x + 8, y - 18 + 12 * i, name)
     return (drawn + svg_text(652, 145, "μ") + svg_text(550, 28, "log T")
             + svg_text(430, 14, "gradient when used as a loss"))
 

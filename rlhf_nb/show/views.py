@@ -207,9 +207,10 @@ def lines(
     Raises ValueError if a line has not n values; nan leaves a gap."""
     fig, ((ax,),) = _subplots()
     xs = _numbers(xs)
-    for (name, y), color in zip(ys.items(), cycle(COLORS)):
+    for (name, y), color, dashes in zip(ys.items(), cycle(COLORS), cycle(("-", "--", ":", "-."))):
         _same_length("lines", ("x", xs), (name, _numbers(y)))
-        ax.plot(xs, _numbers(y), label=name, color=color, lw=1.8, marker="o" if len(xs) < 12 else "", ms=3.5)
+        ax.plot(xs, _numbers(y), label=name, color=color, ls=dashes, lw=1.8,
+                marker="o" if len(xs) < 12 else "", ms=3.5)
     if log_x:
         ax.set_xscale("log", base=2)
         ax.set_xticks(xs, [f"{v:g}" for v in xs])
@@ -295,7 +296,8 @@ def bars(
         _same_length("bars", ("categories", categories), (name, vs))
         drawn = [0. if math.isnan(v) else v for v in vs]
         at = [j + (i - (k - 1) / 2) * .8 / k for j in range(n)]
-        bar = ax.barh(at, drawn, height=.74 / k, color=color, label=name)
+        bar = ax.barh(at, drawn, height=.74 / k, color=color, label=name, edgecolor="white", lw=0,
+                      hatch=("", "", "///")[i % 3])      # two of the colours are alike in grey
         ax.bar_label(bar, [f"{v:.3g}" for v in vs], padding=3, fontsize=7.5)
     ax.set_yticks(range(n), categories, parse_math=False)
     ax.invert_yaxis()

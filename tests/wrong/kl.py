@@ -46,12 +46,6 @@ def measured(logp, ref_logp):
 def broadcast(logp, ref_logp): return logp.double() - ref_logp.double()
 def other_k2(logp, ref_logp): return .5 * d(logp, ref_logp).square()
 def other_k3(logp, ref_logp): return torch.exp(-d(logp, ref_logp)) - 1 + d(logp, ref_logp)
-def whole_square(logp, ref_logp): return d(logp, ref_logp).square()
-def quarter(logp, ref_logp): return (d(logp, ref_logp) / 2).square()
-def half_size(logp, ref_logp): return .5 * d(logp, ref_logp).abs()
-def minus_square(logp, ref_logp): return -other_k2(logp, ref_logp)
-def broadcast_k2(logp, ref_logp): return .5 * (logp.float() - ref_logp.float())**2
-def sum_k2(logp, ref_logp): return other_k2(logp, ref_logp).sum(-1)
 def swapped_k3(logp, ref_logp): return other_k3(ref_logp, logp)
 def other_exponent(logp, ref_logp): return torch.exp(d(logp, ref_logp)) - 1 + d(logp, ref_logp)
 def d_taken_off(logp, ref_logp): return torch.exp(-d(logp, ref_logp)) - 1 - d(logp, ref_logp)
@@ -66,7 +60,6 @@ def loop_k1(logp, ref_logp):
     flat = [a.float() - b.float() for a, b in zip(logp.flatten(), ref_logp.flatten())]
     return torch.stack(flat).view(logp.shape)
 def sub_k1(logp, ref_logp): same(logp, ref_logp); return torch.sub(logp.double(), ref_logp.double())
-def pow_k2(logp, ref_logp): return torch.pow(sub_k1(logp, ref_logp), 2).div(2)
 def ratio_k3(logp, ref_logp):
     same(logp, ref_logp)
     log_r = ref_logp.double() - logp.double()
@@ -140,11 +133,6 @@ WRONG = {
         ("each token weighs alike: samples already come with their probability", weighted),
         ("a gradient flows into both arguments: detach nothing", measured),
         ("shapes that differ broadcast silently: raise ValueError", broadcast), ("that is k2", other_k2), ("that is k3", other_k3)],
-    "kl_k2": [
-        ("the half is missing", whole_square), ("square it, then halve: that is (d / 2)**2", quarter), ("that is k1", d),
-        ("that is the size of d, halved: square it", half_size), ("a square is not below 0: turn the sign", minus_square),
-        ("shapes that differ broadcast silently: raise ValueError", broadcast_k2),
-        ("that is one number per row: keep one per token", sum_k2), ("that is k3", other_k3)],
     "kl_k3": [
         ("the exponent is -d: that is k3 with the arguments swapped", swapped_k3), ("the exponent is -d", other_exponent),
         ("d is added, not taken off", d_taken_off), ("minus 1 is missing: at d = 0 it is 0", no_one),
@@ -161,5 +149,5 @@ WRONG = {
 
 def charged(logp, ref_logp, mask, beta): return kl_penalty(logp, ref_logp, mask, beta)
 def filled(logp, ref_logp, mask, beta): return ((ref_logp - logp).detach() * beta).masked_fill(~mask, 0.)
-RIGHT = {"fixed_charge": [charged, filled], "kl_k1": [loop_k1, sub_k1], "kl_k2": [other_k2, pow_k2],
+RIGHT = {"fixed_charge": [charged, filled], "kl_k1": [loop_k1, sub_k1],
          "kl_k3": [other_k3, ratio_k3], "token_rewards": [by_loop, by_positions]}
