@@ -16,6 +16,12 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_I
 def plain_id(x)->str: # for `ids=`: the same in every process, without addresses
     return re.sub(r" at 0x[0-9a-f]+", "", str(x))
 
+def generate_uncached(model, prompts, tokenizer, sampling, generator):
+    "The literal loop: each step reads whole rows again."
+    from rlhf_nb.base import batches, sampling as module
+    u = module._uniforms(len(prompts), sampling, generator)
+    return module._uncached(model, module.start_generation(model, prompts, batches.pad_and_eos(tokenizer), sampling, u))
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
     "(folder of the site, what `make docs` said); $RLHF_NB_SITE is one that is there already"

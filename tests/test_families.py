@@ -10,7 +10,7 @@ from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.models import (
     ScalarModel, add_lora, disable_dropout, frozen_copy, load_reward_model, merge_adapters, save_reward_model, vocabulary_of)
-from rlhf_nb.base.sampling import SamplingParams, generate, generate_uncached
+from rlhf_nb.base.sampling import SamplingParams, generate
 from rlhf_nb.dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
 from rlhf_nb.ppo import ActorCritic
 from rlhf_nb.reward import score_seqs
@@ -20,6 +20,7 @@ from rlhf_nb.sft import sft_loss
 from rlhf_nb.tokens import make_seqs, token_logprobs
 from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
 from rlhf_nb.worlds.world_text import make_tokenizer
+from conftest import generate_uncached
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
 

@@ -33,8 +33,7 @@ def test_what_each_switch_changes():
     assert plan(bf16=True).activations < .8 * whole.activations
     assert lora.weights == 2 * (lora.n_weights - lora.n_trained) + 4 * lora.n_trained
     assert whole.logits == 2**27 and plan(max_logits_mb=10.).logits == 20 * 2**20 # two chunks
-    split = plan(n_shards=2)                                                      # whole weights between steps, halves in them
-    assert (split.weights, split.gradients, split.optimizer) == (6 * n, 2 * n, 4 * n)
+    assert (whole.gradients, whole.optimizer, lora.optimizer) == (4 * n, 8 * n, 8 * lora.n_trained)
 
 def test_a_large_model_is_counted_without_memory():
     with FakeTensorMode(): assert 6.7e9 < count_weights(fake_lm(LlamaConfig(), torch.bfloat16))[0] < 6.8e9     # 7B

@@ -1,4 +1,4 @@
-"""Two CPU processes, with whole or with split weights (FSDP), make the run that one process makes; what dies ends the run and
+"""Two CPU processes make the run that one process makes; what dies ends the run and
 goes on later; a signal waits for its step; what cannot be split is refused."""
 import json, os, re, signal, socket, subprocess, sys, threading
 from functools import cache, partial
@@ -9,11 +9,10 @@ from rlhf_nb.base import processes
 from rlhf_nb.base.checkpoints import list_checkpoints, restore_checkpoint, save_checkpoint
 from rlhf_nb.base.learning import (
     EvalConfig, TrainConfig, accumulate_gradients, fit, make_trainer, train_step)
-from rlhf_nb.base.models import add_lora, checkpoint_layers, choose_placement, load_bundled, weight_hash
-from rlhf_nb.base.processes import (check_launch, gather_objects, gather_rows, in_first_process, own_rows, plain_launch,
-    process_index, require_one_process, require_same, sharded_launch, stop_after_step, stop_if_asked, sum_gradients)
+from rlhf_nb.base.models import add_lora, checkpoint_layers, choose_placement, load_bundled
+from rlhf_nb.base.processes import (check_launch, gather_objects, gather_rows, in_first_process, own_rows,
+    process_index, require_one_process, require_same, stop_after_step, stop_if_asked, sum_gradients)
 from rlhf_nb.base.sampling import SamplingParams, generate_many
-from rlhf_nb.base.sharding import gather_state, split_state
 from rlhf_nb.ppo import ActorCritic
 from rlhf_nb.run.methods import make_critic
 from rlhf_nb.sft import sft_loss, train_sft
@@ -23,8 +22,6 @@ from conftest import PATIENCE, ROOT, until
 from tiny_runs import content, fork, in_a_row, patch_everywhere, rows_in, run, run_all, status_of, tiny, weights
 from trainer_runs import CONFIG, RUNS, rows, scored, seeded, task_of
 
-FSDP = dict(ACCELERATE_USE_FSDP="true", FSDP_VERSION="2", FSDP_CPU_RAM_EFFICIENT_LOADING="true")
-LAUNCHES = dict(whole={}, split=FSDP)
 pytestmark = pytest.mark.usefixtures("one_thread", "no_curves")
 
 # ---- runs: in float64, as AdamW divides by the size of a gradient, and where that is 1e-8 rounding counts
@@ -41,17 +38,7 @@ def tied(lm, tokenizer, generator, move): # one tensor is both embedding and hea
     checkpoint_layers(lm)
     return train_sft(lm, rows(tokenizer), CONFIG, generator)
 
-def dropout_off(lm, tokenizer, generator, move): # what changes in the model between steps reaches the copy
-    dropouts = [part for part in lm.modules() if isinstance(part, torch.nn.Dropout)]
-    for part in dropouts: part.p = .5
-    trainer = make_trainer(lm.train(), CONFIG)
-    for part in dropouts: part.p = 0.
-    train_step(trainer, rows(tokenizer, 5), sft_loss)
-    with torch.no_grad(): lm.get_output_embeddings().weight.mul_(.5)
-    train_step(trainer, rows(tokenizer, 5), sft_loss)
-    return trainer
-
-ALL = RUNS | dict(ppo_lora=ppo_lora, tied=tied, dropout_off=dropout_off)
+ALL = RUNS | dict(ppo_lora=ppo_lora, tied=tied)
 
 def trained(name):
     lm, tokenizer = load_bundled("sft")
@@ -62,8 +49,7 @@ def result(name): # log, weights, how many rows were scored
     scored.clear()
     trainer = trained(name)
     log = [{k: v for k, v in row.items() if k != "seconds"} for row in trainer.log.rows]
-    return dict(log=log, weights=parameters_to_vector(trainer.model.parameters()).tolist(), scored=list(scored),
-                sharded=trainer.sharded is not None)
+    return dict(log=log, weights=parameters_to_vector(trainer.model.parameters()).tolist(), scored=list(scored))
 
 # ---- two processes
 
@@ -91,17 +77,13 @@ def found_by_both(out, *words, more={}):
 
 @pytest.fixture(scope="module")
 def of_two(tmp_path_factory):
-    @cache
-    def found(launch):
-        words = [*ALL, "differ", "several"] if launch == "whole" else [*(name for name in ALL if name != "q"), "kept", "refused"]
-        return found_by_both(tmp_path_factory.mktemp(launch), *words, more=LAUNCHES[launch])
-    return found
+    return found_by_both(tmp_path_factory.mktemp("two"), *ALL, "differ", "several")
 
-@pytest.mark.parametrize("launch, name", [(launch, name) for launch in LAUNCHES for name in ALL if (launch, name) != ("split", "q")])
-def test_two_processes_make_the_run_of_one(launch, name, of_two):
-    both, want = [x[name] for x in of_two(launch)], result(name)
+@pytest.mark.parametrize("name", ALL)
+def test_two_processes_make_the_run_of_one(name, of_two):
+    both, want = [x[name] for x in of_two], result(name)
     for index, got in enumerate(both):
-        assert got["sharded"] == (launch == "split") and len(got["log"]) == len(want["log"]) > 0
+        assert len(got["log"]) == len(want["log"]) > 0
         for a, b in zip(got["log"], want["log"]):
             assert a.keys() == b.keys()
             for k in b: assert a[k] == pytest.approx(b[k], abs=1e-5, rel=1e-6), (index, b.get("step"), k)
@@ -150,58 +132,16 @@ def several(out): # sums, unused weights, evaluation by process 0, sampling fewe
                 rand=want.tolist(), files=sorted(p.name for p in (out/"here").rglob("*")))
 
 def test_what_two_processes_share_and_refuse(of_two):
-    for i, found in enumerate(of_two("whole")):
+    for i, found in enumerate(of_two):
         said = found["differ"]
         assert "differ in the data: process 1 has not what process 0 has" in said["data"]
         assert "differ in the generator" in said["seed"] and "differ in the weights to start from" in said["weights"]
         assert said["writer"] == ("ConnectionError: process 0 has stopped: " if i else "OSError: ") + "[Errno 28] no room is left"
         assert "at least one row" in said["empty"] and "counts nothing" in said["weightless"]
-    a, b = [x["several"] for x in of_two("whole")]
+    a, b = [x["several"] for x in of_two]
     assert a.pop("rand") != b.pop("rand") and a == b
     assert a["log"][0] == dict(step=0, process=0, x=.5) and a["log"][1]["step"] == 1
     assert "trainer_log.jsonl" in a["files"] and sum("step" in name for name in a["files"]) == 1
-
-def numbers(tensors): return sum(getattr(x, "to_local", lambda: x)().numel() for x in tensors)
-
-def kept(out): # what a process has in a step, between layers, and afterwards
-    model, tokenizer = load_bundled("base")
-    trainer, seen = make_trainer(model.requires_grad_(), CONFIG), {}
-    n = sum(p.numel() for p in model.parameters())
-    params = [p for group in trainer.optimizer.param_groups for p in group["params"]]
-    def loss_fn(lm, part):
-        assert lm is not model
-        found = sft_loss(lm, part)
-        seen["layer"] = numbers(lm.base_model.layers[0].parameters())            # it has computed, and let go
-        seen["whole"] = sum(p.untyped_storage().nbytes() for p in model.parameters())
-        return found
-    before = [p.clone() for p in model.parameters()]
-    train_step(trainer, rows(tokenizer, 7), loss_fn)
-    state = trainer.optimizer.state
-    gathered = gather_state(trainer.optimizer.state_dict())["state"]
-    return dict(whole=seen["whole"], layer=seen["layer"] / sum(p.numel() for p in model.base_model.layers[0].parameters()),
-                weights=numbers(params) / n, averages=numbers(x["exp_avg"] for x in state.values()) / n,
-                gradients=numbers(p.grad for p in params) / n, gathered=sum(x["exp_avg"].numel() for x in gathered.values()) / n,
-                moved=min((a - b).abs().max().item() for a, b in zip(model.parameters(), before)),
-                loaded=weight_hash(load_bundled("sft")[0]))                      # transformers would read nothing in process 1
-
-def refused(out): # a step that is not taken, and an empty one, leave the weights alone
-    model, tokenizer = load_bundled("base")
-    trainer, data = make_trainer(model.requires_grad_(), CONFIG), rows(tokenizer, 7)
-    before = [p.clone() for p in model.parameters()]
-    def broken(lm, x):
-        loss, n = sft_loss(lm, x)
-        return loss * torch.inf, n
-    said = [message_of(lambda: train_step(trainer, data, broken)), message_of(lambda: train_step(trainer, no_words(data), sft_loss))]
-    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
-    return [*said, message_of(lambda: trained("q"))]
-
-def test_with_split_weights_a_process_keeps_half_and_a_refused_step_changes_nothing(of_two):
-    for i, found in enumerate(of_two("split")):
-        seen = found["kept"]
-        assert seen["loaded"] == weight_hash(load_bundled("sft")[0]) and seen["whole"] == 0 and seen["moved"] > 0
-        for name in ("weights", "averages", "gradients", "layer"): assert .4 < seen[name] < .6, (name, seen)
-        assert seen["gathered"] == (0 if i else 1)                               # one process writes the file
-        for words, text in zip(("was not taken: loss inf", "counts nothing", "leave --use_fsdp out"), found["refused"]): assert words in text
 
 now = []
 def fragile_loss(model, x): # process 1 dies in its third and last step, behind a checkpoint
@@ -215,10 +155,9 @@ def fragile(out):
     fit(now[0], rows(tokenizer), fragile_loss, seeded(), folder=out/"run", eval_every=1)
     return dict(weights=parameters_to_vector(model.parameters()).tolist(), seconds=[row["seconds"] for row in now[0].log.rows])
 
-@pytest.mark.parametrize("launch, how", [("whole", "raise"), ("split", "kill")])
-def test_a_process_that_dies_ends_the_run_which_goes_on_with_as_many(launch, how, tmp_path):
-    (code, first), (other, second) = ended(tmp_path, start(
-        tmp_path, lambda rank: fragile(tmp_path) and 0, LAUNCHES[launch] | dict(HOW=how)))
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_a_process_that_dies_ends_the_run_which_goes_on_with_as_many(how, tmp_path):
+    (code, first), (other, second) = ended(tmp_path, start(tmp_path, lambda rank: fragile(tmp_path) and 0, dict(HOW=how)))
     assert [code, other] == [1, -9 if how == "kill" else 1]
     assert "stops because another one has ended" in first and "last checkpoint is whole" in first
     assert how == "kill" or "this row is not good" in second
@@ -228,7 +167,7 @@ def test_a_process_that_dies_ends_the_run_which_goes_on_with_as_many(launch, how
     assert checkpoint.name.endswith("step-2") and [x["exp_avg"].shape for x in state.values()] == [p.shape for p in model.parameters()]
     with pytest.raises(ValueError, match="n_processes was 2, got 1"): fragile(tmp_path)
     saved, want = [row["seconds"] for row in rows_in(tmp_path/"run/trainer_log.jsonl")], fragile(tmp_path/"whole")["weights"]
-    for found in found_by_both(tmp_path, "fragile", more=LAUNCHES[launch]):
+    for found in found_by_both(tmp_path, "fragile"):
         assert (torch.tensor(found["fragile"]["weights"]) - torch.tensor(want)).abs().max() < 1e-5
         assert found["fragile"]["seconds"][:2] == saved                          # of the steps before
 
@@ -259,20 +198,20 @@ def launched(*words):
         *words], env=os.environ | dict(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT)),
         start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-@pytest.mark.parametrize("launch, words", [("whole", ("pipeline", "run", "both.toml")), ("split", PPO)], ids=["pipeline", "split train"])
-def test_the_command_makes_one_run_with_two_processes(launch, words, inside, capfd):
+@pytest.mark.parametrize("words", [("pipeline", "run", "both.toml"), PPO], ids=["pipeline", "train"])
+def test_the_command_makes_one_run_with_two_processes(words, inside, capfd):
     from safetensors.torch import load_file
     from rlhf_nb.book.command import main
     def told(text): return re.findall(r"^(\w+)(?=:? )", text, re.M)
     Path("both.toml").write_text(PIPELINE)
     assert main([*words, "-o", "one"]) == 0
     printed = capfd.readouterr().out
-    if launch == "whole":
+    if words != PPO:
         process = launched(*words, "-o", "two")
         out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, err
     else:
-        (code, out), (other, silent) = ended(inside, start(inside, lambda rank: main([*words, "-o", "two"]), LAUNCHES[launch]))
+        (code, out), (other, silent) = ended(inside, start(inside, lambda rank: main([*words, "-o", "two"])))
         assert code == other == 0, (out, silent)
         assert not told(silent)
     assert told(out) == told(printed) != []                                      # one of the two prints
@@ -314,39 +253,24 @@ def test_one_process_is_untouched(monkeypatch):
     assert train_step(trainer, rows(tokenizer, 3), sft_loss)["loss"] > 0
     assert gather_objects([1]) == [1] and in_first_process(lambda: 2) == 2 and own_rows() == slice(0, None, 1)
     sum_gradients(list(model.parameters())); require_same("x", 1); require_one_process("it")
-    state = trainer.optimizer.state_dict()
-    for other in gather_state(state), split_state(state, trainer.optimizer):
-        assert other["param_groups"] == state["param_groups"]
-        for i, x in state["state"].items(): assert all(torch.equal(x[k], other["state"][i][k]) for k in x)
 
 def test_gather_rows_puts_back_in_order():
     parts = [(torch.tensor([3, 0]), torch.tensor([[3.], [0.]])), (torch.tensor([1, 2]), torch.tensor([[1.], [2.]]))]
     assert gather_rows(parts, "cpu").tolist() == [[0.], [1.], [2.], [3.]]
 
-TWO, SPLIT = dict(WORLD_SIZE="2", RANK="1", LOCAL_RANK="1"), dict(ACCELERATE_USE_FSDP="true", WORLD_SIZE="2")
+TWO = dict(WORLD_SIZE="2", RANK="1", LOCAL_RANK="1")
 
 @pytest.mark.parametrize("env, device, words", [
-    (dict(ACCELERATE_USE_DEEPSPEED="true", WORLD_SIZE="2"), "cpu", "DEEPSPEED is not supported, .*--fsdp_version 2"),
-    (dict(ACCELERATE_USE_MEGATRON_LM="1"), "cpu", "MEGATRON_LM is not supported"),
+    (dict(ACCELERATE_USE_DEEPSPEED="true", WORLD_SIZE="2"), "cpu", "DEEPSPEED is not supported, .*TRL, verl or OpenRLHF"),
+    (dict(ACCELERATE_USE_MEGATRON_LM="1"), "cpu", "MEGATRON_LM is not supported"), (dict(ACCELERATE_USE_FSDP="true"), "cpu", "FSDP is not supported"),
     (dict(ACCELERATE_USE_CPU="True", MASTER_ADDR="127.0.0.1"), "cpu", "starts one process .* use torchrun"),
     (TWO, "cuda:0", "process 1 of this machine trains on cuda:0: move its models to cuda:1"), (TWO, "cuda", "trains on cuda: move"),
-    (SPLIT | dict(FSDP_VERSION="1"), "cpu", "FSDP version 1 is not supported: add --fsdp_version 2"), (SPLIT, "cpu", "version 1 is not"),
-    (SPLIT | dict(FSDP_VERSION="2", FSDP_OFFLOAD_PARAMS="true"), "cpu", "leave fsdp_offload_params out"),
-    (SPLIT | dict(FSDP_VERSION="2", FSDP_ACTIVATION_CHECKPOINTING="True"), "cpu", "use --gradient-checkpointing"),
     ({}, "cuda:3", ""), (TWO, "cuda:1", ""), (dict(WORLD_SIZE="2", LOCAL_RANK="0"), "cuda", ""), (dict(WORLD_SIZE="9"), "cpu", ""),
-    (dict(ACCELERATE_USE_CPU="True"), "cpu", ""), (dict(ACCELERATE_USE_FSDP="true"), "cpu", "")])     # one process keeps all anyway
+    (dict(ACCELERATE_USE_CPU="True"), "cpu", "")])
 def test_launches_that_are_refused_and_those_that_are_not(env, device, words, monkeypatch):
     for k, v in env.items(): monkeypatch.setenv(k, v)
     if not words: return check_launch(device)
     with pytest.raises(ValueError, match=words): check_launch(device)
-
-def test_weights_are_split_where_the_launcher_asks_for_it(monkeypatch):
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    assert not sharded_launch()
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert sharded_launch()
-    with plain_launch(): assert not sharded_launch() and "ACCELERATE_USE_FSDP" not in os.environ
-    assert sharded_launch()
 
 def test_each_process_has_its_own_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

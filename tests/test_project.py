@@ -176,7 +176,7 @@ def test_what_is_imported_is_required():
     "Every package that the rooms import is in settings.ini, or comes with one that is."
     comes_with = {"jupyterlab": {"nbformat", "nbclient", "jupyter_client", "psutil",
                                  "packaging", "IPython", "jupyter_core", "ipykernel"}, "transformers": {"tokenizers", "numpy",
-                                 "huggingface_hub"}, "an engine that the caller has made": {"vllm"}}
+                                 "huggingface_hub"}}
     required = {re.split("[><=]", w)[0] for w in CFG["requirements"].split()}
     allowed = required | set().union(*comes_with.values()) | set(sys.stdlib_module_names)
     for file in MODULES:

@@ -17,8 +17,9 @@ from rlhf_nb.base.q_networks import (DuelingHead, Episodes, QNets, shift_left, b
 from rlhf_nb.trainers.q_trainer import (OnlineQConfig, QPolicy, collect_episodes, concat_episodes, token_q_values,
     make_q_trainer, q_trees, train_q_online, train_q)
 from rlhf_nb.qlearning import soft_backup, soft_update, q_policy_logprobs, q_loss, bellman_targets
-from rlhf_nb.base.sampling import SamplingParams, generate, generate_uncached
+from rlhf_nb.base.sampling import SamplingParams, generate
 from rlhf_nb.tokens import Seqs, shift_right, make_seqs
+from conftest import generate_uncached
 
 WORLD = micro_world()
 WORDS = micro_tokenizer(WORLD)

@@ -4,14 +4,17 @@ import pytest, torch, transformers as tf
 from torch import nn
 from torch.testing import assert_close
 from transformers.generation.logits_process import (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
-from rlhf_nb.base.models import add_lora, frozen_copy, tiny_lm
+from rlhf_nb.base.models import add_lora, frozen_copy, load_bundled, merge_adapters, tiny_lm
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.worlds.oracle import bigram_lm, micro_tokenizer, micro_world
 from rlhf_nb.base.sampling import (SamplingParams, collect_rollout, filter_logits, generate, generate_many,
-    generate_uncached, in_batches, sample_step, sample_tokens, start_generation, static_decoding)
+    check_sampler, in_batches, sample_step, sample_tokens, sampling_by, start_generation, static_decoding, _cached)
 from rlhf_nb.base.batches import pad_left
 from rlhf_nb.tokens import Seqs, pad_right, shift_right
-from rlhf_nb.worlds.world_text import make_tokenizer
+from rlhf_nb.trainers.grpo_trainer import GRPOConfig, train_grpo
+from rlhf_nb.trainers.ppo_trainer import RLTask
+from rlhf_nb.worlds.world_text import TRAIN, make_tokenizer, prompt_ids
+from conftest import generate_uncached
 
 TOK = make_tokenizer()
 V, PAD, EOS = len(TOK), TOK.pad_token_id, TOK.eos_token_id
@@ -165,7 +168,6 @@ def test_a_lora_model_generates_as_its_merged_self():
     with torch.no_grad():
         for name, p in lora.named_parameters():
             if "lora_B" in name: p.normal_(std=.2, generator=seeded())
-    from rlhf_nb.base.models import merge_adapters
     one, two = (generate(m, PROMPTS, TOK, GREEDY, seeded())[0] for m in (lora, merge_adapters(lora)))
     assert torch.equal(one.ids, two.ids)
     base, _ = generate(confident(tiny_lm(TOK, seed=1), eos=1.), PROMPTS, TOK, GREEDY, seeded())
@@ -572,3 +574,71 @@ def test_the_real_compiler_makes_one_graph_for_many_steps_and_batches(monkeypatc
         want, _ = generate(model, PROMPTS, TOK, SamplingParams(6), seeded(seed))
         assert torch.equal(got.ids, want.ids)
     assert len(graphs) == 1
+
+# --- another program samples
+
+class Outside: # a sampler with a copy of the model
+    def __init__(self, model): self.model, self.calls = frozen_copy(merge_adapters(model)), []
+    def load(self, model): self.model.load_state_dict(merge_adapters(model).state_dict())
+    def draw(self, x): return _cached(self.model, x)
+    def __call__(self, model, x): # as `sampling_by` asks for it
+        self.calls.append(len(x.prompts))
+        self.load(model)
+        seqs, logp = self.draw(start_generation(self.model, x.prompts, x.special, x.sampling, x.uniforms))
+        return responses_of(seqs), [row[m].tolist() for row, m in zip(logp, seqs.response_mask)]
+
+class Raw(Outside):
+    def draw(self, x): return (seqs := super().draw(x)[0]), logprobs(self.model, seqs)
+class Old(Outside):
+    def load(self, model): pass
+class Greedy(Outside): # its log-probs are true, and it never draws
+    def draw(self, x):
+        x.uniforms = torch.zeros_like(x.uniforms)
+        return super().draw(x)
+class Restless(Outside):
+    def draw(self, x):
+        x.uniforms = torch.rand(x.uniforms.shape, generator=seeded(len(self.calls)))
+        return super().draw(x)
+
+@pytest.fixture
+def sampled():
+    model, tokenizer = load_bundled("sft")
+    return model, tokenizer, [prompt_ids(tokenizer, q) for q in TRAIN[:5]]
+
+def test_rows_end_at_eos_and_keep_their_order(sampled):
+    model, tokenizer, _ = sampled
+    eos, asked = tokenizer.eos_token_id, []
+    def sampler(model, x): # batches are sorted by length
+        asked.append(x.prompts)
+        return [[7, 8, eos, 9], [eos], [5] * 4], [[-1., -2., -3., -9.], [-4.], [-.5] * 4]
+    with sampling_by(sampler, model):
+        seqs, logp = generate_many(model, [[1, 2], [1], [1, 2, 3]], tokenizer, SamplingParams(4), seeded())
+        generate_many(frozen_copy(model), [[1]], tokenizer, SamplingParams(4), seeded())       # of another model nothing is asked
+    generate_many(model, [[1]], tokenizer, SamplingParams(4), seeded())                          # nor outside
+    assert asked == [[[1], [1, 2], [1, 2, 3]]] and responses_of(seqs) == [[eos], [7, 8, eos], [5] * 4]
+    assert [row[m].tolist() for row, m in zip(logp, seqs.response_mask)] == [[-4.], [-1., -2., -3.], [-.5] * 4]
+
+@pytest.mark.parametrize("kind, words", [(Outside, ""), (Raw, "after the temperature"), (Old, "once weights have changed"),
+    (Restless, "one seed gives different rows"), (Greedy, "came 0 times|came 100 times in 100")])
+@pytest.mark.parametrize("lora_r", [0, 2])
+def test_check_sampler_passes_a_right_one_finds_faults_and_leaves_the_weights(kind, words, lora_r, sampled):
+    model, tokenizer, prompts = sampled
+    if lora_r: model = add_lora(model, lora_r)
+    for name, p in model.named_parameters():
+        if "lora_B" in name: torch.nn.init.normal_(p, std=.05, generator=seeded(1))
+    before = [p.clone() for p in model.parameters()]
+    with sampling_by(kind(model), model):
+        if not words: check_sampler(model, tokenizer, prompts, n=100)
+        else:
+            with pytest.raises(ValueError, match=words): check_sampler(model, tokenizer, prompts, n=100)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
+
+def test_grpo_learns_from_another_program(sampled):
+    model, tokenizer, prompts = sampled
+    ref, outside = frozen_copy(model), Outside(model)
+    task = RLTask(prompts, lambda seqs: (seqs.ids == 7).sum(1).float(), tokenizer, SamplingParams(6))
+    config = GRPOConfig(n_iterations=2, n_prompts=3, num_generations=4, num_iterations=1, micro_batch_size=12)
+    with sampling_by(outside, model): trainer = train_grpo(model.requires_grad_(), ref, task, config, seeded())
+    rows = [row for row in trainer.log.rows if "iteration" in row]
+    assert outside.calls == [12] * 2 and [row["clip_ratio/region_mean"] for row in rows] == [0., 0.]
+    assert rows[0]["kl"] == pytest.approx(0, abs=1e-4) != rows[1]["kl"]

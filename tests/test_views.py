@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import tensor
 from rlhf_nb.show import views
 from rlhf_nb.tokens import make_seqs
-from rlhf_nb.show.views import (BLUE, GREY, ORANGE, SHADES, STYLE, bars, calibration_plot, curves, frontier,
+from rlhf_nb.show.views import (BLUE, GREY, ORANGE, SHADES, STYLE, bars, calibration_plot, curves,
     hist, lines, course_map, scatter, snapshot, strip, token_strip)
 
 NAN = math.nan
@@ -37,7 +37,6 @@ FIGURES = {
     "bars": lambda s: bars(["a label of some length", "$b_1$"], {"x": [-1., 2.], "y": [NAN, 30000.]}, "x"),
     "scatter": lambda s: scatter([1, NAN, 3], [1, 2, 3], "x", "y"),
     "calibration": lambda s: calibration_plot([.1, .9], [0., 1.], [3, 0]),
-    "frontier": lambda s: frontier({"a": [0, 1], "b": [2]}, {"a": [0, 1], "b": [1]}),
     "map": lambda s: course_map("ppo", {"pairs": "811"}),
 }
 
@@ -69,7 +68,7 @@ def test_a_view_leaves_nothing_behind_cuts_nothing_and_covers_no_text(seqs, name
         for other, b in texts[:i]:
             wide, high = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
             assert wide < 1.5 or high < 1.5, f"{one.get_text()!r} over {other.get_text()!r}"
-    if name in ("lines", "hist", "bars", "frontier"):                    # legends hide nothing
+    if name in ("lines", "hist", "bars"):                    # legends hide nothing
         (ax,) = fig.axes
         assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1
 
@@ -199,8 +198,6 @@ ERRORS = {
     "uneven dots": lambda: scatter([1, 2], [1], "x", "y"),
     "uneven bins": lambda: calibration_plot([.1], [.1, .2], [1, 2]),
     "no cases": lambda: calibration_plot([.1], [.1], [0]),
-    "other methods": lambda: frontier({"a": [1]}, {"b": [1]}),
-    "uneven stages": lambda: frontier({"a": [1]}, {"a": [1, 2]}),
     "numbers of another batch": lambda: token_strip(Tokenizer(), make_seqs([[2]], [[3]], 0), torch.zeros(2, 5)),
 }
 

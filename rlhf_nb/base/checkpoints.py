@@ -19,7 +19,6 @@ from .files import append_bytes, atomic_folder, atomic_write, disk_errors
 from .folder import read_marker, write_marker
 from .models import weight_hash
 from .processes import gather_objects, in_first_process, process_count, process_index
-from .sharding import gather_state, split_state
 from ..tokens import Batch
 
 # %% ../../nbs/engine/base/checkpoints.ipynb #Log
@@ -175,8 +174,8 @@ def save_checkpoint(
     gpu = torch.cuda.is_available()
     own = dict(dropout=torch.get_rng_state(),                          # of this process
                dropout_gpu=torch.cuda.get_rng_state_all() if gpu else [])
-    rng, optimizer = gather_objects([own]), trainer.optimizer.state_dict()
-    state = dict(optimizer=gather_state(optimizer), queue=trainer.queue,
+    rng = gather_objects([own])
+    state = dict(optimizer=trainer.optimizer.state_dict(), queue=trainer.queue,
                  generator=generator.get_state(), **rng[0], others=rng[1:])
     def save(folder):
         old, place = list_checkpoints(folder), str(folder.resolve())
@@ -229,7 +228,7 @@ def restore_checkpoint(
     found = list_checkpoints(folder)
     if not found: raise ValueError(
         f"no checkpoint in {folder}: start without a folder, or look for another")
-    last, optimizer = found[-1], trainer.optimizer
+    last = found[-1]
     remedy = (f"delete {last} to go on from {found[-2].name}" if found[1:] else
               f"delete {last.parent} to begin anew")
     saved, rows, state = _read_checkpoint(last, f"put it back from a copy, or {remedy}")
@@ -237,7 +236,7 @@ def restore_checkpoint(
                      _settings(trainer, generator), trainer.may_change)
     load_model(trainer.model, str(last/"model.safetensors"))
     trainer.best_weights = load_file(last/"best.safetensors")
-    optimizer.load_state_dict(split_state(state["optimizer"], optimizer))
+    trainer.optimizer.load_state_dict(state["optimizer"])
     trainer.queue[:] = state["queue"]
     generator.set_state(state["generator"])
     own = [state, *state["others"]][process_index()]

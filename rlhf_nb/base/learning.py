@@ -24,9 +24,8 @@ from .checkpoints import (
 from .models import eval_mode
 from .processes import (
     check_launch, gather_objects, own_rows, process_count, process_index, require_same,
-    sharded_launch, stop_if_asked, sum_gradients)
+    stop_if_asked, sum_gradients)
 from .settings import check_settings
-from .sharding import ShardedCopy, sharded_step
 
 # %% ../../nbs/engine/base/learning.ipynb #adamw
 def adamw(
@@ -80,7 +79,6 @@ class Trainer:
     autocast:object              # the context in which losses are computed
     config:TrainConfig
     log:Log
-    sharded:ShardedCopy|None     # the copy whose steps are split, if a launcher asks
     run:dict                     # what the run is, from describe_run
     may_change:tuple             # names of it that a resumed run may change
     step:int=0                   # optimiser steps taken
@@ -118,8 +116,8 @@ def make_trainer(
     if process_count() > 1: require_same("the weights to start from", [
         p.detach().flatten()[::max(1, p.numel() // 64)].tolist()   # a few of each
         for p in model.parameters()])
-    sharded, groups = ShardedCopy(model) if sharded_launch() else None, {}
-    for name, p in (sharded.inner if sharded else model).named_parameters():
+    groups = {}
+    for name, p in model.named_parameters():
         lr = next((x for prefix, x in lrs.items() if name.startswith(prefix)), config.lr)
         if p.requires_grad: groups.setdefault(lr, []).append(p)
     optimizer = config.optimizer([dict(params=params, peak_lr=lr) for lr, params in groups.items()],
@@ -127,7 +125,7 @@ def make_trainer(
     half = config.mixed_precision == "bf16"
     return Trainer(model.train(), optimizer,
                    torch.autocast(device.type, torch.bfloat16) if half else nullcontext(),
-                   config, Log(None if process_index() else log_path), sharded,
+                   config, Log(None if process_index() else log_path),
                    describe_run(run | dict(lrs=lrs)), may_change)
 
 # %% ../../nbs/engine/base/learning.ipynb #accumulate_gradients
@@ -138,56 +136,39 @@ def as_numbers(values:list, device)->list[float]:
     numbers = iter(torch.stack(found).tolist() if found else [])
     return [next(numbers) if isinstance(x, Tensor) else float(x) for x in values]
 
-def _accumulate(trainer, batch, loss_fn)->tuple[float,float,dict]:
-    "Mean loss, weight, mean metrics, of all processes; mean gradients in .grad. The weight may be 0."
+def accumulate_gradients(
+    trainer:Trainer,
+    batch,            # Seqs, PreferencePairs, ...: it has len, slices and .to
+    loss_fn:Callable, # (model, part) -> summed loss, weight[, dict of summed metrics]
+)->tuple[float,float,dict]: # of all processes: mean loss, total weight, the metrics as means
+    """Accumulate micro-batch gradients into `.grad`: Σ∇lossₘ / Σweightₘ, equal to one
+    backward pass over the whole batch.
+
+    Raises ValueError if the batch or its weight is empty."""
     if not len(batch): raise ValueError("a step needs at least one row, got none")
     batch, m = to_host(batch), trainer.config.micro_batch_size # rows, widths: no wait there
     own = batch[own_rows()] if process_count() > 1 else batch
-    most = -(-len(batch) // process_count()) if trainer.sharded else len(own)
-    device = next(trainer.model.parameters()).device
+    params = list(trainer.model.parameters())
+    device = params[0].device
     total, weight, sums = 0., 0., {}
-    for i in range(0, most, m): # FSDP: as many passes as the other processes take
-        counts = i < len(own)
-        part = own[i:i + m] if counts else batch[:1]
+    for i in range(0, len(own), m):
+        part = own[i:i + m]
         part = send_to(part.trim() if hasattr(part, "trim") else part, device)
-        with trainer.autocast: loss, n, *metrics = trainer.sharded(loss_fn, part) \
-            if trainer.sharded else loss_fn(trainer.model, part)
-        if not counts: loss = 0 * loss
+        with trainer.autocast: loss, n, *metrics = loss_fn(trainer.model, part)
         if loss.requires_grad: loss.backward()
-        if not counts: continue
         total, weight = total + loss.detach(), weight + n
         for k, v in dict(*metrics).items(): sums[k] = sums.get(k, 0.) + v
     total, weight, *values = as_numbers([total, weight, *sums.values()], device)
     totals, weights, each = zip(*gather_objects([(total, weight, dict(zip(sums, values)))]))
-    if (weight := sum(weights)) <= 0: return math.nan, weight, {}
-    params = list((trainer.sharded or trainer.model).parameters())
-    if not trainer.sharded: sum_gradients(params)     # FSDP has added them on the way
+    if (weight := sum(weights)) <= 0: raise ValueError(
+        f"the batch counts nothing, its weight is {weight:g}: are all responses empty?")
+    sum_gradients(params)
     if all(p.grad is None for p in params): raise ValueError(
         "no weight gets a gradient: is the loss detached, or made under no_grad?")
     for p in params:
         if p.grad is not None: p.grad.div_(weight)
     names = dict.fromkeys(k for one in each for k in one)
     return sum(totals) / weight, weight, {k: sum(x.get(k, 0.) for x in each) / weight for k in names}
-
-def _step(trainer): # the context of one
-    return sharded_step(trainer.sharded) if trainer.sharded else nullcontext()
-
-def _require_weight(weight):
-    if weight <= 0: raise ValueError(
-        f"the batch counts nothing, its weight is {weight:g}: are all responses empty?")
-
-def accumulate_gradients(
-    trainer:Trainer,
-    batch,            # Seqs, PreferencePairs, ...: it has len, slices and .to
-    loss_fn:Callable, # (model, part) -> summed loss, weight[, dict of summed metrics]
-)->tuple[float,float,dict]: # mean loss, total weight, the metrics as means
-    """Accumulate micro-batch gradients into `.grad`: Σ∇lossₘ / Σweightₘ, equal to one
-    backward pass over the whole batch.
-
-    Raises ValueError if the batch or its weight is empty."""
-    with _step(trainer): found = _accumulate(trainer, batch, loss_fn)
-    _require_weight(found[1])
-    return found
 
 # %% ../../nbs/engine/base/learning.ipynb #train_step
 def train_step(
@@ -199,20 +180,18 @@ def train_step(
 
     Raises ValueError, and leaves the weights alone, if loss or norm is not finite."""
     start, optimizer, config = time.perf_counter(), trainer.optimizer, trainer.config
-    groups, norm = optimizer.param_groups, 0.
+    groups = optimizer.param_groups
     for group in groups:
         group["lr"] = lr_at(trainer.step, replace(config, lr=group["peak_lr"]))
-    with _step(trainer):
-        optimizer.zero_grad()
-        loss, weight, metrics = _accumulate(trainer, batch, loss_fn)
-        if weight > 0: norm = float(nn.utils.clip_grad_norm_(
-            [p for group in groups for p in group["params"]], config.max_grad_norm))
-        if math.isfinite(loss + norm): optimizer.step()
-    _require_weight(weight)
+    optimizer.zero_grad()
+    loss, weight, metrics = accumulate_gradients(trainer, batch, loss_fn)
+    norm = float(nn.utils.clip_grad_norm_(
+        [p for group in groups for p in group["params"]], config.max_grad_norm))
     if not math.isfinite(loss + norm):
         optimizer.zero_grad()
         raise ValueError(f"step {trainer.step + 1} was not taken: loss {loss:g}, gradient norm {norm:g}. "
             f"The weights are those after step {trainer.step}; lower lr, or look at this batch")
+    optimizer.step()
     trainer.step += 1
     return trainer.log.add(
         step=trainer.step, loss=loss, lr=groups[0]["lr"], weight=weight, grad_norm=norm,

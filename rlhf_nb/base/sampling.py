@@ -6,8 +6,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/base/sampling.html.md"""
 
 # %% auto #0
 __all__ = ['SamplingParams', 'filter_logits', 'sample_tokens', 'GenerationState', 'require_ids', 'start_generation',
-           'sample_step', 'finish_generation', 'generate_uncached', 'static_decoding', 'sampling_by', 'generate',
-           'generate_many', 'in_batches', 'shared_rewards', 'collect_rollout']
+           'sample_step', 'finish_generation', 'static_decoding', 'sampling_by', 'generate', 'generate_many',
+           'check_sampler', 'in_batches', 'shared_rewards', 'collect_rollout']
 
 # %% ../../nbs/engine/base/sampling.ipynb #from_numbers_to_words
 import inspect
@@ -211,16 +211,6 @@ def _uncached(model, x:GenerationState)->tuple[Seqs, Tensor]:
             for i in live: rows[i].append(int(x.tokens[i, x.step - 1]))
     return finish_generation(x)
 
-def generate_uncached(
-    model:nn.Module,         # any causal language model
-    prompts:list[list[int]], # b prompts of any lengths
-    tokenizer,               # with a pad and an eos
-    sampling:SamplingParams, generator:Generator,
-)->tuple[Seqs, Tensor]:      # b rows, (b t) log-probs as sampled; 0 elsewhere
-    "Sample one response per prompt without a KV cache: each step reads whole rows."
-    uniforms = _uniforms(len(prompts), sampling, generator)
-    return _uncached(model, start_generation(model, prompts, pad_and_eos(tokenizer), sampling, uniforms))
-
 # %% ../../nbs/engine/base/sampling.ipynb #_cached
 _LITERAL = {"minimax"} # families that read left-padded rows wrongly with their cache
 
@@ -284,7 +274,7 @@ def sampling_by(
     sampler:Callable, # (model, GenerationState) -> tokens and log-probs, lists by row
     model:nn.Module,  # that it samples from; others are sampled as usual
 ):
-    "Context manager: another program samples from a model, see `vllm_sampler`."
+    "Context manager: another program samples from a model, see `check_sampler`."
     token = _OUTSIDE.set((sampler, model))
     try: yield
     finally: _OUTSIDE.reset(token)
@@ -349,6 +339,45 @@ def generate_many(
     back = torch.cat(rows).cpu().argsort()                                # on the host
     in_order = to_host(host_rows(seqs))[back]
     return send_to(in_order, seqs.ids.device), logp[send_to(back, logp.device)]
+
+# %% ../../nbs/engine/base/sampling.ipynb #check_sampler
+@torch.no_grad()
+def check_sampler(
+    model:nn.Module,         # sampled from by `sampling_by`
+    tokenizer,
+    prompts:list[list[int]], # a few, of different lengths
+    tolerance:float=.05,     # nats, of a log-prob; bfloat16 in two programs needs some
+    n:int=1000,              # samples whose first token is counted
+):
+    "Raises ValueError that says in what a sampler differs from the model."
+    def require(good, what):
+        if not good: raise ValueError(f"this sampler is not the model's: {what}")
+    def drawn(prompts, sampling, seed=0): return generate_many(
+        model, prompts, tokenizer, sampling, Generator().manual_seed(seed), n)
+    def gap(): # largest, nats
+        seqs, logp = drawn(prompts, warm)
+        return (logp - logprobs(model, seqs, temperature=warm.temperature)).abs().max().item()
+    warm, head = SamplingParams(12, temperature=.7), model.get_output_embeddings().weight
+    require((found := gap()) < tolerance, f"log-probs differ by {found:.3g} nats: is it told to "
+            "report those after the temperature?")
+    kept = head.clone()
+    try:
+        head.mul_(.8)
+        found = gap()
+    finally: head.copy_(kept)
+    require(found < tolerance, f"log-probs differ by {found:.3g} nats once weights "
+            "have changed: does it get the new ones, and forget its cache?")
+    one, two = (drawn(prompts, warm)[0].ids for _ in range(2))
+    require(torch.equal(one, two), "one seed gives different rows")
+    seqs, _ = drawn([prompts[0]] * n, SamplingParams(1), 1)
+    logits = model(input_ids=torch.tensor([prompts[0]], device=seqs.ids.device)).logits[0, -1].double()
+    logits[tokenizer.pad_token_id] = -torch.inf
+    p = logits.softmax(-1)                                                       # (v)
+    seen = torch.bincount(seqs.ids[:, len(prompts[0])], minlength=len(p)).double()
+    z = (seen - n * p) / (n * p * (1 - p)).sqrt().clamp(min=1.)
+    i = int(z.abs().argmax())
+    require(z[i].abs() < 5, f"token {i} came {int(seen[i])} times in {n}, expected "
+            f"{n * p[i]:.0f}: top-k, top-p, pad or the temperature may differ")
 
 # %% ../../nbs/engine/base/sampling.ipynb #in_batches
 def in_batches(

@@ -110,7 +110,6 @@ def plan_memory(
     critic:bool=False,       # a second model that is trained, and PPO's way back
     max_logits_mb:float=64., # of `logits_budget`
     targets:str|list[str]="all-linear", # of LoRA, as `add_lora` takes them
-    n_shards:int=1,          # processes of FSDP; weights are whole between steps
 )->MemoryPlan:
     "Estimate of a training run's memory, from the config alone; nothing is loaded."
     size, dtype = (2, torch.bfloat16) if bf16 else (4, torch.float32)
@@ -127,10 +126,8 @@ def plan_memory(
         kept = kept // layers + layers * rows * length * weight.shape[1] * weight.itemsize
     n_all, trained = count_weights(model, lora_r, targets)
     own = size * (n_all - trained) + 4 * trained if lora_r else (4 + 2 * bf16) * n_all
-    part = -(-trained // n_shards)
-    own += 4 * part * (n_shards > 1)
-    others = n_frozen * size * n_all + critic * (own + 12 * part + 8 * trained)
-    return MemoryPlan(n_all, trained, own, 4 * part, 8 * part, others,
+    others = n_frozen * size * n_all + critic * (own + 20 * trained)
+    return MemoryPlan(n_all, trained, own, 4 * trained, 8 * trained, others,
                       kept * (1 + critic), int(2**21 * max_logits_mb)) # two chunks
 
 # %% ../../nbs/engine/run/memory_plan.ipynb #device_memory

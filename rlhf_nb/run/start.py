@@ -21,7 +21,6 @@ from ..base.logprobs import logits_budget
 from ..base.models import (Placement, ScalarModel, add_lora, checkpoint_layers, choose_placement,
     load_lm, load_reward_model, load_tokenizer, is_reward_model, read_config, require_body,
     require_classifier, require_vocabulary, tiny_lm, to_classifier, unwrap_model)
-from ..base.processes import process_count, sharded_launch
 from ..base.sampling import static_decoding
 from ..data.text import read_texts, train_tokenizer
 from .memory_plan import (count_weights, device_memory, fake_lm, memory_verdict, plan_memory)
@@ -218,8 +217,7 @@ def memory_of(
     try: plan = plan_memory(
         lm_config, pair * micro_batch_size, s.max_length + getattr(s, "max_new_tokens", 0),
         s.lora_r, place.dtype == torch.bfloat16, s.gradient_checkpointing,
-        max_logits_mb=s.max_logits_mb, targets=targets_of(s),
-        n_shards=process_count() if sharded_launch() else 1, **copies)
+        max_logits_mb=s.max_logits_mb, targets=targets_of(s), **copies)
     except Exception as e:    # a family whose forward pass looks at its numbers
         return f"no estimate for {type(lm_config).__name__} ({type(e).__name__})"
     return memory_verdict(plan, *device_memory(place.device))

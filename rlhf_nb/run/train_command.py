@@ -160,8 +160,8 @@ examples:
   rlhf-nb train --list                 recipes; --list NAME prints one
   rlhf-nb train --resume runs/sft      go on with an interrupted run
   rlhf-nb train METHOD --help          all settings of a method
-several GPUs share the rows, with --use_fsdp the weights of a step:
-  accelerate launch --multi_gpu [--use_fsdp --fsdp_version 2] -m rlhf_nb \\
+several GPUs share the rows:
+  accelerate launch --multi_gpu -m rlhf_nb \\
       train sft chats.jsonl -o runs/sft --model DIR"""
 
 def train_main(words:list[str])->int|None:

@@ -6,7 +6,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/show/views.html.md"""
 
 # %% auto #0
 __all__ = ['GREY', 'INK', 'COLORS', 'METHOD_COLORS', 'SHADES', 'STYLE', 'style', 'strip', 'response_tree', 'token_strip',
-           'curves', 'lines', 'snapshot', 'hist', 'bars', 'scatter', 'calibration_plot', 'frontier', 'course_map']
+           'curves', 'lines', 'snapshot', 'hist', 'bars', 'scatter', 'calibration_plot', 'course_map']
 
 # %% ../../nbs/engine/show/views.ipynb #pictures_of_numbers
 from contextlib import redirect_stdout
@@ -344,26 +344,6 @@ def calibration_plot(
     ax.scatter(p, o, s=[12 + 140 * n / max(c) for n in c], color=COLORS[0])
     ax.set(xlabel="predicted probability", ylabel="share that came true",
            aspect="equal", xlim=(-.06, 1.06), ylim=(-.06, 1.06))
-    return fig
-
-# %% ../../nbs/engine/show/views.ipynb #frontier
-@plt.rc_context(STYLE)
-def frontier(
-    kl:dict[str,list],     # method -> KL to the reference (nats) at each stage
-    reward:dict[str,list], # method -> mean reward at the same stages
-)->Figure:
-    """Draw reward against KL for each method: up and left is better.
-
-    Raises ValueError unless kl and reward have the same methods and lengths."""
-    if kl.keys() != reward.keys(): raise ValueError(
-        f"frontier needs the same methods twice, got kl of {list(kl)} and reward of {list(reward)}")
-    fig, ((ax,),) = _subplots(size=(4.8, 3.1))
-    for name, color in zip(kl, cycle(COLORS)):
-        x, y = _numbers(kl[name]), _numbers(reward[name])
-        _same_length(f"frontier of {name}", ("kl", x), ("reward", y))
-        ax.plot(x, y, "o-", color=color, ms=4, lw=1.4, label=name)
-    ax.set(xlabel="KL to the reference (nats)", ylabel="reward")
-    _legend(ax, list(kl))
     return fig
 
 # %% ../../nbs/engine/show/views.ipynb #the_map

@@ -22,7 +22,7 @@ from ..base.checkpoints import data_fingerprint, list_checkpoints, restore_check
 from ..base.learning import (
     EvalConfig, TrainConfig, Trainer, fit, make_trainer, progress_bar, train_step)
 from ..worlds.oracle import MicroWorld, states
-from ..base.processes import require_one_process, sharded_launch
+from ..base.processes import require_one_process
 from ..base.q_networks import (
     Episodes, QConfig, QNets, best_actions, hidden_states, make_episodes, q_terms)
 from ..qlearning import q_loss, q_policy_logprobs, soft_update
@@ -42,8 +42,6 @@ def make_q_trainer(
     """A trainer that calls `soft_update` after optimiser steps.
 
     Raises ValueError where the weights of a step are split over processes."""
-    if sharded_launch(): raise ValueError("the target network of Q-learning follows whole "
-        "weights: leave --use_fsdp out")
     trainer = make_trainer(nets, train_config, log_path, run=dict(config=config) | run,
                            may_change=("train_config.n_steps",) if run else ())
     def move(*_):
