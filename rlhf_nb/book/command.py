@@ -161,6 +161,8 @@ _LATE = dict([    # command -> module, function that adds it, help
     ("best-of-n", ("run.best_of_n", "add_best_of_n_parser",
                    "let a reward model pick the best of n sampled answers")),
     ("compare", ("book.compare_runs", "add_compare_parser", "compare methods in one table")),
+    ("reproduce", ("book.claims", "add_reproduce_parser",
+                   "run what a sentence of the course rests on, on fresh seeds")),
     ("pipeline", ("run.train_command", "add_pipeline_parser", "run a list of training stages"))])
 
 def make_parser(command:str)->argparse.ArgumentParser:
