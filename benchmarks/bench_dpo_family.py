@@ -39,11 +39,12 @@ from rlhf_nb.worlds.world_text import FACTS, TEST, TRAIN, VALUES, demonstrate, p
 N, FLIP = 2048, .3
 ORDER = [      # the first rows first: a run that is stopped early has seeds of those
     [("flipped", "DPO"), ("flipped", "cDPO"), ("flipped", "robust"), ("family", "DPO"), ("family", "DPO per token, beta 2")],
-    [("moving", 0), ("moving", 1)], [("near", "DPO"), ("near", "DPO + NLL")],
+    [("moving", 0), ("moving", 1)], [("near", "DPO"), ("near", "DPO + NLL"), ("near", "NLL alone")],
+    [("family", "DPO + .2 NLL"), ("family", "DPO + NLL"), ("family", "NLL alone")],
     [("flipped", name) for name in ("hinge", "IPO", "SimPO", "ORPO", "KTO")],
     [("far", "DPO"), ("far", "DPO + NLL")], [("moving", 16)]]
 MORE = [     # not in the chapter: --more
-    [("family", name) for name in ("cDPO", "robust", "hinge", "IPO", "SimPO", "ORPO", "KTO", "DPO + NLL")]]
+    [("family", name) for name in ("cDPO", "robust", "hinge", "IPO", "SimPO", "ORPO", "KTO")]]
 
 
 def nll_loss(model, x, alpha=1.):
@@ -52,6 +53,12 @@ def nll_loss(model, x, alpha=1.):
     tokens = x.pairs.chosen.response_mask.sum(1)
     loss = dpo_loss(chosen, rejected, x.ref_chosen, x.ref_rejected) - alpha * chosen / tokens
     return loss.sum(), len(x), {}
+
+
+def nll_alone(model, x):
+    "The control of the above: imitation of the chosen answer, without DPO."
+    chosen, _ = pair_logprobs(model, x.pairs)
+    return -(chosen / x.pairs.chosen.response_mask.sum(1)).sum(), len(x), {}
 
 
 def without_reference(loss):
@@ -80,9 +87,10 @@ def losses(part, ref, pad):
              "cDPO": make_pair_loss(partial(cdpo_loss, label_smoothing=eps)),
              "robust": make_pair_loss(partial(robust_dpo_loss, label_smoothing=eps)),
              "hinge": make_pair_loss(hinge_loss), "IPO": make_pair_loss(ipo_loss)}
-    if part in ("far", "near"): return {"DPO": known["DPO"], "DPO + NLL": nll_loss}
+    nll = {"DPO": known["DPO"], "DPO + NLL": nll_loss, "NLL alone": nll_alone, "DPO + .2 NLL": partial(nll_loss, alpha=.2)}
+    if part in ("far", "near"): return nll
     per_token = make_pair_loss(partial(dpo_loss, beta=2.), per_token=True)
-    return {**known, "DPO per token, beta 2": per_token, "DPO + NLL": nll_loss, "KTO": make_kto(ref, pad),
+    return {**known, **nll, "DPO per token, beta 2": per_token, "KTO": make_kto(ref, pad),
             "SimPO": without_reference(simpo_loss), "ORPO": without_reference(orpo_loss)}
 
 

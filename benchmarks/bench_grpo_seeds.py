@@ -36,25 +36,30 @@ from rlhf_nb.tokens import make_seqs
 from rlhf_nb.world import gold_rewards
 from rlhf_nb.worlds.world_text import TEST, TRAIN, parse_sentences, prompt_ids
 
+def no_baseline(reward, group): return reward.nan_to_num(0.) # REINFORCE as it was
 OUT = Path(__file__).parents[1]/"nbs/results/grpo.json"
 G = GRPOConfig
 GRPO = dict(advantage_fn=group_normalised, loss_type="grpo", kl_in_loss=True)
 RLOO = G(beta=.1)
 WORLD = {"PPO, lambda .8": PPOConfig(), "PPO, lambda 1": PPOConfig(lam=1.), "RLOO": RLOO,
-         "RLOO, beta .3": G(), "GRPO": G(beta=.1, **GRPO), "GRPO, beta .3": G(**GRPO),
+         "RLOO, beta .3": G(), "GRPO": G(beta=.1, **GRPO),
          "RLOO + std": G(beta=.1, advantage_fn=group_normalised),
          "RLOO + 1/|o|": G(beta=.1, loss_type="grpo"),
          "RLOO + k3 in loss": G(beta=.1, kl_in_loss=True),
          "RLOO + clip-higher": G(beta=.1, epsilon_high=.28),
          "RLOO + sequence ratio": G(beta=.1, importance_sampling_level="sequence"),
-         "RLOO, 40 rollouts": G(beta=.1, n_iterations=40),
-         "GRPO, 40 rollouts": G(beta=.1, n_iterations=40, **GRPO)}
+         "RLOO + sequence ratio, 4e-4": G(beta=.1, importance_sampling_level="sequence", epsilon=3e-4, epsilon_high=4e-4),
+         **{f"8 steps{name}": G(beta=.1, num_iterations=8, **more) for name, more in {
+             "": {}, ", clip-higher": dict(epsilon_high=.28), ", clip .6": dict(epsilon=.6, epsilon_high=.6),
+             ", cispo": dict(token_loss="cispo")}.items()}}
 SUMS = dict(n_iterations=60, beta=0., num_iterations=4, lr=3e-4)
 CRITIC_FREE = {"RLOO, 16 x 8": G(**SUMS), "GRPO, 16 x 8": G(**SUMS, **GRPO | dict(kl_in_loss=False)),
                "RLOO, 64 x 2": G(n_prompts=64, num_generations=2, **SUMS),
                "RLOO, 16 x 8, dynamic": G(dynamic_sampling=2, **SUMS),
+               "no baseline, 64 x 2": G(n_prompts=64, num_generations=2, advantage_fn=no_baseline, **SUMS),
                "mean baseline, 128 x 1": G(n_prompts=128, num_generations=1,
                                            advantage_fn=mean_baseline, **SUMS)}
+SUMS_RUNS = ["start", "copy the right rows", "filtered copying", *CRITIC_FREE]
 COPY = TrainConfig(lr=3e-3, n_steps=800, batch_size=64, micro_batch_size=64)
 LEARN = TrainConfig(lr=3e-3, n_steps=400, batch_size=64, micro_batch_size=64)
 
@@ -87,19 +92,14 @@ def world_run(name, seed):
     proxy = make_reward_fn(rm, fit_normalizer(score_seqs(rm, first)))
     task = RLTask([prompt_ids(tokenizer, q) for q in TRAIN], proxy, tokenizer, SamplingParams())
     policy.requires_grad_()
-    curve, began = [], time.process_time()
-    spent = 0.
-    def look(row, roll):
-        nonlocal spent
-        if "40" not in name or row["iteration"] % 4: return
-        start = time.process_time()
-        curve.append(dict(iteration=row["iteration"], **measure(policy, ref, proxy, tokenizer)))
-        spent += time.process_time() - start
+    clipped, began = [], time.process_time() # shares of tokens, at the last step of each rollout
+    def look(row, roll): clipped.append([row.get(f"clip_ratio/{end}_mean", 0.) for end in ("low", "high")])
     if isinstance(config, PPOConfig):
         train_ppo(ActorCritic(policy, ScalarModel.from_lm(ref)), ref, task, config, seeded(seed), callback=look)
     else: train_grpo(policy, ref, task, config, seeded(seed), callback=look)
-    cpu = time.process_time() - began - spent
-    return dict(run=name, seed=seed, cpu_s=cpu, **measure(policy, ref, proxy, tokenizer), curve=curve,
+    cpu = time.process_time() - began
+    low, high = [statistics.mean(x) for x in zip(*clipped)]
+    return dict(run=name, seed=seed, cpu_s=cpu, **measure(policy, ref, proxy, tokenizer), clip_low=low, clip_high=high,
                 gold_07=measure(policy, ref, proxy, tokenizer, .7),
                 greedy=measure(policy, ref, proxy, tokenizer, 0., 1))
 
@@ -168,18 +168,20 @@ def filtered_copying(policy, seed, rounds=6, n=1280, steps=40): # expert iterati
     return dict(responses=rounds * n)
 
 
-def sums_runs(carry_prob, seed):
+def sums_runs(carry_prob, seed, only):
     lm, log = imitate(carry_prob, seed)
     def row(name, policy, began, **more):
         return dict(run=name, carry_prob=carry_prob, seed=seed, cpu_s=time.process_time() - began,
                     **sums_measure(policy), **more)
-    yield row("start", lm, time.process_time(), responses=0)
+    if "start" in only: yield row("start", lm, time.process_time(), responses=0)
     policy, began = copy.deepcopy(lm), time.process_time()
-    train_sft(policy.requires_grad_(), log[solved(log) > 0], LEARN, seeded(seed))
-    yield row("copy the right rows", policy.eval(), began, responses=0)
+    if "copy the right rows" in only:
+        train_sft(policy.requires_grad_(), log[solved(log) > 0], LEARN, seeded(seed))
+        yield row("copy the right rows", policy.eval(), began, responses=0)
     policy, began = copy.deepcopy(lm), time.process_time()
-    yield row("filtered copying", policy, began, **filtered_copying(policy, seed))
-    for name, config in CRITIC_FREE.items():
+    if "filtered copying" in only: yield row("filtered copying", policy, began, **filtered_copying(policy, seed))
+    for name in (name for name in CRITIC_FREE if name in only):
+        config = CRITIC_FREE[name]
         policy, began = copy.deepcopy(lm), time.process_time()
         more = reinforce(policy, config, seed)
         yield row(name, policy.eval(), began, **more)
@@ -198,19 +200,21 @@ def main():
     parser.add_argument("--part", choices=("world", "sums"), nargs="+", default=["world", "sums"])
     parser.add_argument("--seeds", type=int, default=3, help="how many (default: 3)")
     parser.add_argument("--first", type=int, default=40, help="the first of them (default: 40)")
-    parser.add_argument("--only", nargs="+", default=list(WORLD), help="runs of the world (default: all)")
+    parser.add_argument("--only", nargs="+", default=[*WORLD, *SUMS_RUNS], help="runs by name (default: all)")
     parser.add_argument("--json", type=Path, default=OUT, help="default: nbs/results/grpo.json")
     a = parser.parse_args()
     torch.set_num_threads(1)
     saved = json.loads(a.json.read_text("utf-8")) if a.json.is_file() else {}
     seeds = range(a.first, a.first + a.seeds)
     if "world" in a.part:
-        rows = [world_run(name, seed) for name in a.only for seed in seeds]
+        rows = [world_run(name, seed) for name in WORLD if name in a.only for seed in seeds]
         table(rows, ("gold", "gold_07", "greedy", "proxy", "kl", "flattery", "cpu_s"))
         kept = [r for r in saved.get("world", []) if r["run"] not in a.only]
         saved["world"] = sorted(kept + rows, key=lambda r: list(WORLD).index(r["run"]))
     if "sums" in a.part:
-        saved["sums"] = [row for p in (.4, .1) for seed in seeds for row in sums_runs(p, seed)]
+        rows = [row for p in (.4, .1) for seed in seeds for row in sums_runs(p, seed, a.only)]
+        kept = [r for r in saved.get("sums", []) if r["run"] not in a.only]
+        saved["sums"] = sorted(kept + rows, key=lambda r: (-r["carry_prob"], r["seed"], SUMS_RUNS.index(r["run"])))
         for p in (.4, .1):
             print(f"carry_prob {p}")
             table([r for r in saved["sums"] if r["carry_prob"] == p],
