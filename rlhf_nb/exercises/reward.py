@@ -1,5 +1,4 @@
 "Exercises of the chapter on reward models."
-import math
 import torch
 from torch import Generator, nn, tensor
 from torch.nn.functional import logsigmoid
@@ -165,32 +164,3 @@ calibration_bins = Exercise(
             lambda *x: (lambda a, b, n: (b, a, n))(*_bins(*x)),
         "n_bins is not used": lambda c, r, n=10: _bins(c, r, 10),
         "one bin too few": lambda c, r, n=10: _bins(c, r, max(n - 1, 1))})
-
-# ------------------------------------------------------------------ best_of_n
-def _best(score, refuse=True, at=lambda s: s.argmax(1)):
-    if refuse and score.isnan().any(): raise ValueError("nan")
-    return at(score)
-
-def _table(seed, p=4, k=5, dtype=torch.float32):
-    return (torch.randn(p, k, generator=Generator().manual_seed(seed)).to(dtype),)
-
-best_of_n = Exercise(
-    reference=reward.best_of_n,
-    cases={"two prompts": (tensor([[1., 3., 2.], [-1., -5., -2.]]),), "four prompts": _table(0),
-           "one prompt": _table(1, 1), "one answer each": _table(2, 3, 1),
-           "ties: the first": (tensor([[2., 5., 5.], [1., 1., 0.]]),),
-           "-inf and -300": (tensor([[-torch.inf, -300., -301.]]),), "float64": _table(3, dtype=torch.float64),
-           "bf16": _table(4, 2, 3, torch.bfloat16), "a nan": (tensor([[1., 2.], [torch.nan, 0.]]),)},
-    mistakes={
-        "that is the lowest score": lambda s: _best(s, at=lambda s: s.argmin(1)),
-        "that is the score: return its index": lambda s: _best(s, at=lambda s: s.amax(1)),
-        "along the wrong axis: one index per prompt": lambda s: _best(s, at=lambda s: s.argmax(0)),
-        "that is one index for all prompts": lambda s: _best(s, at=lambda s: s.argmax()),
-        "a nan wins argmax: raise ValueError": lambda s: _best(s, refuse=False),
-        "a nan is no score, nor is it a low one: raise ValueError":
-            lambda s: s.nan_to_num(nan=-math.inf).argmax(1),
-        "one axis too many: (p 1)": lambda s: _best(s, at=lambda s: s.argmax(1, keepdim=True)),
-        "of equals the first, not the last": lambda s: _best(
-            s, at=lambda s: s.shape[1] - 1 - s.flip(1).argmax(1)),
-        "an index within the prompt, not within all answers": lambda s: _best(
-            s, at=lambda s: s.argmax(1) + s.shape[1] * torch.arange(len(s)))})

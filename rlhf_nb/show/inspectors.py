@@ -417,7 +417,7 @@ def show_next(
 )->LiveView:
     "Fields for a beginning, temperature, top-k and top-p, with the next tokens."
     so_far = Text("", description="So far", continuous_update=False)
-    knobs = [knob("temperature", (1., 0., 2., .1)), knob("top-k", (0, 0, 20, 1)),
+    knobs = [knob("temperature", (.5, 0., 2., .1)), knob("top-k", (0, 0, 20, 1)),
              knob("top-p", (1., .05, 1., .05))]
     seen = {}
     def draw():

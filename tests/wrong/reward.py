@@ -174,38 +174,6 @@ def dictionary(chosen, rejected, n_bins=10):
             torch.tensor([sum(h for _, h in row) / len(row) for row in rows]),
             torch.tensor([len(row) for row in rows]))
 
-# ---- best_of_n
-
-def no_nan(score):
-    if torch.isnan(score).any(): raise ValueError("a score is nan")
-def lowest(score): no_nan(score); return torch.argmin(score, dim=-1)
-def values(score): no_nan(score); return score.max(dim=1).values
-def other_axis(score): no_nan(score); return torch.argmax(score, dim=0)
-def one_for_all(score): no_nan(score); return torch.argmax(score)
-def unguarded(score): return torch.max(score, dim=1).indices
-def nan_is_low(score): return torch.where(score.isnan(), -torch.inf, score).argmax(-1)
-def column(score): no_nan(score); return score.argmax(-1, keepdim=True)
-def last_of_equals(score):
-    no_nan(score)
-    best = score == score.amax(1, keepdim=True)
-    return (best * torch.arange(score.shape[1])).argmax(1)
-def flat(score):
-    no_nan(score)
-    return torch.arange(len(score)) * score.shape[1] + score.argmax(1)
-
-def by_hand(score):
-    out = []
-    for row in score.tolist():
-        if any(x != x for x in row): raise ValueError("nan")
-        out.append(max(range(len(row)), key=row.__getitem__))
-    return torch.tensor(out)
-def stable(score):
-    no_nan(score)
-    return score.sort(dim=1, descending=True, stable=True).indices[:, 0]
-def by_mask(score):
-    no_nan(score)
-    return (score == score.amax(-1, keepdim=True)).int().argmax(-1)
-
 def unclamped(chosen, rejected, n_bins=10):
     gap = chosen.double() - rejected.double()
     confidence, right = gap.abs().sigmoid(), (gap.sign() + 1) / 2
@@ -255,18 +223,9 @@ WRONG = {
         ("the third is a number of pairs, not a share", shares),
         ("right and wrong are swapped", losers),
         ("confidence and accuracy are the wrong way round", exchanged),
-        ("n_bins is not used", ten)],
-    "best_of_n": [
-        ("that is the lowest score", lowest), ("that is the score: return its index", values),
-        ("along the wrong axis: one index per prompt", other_axis),
-        ("that is one index for all prompts", one_for_all),
-        ("a nan wins argmax: raise ValueError", unguarded),
-        ("a nan is no score, nor is it a low one: raise ValueError", nan_is_low),
-        ("one axis too many: (p 1)", column), ("of equals the first, not the last", last_of_equals),
-        ("an index within the prompt, not within all answers", flat)]}
+        ("n_bins is not used", ten)]}
 
 RIGHT = {
     "pooled_scores": [row_by_row, from_behind, one_hot],
     "bradley_terry_loss": [soft, as_softmax, pair_by_pair],
-    "calibration_bins": [looped, one_hots, dictionary],
-    "best_of_n": [by_hand, stable, by_mask]}
+    "calibration_bins": [looped, one_hots, dictionary]}
