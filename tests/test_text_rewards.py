@@ -1,7 +1,7 @@
 "Functions of texts as rewards: what they get, what they may return, what is said when they are wrong."
 import sys, pytest, torch
 from rlhf_nb.data.text import train_tokenizer
-from rlhf_nb.base.models import ScalarModel, load_bundled, load_reward_model, load_tokenizer, save_reward_model, tiny_lm
+from rlhf_nb.base.models import ScalarModel, load_bundled, load_reward_model, load_tokenizer, save_reward_model, tiny_lm, to_classifier
 from rlhf_nb.trainers.ppo_trainer import checked_reward_fn
 from rlhf_nb.run.text_rewards import PromptTable, load_reward_function, make_model_reward_fn, make_text_reward_fn
 from rlhf_nb.run.text_rewards import load_reader, score_texts
@@ -110,6 +110,31 @@ def test_a_reward_model_without_a_pad_of_its_own(tok, tmp_path, kind):
     torch.testing.assert_close(got, score_seqs(load_reward_model(tmp_path/"rm"), cut))
     assert (got - want).abs().min() > 1e-4
     assert load_reader(tmp_path/"rm").pad_token_id >= len(tok) and len(texts) == 2    # no row of the embedding: never looked up
+
+@pytest.mark.parametrize("first", ["!", "<|endoftext|>"])
+def test_the_first_token_of_a_reward_models_vocabulary_may_stand_in_an_answer(tok, tmp_path, first):
+    "`!` is id 0 in GPT-2's and Llama 3's layout, the end itself in Pythia's; both have no pad."
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, PreTrainedTokenizerFast
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    letters = [first, *(x for x in [*letters, "<|endoftext|>"] if x != first)]
+    bpe = Tokenizer(models.BPE({x: i for i, x in enumerate(letters)}, []))
+    bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    reader = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|endoftext|>")
+    assert reader.convert_tokens_to_ids(first) == 0 and len(reader) == 257
+    torch.manual_seed(0)
+    lm = GPTNeoXForCausalLM(GPTNeoXConfig(vocab_size=257, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=64, bos_token_id=0, eos_token_id=reader.eos_token_id))
+    for saved in (to_classifier(ScalarModel.from_lm(lm)), reader): saved.save_pretrained(tmp_path/"rm")
+    table, model = PromptTable(ROWS, tok, 64), load_reward_model(tmp_path/"rm")
+    texts = ["Wow! It is 8!", "4"]
+    got = make_model_reward_fn(tmp_path/"rm", table, tok)(answered(tok, table, *zip((1, 0), texts)))
+    for i, text, score in zip((1, 0), texts, got):                         # each alone: nothing is padded
+        ids = reader(table.texts[i])["input_ids"], [*reader(text)["input_ids"], reader.eos_token_id]
+        assert 0 in ids[1] or text == "4" and first == "!"
+        alone = score_seqs(model, make_seqs([ids[0]], [ids[1]], 300))
+        torch.testing.assert_close(score, alone[0])
+    assert got[0] != got[1]
 
 def test_a_reward_model_without_an_end_is_refused(tok, tmp_path):
     save_reward_model(ScalarModel.from_lm(tiny_lm(tok, "llama")), tok, tmp_path/"rm")

@@ -12,6 +12,7 @@ __all__ = ['decode_seqs', 'load_reader', 'score_texts', 'load_reward_function', 
 import inspect, math, os, sys, torch, traceback
 from torch import Tensor
 from collections.abc import Callable
+from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -61,7 +62,8 @@ def score_texts(
         ids += [tokenizer.eos_token_id] * ended
         rows.append(truncate_tokens(prompt, [ids], max_length))
     prompts, answers = [p for p, _ in rows], [a for _, (a,) in rows]
-    return score_seqs(model, make_seqs(prompts, answers, 0)).cpu() # masked: any id
+    seqs = make_seqs(prompts, answers, -1)           # no token; masked, so that any may stand for it
+    return score_seqs(model, replace(seqs, ids=seqs.ids.clamp(min=0))).cpu()
 
 # %% ../../nbs/engine/run/text_rewards.ipynb #load_reward_function_0
 def load_reward_function(
