@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest, torch
 
 from rlhf_nb.base.folder import foreign_files, open_run
-from rlhf_nb.base.models import load_lm, load_reward_model
+from rlhf_nb.base.models import load_lm, load_reward_model, tiny_lm
 from rlhf_nb.book.command import main
 from rlhf_nb.data.store import create_store, open_store
-from rlhf_nb.data.text import load_pairs
+from rlhf_nb.data.text import load_pairs, train_tokenizer
 from rlhf_nb.run import methods, pipeline
 from rlhf_nb.run.methods import ConcatPairs
 from rlhf_nb.run.pipeline import clean, resolve, rows_of, table_of, validate
 from rlhf_nb.run.stages import Stage, StageError, read_stages, to_toml
 from rlhf_nb.trainers.ppo_trainer import RewardError
 from test_runs import dies_at
-from tiny_runs import (TINY, content, fork, in_a_row, patch_everywhere, rows_in, run, run_all, status_of, tiny, tokenizer, until_done,
-    weights)
+from tiny_runs import (TINY, content, fork, in_a_row, pair_rows, patch_everywhere, rows_in, run, run_all, status_of, tiny, tokenizer,
+    until_done, weights, write_lines)
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
 pytestmark = pytest.mark.usefixtures("one_thread", "no_curves", "inside")
@@ -33,6 +33,19 @@ def begin(work):
     with pytest.MonkeyPatch.context() as patch:
         stopped(patch)
         with pytest.raises(KeyboardInterrupt): work()
+
+@pytest.mark.parametrize("method", ["ppo", "grpo"])
+def test_prompts_of_several_messages_are_trained_on_and_shown_as_lines(method):
+    rows = [dict(prompt=[dict(role="system", content="Be brief."), dict(role="user", content=x["prompt"]),
+                         dict(role="assistant", content=x["chosen"]), dict(role="user", content=x["rejected"])]) for x in pair_rows()]
+    write_lines("turns.jsonl", rows)
+    tok = train_tokenizer([str(rows)])
+    for each in (tiny_lm(tok, hidden=16, layers=1), tok): each.save_pretrained("mm")
+    Path("few.py").write_text("def seen(prompts, responses): return [len(p) + i / 9 for i, p in enumerate(prompts)]\n")
+    said = pipeline.format_done(pipeline.train(tiny(method, data="turns.jsonl", model="mm", reward="few:seen"), "o", tell=print))
+    one = json.loads(Path("o/samples.jsonl").read_text("utf-8").splitlines()[0])["prompt"]
+    assert one in [x["prompt"] for x in rows]                       # as messages, for who reads the file
+    assert f"\nsystem: Be brief.\nuser: {one[1]['content']}\nassistant: {one[2]['content']}\nuser: {one[3]['content']}\n" in said
 
 # ---- one run dies
 

@@ -6,8 +6,9 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/data/text.html.md"""
 
 # %% auto #0
 __all__ = ['ROLES', 'PAIR', 'DEMONSTRATION', 'CHAT_TEMPLATE', 'parse_row', 'row_format', 'read_texts', 'train_tokenizer',
-           'encode_prompt', 'truncate_tokens', 'LoadReport', 'load_pairs', 'pair_margins', 'load_demonstrations',
-           'load_unpaired', 'load_prompts', 'prompts_of', 'require_one_answer', 'split_by_prompt']
+           'chat_text', 'encode_prompt', 'truncate_tokens', 'LoadReport', 'load_pairs', 'pair_margins',
+           'load_demonstrations', 'load_unpaired', 'load_prompts', 'prompts_of', 'require_one_answer',
+           'split_by_prompt']
 
 # %% ../../nbs/engine/data/text.ipynb #other_people_s_data
 import hashlib, html, json, math, re
@@ -218,6 +219,13 @@ def train_tokenizer(
         clean_up_tokenization_spaces=False)
 
 # %% ../../nbs/engine/data/text.ipynb #encode_prompt
+def chat_text(
+    prompt, # text, or a list of messages
+)->str:
+    "A prompt as a text to be read: messages on lines of their own, behind their roles."
+    if not isinstance(prompt, list): return str(prompt)
+    return "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
+
 def encode_prompt(
     tokenizer,           # with or without a chat template
     messages:list[dict], # role and content

@@ -31,7 +31,7 @@ from ..base.q_networks import QConfig, QNets, make_episodes, q_network
 from ..base.replies import generate_replies
 from ..base.sampling import SamplingParams, generate_many, shared_rewards
 from ..data.store import create_store, open_store
-from ..data.text import (LoadReport, load_demonstrations, load_pairs,
+from ..data.text import (LoadReport, chat_text, load_demonstrations, load_pairs,
     load_unpaired, pair_margins, prompts_of, split_by_prompt)
 from ..tokens import Batch, Seqs, make_seqs
 from ..base.scores import fit_normalizer, normalize_scores
@@ -639,9 +639,8 @@ class Picked(Prompted):
         sampling = SamplingParams(s.max_new_tokens, temperature=s.temperature, top_k=s.top_k, top_p=s.top_p)
         prompts = [table.prompts[i] for i in chosen for _ in range(n)]
         seqs, _ = generate_many(job.model, prompts, job.tokenizer, sampling, generator, 256, is_interactive())
-        asked = [table.texts[i] for i in chosen]
-        return [x if isinstance(x, str) else "\n".join(turn["content"] for turn in x) for x in asked], \
-            Candidates(seqs, repeat(torch.arange(len(chosen)), "p -> (p n)", n=n))
+        return [chat_text(table.texts[i]) for i in chosen], Candidates(
+            seqs, repeat(torch.arange(len(chosen)), "p -> (p n)", n=n))
     def sample_chunk(self, job:Job, c:int, generator:Generator)->tuple[list[str],Candidates]:
         "Sampled answers to the next prompts of an endless shuffle."
         s, learn, chosen = job.s, job.rows.learn, []

@@ -26,7 +26,7 @@ from ..base.models import (Placement, ScalarModel, load_lm, is_reward_model,
 from ..base.processes import (in_first_process, process_index, require_one_process, stop_after_step)
 from ..base.sampling import SamplingParams, collect_rollout, generate_many
 from ..data.records import read_records, record_kind
-from ..data.text import prompts_of
+from ..data.text import chat_text, prompts_of
 from ..reward import score_pairs
 from .memory_plan import count_weights
 from .methods import (Job, METHODS, Registry, WORLD_REGISTRY, first_side, is_function, loss_error,
@@ -573,7 +573,7 @@ def _held_out_words(x): # numbers with their errors; None in a file: not finite
 
 def _examples(done, n)->list[str]:
     if done.shown: return [line for a, b in list(zip(*done.shown))[:n] for line in (
-        str(a["prompt"]), f"    {a['reward']:+.2f}  before  {a['response']}",
+        chat_text(a["prompt"]), f"    {a['reward']:+.2f}  before  {a['response']}",
         f"    {b['reward']:+.2f}  after   {b['response']}")]
     if not len(done.rows.held) or done.s.method == "q": return []
     rows, said = done.rows.data[done.rows.held], []
