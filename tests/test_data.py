@@ -5,7 +5,7 @@ import pytest
 from rlhf_nb.data.text import (encode_prompt, load_demonstrations, load_pairs, load_prompts, load_unpaired,
     pair_margins, parse_row, prompts_of, row_format, read_texts, split_by_prompt, train_tokenizer,
     truncate_tokens)
-from rlhf_nb.data.records import DataError, read_jsonl
+from rlhf_nb.data.records import DataError, RowError, read_jsonl
 
 REAL = Path(__file__).resolve().parents[2]/"shared/data/instruction_preferences.jsonl"
 real = pytest.mark.skipif(not REAL.is_file(), reason="the real preference file is not here")
@@ -360,8 +360,16 @@ def turn(role, content): return dict(role=role, content=content)
     (dict(chosen="\n\nHuman: Hi\n\nAssistant: Yes?\n\nHuman: What is it?\n\nAssistant: A.",
           rejected="\n\nHuman: Hi\n\nAssistant: Yes?\n\nHuman: What is it?\n\nAssistant: No."),
      "preference, Human/Assistant, standard", [turn("user", "Hi"), turn("assistant", "Yes?"), USER], ["A.", "No."]),
-    (dict(chosen="The sky is blue.", rejected="The sky is black."), "preference, implicit prompt, standard",
-     [turn("user", "The sky is")], ["blue.", "black."]),          # a word is not cut in two
+    (dict(chosen="Q: Sky?\n\nA: It is blue.", rejected="Q: Sky?\n\nA: It is black."), "preference, implicit prompt, standard",
+     [turn("user", "Q: Sky?\n\nA:")], ["It is blue.", "It is black."]),     # up to the turn, not to the first word that differs
+    (dict(chosen="<|user|>Hm?<|assistant|>The answer: 4", rejected="<|user|>Hm?<|assistant|>The answer: 5"),
+     "preference, implicit prompt, standard", [turn("user", "<|user|>Hm?<|assistant|>")], ["The answer: 4", "The answer: 5"]),
+    (dict(chosen="[INST] Hm? [/INST] Yes", rejected="[INST] Hm? [/INST] Yet"), "preference, implicit prompt, standard",
+     [turn("user", "[INST] Hm? [/INST]")], ["Yes", "Yet"]),
+    (dict(instruction="Edit.", input="He go.", output="He goes.", chosen="He goes.", rejected="He go."),
+     "preference, explicit prompt, standard", [turn("user", "Edit.\n\nHe go.")], ["He goes.", "He go."]),
+    (dict(instruction="Hm?", input="", chosen="A.", rejected="B."), "preference, explicit prompt, standard", [turn("user", "Hm?")],
+     ["A.", "B."]),
     (dict(chosen=[USER, TELL], rejected=[USER, dict(TELL, content="No.")]), "preference, implicit prompt, conversational",
      [USER], ["A.", "No."]),
     (dict(prompt="What is it?", chosen=[USER, TELL], rejected=[USER, dict(TELL, content="No.")], score_chosen=9.0,
@@ -370,6 +378,21 @@ def turn(role, content): return dict(role=role, content=content)
 ])
 def test_forms_of_pairs(row, form, prompt, answers):
     assert row_format(row) == form and parse_row(row) == (prompt, answers)
+
+def test_a_common_start_that_is_no_turn_is_refused_and_shown():
+    with pytest.raises(RowError, match="""both begin with 'The sky is bl' and go on with 'ue.' and 'ack.'.*give "prompt\""""):
+        parse_row(dict(chosen="The sky is blue.", rejected="The sky is black."))
+
+def test_alpaca_rows_and_questions_are_read_and_other_columns_named(tok):
+    alpaca, asked = dict(instruction="Add.", input="2 and 2", output="4", topic="sums"), dict(question="Hm?", answer="A.", level=3)
+    seqs, report = load_demonstrations([alpaca, asked], tok)
+    assert texts(tok, seqs) == [("<bos><|user|>Add.\n\n2 and 2<|assistant|>", "4<eos>"), ("<bos><|user|>Hm?<|assistant|>", "A.<eos>")]
+    assert report.columns == dict(topic=["sums", None], level=[None, 3]) and "2  columns besides the texts: topic, level" in repr(report)
+    (prompt,), report = load_prompts([asked], tok)
+    assert tok.decode(prompt) == "<bos><|user|>Hm?<|assistant|>" and report.columns == dict(answer=["A."], level=[3])
+    _, report = load_demonstrations([dict(prompt="a", response="b", answer="c")], tok)
+    assert report.columns == dict(answer=["c"])                               # the response is learned
+    assert {*read_texts([alpaca, asked])} == {"Add.", "2 and 2", "4", "Hm?", "A."}
 
 def test_forms_of_demonstrations_and_prompts(tok):
     talk = dict(conversations=[{"from": "human", "value": "What is it?"}, {"from": "gpt", "value": "A."}])

@@ -120,6 +120,20 @@ def test_a_run_and_its_plan_on_the_command_line(inside, capfd, monkeypatch):
     says(capfd, line("reward", out, "--overwrite", seed=4), 0)
     assert json.loads((out/"run.json").read_text())["settings"]["seed"] == 4
 
+def test_a_dry_run_shows_a_row_as_the_model_will_read_it_under_the_names_that_were_given(inside, capfd):
+    (inside/"mine.jsonl").write_text("".join(json.dumps(dict(ask=f"The {w} sleeps", say=f"The {w}", no="fox hop", extra=i)) + "\n"
+                                           for i, w in enumerate("owl fox robin bat frog".split())))
+    words = ["train", "reward", "mine.jsonl", "-o", "o", "--model", "m", "--eval-rows", "0", "--dry-run"]
+    says(capfd, words, 2, 'no "chosen"')
+    said = says(capfd, [*words, "--columns", "prompt=ask, chosen=say,rejected=no"], 0, "columns besides the texts: extra")
+    assert re.search(r"\nexample +'<\|user\|>The owl<unk><\|assistant\|>The owl<eos>'\nlearned +'The owl<eos>'\n", said)
+    says(capfd, [*words, "--columns", "prompt=ask,chosen=say,rejected=none"], 2, 'no "none", the keys are ask, say, no, extra')
+    says(capfd, [*words, "--columns", "prompt"], 2, "columns are written name=column")
+    words[1:3] = "grpo", "mine.jsonl"
+    (inside/"few_rules.py").write_text("def f(prompts, responses, extra): return [0.] * len(prompts)\n")
+    said = says(capfd, [*words, "--columns", "prompt=ask", "--reward", "few_rules:f"], 0)
+    assert re.search(r"\nexample +'<\|user\|>The owl<unk><\|assistant\|>'\n", said) and "\nlearned" not in said
+
 def test_rows_that_cannot_be_read_stop_a_run_or_are_left_out(inside, capfd):
     (inside/"some.jsonl").write_text("{oops\n" + (inside/"pairs.jsonl").read_text())
     says(capfd, line("sft", "x", data="some.jsonl"), 2, "some.jsonl:1: broken JSON")

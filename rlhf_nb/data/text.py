@@ -92,6 +92,10 @@ def _dialogue(text): # "\n\nHuman: ...\n\nAssistant: ..." as messages, or None
             for who, said in zip(parts[::2], parts[1::2])]
     return chat[:-1] if chat[-1]["content"] == "" else chat
 
+_ASKED = "instruction", "input", "question"       # of Alpaca's rows, and of questions with answers
+_TURN = re.compile(r"^\W{0,4}(?:assistant|answer|response|output|model|bot|a|tl;dr)\s*:\s*"
+                   r"|<\|?(?:im_start\|>)?(?:assistant|model)\|?>?\s*|\[/INST\]\s*", re.I | re.M)
+
 def _normalised(row):
     "A row in one of the forms that `parse_row` reads."
     _refuse_tools(row)
@@ -104,16 +108,21 @@ def _normalised(row):
     for key in ("chosen", "rejected", "text"):
         if _dialogue(row.get(key)): row[key] = _dialogue(row[key])
     if isinstance(row.get("text"), list): row.setdefault("messages", row.pop("text"))
+    asked = [row.pop(key) for key in _ASKED if row.get(key)]
+    if asked: return row | dict(prompt="\n\n".join(asked) if all(isinstance(x, str) for x in asked) else asked[0])
     two = row.get("chosen"), row.get("rejected")
     if all(isinstance(x, str) for x in two):
         n = next((i for i, (x, y) in enumerate(zip(*two)) if x != y), 0)
-        n = re.search(r"\s*\S*$", two[0][:n]).start()      # what both begin with, whole words
-        if two[0][:n].strip(): row |= dict(
-            prompt=two[0][:n], chosen=two[0][n:].strip(), rejected=two[1][n:].strip())
+        marks = [mark.end() for mark in _TURN.finditer(two[0]) if mark.end() <= n]
+        if marks: return row | {k: x for k, x in zip(("prompt", "chosen", "rejected"), (
+            two[0][:marks[-1]].rstrip(), *(x[marks[-1]:].strip() for x in two)))}
+        if two[0][:n].strip(): raise RowError("no turn marker", f'"chosen" and "rejected" both begin with '
+            f'{two[0][:n][-40:]!r} and go on with {two[0][n:][:20]!r} and {two[1][n:][:20]!r}: no mark such as '
+            '"Assistant:" on a line says where the answers begin; give "prompt"')
     return row
 
 PAIR = ("chosen",), ("rejected",)
-DEMONSTRATION = ("messages", "response", "completion", "chosen"),
+DEMONSTRATION = ("messages", "response", "completion", "chosen", "output", "answer"),
 
 def parse_row(
     row:dict,           # one line of the file
@@ -162,7 +171,7 @@ def row_format(
     "The name of a row's form, as TRL's documentation of dataset formats has it."
     keys = "conversations prompt messages completion response chosen rejected".split()
     form = "conversational" if any(isinstance(row.get(k), list) for k in keys) else "standard"
-    given = "explicit prompt" if "prompt" in row else "implicit prompt"
+    given = "explicit prompt" if {"prompt", *_ASKED} & row.keys() else "implicit prompt"
     if any(_dialogue(row.get(k)) for k in ("chosen", "text")): given = "Human/Assistant"
     if len(answers) == 2: return f"preference, {given}, {form}"
     if not answers: return f"prompt-only, {form}"
@@ -179,7 +188,7 @@ def read_texts(
     "The texts of a file of pairs, demonstrations or prompts, to train a tokenizer on."
     for _, row in read_records(path):
         if isinstance(row, RowError): continue
-        for key in ("prompt", "text", "conversations", "chosen", "rejected", *DEMONSTRATION[0][:3]):
+        for key in ("prompt", "text", "conversations", *_ASKED, *dict.fromkeys(("chosen", "rejected", *DEMONSTRATION[0]))):
             value = row.get(key)
             for x in value if isinstance(value, list) else [value]:
                 text = x.get("content", x.get("value")) if isinstance(x, dict) else x
@@ -275,7 +284,8 @@ class LoadReport:
         kept = self.formats or {"": self.kept}
         return [(n, f"kept: {what}" if what else "kept", "") for what, n in kept.items()] + [
             (len(numbers), f"{word}: {what}", _some(numbers)) for word in ("dropped", "truncated")
-            for what, numbers in getattr(self, word).items()]
+            for what, numbers in getattr(self, word).items()] + [
+            (len(self.columns), f"columns besides the texts: {', '.join(self.columns)}", "")] * bool(self.columns)
     def head(self)->str: return (
         f"{self.path}: {self.kept} of {self.total} rows kept ({self.tokenized_with})")
     def __repr__(self): return "\n".join([self.head()] + [
@@ -331,9 +341,11 @@ def _load(path, tokenizer, answers, max_length, strict, encode=None):
     kind = record_kind(path)
     name = "rows in memory" if kind == "memory" else str(path)
     if errors and strict: raise DataError(name, errors)
-    used = {"prompt", "messages", "conversations"} | ({
-        "text", "chosen", "rejected", "completion", "response"} if answers else set())
-    further = dict.fromkeys(k for row in raw for k in row if k not in used)
+    def other(row): # columns that give no text
+        row = _normalised(row)
+        keys = [next((k for k in one if k in row), "text") for one in answers] or ["messages"]
+        return [k for k in row if k not in ("prompt", *keys)]
+    further = dict.fromkeys(k for row in raw for k in other(row))
     template = ("in the chat template" if tokenizer.chat_template else
                 "no chat template: answers straight after prompts")
     loaded = LoadReport(

@@ -30,6 +30,7 @@ from ..base.processes import (gather_parts, in_first_process, own_rows)
 from ..base.q_networks import QConfig, QNets, make_episodes, q_network
 from ..base.replies import generate_replies
 from ..base.sampling import SamplingParams, generate_many, shared_rewards
+from ..data.records import renamed
 from ..data.store import create_store, open_store
 from ..data.text import (LoadReport, chat_text, load_demonstrations, load_pairs,
     load_unpaired, pair_margins, prompts_of, split_by_prompt)
@@ -156,7 +157,7 @@ class Method:
     samples = False
     def load(self, s, tokenizer, registry:Registry)->Rows:
         "The rows of a stage; most methods read pairs."
-        rows, report = load_pairs(s.data, tokenizer, s.max_length, not s.skip_invalid)
+        rows, report = load_pairs(renamed(s.data, s.columns), tokenizer, s.max_length, not s.skip_invalid)
         return split_data(rows, report, s)
     def begin(self, job:Job)->Ready:
         "What is trained, the rows with all that the loss reads, the loss."
@@ -194,14 +195,15 @@ def load_chats(s, tokenizer, registry:Registry, turns:str)->Rows:
     "Demonstrations by their name or from a file; all turns are learned, or the last."
     named, strict = registry.demonstrations.get(s.data), not s.skip_invalid
     if named: return split_data(named(tokenizer), None, s)
-    return split_data(*load_demonstrations(s.data, tokenizer, s.max_length, strict, turns=turns), s)
+    return split_data(*load_demonstrations(
+        renamed(s.data, s.columns), tokenizer, s.max_length, strict, turns=turns), s)
 
 class Prompted(Method):
     "Learns from its own answers to prompts."
     samples = True
     def load(self, s, tokenizer, registry):
         named = [dict(prompt=text) for text in registry.prompts.get(s.data, ())]
-        table = PromptTable(named or s.data, tokenizer, s.max_length, not s.skip_invalid)
+        table = PromptTable(named or renamed(s.data, s.columns), tokenizer, s.max_length, not s.skip_invalid)
         return Rows(table, None if s.data in registry.prompts else table.report,
                     *split_rows([tuple(p) for p in table.prompts], s, 64))
 
@@ -341,7 +343,8 @@ class Labelled(FromRows):
     "KTO: single answers, thumbs up or down."
     def load(self, s, tokenizer, registry):
         "Beside each answer its prompt before the next row's answer."
-        seqs, desirable, report = load_unpaired(s.data, tokenizer, s.max_length, not s.skip_invalid)
+        source = renamed(s.data, s.columns)
+        seqs, desirable, report = load_unpaired(source, tokenizer, s.max_length, not s.skip_invalid)
         answers = [ids[mask].tolist() for ids, mask in zip(seqs.ids, seqs.response_mask)]
         prompts, nothing = [list(p) for p in prompts_of(seqs)], torch.zeros(len(seqs))
         other = make_seqs(prompts, answers[1:] + answers[:1], tokenizer.pad_token_id)
@@ -362,7 +365,8 @@ class Logged(FromRows):
     "Q-learning from a log of answers and what they earned."
     def load(self, s, tokenizer, registry):
         "Answers as episodes; the reward comes at the end of each."
-        seqs, report = load_demonstrations(s.data, tokenizer, s.max_length, not s.skip_invalid, turns="last")
+        seqs, report = load_demonstrations(renamed(s.data, s.columns), tokenizer, s.max_length,
+                                           not s.skip_invalid, turns="last")
         if s.column not in report.columns: raise ValueError(
             f"{report.path} has no column {s.column!r}, the reward of an answer: there are "
             f"{', '.join(report.columns) or 'none beside the texts'}; name it with column")

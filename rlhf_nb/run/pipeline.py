@@ -25,7 +25,7 @@ from ..base.models import (Placement, ScalarModel, load_lm, is_reward_model,
     load_tokenizer, merge_adapters, read_config, save_reward_model, unwrap_model)
 from ..base.processes import (in_first_process, process_index, require_one_process, stop_after_step)
 from ..base.sampling import SamplingParams, collect_rollout, generate_many
-from ..data.records import read_records, record_kind
+from ..data.records import read_records, record_kind, renamed
 from ..data.text import chat_text, prompts_of
 from ..reward import score_pairs
 from .memory_plan import count_weights
@@ -37,7 +37,7 @@ from .start import (begin_model, check_disk, check_positions, check_services,
     computing, expert_words, fake_model, memory_of, new_pad, path_of, start_words, targets_of)
 from .text_rewards import decode_seqs, load_reader, load_reward_function
 from .trackers import open_trackers
-from ..tokens import masked_sum
+from ..tokens import Seqs, masked_sum
 from ..trainers.ppo_trainer import RewardError
 
 # %% ../../nbs/engine/run/pipeline.ipynb #identity
@@ -203,7 +203,7 @@ def _train_in(job)->Done:
     n_held, before, shown, facts = len(rows.held), ({}, []), [], {}
     if not method.samples:
         wanted = {rows.report.lines[i] for i in rows.held.tolist()} if rows.report else ()
-        chosen = [row for line, row in read_records(s.data) if line in wanted] if wanted else []
+        chosen = [row for line, row in read_records(renamed(s.data, s.columns)) if line in wanted] if wanted else []
         in_first_process(lambda: _write_lines(folder/"held_out.jsonl", chosen))
     ready = method.begin(job)
     tracked = _reported(job, ready) if s.report_to else nullcontext(job.send)
@@ -514,10 +514,15 @@ def plan_stage(
     parts = [f"{k}={name_of(k, v)}" for k, v in (stage.said | known | stage.said).items()]
     frozen = [s.method in ("ppo", "grpo") and not s.lora_r, getattr(s, "judge", ""),    # copies of a model
               reward and reward not in registry.rewards and not is_function(reward)]
+    def shown(ids): return repr(textwrap.shorten(tokenizer.decode(ids), 160, placeholder=" ..."))
+    seqs, i = first_side(rows.data), int(rows.learn[0])
+    first = dict(example=seqs.ids[i][seqs.attention_mask[i]], learned=seqs.ids[i][seqs.response_mask[i]]) \
+        if isinstance(seqs, Seqs) else dict(example=seqs.prompts[i])
+    example = {name: shown(ids) for name, ids in first.items()}
     return "\n".join([*told, aligned(
         dict(folder=f"{place}, {'a run goes on' if begun else 'a new run'}",
              rows=f"{len(rows.learn)} to learn from, {len(rows.held)} held out",
-             model=start_words(s.start, lm.config, n_all, n_trained, len(tokenizer)))
+             model=start_words(s.start, lm.config, n_all, n_trained, len(tokenizer))) | example
         | (dict(reward=stage.said["reward"]) if reward else {})
         | dict(steps=steps, settings=textwrap.fill(", ".join(parts), 78, subsequent_indent=" " * 10,
                                                    break_long_words=False, break_on_hyphens=False),

@@ -34,6 +34,7 @@ class Common:
 
     Raises TypeError or ValueError that names the field."""
     data:str             # rows: a file, a folder of datasets or a hub id; NAME:SPLIT
+    columns:str=""       # read columns of the file under other names: prompt=instruction,response=output
     model:str=""         # folder or hub id to start from; "": the last stage's, or new
     max_length:int=256   # tokens of prompt and answer, or of the prompt, at most
     eval_rows:int=-1     # rows held out; -1: a fifth, at most 100 (64 prompts); 0: none

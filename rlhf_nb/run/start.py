@@ -22,6 +22,7 @@ from ..base.models import (Placement, ScalarModel, add_lora, checkpoint_layers, 
     load_lm, load_reward_model, load_tokenizer, is_reward_model, read_config, require_body,
     require_classifier, require_vocabulary, tiny_lm, to_classifier, unwrap_model)
 from ..base.sampling import static_decoding
+from ..data.records import renamed
 from ..data.text import read_texts, train_tokenizer
 from .memory_plan import (count_weights, device_memory, fake_lm, memory_verdict, plan_memory)
 from .model_card import check_hub
@@ -102,7 +103,7 @@ def begin_model(s)->tuple[nn.Module,object]: # language model, tokenizer
         if s.lora_r: raise ValueError("LoRA adapts a model that has learned before: name it with --model")
         if s.stop_token: raise ValueError(
             "a model from scratch has a stop token of its own: name a --model, or leave stop_token out")
-        tokenizer = train_tokenizer(islice(read_texts(s.data), 1_000_000))
+        tokenizer = train_tokenizer(islice(read_texts(renamed(s.data, s.columns)), 1_000_000))
         lm = tiny_lm(tokenizer, seed=s.seed).to(place.device)
         for each in lm.modules():    # a few hundred rows are soon known by heart
             if isinstance(each, nn.Dropout): each.p = lm.config.hidden_dropout = .2
