@@ -1,12 +1,15 @@
 "What `check` sees and says, of one answer and of a whole notebook."
 import json
 from dataclasses import dataclass
+from importlib import import_module
 
 import nbformat, pytest, torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from rlhf_nb.base.files import notebooks
+from rlhf_nb.book import checks
 from rlhf_nb.book.checks import (
-    Exercise, check, check_notebook, copy_argument, expect_error, grade, needed, record_call, values_match)
+    CHECK, MEMORY, PROGRESS, Exercise, check, check_notebook, copy_argument, expect_error, grade, needed, record_call, values_match)
 
 def test_expect_error_wants_an_error(capsys):
     expect_error(int, "seven")
@@ -277,6 +280,27 @@ def test_check_hands_back_what_is_right_and_is_loud_only_when_strict(capsys, mon
     ours = "(the cells below use ours until your {} is right)".format
     assert printed[:5] == ["total: divide by the length", ours("total"), "unfinished: not done yet",
                            ours("unfinished"), "mean: right"]
+
+@pytest.mark.parametrize("chapter", sorted(p.stem[3:] for p in (notebooks()).glob("[0-9][0-9]_*.ipynb")))
+def test_a_check_cell_that_runs_twice_does_not_take_ours_for_yours(chapter, tmp_path, monkeypatch, capsys):
+    "The first run puts the reference in the stub's place."
+    monkeypatch.delenv("RLHF_NB_STRICT", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/MEMORY).touch()
+    monkeypatch.setattr(checks, "grade", lambda answer, exercise: "not done yet" if answer is stub else "right")
+    def stub(*args): raise NotImplementedError
+    [file] = notebooks().glob(f"[0-9][0-9]_{chapter}.ipynb")
+    cells = [c.source for c in nbformat.read(file, 4).cells if CHECK.search(c.source)]
+    for source in cells:
+        name = CHECK.search(source)[1]
+        space = dict(check=check, exercises=import_module(f"rlhf_nb.exercises.{chapter}"), **{name: stub})
+        for _ in range(2): exec(CHECK.search(source)[0], space)
+        assert capsys.readouterr().out.splitlines() == [f"{name}: not done yet", f"(the cells below use ours until your {name} is right)",
+                                                        f"{name}: this is ours: run the cell with your answer first"]
+    if cells: assert [*progress_of(tmp_path)] == ["not done yet"] * len(cells)
+
+def progress_of(folder): # the verdicts that were written down
+    return [json.loads(x)["verdict"] for x in (folder/PROGRESS).read_text("utf-8").splitlines() if x]
 
 def test_progress_is_kept_only_in_a_learners_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("RLHF_NB_STRICT", raising=False)
