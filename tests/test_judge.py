@@ -58,7 +58,7 @@ OTHER_SCALE_OR_RANGE = [
     "Score: 4 stars/10", "Score: 4\nout of 10", "Score: 4 out\nof 10", "Score: 4 out of ten",
     "Score: 4 out of a possible 10", "Score: 4 on a scale of 1 to 10", "Score: 4 (scale: 1-10)", "Score: 4 %",
     "Score: 4 percent", "Score: 4/\uff11\uff10", "Score: 4\u204410", "Score: 4 1/2", "Score: 4 out of 5 out of 10",
-    "Score: 4 - 5", "Score: **4** - **5**", "Score: 4 \u2013 5", "Score: 4 \u2014 5", "Score: 4 to 5",
+    "Score: 4 through 5", "Score: 4 and 5", "Score: 4 & 5", "Score: 4 thru 5", "Score: 4 - 5", "Score: **4** - **5**", "Score: 4 \u2013 5", "Score: 4 \u2014 5", "Score: 4 to 5",
     "Score: 4 or 5", "Score: 4 ~ 5", "Score: 4...5", "Score: 4/5 - 5/5", "Score: 4 -> 5", "Score: 4 \u2192 5",
     "Score: 1 + 1 + 1 + 0 + 1 = 4"]
 THIS_SCALE = [
@@ -92,7 +92,7 @@ def test_a_score_is_not_rescaled():
 FUZZ_MARKS = ["", "**", "*", "`", "__", "(", "[", "<", '"']
 FUZZ_CLOSE = {"(": ")", "[": "]", "<": ">"}
 FUZZ_OF = ["/", " / ", "/ ", " out of ", " of ", " (out of ", " (/ ", ", out of ", " points out of ", "\u2044"]
-FUZZ_TO = [" - ", "-", "\u2013", " \u2014 ", " to ", " or ", "~", "...", " + ", " -> ", " = "]
+FUZZ_TO = [" through ", " and ", " & ", " - ", "-", "\u2013", " \u2014 ", " to ", " or ", "~", "...", " + ", " -> ", " = "]
 FUZZ_SCALES = ["5", "5.0", "10", "10.0", "100", "4", "6", "50", "55", "5.5", "15"]
 FUZZ_NOISE = ["Score: ", "Score:", "{{ reward }}", "4", "0", ".", ",", "/", "/10", "-", "+", "%", " ", "\n", "\t", "\0",
               "*", "(", "[", "\\", "<", "</b>", ">", "out of", " of 5", " to ", "scale", "points", "e9", "\uff14", "\u0664",
@@ -131,6 +131,7 @@ def test_first_or_last_by_choice():
     ("Final  score: {{ reward }}", "Final\nscore: 2", 2),
     ("Final  score: {{ reward }}", "Finalscore: 2", None), ("a.c: {{ reward }}", "abc: 4", None),
     ("{{ reward }}", "4 - 5", None), ("{{ reward }}", "2 out of 4", None), ("{{ reward }}", "4/10", None),
+    ("{{ reward }}", "1 and 2", None), ("Winner: {{ reward }}", "Winner: 1 and 2", None),
     ("{{ reward }}", "**4**/5", 4), ("{{ reward }}", "from 1 to 5: 3", 3), ("{{ reward }}", "1 + 1 + 1 = 3", None),
     ("{{ reward }} points", "4 - 5 points", None), ("{{ reward }} points", "4 points out of 10", None),
     ("{{ reward }} points", "4 points (out of 5)", 4), ("[[{{ reward }}]]", "[[4]]/10", None),

@@ -33,6 +33,7 @@ def test_a_function_gets_texts_and_the_columns_of_its_rows(tok, table):
 
 @pytest.mark.parametrize("fn, words", [
     (lambda p, r: [1.], "one number per response, 2, got list of 1"), (lambda p, r: 1., "got float of no length"),
+    (lambda p, r: {.5: "a", 1.: "b"}, "got dict of no length or order"), (lambda p, r: {1., 2.}, "got set of no length"),
     (lambda p, r: [1., float("nan")], "gave nan for"), (lambda p, r: ["a", 1.], "gave 'a' for"), (lambda p, r: [None] * 2, "gave None")])
 def test_what_it_may_return(fn, words, tok, table):
     seqs = answered(tok, table, (0, "4"), (1, "8"))
@@ -63,12 +64,14 @@ def test_names_of_functions(tmp_path, monkeypatch):
     (tmp_path/"my_rules_17.py").write_text("def right(prompts, responses): return [0.] * len(prompts)\nx = 3\n")
     (tmp_path/"my_broken_17.py").write_text("x = 3\ndef f(:\n")
     (tmp_path/"my_raising_17.py").write_text("x = 3\n\ny = 1 / 0\n")
+    (tmp_path/"my_leaving_17.py").write_text("import sys\nsys.exit(0)\n")
     (tmp_path/"my_needy_17.py").write_text("import no_such_package_17\n")
     path = list(sys.path)
     assert load_reward_function("my_rules_17:right")(["a"], ["b"]) == [0.] and sys.path == path
     for name, words in (("my_rules_17:wright", "nearest is 'right'"), ("my_rules_17:x", "no function 'x'"), ("no_such_17:f", "run where no_such_17.py lies"),
                         ("my_rules_17.py:right", "such as rules:score"), ("./my_rules_17.py:right", "such as rules:score"),
                         ("my_broken_17:f", "cannot be imported: SyntaxError.*line 2"), ("my_raising_17:f", "ZeroDivisionError, division by zero in line 3"),
+                        ("my_leaving_17:f", "cannot be imported: SystemExit, 0 in line 2"),
                         ("my_needy_17:f", "no module 'no_such_package_17'"),
                         ("my_rules_17", "module:function"), (":f", "module:function")):
         with pytest.raises(ValueError, match=words): load_reward_function(name)

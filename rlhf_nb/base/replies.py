@@ -106,7 +106,7 @@ _UNIT = _whole(rf"(?:{_MARKS}(?:points?|pts|stars?|marks?)\b)?") + _MARKS + r"\s
 _SCALE = r"(?:on\s{1,9}(?:a|the)\s{1,9})?scale\b[^\d\n]{0,20}(?:[01]\D{1,4})?"
 _OF = rf"{_UNIT}(?:{_SLASH}|(?:out\s{{1,9}})?of\b|{_SCALE})\s{{0,2}}{_MARKS}" # 4 / 5
 _OTHER = rf"{_UNIT}(?:{_SLASH}|out\s{{1,9}}of\b|%|percent\b)|{_OF}\d"       # 4 / 10
-_TO = rf"{_MARKS}(?:{_DASH}|to\b){_MARKS}"                                  # 4 - 5
+_TO = rf"{_MARKS}(?:{_DASH}|&|(?:to|and|through|thru)\b){_MARKS}"        # 4 - 5
 _GLUED = rf"[^\W_]|[.,:_]\d|\s?\d{{1,3}}/|{_TO}\d|{_MARKS}or\b{_MARKS}\d" # 4th
 
 def _literal(text): # these words as they are; white space may be any white space

@@ -292,7 +292,7 @@ def check(
     """Print and remember the verdict on an answer; the result is what later cells use.
 
     Raises AssertionError unless it is "right", if RLHF_NB_STRICT=1."""
-    told = [k for m in list(sys.modules.values()) if getattr(m, "__name__", "").startswith("rlhf_nb.exercises.")
+    told = [k for title, m in list(sys.modules.items()) if title.startswith("rlhf_nb.exercises.")
             for k, x in vars(m).items() if x is exercise]
     name = (told or [getattr(answer, "__name__", "it")])[0]          # as the cell has it
     if answer is exercise.reference:

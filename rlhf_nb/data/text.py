@@ -108,8 +108,8 @@ def _normalised(row):
     for key in ("chosen", "rejected", "text"):
         if _dialogue(row.get(key)): row[key] = _dialogue(row[key])
     if isinstance(row.get("text"), list): row.setdefault("messages", row.pop("text"))
-    asked = [row.pop(key) for key in _ASKED if row.get(key)]
-    if asked: return row | dict(prompt="\n\n".join(asked) if all(isinstance(x, str) for x in asked) else asked[0])
+    asked = [x for key in _ASKED if (x := row.pop(key, None))]
+    if asked: return row | dict(prompt=asked[0] if len(asked) == 1 else "\n\n".join(map(str, asked)))
     two = row.get("chosen"), row.get("rejected")
     if all(isinstance(x, str) for x in two):
         n = next((i for i, (x, y) in enumerate(zip(*two)) if x != y), 0)
@@ -117,8 +117,8 @@ def _normalised(row):
         if marks: return row | {k: x for k, x in zip(("prompt", "chosen", "rejected"), (
             two[0][:marks[-1]].rstrip(), *(x[marks[-1]:].strip() for x in two)))}
         if two[0][:n].strip(): raise RowError("no turn marker", f'"chosen" and "rejected" both begin with '
-            f'{two[0][:n][-40:]!r} and go on with {two[0][n:][:20]!r} and {two[1][n:][:20]!r}: no mark such as '
-            '"Assistant:" on a line says where the answers begin; give "prompt"')
+            f'{two[0][:n][-40:]!r} and go on with {two[0][n:][:20]!r} and {two[1][n:][:20]!r}: no mark such '
+            'as "Assistant:" on a line says where the answers begin; give "prompt"')
     return row
 
 PAIR = ("chosen",), ("rejected",)
@@ -188,7 +188,8 @@ def read_texts(
     "The texts of a file of pairs, demonstrations or prompts, to train a tokenizer on."
     for _, row in read_records(path):
         if isinstance(row, RowError): continue
-        for key in ("prompt", "text", "conversations", *_ASKED, *dict.fromkeys(("chosen", "rejected", *DEMONSTRATION[0]))):
+        for key in dict.fromkeys(("prompt", "text", "conversations", *_ASKED, "chosen", "rejected",
+                                  *DEMONSTRATION[0])):
             value = row.get(key)
             for x in value if isinstance(value, list) else [value]:
                 text = x.get("content", x.get("value")) if isinstance(x, dict) else x
@@ -285,7 +286,7 @@ class LoadReport:
         return [(n, f"kept: {what}" if what else "kept", "") for what, n in kept.items()] + [
             (len(numbers), f"{word}: {what}", _some(numbers)) for word in ("dropped", "truncated")
             for what, numbers in getattr(self, word).items()] + [
-            (len(self.columns), f"columns besides the texts: {', '.join(self.columns)}", "")] * bool(self.columns)
+            (n, f"columns besides the texts: {', '.join(self.columns)}", "") for n in [len(self.columns)] if n]
     def head(self)->str: return (
         f"{self.path}: {self.kept} of {self.total} rows kept ({self.tokenized_with})")
     def __repr__(self): return "\n".join([self.head()] + [

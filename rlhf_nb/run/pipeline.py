@@ -203,7 +203,8 @@ def _train_in(job)->Done:
     n_held, before, shown, facts = len(rows.held), ({}, []), [], {}
     if not method.samples:
         wanted = {rows.report.lines[i] for i in rows.held.tolist()} if rows.report else ()
-        chosen = [row for line, row in read_records(renamed(s.data, s.columns)) if line in wanted] if wanted else []
+        source = renamed(s.data, s.columns)
+        chosen = [row for line, row in read_records(source) if line in wanted] if wanted else []
         in_first_process(lambda: _write_lines(folder/"held_out.jsonl", chosen))
     ready = method.begin(job)
     tracked = _reported(job, ready) if s.report_to else nullcontext(job.send)

@@ -79,7 +79,7 @@ def load_reward_function(
     try: found = import_module(module)
     except ModuleNotFoundError as e: raise ValueError(f"no module {e.name!r} for the reward ({e}): run where "
         f"{module}.py lies, or install what it needs") from e
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         numbers = [frame.lineno for frame in traceback.extract_tb(e.__traceback__)
                    if Path(frame.filename).stem == module.rpartition(".")[2]]
         line = f" in line {numbers[-1]}" if numbers else ""
@@ -161,10 +161,10 @@ def make_text_reward_fn(
         rows, responses = table.find(seqs), [r for _, r in decode_seqs(tokenizer, seqs)]
         scores = call([table.texts[i] for i in rows], responses,
                       **{k: [x[i] for i in rows] for k, x in columns.items()})
-        sized = hasattr(scores, "__len__")
+        sized = hasattr(scores, "__len__") and not isinstance(scores, (dict, set)) # in no order
         if not sized or len(scores) != len(responses): raise ValueError(f"{name} must return a list with one "
             f"number per response, {len(responses)}, got {type(scores).__name__} of "
-            f"{len(scores) if sized else 'no length'}")
+            f"{len(scores) if sized else 'no length or order'}")
         for score, text in zip(scores, responses):
             try: right = math.isfinite(score)
             except (TypeError, ValueError): right = False
