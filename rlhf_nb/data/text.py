@@ -286,7 +286,8 @@ class LoadReport:
         return [(n, f"kept: {what}" if what else "kept", "") for what, n in kept.items()] + [
             (len(numbers), f"{word}: {what}", _some(numbers)) for word in ("dropped", "truncated")
             for what, numbers in getattr(self, word).items()] + [
-            (n, f"columns besides the texts: {', '.join(self.columns)}", "") for n in [len(self.columns)] if n]
+            (n, f"columns besides the texts: {', '.join(self.columns)}", "")
+            for n in [len(self.columns)] if n]
     def head(self)->str: return (
         f"{self.path}: {self.kept} of {self.total} rows kept ({self.tokenized_with})")
     def __repr__(self): return "\n".join([self.head()] + [
