@@ -182,6 +182,38 @@ def test_files_of_others_in_a_run_are_not_written_over(tmp_path):
     with pytest.raises(ValueError, match="holds notes.txt, which is no file of this run"): run(one(), "o", overwrite=True)
     assert Path("o/notes.txt").read_text() == "mine"
 
+@pytest.mark.parametrize("method, names", [("grpo", ("log.jsonl", "held_out.jsonl")), ("reward", ("samples.jsonl",))])
+def test_a_file_is_ours_from_when_it_is_written(method, names, capfd):
+    "Between a kill and the resume somebody put files of these names into the folder, and a note into `work`."
+    class Stop(Exception): pass
+    with pytest.MonkeyPatch.context() as patch:
+        def stop(real):
+            def work(*args, **more): raise Stop
+            return work
+        patch_everywhere(patch, "train_grpo" if method == "grpo" else "fit", stop)
+        with pytest.raises(Stop): run(tiny(method), "o")
+    Path("o/work/notes.txt").write_text("mine")
+    for name in names:
+        assert not Path("o", name).exists()
+        Path("o", name).write_text("mine")
+        with pytest.raises(ValueError, match=f"{name} is not of this run: move it away"): run(tiny(method), "o")
+        assert Path("o", name).read_text() == "mine"
+        Path("o", name).unlink()
+    run(tiny(method), "o")
+    assert "notes.txt is of somebody else: it is" in capfd.readouterr().out and Path("o/kept/notes.txt").read_text() == "mine"
+    assert [p.name for p in foreign_files("o")] == ["notes.txt"]
+
+@pytest.mark.parametrize("line", ["{broken", '{"prompt": "a"}', "17"])
+def test_damaged_samples_are_named_and_may_be_moved_away(line):
+    with pytest.MonkeyPatch.context() as patch:
+        stopped(patch, "train_grpo")
+        with pytest.raises(KeyboardInterrupt): run(tiny("grpo"), "o")
+    path = Path("o/samples.jsonl")
+    path.write_text(path.read_text("utf-8") + line + "\n", "utf-8")
+    with pytest.raises(ValueError, match="samples.jsonl:7 is damaged: bring the file back from a copy, or move it away"): run(tiny("grpo"), "o")
+    path.unlink()
+    run(tiny("grpo"), "o")
+
 def test_what_somebody_put_among_the_checkpoints_is_kept(capfd):
     "A copy of a checkpoint, a note beside it and one in it: `work` goes in the end, they do not; --overwrite refuses."
     assert dies_at(62, lambda: run(tiny("sft"), "o"))

@@ -22,6 +22,7 @@ from einops import repeat
 from torch import Generator, Tensor, nn
 from ..base.batches import PreferencePairs, concat_seqs, pad_and_eos, response_text
 from ..base.candidates import Candidates, PairRules, decode_candidates, summarize_rounds
+from ..base.folder import claim_file
 from ..base.learning import (EvalConfig, TrainConfig, Trainer, evaluate_pairs, fit, is_interactive,
     make_trainer, named_generator, progress_bar)
 from ..base.models import (ScalarModel, adapters_disabled, add_lora,
@@ -236,6 +237,7 @@ def train_rows(job:Job, ready:Ready, make:Callable|None=None)->tuple[Trainer,dic
     def eval_fn(model):
         found = method.measure(job, replace(ready, model=model))[0] if held else {}
         return found | (in_first_process(lambda: more(model)) if more else {})
+    in_first_process(lambda: claim_file(job.folder/"log.jsonl"))
     trainer = (make or make_trainer)(ready.model, ready.config, log_path=job.folder/"log.jsonl")
     trainer.log.listeners.append(job.send)
     dropout = job.s.method in ("sft", "reward")  # a ratio to the reference begins at 1

@@ -17,7 +17,7 @@ from pathlib import Path
 from torch import Generator, nn
 from transformers.utils import logging
 from ..base.files import atomic_folder, atomic_write, disk_errors, lock_folder
-from ..base.folder import (check_output, clear_removed, file_hashes, find_run,
+from ..base.folder import (check_output, claim_file, clear_removed, file_hashes, find_run,
     foreign_files, open_run, open_work, read_folder, update_marker)
 from ..base.checkpoints import require_same_run
 from ..base.learning import named_generator
@@ -25,7 +25,7 @@ from ..base.models import (Placement, ScalarModel, load_lm, is_reward_model,
     load_tokenizer, merge_adapters, read_config, save_reward_model, unwrap_model)
 from ..base.processes import (in_first_process, process_index, require_one_process, stop_after_step)
 from ..base.sampling import SamplingParams, collect_rollout, generate_many
-from ..data.records import read_records, record_kind, renamed
+from ..data.records import RowError, read_jsonl, read_records, record_kind, renamed
 from ..data.text import chat_text, prompts_of
 from ..reward import score_pairs
 from .memory_plan import count_weights
@@ -42,7 +42,8 @@ from ..trainers.ppo_trainer import RewardError
 
 # %% ../../nbs/engine/run/pipeline.ipynb #identity
 PROGRAM = "rlhf-nb train"
-_FILES = ["lock", "log.jsonl", "held_out.jsonl", "samples.jsonl"]
+_LINES = "log.jsonl", "held_out.jsonl", "samples.jsonl"
+_IN_WORK = "checkpoints", "model", "pairs"
 _MAY_DIFFER = "report_to", "push_to_hub", "save_every"
 _NAMED = "model", "reward", "judge", "judge_prompt", "replay", "measure", "kl_to"
 
@@ -189,11 +190,16 @@ class Done:
     folder:Path
 
 def _write_lines(path, rows): # JSON lines, whole or not at all
+    claim_file(path)
     atomic_write(path, "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in rows))
 
 def _keep_samples(folder, number, rows): # of a rollout once, also after a resume
     path = folder/"samples.jsonl"
-    old = [json.loads(x) for x in path.read_text("utf-8").splitlines()] if path.exists() else []
+    found = list(read_jsonl(path)) if path.exists() else []
+    for line, row in found:
+        if isinstance(row, RowError) or "iteration" not in row: raise ValueError(f"{path}:{line} is damaged: "
+            "bring the file back from a copy, or move it away, and the same command goes on")
+    old = [row for _, row in found]
     _write_lines(path, [row for row in old if row["iteration"] < number] + [
         dict(iteration=number, **row) for row in rows])
 
@@ -283,8 +289,7 @@ def _finish(job, ready, trainer, facts, shown):
         taken = [name for name in names if name not in ours and (folder/name).exists()]
         if taken: raise ValueError(f"{folder/taken[0]} is not of this run: move it away, "
                                    "and the same command goes on")
-        tracked = [name for name in ours if name.startswith("tracking/")]
-        update_marker(folder/"run.json", files=[*_FILES, *tracked, *names])
+        update_marker(folder/"run.json", files=[*dict.fromkeys([*ours, *names])])
         for name in names:
             (folder/name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(place/name, folder/name)
@@ -334,18 +339,21 @@ def _run_stage(stage, s, number, out, last, overwrite, registry, tell, facts)->D
     start, recipe = s.start, to_toml([stage])
     check_disk([start], out)
     lm, tokenizer, rows = _open_all(stage, s, registry, tell, begin_model)
-    run = open_run(out, PROGRAM, overwrite, files=_FILES, settings=now, stage=recipe,
+    run = open_run(out, PROGRAM, overwrite, files=["lock"], settings=now, stage=recipe,
                    begun_in=os.getcwd(), **facts)
     safe = "The last checkpoint and a run to be replaced are whole"
     with disk_errors(out, safe), run as folder:
         begun = in_first_process(lambda: read_folder(folder, "run.json", PROGRAM))
         _check_run(now, s, out, folder, begun)
+        taken = [folder/name for name in _LINES if name not in begun["files"] and (folder/name).exists()]
+        if taken: raise ValueError(
+            f"{taken[0]} is not of this run: move it away, and the same command goes on")
         was = begun["settings"].get(code)
         if begun.get("reward_failed") and was != now.get(code):       # run.json keeps both
             in_first_process(lambda: update_marker(folder/"run.json", settings=now, reward_failed=False,
                 rewards_before=[*begun.get("rewards_before", []), was]))
             tell(f"{code} was changed: the run goes on with the new one")
-        work = in_first_process(lambda: open_work(folder, PROGRAM))
+        work = in_first_process(lambda: open_work(folder, PROGRAM, _IN_WORK))
         def keep(i, found): in_first_process(lambda: _keep_samples(folder, i, found))
         job = Job(stage, s, number, lm, tokenizer, rows, folder, work, registry, last, tell=tell, keep=keep)
         try:
