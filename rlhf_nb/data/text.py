@@ -286,8 +286,8 @@ class LoadReport:
         return [(n, f"kept: {what}" if what else "kept", "") for what, n in kept.items()] + [
             (len(numbers), f"{word}: {what}", _some(numbers)) for word in ("dropped", "truncated")
             for what, numbers in getattr(self, word).items()] + [
-            (n, f"columns besides the texts: {', '.join(self.columns)}", "")
-            for n in [len(self.columns)] if n]
+            (len(more), f"columns besides the texts: {', '.join(more)}", "") for more in [
+                [k for k in self.columns if k not in ("chosen", "rejected", "label")]] if more]
     def head(self)->str: return (
         f"{self.path}: {self.kept} of {self.total} rows kept ({self.tokenized_with})")
     def __repr__(self): return "\n".join([self.head()] + [
@@ -346,7 +346,7 @@ def _load(path, tokenizer, answers, max_length, strict, encode=None):
     def other(row): # columns that give no text
         row = _normalised(row)
         keys = [next((k for k in one if k in row), "text") for one in answers] or ["messages"]
-        return [k for k in row if k not in ("prompt", *keys)]
+        return [k for k in row if k not in ("prompt", *keys, *("chosen", "rejected") * bool(answers))]
     further = dict.fromkeys(k for row in raw for k in other(row))
     template = ("in the chat template" if tokenizer.chat_template else
                 "no chat template: answers straight after prompts")
