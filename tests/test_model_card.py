@@ -35,6 +35,14 @@ def test_the_card_of_a_run(inside):
     assert f"| eval_accuracy | {done.results['eval_accuracy']:.4g} |" in card.text and str(inside) not in card.text
     assert Path("judge/curves.png").read_bytes().startswith(b"\x89PNG") and not foreign_files(Path("judge"))
 
+def test_names_of_files_are_text_and_folders_stay_at_home(inside):
+    bad = "a`<img src=x onerror=alert(1)>\n\n<b>|.jsonl"
+    stage = Stage("ppo", dict(data=bad, model=str(inside/"m"), reward="~/mine/rm", kl_to="runs/sft"))
+    card = str(make_model_card(to_toml([stage]), f"{bad} run", {"stop_reason": "<i>`x`"}, {bad: "0" * 64}))
+    assert "<" not in card.replace("-o DIR", "") and card.count("`") == 2 * 4 + 3 * 2 and "\n# a'&lt;img src=x" in card
+    assert str(inside) not in card and "~" not in card and "from `m` on" in card
+    assert 'model = "m"\nreward = "rm"\nkl_to = "runs/sft"' in card
+
 def test_a_base_model_is_named_where_it_has_an_address(inside):
     def base(name): return make_model_card(to_toml([Stage("sft", dict(data="d", model=name))]), "t", {}, {}).data.base_model
     assert base("EleutherAI/pythia-410m") == "EleutherAI/pythia-410m" and base("gpt2") is base("../runs/sft") is base("") is None

@@ -8,7 +8,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/model_card.html.md"""
 __all__ = ['draw_curves', 'make_model_card', 'check_hub', 'push_to_hub']
 
 # %% ../../nbs/engine/run/model_card.ipynb #model_card_imports
-import math, platform, tomllib
+import html, json, math, platform, tomllib
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -77,20 +77,25 @@ def make_model_card(
 )->ModelCard:
     "Settings, data, results and versions of a run (Mitchell et al. 2019)."
     said = tomllib.loads(recipe)
+    near = {k: Path(x).name for k, x in said.items()      # nobody's folders are told to others
+            if isinstance(x, str) and (Path(x).is_absolute() or x.startswith("~"))}
     method, model = said["method"], str(said.get("model", ""))
-    toml = [line for line in recipe.splitlines() if line.partition(" = ")[0] not in (
-        "data", "report_to", "push_to_hub", "device")]
+    toml = [f"{k} = {json.dumps(near[k])}" if (k := line.partition(" = ")[0]) in near else line
+            for line in recipe.split("\n")[:-1] if line.partition(" = ")[0] not in (
+                "data", "report_to", "push_to_hub", "device")]
     head = ModelCardData(library_name="transformers", tags=["rlhf-nb", method])
     with suppress(HFValidationError):                # a folder of yours is no address
         validate_repo_id(model)
         if "/" in model and not Path(model).exists(): head.base_model = model
     names = "rlhf-nb", "torch", "transformers", "accelerate", "peft"
     versions = dict(python=platform.python_version()) | {x: version(x) for x in names}
-    def short(x): return f"{x:.4g}" if isinstance(x, float) and math.isfinite(x) else x
-    def table(rows): return "\n".join(f"| {k} | {short(v)} |" for k, v in rows.items())
+    def plain(x): return " ".join(html.escape(str(x)).replace("`", "'").replace("|", "/").split())
+    def short(x): return f"{x:.4g}" if isinstance(x, float) and math.isfinite(x) else plain(x)
+    def table(rows): return "\n".join(f"| {plain(k)} | {short(v)} |" for k, v in rows.items())
     body = _CARD.format(
-        title=title, method=method, model=f"`{model}`" if model else "a tiny new model",
-        data=Path(said["data"]).name, toml="\n".join([*toml, ""]),
+        title=plain(title), method=method, data=plain(Path(said["data"]).name),
+        model=f"`{plain(near.get('model', model))}`" if model else "a tiny new model",
+        toml="\n".join([*toml, ""]),
         curves="![curves of the run](curves.png)\n\n" if with_curves else "",
         results="| | |\n|---|---|\n" + table(results),
         files="| file | sha256 |\n|---|---|\n" + table(hashes),
