@@ -175,6 +175,23 @@ def test_a_spoiled_store_is_refused_with_a_remedy_until_the_copy_is_back(made, t
     with open_store(made, tokenizer, writable=True) as store: assert same(store[:], some_pairs(8))
 
 @POSIX
+def test_a_child_that_outlives_a_writer_does_not_hold_its_lock(made, tokenizer):
+    "The writer forks a process that sleeps, as data loaders do, and dies."
+    folder, (come, go), (listen, end) = made, os.pipe(), os.pipe()
+    if not (writer := os.fork()):
+        store = open_store(folder, tokenizer, writable=True)
+        if not os.fork():
+            os.close(end)
+            os.write(go, b"x")
+            os.read(listen, 1)                          # until the test has ended
+        elif os.read(come, 1): os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(0)
+    os.waitpid(writer, 0)
+    try:
+        with open_store(folder, tokenizer, writable=True) as store: assert store.lock
+    finally: os.close(end)
+
+@POSIX
 def test_a_failed_or_interrupted_writer_leaves_no_lock(made, tokenizer, monkeypatch):
     "Held by the traceback as in a notebook, the store must not keep the next try out."
     caught = []

@@ -221,10 +221,16 @@ def test_ctrl_c_says_how_to_go_on_and_the_folder_alone_is_enough(words, inside, 
     assert "the same command goes on" in said.out
     assert not [x for x in weights("o") if x == "model.safetensors"] and "Traceback" not in said.err
     monkeypatch.chdir(tmp_path)                                                            # from anywhere
-    says(capfd, ["train", "--resume", "home/o"], 0)
+    ours = []
+    if method == "grpo":                           # a folder of somebody else could name any code
+        ours = ["--run-code"]
+        monkeypatch.setattr("rlhf_nb.run.text_rewards.import_module", lambda name: pytest.fail(f"{name} was run"))
+        says(capfd, ["train", "--resume", "home/o"], 2, "home/o runs tiny_rules:even in", "if that code is yours, add --run-code")
+        monkeypatch.undo(); monkeypatch.chdir(tmp_path)
+    says(capfd, ["train", "--resume", "home/o", *ours], 0)
     assert weights("home/o") == weights("home/whole")
     if method == "spin": says(capfd, ["train", "--resume", "home/o"], 0, "02-spin")           # a pipeline tells its table
-    else: says(capfd, ["train", "--resume", "home/o"], 2, "holds a finished run")
+    else: says(capfd, ["train", "--resume", "home/o", *ours], 2, "holds a finished run")
 
 def test_what_resume_goes_on_with_and_what_is_left_of_a_kill(inside, capfd, monkeypatch):
     stage = tiny("sft", turns="last")

@@ -8,7 +8,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/base/files.html.md"""
 __all__ = ['atomic_write', 'append_bytes', 'atomic_folder', 'disk_errors', 'check_readable', 'lock_folder', 'notebooks']
 
 # %% ../../nbs/engine/base/files.ipynb #files
-import errno, os, re, shutil
+import errno, os, re, shutil, weakref
 from contextlib import contextmanager
 from pathlib import Path
 import rlhf_nb
@@ -118,6 +118,10 @@ def check_readable(*paths:str|Path): # files and folders; those that are not the
             "folder; nothing was changed") from e
 
 # %% ../../nbs/engine/base/files.ipynb #lock_folder
+_LOCKS = weakref.WeakSet()   # a forked process closes them: it would hold them for a parent that died
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: [lock.close() for lock in list(_LOCKS)])
+
 def lock_folder(folder:str|Path)->object: # close it, best in a `finally`, and another process may have it
     """Lock a folder for one writer at a time; nothing keeps readers out.
 
@@ -130,6 +134,7 @@ def lock_folder(folder:str|Path)->object: # close it, best in a `finally`, and a
         lock.close()
         raise ValueError(f"{folder} is being written by another process, or is still open in this "
             "one: close it there, wait, or name another folder") from e
+    _LOCKS.add(lock)
     return lock
 
 # %% ../../nbs/engine/base/files.ipynb #notebooks

@@ -158,7 +158,7 @@ examples:
   rlhf-nb train grpo sums.jsonl -o runs/g --model runs/sft --reward sums:right \\
       --loss-type dapo --epsilon-high .28 --dynamic-sampling 3
   rlhf-nb train --list                 recipes; --list NAME prints one
-  rlhf-nb train --resume runs/sft      go on with an interrupted run
+  rlhf-nb train --resume runs/sft      go on with an interrupted run; --run-code if a reward is a function
   rlhf-nb train METHOD --help          all settings of a method
 several GPUs share the rows:
   accelerate launch --multi_gpu -m rlhf_nb \\
@@ -178,7 +178,7 @@ def train_main(words:list[str])->int|None:
         return print(*(f"{name:14}{x['method']:8}{x['about']}" for name, x in found.items()), "",
                      "rlhf-nb train METHOD DATA -o DIR --recipe NAME   trains with one",
                      "rlhf-nb train --list NAME                        prints one, to change it", sep="\n")
-    if first == "--resume" and len(words) > 1: return _go_on(words[1])
+    if first == "--resume" and len(words) > 1: return _go_on(words[1], "--run-code" in words[2:])
     if first not in ABOUT:
         near = get_close_matches(first, [*ABOUT, "--list", "--resume"], 1)
         print(f"rlhf-nb train: no method {first!r}; " + (f"did you mean {near[0]!r}?" if near
@@ -248,8 +248,12 @@ def resumed(
     return read_stages(text), run.get("begun_in", os.getcwd()), many
 
 @_one_prints()
-def _go_on(folder):
+def _go_on(folder, run_code):
     stages, place, many = resumed(folder)
+    from rlhf_nb.run.methods import is_function
+    code = [x.said["reward"] for x in stages if is_function(x.said.get("reward", ""))]
+    if code and not run_code: raise ValueError(f"{folder} runs {', '.join(code)} in {place}: if that code is "
+        "yours, add --run-code, or give the run's first command again")
     out = str(Path(folder).resolve())
     if not Path(place).is_dir(): raise ValueError(f"the run was begun in {place}, which is not there any "
         "more: give its command again, with the paths as they are now")
