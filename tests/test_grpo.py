@@ -277,6 +277,14 @@ def test_groups_without_variance_are_counted_and_passed_over():
     config = replace(config, dynamic_sampling=1, n_prompts=3)
     assert len(sample_groups(trainer, frozen_copy(model), task(half), config, seeded(3))[0]) == 18
 
+def test_a_rollout_without_any_score_is_refused():
+    model = policy(1)
+    config = GRPOConfig(n_prompts=2, num_generations=2)
+    def some(seqs): return torch.where(torch.arange(len(seqs)) < 2, 1., NAN)
+    assert sample_groups(make_trainer(model, TrainConfig()), frozen_copy(model), task(some), config, seeded())[1]["reward"] == 1.
+    with pytest.raises(ValueError, match="no response of this rollout has a score: all 4 are nan"):
+        sample_groups(make_trainer(model, TrainConfig()), frozen_copy(model), task(lambda seqs: torch.full((len(seqs),), NAN)), config, seeded())
+
 def test_nothing_is_learned_from_groups_that_are_all_alike():
     model = policy(1)
     before = weight_hash(model)

@@ -133,6 +133,10 @@ def test_a_dry_run_shows_a_row_as_the_model_will_read_it_under_the_names_that_we
     (inside/"few_rules.py").write_text("def f(prompts, responses, extra): return [0.] * len(prompts)\n")
     said = says(capfd, [*words, "--columns", "prompt=ask", "--reward", "few_rules:f"], 0)
     assert re.search(r"\nexample +'<\|user\|>The owl<unk><\|assistant\|>'\n", said) and "\nlearned" not in said
+    (inside/"few_calls.py").write_text("def f(prompts, responses, extra): return [len(prompts) + extra[0] / 4 + .5]\n"
+                                       "def g(prompts, responses): return [1 / 0]\n")
+    says(capfd, [*words, "--columns", "prompt=ask", "--reward", "few_calls:f"], 0, "reward few_calls:f, 1.5 for the response")
+    says(capfd, [*words, "--columns", "prompt=ask", "--reward", "few_calls:g"], 2, "ZeroDivisionError: division by zero")
 
 def test_rows_that_cannot_be_read_stop_a_run_or_are_left_out(inside, capfd):
     (inside/"some.jsonl").write_text("{oops\n" + (inside/"pairs.jsonl").read_text())

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from torch import Generator, nn
 from transformers.utils import logging
+from ..base.batches import pad_and_eos
 from ..base.files import atomic_folder, atomic_write, disk_errors, lock_folder
 from ..base.folder import (check_output, claim_file, clear_removed, file_hashes, find_run,
     foreign_files, open_run, open_work, read_folder, update_marker)
@@ -37,8 +38,8 @@ from .start import (begin_model, check_disk, check_positions, check_services,
     computing, expert_words, fake_model, memory_of, new_pad, path_of, start_words, targets_of)
 from .text_rewards import decode_seqs, load_reader, load_reward_function
 from .trackers import open_trackers
-from ..tokens import Seqs, masked_sum
-from ..trainers.ppo_trainer import RewardError
+from ..tokens import Seqs, make_seqs, masked_sum
+from ..trainers.ppo_trainer import RewardError, checked_reward_fn
 
 # %% ../../nbs/engine/run/pipeline.ipynb #identity
 PROGRAM = "rlhf-nb train"
@@ -503,6 +504,15 @@ def aligned(rows:dict)->str:
     "{name: text} as lines."
     return "\n".join(f"{name:10}{text}" for name, text in rows.items())
 
+def _tried(s, rows, tokenizer, registry)->str: # what a reward function gives for a made-up response, in words
+    if s.reward in registry.rewards or not is_function(s.reward): return ""
+    pad, eos = pad_and_eos(tokenizer)
+    answer = [*tokenizer("an answer", add_special_tokens=False)["input_ids"], eos]
+    asked = open_reward(s, rows.data, tokenizer, registry)
+    reward_fn = checked_reward_fn(asked, tokenizer, s.method == "grpo")
+    score = reward_fn(make_seqs([rows.data.prompts[int(rows.learn[0])]], [answer], pad)).item()
+    return f", {score:g} for the response 'an answer' to the example"
+
 def plan_stage(
     stage:Stage,
     out:str|Path,
@@ -532,7 +542,7 @@ def plan_stage(
         dict(folder=f"{place}, {'a run goes on' if begun else 'a new run'}",
              rows=f"{len(rows.learn)} to learn from, {len(rows.held)} held out",
              model=start_words(s.start, lm.config, n_all, n_trained, len(tokenizer))) | example
-        | (dict(reward=stage.said["reward"]) if reward else {})
+        | (dict(reward=stage.said["reward"] + _tried(s, rows, tokenizer, registry)) if reward else {})
         | dict(steps=steps, settings=textwrap.fill(", ".join(parts), 78, subsequent_indent=" " * 10,
                                                    break_long_words=False, break_on_hyphens=False),
                memory=memory_of(s.start, lm.config, config.micro_batch_size,

@@ -153,6 +153,8 @@ def make_text_reward_fn(
 )->Callable:           # Seqs of b rows -> (b) float32
     """A reward on texts as one on token sequences; responses without special tokens.
 
+    A prompt comes as a text, one of several messages as their list.
+
     A function without `**columns` gets those that it names. Raises ValueError if it
     asks for others; the result does unless there is one finite number per response."""
     columns, call = _bound(fn, table.report)

@@ -21,7 +21,7 @@ from ..grpo import (ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, clipped_token_loss,
 from ..kl import kl_k3, response_kl
 from ..tokens import Batch, Seqs, masked_sum
 from .ppo_trainer import (RLTask, RolloutConfig, begin_rollouts,
-    checked_reward_fn, first_columns, next_prompts, run_rollouts, validate_rollouts)
+    RewardError, checked_reward_fn, first_columns, next_prompts, run_rollouts, validate_rollouts)
 
 # %% ../../nbs/engine/trainers/grpo_trainer.ipynb #GRPOConfig
 @dataclass(frozen=True)
@@ -140,6 +140,7 @@ def sample_groups(
     gap = group_centered(roll.reward, roll.group).abs()
     differ = torch.zeros(n).to(gap).scatter_reduce(0, roll.group, gap, "amax") > 1e-6
     mask, scored = roll.seqs.response_mask, roll.reward[~roll.reward.isnan()]
+    if not len(scored): raise RewardError(f"no response of this rollout has a score: all {len(roll)} are nan")
     ended = ((roll.seqs.ids == task.tokenizer.eos_token_id) & mask).any(1)
     row = {"reward": scored.mean().item(), "reward_std": scored.std().item(), # TRL's names
            "frac_reward_zero_std": 1 - differ.float().mean().item(),
