@@ -288,6 +288,26 @@ def papers(text:str, site:Site, where:str, written:dict[str, str])->str:
         lines[i] = line.replace("eq. ", "eq.\u00a0") + f" [{number or found[1]}](../nbs/{place(file)}) |"
     return "\n".join(lines)
 
+def claimed(text:str, root:Path)->str:
+    "The ledger as tables, a chapter each, and how often its claims held on fresh seeds, if that was run."
+    from rlhf_nb.book.claims import read_claims
+    ledger, file = read_claims(root/"nbs"), root/"nbs/claims/report.json"
+    again = {r["id"]: r for r in json.loads(file.read_text("utf-8"))} if file.is_file() else {}
+    if again: text += f"\n{sum(r['verdict'] == 'holds' for r in again.values())} of {len(again)} claims held on fresh seeds.\n"
+    def row(c):
+        said = re.sub(r"\]\([^)]*\)", "]", " ".join(c["sentence"].split())).replace("|", "\\|")
+        said = re.sub(r"[][*`]", "", said)
+        if "reported" in c: return f"| {said} | as reported: {c['reported']} | {c['checked']} | |"
+        number = f"{c['estimate']:+.3g}" + (f" ± {c['error']:.2g}" if "error" in c else "")
+        what = f"`{c['rows']}`, {len(c['seeds'])} seeds" if "rows" in c else f"cell `{c['cell']}`"
+        fresh = f"{again[c['id']]['estimate']:+.3g} ± {again[c['id']]['error']:.2g}, {again[c['id']]['verdict']}" if c["id"] in again else ""
+        return f"| {said} | {number}; {what} | {c['control'].replace('|', '/')} | {fresh} |"
+    for chapter in dict.fromkeys(c["chapter"].name for c in ledger.values()):
+        mine = [row(c) for c in ledger.values() if c["chapter"].name == chapter]
+        text += (f"\n## [{chapter.removesuffix('.ipynb').replace('_', ' ')}](../nbs/{chapter})\n\n| the chapter says | measured | control | on fresh seeds |\n"
+                 "|---|---|---|---|\n" + "\n".join(mine) + "\n")
+    return text
+
 def toctree(captions:dict[str, list[str]], short:dict[str, str])->str:
     "short: page -> what the sidebar calls it, where that is not its title."
     def line(name): return f"{short[name]} <{name}>" if name in short else name

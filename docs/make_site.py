@@ -13,7 +13,7 @@ sys.path.insert(0, str(HERE))
 import adapter, audit, finish
 from adapter import Fault, Site, module_of
 
-PAGES = "glossary", "papers", "checked"
+PAGES = "glossary", "papers", "checked", "claimed"
 
 def stage(root:Path, folder:Path):
     "Copies of the notebooks, ready for nbdev, and as a learner downloads them."
@@ -79,6 +79,7 @@ def write_pages(root:Path, folder:Path, out:Path)->Site:
     for name in PAGES:
         text = (HERE/f"{name}.md").read_text("utf-8")
         if name == "papers": text = adapter.papers(text, site, f"docs/{name}.md", written)
+        if name == "claimed": text = adapter.claimed(text, root)
         (out/f"{name}.md").write_text(adapter.page(text, site, f"docs/{name}.md", root/"tests"), "utf-8")
     index = adapter.landing(json.loads((out/"index.ipynb").read_text("utf-8")), given := card_facts())
     toc = adapter.toctree({**captions, "Reference": [*PAGES, "api/index"]}, short)

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT/"docs"))
 import adapter, audit, finish, make_site
 from adapter import Fault, Site
+from rlhf_nb.book.claims import read_claims
 
 NUMBERED = sorted((ROOT/"nbs").glob("[!._]*.ipynb"))
 NOTEBOOKS = [*NUMBERED, *sorted((ROOT/"nbs/engine").glob("*/[!._]*.ipynb"), key=lambda f: f.stem)]
@@ -243,6 +244,9 @@ def test_the_real_pages_name_only_what_is_there():
     written = {name: (ROOT/"nbs"/adapter.place(file)).read_text("utf-8") for name, (_, file) in site.modules.items()}
     for name in make_site.PAGES:
         text = adapter.papers(read(name), site, name, written) if name == "papers" else read(name)
+        if name == "claimed":
+            text = adapter.claimed(text, ROOT)
+            assert text.count("\n| ") >= len(read_claims(ROOT/"nbs")) and "08-" not in text and "../nbs/08_ppo.ipynb" in text
         adapter.page(text, site, f"docs/{name}.md", ROOT/"tests")
     assert len(re.findall(r"`tests/\w+\.py::\w+`", read("checked"))) >= 40
     terms = re.findall(r"^(?!:|#|\s)(.+)\n: .+\]\(\.\./nbs/[\w/]+\.ipynb\)$", read("glossary"), re.M)

@@ -1,8 +1,9 @@
 "Experiments keep their rows, differences are paired, whatever else differs is said."
-import json, math
+import json, math, re
 import pytest, torch
 import tiny_runs
-from rlhf_nb.run.evidence import Experiment, difference, differing, read_rows, row_of_run, run_caption
+from rlhf_nb.book.command import main
+from rlhf_nb.run.evidence import Experiment, compare_folders, difference, differing, read_rows, row_of_run, run_caption
 from rlhf_nb.run.pipeline import train
 
 def rows(name="PPO", settings=None, **found): # measure -> a number, or a list, for seeds 0, 1, ...
@@ -113,3 +114,13 @@ def test_two_runs_of_the_command(tmp_path, monkeypatch):
     got = difference([a], [b], "eval_loss", ["beta"])
     assert got.differs == dict(beta=(.1, .4)) and got.mean == a["found"]["eval_loss"] - b["found"]["eval_loss"] != 0
     with pytest.raises(ValueError, match="missing"): row_of_run("m")
+    text = compare_folders("a", "b")
+    assert re.search(r"^beta +0.1 +0.4$", text, re.M) and text.count("nothing") == 0
+    shown = float(re.search(r"^eval_loss +\S+ +\S+ +(\S+)", text, re.M)[1])
+    assert shown == pytest.approx(got.mean, rel=1e-3) and "not paired" in text
+    assert "nothing" in compare_folders("a", "a") and "held-out" not in text
+    for name, rewards in (("a", [1., 4., 2.]), ("b", [2., 2., 0.])):    # prompts in another order, one that only b has
+        told = [dict(prompt=p, reward_after=r) for p, r in zip("xyz" if name == "a" else "zyw", rewards)]
+        (tmp_path/name/"held_out.jsonl").write_text("".join(json.dumps(r) + "\n" for r in told))
+    assert "held-out reward: +1 ± 1 (paired by question, 2 pairs)" in compare_folders("a", "b")
+    assert main(["compare", "a"]) == 2 and main(["compare", "a", "b"]) == 0

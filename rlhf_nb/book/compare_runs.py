@@ -36,6 +36,7 @@ from ..dpo import dpo_loss, precompute_ref_logprobs
 from ..grpo import ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, group_normalised
 from ..kl import response_kl
 from ..ppo import ActorCritic
+from ..run.evidence import compare_folders
 from ..self_reward import SMALL, SelfRewardTask, self_reward_iteration
 from ..sft import train_sft
 from ..show.views import METHOD_COLORS, STYLE
@@ -424,13 +425,16 @@ def run_methods(
 
 def add_compare_parser(sub):
     "Add the command `rlhf-nb compare` to the subparsers."
-    p = sub.add_parser("compare", help="compare methods on the embedded world",
-        description="Print the table of all methods from saved rows; run others.",
+    p = sub.add_parser("compare", help="compare two runs, or methods on the embedded world",
+        description="Two folders of finished runs: what differs in settings, then in results. None: the\n"
+            "table of all methods from saved rows; run others.",
         formatter_class=argparse.RawDescriptionHelpFormatter, epilog="\n".join([
             f"methods: {', '.join(CONTENDERS | VARIANTS)}", "examples:", "  rlhf-nb compare",
+            "  rlhf-nb compare runs/dpo-a runs/dpo-b",
             "  rlhf-nb compare -o runs/table", '  rlhf-nb compare --method PPO "best of 4"',
             "  rlhf-nb compare --method mine:train --seeds 40 -o runs/mine",
             "      mine.py: def train(task, seed, callback), which returns a policy"]))
+    p.add_argument("runs", nargs="*", metavar="RUN", help="two folders that rlhf-nb train has finished")
     p.add_argument("--method", nargs="+", default=[], metavar="NAME",
         help="run these: names from below, or module:function of your own (default: print what was kept)")
     p.add_argument("--seeds", nargs="+", type=int, default=[40, 41, 42], metavar="N",
@@ -438,6 +442,10 @@ def add_compare_parser(sub):
     p.add_argument("-o", "--output-dir", "--out", default="", metavar="DIR", help="keep rows, CSV "
         "and figure here (default: print only; runs/compare with --method)")
     def compare(args):
+        if args.runs:
+            if len(args.runs) != 2 or args.method: raise ValueError(
+                "name two folders of runs, or methods with --method")
+            return print(compare_folders(*args.runs))
         folder = args.output_dir or ("runs/compare" if args.method else "")
         if folder: _saved(folder)                                # ours or new, or an error
         if args.method:
