@@ -18,7 +18,7 @@ from rlhf_nb.base.models import ScalarModel, load_bundled
 from rlhf_nb.reward import (
     preference_accuracy, calibration_bins, score_seqs, score_pairs, train_reward)
 from rlhf_nb.base.scores import best_of_n_kl, expected_best_of_n, fit_normalizer, normalize_scores
-from rlhf_nb.trainers.reward_tools import expected_calibration_error, length_bias, sample_pairs
+from rlhf_nb.trainers.reward_tools import length_bias, sample_pairs
 from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.world import gold_rewards
 from rlhf_nb.worlds.world_text import TEST, TRAIN, prompt_ids
@@ -50,10 +50,11 @@ def held_out(model, seed, sft, tokenizer):
     gold = [gold_rewards(tokenizer, questions, s) for s in (pairs.chosen, pairs.rejected)]
     differ, sign = gold[0] != gold[1], (gold[0] - gold[1]).sign()
     r = torch.corrcoef(torch.stack([torch.cat([chosen, rejected]), torch.cat(gold)]))[0, 1]
+    sure, right, count = calibration_bins(chosen, rejected)
     return dict(labels=preference_accuracy(chosen, rejected),
                 gold_order=preference_accuracy((sign * chosen)[differ], (sign * rejected)[differ]),
                 labels_agree_with_gold=preference_accuracy(*[g[differ] for g in gold]), r_gold=r.item(),
-                ece=expected_calibration_error(*calibration_bins(chosen, rejected)),
+                ece=((sure - right).abs() * count / count.sum()).sum().item(),      # Guo et al. 2017, eq. 3
                 length_bias=length_bias(pairs, chosen, rejected))
 
 

@@ -85,7 +85,6 @@ SELF_REWARD = dict(n_prompts=12, n_pairs=8, num_generations=3, prompts_per_round
 Q_STEPS = dict(n_steps=50, batch_size=8, micro_batch_size=3, lr=2e-3, warmup_steps=5)
 Q = dict(gamma=.97, on_truncation="bootstrap", n_step=2, mc_bound=False, double_q=True,
          alpha=.5, min_return=-1., target_update_rate=.1, target_update_every=2)
-ONLINE_Q = dict(n_rounds=3, n_prompts=8, n_updates=4, buffer_size=20)
 
 ANIMALS = [line.split() for line in """
     fox forest mice red
@@ -278,13 +277,6 @@ def q():
     return of_trainer(lib.train_q(nets, data, lib.TrainConfig(**Q_STEPS),
                                   lib.QConfig(**Q), chance()))
 
-def q_online():
-    nets, tokenizer = q_parts()
-    task = rl_task(tokenizer)
-    online = lib.OnlineQConfig(task.prompts, many_words, tokenizer, task.sampling, **ONLINE_Q)
-    return of_trainer(lib.train_q_online(nets, online, lib.TrainConfig(**Q_STEPS),
-                                         lib.QConfig(**Q), chance()))
-
 
 # ---------------------------------------------------------------- the run half
 
@@ -349,7 +341,7 @@ CASES |= {name: partial(grpo, settings) for name, settings in GRPO.items()}
 CASES |= {"sft": sft, "reward": reward, "dpo": partial(dpo, "dpo_loss", beta=.3),
           "dpo-robust": partial(dpo, "robust_dpo_loss", label_smoothing=.2), "spin": spin,
           "self-reward-round": self_reward_round, "self-reward-iteration": self_reward_iteration,
-          "q": q, "q-online": q_online}
+          "q": q}
 CASES |= {f"train-{name}": partial(train_run, settings) for name, settings in RUNS.items()}
 CASES |= {f"pipeline-{name}": partial(pipeline_run, settings)
           for name, settings in PIPELINES.items()}

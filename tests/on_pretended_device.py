@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import partial
 import pytest, torch
 from torch import nn
-from rlhf_nb.base import checkpoints
 from rlhf_nb.base.batches import PreferencePairs, batch_tensors, concat_seqs, host_rows, send_to, to_host
 from rlhf_nb.base.candidates import sample_prompts
 from rlhf_nb.base.learning import TrainConfig, evaluate_pairs, make_trainer, train_step
@@ -22,7 +21,7 @@ from rlhf_nb.spin import SPINConfig, SPINData, iteration_pairs, spin_metrics, tr
 from rlhf_nb.trainers.dpo_tools import train_dpo
 from rlhf_nb.trainers.grpo_trainer import GRPOConfig, grpo_loss, make_group_experience, sample_groups
 from rlhf_nb.trainers.ppo_trainer import PPOConfig, make_experience, minibatch_loss, ppo_rollout, ppo_update, train_ppo
-from rlhf_nb.trainers.q_trainer import OnlineQConfig, make_q_trainer, token_q_values, train_q_online
+from rlhf_nb.trainers.q_trainer import make_q_trainer, token_q_values
 from pretend_device import DEVICE, DeviceGenerator, OnDevice, pretend
 from trainer_runs import CONFIG, RUNS, nets_of, pairs_of, questions, rows, seeded, task_of
 
@@ -81,10 +80,6 @@ def dpo_of_samples(lm, tokenizer, generator, move): # both answers sampled where
     move(lm)
     sides = [generate_many(lm, questions(tokenizer), tokenizer, SamplingParams(8), seeded(i))[0] for i in range(2)]
     return train_dpo(lm, precompute_ref_logprobs(lm, PreferencePairs(*sides)), CONFIG, generator)
-def q_online(lm, tokenizer, generator, move, folder=None, n_rounds=2):
-    online = OnlineQConfig(questions(tokenizer), lambda seqs: seqs.response_mask.sum(1) / 10, tokenizer, SamplingParams(6),
-                           n_rounds=n_rounds, n_prompts=4, n_updates=1)
-    return train_q_online(move(nets_of(lm, tokenizer)), online, CONFIG, QConfig(), generator, folder)
 def spin(lm, tokenizer, generator, move):
     data, config = SPINData(rows(tokenizer), rows(tokenizer, 4, 1), tokenizer), SPINConfig(n_pairs=6, batch_size=6, max_new_tokens=8)
     pairs = iteration_pairs(move(lm), data, config, generator)
@@ -96,7 +91,7 @@ def self_reward(lm, tokenizer, generator, move):
     config = SelfRewardConfig(n_pairs=12, batch_size=6)
     return train_on_pairs(move(lm), pairs_of(tokenizer), config, generator, rows(tokenizer, 5, 2))
 
-TRAINERS = {k: x for k, x in RUNS.items() if k != "grpo"} | dict(dpo_of_samples=dpo_of_samples, q_online=q_online, spin=spin, self_reward=self_reward)
+TRAINERS = {k: x for k, x in RUNS.items() if k != "grpo"} | dict(dpo_of_samples=dpo_of_samples, spin=spin, self_reward=self_reward)
 
 @pytest.mark.parametrize("train", TRAINERS.values(), ids=TRAINERS)
 def test_a_trainer_on_the_device_finds_the_numbers_of_the_cpu(train, lm, tokenizer):
@@ -108,26 +103,12 @@ def test_a_trainer_on_the_device_finds_the_numbers_of_the_cpu(train, lm, tokeniz
         assert a.keys() == b.keys()
         for k in b: assert a[k] == pytest.approx(b[k], rel=1e-4, abs=1e-5), k
 
-@pytest.mark.parametrize("name", ["sft", "ppo", "grpo_dynamic", "q_online", "spin"])     # one of each loop
+@pytest.mark.parametrize("name", ["sft", "ppo", "grpo_dynamic", "q", "spin"])     # one of each loop
 def test_a_generator_may_be_on_the_device(name, lm, tokenizer, device):
     assert numbers(TRAINERS[name](lm, tokenizer, DeviceGenerator().manual_seed(0), device.move))
 
 def test_a_generator_on_the_device_picks_prompts_too(device):
     assert set(sample_prompts(["a", "b"], 8, DeviceGenerator().manual_seed(0))) <= {"a", "b"}
-
-def test_online_q_learning_goes_on_with_its_buffer_on_the_device(lm, tokenizer, device, tmp_path, monkeypatch):
-    "What safetensors and torch write for CUDA tensors, they cannot for pretended ones: plain copies stand in."
-    plain = lambda x: {k: v.cpu() for k, v in x.items()} if isinstance(x, dict) else x
-    real = checkpoints.save_file
-    monkeypatch.setattr(checkpoints, "save_file", lambda x, path: real(plain(x), path))
-    monkeypatch.setattr(checkpoints, "save_model", lambda m, path: real(plain({k: v.clone() for k, v in m.state_dict().items()}), path))
-    monkeypatch.setattr(checkpoints, "load_model", lambda m, path: m.load_state_dict(checkpoints.load_file(path)))
-    save = torch.save
-    def on_cpu(x): return x.cpu() if isinstance(x, torch.Tensor) else x
-    monkeypatch.setattr(torch, "save", lambda x, path: save(torch.utils._pytree.tree_map(on_cpu, x), path))
-    q_online(lm, tokenizer, seeded(), device.move, tmp_path, n_rounds=1)
-    trainer = q_online(frozen_copy(lm), tokenizer, seeded(), device.move, tmp_path, n_rounds=2)
-    assert [row["round"] for row in trainer.log.rows if "round" in row] == [1, 2]
 
 def test_functions_take_rows_from_the_cpu_and_from_the_device(lm, tokenizer, device):
     nets, data = device.move(nets_of(frozen_copy(lm), tokenizer)), rows(tokenizer, 4)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import pytest, torch
 from rlhf_nb.show import dashboard as module
 from rlhf_nb.show.dashboard import (
-    GPU_MEMORY, Dashboard, Stopped, Sweep, curves_of, dashboard_callback, dashboard_page, dashboard_table, panel,
+    GPU_MEMORY, Dashboard, Stopped, Sweep, curves_of, dashboard_callback, dashboard_page, panel,
     run_in_background, run_setting, show_dashboard, show_sweep, sweep_page, thinned)
 from rlhf_nb.tokens import make_seqs
 from test_pages import check_page, plain
@@ -193,8 +193,7 @@ def test_pages_are_of_one_height_and_have_their_numbers_in_text():
     assert sweep_page(few).count("<tr>") == sweep_page(many).count("<tr>") == 5
     assert "① s5" in sweep_page(many) and "▬ s8" in sweep_page(many)     # the newest four
     dashboard = Dashboard(["x"], rows=[dict(x=1.25), dict(y=2.), dict(x=None)])
-    left = plain(dashboard_page(dashboard) + dashboard_table(dashboard))
-    assert "<td>1</td><td>1.25</td>" in left and left.count("<td>–</td>") == 2 and "3 iterations" in left
+    assert "3 iterations" in plain(dashboard_page(dashboard))
 
 # ---- sliders that run it again
 

@@ -10,7 +10,7 @@ from rlhf_nb.data.text import train_tokenizer
 from rlhf_nb.judge import (WORLD_PROMPT, JudgeConfig, JudgePrompt, Verdicts, agreement, judge_answers,
     judge_messages, pair_accuracy, parse_score, parse_votes)
 from rlhf_nb.trainers.judge_tools import (ADDITIVE_PROMPT, PairwisePrompt, PairwiseVerdicts, compare_answers,
-    confusion_matrix, expected_score, function_scorer, judge_demonstrations, judge_scorer, reward_scorer)
+    confusion_matrix, expected_score, function_scorer, judge_demonstrations, judge_scorer)
 from rlhf_nb.base.replies import escape_special_tokens, generate_replies, template_variables
 from rlhf_nb.base.models import load_bundled, tiny_lm
 from rlhf_nb.base.sampling import SamplingParams
@@ -400,18 +400,8 @@ def test_the_expected_score_is_the_mean_over_the_digits(shipped):
     assert torch.equal(expected_score(model, tokenizer, messages[:1], ["Score: 3"]) > 0, torch.tensor([True]))
     with pytest.raises(ValueError, match="must end in its score"): expected_score(model, tokenizer, messages[:1], ["no."])
 
-def test_external_scores_in_the_same_place(shipped):
-    _, tokenizer = shipped
+def test_external_scores_in_the_same_place():
     answers = [("Where?", "It is red."), ("Why?", "I do not know. <eos> Yes.")]
-    seen = []
-    def reward(seqs):
-        seen.append(seqs)
-        return seqs.response_mask.sum(1)
-    verdicts = reward_scorer(reward, tokenizer)(answers, seeded())
-    assert verdicts.votes.tolist() == [[5.], [10.]] and verdicts.parse_rate() == 1
-    assert (seen[0].ids == tokenizer.eos_token_id).sum() == 2    # one at each end
-    with pytest.raises(ValueError, match="one number per answer"):
-        reward_scorer(lambda seqs: seqs.ids.float(), tokenizer)(answers, seeded())
     plain = function_scorer(lambda prompt, response: None if prompt == "Why?" else 2)(answers, seeded())
     assert plain.score()[0] == 2 and plain.score()[1].isnan()
 
@@ -438,11 +428,11 @@ def test_both_orders_and_the_bias_meter(monkeypatch):
     trios = [("Q", "aa", "b"), ("Q", "a", "bbb"), ("Q", "aaaa", "bb")]
     by_length = compare_by(lambda a, b: 1 if len(a) > len(b) else 2, monkeypatch, trios)
     assert by_length.preference().tolist() == [1, 0, 1]
-    assert by_length.position_bias() == 0 and by_length.consistency() == 1
+    assert by_length.position_bias() == 0
     first = compare_by(lambda a, b: 1, monkeypatch, trios)
     assert first.preference().tolist() == [.5] * 3 and first.position_bias() == .5
     second = compare_by(lambda a, b: 2, monkeypatch, trios)
-    assert second.position_bias() == -.5 and second.consistency() == 0
+    assert second.position_bias() == -.5
     mute = compare_by(lambda a, b: "?", monkeypatch, trios)
     assert mute.preference().isnan().all()
     tie = compare_by(lambda a, b: 0, monkeypatch, trios)

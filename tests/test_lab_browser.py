@@ -64,8 +64,9 @@ roll = collect_rollout(policy, ref, prompts, lambda seqs: score_seqs(rm, seqs), 
                        torch.Generator().manual_seed(0), 5)
 answers = [demonstrate(TEST[3], random.Random(i), 1.) for i in range(2)]""",
 "ledger": """from rlhf_nb.show.inspectors import reward_ledger
-from rlhf_nb.show.ledger import show_ledger
-show_ledger(reward_ledger(rm, tokenizer, prompts[3], answers[0]))""",
+from rlhf_nb.show.ledger import ledger_page
+from IPython.display import HTML
+HTML(ledger_page({"response": reward_ledger(rm, tokenizer, prompts[3], answers[0])}))""",
 "rollouts": """from rlhf_nb.show.rollout_view import show_rollouts
 show_rollouts(roll, tokenizer)""",
 "kl": """from rlhf_nb.show.token_kl import show_kl

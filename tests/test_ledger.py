@@ -1,21 +1,15 @@
-"Token ledgers: tokens in context, numbers beside colours, PPO's numbers read back."
+"Token ledgers: tokens in context, numbers beside colours, where PPO clips."
 import math, re
-from dataclasses import replace
-from types import SimpleNamespace
 import pytest, torch
-from conftest import plain_id
-from rlhf_nb.base.batches import Rollout
-from rlhf_nb.ppo import clipped_policy_loss, gae
-from rlhf_nb.show.ledger import Ledger, clip_state, ledger_page, ppo_ledger, show_ledger, token_texts
+from rlhf_nb.ppo import clipped_policy_loss
+from rlhf_nb.show.ledger import Ledger, clip_state, ledger_page, token_texts
 from rlhf_nb.show.pages import tint
-from rlhf_nb.tokens import make_seqs
-from rlhf_nb.trainers.ppo_trainer import PPOConfig, add_score_column, make_experience, rollout_rewards
 from test_pages import check_page, plain
 
 def test_ledger_numbers_and_colours():
     ledger = Ledger(["a", "b", "c"], {"r": [2., -1., math.nan], "v": [0., 0., 0.]},
                     {"good": (1., 1.0004), "bad": (1., 1.01), "large": (5000., 5000.5)})
-    page = show_ledger(ledger).data
+    page = ledger_page({"": ledger})
     styles = re.findall(r'class="t" style="([^"]*)"', page)
     assert styles[0].startswith("--c0:" + tint(2., 2.)) and styles[1].startswith("--c0:" + tint(-1., 2.)) and "#8884" in styles[2]
     assert page.count("DO NOT AGREE") == 1 and "good" in page.split("agree")[0]
@@ -24,14 +18,14 @@ def test_ledger_numbers_and_colours():
     assert "background:var(--c1)" in page and "attr(data-1)" in page and page.count("&#10;") == 3
     assert re.findall(r'data-0="([^"]*)"', page) == ["+2.00", "-1.00", "–"]     # not colour alone
     assert re.search(r"r +\+2 +v +\+0", page) and re.search(r"r +-1 +v", page)
-    other = show_ledger(Ledger(["a", "b", "x"], {"r": [2., -1., 0.], "v": [0., 0., 0.]}, {})).data
+    other = ledger_page({"": Ledger(["a", "b", "x"], {"r": [2., -1., 0.], "v": [0., 0., 0.]}, {})})
     ids, others = (set(re.findall(r' id="([\w-]+)"', p)) for p in (page, other))
     assert not ids & others                                  # two on a page do not meddle
     for radio in re.findall(r'type="radio"[^>]* id="([\w-]+)"', page): assert f'for="{radio}"' in page
     assert set(re.findall(r'name="([\w-]+)">', page)) == {ids.pop()[:9] + "-t0"}      # the tokens are a group of their own
     left = plain(page)                                       # GitHub: tokens, sums and table stay
     assert "<td>-1</td>" in left and "good: +1.0000" in left and "position" not in left
-    page = show_ledger(Ledger(["a", "b"], {"log-prob of the policy": [-.1234, 2.], "r": [math.inf, 1.]}, {})).data
+    page = ledger_page({"": Ledger(["a", "b"], {"log-prob of the policy": [-.1234, 2.], "r": [math.inf, 1.]}, {})})
     assert "log-prob of the policy -0.1234" in page and "+inf" in page and "nan" not in page
     assert f"--c1:{tint(1., 1.)}" in page                    # the finite ones keep their colour
 
@@ -46,7 +40,7 @@ def test_two_ledgers_share_one_scale_and_long_ones_fold():
     assert '<details class="r"' not in page and 'class="r" style="--n:500"' in page
 
 def test_a_token_has_a_note_and_a_frame():
-    page = show_ledger(Ledger(["a", "b"], {"r": [1e-4, 0.]}, {}, ["policy <1>", "q\nr"], 1)).data
+    page = ledger_page({"": Ledger(["a", "b"], {"r": [1e-4, 0.]}, {}, ["policy <1>", "q\nr"], 1)})
     check_page(page)
     assert 'data-n="token 0: &#x27;a&#x27;&#10;r          +0.0001&#10;policy &lt;1&gt;"' in page and "&#10;q&#10;r" in page
     assert page.count('class="t f"') == 1 and re.findall(r'data-0="([^"]*)"', page) == ["+1e-4", "0"]   # small, not 0
@@ -70,43 +64,6 @@ def test_tokens_are_decoded_in_context():
     assert got[2:4] == ["ï1/2", "ï2/2"] and got[-2:] == ["\u03011/2", "\u03012/2"] and "🙂4/4" in got
     assert token_texts(Bytes(), [0xf0, 0x9f, 97]) == ["⟨240⟩", "⟨159⟩", "a"]          # half a character stays told
     assert token_texts(Pieces(), [0, 1, 2, 3]) == ["The", " fox", "es", "."] and token_texts(Pieces(), []) == []
-
-def one_row(config, ended=True):
-    generator = torch.Generator().manual_seed(1)
-    seqs = make_seqs([[7, 8], [7]], [[3, 4, 5, 1 if ended else 6], [2, 1]], 0)
-    mask, rand = seqs.response_mask, lambda: torch.randn(seqs.ids.shape, generator=generator)
-    roll = Rollout(seqs, torch.arange(2), *(-rand().abs() * mask for _ in range(2)), torch.tensor([1.5, -.5]))
-    roll = add_score_column(roll, config, 1)
-    seqs, mask = roll.seqs, roll.seqs.response_mask
-    model = SimpleNamespace(critic=lambda s: values[:len(s), :s.ids.shape[1]])
-    values = rand()
-    values = values[seqs.attention_mask.sum(1).argsort(stable=True)]   # make_experience sorts rows by length
-    x = make_experience(model, roll, replace(config, micro_batch_size=2), 1)
-    return roll, x, rand() * mask
-
-@pytest.mark.parametrize("config", [PPOConfig(), PPOConfig(gamma=.9, lam=.5, beta=.3), PPOConfig(lam=0.), PPOConfig(lam=1.),
-    PPOConfig(score_after_eos=True), PPOConfig(missing_eos_penalty=2.)], ids=plain_id)
-@pytest.mark.parametrize("ended", [True, False])
-def test_rewards_read_back_are_those_of_ppo(config, ended):
-    roll, x, now = one_row(config, ended)
-    tokenizer = SimpleNamespace(decode=lambda ids: "".join(f"<{i}>" for i in ids), eos_token_id=1)
-    reward = rollout_rewards(roll, config, 1)
-    raw, returns = gae(reward, x.value, x.reward_mask, config.gamma, config.lam)
-    for i in range(2):
-        row, keep = slice(i, i + 1), x.reward_mask[i]
-        ledger = ppo_ledger(tokenizer, roll[row], x[row], now[row], config)
-        assert len(ledger.sums) == 2 and all(abs(a - b) < 1e-5 for a, b in ledger.sums.values())
-        for name, there in {"reward": reward, "advantage": raw, "Q": returns, "log-prob": roll.logp, "reference": roll.ref_logp,
-                            "KL": roll.logp - roll.ref_logp, "value": x.value, "whitened": x.advantage,
-                            "ratio": (now - roll.logp).exp()}.items():
-            torch.testing.assert_close(torch.tensor(ledger.channels[name]), there[i][keep])
-        assert ledger.channels["clip"] == clip_state((now - roll.logp)[i][keep].exp(), x.advantage[i][keep], config.cliprange).tolist()
-        assert ledger.tokens == [f"<{t}>" for t in roll.seqs.ids[i][keep].tolist()]
-        broken = replace(x, returns=x.returns + .1 * x.reward_mask)
-        ledger = ppo_ledger(tokenizer, roll[row], broken[row], now[row], config)
-        assert "DO NOT AGREE" in show_ledger(ledger).data
-    assert not ppo_ledger(tokenizer, roll[:1], x[:1], now[:1], replace(config, whiten_rewards=True)).sums
-    with pytest.raises(ValueError, match="of one response, got 2 and 2 rows"): ppo_ledger(tokenizer, roll, x, now, config)
 
 def test_clip_state_is_where_the_gradient_is_cut():
     generator = torch.Generator().manual_seed(0)

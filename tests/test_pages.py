@@ -7,9 +7,9 @@ import pytest
 from ipywidgets import HTML as Page
 from matplotlib import pyplot as plt
 from rlhf_nb.show import live_view
-from rlhf_nb.show.dashboard import Dashboard, Sweep, dashboard_page, dashboard_table, panel, sweep_page
+from rlhf_nb.show.dashboard import Dashboard, Sweep, dashboard_page, panel, sweep_page
 from rlhf_nb.show.labels import LabelSession, label_page
-from rlhf_nb.show.ledger import Ledger, ledger_page, show_ledger
+from rlhf_nb.show.ledger import Ledger, ledger_page
 from rlhf_nb.show.live_view import LiveView, knob, redrawn, still_page, with_sliders
 from rlhf_nb.show.pages import brief, drawing, escape_text, html_table, plain_number, signed, svg_text, tint
 
@@ -44,8 +44,8 @@ def plain(page):
 def test_what_a_model_generates_never_becomes_a_tag():
     session, ledger = LabelSession([(BAD, BAD, BAD + "2")], "unused.jsonl"), Ledger([BAD, "ok"], {BAD: [1., -1.]}, {BAD: (1., 1.)})
     dashboard = Dashboard([BAD], rows=[{BAD: 1.}], samples=[BAD], note=BAD, state=BAD)
-    for page in (ledger_page({BAD: ledger, "b": ledger}), show_ledger(ledger).data, label_page(session, BAD),
-                 dashboard_page(dashboard), dashboard_table(dashboard), panel(BAD, {BAD: ([0, 1], [1., 2.])}),
+    for page in (ledger_page({BAD: ledger, "b": ledger}), label_page(session, BAD),
+                 dashboard_page(dashboard), panel(BAD, {BAD: ([0, 1], [1., 2.])}),
                  sweep_page(Sweep(None, [BAD], {BAD: [{BAD: 1.}]})), html_table([BAD], [[BAD]]),
                  drawing(BAD, (9, 9), svg_text(1, 1, BAD))):
         assert "alert(" in check_page(page).text + page             # shown, as text
@@ -80,7 +80,7 @@ def test_a_view_leaves_a_page_and_follows_its_controls(monkeypatch):
     assert "two" in updates[0].data and f'id="{u}"' in updates[0].data
     view._ipython_display_()                                                # shown again: a place of its own
     assert len({u for u, _ in view.kept}) == 2
-    twin = still_page(show_ledger(Ledger(["a"], {"r": [1.]}, {})).data, "v1")
+    twin = still_page(ledger_page({"": Ledger(["a"], {"r": [1.]}, {})}), "v1")
     assert not re.search(r"\bl[0-9a-f]{8}\b", twin) and re.search(r'id="s[0-9a-f]{8}-0"', twin)  # two radio groups
 
 def test_what_a_drawing_refuses_is_told_and_the_next_value_draws():

@@ -11,7 +11,7 @@ from rlhf_nb.data.store import create_store, open_store
 from rlhf_nb.data.text import load_pairs, train_tokenizer
 from rlhf_nb.run import methods, pipeline
 from rlhf_nb.run.methods import ConcatPairs
-from rlhf_nb.run.pipeline import clean, resolve, rows_of, table_of, validate
+from rlhf_nb.run.pipeline import resolve, rows_of, table_of, validate
 from rlhf_nb.run.stages import Stage, StageError, read_stages, to_toml
 from rlhf_nb.trainers.ppo_trainer import RewardError
 from test_runs import dies_at
@@ -411,8 +411,6 @@ def test_python_rewards_reward_models_and_stages_by_their_number(inside):
     scorer, store = load_reward_model("o/01-reward"), open_store("o/03-rdpo/pairs", tokenizer())
     got = [methods.score_seqs(scorer, side) for side in (store[:].chosen, store[:].rejected)]
     assert torch.allclose(got[0], store.column("chosen_score"), atol=1e-4) and (got[0] > got[1]).all()
-    gone = {name for name, _ in clean("o", dry_run=True)}
-    assert {"01-reward/model.safetensors", "03-rdpo/pairs"} <= gone and not any(name.startswith("04") for name in gone)
     for stages, words in (((tiny("ppo", reward="stage 1"),), "reward: stage 1 is no reward model before it; the stages before it are none"),
                           ((tiny("reward"), tiny("ppo", reward="stage 2")), "stage 2 is no reward model"), ((tiny("sft"), tiny("ppo", reward="stage 1")), "stages before it are sft"),
                           ((tiny("reward"), tiny("sft", model="stage 1")), "model: stage 1 is no policy"), ((tiny("sft"), tiny("dpo", kl_to="stage 0")), "kl_to: stage 0 is no policy")):
@@ -491,26 +489,7 @@ def test_files_that_others_put_into_a_pipeline():
     mine = ("01-sft/mine.safetensors", "01-sft/pairs", "02-rdpo/pairs/mine")
     for name in mine: Path("o", name).write_text("mine")
     run_all([*stages, tiny("sft", model="")], "o")
-    gone = {name for name, _ in clean("o")}
-    assert "01-sft/model.safetensors" in gone and not any("mine" in name for name in gone) and "02-rdpo/pairs" not in gone
     assert all(Path("o", name).read_text() == "mine" for name in mine)
-
-def test_clean_keeps_what_is_needed():
-    stages = in_a_row(tiny("sft"), tiny("spin"), tiny("spin"), tiny("rdpo", kl_to="stage 1"))
-    run_all(stages, "whole"), run_all(stages[:3], "o")
-    Path("o/pipeline.toml").write_text(to_toml(stages))
-    gone = clean("o", dry_run=True)
-    assert {name for name, _ in gone} == {"02-spin/model.safetensors", "02-spin/pairs"} and all(size > 0 for _, size in gone)
-    assert clean("o") == gone and clean("o") == []
-    assert set(weights("o")) == {"01-sft/model.safetensors", "03-spin/model.safetensors"}         # that of the KL, and the last
-    run_all(stages, "o")
-    assert weights("o")["04-rdpo/model.safetensors"] == weights("whole")["04-rdpo/model.safetensors"]
-    clean("o", keep=2)
-    assert {x[:2] for x in weights("o")} == {"03", "04"} and len(rows_of("o")) == 4 and Path("o/01-sft/log.jsonl").exists()
-    with pytest.raises(ValueError, match="no run of ours"): clean(".")
-    with pytest.raises(ValueError, match="keep"): clean("o", keep=0)
-    run(one(), "single")
-    with pytest.raises(ValueError, match="holds no pipeline"): clean("single")
 
 @POSIX
 def test_a_read_only_folder(not_root, open_tmp):
@@ -556,8 +535,6 @@ def test_a_pipeline_on_the_command_line(capfd, monkeypatch):
     text = ends(0, "run", "p.toml", "--output-dir", "o")
     assert "01-sft: stage 1 of 4" in text and "04-spin" in text and "±" in text
     assert len(weights("o")) == 4
-    assert "01-sft/model.safetensors" in ends(0, "clean", "o", "--dry-run").replace(os.sep, "/") and len(weights("o")) == 4
-    assert "MB  freed" in ends(0, "clean", "o") and len(weights("o")) == 1
     Path("p.toml").write_text(Path("p.toml").read_text().replace(rules, "odd/one/out"))
     for words in (["validate", "p.toml"], ["run", "p.toml", "-o", "p"], ["run", "p.toml", "-o", "p", "--dry-run"]):
         assert "p.toml: the pipeline cannot run\nstage 2 (grpo): reward: " in ends(1, *words)

@@ -283,11 +283,9 @@ def test_each_process_has_its_own_gpu(monkeypatch):
 def refusals():
     "Every loop that works in one process only, called with nothing that it could read."
     from rlhf_nb.run.best_of_n import run_best_of_n
-    from rlhf_nb.trainers.q_trainer import train_q_online
     from rlhf_nb.spin import train_spin
     from rlhf_nb.trainers.self_reward_tools import train_online_dpo
-    return {"best-of-n": lambda: run_best_of_n(None), "train_q_online": lambda: train_q_online(*[None] * 5),
-            "train_spin": lambda: train_spin(*[None] * 4),
+    return {"best-of-n": lambda: run_best_of_n(None), "train_spin": lambda: train_spin(*[None] * 4),
             "train_online_dpo": lambda: train_online_dpo(*[None] * 5), "a stage of spin": lambda: run(tiny("spin"), "out"),
             "the pipeline cannot run\nstage 2 \\(rdpo\\): a stage of rdpo": lambda: run_all(in_a_row(tiny("sft"), tiny("rdpo")), "out")}
 

@@ -1,5 +1,5 @@
 "Q-learning where prose would be too slow or too odd: shapes, parity, resume, and what must be refused."
-import json, shutil
+import json
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -14,8 +14,7 @@ from rlhf_nb.base.models import add_lora, tiny_lm, weight_hash
 from rlhf_nb.worlds.oracle import TabularLM, all_logprobs, bigram_lm, micro_tokenizer, micro_world, states
 from rlhf_nb.base.q_networks import (DuelingHead, Episodes, QNets, shift_left, best_actions, make_episodes,
     q_terms, q_network, hidden_states, q_terms_full, QConfig, next_values)
-from rlhf_nb.trainers.q_trainer import (OnlineQConfig, QPolicy, collect_episodes, concat_episodes, token_q_values,
-    make_q_trainer, q_trees, train_q_online, train_q)
+from rlhf_nb.trainers.q_trainer import QPolicy, make_q_trainer, q_trees, token_q_values, train_q
 from rlhf_nb.qlearning import soft_backup, soft_update, q_policy_logprobs, q_loss, bellman_targets
 from rlhf_nb.base.sampling import SamplingParams, generate
 from rlhf_nb.tokens import Seqs, shift_right, make_seqs
@@ -274,80 +273,20 @@ def test_a_killed_offline_run_goes_on_bit_for_bit(tmp_path, monkeypatch):
     train_q(nets, x, config, EXACT, seeded(), folder=tmp_path)
     assert weight_hash(nets) == weight_hash(whole)
 
-def practice(**kw):
-    paid = {said: float(i) for i, said in enumerate(WORLD.responses())}
-    def reward(seqs): return torch.tensor([paid[tuple(r[m].tolist())] / 40 for r, m in
-                                           zip(seqs.ids, seqs.response_mask)])
-    return OnlineQConfig([[WORLD.start]], reward, WORDS, SamplingParams(max_new_tokens=3), **{
-        **dict(n_rounds=4, n_prompts=8, n_updates=3, explore=lambda r: dict(temperature=1 / (r + 1))), **kw})
-
-def test_a_killed_online_run_goes_on_bit_for_bit(tmp_path, monkeypatch):
-    config = replace(TABLE, batch_size=8)
-    whole = train_q_online(nets_of(), practice(), config, EXACT, seeded())
-    collect, rounds = q_trainer.collect_episodes, []
-    def dies(*args):
-        rounds.append(1)
-        if len(rounds) == 3: raise KeyboardInterrupt
-        return collect(*args)
-    monkeypatch.setattr(q_trainer, "collect_episodes", dies)
-    with pytest.raises(KeyboardInterrupt):
-        train_q_online(nets_of(), practice(), config, EXACT, seeded(), tmp_path)
-    monkeypatch.undo()
-    assert sorted(x.name for x in tmp_path.iterdir()) == ["000001-step-6", "trainer_log.jsonl"]
-    again = train_q_online(nets_of(), practice(), config, EXACT, seeded(), tmp_path)
-    assert weight_hash(again.model) == weight_hash(whole.model)
-    assert [r["reward"] for r in again.log.rows if "round" in r] == [
-        r["reward"] for r in whole.log.rows if "round" in r]
-
 OTHER = dict(gamma=.5, discount_per="response", on_truncation="bootstrap", n_step=2, mc_bound=False, double_q=True,
              alpha=.3, min_return=-1., target_update_rate=.3, target_update_every=2)
 
-FEW = replace(TABLE, batch_size=8)
-
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory): # (folder, folder): a run offline and one online; a resume that is refused changes neither
-    folders = [tmp_path_factory.mktemp(name) for name in ("offline", "online")]
-    train_q(nets_of(), play(), replace(TABLE, n_steps=50), EXACT, seeded(), folder=folders[0])
-    train_q_online(nets_of(), practice(n_rounds=1), FEW, EXACT, seeded(), folders[1])
-    return folders
+def ran(tmp_path_factory): # a run; a resume that is refused does not change it
+    train_q(nets_of(), play(), replace(TABLE, n_steps=50), EXACT, seeded(), folder=(folder := tmp_path_factory.mktemp("run")))
+    return folder
 
 @pytest.mark.parametrize("name", [f.name for f in fields(QConfig)])
 def test_a_run_is_not_resumed_with_other_settings(ran, name):
     other = replace(EXACT, **{name: OTHER[name]})
     assert other != EXACT
     with pytest.raises(ValueError, match=name):
-        train_q(nets_of(), play(), replace(TABLE, n_steps=50), other, seeded(), folder=ran[0])
-    with pytest.raises(ValueError, match=name): train_q_online(nets_of(), practice(n_rounds=2), FEW, other, seeded(), ran[1])
-
-@pytest.mark.parametrize("name, value", [("n_prompts", 9), ("n_updates", 4), ("buffer_size", 7),
-    ("prompts", [[WORLD.start], [WORLD.start, 0]]), ("sampling", SamplingParams(max_new_tokens=2)),
-    ("explore", lambda r: dict(temperature=0.)), ("reward_fn", lambda seqs: torch.ones(len(seqs)))])
-def test_an_online_run_is_not_resumed_with_another_task(ran, name, value):
-    with pytest.raises(ValueError, match=name):
-        train_q_online(nets_of(), replace(practice(n_rounds=2), **{name: value}), FEW, EXACT, seeded(), ran[1])
-
-def test_an_online_run_goes_on_with_more_rounds(ran, tmp_path):
-    folder = shutil.copytree(ran[1], tmp_path/"again")
-    log = train_q_online(nets_of(), practice(n_rounds=2), FEW, EXACT, seeded(), folder).log
-    assert [row["round"] for row in log.rows if "round" in row] == [1, 2]
-
-def test_online_memory_is_bounded_and_rewards_may_stand_at_tokens():
-    seen = []
-    def reward(seqs):
-        seen.append(len(seqs))
-        return seqs.response_mask.float() * .1
-    nets = nets_of()
-    train_q_online(nets, replace(
-        practice(buffer_size=10), reward_fn=reward), replace(TABLE, batch_size=8), EXACT, seeded())
-    assert seen == [8] * 4
-    assert table(nets)[0, 0] > .05
-
-def test_act_pays_what_was_said():
-    x = collect_episodes(nets_of(), practice(n_prompts=20, explore=lambda r: dict(temperature=0., epsilon=1.)), 0, seeded())
-    paid = {said: i / 40 for i, said in enumerate(WORLD.responses())}
-    for row, mask, r in zip(x.seqs.ids, x.mask, x.reward.sum(1)):
-        assert abs(paid[tuple(row[mask].tolist())] - r) < 1e-6
-    assert len(set(x.reward.sum(1).tolist())) > 5
+        train_q(nets_of(), play(), replace(TABLE, n_steps=50), other, seeded(), folder=ran)
 
 # ---- policies
 
@@ -396,8 +335,6 @@ def test_episodes_keep_rows_columns_and_ends():
     short = x[x.mask.sum(1) < 3]
     narrow = short.trim()
     assert narrow.reward.shape == narrow.seqs.ids.shape and narrow.reward.shape[1] == 3
-    both = concat_episodes([narrow, x], WORLD.pad)
-    assert both.reward[:len(narrow), :3].equal(narrow.reward) and both.reward[len(narrow):].equal(x.reward)
     assert x.lengths().equal(x.attention_mask.sum(1)) and len(x[:3]) == 3
     assert isinstance(x[[1]].to("cpu"), Episodes)
 

@@ -6,20 +6,20 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/pipeline.html.md"""
 
 # %% auto #0
 __all__ = ['PROGRAM', 'identity', 'resolve', 'stage_folder', 'Done', 'train', 'expanded', 'validate', 'require_valid',
-           'run_pipeline', 'rows_of', 'clean', 'aligned', 'plan_stage', 'table_of', 'format_done']
+           'run_pipeline', 'rows_of', 'aligned', 'plan_stage', 'table_of', 'format_done']
 
 # %% ../../nbs/engine/run/pipeline.ipynb #imports
 import json, math, os, shutil, textwrap, torch
 from collections.abc import Callable
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from torch import Generator, nn
 from transformers.utils import logging
 from ..base.batches import pad_and_eos
-from ..base.files import atomic_folder, atomic_write, disk_errors, lock_folder
+from ..base.files import atomic_folder, atomic_write, disk_errors
 from ..base.folder import (check_output, claim_file, clear_removed, file_hashes, find_run,
-    foreign_files, open_run, open_work, read_folder, update_marker)
+    open_run, open_work, read_folder, update_marker)
 from ..base.checkpoints import require_same_run
 from ..base.learning import named_generator
 from ..base.models import (Placement, ScalarModel, load_lm, is_reward_model,
@@ -469,35 +469,6 @@ def rows_of(out:str|Path)->list[dict]:
     found = [(path.parent.name, read_folder(path.parent, "run.json", PROGRAM))
              for path in sorted(Path(out).glob("[0-9][0-9]-*/run.json"))]
     return [dict(stage=name) | run["results"] for name, run in found if run.get("results")]
-
-# %% ../../nbs/engine/run/pipeline.ipynb #clean
-def clean(
-    out:str|Path,        # folder of a pipeline
-    keep:int=1,          # finished stages whose weights stay, counted from the last
-    dry_run:bool=False,  # only tell what would go
-)->list[tuple[str,int]]: # what went, and its bytes
-    """Delete weights and pairs of earlier stages; logs, settings and the table stay.
-
-    Raises ValueError for another folder, or for keep below 1."""
-    out, gone = Path(out), []
-    if keep < 1: raise ValueError(f"keep is 1 or more, the last model stays: {keep}")
-    run = read_folder(out, "run.json", PROGRAM)
-    if "stages" not in run: raise ValueError(
-        f"{out} holds no pipeline: name the folder that was given as --output-dir")
-    with closing(lock_folder(out)):
-        stages = expanded(read_stages((out/"pipeline.toml").read_text("utf-8")))
-        names = [stage_folder("", stages, i + 1).name for i in range(len(stages))]
-        n, foreign = sum(_is_done(out/name) for name in names), foreign_files(out)
-        later = [resolve(stages[i - 1], i, out, stages) for i in range(n + 1, len(names) + 1)]
-        wanted = {getattr(s, k, "") for s in later for k in ("model", "reward", "kl_to", "judge")}
-        for name in names[:max(0, n - keep)]:
-            if str(out/name) in wanted: continue
-            for path in (*(out/name).glob("*.safetensors"), out/name/"pairs"):
-                if not path.exists() or any(path in (f, *f.parents) for f in foreign): continue
-                files = [path, *path.rglob("*")]
-                gone.append((str(path.relative_to(out)), sum(f.stat().st_size for f in files if f.is_file())))
-                if not dry_run: shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return gone
 
 # %% ../../nbs/engine/run/pipeline.ipynb #words
 def aligned(rows:dict)->str:

@@ -310,7 +310,7 @@ def _run_pipeline(args):
 def add_pipeline_parser(
     sub, # the subparsers of `rlhf-nb`
 ):
-    "Add `rlhf-nb pipeline` with `run`, `validate`, `keys` and `clean`."
+    "Add `rlhf-nb pipeline` with `run`, `validate` and `keys`."
     p = sub.add_parser("pipeline", help="run a list of training stages", epilog=_PIPELINE,
                        formatter_class=argparse.RawDescriptionHelpFormatter)
     tasks = p.add_subparsers(metavar="TASK", required=True)
@@ -330,11 +330,6 @@ def add_pipeline_parser(
     def keys(args):
         from rlhf_nb.run.stages import keys_table
         print(keys_table(args.method))
-    def clean(args):
-        from rlhf_nb.run import pipeline
-        gone = pipeline.clean(args.dir, args.keep, args.dry_run)
-        for name, size in [*gone, ("would be freed" if args.dry_run else "freed", sum(n for _, n in gone))]:
-            print(f"{size / 2**20:8.1f} MB  {name}")
     run = add("run", _run_pipeline, "run what is not done yet")
     for arg in (run, add("validate", validate, "tell what is missing, run nothing")):
         arg("file", metavar="FILE", help="TOML file")
@@ -345,7 +340,3 @@ def add_pipeline_parser(
         "(default: train)")
     add("keys", keys, "list the keys of a file, with their defaults")(
         "method", nargs="?", default="", metavar="METHOD", help="(default: all)")
-    go = add("clean", clean, "remove weights and pairs of earlier stages")
-    go("dir", metavar="DIR", help="folder of a run")
-    go("--keep", type=int, default=1, metavar="N", help="stages to keep (default: 1)")
-    go("--dry-run", action="store_true", help="only list them (default: delete)")

@@ -6,7 +6,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/trainers/judge_tools.html.md"""
 
 # %% auto #0
 __all__ = ['ADDITIVE_PROMPT', 'PairwisePrompt', 'PairwiseVerdicts', 'compare_answers', 'judge_scorer', 'function_scorer',
-           'reward_scorer', 'expected_score', 'confusion_matrix', 'judge_demonstrations']
+           'expected_score', 'confusion_matrix', 'judge_demonstrations']
 
 # %% ../../nbs/engine/trainers/judge_tools.ipynb #judge_tools_imports
 import math
@@ -69,19 +69,13 @@ class PairwisePrompt(JudgePrompt):
 # %% ../../nbs/engine/trainers/judge_tools.ipynb #PairwiseVerdicts
 @dataclass(frozen=True, eq=False)
 class PairwiseVerdicts(Batch):
-    """Votes of a pairwise judge on answers a and b, asked in both orders.
-
-    `consistency` as in Zheng et al. 2023: the share of pairs decided alike in both."""
+    """Votes of a pairwise judge on answers a and b, asked in both orders."""
     as_first:Tensor  # (b n) 1 where a wins, .5 a tie, when a stands first
     as_second:Tensor # (b n) the same for a, when a stands second
     def preference(self)->Tensor: # (b) probability that a is better
         return (self.as_first.nanmean(1) + self.as_second.nanmean(1)) / 2
     def position_bias(self)->float: # 0 fair; .5: whatever stands first wins
         return .5 * (self.as_first.nanmean() - self.as_second.nanmean()).item()
-    def consistency(self)->float: # share of pairs in which the order changed nothing
-        a, b = self.as_first.nanmean(1), self.as_second.nanmean(1)
-        known = ~(a + b).isnan()
-        return ((a > .5) == (b > .5))[known].double().mean().item()
 
 # %% ../../nbs/engine/trainers/judge_tools.ipynb #compare_answers
 def compare_answers(
@@ -120,26 +114,6 @@ def function_scorer(
     def score(answers, generator):
         scores = [fn(prompt, response) for prompt, response in answers]
         return Verdicts(torch.tensor([[math.nan if x is None else float(x)] for x in scores]))
-    return score
-
-# %% ../../nbs/engine/trainers/judge_tools.ipynb #reward_scorer
-def reward_scorer(
-    fn:Callable, # Seqs -> (b), for example a reward model
-    tokenizer,
-)->Callable:     # (answers, generator) -> Verdicts, one vote per answer
-    """A reward on token sequences as a scorer; each response ends in eos.
-
-    The scorer raises ValueError if the reward is not (b)."""
-    def score(answers, generator):
-        pad, eos = pad_and_eos(tokenizer)
-        texts = [escape_special_tokens(tokenizer, response) for _, response in answers]
-        tokens = tokenizer(texts, add_special_tokens=False).input_ids
-        prompts = [chat_ids(tokenizer, prompt) for prompt, _ in answers]
-        seqs = make_seqs(prompts, [ids + [eos] for ids in tokens], pad)
-        reward = torch.as_tensor(fn(seqs), dtype=torch.float32).cpu()
-        if reward.shape != (len(answers),): raise ValueError("a reward gives one number per answer, "
-            f"({len(answers)},), got {tuple(reward.shape)}: sum over tokens, or squeeze")
-        return Verdicts(reward[:, None])
     return score
 
 # %% ../../nbs/engine/trainers/judge_tools.ipynb #expected_score
