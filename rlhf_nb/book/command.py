@@ -167,6 +167,7 @@ _LATE = dict([    # command -> module, function that adds it, help
     ("compare", ("book.compare_runs", "add_compare_parser", "compare methods in one table")),
     ("reproduce", ("book.claims", "add_reproduce_parser",
                    "run what a sentence of the course rests on, on fresh seeds")),
+    ("prove", ("book.prove", "add_prove_parser", "is a loss or an estimate of yours right?")),
     ("pipeline", ("run.train_command", "add_pipeline_parser", "run a list of training stages"))])
 
 def make_parser(command:str)->argparse.ArgumentParser:

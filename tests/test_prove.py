@@ -1,0 +1,120 @@
+"`prove` names definitions and mistakes of code that was written otherwise, and says what it cannot name."
+import sys
+import numpy as np
+import pytest, torch
+from rlhf_nb import dpo, grpo, kl, ppo, reward, tokens
+from rlhf_nb.book.command import main
+from rlhf_nb.book.proof_kinds import KINDS
+from rlhf_nb.book.prove import prove
+from rlhf_nb.judge import parse_score
+
+@pytest.mark.parametrize("fn, kind, definition", [
+    (tokens.token_logprobs, "logprobs", "(b t), 0 for the first token"), (reward.bradley_terry_loss, "reward", "Bradley-Terry"),
+    (kl.kl_k1, "kl", "k1"), (kl.kl_k2, "kl", "k2"), (kl.kl_k3, "kl", "k3"), (ppo.gae, "gae", "GAE (Schulman"),
+    (ppo.clipped_policy_loss, "ppo", "ratio of each token"), (ppo.clipped_value_loss, "value", "PPO's clipped"),
+    (grpo.leave_one_out, "advantages", "RLOO"), (grpo.group_normalised, "advantages", "GRPO"), (dpo.dpo_loss, "dpo", "DPO"),
+    (grpo.group_centered, "advantages", "Dr. GRPO"), (grpo.mean_baseline, "advantages", "REINFORCE"),
+    (lambda reply: parse_score(reply), "judge", "the last score")])
+def test_the_packages_own_functions_are_what_they_say(fn, kind, definition):
+    proof = prove(fn, kind)
+    assert proof.verdict == "exact" and definition in proof.definition and not proof.fragile, str(proof)
+
+def made(it, c): # a function that makes these choices, with the field's names
+    scope = dict(it=it, c=c, case=it.cases(set(it.takes)))
+    names = [k for k in it.takes if k in next(iter(scope["case"].values()))]
+    from types import SimpleNamespace
+    scope["rest"], scope["SimpleNamespace"] = next(iter(scope["case"].values())), SimpleNamespace
+    exec(f"def made({', '.join(names)}): return it.compute(SimpleNamespace(**rest | dict({', '.join(f'{k}={k}' for k in names)})), c)", scope)
+    return scope["made"]
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "ppo"])             # the same as grpo
+def test_each_mistake_is_named_as_itself(kind):
+    it, tried = KINDS[kind], 0
+    first = {axis: list(choices)[axis in it.needs] for axis, choices in it.right.items()} | next(iter(it.known.values()), {})
+    assert prove(made(it, first), kind).verdict == "exact"
+    for axis, mistakes in it.wrong.items():
+        for choice, sentence in mistakes.items():
+            c = first | {axis: choice}
+            if choice in ("times", "root", "square", "range"): c |= dict(base="group", scale="sample") | {axis: choice}
+            if choice == "white": c["white"] = "mask"                             # only then another number
+            proof = prove(made(it, c), kind)
+            assert proof.verdict == "mistake" and proof.mistakes == [sentence], (axis, choice, str(proof))
+            tried += 1
+    assert tried >= 5
+
+def test_exact_sums_say_what_is_biased():
+    unbiased, normalised, centred = (prove(fn, "advantages").sums[0] for fn in
+                                     (grpo.leave_one_out, grpo.group_normalised, grpo.group_centered))
+    assert unbiased.endswith("is the true one") and centred.endswith("is the true one x 0.5")   # (k - 1) / k of k = 2
+    assert "is biased" in normalised
+    assert prove(kl.kl_k1, "kl").sums[1].endswith("is 0") and "biased" in prove(kl.kl_k3, "kl").sums[1]
+    for fn in (kl.kl_k1, kl.kl_k3):
+        mean, true = (float(x.strip(",")) for x in prove(fn, "kl").sums[0].split() if x[0].isdigit())
+        assert mean == true > 0
+
+def grpo_in_loops(per_token_logps, old_per_token_logps, advantages, completion_mask, ref_per_token_logps, beta, epsilon):
+    rows = []
+    for p, o, a, m, r in zip(per_token_logps, old_per_token_logps, advantages, completion_mask, ref_per_token_logps):
+        terms = []
+        for i in m.nonzero()[:, 0]:
+            rho, log_q = (p[i] - o[i]).exp(), r[i] - p[i]
+            terms.append(-torch.min(rho * a, rho.clip(1 - epsilon, 1 + epsilon) * a) + beta * (log_q.exp() - log_q - 1))
+        rows.append(sum(terms) / len(terms))
+    return sum(rows) / len(rows)
+
+def gae_in_numpy(rewards, values, response_mask, gamma, gae_lambda):
+    out = np.zeros_like(rewards)
+    for b in range(len(rewards)):
+        last, follows = 0., 0.
+        for i in reversed(np.flatnonzero(response_mask[b])):
+            last = rewards[b, i] + gamma * follows - values[b, i] + gamma * gae_lambda * last
+            out[b, i], follows = last, values[b, i]
+    return out
+
+def test_other_styles_are_right_too():
+    proof = prove(grpo_in_loops, "grpo")
+    assert proof.verdict == "exact" and proof.definition.startswith("GRPO (Shao"), str(proof)
+    assert any(x.startswith("an empty response: raised ZeroDivisionError") for x in proof.fragile)
+    assert prove(gae_in_numpy, "gae").verdict == "exact"
+    def float32(logp, ref_logp): return (logp + 999).float() - (ref_logp + 999).float()
+    assert prove(float32, "kl").fragile == ["it agrees to 1e-4 only: does it round to float32?"]
+
+def test_what_is_wrong_beside_the_formula():
+    def detached(logp, ref_logp): return (logp - ref_logp).detach()
+    def half(logp, ref_logp): return logp / 2 + (logp / 2).detach() - ref_logp
+    assert "no gradient flows back" in prove(detached, "kl").mistakes[0]
+    assert prove(half, "kl").mistakes == ["the value is right, its gradient is not"]
+    def in_place(rewards, num_generations):
+        rewards -= rewards.view(-1, num_generations).mean(1).repeat_interleave(num_generations)
+        return rewards
+    def noisy(logp, ref_logp): return logp - ref_logp + 0 * torch.rand(1)
+    assert "it changes its arguments" in prove(in_place, "advantages").fragile
+    assert "it draws random numbers of the whole program" in prove(noisy, "kl").fragile
+    def unused(logp, old_logp, advantages, mask, ref_logp):
+        ratio, a = (logp - old_logp).exp(), advantages[:, None]
+        return -(torch.min(ratio * a, ratio.clamp(.8, 1.2) * a) * mask).sum() / mask.sum()
+    assert prove(unused, "grpo").mistakes == ["ref_logp is taken and not used"]
+
+@pytest.mark.parametrize("fn, said", [
+    (lambda logp, ref_logp: None, "nothing comes back"), (lambda logp, ref_logp: logp[9], "it raised IndexError"),
+    (lambda logp, ref_logp: logp * torch.nan, "gives numbers of shape (3, 5)"), (lambda logp, ref_logp: (logp - ref_logp).sum(), "it gives")])
+def test_what_is_unknown_is_described(fn, said):
+    proof = prove(fn, "kl")
+    assert proof.verdict == "unknown" and said in proof.mistakes[0] and not proof.definition
+
+def test_arguments_that_are_not_known_ask_for_an_adapter():
+    with pytest.raises(ValueError, match="takes x, y; KL estimate of each token is given logp, ref_logp: write an adapter"):
+        prove(lambda x, y: x - y, "kl")
+    with pytest.raises(ValueError, match="did you mean 'grpo'"): prove(kl.kl_k1, "grp")
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/"mine.py").write_text("def k3(logp, ref_logp): return (ref_logp - logp).expm1() + logp - ref_logp\n"
+                                    "def k1(logp, ref_logp): return ref_logp - logp\n")
+    (tmp_path/"ends.py").write_text("raise SystemExit(0)\n")
+    assert main(["prove", "mine.py:k3", "--kind", "kl", "-o", "card.html"]) == 0
+    assert "k3 (Schulman 2020)" in capsys.readouterr().out and "k3 (Schulman 2020)" in (tmp_path/"card.html").read_text()
+    assert main(["prove", "mine.py:k1", "--kind", "kl"]) == 1 and "the sign of k1" in capsys.readouterr().out
+    for words, said in ((["mine.py:k3", "--kind", "kl", "-o", "card.html"], "card.html is there"), (["mine.py:k2", "--kind", "kl"], "no function in mine.py"),
+                        (["none.py:k3", "--kind", "kl"], "no file"), (["ends.py:k3", "--kind", "kl"], "cannot be imported: SystemExit")):
+        assert main(["prove", *words]) == 2 and said in capsys.readouterr().err
