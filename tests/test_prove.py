@@ -4,7 +4,7 @@ import numpy as np
 import pytest, torch
 from rlhf_nb import dpo, grpo, kl, ppo, reward, tokens
 from rlhf_nb.book.command import main
-from rlhf_nb.book.proof_kinds import KINDS
+from rlhf_nb.book.proof_kinds import PROOF_KINDS
 from rlhf_nb.book.prove import prove
 from rlhf_nb.judge import parse_score
 
@@ -27,9 +27,9 @@ def made(it, c): # a function that makes these choices, with the field's names
     exec(f"def made({', '.join(names)}): return it.compute(SimpleNamespace(**rest | dict({', '.join(f'{k}={k}' for k in names)})), c)", scope)
     return scope["made"]
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if k != "ppo"])             # the same as grpo
+@pytest.mark.parametrize("kind", [k for k in PROOF_KINDS if k != "ppo"])             # the same as grpo
 def test_each_mistake_is_named_as_itself(kind):
-    it, tried = KINDS[kind], 0
+    it, tried = PROOF_KINDS[kind], 0
     first = {axis: list(choices)[axis in it.needs] for axis, choices in it.right.items()} | next(iter(it.known.values()), {})
     assert prove(made(it, first), kind).verdict == "exact"
     for axis, mistakes in it.wrong.items():

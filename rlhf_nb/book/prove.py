@@ -17,7 +17,7 @@ import torch
 from torch import Generator, Tensor
 from ..base.settings import find, nearest
 from .checks import record_call, values_match
-from .proof_kinds import KINDS
+from .proof_kinds import PROOF_KINDS
 from ..show.pages import escape_text
 from ..tokens import masked_sum, token_logprobs
 from ..worlds.oracle import all_logprobs, bigram_lm, expectation, micro_world
@@ -27,7 +27,7 @@ from ..worlds.oracle import all_logprobs, bigram_lm, expectation, micro_world
 class Proof:
     "What was found out about a function; printed it is a card of text, in a notebook one of HTML."
     name:str            # of the function
-    kind:str            # a key of KINDS
+    kind:str            # a key of PROOF_KINDS
     verdict:str         # "exact", "mistake" or "unknown"
     definition:str      # which one it computes; "" if none was found
     mistakes:list[str]  # a sentence each; of an unknown function, what was seen
@@ -37,8 +37,8 @@ class Proof:
     def __str__(self):
         verdict = dict(exact=f"exact to 1e-6 on {self.n_cases} cases", mistake="a mistake",
                        unknown="no definition that is known")
-        chapter = f"explained in the chapter {KINDS[self.kind].chapter}"
-        return "\n  ".join([f"{self.name} as {KINDS[self.kind].asks}: {verdict[self.verdict]}",
+        chapter = f"explained in the chapter {PROOF_KINDS[self.kind].chapter}"
+        return "\n  ".join([f"{self.name} as {PROOF_KINDS[self.kind].asks}: {verdict[self.verdict]}",
             *[f"it is      {self.definition}"] * bool(self.definition),
             *(f"mistake    {x}" for x in self.mistakes),
             *(f"exact sum  {x}" for x in self.sums), *(f"fragile    {x}" for x in self.fragile),
@@ -49,28 +49,8 @@ class Proof:
         return (f'<div style="border-left:6px solid {colour};padding:.2em 1em"><b>{escape_text(head)}</b><ul>'
                 + "".join(f"<li>{escape_text(row)}</li>" for row in rows) + "</ul></div>")
 
-# %% ../../nbs/engine/book/prove.ipynb #bind
-def _arguments(fn, kind): # our name -> the function's
-    ours = {name: arg for arg, names in kind.takes.items() for name in names.split()}
-    found, left = {}, []
-    for p in inspect.signature(fn).parameters.values():
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD): continue
-        if p.name.lower() in ours: found.setdefault(ours[p.name.lower()], p.name)
-        elif p.default is p.empty: left.append(p.name)
-    if left or not found: raise ValueError(
-        f"{_name(fn)} takes {', '.join(left) or 'nothing that is known'}; {kind.asks} is given "
-        f"{', '.join(kind.takes)}: write an adapter, which takes some of these and calls {_name(fn)}")
-    return found
-
+# %% ../../nbs/engine/book/prove.ipynb #name
 def _name(fn): return getattr(fn, "__name__", type(fn).__name__)
-
-def _prepared(kind, made, names): # cases with the defaults of what the function does not take
-    def fill(case):
-        unasked = {k: v for k, v in kind.defaults.items() if k not in names}
-        unasked |= {k: (case | unasked)[v] for k, v in unasked.items() if isinstance(v, str)}
-        blind = "mask" in case and not {"mask", "labels"} & set(names)
-        return case | unasked | (dict(mask=torch.ones_like(case["mask"])) if blind else {})
-    return {what: fill(case) for what, case in made(set(names)).items()}
 
 def _called(fn, names, case): # what the function does with tensors, or, if it wants them, arrays
     def call(*values): return fn(**{names[k]: x for k, x in zip(names, values)})
@@ -82,11 +62,6 @@ def _called(fn, names, case): # what the function does with tensors, or, if it w
         values)).error else found)
 
 # %% ../../nbs/engine/book/prove.ipynb #search
-def _choices(kind, names, axis): # right ones, wrong ones
-    right, wrong, needed = list(kind.right[axis]), list(kind.wrong.get(axis, {})), kind.needs.get(axis)
-    if not needed: return right, wrong
-    return (right[1:], [*wrong, right[0]]) if needed in names else (right[:1], [])
-
 def _computed(kind, names, case, c):
     def call(*values): return kind.compute(SimpleNamespace(**case | dict(zip(names, values))), c)
     return record_call(call, tuple(case[k] for k in names))
@@ -97,7 +72,11 @@ def _alike(got, want, tol, graded): # also without gradients, where nothing lear
 
 def _search(kind, names, cases,
             calls): # choices, axes of mistakes, tolerance, whether gradients agree; or None
-    axes, second = {axis: _choices(kind, names, axis) for axis in kind.right}, None
+    def choices(axis): # right ones, wrong ones
+        right, wrong, needed = list(kind.right[axis]), list(kind.wrong.get(axis, {})), kind.needs.get(axis)
+        if not needed: return right, wrong
+        return (right[1:], [*wrong, right[0]]) if needed in names else (right[:1], [])
+    axes, second = {axis: choices(axis) for axis in kind.right}, None
     spaces = {k: SimpleNamespace(**case) for k, case in cases.items()}
     for n in range(3):
         for bad in itertools.combinations(axes, n):
@@ -163,27 +142,25 @@ def _brief(x): # a value in a sentence
     if x.numel() > 6: return f"numbers of shape {tuple(x.shape)}"
     return str([round(v, 4) for v in x.flatten().tolist()] if x.ndim else round(float(x), 6))
 
-def _seen(calls, cases): # of a function that is none of the known ones
-    what, first = next((k, calls[k]) for k in sorted(cases, key=lambda k: not calls[k].error))
-    if first.error: return f"on {what} it raised {first.error}: {first.message}".splitlines()[0]
-    if all(calls[k].out is None for k in cases): return "nothing comes back: is there a return?"
-    return f"on {what} it gives {_brief(first.out)}; no definition, and no two mistakes, give that"
-
-def _edge(got, want): # in what a call at the edge differs
-    if got.error: return f"raised {got.error}"
-    if values_match(got.out, want.out, 1e-6): return "its gradient differs"
-    return f"got {_brief(got.out)}, its own definition gives {_brief(want.out)}"
-
 def _proved(fn, it, kind, names, form): # one way to pass the arguments
-    cases, edges = ({k: form(x) for k, x in _prepared(it, made, names).items()} for made in (it.cases,
-        it.edges))
+    def fill(case): # the defaults of what the function does not take
+        unasked = {k: v for k, v in it.defaults.items() if k not in names}
+        unasked |= {k: (case | unasked)[v] for k, v in unasked.items() if isinstance(v, str)}
+        blind = "mask" in case and not {"mask", "labels"} & set(names)
+        return form(case | unasked | (dict(mask=torch.ones_like(case["mask"])) if blind else {}))
+    cases, edges = ({k: fill(x) for k, x in made(set(names)).items()} for made in (it.cases, it.edges))
     state = torch.get_rng_state()
     calls = {k: _called(fn, names, case) for k, case in (cases | edges).items()}
     fragile = ["it draws random numbers of the whole program"] * (not torch.equal(state,
         torch.get_rng_state()))
     fragile += ["it changes its arguments"] * any(calls[k].mutated for k in cases)
     found = None if all(calls[k].error for k in cases) else _search(it, names, cases, calls)
-    if not found: return Proof(_name(fn), kind, "unknown", "", [_seen(calls, cases)], fragile, [], len(calls))
+    if not found:
+        what, first = next((k, calls[k]) for k in sorted(cases, key=lambda k: not calls[k].error))
+        seen = f"on {what} it gives {_brief(first.out)}; no definition, and no two mistakes, give that"
+        if all(calls[k].out is None for k in cases): seen = "nothing comes back: is there a return?"
+        if first.error: seen = f"on {what} it raised {first.error}: {first.message}".splitlines()[0]
+        return Proof(_name(fn), kind, "unknown", "", [seen], fragile, [], len(calls))
     c, bad, tol, graded = found
     def unused(axis): return f"{names[it.needs[axis]]} is taken and not used"
     mistakes = [it.wrong.get(axis, {}).get(c[axis]) or unused(axis) for axis in bad]
@@ -193,8 +170,11 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
                         "no gradient flows back: no detach, no .item(), no new tensor, no arrays")
     fragile += ["it agrees to 1e-4 only: does it round to float32?"] * (tol > 1e-6)
     for k, case in edges.items():
-        if not _alike(calls[k], want := _computed(it, names, case, c), tol, graded):
-            fragile.append(f"{k}: {_edge(calls[k], want)}")
+        got, want = calls[k], _computed(it, names, case, c)
+        if _alike(got, want, tol, graded): continue
+        said = f"got {_brief(got.out)}, its own definition gives {_brief(want.out)}"
+        if not got.error and values_match(got.out, want.out): said = "its gradient differs"
+        fragile.append(f"{k}: {f'raised {got.error}' if got.error else said}")
     known = [k for k, x in it.known.items() if not bad and x.items() <= c.items()]
     words = [it.right[axis].get(c[axis]) for axis in c if axis not in bad]
     def call(case): return fn(**{names[k]: x for k, x in form(case).items() if k in names})
@@ -205,33 +185,38 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
                  mistakes, fragile, _expected_gradient(call, kind) if summed else [], len(calls))
 
 def prove(
-    fn:Callable, # takes some of what KINDS[kind].takes, by name; it runs as it is
-    kind:str,    # a key of KINDS
+    fn:Callable, # takes some of what PROOF_KINDS[kind].takes, by name; it runs as it is
+    kind:str,    # a key of PROOF_KINDS
 )->Proof:
     """Which definition a function computes, to 1e-6 in value and gradient, or which mistake it makes.
 
     Raises ValueError for a kind or an argument that is not known."""
-    it = find("kind", kind, KINDS)
-    names = _arguments(fn, it)
+    it = find("kind", kind, PROOF_KINDS)
+    ours = {name: arg for arg, words in it.takes.items() for name in words.split()}
+    names, left = {}, []                                                # our name -> the function's
+    for p in inspect.signature(fn).parameters.values():
+        if p.name.lower() in ours: names.setdefault(ours[p.name.lower()], p.name)
+        elif p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD): left.append(p.name)
+    if left or not names: raise ValueError(
+        f"{_name(fn)} takes {', '.join(left) or 'nothing that is known'}; {it.asks} is given "
+        f"{', '.join(it.takes)}: write an adapter, which takes some of these and calls {_name(fn)}")
     for form in it.forms:
         proof = _proved(fn, it, kind, names, form)
         if proof.verdict != "unknown": break
     return proof
 
 # %% ../../nbs/engine/book/prove.ipynb #command
-def _loaded(place): # FILE.py:FUNCTION
-    file, _, function = place.rpartition(":")
-    if not Path(file).is_file(): raise ValueError(f"no file {file or place!r}: write FILE.py:FUNCTION")
+def _prove_command(args):
+    if Path(args.output or "").is_file(): raise ValueError(f"{args.output} is there: name another file")
+    file, _, function = args.place.rpartition(":")
+    if not Path(file).is_file(): raise ValueError(f"no file {file or args.place!r}: write FILE.py:FUNCTION")
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     module = importlib.util.module_from_spec(spec)
     try: spec.loader.exec_module(module)
     except (Exception, SystemExit) as e:
         raise ValueError(f"{file} cannot be imported: {type(e).__name__}, {e}") from e
-    return find(f"function in {file}", function, {k: x for k, x in vars(module).items() if callable(x)})
-
-def _prove_command(args):
-    if Path(args.output or "").is_file(): raise ValueError(f"{args.output} is there: name another file")
-    proof = prove(_loaded(args.place), args.kind)
+    found = {k: x for k, x in vars(module).items() if callable(x)}
+    proof = prove(find(f"function in {file}", function, found), args.kind)
     page = f'<!doctype html><meta charset="utf-8"><title>{args.kind}</title>{proof._repr_html_()}'
     if args.output: Path(args.output).write_text(page, "utf-8")
     print(proof)
@@ -245,10 +230,10 @@ def add_prove_parser(
         help="is a loss or an estimate of yours right?",
         description="Name what a function computes, or its mistake.",
         epilog="kinds:\n" + "".join(f"  {k:12}{x.asks}, from {', '.join(x.takes)}\n" for k,
-                                    x in KINDS.items())
+                                    x in PROOF_KINDS.items())
                + "\nexample:\n  rlhf-nb prove mycode.py:grpo_loss --kind grpo -o card.html")
     p.add_argument("place", metavar="FILE.py:FUNCTION", help="your code: it runs as it is")
-    p.add_argument("--kind", required=True, choices=KINDS, metavar="KIND",
+    p.add_argument("--kind", required=True, choices=PROOF_KINDS, metavar="KIND",
                    help="what it should compute, see below")
     p.add_argument("-o", "--output", metavar="CARD.html", help="write the card as a page, too")
     p.set_defaults(func=_prove_command)
