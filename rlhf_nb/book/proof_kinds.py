@@ -252,8 +252,8 @@ class _GAE(ProofKind):
                          late=r[:, i] + g * v[:, i] - follows)[c["delta"]]
             trace = dict(both=g * a.lam, lam=a.lam, gamma=g, none=0., squared=g * a.lam**2)[c["trace"]]
             out[i] = delta + trace * later
-            later, following = (torch.where(read[:, i], x, y) for x, y in ((out[i], later), (v[:, i],
-                following)))
+            later = torch.where(read[:, i], out[i], later)
+            following = torch.where(read[:, i], v[:, i], following)
         raw = torch.stack([out[i] for i in columns], 1).masked_fill(~m, 0.)
         over = raw.flatten() if c["white"] == "all" else raw[m]
         shift = 0. if c["white"] == "scaled" else over.mean()

@@ -73,9 +73,9 @@ def _alike(got, want, tol, graded): # also without gradients, where nothing lear
 def _search(kind, names, cases,
             calls): # choices, axes of mistakes, tolerance, whether gradients agree; or None
     def choices(axis): # right ones, wrong ones
-        right, wrong, needed = list(kind.right[axis]), list(kind.wrong.get(axis, {})), kind.needs.get(axis)
-        if not needed: return right, wrong
-        return (right[1:], [*wrong, right[0]]) if needed in names else (right[:1], [])
+        right, wrong, asked = list(kind.right[axis]), list(kind.wrong.get(axis, {})), kind.needs.get(axis)
+        if not asked: return right, wrong
+        return (right[1:], [*wrong, right[0]]) if asked in names else (right[:1], [])
     axes, second = {axis: choices(axis) for axis in kind.right}, None
     spaces = {k: SimpleNamespace(**case) for k, case in cases.items()}
     for n in range(3):
