@@ -600,7 +600,7 @@ class _Judge(ProofKind):
     def cases(self, given): return {repr(text): dict(reply=text) for text in (
         "Good. Score: 4", "Score: 3.5", "Score: 2 at first. On reflection, Score: 4", "There are 3 reasons.",
         "Score: 7",
-        "Score: -3", "I give 3 reasons. Score: 1 and 2 more", "", "Score: 0", "Score: 45")}
+        "Score: -3", "I give 3 reasons. Score: 1", "", "Score: 0", "Score: 45")}
     def edges(self, given): return {repr(text[:20]): dict(reply=text) for text in (
         "Score:", "Score: nan", "Score: four", "Score: ..", "Score: 1" + "0" * 400)}
     def compute(self, a, c):
