@@ -299,7 +299,7 @@ def claimed(text:str, root:Path)->str:
         said = re.sub(r"[][*`]", "", said)
         if "reported" in c: return f"| {said} | as reported: {c['reported']} | {c['checked']} | |"
         number = f"{c['estimate']:+.3g}" + (f" ± {c['error']:.2g}" if "error" in c else "")
-        what = f"`{c['rows']}`, {len(c['seeds'])} seeds" if "rows" in c else f"cell `{c['cell']}`"
+        what = f"{c['rows']}, {len(c['seeds'])} seeds" if "rows" in c else f"cell `{c['cell']}`"
         fresh = f"{again[c['id']]['estimate']:+.3g} ± {again[c['id']]['error']:.2g}, {again[c['id']]['verdict']}" if c["id"] in again else ""
         return f"| {said} | {number}; {what} | {c['control'].replace('|', '/')} | {fresh} |"
     for chapter in dict.fromkeys(c["chapter"].name for c in ledger.values()):
