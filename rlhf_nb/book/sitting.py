@@ -86,10 +86,11 @@ def error_panels(
     fig, axes = plt.subplots(1, len(panels), squeeze=False, figsize=(6.2 if len(panels) == 1 else 8.2, 3.1))
     names = list(dict.fromkeys(name for drawn in panels.values() for name in drawn))
     colors = {name: METHOD_COLORS.get(name, COLORS[i % len(COLORS)]) for i, name in enumerate(names)}
+    dashes = {name: ("-", "--", ":", "-.")[i % 4] for i, name in enumerate(names)}
     for ax, (ylabel, drawn) in zip(axes[0], panels.items()):
         for name, ys in drawn.items():
             ax.errorbar(xs, [y.mean() for y in ys],
-                        [2 * y.std() / len(y)**.5 for y in ys], fmt="o-", ms=4, lw=1.8,
+                        [2 * y.std() / len(y)**.5 for y in ys], fmt="o" + dashes[name], ms=4, lw=1.8,
                         capsize=3, color=colors[name], label=name)
         if log_x: ax.set_xscale("log", base=2)
         ax.set_xticks(xs, [f"{x:g}" for x in xs])
