@@ -22,9 +22,9 @@ SITE = Site("https://github.com/somebody/rlhf-nb", "https://somebody.github.io/r
 
 def real_site():
     "As in a build, but with names read from the package."
-    modules = {name: (number, f.name) for f in CHAPTERS for number, name in [adapter.module_of(f)]
-               if (ROOT/"rlhf_nb"/f"{adapter.dotted(name).replace('.', '/')}.py").is_file()}
-    return replace(SITE, modules=modules, names=frozenset(f"{module}.{n}" for module in modules
+    modules = {name: (number, f.name) for f in CHAPTERS for number, name in [adapter.module_of(f)]}
+    exported = [m for m in modules if (ROOT/"rlhf_nb"/f"{adapter.dotted(m).replace('.', '/')}.py").is_file()]
+    return replace(SITE, modules=modules, names=frozenset(f"{module}.{n}" for module in exported
         for n in import_module(f"rlhf_nb.{adapter.dotted(module)}").__all__))
 
 # ---- names and order

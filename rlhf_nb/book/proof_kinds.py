@@ -24,6 +24,8 @@ class ProofKind:
     right={}    # axis -> choice -> words of a definition
     wrong={}    # axis -> choice -> sentence on a mistake
     known={}    # what the field calls it -> {axis: choice}
+    mixed={}    # sentence on a mistake -> {axis: choices}, right alone and wrong together
+    mixed={}    # sentence on a mistake -> {axis: choices}, each right alone and wrong together
     forms=[dict] # ways to pass a case; the best verdict counts
     def cases(self,
               given:set[str])->dict[str,dict]: # what is special -> arguments; they tell all choices apart
@@ -93,7 +95,9 @@ class _PolicyLoss(ProofKind):
                    response="geometric mean ratio of each response", whole="ratio of each whole response"),
         clip=dict(least="minimum of clipped and unclipped", none="no clip",
                   score="advantage x log π without a ratio",
-                  cispo="clipped weight without gradient x log π", weight="weight without gradient x log π",
+                  cispo="clipped weight without gradient x log π",
+                  cispo_high="weight clipped at its upper end, without gradient, x log π",
+                  weight="weight without gradient x log π",
                   dual="minimum of clipped and unclipped, dual clip at 3"),
         mean=_MEANS, sign=dict(loss=""),
         kl=dict(none="", k3="β k3 in the loss", k2="β k2 in the loss", weighted="β ratio x k3 in the loss"))
@@ -150,6 +154,8 @@ class _PolicyLoss(ProofKind):
         clipped, free = ratio.clamp(low, high), ratio * advantage
         least = torch.minimum(free, clipped * advantage)
         gain = dict(least=least, none=free, score=advantage * logp, cispo=clipped.detach() * advantage * logp,
+                    cispo_high=ratio.clamp(max=high).detach() * advantage * logp,
+                    cispo_upper=ratio.clamp(max=high).detach() * advantage * logp,
             weight=ratio.detach() * advantage * logp, only=clipped * advantage,
             dual=torch.where(advantage < 0, torch.maximum(least, 3. * advantage), least),
             most=torch.maximum(free, clipped * advantage), upper=torch.minimum(free,
@@ -291,6 +297,8 @@ class _Advantages(ProofKind):
         rows=dict(across="every k-th row is taken for a group: the answers to one prompt stand together",
                   order="groups are read by place, not by their numbers: rows may stand in any order",
                   whole="all rows are taken for one group"))
+    mixed = {"divided by the group's deviation, but not centred on the group": dict(
+        base=("batch", "none"), scale=("sample", "population"))}
     known = {"RLOO (Ahmadian et al. 2024)": dict(base="others", scale="none"),
              "GRPO (Shao et al. 2024; n - 1 as in torch and TRL)": dict(base="group", scale="sample"),
              "Dr. GRPO (Liu et al. 2025)": dict(base="group", scale="none"),

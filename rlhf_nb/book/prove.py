@@ -164,6 +164,8 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
     c, bad, tol, graded = found
     def unused(axis): return f"{names[it.needs[axis]]} is taken and not used"
     mistakes = [it.wrong.get(axis, {}).get(c[axis]) or unused(axis) for axis in bad]
+    mistakes += [x for x, held in it.mixed.items() if all(c[k] in these for k, these in held.items())]
+    fragile += ["it needs advantages (b t): one for each response is not enough"] * (form is not dict)
     if not graded:
         flows = any(g.any() for k in cases for g in calls[k].gradients)
         mistakes.append("the value is right, its gradient is not" if flows else
