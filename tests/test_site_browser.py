@@ -65,7 +65,7 @@ def test_a_page_reads_well_by_day_and_by_night(page, address, name):
     broken = page.eval_on_selector_all("img", "es => es.filter(e => e.loading != 'lazy' && !e.naturalWidth).map(e => e.src)")
     assert not broken, broken
     SHOTS.mkdir(parents=True, exist_ok=True)
-    if name == "ledger": page.locator("[aria-label='token ledger']").nth(1).scroll_into_view_if_needed()
+    if name == "ledger": page.locator("[aria-label='token ledger']").first.scroll_into_view_if_needed()
     if name == "chapter": page.locator("math").nth(3).scroll_into_view_if_needed()
     still(page, page.locator("h1"))
     page.screenshot(path=SHOTS/f"site-{name}-{page.scheme}.png")
@@ -99,7 +99,7 @@ def test_hints_and_solutions_unfold(page, address):
 
 def test_a_ledger_answers_to_the_keyboard_without_a_script(page, address):
     page.goto(address + "ledger.html")
-    ledger = page.locator("[aria-label='token ledger']").nth(1)
+    ledger = page.locator("[aria-label='token ledger']").first
     ledger.locator("input[type=radio]").first.focus()
     colour = "e => [...e.querySelectorAll('.t')].map(t => getComputedStyle(t).backgroundColor).join()"
     before = ledger.evaluate(colour)
