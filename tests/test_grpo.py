@@ -217,9 +217,36 @@ def test_at_ratio_1_every_token_loss_is_a_policy_gradient(token_loss):
     assert_close(torch.autograd.grad(loss.sum(), log_ratio)[0], -advantage)
 
 def test_cispo_clips_the_weight_of_a_token_and_not_its_gain():
-    log_ratio = tensor([.5, 1., 2.]).log().requires_grad_()
+    log_ratio = tensor([.5, 1.1, 2.]).log().requires_grad_()
     loss = TOKEN_LOSSES["cispo"](log_ratio.exp(), tensor([2., -1., 3.]), .2, .28)
-    assert_close(torch.autograd.grad(loss.sum(), log_ratio)[0], -tensor([.8 * 2, -1., 1.28 * 3]))
+    assert_close(torch.autograd.grad(loss.sum(), log_ratio)[0], -tensor([.8 * 2, -1.1, 1.28 * 3]))
+
+def gmpo(ratio, advantage, epsilon, epsilon_high): # Zhao et al. 2025: one geometric mean of clipped ratios a response
+    sign, n = advantage.sign(), (advantage != 0).sum(-1, keepdim=True)
+    log = torch.minimum(sign * ratio.log(), sign * ratio.clamp(1 - epsilon, 1 + epsilon_high).log()) * sign
+    return -advantage * (log.sum(-1, keepdim=True) / n).exp()
+
+@pytest.mark.parametrize("token_loss", [*TOKEN_LOSSES.values(), gmpo], ids=plain_id)
+def test_what_stands_outside_the_responses_changes_no_token_loss(token_loss):
+    config = GRPOConfig(token_loss=token_loss, epsilon=.1, epsilon_high=.15)
+    model, roll, x = experience(config)
+    noise = torch.randn(x.mask.shape, generator=seeded()) * ~x.mask
+    other = replace(x, logp=x.logp + noise, advantage=x.advantage + noise)
+    loss, moved = (grpo_loss(model, y, config)[0] for y in (x, other))
+    assert (noise != 0).any() and abs(loss) > .01
+    assert_close(moved, loss, rtol=0, atol=0)
+    same_gradients(loss, moved, model, 1e-6)
+
+def test_a_token_loss_may_reduce_over_a_response():
+    config = GRPOConfig(token_loss=gmpo, epsilon=.1, epsilon_high=.15, loss_type="grpo")
+    model, roll, x = experience(config)
+    ratio, want = (logprobs(model, roll.seqs) - roll.logp).exp(), 0.
+    for r, a, m in zip(ratio, x.advantage[:, :1], x.mask):
+        r = r[m]
+        clipped = r.clamp(max=1.15) if a > 0 else r.clamp(min=.9)
+        want = want - a * clipped.log().mean().exp() / len(ratio)
+    assert (ratio[x.mask] > 1.15).any()
+    assert_close(grpo_loss(model, x, config)[0], want.sum(), rtol=1e-4, atol=1e-6)
 
 def test_functions_of_ones_own_make_the_loss():
     seen = {}

@@ -31,6 +31,7 @@ class GRPOConfig(RolloutConfig):
     Three are functions, given as such or by their name in a table of `grpo`:
     advantage_fn(reward (b), group (b)) -> (b), token_loss(ratio (b t), advantage
     (b t), epsilon, epsilon_high) -> (b t), loss_type(mask (b t), max_length=) -> (b t).
+    Outside the responses the ratio is 1 and the advantage 0, so a sum over -1 is safe.
     Raises ValueError that names the field, and for a word the nearest that is known."""
     n_prompts:int=16       # prompts per rollout
     num_generations:int=8  # responses per prompt, G
@@ -104,11 +105,12 @@ def grpo_loss(
 
     Shao et al. 2024, eq. 3; sequences Zheng et al. 2025."""
     logp, entropy = logprobs_and_entropy(policy, x.seqs, temperature=config.temperature)
-    log_ratio = logp - x.logp
+    log_ratio = (logp - x.logp) * x.mask # a token that is not learned from: rho 1, A 0
     if config.importance_sampling_level == "sequence":
         log_ratio = masked_mean_rows(log_ratio, x.mask)[:, None].expand_as(logp)
     ratio = log_ratio.exp()
-    loss = config.token_loss(ratio, x.advantage, config.epsilon, config.epsilon_high)
+    loss = config.token_loss(ratio, x.advantage * x.mask, config.epsilon,
+                             config.epsilon_high)
     if config.kl_in_loss:
         kl = kl_k3(logp, x.ref_logp) * (ratio if config.use_bias_correction_kl else 1)
         loss = loss + config.beta * kl
