@@ -36,6 +36,15 @@ def test_the_reward_model_reads_texts_by_its_own_tokenizer(inside, monkeypatch):
     assert [tokenizer.decode(p, skip_special_tokens=True) for p in prompts[::2]] == picks.prompts
     assert [a for a, _ in answers] == [a for row in picks.answers for a in row]
 
+def test_an_answer_that_was_cut_is_scored_as_cut(inside, monkeypatch):
+    calls, real = [], best_of_n.score_texts
+    monkeypatch.setattr(best_of_n, "score_texts", lambda *args: calls.append(args) or real(*args))
+    run_best_of_n(BestOfNConfig("m", "rm", "pairs.jsonl", num_generations=8, max_prompts=5, max_new_tokens=4, temperature=1.))
+    ended = [end for _, end in calls[0][2]]
+    assert len(ended) == 40 and 0 < sum(ended) < 40
+    whole = {answer for answer, end in calls[0][2] if end}
+    assert all(len(x.split()) < 4 for x in whole)                        # the fourth token of what ended was eos
+
 def test_the_table_expects_the_best_over_all_ways_to_take_n():
     picks = BestOfNResult(["p", "q"], [["a", "b", "c"], ["d", "e", "f"]], torch.tensor([[1., 2., 4.], [3., 0., 0.]]))
     text = format_best_of_n(picks, 1)

@@ -118,6 +118,12 @@ def test_held_out_rewards_have_the_standard_error_of_a_mean(method, finished):
         want = reward.mean().item(), reward.std().item() / math.sqrt(6)
         assert (done.results[f"reward_{when}"], done.results[f"standard_error_{when}"]) == pytest.approx(want, abs=1e-3)
 
+def test_a_held_out_share_has_the_standard_error_of_a_share(finished):
+    results = finished("dpo").results
+    p, n = results["eval_accuracy"], results["n_eval"]
+    assert 0 < p < 1 and n > 1
+    assert results["standard_error"] == pytest.approx(math.sqrt(p * (1 - p) / n), abs=1e-3)
+
 def test_the_rate_that_nobody_said(tiny_files):
     "A constant over the width, half of it for a model that was trained before, ten times that for adapters."
     lm = AutoModelForCausalLM.from_pretrained(tiny_files/"m")
@@ -126,3 +132,13 @@ def test_the_rate_that_nobody_said(tiny_files):
         return open_config(stage, settings_of(stage), 24, lm).lr
     assert (rate(model="m") / rate(model=""), rate(model="m", lora_r=2) / rate(model="m")) == pytest.approx((.5, 10))
     assert rate(model="m", lr=.25, lora_r=2) == .25
+
+def test_the_steps_that_nobody_said(tiny_files):
+    "Passes over the rows, eight from scratch and one over pairs; never fewer than 50."
+    lm = AutoModelForCausalLM.from_pretrained(tiny_files/"m")
+    def steps(method, n_rows, **said):
+        stage = Stage(method, dict(data="pairs.jsonl", model="", batch_size=32) | said)
+        return open_config(stage, settings_of(stage), n_rows, lm).n_steps
+    assert [steps("sft", n) for n in (24, 1001)] == [50, 251]            # 8 * 1001 / 32 = 250.25
+    assert steps("sft", 1001, model="m") == 94 and steps("dpo", 1601, model="m") == 51
+    assert steps("sft", 24, n_steps=3) == 3

@@ -91,6 +91,13 @@ def test_first_step_is_the_policy_gradient():
     assert_close(sums["val/ratio"] / n, torch.tensor(1.))
     assert n == x.seqs.response_mask.sum()
 
+def test_entropy_is_paid_for():
+    model = actor()
+    x = make_experience(model, rollout(model), SMALL, WORLD.eos)
+    paid, n, sums = minibatch_loss(model, x, replace(SMALL, entropy_coef=.3))
+    assert sums["policy/entropy_avg"] / n > .5
+    assert_close(minibatch_loss(model, x, SMALL)[0] - paid, .3 * sums["policy/entropy_avg"])
+
 @pytest.mark.parametrize("parts", [(32,), (1, 31), (10, 10, 12)])
 def test_split_row_order_and_padding_do_not_matter(parts):
     model, config = actor(), replace(SMALL, entropy_coef=.1)
@@ -260,6 +267,14 @@ def test_divergence_puts_the_last_good_weights_back():
                   seeded(), callback=callback)
     before = [weight_hash(actor()), *seen]
     assert weight_hash(model) in before[:-1] and weight_hash(model) != before[-1]
+
+def test_a_kl_of_nan_is_beyond_every_limit(monkeypatch):
+    metrics = ppo_trainer.rollout_metrics
+    monkeypatch.setattr(ppo_trainer, "rollout_metrics", lambda *args: metrics(*args) | {"objective/kl": math.nan})
+    model = actor()
+    trainer = make_trainer(model, TrainConfig())
+    with pytest.raises(ValueError, match="a response is nan nats from the reference"):
+        ppo_trainer.ppo_rollout(trainer, frozen_copy(model.policy), TASK, SMALL, seeded(), {})
 
 def test_without_a_limit_no_weights_are_kept():
     kept, model = {}, actor()

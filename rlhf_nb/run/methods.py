@@ -380,7 +380,7 @@ class Logged(FromRows):
         "A Q-network on the model; with LoRA all of the new head learns, as of a critic."
         online, s = q_network(job.model, job.s.dueling), job.s
         if s.lora_r: setattr(online, online.base_model_prefix, add_lora(
-            online.base_model.requires_grad_(False), s.lora_r, s.seed, targets_of(s.start)))
+            online.base_model, s.lora_r, s.seed, targets_of(s.start)))
         return QNets(online, [pad_and_eos(job.tokenizer)[0]])
     def loss_fn(self, job):
         config = config_of(job.stage, QConfig)
@@ -414,9 +414,7 @@ def make_critic(
 )->ScalarModel:   # a copy of the policy's layers with a new head
     "Critic of PPO: all of it learns, or adapters and head (Hu et al. 2021)."
     critic = ScalarModel.from_lm(lm, seed)
-    if not lora_r: return critic
-    critic.backbone.requires_grad_(False)
-    critic.backbone = add_lora(critic.backbone, lora_r, seed, targets)
+    if lora_r: critic.backbone = add_lora(critic.backbone, lora_r, seed, targets)
     return critic
 
 def rl_config(stage:Stage, s, width:int)->PPOConfig|GRPOConfig:
