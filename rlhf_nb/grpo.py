@@ -102,7 +102,8 @@ def cispo_loss(
     return -weight * advantage * ratio.log()
 
 # %% ../nbs/09_grpo.ipynb #TOKEN_LOSSES
-TOKEN_LOSSES = dict(clipped=clipped_token_loss, cispo=cispo_loss)
+TOKEN_LOSSES = dict(clipped=clipped_token_loss,
+                    cispo=cispo_loss)
 ADVANTAGES = {fn.__name__: fn for fn in (leave_one_out, group_normalised,
                                          group_centered, mean_baseline)}
 LOSS_WEIGHTS = {name: partial(loss_weights, loss_type=name)

@@ -213,4 +213,6 @@ WRONG = {
         ("the weight is not clipped", lambda r, A, a=.2, b=.2: -r.detach() * A * r.log()),
         ("the upper end is 1 + epsilon_high", lambda r, A, a=.2, b=.2: -r.detach().clamp(1 - a, 1 + a) * A * r.log()),
         ("times the log of the ratio", lambda r, A, a=.2, b=.2: -r.detach().clamp(1 - a, 1 + b) * A * r),
-        ("the sign: a loss is minus the gain", lambda r, A, a=.2, b=.2: r.detach().clamp(1 - a, 1 + b) * A * r.log())]}
+        ("the sign: a loss is minus the gain", lambda r, A, a=.2, b=.2: r.detach().clamp(1 - a, 1 + b) * A * r.log()),
+    ],
+}
