@@ -273,7 +273,23 @@ def test_a_killed_offline_run_goes_on_bit_for_bit(tmp_path, monkeypatch):
     train_q(nets, x, config, EXACT, seeded(), folder=tmp_path)
     assert weight_hash(nets) == weight_hash(whole)
 
-OTHER = dict(gamma=.5, discount_per="response", on_truncation="bootstrap", n_step=2, mc_bound=False, double_q=True,
+def test_a_soft_backup_learns_the_soft_values_of_the_reference(): # V = beta log sum pi_ref exp(Q / beta), from the ends backwards
+    ref, beta, at = bigram_lm(WORLD), .5, {s: i for i, s in enumerate(states(WORLD))}
+    prior = ref.head.weight.detach().T[:, :4].log_softmax(-1)
+    returns = {y: r for y, r in zip(WORLD.responses(), play(dense=False).reward.sum(1).tolist())}
+    want = torch.zeros(len(at), 4)
+    for s in reversed(states(WORLD)):
+        for w in range(4):
+            y = (*s, w)
+            want[at[s], w] = returns[y] if y in returns else beta * (prior[at[y]] + want[at[y]] / beta).logsumexp(-1)
+    nets = nets_of()
+    nets.ref = ref
+    config = QConfig(gamma=1., alpha=0., target_update_rate=.1, mc_bound=False, beta=beta)
+    train_q(nets, play(dense=False), replace(TABLE, n_steps=250), config, seeded())
+    assert_close(table(nets)[:, :4], want, atol=2e-2, rtol=0)
+    with pytest.raises(ValueError, match="no maximum to bound"): train_q(nets, play(dense=False), TABLE, replace(config, mc_bound=True), seeded())
+
+OTHER = dict(gamma=.5, discount_per="response", on_truncation="bootstrap", n_step=2, mc_bound=False, double_q=True, beta=.1,
              alpha=.3, min_return=-1., target_update_rate=.3, target_update_every=2)
 
 @pytest.fixture(scope="module")

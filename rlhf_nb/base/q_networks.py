@@ -87,12 +87,13 @@ class QConfig:
     n_step:int=1                  # rewards summed before bootstrapping
     mc_bound:bool=True            # targets at least the observed (Monte Carlo) return
     double_q:bool=False           # online network picks, target network evaluates
+    beta:float=0.                 # KL coefficient of the soft backup (needs `QNets.ref`); 0: the maximum
     alpha:float=1.                # weight of the conservative term
     min_return:float=0.           # the value that untaken actions are pulled to
     target_update_rate:float=.02  # Polyak step of the target network, above 0, up to 1
     target_update_every:int=1     # optimiser steps between two such steps
     def __post_init__(self):
-        check_settings(self, share="gamma target_update_rate", at_least_0="alpha",
+        check_settings(self, share="gamma target_update_rate", at_least_0="alpha beta",
                        above_0="n_step target_update_rate target_update_every",
                        choices=dict(discount_per=("token", "response"),
                                     on_truncation=("terminal", "bootstrap")))
@@ -197,8 +198,10 @@ class QNets(nn.Module):
     def __init__(self,
         online:nn.Module,     # from `q_network`
         disallowed:list[int], # tokens that are no action, for example the pad
+        ref:nn.Module|None=None, # frozen language model of the soft backup
     ):
         super().__init__()
+        self.ref = ref
         self.online, self.target = online, copy.deepcopy(online).requires_grad_(False)
         allowed = torch.ones(online.config.vocab_size, dtype=torch.bool)
         allowed[list(disallowed)] = False
@@ -211,7 +214,8 @@ class QNets(nn.Module):
         self.train(online.training)
     def train(self, mode:bool=True): # the target is never in training
         super().train(mode)
-        self.target.eval()
+        for frozen in (self.target, self.ref):
+            if frozen is not None: frozen.eval()
         return self
 
 # %% ../../nbs/engine/base/q_networks.ipynb #hidden_states
@@ -230,9 +234,10 @@ def next_values(
     hidden:Tensor, # (b t d) states of the online network
     config:QConfig,
 )->Tensor:         # (b t) entry i: value of s_{i+1}; 0 where the episode is over
-    """max_a Q_target(s, a) of the next states; double_q: Q_target at the online argmax.
+    """max_a Q_target(s, a) of the next states; double_q: Q_target at the online argmax (van Hasselt et al.
+    2016, eq. 4); beta: beta log sum_a pi_ref(a) exp(Q_target(s, a) / beta) (Haarnoja et al. 2017, eq. 3).
 
-    Van Hasselt et al. 2016, eq. 4. Raises ValueError if a token taken is no action."""
+    Raises ValueError if a token taken is no action, or if there is no reference for beta."""
     seqs = to_host(host_rows(x.seqs))        # asked on the host, if sent from there
     taken = seqs.ids[seqs.response_mask].unique()
     bad = taken[torch.isin(taken, nets.disallowed)].tolist()
@@ -240,7 +245,16 @@ def next_values(
                              "take them out of `disallowed`")
     at, slow = x.positions(), hidden_states(nets.target, x.seqs)
     head = nets.target.get_output_embeddings()
-    if config.double_q:
+    if config.beta:
+        if nets.ref is None or config.mc_bound or config.double_q: raise ValueError(
+            "a soft backup (beta above 0) needs a reference, QNets(online, disallowed, ref), and has no maximum "
+            "to bound or to pick: set mc_bound and double_q to False")
+        known = hidden_states(nets.ref, x.seqs)[at].split(64)    # (64 d): no (n v) tensor
+        ref_head = nets.ref.get_output_embeddings()
+        value = torch.cat([config.beta * (
+            ref_head(h).float().masked_fill(~nets.allowed, -torch.inf).log_softmax(-1) + head(q).float() / config.beta
+            ).logsumexp(-1) for h, q in zip(known, slow[at].split(64))])
+    elif config.double_q:
         online = nets.online.get_output_embeddings()
         _, picked = best_actions(online, hidden[at], nets.allowed)
         value, _ = q_terms(head, slow[at], picked, nets.allowed, config.min_return)

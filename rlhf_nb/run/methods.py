@@ -381,7 +381,7 @@ class Logged(FromRows):
         online, s = q_network(job.model, job.s.dueling), job.s
         if s.lora_r: setattr(online, online.base_model_prefix, add_lora(
             online.base_model, s.lora_r, s.seed, targets_of(s.start)))
-        return QNets(online, [pad_and_eos(job.tokenizer)[0]])
+        return QNets(online, [pad_and_eos(job.tokenizer)[0]], frozen_copy(job.model) if s.beta else None)
     def loss_fn(self, job):
         config = config_of(job.stage, QConfig)
         return lambda nets, x: self.loss(nets, x, config)
