@@ -8,6 +8,7 @@ from torch.testing import assert_close
 from rlhf_nb.arithmetic import Sum, solve, solver_rewards, addition_dataset, sum_tokenizer, noisy_answer
 from rlhf_nb.base.models import tiny_lm
 from rlhf_nb.base.batches import pad_and_eos
+from rlhf_nb.run.evidence import difference, read_rows
 from rlhf_nb.tokens import make_seqs
 
 TOKENIZER = sum_tokenizer()
@@ -77,13 +78,17 @@ def test_saved_results_hold_the_claims():
         assert min(of(way)) > max(of("log")) + .05 and min(of(way)) > max(of("copy"))
 
 def test_saved_coverage_holds_the_claims():
-    saved = json.loads((Path(__file__).parents[1]/"nbs/results/arithmetic_coverage.json").read_text("utf-8"))
-    def of(run, share, key="carry"):
-        return [r[key] for r in saved["rows"] if (r["run"], r["carry_prob"]) == (run, share)]
-    for share, seeds in ((.1, 3), (.03, 3)):
-        assert len(of("Q", share)) == seeds
-        assert min(of("copy the right rows", share)) > max(of("Q", share))
-    assert min(of("Q, half of each batch right, 1,200 steps", .1)) > max(of("Q", .1))
+    saved = read_rows(Path(__file__).parents[1]/"nbs/results/arithmetic_coverage.jsonl")
+    def of(name, share, **changed):
+        want = dict(carry_prob=share) | (dict(steps=400, right_share=0., alpha=1.) if name == "Q" else {}) | changed
+        return [r for r in saved if r["name"] == name and want.items() <= r["settings"].items()]
+    def carry(rows): return [r["found"]["carry"] for r in rows]
+    for share in .1, .03:
+        assert len(of("Q", share)) == 3 and min(carry(of("copy the right rows", share))) > max(carry(of("Q", share)))
+    for changed in dict(steps=1200), dict(right_share=.5), dict(steps=1200, right_share=.5):  # each helps, alone and together
+        found = difference(of("Q", .1, **changed), of("Q", .1), "carry", list(changed))
+        assert found.holds and found.mean > .15 and found.differs.keys() == changed.keys()
+    for alpha in .1, 0.: assert difference(of("Q", .1, alpha=alpha), of("Q", .1), "carry", ["alpha"]).mean < 0
 
 def test_writers_of_a_log_carry_as_often_as_asked():
     sums = [Sum(a, b) for a in range(10, 100) for b in range(10) if Sum(a, b).carries]

@@ -148,6 +148,6 @@ def test_the_memory_table_is_of_plan_memory():
     config = LlamaConfig(vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9,
                          num_key_value_heads=3, tie_word_embeddings=True)
     plan = plan_memory(config, 4, 1024, 0, True, True, n_frozen=1, critic=True)
-    assert rows["135M", "full"][-1] == pytest.approx(plan.total / 2**30, abs=.051)
-    assert rows["135M", "full"][:3] == pytest.approx([x * plan.n_weights / 2**30 for x in (6, 4, 8)], abs=.051)
+    assert rows["135M", "full"][-1] == pytest.approx(plan.total / 1e9, abs=.051)
+    assert rows["135M", "full"][:3] == pytest.approx([x * plan.n_weights / 1e9 for x in (6, 4, 8)], abs=.051)
     assert rows["1B", "full"][-1] < 80 < rows["7B", "full"][-1] and rows["7B", "LoRA 16"][-1] < 40

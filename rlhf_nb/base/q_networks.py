@@ -214,8 +214,8 @@ class QNets(nn.Module):
         self.train(online.training)
     def train(self, mode:bool=True): # the target is never in training
         super().train(mode)
-        for frozen in (self.target, self.ref):
-            if frozen is not None: frozen.eval()
+        self.target.eval()
+        if self.ref is not None: self.ref.train(False)
         return self
 
 # %% ../../nbs/engine/base/q_networks.ipynb #hidden_states
@@ -247,13 +247,13 @@ def next_values(
     head = nets.target.get_output_embeddings()
     if config.beta:
         if nets.ref is None or config.mc_bound or config.double_q: raise ValueError(
-            "a soft backup (beta above 0) needs a reference, QNets(online, disallowed, ref), and has no maximum "
-            "to bound or to pick: set mc_bound and double_q to False")
+            "a soft backup (beta above 0) needs a reference, QNets(online, disallowed, ref), and has no "
+            "maximum to bound or to pick: set mc_bound and double_q to False")
         known = hidden_states(nets.ref, x.seqs)[at].split(64)    # (64 d): no (n v) tensor
         ref_head = nets.ref.get_output_embeddings()
-        value = torch.cat([config.beta * (
-            ref_head(h).float().masked_fill(~nets.allowed, -torch.inf).log_softmax(-1) + head(q).float() / config.beta
-            ).logsumexp(-1) for h, q in zip(known, slow[at].split(64))])
+        def prior(h): return ref_head(h).float().masked_fill(~nets.allowed, -torch.inf).log_softmax(-1)
+        value = torch.cat([config.beta * (prior(h) + head(q).float() / config.beta).logsumexp(-1)
+                           for h, q in zip(known, slow[at].split(64))])
     elif config.double_q:
         online = nets.online.get_output_embeddings()
         _, picked = best_actions(online, hidden[at], nets.allowed)
