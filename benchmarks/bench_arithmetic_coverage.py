@@ -1,6 +1,6 @@
 """How many right rows does a method need, and what is Q short of: steps, balance, or a smaller alpha? Over seeds.
 
-    python benchmarks/bench_arithmetic_coverage.py                    # 3 seeds, about 20 CPU minutes; resumable
+    python benchmarks/bench_arithmetic_coverage.py                    # 5 seeds, about 15 CPU minutes; resumable
     python benchmarks/bench_arithmetic_coverage.py --seeds 22 --only Q
 
 Every run draws 6,000 rows over the sums of 80 % of all operand pairs; a writer of the log carries with probability
@@ -92,7 +92,7 @@ def experiments(home):
 
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    args.add_argument("--seeds", type=int, nargs="+", default=range(20, 23))
+    args.add_argument("--seeds", type=int, nargs="+", default=range(20, 25))
     args.add_argument("--only", nargs="+", help="names of the experiments")
     args.add_argument("--shares", type=float, nargs="+", default=(.1, .03, .4), help="values of carry_prob")
     args.add_argument("--home", type=Path, default=Path(__file__).parents[1]/"nbs/results/arithmetic_coverage.jsonl")
