@@ -383,18 +383,16 @@ class _KL(ProofKind):
 _PAIRS = dict(mean="mean over pairs", sum="sum over pairs", pairs="one number per pair")
 def _over_pairs(x, how): return dict(mean=x.mean(), sum=x.sum(), pairs=x)[how]
 
-def _pair_names(): # policy_chosen, policy_rejected, ref_chosen, ref_rejected -> the names code gives them
-    found, ends = {}, ("", "_logps", "_logp", "_logprobs", "_log_probs")
-    for who, other, short in (("policy", "", "pi"), ("ref", "reference_", "ref")):
-        for side, letter in (("chosen", "w"), ("rejected", "l")):
-            found[f"{who}_{side}"] = " ".join([f"{start}{side}{end}" for start in (f"{who}_",
-                other) for end in ends]
-                + [f"{who}_logp_{letter}", f"logp_{who}_{side}", f"{who}_logp_{side}", f"{short}_{letter}"])
-    return found
+_PAIR_NAMES = {f"{who}_{side}": " ".join([                     # -> the names code gives them
+        *(f"{start}{side}{end}" for start in (f"{who}_", other)
+          for end in ("", "_logps", "_logp", "_logprobs", "_log_probs")),
+        f"{who}_logp_{letter}", f"logp_{who}_{side}", f"{who}_logp_{side}", f"{short}_{letter}"])
+    for who, other, short in (("policy", "", "pi"), ("ref", "reference_", "ref"))
+    for side, letter in (("chosen", "w"), ("rejected", "l"))}
 
 class _DPO(ProofKind):
     asks, chapter = "DPO loss", "dpo"
-    takes = _pair_names() | dict(beta="beta")
+    takes = _PAIR_NAMES | dict(beta="beta")
     defaults = dict(beta=.1)
     right = dict(form=dict(sigmoid="-log σ(β gap)", ipo="(gap - 1/2β)²", hinge="hinge of β gap"),
                  gap=dict(both=""),
