@@ -1,18 +1,19 @@
 "One evaluation for all methods, the forms of over-optimisation, and rows that stay."
-import hashlib, json, math, sys
+import hashlib, json, math
 from dataclasses import replace
 from pathlib import Path
 import pytest, torch
 from torch import tensor
 from torch.testing import assert_close
-from rlhf_nb.book import compare_runs
 from rlhf_nb.compare import (OveroptimizationFit, best_of_n_responses, measure_policy, fit_overoptimization,
     length_controlled_win_rate, make_compare_task, preference_probs)
-from rlhf_nb.book.compare_runs import (CONTENDERS, best_of_n_curve, comparison_table, draw_comparison,
-    find_method, load_rows, mean_curve, mean_of, save_rows, standard_error, true_reward)
+from rlhf_nb.book.compare_runs import (ARENA, CONTENDERS, REPORTED, Contender, arena_groups, arena_table,
+    best_of_n_curve, draw_arena, load_rows, look_at, mean_curve, mean_of, reported, run_contender, search, standard_error,
+    tried, true_reward, way_of, winner)
 from rlhf_nb.base.batches import response_text
 from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.book.command import main
+from rlhf_nb.run.evidence import read_rows
 from rlhf_nb.world import gold_score, parse_sentences, utility
 from rlhf_nb.worlds.world_text import prompt_ids
 
@@ -22,11 +23,11 @@ def task(): return make_compare_task()
 @pytest.fixture(scope="module")
 def few(task): return replace(task, held_out=task.held_out[:12])
 
-def row(method="SFT", seed=40, gold=2.5, kl=0., signal="none", curve=(), **more):
-    keys = ("gold_07", "greedy", "proxy", "flattery", "length", "win_rate", "lc_win_rate",
-            "labels", "samples", "cpu_s", "memory_mib")
-    return dict(method=method, seed=seed, signal=signal, settings="s", gold=gold, kl=kl,
-                curve=list(curve), answers=["a", "b", "c", "d"]) | dict.fromkeys(keys, .5) | more
+def row(found=(), seed=70, **settings):
+    return dict(name="A", settings=settings, seed=seed, found=dict(train_seconds=2.) | dict(found))
+
+def a_contender(grid=None, name="A", signal="none", train=None):
+    return Contender(name, signal, train, 7, 1234, dict(lr=(1., 2., 3.)) if grid is None else grid)
 
 # ---- responses and scores
 
@@ -92,15 +93,17 @@ def test_the_start_against_itself(few):
     assert sum(flattery) > 0 and abs(found["flattery"] - sum(flattery) / len(flattery)) < 1e-9     # for each response
     assert found["greedy"] > found["gold_07"] > found["gold"]     # less chance, better here
 
-def test_best_of_n_is_measured_by_its_own_kl_and_its_curve_climbs(few):
-    found = measure_policy(few.sft, few, few.sft, n=2, seed=3)
-    assert abs(found["kl"] - (math.log(2) - .5)) < 1e-9 and found["proxy"] > .3
-    curve = best_of_n_curve(few, 3, k=4)
-    assert [p["n"] for p in curve] == [1, 2, 4]
-    assert curve[0]["kl"] == 0 and abs(curve[2]["kl"] - (math.log(4) - .75)) < 1e-9
-    assert curve[0]["proxy"] < curve[1]["proxy"] < curve[2]["proxy"]
-    seqs, _ = best_of_n_responses(few.sft, few, [q for q in few.held_out for _ in range(4)], seed=3)
-    assert abs(curve[2]["proxy"] - few.reward_fn(seqs).view(-1, 4).amax(1).mean()) < 1e-4
+def test_best_of_n_is_measured_by_its_own_kl_and_chosen_by_its_signal(task):
+    curve, true = (best_of_n_curve(signal, "held-out", 3, 4) for signal in ("reward model", "true score"))
+    many = [q for q in task.held_out for _ in range(4)]
+    seqs, _ = best_of_n_responses(task.sft, task, many, seed=3)
+    gold = torch.tensor([gold_score(q, t) for q, t in zip(many, texts(task, seqs))]).view(-1, 4)
+    proxy = task.reward_fn(seqs).view(-1, 4)
+    assert [*curve] == [*true] == [1, 2, 3, 4] and curve[1]["kl"] == 0
+    assert abs(curve[4]["kl"] - (math.log(4) - .75)) < 1e-9
+    assert abs(curve[4]["proxy"] - proxy.amax(1).mean()) < 1e-4 and abs(true[4]["gold"] - gold.amax(1).mean()) < 1e-4
+    assert abs(curve[1]["gold"] - gold.mean()) < 1e-4 and true[4]["proxy"] < curve[4]["proxy"]
+    assert abs(curve[4]["gold"] - gold.gather(1, proxy.argmax(1, keepdim=True)).mean()) < 1e-4
 
 # ---- over-optimisation
 
@@ -125,147 +128,118 @@ def test_a_fit_needs_a_form_and_two_points(form, n):
     with pytest.raises(ValueError, match="fit_overoptimization needs two points"):
         fit_overoptimization(torch.ones(n), torch.ones(n), form)
 
-# ---- rows, table and figure
+# ---- an equal search
 
-def test_rows_by_hand():
-    rows = [row(gold=1., curve=[dict(kl=1., gold=2., proxy=0.), dict(kl=4., gold=3., proxy=0.)]),
-            row(seed=41, gold=4., curve=[dict(kl=3., gold=4., proxy=0.)])]
-    assert mean_of(rows, "SFT", "gold") == 2.5
-    assert abs(standard_error([1., 4.]) - 1.5) < 1e-12 and standard_error([3.]) == 0.
-    kl, gold = mean_curve(rows, "SFT", 2.5)
-    assert_close(kl, tensor([0., 2.]))                            # only places that all seeds have
-    assert_close(gold, tensor([2.5, 3.]))
+def searched(home, gold=(2., 5., 3.)): # rows of three settings, and of five seeds of the second
+    rows = [row(dict(gold=g), 60, signal="none", start="sft", samples=1234, questions="training", lr=lr)
+            for lr, g in zip((1., 2., 3.), gold)]
+    rows += [row(dict(gold=g, kl=4.), s, signal="none", start="sft", samples=1234, questions="held-out", lr=2.)
+             for s, g in zip(range(70, 75), (4., 4., 4., 4., 5.))]
+    home.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return rows
+
+def test_the_winner_is_the_best_on_training_questions_and_is_reported_on_the_others(tmp_path):
+    home, c = tmp_path/"rows.jsonl", a_contender()
+    rows = searched(home)
+    assert [e.settings["lr"] for e in search(c, home)] == [1., 2., 3.] and len(tried(c, home)) == 3
+    assert winner(c, home).settings == rows[3]["settings"] and reported(c, home) == rows[3:]
+    assert tried(a_contender(signal="labels"), home) == []
+    searched(home, (2., 3., 5.))
+    assert winner(c, home).settings["lr"] == 3. and reported(c, home) == []    # its five seeds were not run
+    for missing in (0, 4):                                # one of the search, one of the seeds
+        home.write_text("".join(json.dumps(r) + "\n" for i, r in enumerate(rows) if i != missing))
+        assert reported(c, home) == []                    # and nothing is run
+
+def test_a_grid_is_every_combination():
+    c = a_contender(dict(lr=(1., 2.), beta=(.1, .2, .3)))
+    got = [(e.settings["lr"], e.settings["beta"]) for e in search(c, "none")]
+    assert got == [(1., .1), (1., .2), (1., .3), (2., .1), (2., .2), (2., .3)]
+    settings, = [e.settings for e in search(a_contender({}), "none")]
+    assert settings == dict(signal="none", start="sft", samples=1234, questions="training")
+
+def test_every_method_gets_twelve_settings_and_the_same_samples():
+    for c in CONTENDERS.values():
+        assert not c.grid or len(search(c)) == 12, c.name
+        assert c.samples in (0, 2304), c.name
+        if "group" in c.grid: assert all(128 % g == 0 for g in c.grid["group"])
+    assert len({(c.name, c.signal) for c in CONTENDERS.values()}) == len(CONTENDERS)
+
+def test_a_run_is_told_its_signal_and_looked_at_on_its_way(task):
+    got = []
+    def train(x, settings, seed, look):
+        got.append((settings, seed, [f"{r:.3f}" for r in x.reward_fn(some)]))
+        for rollout in (1, 2, 3, 6): look(rollout, x.sft)
+        return x.sft
+    some, _ = best_of_n_responses(task.sft, task, task.held_out[:3], seed=2)
+    for signal, reward in (("true score", true_reward(task)), ("reward model", task.reward_fn)):
+        short = run_contender(a_contender(signal=signal, train=train), dict(questions="training"), 5)
+        assert {*short} == {"gold", "proxy", "kl"}        # what a search needs
+        assert got[-1] == (dict(questions="training"), 5, [f"{r:.3f}" for r in reward(some)])
+    again = look_at(task.sft, task.train[::4], 5)
+    assert short == again and abs(again["kl"]) < 1e-4
+    full = run_contender(a_contender(train=train), dict(questions="held-out"), 5)
+    assert len(full["way_kl"]) == len(full["way_gold"]) == 2 and full["train_seconds"] < .5    # looks are left out
+    assert full["gold"] == measure_policy(task.sft, task, task.sft, 1, 5)["gold"]
+
+# ---- table and figure
+
+def two_signals():
+    def some(gold, kl, **more): return [row(dict(gold=g, kl=kl, flattery=.25, way_kl=[], way_gold=[]) | more, s, lr=.5)
+                                        for s, g in enumerate(gold)]
+    best = some([2., 4.], 1., way_kl=[0., 1., 4.], way_gold=[1., 2., 5.])
+    best[1]["found"]["way_gold"] = [3., 3., 4.]
+    return {a_contender(dict(lr=(.5, 1.)), "best of n", "one"): best, a_contender(dict(lr=(.5,)), "PPO", "one"):
+            some([3., 3.], 4., greedy=4.5), a_contender({}, "PPO", "two"): some([1.], 9.)}
 
 def test_the_table_groups_by_signal_and_shows_errors():
-    text = comparison_table([row(), row(seed=41, gold=3.5), row("PPO", signal="reward model", kl=1.25)])
-    reached, took = (part.splitlines() for part in text.split("\n\n"))
+    reached, took = (part.splitlines() for part in arena_table(two_signals()).split("\n\n"))
     for part in (reached, took):
-        assert [line.split()[0] for line in part[1:]] == ["SFT", "signal:", "PPO"]
-        assert len({len(line) for line in (part[0], part[1], part[3])}) == 1      # columns meet
-        assert "reward model" in part[2]
-    assert "3.00  0.50" in reached[1] and max(map(len, reached + took)) <= 88 and reached[1].endswith("2") and "50" in reached[1]
-    assert "1.2" in reached[3] and "CPU s" in took[0] and "T 1" in reached[0]
+        assert [line.split()[0] for line in part[1:]] == ["signal:", "best", "PPO", "signal:", "PPO"]
+    assert "3.00 1.00" in reached[2] and reached[3].split()[1:5] == ["3.00", "0.00", "-", "4.50"]
+    assert len({len(line) for line in (reached[0], *reached[2:4])}) == 1 and max(map(len, reached)) <= 88
+    assert took[2].split()[3:] == ["2", "1,234", "7", "2", "lr", "0.5"] and took[5].split()[1] == "1"
+    assert abs(standard_error([1., 2., 4.]) - (7 / 3 / 3)**.5) < 1e-12 and standard_error([3.]) == 0.
 
-def test_the_figure_has_every_method_and_the_curves():
-    rows = [row(), row("PPO", kl=4., gold=3.5, curve=[dict(kl=1., gold=3., proxy=0.)]),
-            row("DPO, beta .01", kl=9., gold=3.)]
-    ax, = draw_comparison(rows).axes
-    assert {t.get_text() for t in ax.texts} == {"SFT", "PPO", "DPO, beta .01"}
-    line = [line for line in ax.lines if len(line.get_xdata()) == 2][0]
-    assert list(line.get_xdata()) == [0., 1.] and list(line.get_ydata()) == [2.5, 3.]
+def test_the_figure_has_a_panel_for_each_signal():
+    groups = two_signals()
+    one, two = draw_arena(groups).axes
+    assert {t.get_text() for t in one.texts} == {"best of n", "PPO"} and [t.get_text() for t in two.texts] == ["PPO"]
+    way, = [line for line in one.lines if len(line.get_xdata()) == 3]
+    assert way.get_linestyle() == "--" and list(way.get_xdata()) == [0., 1., 2.]
+    assert list(way.get_ydata()) == [2., 2.5, 4.5] and "one" in one.get_title()
+    assert_close(way_of([*groups.values()][0])[1], tensor([2., 2.5, 4.5]))
 
-# ---- rows that stay
+def test_rows_of_the_chapters_by_hand():
+    rows = [dict(method="A", gold=1., curve=[dict(kl=1., gold=2.), dict(kl=4., gold=3.)]),
+            dict(method="A", gold=4., curve=[dict(kl=3., gold=4.)])]
+    assert mean_of(rows, "A", "gold") == 2.5
+    kl, gold = mean_curve(rows, "A", 2.5)
+    assert_close(kl, tensor([0., 2.]))                            # only places that all seeds have
+    assert_close(gold, tensor([2.5, 3.]))
+    assert {r["seed"] for r in load_rows()} == {40, 41, 42}
 
-@pytest.fixture
-def shipped(tmp_path, monkeypatch):
-    "Two rows in the place of those that come with the package."
-    (tmp_path/"nbs/results").mkdir(parents=True)
-    (tmp_path/"nbs/results/compare.json").write_text(json.dumps(dict(rows=[row(), row(seed=41)])))
-    monkeypatch.setattr(compare_runs, "notebooks", lambda: tmp_path/"nbs")
+# ---- the shipped rows, the cover and the command
 
-def golds(folder): return [r["gold"] for r in json.loads((folder/"compare.json").read_text())["rows"]]
+def test_shipped_rows_are_of_known_settings():
+    known = {json.dumps([e.name, e.but(questions=q).settings]) for c in CONTENDERS.values() for e in search(c)
+             for q in ("training", "held-out")}
+    rows = read_rows(ARENA)
+    assert {json.dumps([r["name"], r["settings"]]) for r in rows} <= known
+    assert len({json.dumps([r["name"], r["settings"], r["seed"]]) for r in rows}) == len(rows)
+    for c, kept in arena_groups().items():
+        assert [r["seed"] for r in kept] == [*REPORTED] and len(tried(c)) == (12 if c.grid else 0)
 
-def test_saved_rows_come_back_and_replace_the_shipped(shipped, tmp_path):
-    save_rows(out := tmp_path/"mine", [row(gold=9.)])
-    assert [(r["seed"], r["gold"]) for r in load_rows(out)] == [(41, 2.5), (40, 9.)]
-    assert [r["gold"] for r in load_rows()] == [2.5, 2.5]
-    lines = (out/"compare.csv").read_text().splitlines()          # with the shipped one
-    assert len(lines) == 3 and "curve" not in lines[0] and "PPO" not in "".join(lines) and golds(out) == [9.]
-    save_rows(out, [row(gold=9.), row("PPO")])                    # ours: written again
-    assert "PPO" in (out/"compare.csv").read_text()
-
-def test_a_changed_or_foreign_file_is_not_written_over(shipped, tmp_path):
-    save_rows(tmp_path/"a", [row()])
-    for name in ("compare.csv", "frontier.svg"):
-        before = (tmp_path/"a"/name).read_text()
-        (tmp_path/"a"/name).write_text("my notes")
-        with pytest.raises(ValueError, match="not as compare wrote it"): save_rows(tmp_path/"a", [row()])
-        assert (tmp_path/"a"/name).read_text() == "my notes"
-        (tmp_path/"a"/name).write_text(before)
-    (tmp_path/"b").mkdir()
-    (tmp_path/"b/thesis.txt").write_text("three years")
-    with pytest.raises(ValueError, match="thesis.txt"): save_rows(tmp_path/"b", [row()])
-    assert [f.name for f in (tmp_path/"b").iterdir()] == ["thesis.txt"]
-
-def test_a_full_disk_leaves_the_old_rows_and_a_kill_between_the_files_is_gone_on_from(shipped, tmp_path, monkeypatch):
-    save_rows(tmp_path/"a", [row()])
-    def full(*args, **kwargs): raise OSError(28, "No space left on device")
-    with monkeypatch.context() as m:
-        m.setattr(compare_runs, "write_marker", full)
-        with pytest.raises(OSError, match="The rows saved before are whole"): save_rows(tmp_path/"a", [row(gold=1.)])
-    assert golds(tmp_path/"a") == [2.5]
-    written, write = [], compare_runs.atomic_write
-    def killed(path, text):
-        if written: raise KeyboardInterrupt
-        written.append(path); write(path, text)
-    with monkeypatch.context() as m:
-        m.setattr(compare_runs, "atomic_write", killed)
-        with pytest.raises(KeyboardInterrupt): save_rows(tmp_path/"a", [row(gold=1.)])
-    save_rows(tmp_path/"a", [row(gold=1.), row("PPO", gold=2.)])
-    assert golds(tmp_path/"a") == [1., 2.]
-
-DRAW = """python -c "import hashlib; from pathlib import Path; from matplotlib import pyplot as plt
-from rlhf_nb.book.compare_runs import draw_comparison, load_rows; from rlhf_nb.show.views import STYLE
-rows = Path('nbs/results/compare.json').read_bytes(); plt.rcParams.update(STYLE)
-draw_comparison(load_rows()).savefig('nbs/images/frontier.svg', bbox_inches='tight', metadata={'Date': None,
+DRAW = """python -c "import hashlib; from matplotlib import pyplot as plt
+from rlhf_nb.book.compare_runs import ARENA, arena_groups, draw_arena; from rlhf_nb.show.views import STYLE
+rows = ARENA.read_bytes(); plt.rcParams.update(STYLE)
+draw_arena(arena_groups()).savefig('nbs/images/frontier.svg', bbox_inches='tight', metadata={'Date': None,
     'Description': f'rows {hashlib.sha256(rows).hexdigest()[:16]}'})" """
 
 def test_the_cover_shows_these_rows():
-    nbs = Path(__file__).parents[1]/"nbs"
-    svg = (nbs/"images/frontier.svg").read_text("utf-8")
-    rows = hashlib.sha256((nbs/"results/compare.json").read_bytes()).hexdigest()[:16]
-    assert f"rows {rows}" in svg, f"the rows have changed: draw it again, {DRAW}"
-    assert all(f"<!-- {name} -->" in svg for name in CONTENDERS), DRAW
+    svg = (Path(__file__).parents[1]/"nbs/images/frontier.svg").read_text("utf-8")
+    assert f"rows {hashlib.sha256(ARENA.read_bytes()).hexdigest()[:16]}" in svg, f"the rows have changed: draw it again, {DRAW}"
+    assert all(f"<!-- {c.name} -->" in svg for c in arena_groups()), DRAW
 
-# ---- methods and the command
-
-def test_shipped_rows_are_of_known_methods_with_equal_seeds():
-    rows = load_rows()
-    assert {r["method"] for r in rows} <= CONTENDERS.keys() and len(rows) == 3 * len(CONTENDERS)
-    for r in rows:
-        m = CONTENDERS[r["method"]]
-        assert (r["signal"], r["labels"], r["samples"], r["settings"]) == (m.signal, m.labels, m.samples, m.settings), r["method"]
-    seeds = {name: tuple(sorted(r["seed"] for r in rows if r["method"] == name)) for name in CONTENDERS}
-    assert {*seeds.values()} == {(40, 41, 42)}
-
-MINE = "def train(task, seed, callback):\n    callback(task.sft)\n    return task.sft\n"
-
-def test_a_method_of_ones_own_runs_under_the_same_evaluation(shipped, tmp_path, monkeypatch, capsys):
-    with pytest.raises(ValueError, match="there are SFT.*module:function"): find_method("PPQ")
-    with pytest.raises(ValueError, match="no_such_file_here.py"): find_method("no_such_file_here:train")
-    monkeypatch.chdir(tmp_path)
-    Path("mine_too.py").write_text(MINE)
-    words = ["compare", "--method", "mine_too:train", "--seeds", "40", "-o", "out"]
-    assert main(words) == 0 and "mine_too:train" in capsys.readouterr().out
-    first, = json.loads(Path("out/compare.json").read_text())["rows"]
-    real = json.loads((Path(__file__).parents[1]/"nbs/results/compare.json").read_text())["rows"]
-    start, = (r for r in real if (r["method"], r["seed"]) == ("SFT", 40))
-    assert first["curve"][0]["kl"] == pytest.approx(0, abs=1e-4) and first["gold"] == pytest.approx(start["gold"], abs=.02)
-    class Pool:                                                            # in the place of a process of its own
-        def __init__(self, n, context, start, threads): pass
-        def __enter__(self): return self
-        def __exit__(self, *_): pass
-        def submit(self, run, name, seed): return type("Done", (), {"result": lambda _: asked.append((name, seed)) or first | {
-            "settings": find_method(name).settings}})()
-    monkeypatch.setattr(compare_runs, "ProcessPoolExecutor", Pool)
-    asked = []
-    assert main(words) == 0 and not asked                                  # nothing to run again
-    Path("mine_too.py").write_text(MINE + "# another\n")                    # another method by the same name
-    del sys.modules["mine_too"]
-    assert main(words) == 0 and asked == [("mine_too:train", 40)]
-    again, = json.loads(Path("out/compare.json").read_text())["rows"]
-    assert again["settings"] != first["settings"] and again["settings"].startswith("mine_too:train, ")
-
-def test_the_command_prints_saves_and_refuses(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_prints_the_table(capsys):
     assert main(["compare"]) == 0
-    out = capsys.readouterr().out
-    assert all(name in out for name in CONTENDERS) and not list(tmp_path.iterdir())
-    assert main(["compare", "-o", "table"]) == 0
-    assert sorted(f.name for f in Path("table").iterdir()) == ["compare.csv", "compare.json", "frontier.svg"]
-    assert golds(Path("table")) == []                                      # the shipped rows are not the user's
-    assert len(Path("table/compare.csv").read_text().splitlines()) == 1 + 3 * len(CONTENDERS)
-    Path("mine").mkdir()
-    Path("mine/notes.txt").write_text("x")
-    assert main(["compare", "--method", "PPO", "-o", "mine"]) == 2         # before any training
-    assert main(["compare", "--method", "PPQ", "-o", "new"]) == 2 and not Path("new").exists()
+    assert arena_table(arena_groups()) in capsys.readouterr().out
