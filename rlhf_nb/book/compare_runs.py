@@ -327,7 +327,8 @@ def draw_arena(groups:dict[Contender,list[dict]])->Figure: # of each method its 
 
     Dashed: best of n by that signal."""
     signals = [*dict.fromkeys(c.signal for c in groups)]
-    fig, axes = plt.subplots(1, len(signals), figsize=(4.1 * len(signals), 3.8), sharey=True, squeeze=False)
+    fig, axes = plt.subplots(1, len(signals), figsize=(3.6 * len(signals), 3.8), sharex=True, sharey=True,
+                             squeeze=False)
     for ax, signal in zip(axes[0], signals):
         at = {}
         for c, rows in groups.items():
