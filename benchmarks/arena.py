@@ -23,8 +23,10 @@ def main():
         if c.name not in args.method: continue
         for experiment in search(c) if c.grid else []:
             for row in experiment.over(TUNED): show(row)
+        best = replace(winner(c), home=args.out)              # with PPO's other lambda, too: one knob, two rewards
         for seed in args.seeds:
-            for row in replace(winner(c), home=args.out).over([seed]): show(row)
+            for x in [best.but(lam=lam) for lam in (.8, 1.)] if c.name == "PPO" else [best]:
+                for row in x.over([seed]): show(row)
 
 def show(row):
     told = {k: x for k, x in row["settings"].items() if k not in ("start", "samples")}

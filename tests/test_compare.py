@@ -239,7 +239,7 @@ def test_the_cover_shows_these_rows():
     svg = (Path(__file__).parents[1]/"nbs/images/frontier.svg").read_text("utf-8")
     assert f"rows {hashlib.sha256(ARENA.read_bytes()).hexdigest()[:16]}" in svg, f"the rows have changed: draw it again, {DRAW}"
     shown = [c for c in arena_groups() if c.signal in ("reward model", "true score", "comparisons")]
-    assert len(shown) == 14 and all(f"<!-- {c.name} -->" in svg for c in shown), DRAW
+    assert len(shown) == 17 and all(f"<!-- {c.name} -->" in svg for c in shown), DRAW
 
 def test_the_command_prints_the_table(capsys):
     assert main(["compare"]) == 0
