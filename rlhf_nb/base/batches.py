@@ -42,9 +42,8 @@ def pad_and_eos(
     """The ids of the pad and the end-of-sequence token, which must differ.
 
     Huang et al. 2024. Raises ValueError if either is missing or both are one token."""
-    if not hasattr(tokenizer, "eos_token_id"): raise TypeError(
-        f"a tokenizer has pad_token_id and eos_token_id, got {type(tokenizer).__name__}"
-        ": load_tokenizer(path) reads one")
+    if not hasattr(tokenizer, "eos_token_id"): raise TypeError("a tokenizer has pad_token_id and "
+        f"eos_token_id, got {type(tokenizer).__name__}: load_tokenizer(path) reads one")
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
     if eos is None: raise ValueError("the tokenizer has no eos token, so nothing can learn to stop: "
         "tokenizer.add_special_tokens({'eos_token': '<eos>'})")
@@ -66,8 +65,7 @@ def chat_ids(
 )->list[int]:     # token ids, ending where the assistant begins
     "Tokenize a user's message through the chat template, as a prompt."
     chat = [{"role": "user", "content": text}]
-    return tokenizer.apply_chat_template(chat, add_generation_prompt=True,
-                                         tokenize=True, return_dict=False)
+    return tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
 
 def response_text(
     tokenizer,     # with pad and eos
@@ -91,10 +89,7 @@ def host_rows(seqs:Seqs)->Seqs: # on the host, if `send_to` sent them from there
     host = getattr(seqs, "host", None)
     return seqs if host is None else host
 
-def send_to(
-    x,      # a tensor or a Batch
-    device, # where it is needed
-):          # the same on `device`
+def send_to(x, device): # a tensor or a Batch; where it is needed; the same there
     "Copy to a device; the host does not wait for an accelerator."
     if isinstance(x, Seqs):
         sent, host = [send_to(y, device) for y in x.parts()], host_rows(x)
@@ -150,9 +145,8 @@ class PreferencePairs(Batch):
     chosen:Seqs   # b rows
     rejected:Seqs # b rows
     def __post_init__(self):
-        if len(self.chosen) != len(self.rejected): raise ValueError(
-            "PreferencePairs needs as many chosen as rejected rows, got "
-            f"{len(self.chosen)} and {len(self.rejected)}")
+        if len(self.chosen) != len(self.rejected): raise ValueError("PreferencePairs needs as many chosen "
+            f"as rejected rows, got {len(self.chosen)} and {len(self.rejected)}")
     def lengths(self): # (b) a pair is as long as its longer side
         return torch.maximum(self.chosen.lengths(), self.rejected.lengths())
     def trim(self): # without the columns that are padding in every row of a side

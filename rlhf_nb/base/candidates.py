@@ -64,9 +64,7 @@ def max_min(
     "The highest score against the lowest (Yuan et al. 2024); of equal ones the first."
     return score.index(max(score)), score.index(min(score))
 
-def best_second(
-    score:list[float], # two or more
-)->tuple[int,int]:     # places of chosen and rejected
+def best_second(score:list[float])->tuple[int,int]: # of two or more; places of chosen and rejected
     "The highest score against the second highest: hard pairs."
     order = sorted(range(len(score)), key=lambda i: -score[i])
     return order[0], order[1]
@@ -94,10 +92,9 @@ class PairRules:
     def __post_init__(self):
         check_settings(self)
         taken = [reason for reason in self.filters if reason in ROUND_COUNTS]
-        if taken: raise ValueError(
-            f"PairRules.filters: {taken[0]!r} is a count already, give another reason")
+        if taken: raise ValueError(f"PairRules.filters: {taken[0]!r} is a count already, give another reason")
 
-# %% ../../nbs/engine/base/candidates.ipynb #SelectedPairs
+# %% ../../nbs/engine/base/candidates.ipynb #refusal_reason
 @dataclass(frozen=True, eq=False)
 class SelectedPairs:
     "Preference pairs of one round, their scores, and counts over all its prompts."
@@ -106,7 +103,6 @@ class SelectedPairs:
     rejected_score:Tensor # (n)
     counts:dict           # prompts, kept, reasons of the dropped ones; of the votes
 
-# %% ../../nbs/engine/base/candidates.ipynb #refusal_reason
 def refusal_reason(pair:ScoredPair, rules:PairRules)->str: # "" for a pair that is kept
     "The reason to drop a pair."
     if pair.chosen == pair.rejected: return "same answer"
@@ -121,7 +117,7 @@ def check_self_reward(x): # a SelfRewardConfig
         "a pair needs two candidates that can differ: num_generations of 2 or more and "
         f"temperature above 0, got {x.num_generations} and {x.sampling.temperature:g}")
 
-# %% ../../nbs/engine/base/candidates.ipynb #scored_selection
+# %% ../../nbs/engine/base/candidates.ipynb #summarize_rounds
 def scored_selection(
     seqs:Seqs,             # b rows
     score:Tensor,          # (b)
@@ -144,7 +140,6 @@ def vote_counts(
     return dict(candidates=len(votes), cut=int((~ended).sum()), vote_std=vote_std,
                 replies=votes.numel(), parsed=int(n.sum()), several=several)
 
-# %% ../../nbs/engine/base/candidates.ipynb #summarize_rounds
 def summarize_rounds(
     totals:dict, # counts of `select_pairs`, added over rounds
 )->dict:         # prompts, pairs, dropped: reason -> count, parse_rate, vote_std

@@ -133,8 +133,7 @@ def require_same_run(
     if not differ: return
     parts = [f"{name} was {was[name]!r}, got {now[name]!r}" for name in differ[:3]]
     if len(differ) > 3: parts.append(f"and {len(differ) - 3} more differ")
-    if "num_threads" in differ: parts.append(
-        f"torch.set_num_threads({was['num_threads']}) sets the threads")
+    if "num_threads" in differ: parts.append(f"torch.set_num_threads({was['num_threads']}) sets the threads")
     raise ValueError(f"{where} belongs to another run: {'; '.join(parts)}; go on with "
                      "the same, or begin a new run (another folder, another trainer)")
 
@@ -226,8 +225,7 @@ def restore_checkpoint(
     Raises ValueError, and changes nothing, if there is none, if it is damaged, or if it
     is of another run (see describe_run)."""
     found = list_checkpoints(folder)
-    if not found: raise ValueError(
-        f"no checkpoint in {folder}: start without a folder, or look for another")
+    if not found: raise ValueError(f"no checkpoint in {folder}: start without a folder, or look for another")
     last = found[-1]
     remedy = (f"delete {last} to go on from {found[-2].name}" if found[1:] else
               f"delete {last.parent} to begin anew")

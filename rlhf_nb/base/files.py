@@ -15,7 +15,7 @@ import rlhf_nb
 try: import fcntl
 except ImportError: fcntl = None      # Windows: nobody is kept from writing twice
 
-# %% ../../nbs/engine/base/files.ipynb #_sync
+# %% ../../nbs/engine/base/files.ipynb #atomic_write
 def _sync(path:str|Path):
     "Wait until a file, or the list of files in a folder, is on the disk."
     if os.name == "nt" and Path(path).is_dir(): return   # Windows opens no folders
@@ -23,11 +23,7 @@ def _sync(path:str|Path):
     try: os.fsync(handle)
     finally: os.close(handle)
 
-# %% ../../nbs/engine/base/files.ipynb #atomic_write
-def atomic_write(
-    path:str|Path,
-    text:str,      # written as UTF-8
-):
+def atomic_write(path:str|Path, text:str): # written as UTF-8
     "Write a text file: it is either the old one or the new one, never half of it."
     path = Path(path)
     temp = path.with_name(path.name + ".unfinished")
@@ -58,9 +54,7 @@ def append_bytes(
 _MARK = ".unfinished"
 
 @contextmanager
-def atomic_folder(
-    folder:str|Path, # must not exist yet, or be empty
-): # gives the folder to write into
+def atomic_folder(folder:str|Path): # must not exist yet, or be empty; gives the folder to write into
     """A folder that appears with all that was written into it, or not at all.
 
     Raises FileExistsError if a folder that was not written here is in the way."""
@@ -113,9 +107,8 @@ def check_readable(*paths:str|Path): # files and folders; those that are not the
         try:
             if path.is_dir(): os.listdir(path)
             elif path.is_file(): open(path, "rb").close()
-        except PermissionError as e: raise PermissionError(
-            e.errno, f"you may not read {path}: allow reading it, or name another "
-            "folder; nothing was changed") from e
+        except PermissionError as e: raise PermissionError(e.errno, f"you may not read {path}: allow reading "
+            "it, or name another folder; nothing was changed") from e
 
 # %% ../../nbs/engine/base/files.ipynb #lock_folder
 _LOCKS = weakref.WeakSet()   # a forked process closes them: it would hold them for a parent that died

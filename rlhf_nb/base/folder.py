@@ -46,7 +46,7 @@ def file_hashes(
                 hashes[str(each)] = hashlib.file_digest(file, "sha256").hexdigest()
     return hashes
 
-# %% ../../nbs/engine/base/folder.ipynb #read_marker
+# %% ../../nbs/engine/base/folder.ipynb #write_marker
 _FORMAT = 2 # of every marker: run.json, work.json, trainer_state.json, store.json
 
 def read_marker(
@@ -70,7 +70,6 @@ def read_marker(
     if not same: damaged("it is not what was written, or was changed by hand")
     return marker
 
-# %% ../../nbs/engine/base/folder.ipynb #write_marker
 def write_marker(path:Path, program:str, **facts):
     "Write a marker, whole or not at all."
     marker = dict(program=program, **facts)
@@ -96,17 +95,15 @@ def read_folder(
     if (folder/marker).exists():
         facts = read_marker(folder/marker, "name a new folder", "program", "run")
         if facts["program"] == program: return facts
-        raise ValueError(f"{folder} holds a run of {facts['program']}, not of "
-                         f"{program}: name a new folder")
+        raise ValueError(f"{folder} holds a run of {facts['program']}, not of {program}: name a new folder")
     if folder.exists() and not folder.is_dir(): raise ValueError(f"{folder} is a file: name a new folder")
     def is_first_write(path): # of a marker, cut off by a kill or a full disk; or a lock
         if path.name == "lock": return path.stat().st_size == 0
         if path.suffix != ".unfinished" or not path.is_file(): return False
         with path.open("rb") as file: return _BEGIN.startswith(file.read(len(_BEGIN)))
     other = [path for path in folder.glob("*") if not is_first_write(path)]
-    if other: raise ValueError(
-        f"{folder} holds {other[0].name} and no {marker} of format {_FORMAT}, so it is "
-        "no run of ours: name a new folder")
+    if other: raise ValueError(f"{folder} holds {other[0].name} and no {marker} of format {_FORMAT}, so it "
+        "is no run of ours: name a new folder")
     return {}
 
 # %% ../../nbs/engine/base/folder.ipynb #foreign_files
@@ -156,7 +153,7 @@ def _remove(folder, marker):
     (folder/marker).unlink(missing_ok=True)
     folder.rmdir()
 
-# %% ../../nbs/engine/base/folder.ipynb #read_work
+# %% ../../nbs/engine/base/folder.ipynb #open_work
 def read_work(folder:Path, program:str)->dict: # {} if there is none
     "What the marker of a run's `work` tells. Raises ValueError if it is another run's."
     run = read_folder(folder, "run.json", program)["run"]
@@ -164,7 +161,6 @@ def read_work(folder:Path, program:str)->dict: # {} if there is none
     if marker.get("run", run) == run: return marker
     raise ValueError(f"{folder/'work'} is of another run than {folder}: move it away")
 
-# %% ../../nbs/engine/base/folder.ipynb #close_work
 def close_work(folder:Path, program:str):
     """Remove `work`; renamed first, so that no run goes on from what a kill left of it.
 
@@ -190,7 +186,6 @@ def clear_removed(folder, program):
     with suppress(ValueError, OSError), closing(lock_folder(folder)):
         close_work(folder, program)
 
-# %% ../../nbs/engine/base/folder.ipynb #open_work
 def open_work(
     folder:Path,  # of the run
     program:str,
@@ -223,8 +218,7 @@ def find_run(
     old = read_folder(out, "run.json", program)
     if not (overwrite and old): return out, old
     foreign = foreign_files(out)
-    if foreign: raise ValueError(
-        f"{out} holds {foreign[0].relative_to(out)}, which is no file of this run: "
+    if foreign: raise ValueError(f"{out} holds {foreign[0].relative_to(out)}, which is no file of this run: "
         "move it away, or name a new folder")
     new = _beside(out, "new", old["run"])
     return new, read_folder(new, "run.json", program)

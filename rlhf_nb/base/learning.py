@@ -18,13 +18,11 @@ from pathlib import Path
 from torch import Generator, Tensor, nn
 from tqdm.auto import tqdm
 from .batches import at_least_float32, require_generator, send_to, to_host
-from .checkpoints import (
-    Log, data_fingerprint, describe_run, list_checkpoints, plain_row, require_same_run,
-    restore_checkpoint, save_checkpoint)
+from .checkpoints import (Log, data_fingerprint, describe_run, list_checkpoints, plain_row,
+    require_same_run, restore_checkpoint, save_checkpoint)
 from .models import eval_mode
-from .processes import (
-    check_launch, gather_objects, own_rows, process_count, process_index, require_same,
-    stop_if_asked, sum_gradients)
+from .processes import (check_launch, gather_objects, own_rows, process_count, process_index,
+    require_same, stop_if_asked, sum_gradients)
 from .settings import check_settings
 
 # %% ../../nbs/engine/base/learning.ipynb #adamw
@@ -52,9 +50,8 @@ class TrainConfig:
     weight_decay:float=0.    # per step and unit of lr
     optimizer:Callable=adamw # (params, lr=, weight_decay=) -> torch.optim.Optimizer
     mixed_precision:str="no" # "no": in the weights' own format; "bf16": autocast
-    def __post_init__(self): check_settings(
-        self, above_0="lr n_steps batch_size max_grad_norm micro_batch_size",
-        at_least_0="warmup_steps weight_decay", share="final_lr_frac",
+    def __post_init__(self): check_settings(self, above_0="lr n_steps batch_size max_grad_norm "
+        "micro_batch_size", at_least_0="warmup_steps weight_decay", share="final_lr_frac",
         infinite="max_grad_norm", choices=dict(mixed_precision=("no", "bf16")))
 
 # %% ../../nbs/engine/base/learning.ipynb #lr_at
@@ -193,8 +190,7 @@ def train_step(
             f"The weights are those after step {trainer.step}; lower lr, or look at this batch")
     optimizer.step()
     trainer.step += 1
-    return trainer.log.add(
-        step=trainer.step, loss=loss, lr=groups[0]["lr"], weight=weight, grad_norm=norm,
+    return trainer.log.add(step=trainer.step, loss=loss, lr=groups[0]["lr"], weight=weight, grad_norm=norm,
         **metrics, seconds=time.perf_counter() - start)
 
 # %% ../../nbs/engine/base/learning.ipynb #named_generator
@@ -307,9 +303,8 @@ def fit(
 
     Raises ValueError if data or checkpoint are of another run."""
     data, n_steps = to_host(data), trainer.config.n_steps # a step sends what it needs
-    if not hasattr(data, "lengths"): raise TypeError(
-        "fit takes a batch with lengths, such as Seqs or PreferencePairs, got a "
-        f"{type(data).__name__}: load_demonstrations(rows, tokenizer) or load_pairs "
+    if not hasattr(data, "lengths"): raise TypeError("fit takes a batch with lengths, such as Seqs or "
+        f"PreferencePairs, got a {type(data).__name__}: load_demonstrations(rows, tokenizer) or load_pairs "
         "gives (batch, report), of which fit takes the batch")
     require_generator(generator)
     run = dict(data=data_fingerprint(data))

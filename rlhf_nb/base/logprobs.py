@@ -104,9 +104,8 @@ def logprobs_and_entropy(
 
     The pad of the model's config has probability 0, as in sampling. Raises ValueError
     if temperature <= 0, or for rows or ids that the model cannot read."""
-    if not temperature > 0: raise ValueError(
-        f"a log-prob needs a temperature above 0, got {temperature}: greedy decoding "
-        "samples nothing, so its tokens have no log-prob")
+    if not temperature > 0: raise ValueError(f"a log-prob needs a temperature above 0, got {temperature}: "
+        "greedy decoding samples nothing, so its tokens have no log-prob")
     validate_length(model, seqs.ids.shape[1])
     validate_ids(model, host_rows(seqs).ids)
     x, lm = send_to(seqs, next(model.parameters()).device), unwrap_model(model)
@@ -123,8 +122,7 @@ def logprobs_and_entropy(
     args = head if temperature == 1 else tempered, hidden, x.ids.flatten()[at]
     row_mb, budget = vocabulary_of(lm) * 4 / 2**20, max_logits_mb or _LOGITS_MB.get()
     if linear and len(hidden) * row_mb > budget:      # two such tensors at a time
-        values = chunked_logprobs(*args, max(1, int(budget / row_mb / 2)), with_entropy,
-                                  excluded_token(lm))
+        values = chunked_logprobs(*args, max(1, int(budget / row_mb / 2)), with_entropy, excluded_token(lm))
     else: values = hidden_logprobs(*args, with_entropy, excluded_token(lm))
     def place(n): return n.new_zeros(mask.numel()).index_copy(0, at, n).view(mask.shape)
     return tuple(None if n is None else place(n) for n in values)

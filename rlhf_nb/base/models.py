@@ -51,9 +51,8 @@ def tiny_lm(
     size = dict(neox=dict(intermediate_size=4 * hidden, rotary_pct=1.),
                 llama=dict(intermediate_size=8 * hidden // 24 * 8))[arch]
     config = kinds[arch][0](vocab_size=len(tokenizer), hidden_size=hidden, num_hidden_layers=layers,
-        num_attention_heads=hidden // 16, max_position_embeddings=1024,
-        pad_token_id=pad, eos_token_id=eos, bos_token_id=tokenizer.bos_token_id,
-        tie_word_embeddings=False, **size)
+        num_attention_heads=hidden // 16, max_position_embeddings=1024, pad_token_id=pad, eos_token_id=eos,
+        bos_token_id=tokenizer.bos_token_id, tie_word_embeddings=False, **size)
     with _drawn_from(seed): return kinds[arch][1](config).eval()
 
 # %% ../../nbs/engine/base/models.ipynb #Placement
@@ -81,7 +80,7 @@ def choose_placement(
     return Placement(torch.device(kind if name == "auto" else name),
                      torch.bfloat16 if bf16 else torch.float32)
 
-# %% ../../nbs/engine/base/models.ipynb #_read
+# %% ../../nbs/engine/base/models.ipynb #load_lm
 def _from_pretrained(loader:str, path:str|Path, kind:str, trust_remote_code:bool=False, **kwargs):
     "`from_pretrained` of a class of transformers; one sentence says why it failed."
     import transformers
@@ -109,9 +108,8 @@ def _from_pretrained(loader:str, path:str|Path, kind:str, trust_remote_code:bool
         if "trust_remote_code" in str(e): raise ValueError(
             f"the {kind} of {path!r} needs program code that came with it, which is not run unasked: "
             "read that code, and if you trust it call load_lm with trust_remote_code=True") from e
-        raise ValueError(
-            f"no {kind} could be read from {path!r}: give a folder written by save_pretrained, or "
-            f"a hub id. transformers says: {(str(e).splitlines() or [''])[0][:200]}") from e
+        raise ValueError(f"no {kind} could be read from {path!r}: give a folder written by save_pretrained, "
+            f"or a hub id. transformers says: {(str(e).splitlines() or [''])[0][:200]}") from e
     finally:
         logging.set_verbosity(level)
         if bar: logging.enable_progress_bar()
@@ -132,7 +130,6 @@ def is_reward_model(config)->bool: # as `read_config` reads it
     names = getattr(config, "architectures", None) or [""]
     return names[0].endswith("ForSequenceClassification")
 
-# %% ../../nbs/engine/base/models.ipynb #load_lm
 def require_vocabulary(
     model:nn.Module,
     n_tokens:int, # token ids that a tokenizer may give
@@ -140,9 +137,8 @@ def require_vocabulary(
 ):
     "Raises ValueError if the tokenizer has more tokens than the model embeds."
     rows = model.get_input_embeddings().weight.shape[0]
-    if n_tokens > rows: raise ValueError(
-        f"the tokenizer of {str(path)!r} has token ids up to {n_tokens - 1}, its model "
-        f"embeds {rows} tokens: they do not belong together; save the two that do")
+    if n_tokens > rows: raise ValueError(f"the tokenizer of {str(path)!r} has token ids up to "
+        f"{n_tokens - 1}, its model embeds {rows} tokens: they do not belong together; save the two that do")
 
 def load_lm(
     path:str|Path,                   # a folder or a hub id
@@ -157,9 +153,8 @@ def load_lm(
     tokenizer = load_tokenizer(path, trust_remote_code)
     model, info = _from_pretrained("AutoModelForCausalLM", path, "causal language model", trust_remote_code,
         dtype=placement.dtype, output_loading_info=True)
-    if info["missing_keys"]: raise ValueError(
-        f"{str(path)!r} is no causal language model: it has no weights for "
-        f"{sorted(info['missing_keys'])}; load_reward_model reads a reward model")
+    if info["missing_keys"]: raise ValueError(f"{str(path)!r} is no causal language model: it has no weights "
+        f"for {sorted(info['missing_keys'])}; load_reward_model reads a reward model")
     require_vocabulary(model, tokenizer.vocab_size, path)
     if pad_token is not None: tokenizer.add_special_tokens({"pad_token": pad_token})
     if pad_token is not None and len(tokenizer) > (
@@ -233,9 +228,8 @@ def checkpoint_layers(model:nn.Module): # is changed: in train mode each layer k
     Raises ValueError for a family that cannot."""
     enable = getattr(model, "activation_checkpointing_enable", None)
     try: (enable or model.gradient_checkpointing_enable)(dict(use_reentrant=False))
-    except ValueError as e: raise ValueError(
-        f"{type(model).__name__} cannot recompute its layers: leave gradient "
-        "checkpointing out, and lower the micro-batch size") from e
+    except ValueError as e: raise ValueError(f"{type(model).__name__} cannot recompute its layers: leave "
+        "gradient checkpointing out, and lower the micro-batch size") from e
 
 def disable_dropout(model:nn.Module)->nn.Module: # itself: in eval mode, or in train mode without any dropout
     """No dropout in training: eval mode; with gradient checkpointing all rates 0.
@@ -287,7 +281,7 @@ def weight_hash(model:nn.Module)->str: # 16 hex digits
         digest.update(raw.numpy().tobytes())
     return digest.hexdigest()[:16]
 
-# %% ../../nbs/engine/base/models.ipynb #add_lora
+# %% ../../nbs/engine/base/models.ipynb #adapters_disabled
 def add_lora(
     model:nn.Module, # is changed: linear layers get adapters, weights freeze
     rank:int=8,            # r of A (r in) and B (out r)
@@ -309,19 +303,16 @@ def add_lora(
     with _drawn_from(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)     # of peft about transformers
         try: return get_peft_model(model, config)
-        except ValueError as e: raise ValueError(
-            f"LoRA cannot adapt all linear layers of {type(model).__name__}: name some "
-            f"with targets. peft says: {str(e)[:150]}") from e
+        except ValueError as e: raise ValueError("LoRA cannot adapt all linear layers of "
+            f"{type(model).__name__}: name some with targets. peft says: {str(e)[:150]}") from e
 
-# %% ../../nbs/engine/base/models.ipynb #adapters_disabled
 @contextmanager
 def adapters_disabled(model:nn.Module): # with LoRA
     """Context manager: inside, the model computes what it did before `add_lora`.
 
     Raises ValueError if the model has no adapters."""
-    if not hasattr(model, "disable_adapter"): raise ValueError(
-        f"adapters_disabled needs a model with LoRA, got a {type(model).__name__} "
-        "without: keep frozen_copy(model) from before training")
+    if not hasattr(model, "disable_adapter"): raise ValueError("adapters_disabled needs a model with LoRA, "
+        f"got a {type(model).__name__} without: keep frozen_copy(model) from before training")
     with model.disable_adapter(): yield model
 
 def merge_adapters(model:nn.Module)->nn.Module: # a copy without peft; a model without LoRA comes back itself
@@ -332,9 +323,8 @@ def merge_adapters(model:nn.Module)->nn.Module: # a copy without peft; a model w
 # %% ../../nbs/engine/base/models.ipynb #ScalarModel
 def require_body(lm:nn.Module): # a causal language model
     "Raises ValueError if it shows no body without its head, to put another on."
-    if lm.base_model is lm: raise ValueError(
-        f"{type(lm).__name__} shows no body apart from its head, so no reward model or "
-        "critic can be made of it: start that one from another family")
+    if lm.base_model is lm: raise ValueError(f"{type(lm).__name__} shows no body apart from its head, so no "
+        "reward model or critic can be made of it: start that one from another family")
 
 class ScalarModel(nn.Module):
     "A backbone with a scalar head, one number per token: reward model or critic."

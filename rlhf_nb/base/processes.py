@@ -30,7 +30,7 @@ def own_rows()->slice: # use it as `batch[own_rows()]`
     return slice(process_index(), None, process_count())
 
 
-# %% ../../nbs/engine/base/processes.ipynb #gather_objects
+# %% ../../nbs/engine/base/processes.ipynb #gather_rows
 @contextmanager
 def all_present():
     "Connect the processes, once: gloo between CPUs, NCCL between GPUs."
@@ -40,9 +40,8 @@ def all_present():
             if cuda: torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
             dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
         yield
-    except RuntimeError as e: raise ConnectionError(
-        f"process {process_index()} stops because another one has ended: its message "
-        "tells why, and the last checkpoint is whole") from e
+    except RuntimeError as e: raise ConnectionError(f"process {process_index()} stops because another one "
+        "has ended: its message tells why, and the last checkpoint is whole") from e
 
 def gather_objects(
     x:list, # of this process, of anything that can be pickled
@@ -53,7 +52,6 @@ def gather_objects(
     with all_present(): dist.all_gather_object(parts, x)
     return [y for part in parts for y in part]
 
-# %% ../../nbs/engine/base/processes.ipynb #gather_rows
 def gather_parts(
     parts:list[tuple], # of things with `.to`, such as row numbers and `Seqs`
     device:torch.device|str, # where the parts of all processes go
@@ -100,15 +98,13 @@ def require_same(
     "Raises ValueError unless all processes have the same value."
     found = gather_objects([value])
     other = [i for i, x in enumerate(found) if x != found[0]]
-    if other: raise ValueError(
-        f"the processes differ in {what}: process {other[0]} has not what process 0 "
+    if other: raise ValueError(f"the processes differ in {what}: process {other[0]} has not what process 0 "
         "has; build models and data from the same seeds and files in each")
 
 def require_one_process(what:str): # begins the sentence
     "Raises ValueError if a launcher has started several processes."
-    if process_count() > 1: raise ValueError(
-        f"{what} runs in one process, got {process_count()}: start it with python, "
-        "not with torchrun or accelerate launch")
+    if process_count() > 1: raise ValueError(f"{what} runs in one process, got {process_count()}: start it "
+        "with python, not with torchrun or accelerate launch")
 
 # %% ../../nbs/engine/base/processes.ipynb #check_launch
 def check_launch(device:torch.device|str): # on which this process trains

@@ -20,12 +20,11 @@ from .models import merge_adapters
 from .settings import check_settings
 from ..tokens import Batch, Seqs, shift_right
 
-# %% ../../nbs/engine/base/q_networks.ipynb #shift_left
+# %% ../../nbs/engine/base/q_networks.ipynb #Episodes
 def shift_left(x:Tensor)->Tensor: # (b t ...) row i is row i+1 of x; the last row is 0
     "Shift along the time axis by one, the other way than `shift_right`."
     return torch.cat([x[:, 1:], torch.zeros_like(x[:, :1])], dim=1)
 
-# %% ../../nbs/engine/base/q_networks.ipynb #Episodes
 @dataclass(frozen=True, eq=False)
 class Episodes(Batch):
     "Responses as episodes of a token MDP: the state is the prefix, the action a token."
@@ -63,21 +62,18 @@ def make_episodes(
     last = mask & ~shift_left(mask)
     if reward.shape == last.shape[:1]: reward = last * reward[:, None]
     seqs = Seqs(seqs.ids, seqs.attention_mask, mask)
-    if reward.shape != last.shape: raise ValueError(
-        f"make_episodes needs one reward per response, {tuple(last.shape[:1])}, or per "
-        f"token, {tuple(last.shape)}, got {tuple(reward.shape)}")
+    if reward.shape != last.shape: raise ValueError("make_episodes needs one reward per response, "
+        f"{tuple(last.shape[:1])}, or per token, {tuple(last.shape)}, got {tuple(reward.shape)}")
     bad = (~reward.isfinite()).any(1).nonzero().flatten().tolist()
     if bad: raise ValueError(f"rewards of rows {bad} are not finite: look at them")
     lost = ((reward != 0) & ~seqs.response_mask).any(1).nonzero().flatten().tolist()
-    if lost: raise ValueError(
-        f"rows {lost} are paid outside the response or after eos, where no token is "
+    if lost: raise ValueError(f"rows {lost} are paid outside the response or after eos, where no token is "
         "chosen: pay at a response token")
     torn = (last.sum(1) > 1).nonzero().flatten().tolist()
-    if torn: raise ValueError(
-        f"responses of rows {torn} are in several pieces: make an episode of each turn")
+    if torn: raise ValueError(f"responses of rows {torn} are in several pieces: make an episode of each turn")
     return Episodes(seqs, reward.float(), (stop & last).any(1))
 
-# %% ../../nbs/engine/base/q_networks.ipynb #QConfig
+# %% ../../nbs/engine/base/q_networks.ipynb #discounts
 @dataclass(frozen=True)
 class QConfig:
     "Settings of Q-learning on tokens: target, conservative term, target network."
@@ -98,13 +94,12 @@ class QConfig:
                        choices=dict(discount_per=("token", "response"),
                                     on_truncation=("terminal", "bootstrap")))
 
-# %% ../../nbs/engine/base/q_networks.ipynb #discounts
 def discounts(x:Episodes, config:QConfig)->Tensor: # (b t) factor of what follows token i: gamma or 1
     "Discount gamma_i of each transition, per token or per response."
     acts = x.mask if config.discount_per == "token" else x.last()
     return torch.where(acts, config.gamma, 1.).to(x.reward)
 
-# %% ../../nbs/engine/base/q_networks.ipynb #DuelingHead
+# %% ../../nbs/engine/base/q_networks.ipynb #q_network
 class DuelingHead(nn.Module):
     "Dueling head Q(s, a) = V(s) + A(s, a) - mean_a A(s, a) (Wang et al. 2016, eq. 9)."
     bias = None
@@ -120,7 +115,6 @@ class DuelingHead(nn.Module):
         a = self.advantage(hidden)
         return self.value(hidden) + a - a.mean(-1, keepdim=True)
 
-# %% ../../nbs/engine/base/q_networks.ipynb #q_network
 def q_network(
     lm:nn.Module, # a causal language model, left as it is
     dueling:bool=False,
@@ -190,7 +184,7 @@ def best_actions(
     value, action = map(torch.cat, zip(*parts))
     return value, action
 
-# %% ../../nbs/engine/base/q_networks.ipynb #QNets
+# %% ../../nbs/engine/base/q_networks.ipynb #hidden_states
 class QNets(nn.Module):
     """Online and target Q-network (Mnih et al. 2015).
 
@@ -205,9 +199,8 @@ class QNets(nn.Module):
         self.online, self.target = online, copy.deepcopy(online).requires_grad_(False)
         allowed = torch.ones(online.config.vocab_size, dtype=torch.bool)
         allowed[list(disallowed)] = False
-        if allowed.sum() < 2: raise ValueError(
-            f"QNets needs two actions or more, got {int(allowed.sum())} of "
-            f"{len(allowed)}: `disallowed` rules out too many")
+        if allowed.sum() < 2: raise ValueError(f"QNets needs two actions or more, got {int(allowed.sum())} "
+            f"of {len(allowed)}: `disallowed` rules out too many")
         self.disallowed = (~allowed).nonzero()[:, 0]  # on the host: nobody waits there
         device = next(online.parameters()).device
         self.register_buffer("allowed", allowed.to(device))
@@ -218,7 +211,6 @@ class QNets(nn.Module):
         if self.ref is not None: self.ref.train(False)
         return self
 
-# %% ../../nbs/engine/base/q_networks.ipynb #hidden_states
 def hidden_states(
     q:nn.Module, # a causal language model
     seqs:Seqs,   # b rows

@@ -24,10 +24,9 @@ from .batches import chat_ids, pad_and_eos, response_text
 
 # %% ../../nbs/engine/base/replies.ipynb #_parsed
 _SANDBOX = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined)
-_NODES = (nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.Filter,
-          nodes.If, nodes.CondExpr, nodes.Test, nodes.Compare, nodes.Operand, nodes.And,
-          nodes.Or, nodes.Not, nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.List,
-          nodes.Tuple, nodes.Keyword, nodes.Concat, nodes.Add, nodes.Sub, nodes.Div)
+_NODES = (nodes.Output, nodes.TemplateData, nodes.Name, nodes.Const, nodes.Filter, nodes.If, nodes.CondExpr,
+    nodes.Test, nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not, nodes.Getattr, nodes.Getitem,
+    nodes.Slice, nodes.List, nodes.Tuple, nodes.Keyword, nodes.Concat, nodes.Add, nodes.Sub, nodes.Div)
 _FILTERS = ("trim", "upper", "lower", "capitalize", "title", "truncate", "default",
             "length", "wordcount", "first", "last", "escape", "string")
 
@@ -75,19 +74,17 @@ def validate_template(
     template = dedent(template).strip()
     found = template_variables(template)
     missing, unknown = sorted(set(names) - found), sorted(found - set(names))
-    if missing or unknown: raise ValueError(
-        f"a template has the names {', '.join(names)} and no others: missing "
-        f"{', '.join(missing) or 'none'}, unknown {', '.join(unknown) or 'none'}")
+    if missing or unknown: raise ValueError(f"a template has the names {', '.join(names)} and no others: "
+        f"missing {', '.join(missing) or 'none'}, unknown {', '.join(unknown) or 'none'}")
     fill_template(template, {name: "a word" for name in names})
     return template
 
-# %% ../../nbs/engine/base/replies.ipynb #_whole
+# %% ../../nbs/engine/base/replies.ipynb #score_regex
 _BEGIN, _END = "\1", "\2"                  # around a part that gives nothing back
 def _whole(part): return _BEGIN + part + _END
 
 def _regex(pattern): # Python before 3.11.5 errs at (?>x); (?=(x))\1 says the same
-    if sys.version_info >= (3, 11, 5): return re.compile(
-        pattern.replace(_BEGIN, "(?>").replace(_END, ")"))
+    if sys.version_info >= (3, 11, 5): return re.compile(pattern.replace(_BEGIN, "(?>").replace(_END, ")"))
     names, n = [], count()
     def name(mark):
         if mark[0] == _END: return f"))(?P={names.pop()})"
@@ -95,7 +92,6 @@ def _regex(pattern): # Python before 3.11.5 errs at (?>x); (?=(x))\1 says the sa
         return f"(?=(?P<{names[-1]}>"
     return re.compile(re.sub(f"[{_BEGIN}{_END}]", name, pattern))
 
-# %% ../../nbs/engine/base/replies.ipynb #_literal
 _DIGITS = r"[-+]?(?:[0-9]{1,9}(?:\.[0-9]{1,20})?|\.[0-9]{1,20})"
 NUMBER = f"({_DIGITS})"
 _OPENS, _CLOSES = r"[\s*_`<(\[]{0,9}", r"[\s*_`>)\]]{0,9}" # may stand around the number
@@ -115,7 +111,6 @@ def _literal(text): # these words as they are; white space may be any white spac
     return (r"(?<![^\W_])" * bool(re.match(r"\s*\w", text)) + words
             + r"(?![^\W_])" * bool(re.search(r"\w\s*$", text)))
 
-# %% ../../nbs/engine/base/replies.ipynb #score_regex
 @lru_cache(maxsize=64)
 def score_regex(
     pattern:str, # jinja2 with {{ reward }} or {{ winner }}; all else is literal
@@ -153,9 +148,8 @@ def check_judge_prompt(
     if callable(x.parser): return
     if not isinstance(x.parser, str): raise TypeError(f"{type(x).__name__}.parser must "
         f"be a pattern or a function, got {x.parser!r}")
-    if "{{" not in x.parser: raise ValueError(
-        f"a pattern is words around {{{{ {placeholder} }}}}: missing {placeholder} in "
-        f"{x.parser!r}; of a regular expression make a function, reply -> number or None")
+    if "{{" not in x.parser: raise ValueError(f"a pattern is words around {{{{ {placeholder} }}}}: missing "
+        f"{placeholder} in {x.parser!r}; of a regular expression make a function, reply -> number or None")
     object.__setattr__(x, "parser", validate_template(x.parser, (placeholder,)))
     score_regex(x.parser, x.high)
 

@@ -39,8 +39,7 @@ class SamplingParams:
     top_k:int=0           # keep this many tokens; 0 keeps all
     top_p:float=1.        # keep the likeliest that together reach it; above 0, up to 1
     def __post_init__(self):
-        check_settings(self, above_0="max_new_tokens top_p",
-                       at_least_0="temperature top_k", share="top_p")
+        check_settings(self, above_0="max_new_tokens top_p", at_least_0="temperature top_k", share="top_p")
 
 def filter_logits(
     logits:Tensor, # (b v)
@@ -114,15 +113,13 @@ def _validate_prompts(model, prompts, sampling):
     if not isinstance(sampling, SamplingParams): raise TypeError(
         f"sampling must be SamplingParams(max_new_tokens=...), got {sampling!r}")
     empty = [i for i, prompt in enumerate(prompts) if not len(prompt)]
-    if empty or not len(prompts): raise ValueError(
-        f"nothing to continue: {f'prompts {empty} are' if empty else 'the list is'} "
-        "empty; begin each prompt with a start token")
+    if empty or not len(prompts): raise ValueError("nothing to continue: "
+        f"{f'prompts {empty} are' if empty else 'the list is'} empty; begin each prompt with a start token")
     validate_ids(model, torch.tensor([max(map(int, prompt)) for prompt in prompts]))
     length = [len(prompt) for prompt in prompts]
     longest = max(length)
-    validate_length(model, longest + sampling.max_new_tokens,
-        f"prompt {length.index(longest)} has {longest} and max_new_tokens is "
-        f"{sampling.max_new_tokens}; shorten it, or lower max_new_tokens")
+    validate_length(model, longest + sampling.max_new_tokens, f"prompt {length.index(longest)} has {longest} "
+        f"and max_new_tokens is {sampling.max_new_tokens}; shorten it, or lower max_new_tokens")
 
 def start_generation(
     model:nn.Module,         # whose device and precision to use
@@ -225,9 +222,8 @@ def _cached(model, x:GenerationState, fixed=False)->tuple[Seqs, Tensor]:
     prompt_of = [place.setdefault(tuple(prompt), len(place)) for prompt in x.prompts]
     ids, mask = pad_left(x.prompts if fixed else list(map(list, place)), pad)
     if fixed:
-        if not getattr(plain, "_can_compile_fullgraph", False): raise ValueError(
-            f"{type(plain).__name__} cannot decode in fixed shapes: leave "
-            "static_decoding (--compile-decoding) out")
+        if not getattr(plain, "_can_compile_fullgraph", False): raise ValueError(f"{type(plain).__name__} "
+            "cannot decode in fixed shapes: leave static_decoding (--compile-decoding) out")
         from transformers import StaticCache
         x.keep_rows, more = True, -ids.shape[1] % 32              # few different widths
         prompt_of = range(len(ids))
@@ -240,8 +236,7 @@ def _cached(model, x:GenerationState, fixed=False)->tuple[Seqs, Tensor]:
         while True:
             seen, begin = seen + ids.shape[1], seen
             inputs = dict(input_ids=ids, attention_mask=mask if fixed else mask[:, :seen],
-                position_ids=position[:, begin:seen], past_key_values=cache,
-                use_cache=True, logits_to_keep=1)
+                position_ids=position[:, begin:seen], past_key_values=cache, use_cache=True, logits_to_keep=1)
             out = step(**{name: y for name, y in inputs.items() if name in known})
             cache, logits = out.past_key_values, out.logits[:, -1]
             if not x.step: logits = logits[prompt_of]                    # a row each
@@ -409,9 +404,8 @@ def shared_rewards(
     rows = torch.arange(len(seqs)).view(-1, n)[own_rows()].flatten()
     part = seqs if process_count() == 1 else seqs[rows]
     reward = torch.as_tensor(reward_fn(part) if len(part) else (), dtype=torch.float32)
-    if reward.shape != rows.shape: raise ValueError(
-        f"reward_fn must give one number per row, {tuple(rows.shape)}, got "
-        f"{tuple(reward.shape)}: sum over tokens, or squeeze")
+    if reward.shape != rows.shape: raise ValueError("reward_fn must give one number per row, "
+        f"{tuple(rows.shape)}, got {tuple(reward.shape)}: sum over tokens, or squeeze")
     return gather_rows([(send_to(rows, reward.device), reward)], seqs.ids.device)
 
 @torch.no_grad()

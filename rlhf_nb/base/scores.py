@@ -24,15 +24,12 @@ class ScoreNormalizer:
     std:float
     def __post_init__(self): check_settings(self, above_0="std")
 
-def fit_normalizer(
-    score:Tensor, # (b) raw scores of reference responses, b of 2 or more
-)->ScoreNormalizer:
+def fit_normalizer(score:Tensor)->ScoreNormalizer: # (b) raw scores of reference responses, b of 2 or more
     """Normaliser that gives these scores mean 0 and population std 1.
 
     Ziegler et al. 2019 do so with theirs. Raises ValueError if all scores are alike."""
     std = score.std(correction=0).item() if len(score) > 1 else 0.
-    if not std > 0: raise ValueError(
-        f"fit_normalizer needs scores that differ, got {len(score)} with std "
+    if not std > 0: raise ValueError(f"fit_normalizer needs scores that differ, got {len(score)} with std "
         f"{std:.3g}: score more responses, or check that the reward model was trained")
     return ScoreNormalizer(score.mean().item(), std)
 
@@ -53,9 +50,8 @@ def expected_best_of_n(
 
     Nakano et al. 2021. Raises ValueError unless 1 <= n <= k, if the two differ in
     shape, or if a score is nan."""
-    if score.dim() != 2 or score.shape != value.shape: raise ValueError(
-        "expected_best_of_n needs two tensors (p k) of one shape, got "
-        f"{tuple(score.shape)} and {tuple(value.shape)}")
+    if score.dim() != 2 or score.shape != value.shape: raise ValueError("expected_best_of_n needs two "
+        f"tensors (p k) of one shape, got {tuple(score.shape)} and {tuple(value.shape)}")
     if score.isnan().any(): raise ValueError(
         "expected_best_of_n: a score is nan, and a nan would be picked as the highest")
     k, value = score.shape[1], value.to(torch.promote_types(value.dtype, torch.float))
@@ -65,9 +61,7 @@ def expected_best_of_n(
     ranked = value.gather(1, score.argsort(1))                         # (p k) upwards
     return ranked @ torch.tensor(probs, dtype=value.dtype, device=value.device)
 
-def best_of_n_kl(
-    n:int, # responses per pick, 1 or more
-)->float:  # nats
+def best_of_n_kl(n:int)->float: # responses per pick, 1 or more; nats
     """KL(best-of-n || policy) = log n - (n - 1) / n; an upper bound if scores can tie.
 
     Stiennon et al. 2020, appendix G.3. Raises ValueError if n is below 1."""

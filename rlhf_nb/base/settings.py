@@ -26,9 +26,8 @@ def _check_type(name, kind, value): # of a field that is annotated with `kind`
         f"{_WORDS.get(kind) or f'of type {kind.__name__}'}, got {value!r}")
 
 # %% ../../nbs/engine/base/settings.ipynb #_ranges
-_RANGES = {"finite": lambda x: True, "above 0": lambda x: x > 0,
-           "0 or more": lambda x: x >= 0, "1 or more": lambda x: x >= 1,
-           "from 0 to 1": lambda x: 0 <= x <= 1}
+_RANGES = {"finite": lambda x: True, "above 0": lambda x: x > 0, "0 or more": lambda x: x >= 0,
+    "1 or more": lambda x: x >= 1, "from 0 to 1": lambda x: 0 <= x <= 1}
 
 def _is_finite(x)->bool:
     try: return math.isfinite(x)

@@ -323,7 +323,7 @@ def needed(
     sources = [c.source for c in nb.cells if c.cell_type == "code"]
     return [source for source in sources if source.strip() and runs(source)]
 
-# %% ../../nbs/engine/book/checks.ipynb #grade_cells
+# %% ../../nbs/engine/book/checks.ipynb #check_notebook
 def _grade_cells(cells, names, folder, timeout, to):
     """In a process of its own: run cells, then send a verdict for each name.
 
@@ -359,7 +359,6 @@ def _grade_cells(cells, names, folder, timeout, to):
         if verdict != "right" and "exercises" in namespace:    # the next may build on it
             namespace[name] = getattr(namespace["exercises"], name).reference
 
-# %% ../../nbs/engine/book/checks.ipynb #check_notebook
 def check_notebook(
     file:Path,       # a learner's notebook, or one of ours
     timeout:int=60,  # seconds of processor time for answers that do not end

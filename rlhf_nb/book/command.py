@@ -40,9 +40,8 @@ def accelerator()->tuple: # device, advice or ""
         return f"{torch.cuda.get_device_name()}, {free:.0f} of {total:.0f} GB free", ""
     if torch.backends.mps.is_available(): return "Apple GPU (mps)", ""
     if not shutil.which("nvidia-smi"): return "CPU, which is what the chapters are made for", ""
-    if torch.version.cuda is None: return "CPU", (
-        "there is an NVIDIA driver, but this torch was built for the CPU only: pick a "
-        "CUDA line in the install selector at pytorch.org")
+    if torch.version.cuda is None: return "CPU", ("there is an NVIDIA driver, but this torch was built for "
+        "the CPU only: pick a CUDA line in the install selector at pytorch.org")
     return "CPU", (f"torch was built for CUDA {torch.version.cuda} and cannot use the "
                    "card: see what nvidia-smi says about the driver")
 
@@ -85,10 +84,9 @@ def _copy(args):
     try:
         signatures.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=signatures).close()
-    except OSError as e: raise ValueError(
-        f"Jupyter keeps the signatures of notebooks in {signatures}, which cannot be "
-        f"written ({e.strerror}): set HOME or JUPYTER_DATA_DIR to a folder that can; "
-        "nothing was copied") from None
+    except OSError as e: raise ValueError(f"Jupyter keeps the signatures of notebooks in {signatures}, which "
+        f"cannot be written ({e.strerror}): set HOME or JUPYTER_DATA_DIR to a folder that can; nothing was "
+        "copied") from None
     done = copy_chapters(folder, args.form, getattr(args, "update", False))
     unchanged = done["new"] + done["same"] + done["updated"]
     trust_notebooks([folder/f for f in unchanged if f.endswith(".ipynb")])
@@ -134,9 +132,8 @@ def _run_notebooks(args):
 
 def _check(args):
     folder = Path(args.dir)
-    if not (folder/MEMORY).is_file(): raise ValueError(
-        f"{folder} holds no copy of the workbook: make one with rlhf-nb copy "
-        f"--exercises {folder}, or name yours with --dir")
+    if not (folder/MEMORY).is_file(): raise ValueError(f"{folder} holds no copy of the workbook: make one "
+        f"with rlhf-nb copy --exercises {folder}, or name yours with --dir")
     read_memory(folder)                                # of this version, or refused
     asked = find_chapters(args.chapter or [stem for stem in chapters() if stem[0].isdigit()])
     places = [place_of(f) for f in asked]
@@ -237,9 +234,7 @@ def _end(message:str, status:int)->int:
         except OSError: os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return status
 
-def main(
-    argv:list=None, # words of the command line, sys.argv[1:] when None
-)->int:             # exit status
+def main(argv:list=None)->int: # words of the command line, sys.argv[1:] when None; exit status
     """The command `rlhf-nb`; `_` and `-` are alike in options.
 
     Exit status: 0 success; 1 failed chapters, wrong answers, an invalid pipeline;

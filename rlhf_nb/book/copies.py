@@ -44,9 +44,7 @@ def place_of(file:Path)->str: # in the folder of a run, or in a copy
 # %% ../../nbs/engine/book/copies.ipynb #emptied
 TASK = re.compile(r"(?:#\|.*\n)*#\|\s*exercise (\d+) (•+)[ \t]*\n")
 
-def split_exercise(
-    source:str, # of a cell with an exercise
-)->tuple:       # signature and docstring; body
+def split_exercise(source:str)->tuple: # of a cell with an exercise -> signature and docstring; body
     """The two parts of an exercise, without directives.
 
     Raises ValueError if the cell holds more, or less, than a function of some lines."""
@@ -55,14 +53,11 @@ def split_exercise(
     single = len(tree) == 1 and isinstance(tree[0], ast.FunctionDef)
     body = tree[0].body[ast.get_docstring(tree[0]) is not None:] if single else []
     at = body[0].lineno - 1 if body else 0
-    if not rows[at].startswith("    "): raise ValueError(
-        "an exercise is one function, its body begins on a line of its own, not so in "
-        f"the cell that begins {source[:60]!r}")
+    if not rows[at].startswith("    "): raise ValueError("an exercise is one function, its body begins on a "
+        f"line of its own, not so in the cell that begins {source[:60]!r}")
     return "\n".join(rows[:at]), "\n".join(rows[at:])
 
-def emptied(
-    source:str, # of a cell with an exercise
-)->str:         # `raise NotImplementedError` in place of the body
+def emptied(source:str)->str: # of a cell with an exercise -> `raise NotImplementedError` for the body
     """The stub of an exercise: time, difficulty, signature and docstring.
 
     Raises ValueError as `split_exercise` does."""
@@ -83,9 +78,7 @@ def _with_tools(nb): # another one: imports for answers, in a cell that a check 
         break
     return nb
 
-def learners_copy(
-    nb, # a notebook as nbformat reads it; it is not changed
-): # another notebook
+def learners_copy(nb): # a notebook as nbformat reads it, which is not changed; another notebook
     "A copy with stubs for solutions, each solution folded behind its check and hints."
     from nbformat.v4 import new_markdown_cell
     nb, cells, waiting = _with_tools(nb), [], []
@@ -123,9 +116,7 @@ def instructors_copy(
     return nb
 
 # %% ../../nbs/engine/book/copies.ipynb #decide
-def content_hash(
-    text:str, # content of a file
-)->str:       # sha256
+def content_hash(text:str)->str: # content of a file; sha256
     "Hash of a file; of a notebook only of cells and outputs, which opening keeps."
     def joined(x): return "".join(x) if isinstance(x, list) else x   # lines
     try: text = json.dumps([[c["cell_type"], joined(c["source"]), [
@@ -168,21 +159,17 @@ def shipped(
 
 _FORMAT = 3  # of a copy: the names that its notebooks and its progress file use
 
-def read_memory(
-    folder:Path, # a learner's
-)->dict:         # "form", and "files": name -> hash of what was copied
+def read_memory(folder:Path)->dict: # a learner's -> "form", and "files": name -> hash of what was copied
     """What was copied into this folder, and in which form.
 
     Raises ValueError if another version made the copy, or the file is broken."""
     file = folder/MEMORY
     if not file.is_file(): return dict(form="solutions", files={})
     try: memory = dict(json.loads(file.read_text("utf-8")))
-    except (ValueError, TypeError) as e: raise ValueError(
-        f"{file} is broken ({e}): delete it and copy again, no notebook that you "
-        "changed is replaced") from None
-    if memory.get("format") != _FORMAT: raise ValueError(
-        f"{folder} is the copy of another version, whose names differ: make a new copy "
-        "in another folder and take your answers over")
+    except (ValueError, TypeError) as e: raise ValueError(f"{file} is broken ({e}): delete it and copy "
+        "again, no notebook that you changed is replaced") from None
+    if memory.get("format") != _FORMAT: raise ValueError(f"{folder} is the copy of another version, whose "
+        "names differ: make a new copy in another folder and take your answers over")
     return memory
 
 # %% ../../nbs/engine/book/copies.ipynb #merged

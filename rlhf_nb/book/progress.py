@@ -118,9 +118,7 @@ def progress_table(
     return "\n".join(rows + [f"{sum(total)} of {len(total)} exercises are right"])
 
 # %% ../../nbs/engine/book/progress.ipynb #show_progress
-def show_progress(
-    folder:Path=Path(), # a learner's; any other counts as not begun
-): # a table, HTML
+def show_progress(folder:Path=Path()): # a learner's; any other counts as not begun; a table
     "Exercises right at their last check and minutes left, chapter by chapter."
     from IPython.display import HTML
     known, rows, whole = last_verdicts(Path(folder)), "", [0, 0, 0]

@@ -41,8 +41,7 @@ def _execute(nb, work:Path, on_cell, timeout:int)->str: # "" or the error's type
     kernel = AsyncKernelManager(kernel_name="python3",   # of this Python; none some user installed
         kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),
         **(dict(transport="ipc", ip=str(work/"k")) if by_file else {}))
-    client = NotebookClient(
-        nb, km=kernel, timeout=timeout, on_cell_executed=lambda **_: on_cell(),
+    client = NotebookClient(nb, km=kernel, timeout=timeout, on_cell_executed=lambda **_: on_cell(),
         shutdown_kernel="immediate", resources={"metadata": {"path": str(work/"cells")}})
     client.comm_open_handlers = {}
     def execute():

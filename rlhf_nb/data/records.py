@@ -43,9 +43,7 @@ class DataError(ValueError):
         self.errors = errors
 
 # %% ../../nbs/engine/data/records.ipynb #_once
-def json_kind(
-    x,    # a value of a JSON file
-)->str:   # "text", "a list", "an object", or the value itself as JSON
+def json_kind(x)->str: # a value of a JSON file -> "text", "a list", "an object", or the value itself as JSON
     "What a message calls a value."
     return {str: "text", list: "a list", dict: "an object"}.get(type(x), json.dumps(x))
 
@@ -88,9 +86,8 @@ def read_jsonl(
             if not raw.strip(): continue
             try: row = _as_object(json.loads(raw.decode(), object_pairs_hook=_once), "the line holds")
             except RowError as e: row = e
-            except UnicodeDecodeError as e: row = RowError("not UTF-8",
-                f"byte 0x{raw[e.start]:02x} at column {e.start + 1}; save the file as UTF-8 "
-                "(from Latin-1: iconv -f latin1 -t utf-8)")
+            except UnicodeDecodeError as e: row = RowError("not UTF-8", f"byte 0x{raw[e.start]:02x} at "
+                f"column {e.start + 1}; save the file as UTF-8 (from Latin-1: iconv -f latin1 -t utf-8)")
             except json.JSONDecodeError as e: row = RowError("broken JSON",
                 f"{e.msg} at column {e.colno}; correct or delete the line")
             except RecursionError: row = RowError("broken JSON", "nested too deep; delete it")

@@ -49,9 +49,7 @@ def _row_type(
             *[(name, "<f4") for name in columns]]
 
 # %% ../../nbs/engine/data/store.ipynb #tokenizer_hash
-def tokenizer_hash(
-    tokenizer, # anything with get_vocab, pad_token_id and eos_token_id
-)->str:        # 16 hex digits
+def tokenizer_hash(tokenizer)->str: # has get_vocab, pad_token_id and eos_token_id; 16 hex digits
     "SHA-256 of the vocabulary, pad and eos: changes when any id means another token."
     words = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     text = json.dumps([words, *pad_and_eos(tokenizer)])
@@ -132,8 +130,7 @@ class PairStore:
                 f"got {tuple(x.shape)}, {int((~x.isfinite()).sum())} of them not finite")
             rows[name] = x.cpu().numpy()
         totals = old["totals"] | {k: old["totals"].get(k, 0) + n for k, n in {"appends": 1, **counts}.items()}
-        new = old | dict(
-            n_rows=len(self) + len(rows), n_tokens=old["n_tokens"] + len(tokens),
+        new = old | dict(n_rows=len(self) + len(rows), n_tokens=old["n_tokens"] + len(tokens),
             rows_crc=zlib.crc32(rows.tobytes(), old["rows_crc"]), totals=totals)
         with disk_errors(self.folder, f"The {len(self)} pairs from before are whole"):
             for name, n, x in (("tokens", old["n_tokens"], tokens), ("rows", len(self), rows)):

@@ -195,10 +195,9 @@ def read_texts(
                 text = x.get("content", x.get("value")) if isinstance(x, dict) else x
                 if isinstance(text, str): yield text.encode(errors="ignore").decode()
 
-CHAT_TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] }}"
-    "{% if m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}")
+CHAT_TEMPLATE = ("{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] }}{% if "
+    "m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ "
+    "'<|assistant|>' }}{% endif %}")
 
 def train_tokenizer(
     texts:Iterable[str], # what it should encode well
@@ -213,8 +212,7 @@ def train_tokenizer(
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=["<pad>", "<bos>", "<eos>", *marks],
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=["<pad>", "<bos>", "<eos>", *marks],
         show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     def bounded(text): # cut inside words that are longer: training on them is quadratic
         start = 0
@@ -223,15 +221,12 @@ def train_tokenizer(
             start = run.end()
         yield text[start:]
     bpe.train_from_iterator((x for text in texts for x in bounded(text)), trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>",
-        additional_special_tokens=marks, chat_template=CHAT_TEMPLATE,
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, pad_token="<pad>", bos_token="<bos>",
+        eos_token="<eos>", additional_special_tokens=marks, chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False)
 
 # %% ../../nbs/engine/data/text.ipynb #encode_prompt
-def chat_text(
-    prompt, # text, or a list of messages
-)->str:
+def chat_text(prompt)->str: # text, or a list of messages
     "A prompt as a text to be read: messages on lines of their own, behind their roles."
     if not isinstance(prompt, list): return str(prompt)
     return "\n".join(f"{m['role']}: {m['content']}" for m in prompt)
@@ -358,7 +353,7 @@ def _load(path, tokenizer, answers, max_length, strict, encode=None):
     if loaded.total: raise ValueError(f"nothing is left of {name}\n{loaded!r}")
     raise ValueError(f"nothing is left of {name}, it holds no rows: give a file with one row per example")
 
-# %% ../../nbs/engine/data/text.ipynb #load_pairs
+# %% ../../nbs/engine/data/text.ipynb #pair_margins
 def load_pairs(
     path,               # a source that `read_records` reads, rows of pairs
     tokenizer,          # with a pad and an eos token of its own
@@ -372,7 +367,6 @@ def load_pairs(
     pad = tokenizer.pad_token_id
     return PreferencePairs(make_seqs(prompts, chosen, pad), make_seqs(prompts, rejected, pad)), load_report
 
-# %% ../../nbs/engine/data/text.ipynb #pair_margins
 def pair_margins(
     loaded:LoadReport, # of `load_pairs`
 )->Tensor|None:        # (n) 0 or more; None if the file says nothing about it
@@ -473,16 +467,12 @@ def load_prompts(
     return prompts, load_report
 
 # %% ../../nbs/engine/data/text.ipynb #prompts_of
-def prompts_of(
-    seqs:Seqs, # (b t)
-)->list[tuple[int,...]]: # b prompts, token ids without pads
+def prompts_of(seqs:Seqs)->list[tuple[int,...]]: # (b t) -> b prompts, token ids without pads
     "The prompt of each row: what stands before its first answer."
     is_prompt = seqs.attention_mask & (seqs.response_mask.cumsum(1) == 0)
     return [tuple(ids[mask].tolist()) for ids, mask in zip(seqs.ids, is_prompt)]
 
-def require_one_answer(
-    seqs:Seqs, # b rows
-):
+def require_one_answer(seqs:Seqs): # b rows
     "Raises ValueError for rows with two answers, whose prompt is not all the rest."
     is_prompt = seqs.attention_mask & ~seqs.response_mask
     two = (is_prompt & (seqs.response_mask.cumsum(1) > 0)).any(1).nonzero().flatten()

@@ -84,10 +84,7 @@ def run_best_of_n(config:BestOfNConfig)->BestOfNResult:
         [answers[i:i + n] for i in range(0, len(answers), n)],
         rearrange(normalize_scores(score, fit_normalizer(score)), "(p n) -> p n", n=n))
 
-def format_best_of_n(
-    result:BestOfNResult,
-    n_shown:int=3, # prompts
-)->str:
+def format_best_of_n(result:BestOfNResult, n_shown:int=3)->str: # prompts
     "Table of the expected best score of 1, 2, 4, ... n responses, and a few examples."
     n = result.score.shape[1]
     shown = ["best of  mean score (of all answers: mean 0, std 1)"]
@@ -157,8 +154,6 @@ def best_of_n_main(words:list[str])->int|None:
     print(format_best_of_n(result))
     if output: write_best_of_n(result, output, overwrite)
 
-def add_best_of_n_parser(
-    sub, # the subparsers of `rlhf-nb`
-):
+def add_best_of_n_parser(sub): # the subparsers of `rlhf-nb`
     "Add the command `rlhf-nb best-of-n`; all its words are read by `best_of_n_main`."
     add_words(sub, "best-of-n", _ABOUT.partition("\n")[0], best_of_n_main)

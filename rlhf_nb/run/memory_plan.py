@@ -43,10 +43,9 @@ def count_weights(
     if not lora_r: return n, n
     fitted = is_reward_model(model.config)     # its head learns, and gets no adapter
     if fitted: head = model.score
-    sizes = [sum(m.weight.shape) for name, m in model.named_modules()
-             if isinstance(m, (nn.Linear, Conv1D)) and m is not head
-             and (targets == "all-linear" or any(
-                 f".{name}".endswith(f".{target}") for target in targets))]
+    sizes = [sum(m.weight.shape) for name, m in model.named_modules() if isinstance(m, (nn.Linear, Conv1D))
+        and m is not head and (targets == "all-linear" or any(f".{name}".endswith(f".{target}")
+        for target in targets))]
     learned = lora_r * sum(sizes)
     return n + learned, learned + fitted * sum(p.numel() for p in head.parameters())
 

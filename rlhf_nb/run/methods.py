@@ -43,8 +43,7 @@ from ..ppo import ActorCritic
 from ..qlearning import q_loss
 from ..reward import (bradley_terry_loss, preference_accuracy, reward_loss, score_seqs)
 from .stages import ByJudge, Stage, Stopping, config_of
-from .start import (add_scalar_head, new_pad, path_of, placement_of, targets_of,
-    training_precision)
+from .start import add_scalar_head, new_pad, path_of, placement_of, targets_of, training_precision
 from .text_rewards import (PromptTable, decode_seqs, load_reward_function,
     make_model_reward_fn, make_text_reward_fn)
 from ..self_reward import PairsWithReplay, make_replay_loss, select_pairs
@@ -680,8 +679,7 @@ class Picked(Prompted):
         return _scored_rows(job, texts, x.seqs, score)
 
 # %% ../../nbs/engine/run/methods.ipynb #METHODS
-METHODS = dict(
-    sft=Imitated(sft_loss, False), reward=Rated(reward_loss, False), q=Logged(q_loss, False), dpo=FromRows(),
-    ipo=FromRows(ipo_loss), hinge=FromRows(hinge_loss), cdpo=FromRows(cdpo_loss),
+METHODS = dict(sft=Imitated(sft_loss, False), reward=Rated(reward_loss, False), q=Logged(q_loss, False),
+    dpo=FromRows(), ipo=FromRows(ipo_loss), hinge=FromRows(hinge_loss), cdpo=FromRows(cdpo_loss),
     robust_dpo=FromRows(robust_dpo_loss), simpo=FromRows(simpo_loss, False), orpo=FromRows(orpo_loss, False),
     kto=Labelled(), ppo=Rewarding(), grpo=Rewarding(), rdpo=Picked(), self_reward=Picked(), spin=Opposed())

@@ -103,9 +103,7 @@ def make_model_card(
     return ModelCard(f"---\n{head.to_yaml()}\n---\n\n{body}")
 
 # %% ../../nbs/engine/run/model_card.ipynb #check_hub
-def check_hub(
-    repo_id:str, # you/name
-):
+def check_hub(repo_id:str): # you/name
     "Raises ValueError if the hub would not take a model of this name from you."
     from huggingface_hub import HfApi
     try: validate_repo_id(repo_id)
@@ -135,8 +133,7 @@ def push_to_hub(
     try:
         _refuse_full(HfApi(), repo_id)
         HfApi().create_repo(repo_id, private=True, exist_ok=True)
-        return str(HfApi().upload_folder(
-            repo_id=repo_id, folder_path=str(folder), allow_patterns=files,
+        return str(HfApi().upload_folder(repo_id=repo_id, folder_path=str(folder), allow_patterns=files,
             commit_message="Trained with rlhf-nb"))
     except Exception as e: raise ValueError(f"the model is whole in {folder}, but not on the hub "
         f"({_first_line(e)}); try again: hf upload {repo_id} {folder} --exclude '*.jsonl' --exclude "

@@ -525,10 +525,9 @@ def table_of(rows:list[dict])->str:
     more = sorted({k for row in rows for k, v in row.items() if isinstance(v, float)
                    and k not in known and not k.startswith(("reward_", "standard_error"))})
     def cell(x): return f"{x:.3f}" if isinstance(x, float) else "" if x is None else str(x)
-    cells = [["stage", "rows", "steps", "KL", *more, "seconds", "held out"]] + [[
-        row["stage"], f"{row['n_learn']}+{row['n_eval']}", str(row["steps"]), *[
-            cell(row.get(k)) for k in ("kl", *more)], f"{row['seconds']:.0f}", _held_out_words(row)]
-        for row in rows]
+    cells = [["stage", "rows", "steps", "KL", *more, "seconds", "held out"]] + [[row["stage"],
+        f"{row['n_learn']}+{row['n_eval']}", str(row["steps"]), *[cell(row.get(k)) for k in ("kl", *more)],
+        f"{row['seconds']:.0f}", _held_out_words(row)] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells)]
     last = len(widths) - 1
     drawn = ["  ".join(x.ljust(w) if k in (0, last) else x.rjust(w) for k, (x, w) in
@@ -557,9 +556,8 @@ def format_done(done:Done, n_shown:int=3)->str:
 
 def _held_out_words(x): # numbers with their errors; None in a file: not finite
     x = {k: math.nan if v is None else v for k, v in x.items()}
-    if "reward_after" in x: return (
-        f"reward {x['reward_before']:+.3f} ± {x['standard_error_before']:.3f} before, "
-        f"{x['reward_after']:+.3f} ± {x['standard_error_after']:.3f} after")
+    if "reward_after" in x: return (f"reward {x['reward_before']:+.3f} ± {x['standard_error_before']:.3f} "
+        f"before, {x['reward_after']:+.3f} ± {x['standard_error_after']:.3f} after")
     if not x["n_eval"]: return ""
     loss = f"loss {x['eval_loss']:.3f}" if "eval_loss" in x else ""
     if "eval_accuracy" not in x: return f"{loss} ± {x['standard_error']:.3f}"

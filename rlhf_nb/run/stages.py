@@ -324,9 +324,7 @@ def name_of(key:str, value)->object: # of a function in a file; other values as 
 class StageError(ValueError):
     "Stages that cannot run as they are written; the message names each problem."
 
-def read_stages(
-    text:str, # TOML
-)->list[Stage]:
+def read_stages(text:str)->list[Stage]: # of a TOML file
     """The stages that a file describes.
 
     Raises StageError for a key that is not known, with the nearest one that is."""

@@ -34,9 +34,7 @@ def path_of(name:str)->str:
     if name not in ("base", "sft", "judge", "reward") or Path(name).exists(): return name
     return str(importlib.resources.files("rlhf_nb")/"checkpoints"/name)
 
-def placement_of(
-    s, # settings with `device` and `mixed_precision`
-)->Placement:
+def placement_of(s)->Placement: # settings with `device` and `mixed_precision`
     "Device of a run and the number format it computes in."
     place = choose_placement(s.device)
     if s.mixed_precision == "auto": return place

@@ -14,9 +14,7 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from ..base.processes import process_index
 
 # %% ../../nbs/engine/run/trackers.ipynb #check_trackers
-def check_trackers(
-    names:str,    # as accelerate calls them: "wandb", "tensorboard,trackio"; "": none
-)->list[str]:
+def check_trackers(names:str)->list[str]: # as accelerate calls them: "wandb", "tensorboard,trackio"; "": none
     """The names in a list, without blanks.
 
     Raises ValueError for an unknown name, and for one whose package is not there."""

@@ -107,10 +107,7 @@ def parse_words(command:str, about:str, words:list[str], flags:list):
     return tyro.cli(kind, args=words, prog=f"rlhf-nb {command}", description=about, config=(
         tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff))
 
-def flags_of(
-    method:str,
-    said:dict,  # what a recipe says: other defaults
-)->list:
+def flags_of(method:str, said:dict)->list: # what a recipe says: other defaults
     "All flags of `rlhf-nb train METHOD`, in groups as the dataclasses are."
     from dataclasses import MISSING, make_dataclass
     from typing import Literal, Optional
@@ -266,9 +263,7 @@ def add_words(sub, name:str, text:str, command:Callable):
     p.add_argument("words", nargs="*")
     p.set_defaults(func=lambda args: command(args.words))
 
-def add_train_parser(
-    sub, # the subparsers of `rlhf-nb`
-):
+def add_train_parser(sub): # the subparsers of `rlhf-nb`
     "Add the command `rlhf-nb train`."
     add_words(sub, "train", "train a model on your own data", train_main)
 
@@ -307,9 +302,7 @@ def _run_pipeline(args):
               "goes on")
         raise
 
-def add_pipeline_parser(
-    sub, # the subparsers of `rlhf-nb`
-):
+def add_pipeline_parser(sub): # the subparsers of `rlhf-nb`
     "Add `rlhf-nb pipeline` with `run`, `validate` and `keys`."
     p = sub.add_parser("pipeline", help="run a list of training stages", epilog=_PIPELINE,
                        formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -152,9 +152,8 @@ def reward_page(
                      f"{x.framed} of {len(x.tokens) - 1}{met}")
     if len(scores) == 2:
         (a, x), (b, y) = scores.items()
-        heads.append(f"{escape_text(b)} - {escape_text(a)}: <b>{y - x:+.3f}</b>, so "
-                     f"{escape_text(b)} is preferred with probability "
-                     f"{1 / (1 + math.exp(min(x - y, 700))):.2f}")
+        heads.append(f"{escape_text(b)} - {escape_text(a)}: <b>{y - x:+.3f}</b>, so {escape_text(b)} is "
+            f"preferred with probability {1 / (1 + math.exp(min(x - y, 700))):.2f}")
     if slope: heads.append(f"batch: {10 * slope[0]:+.3f} ± {10 * slope[1]:.3f} score "
                            "per 10 tokens more (± standard error)")
     return ('<p style="font:14px/1.6 sans-serif">' + "<br>".join(heads) + f"</p>{ledger_page(ledgers)}")
@@ -273,8 +272,7 @@ def arrow_plot(
         if size < 2: drawn += (f'<circle cx="545" cy="130" r="{5 + i}" fill="none" '
                                f'stroke="{color}" stroke-width="2"/>')
         else: drawn += (f'<path d="M545 130L{x:.1f} {y:.1f}" stroke="{color}" '
-                        f'stroke-width="{width}"/><circle cx="{x:.1f}" cy="{y:.1f}" '
-                        f'r="{width / 2 + 2}" fill="{color}"/>')
+            f'stroke-width="{width}"/><circle cx="{x:.1f}" cy="{y:.1f}" r="{width / 2 + 2}" fill="{color}"/>')
         drawn += svg_text(x + 8, y - 18 + 12 * i, name)
     return (drawn + svg_text(652, 145, "μ") + svg_text(550, 28, "log T")
             + svg_text(430, 14, "gradient when used as a loss"))
@@ -339,9 +337,8 @@ def judge_page(
     found, blind = score[~score.isnan()], []
     if not len(found): blind.append(
         "No reply holds a score that the pattern finds: this judge reads nothing.")
-    if len(found) > 1 and len(set(answers)) > 1 and (found == found[0]).all(): blind.append(
-        f"All {len(found)} answers got the score {found[0]:g}: a judge that reads them "
-        "would tell them apart.")
+    if len(found) > 1 and len(set(answers)) > 1 and (found == found[0]).all(): blind.append("All "
+        f"{len(found)} answers got the score {found[0]:g}: a judge that reads them would tell them apart.")
     blank = [i for i, row in enumerate(replies) if not any(x and x.strip() for x in row)]
     if blank: blind.append(f"Empty or cut replies alone on answers {blank}.")
     rows, left = "", 'style="text-align:left;white-space:normal"'

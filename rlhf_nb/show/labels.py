@@ -33,18 +33,16 @@ def _read_labels(session)->list[dict]: # one for each pair so far
         if head != _HEAD: raise ValueError(
             f"{book} is not a file of labels that is read here: give another one")
     for i, (row, (prompt, *_)) in enumerate(zip(rows, session.pairs), 1):
-        if row["prompt"] != prompt: raise ValueError(
-            f"label {i} of {book.name} answers {row['prompt']!r}, pair {i} here asks "
-            f"{prompt!r}: give the same pairs in the same order, or another file")
+        if row["prompt"] != prompt: raise ValueError(f"label {i} of {book.name} answers {row['prompt']!r}, "
+            f"pair {i} here asks {prompt!r}: give the same pairs in the same order, or another file")
     if len(rows) > n: raise ValueError(f"{book.name} holds {len(rows)} labels for {n} pairs")
     if not path.exists(): return rows
     if not book.exists(): raise ValueError(
         f"{path} has no {book.name} beside it: no session wrote it, give another file")
     ours = {json.dumps(dict(prompt=prompt, chosen=x, rejected=y))
             for prompt, a, b in session.pairs for x, y in ((a, b), (b, a))}
-    if not set(path.read_text(encoding="utf-8").splitlines()) <= ours: raise ValueError(
-        f"{path} holds lines that are no preferences between these pairs: give the "
-        "same pairs, or another file")
+    if not set(path.read_text(encoding="utf-8").splitlines()) <= ours: raise ValueError(f"{path} holds lines "
+        "that are no preferences between these pairs: give the same pairs, or another file")
     return rows
 
 def _write_preferences(session, rows:list[dict]):
@@ -132,8 +130,7 @@ def label_page(
         css = "flex:1;border:1px solid #8888;border-radius:6px;padding:8px"
         two = "".join(f'<div style="{css}"><b>{k}</b><br>{escape_text(x)}</div>'
                       for k, x in zip(("Left", "Right"), sides(session, i)))
-        body = (f'<p>{escape_text(session.pairs[i][0])}</p>'
-                f'<div style="display:flex;gap:8px">{two}</div>')
+        body = (f'<p>{escape_text(session.pairs[i][0])}</p><div style="display:flex;gap:8px">{two}</div>')
     return (f'<div style="font:14px sans-serif;height:15em;overflow:auto">{i} of {n} {note}<br>'
             f'<progress aria-label="pairs labelled" max="{n}" value="{i}" style="width:100%">'
             f"</progress>{body}</div>")

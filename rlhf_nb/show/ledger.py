@@ -45,9 +45,8 @@ class Ledger:
     framed:int|None=None           # number of a token with a frame
     def __post_init__(self):
         for name, x in [*self.channels.items(), ("notes", self.notes or self.tokens)]:
-            if len(x) != len(self.tokens): raise ValueError(
-                f"channel {name!r} has {len(x)} values for {len(self.tokens)} tokens: "
-                "cut both to the response")
+            if len(x) != len(self.tokens): raise ValueError(f"channel {name!r} has {len(x)} values for "
+                f"{len(self.tokens)} tokens: cut both to the response")
         if not self.channels: raise ValueError("a ledger needs at least one channel")
 
 # %% ../../nbs/engine/show/ledger.ipynb #ledger_style

@@ -15,8 +15,7 @@ from pathlib import Path
 from transformers import TrainerCallback
 from ..base.files import atomic_write
 from ..base.checkpoints import Log
-from .dashboard import (
-    GPU_MEMORY, Dashboard, gpu_memory, refresh, show_dashboard)
+from .dashboard import (GPU_MEMORY, Dashboard, gpu_memory, refresh, show_dashboard)
 from .live_view import LiveView
 
 # %% ../../nbs/engine/show/live_log.ipynb #read_new_rows

@@ -11,8 +11,7 @@ __all__ = ['still_page', 'LiveView', 'knob', 'with_sliders', 'redrawn']
 import itertools, re
 from collections.abc import Callable
 from IPython.display import HTML, display
-from ipywidgets import (
-    BoundedFloatText, BoundedIntText, FloatSlider, HBox, IntSlider, Layout, VBox, link)
+from ipywidgets import (BoundedFloatText, BoundedIntText, FloatSlider, HBox, IntSlider, Layout, VBox, link)
 from ipywidgets import HTML as Page
 from .pages import escape_text
 
@@ -61,9 +60,8 @@ def knob(
 ):
     "A number field with a label; arrow keys move it by a step."
     value, low, high, step = span
-    return (BoundedIntText if isinstance(step, int) else BoundedFloatText)(
-        value=value, min=low, max=high, step=step, description=name,
-        style=dict(description_width="initial"), layout=Layout(width="auto"))
+    return (BoundedIntText if isinstance(step, int) else BoundedFloatText)(value=value, min=low, max=high,
+        step=step, description=name, style=dict(description_width="initial"), layout=Layout(width="auto"))
 
 def with_sliders(
     knobs:list,     # of `knob`

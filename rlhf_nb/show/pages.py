@@ -11,9 +11,7 @@ __all__ = ['ORANGE', 'BLUE', 'escape_text', 'tint', 'signed', 'brief', 'plain_nu
 import html, math
 
 # %% ../../nbs/engine/show/pages.ipynb #escape_text
-def escape_text(
-    text:str, # anything, from a model or a user
-)->str:       # for HTML, in text and in attributes
+def escape_text(text:str)->str: # anything, from a model or a user -> for HTML, in text and in attributes
     "Text escaped for HTML, with unprintable characters by name and ⏎ for a new line."
     def name(c): return c.encode("unicode_escape").decode()
     if not text.isprintable(): text = "".join(

@@ -16,8 +16,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 import torch
-from ipywidgets import (
-    BoundedIntText, Button, Dropdown, HBox, Layout, Text, ToggleButton, ToggleButtons)
+from ipywidgets import (BoundedIntText, Button, Dropdown, HBox, Layout, Text, ToggleButton, ToggleButtons)
 from ipywidgets import HTML as Page
 from torch import Tensor
 from ..data.records import RowError, read_jsonl
@@ -273,9 +272,8 @@ class TableView(LiveView):
         self.table, self.per_page, self.rows, self.busy = table, per_page, [], False
         self.top, self.below, wrap = Page(), Page(), Layout(flex_flow="row wrap")
         filters = [c.sort, c.largest_first, c.text, c.column, c.low, c.high]
-        super().__init__([Page(head), HBox(filters, layout=wrap), HBox(
-            [c.back, c.on, c.page, c.opened], layout=wrap), self.top, self.below],
-            lambda: head + self.top.value + self.below.value)
+        super().__init__([Page(head), HBox(filters, layout=wrap), HBox([c.back, c.on, c.page, c.opened],
+            layout=wrap), self.top, self.below], lambda: head + self.top.value + self.below.value)
         self.pick()
         def on(act): return lambda _: self.busy or act()
         for x in filters: x.observe(on(self.pick), "value")

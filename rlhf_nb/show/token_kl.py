@@ -20,7 +20,7 @@ from .pages import BLUE, ORANGE, brief, drawing, html_table, svg_text
 from .rollout_view import RolloutTable, TableView, token_table
 from ..tokens import Batch, Seqs, masked_sum, shift_right
 
-# %% ../../nbs/engine/show/token_kl.ipynb #TokenKL
+# %% ../../nbs/engine/show/token_kl.ipynb #token_kl
 @dataclass(frozen=True, eq=False)
 class TokenKL(Batch):
     "Log-probs of responses under two models, with exact KL and its noise per position."
@@ -32,9 +32,8 @@ class TokenKL(Batch):
     def mask(self)->Tensor: # (b t) bool, tokens that stand behind another
         return self.seqs.response_mask & (self.seqs.attention_mask.cumsum(1) > 1)
     def sums(self)->dict[str,Tensor]: # name -> (b) nats per response
-        parts = {"exact": self.exact, "k1": kl_k1(self.logp, self.ref_logp),
-                 "k2": kl_k2(self.logp, self.ref_logp),
-                 "k3": kl_k3(self.logp, self.ref_logp), "noise": self.std**2}
+        parts = {"exact": self.exact, "k1": kl_k1(self.logp, self.ref_logp), "k2": kl_k2(self.logp,
+            self.ref_logp), "k3": kl_k3(self.logp, self.ref_logp), "noise": self.std**2}
         found = {k: masked_sum(x, self.mask()) for k, x in parts.items()}
         return found | {"noise": found["noise"].sqrt()}
 
@@ -63,7 +62,6 @@ def _at_the_left(seqs)->tuple[Seqs,Tensor]: # rows with pads on the right; (b t)
     x.response_mask[:, 0] = False                   # nothing stands before it
     return x, order
 
-# %% ../../nbs/engine/show/token_kl.ipynb #token_kl
 @torch.no_grad()
 def token_kl(
     policy:nn.Module,
@@ -113,10 +111,9 @@ def estimators_page(x:TokenKL)->str: # SVG and a table
     def at(v): return 70 + 500 * (v - low) / ((high - low) or 1)
     for i, ((name, mean, error, *_), (a, b)) in enumerate(zip(rows, spans)):
         y, color = 24 + 24 * i, ORANGE if name == "exact" else BLUE
-        drawn += (svg_text(8, y + 4, name, 'font-weight="bold"')
-                  + f'<path d="M{at(a):.1f} {y}H{at(b):.1f}" stroke="{color}" '
-                  f'stroke-width="2"/><circle cx="{at(mean):.1f}" cy="{y}" r="5" '
-                  f'fill="{color}"/>' + svg_text(580, y + 4, f"{mean:.3g} ± {error:.2g}"))
+        drawn += (svg_text(8, y + 4, name, 'font-weight="bold"') + f'<path d="M{at(a):.1f} {y}H{at(b):.1f}" '
+            f'stroke="{color}" stroke-width="2"/><circle cx="{at(mean):.1f}" cy="{y}" r="5" fill="{color}"/>'
+            + svg_text(580, y + 4, f"{mean:.3g} ± {error:.2g}"))
     for px, text, side in ((70, brief(low), "start"), (570, brief(high), "end"),
                            (320, "nats per response, mean ± 2 s.e.", "middle")):
         drawn += svg_text(px, 122, text, f'text-anchor="{side}"')

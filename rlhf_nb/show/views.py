@@ -32,12 +32,10 @@ COLORS = ["#1f7a78", "#d26254", "#8b7ed2", "#b89d26", "#1d4269", "#484024"]
 METHOD_COLORS = {"SFT": "#777777", "PPO": COLORS[0], "GRPO": COLORS[4], "RLOO": BLUE,
                  "DPO": COLORS[2], "best of n": COLORS[3], "filtered SFT": "#a0522d",
                  "Q-learning": COLORS[1], "SPIN": "#2e8b57", "self-rewarding": "#b03a8c"}
-SHADES = LinearSegmentedColormap.from_list(
-    "shades", [BLUE, "white", ORANGE], N=257).with_extremes(bad=GREY)
-STYLE = {"figure.dpi": 120, "font.size": 9, "axes.titlesize": 9.5,
-         "axes.spines.top": False, "axes.spines.right": False,
-         "axes.prop_cycle": plt.cycler(color=COLORS), "legend.frameon": False,
-         "figure.constrained_layout.use": True, "svg.hashsalt": "rlhf-nb"}
+SHADES = LinearSegmentedColormap.from_list("shades", [BLUE, "white", ORANGE], N=257).with_extremes(bad=GREY)
+STYLE = {"figure.dpi": 120, "font.size": 9, "axes.titlesize": 9.5, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.prop_cycle": plt.cycler(color=COLORS), "legend.frameon": False,
+    "figure.constrained_layout.use": True, "svg.hashsalt": "rlhf-nb"}
 
 # %% ../../nbs/engine/show/views.ipynb #style
 def style():
@@ -56,8 +54,7 @@ def _numbers(xs): # tensor, list or array -> list of floats
 
 def _same_length(caller:str, *columns): # name of the view, pairs (name, values)
     "Raises ValueError with all names and lengths, unless the lengths are equal."
-    if len({len(column) for _, column in columns}) > 1: raise ValueError(
-        f"{caller} needs equal lengths, got "
+    if len({len(column) for _, column in columns}) > 1: raise ValueError(f"{caller} needs equal lengths, got "
         + ", ".join(f"{name} {len(column)}" for name, column in columns) + ": fill gaps with nan")
 
 def _whole_ticks(ax, xs): # half a step was never taken
@@ -97,9 +94,8 @@ def _draw_strip(texts, x, row_names, framed, write):
             if write and not masked:               # 3 digits and a sign; 0 has none
                 value = f"{v:+.3g}" if abs(v) >= 10 else f"{v:+.2f}"
                 if float(value) == 0: value = "0"
-            ax.add_patch(Rectangle((at + .025, top + .025), widths[j] - .05, tall - .05,
-                                   fc=GREY if masked else SHADES((v / scale + 1) / 2),
-                                   ec=INK if frame else "#cfcfcf", lw=1.3 if frame else .6))
+            ax.add_patch(Rectangle((at + .025, top + .025), widths[j] - .05, tall - .05, fc=GREY if masked
+                else SHADES((v / scale + 1) / 2), ec=INK if frame else "#cfcfcf", lw=1.3 if frame else .6))
             put(middle, top + (.35 if value else .5) * tall, texts[i][j], 8.5, "#7a7a7a" if masked else INK)
             if value: put(middle, top + .71 * tall, value, 7, INK)
             at += widths[j]
@@ -115,9 +111,8 @@ def strip(
 
     The largest |x| gets full colour. Raises ValueError if the sizes do not fit."""
     sizes = [len(row) for row in texts]
-    if not sizes or sizes != [x.shape[-1]] * len(x): raise ValueError(
-        f"strip needs one number per text, got rows of {sizes} texts and numbers "
-        f"{tuple(x.shape)}: fill short rows with '' and nan")
+    if not sizes or sizes != [x.shape[-1]] * len(x): raise ValueError("strip needs one number per text, got "
+        f"rows of {sizes} texts and numbers {tuple(x.shape)}: fill short rows with '' and nan")
     _same_length("strip", ("texts", texts), ("row_names", row_names))
     if framed is None: framed = torch.zeros(x.shape, dtype=torch.bool)
     return _draw_strip(texts, x.detach().double().cpu(), row_names, framed, write=True)
@@ -140,9 +135,8 @@ def response_tree(
         word = world.words[prefix[-1]] if prefix else "start"
         flat = w / width.sum() * wide > .3   # wide enough for text
         text = word + ("\n" if flat else "  ") + (f"{value:+.2g}" if value else "0")
-        if w / width.sum() * wide > .13: ax.text(
-            left + w / 2, -len(prefix) - .47, text, ha="center", va="center",
-            fontsize=7.5, rotation=0 if flat else 90)
+        if w / width.sum() * wide > .13: ax.text(left + w / 2, -len(prefix) - .47, text, ha="center",
+            va="center", fontsize=7.5, rotation=0 if flat else 90)
     ax.add_artist(PatchCollection(boxes, fc=shades, ec="#d8d8d8", lw=.6))
     ax.set(xlim=(0, width.sum().item()), ylim=(-world.max_len - 1, 0))
     ax.set_axis_off()
@@ -356,8 +350,7 @@ _NODES = {  # name: middle x, middle y, kind, chapters
     "DPO, SPIN": (4.15, 1.95, "training method", "10 dpo\n15 spin"),
     "Q-learning": (6.7, 1.5, "training method", "16 qlearning\n17, 18"),
     "reference": (4.15, .55, "frozen model", "07 kl")}
-_KINDS = {"data": "#f2f2f2", "model": "#d3e9e7", "training method": "#e4dff6",
-          "frozen model": "white"}
+_KINDS = {"data": "#f2f2f2", "model": "#d3e9e7", "training method": "#e4dff6", "frozen model": "white"}
 
 _PLAIN = [  # corners of an arrow
     *([(x + .63, 3.15), (x + 1.07, 3.15)] for x in (.75, 2.45, 4.15, 5.85, 7.55)),
@@ -375,8 +368,7 @@ _NOTES = [  # x, y, alignment, text
     (4.9, 2.1, "left", "learn from the pairs directly"),
     (5.98, 1.5, "right", "learn from\na log"), (2.55, 1.5, "left", "a frozen\ncopy"),
     (7.1, .7, "center", "KL: how far from the reference?")]
-_PLACES = {word: name for name, (*_, text) in _NODES.items() for word in text.split()
-           if word.isidentifier()}
+_PLACES = {word: name for name, (*_, text) in _NODES.items() for word in text.split() if word.isidentifier()}
 _PLACES |= dict(arithmetic="Q-learning", q_faults="Q-learning", self_reward="policy")
 
 @plt.rc_context({**STYLE, "figure.constrained_layout.use": False})
@@ -388,9 +380,8 @@ def course_map(
 
     Raises ValueError for a chapter or node that is not on the map."""
     unknown = {chapter} - {"", *_PLACES} | numbers.keys() - _NODES.keys()
-    if unknown: raise ValueError(
-        f"not on the map: {', '.join(sorted(unknown))}; "
-        f"chapters are {', '.join(_PLACES)}; nodes are {', '.join(_NODES)}")
+    if unknown: raise ValueError(f"not on the map: {', '.join(sorted(unknown))}; chapters are "
+        f"{', '.join(_PLACES)}; nodes are {', '.join(_NODES)}")
     fig, ((ax,),) = _subplots(size=(10., 4.75))
     ax.set(position=[0, 0, 1, 1], xlim=(0, 10), ylim=(0, 4.75))
     ax.set_axis_off()

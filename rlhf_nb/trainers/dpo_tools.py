@@ -135,17 +135,14 @@ def simpo_loss(
     chosen, rejected = at_least_float32(chosen, rejected)
     return -logsigmoid(beta * (chosen - rejected) - gamma)
 
-# %% ../../nbs/engine/trainers/dpo_tools.ipynb #log_odds
-def log_odds(
-    logp:Tensor, # (b) log-probs log p, below 0
-)->Tensor:       # (b)
+# %% ../../nbs/engine/trainers/dpo_tools.ipynb #orpo_loss
+def log_odds(logp:Tensor)->Tensor: # (b) log-probs log p, below 0 -> (b)
     """Log-odds log(p / (1 - p)) from log p, stable where p is close to 0 or to 1.
 
     From log p = -1e-6 upwards p is taken for 1 - 1e-6 in the denominator."""
     logp, = at_least_float32(logp)
     return logp - torch.log(-torch.expm1(logp.clamp(max=-1e-6)))
 
-# %% ../../nbs/engine/trainers/dpo_tools.ipynb #orpo_loss
 def orpo_loss(
     chosen:Tensor,   # (b) log-prob per token under the policy
     rejected:Tensor, # (b)
@@ -167,13 +164,11 @@ def make_reference_free_loss(
     def loss_fn(model, pairs:PreferencePairs):
         policy = pair_logprobs(model, pairs)
         chosen, rejected = [x / n for x, n in zip(at_least_float32(*policy), pairs.response_lengths())]
-        return loss(chosen, rejected).sum(), len(pairs), {
-            "rewards/accuracies": (chosen > rejected).sum(),
-            "logps/chosen": policy[0].detach().sum(),
-            "logps/rejected": policy[1].detach().sum()}
+        return loss(chosen, rejected).sum(), len(pairs), {"rewards/accuracies": (chosen > rejected).sum(),
+            "logps/chosen": policy[0].detach().sum(), "logps/rejected": policy[1].detach().sum()}
     return loss_fn
 
-# %% ../../nbs/engine/trainers/dpo_tools.ipynb #kto_baseline
+# %% ../../nbs/engine/trainers/dpo_tools.ipynb #kto_loss
 def kto_baseline(
     policy:Tensor, # (b) log-probs of answers to other prompts under the policy
     ref:Tensor,    # (b) under the reference
@@ -184,7 +179,6 @@ def kto_baseline(
     policy, ref = at_least_float32(policy, ref)
     return (policy - ref).mean().clamp(min=0).detach()
 
-# %% ../../nbs/engine/trainers/dpo_tools.ipynb #kto_loss
 def kto_loss(
     policy:Tensor,    # (b) log-probs of single answers under the policy, nats
     ref:Tensor,       # (b) under the reference

@@ -58,7 +58,7 @@ class GRPOConfig(RolloutConfig):
             raise ValueError("a group needs two responses to compare, got num_generations "
                              "= 1: raise it, or use advantage_fn=mean_baseline")
 
-# %% ../../nbs/engine/trainers/grpo_trainer.ipynb #GroupExperience
+# %% ../../nbs/engine/trainers/grpo_trainer.ipynb #make_group_experience
 @dataclass(frozen=True, eq=False)
 class GroupExperience(Batch):
     "What the optimiser steps of one rollout share."
@@ -72,7 +72,6 @@ class GroupExperience(Batch):
     def trim(self): # without columns that are padding in every row
         return first_columns(self, int(self.seqs.attention_mask.any(0).sum()))
 
-# %% ../../nbs/engine/trainers/grpo_trainer.ipynb #make_group_experience
 @torch.no_grad()
 def make_group_experience(
     policy:nn.Module,
@@ -91,8 +90,7 @@ def make_group_experience(
     if config.importance_sampling_cap:
         logp = logprobs(policy, roll.seqs, temperature=config.temperature).to(logp)
         a = a * (logp - roll.logp).exp().clamp(max=config.importance_sampling_cap)
-    return GroupExperience(
-        roll.seqs, mask, logp, roll.ref_logp, a, loss_weights(mask, "dapo", 1),
+    return GroupExperience(roll.seqs, mask, logp, roll.ref_logp, a, loss_weights(mask, "dapo", 1),
         config.loss_type(mask, max_length=length))
 
 # %% ../../nbs/engine/trainers/grpo_trainer.ipynb #grpo_loss
@@ -109,17 +107,15 @@ def grpo_loss(
     if config.importance_sampling_level == "sequence":
         log_ratio = masked_mean_rows(log_ratio, x.mask)[:, None].expand_as(logp)
     ratio = log_ratio.exp()
-    loss = config.token_loss(ratio, x.advantage * x.mask, config.epsilon,
-                             config.epsilon_high)
+    loss = config.token_loss(ratio, x.advantage * x.mask, config.epsilon, config.epsilon_high)
     if config.kl_in_loss:
         kl = kl_k3(logp, x.ref_logp) * (ratio if config.use_bias_correction_kl else 1)
         loss = loss + config.beta * kl
     def mean(y): return masked_sum(y.detach().to(x.share) * x.share, x.mask).sum()
     too_low = (ratio < 1 - config.epsilon) & (x.advantage < 0)
     too_high = (ratio > 1 + config.epsilon_high) & (x.advantage > 0)
-    return masked_sum(x.weight * loss, x.mask).sum(), x.share.sum(), {
-        "entropy": mean(entropy), "clip_ratio/low_mean": mean(too_low),
-        "clip_ratio/high_mean": mean(too_high),
+    return masked_sum(x.weight * loss, x.mask).sum(), x.share.sum(), {"entropy": mean(entropy),
+        "clip_ratio/low_mean": mean(too_low), "clip_ratio/high_mean": mean(too_high),
         "clip_ratio/region_mean": mean(too_low | too_high)}
 
 # %% ../../nbs/engine/trainers/grpo_trainer.ipynb #sample_groups
@@ -134,11 +130,9 @@ def sample_groups(
     n = config.n_prompts * config.dynamic_sampling
     rows = next_prompts(n, len(task.prompts), trainer.queue, generator)
     reward_fn = checked_reward_fn(task.reward_fn, task.tokenizer, nan=True)
-    roll = to_host(collect_rollout(
-        trainer.model, ref, [task.prompts[row] for row in rows], reward_fn,
-        task.tokenizer, replace(task.sampling, temperature=config.temperature),
-        generator, config.num_generations, config.micro_batch_size,
-        config.generation_batch_size))
+    roll = to_host(collect_rollout(trainer.model, ref, [task.prompts[row] for row in rows], reward_fn,
+        task.tokenizer, replace(task.sampling, temperature=config.temperature), generator,
+        config.num_generations, config.micro_batch_size, config.generation_batch_size))
     gap = group_centered(roll.reward, roll.group).abs()
     differ = torch.zeros(n).to(gap).scatter_reduce(0, roll.group, gap, "amax") > 1e-6
     mask, scored = roll.seqs.response_mask, roll.reward[~roll.reward.isnan()]
@@ -167,9 +161,8 @@ def train_grpo(
 )->Trainer:              # log rows of iterations have "iteration"
     "GRPO, RLOO and their relatives: sample groups, compare within them, step."
     validate_rollouts(policy, ref, task, config)
-    trainer = begin_rollouts(policy, ref, task, config, generator, folder,
-        config.train_config(config.n_iterations * config.num_iterations,
-                            config.n_prompts * config.num_generations))
+    trainer = begin_rollouts(policy, ref, task, config, generator, folder, config.train_config(
+        config.n_iterations * config.num_iterations, config.n_prompts * config.num_generations))
     def iterate(i):
         with trainer.autocast:              # old and new log-probs in one precision
             roll, row = sample_groups(trainer, ref, task, config, generator)

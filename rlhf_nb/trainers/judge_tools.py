@@ -49,7 +49,7 @@ ADDITIVE_PROMPT = JudgePrompt("""
     Score: <sum of points, 0 to 5>
     """, "Score: {{ reward }}")
 
-# %% ../../nbs/engine/trainers/judge_tools.ipynb #PairwisePrompt
+# %% ../../nbs/engine/trainers/judge_tools.ipynb #PairwiseVerdicts
 @dataclass(frozen=True)
 class PairwisePrompt(JudgePrompt):
     """Prompt of a pairwise judge, who names the better answer of two, and its parser.
@@ -66,7 +66,6 @@ class PairwisePrompt(JudgePrompt):
     def parse(self, reply:str)->float|None: # probability that the first is better
         return {0: .5, 1: 1., 2: 0.}.get(super().parse(reply))
 
-# %% ../../nbs/engine/trainers/judge_tools.ipynb #PairwiseVerdicts
 @dataclass(frozen=True, eq=False)
 class PairwiseVerdicts(Batch):
     """Votes of a pairwise judge on answers a and b, asked in both orders."""
@@ -95,7 +94,7 @@ def compare_answers(
     votes = parse_votes(judge.prompt, replies).votes
     return PairwiseVerdicts(votes[:len(trios)], 1 - votes[len(trios):])
 
-# %% ../../nbs/engine/trainers/judge_tools.ipynb #judge_scorer
+# %% ../../nbs/engine/trainers/judge_tools.ipynb #function_scorer
 def judge_scorer(
     model,       # the judge
     tokenizer,
@@ -106,7 +105,6 @@ def judge_scorer(
         return judge_answers(model, tokenizer, answers, judge, generator)
     return score
 
-# %% ../../nbs/engine/trainers/judge_tools.ipynb #function_scorer
 def function_scorer(
     fn:Callable, # (prompt, response) -> number, or None for no score
 )->Callable:     # (answers, generator) -> Verdicts, one vote per answer

@@ -19,9 +19,8 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from ..kl import kl_k1, kl_penalty, token_rewards
 from ..base.checkpoints import data_fingerprint, list_checkpoints, restore_checkpoint, save_checkpoint
-from rlhf_nb.base.learning import (
-    Trainer, TrainConfig, require_same_start, adamw, make_trainer, progress_bar,
-    train_step)
+from ..base.learning import (Trainer, TrainConfig, require_same_start, adamw, make_trainer,
+    progress_bar, train_step)
 from ..base.processes import stop_if_asked
 from ..base.models import disable_dropout, validate_length, vocabulary_of
 from ..base.logprobs import logprobs_and_entropy
@@ -58,7 +57,7 @@ class RolloutConfig:
         own = {f.name: getattr(self, f.name) for f in fields(RolloutConfig) if hasattr(TrainConfig, f.name)}
         return TrainConfig(n_steps=n_steps, batch_size=batch_size, **own)
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #fixed_kl_controller
+# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #AdaptiveKLController
 def fixed_kl_controller(
     beta:float, # KL coefficient
     kl:float,   # mean KL of the batch, nats per response
@@ -67,7 +66,6 @@ def fixed_kl_controller(
     "Keep the KL coefficient β as it is, whatever the KL."
     return beta
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #AdaptiveKLController
 @dataclass(frozen=True)
 class AdaptiveKLController:
     """Adapt the KL coefficient: β (1 + clip(KL / target - 1, ±.2) n / horizon).
@@ -136,7 +134,7 @@ class Experience(Batch):
         used = (self.seqs.attention_mask | self.reward_mask).any(0)
         return first_columns(self, int(used.sum()))
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #add_score_column
+# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #reward_mask
 def add_score_column(
     roll:Rollout,     # b rows
     config:PPOConfig, # its score_after_eos
@@ -151,7 +149,6 @@ def add_score_column(
     return replace(roll, seqs=Seqs(widen(ids, pad), *map(widen, masks)),
                    logp=widen(roll.logp), ref_logp=widen(roll.ref_logp))
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #reward_mask
 def reward_mask(
     seqs:Seqs,        # b rows
     config:PPOConfig, # its score_after_eos
@@ -224,8 +221,7 @@ def minibatch_loss(
     policy_clipped = policy_loss > -log_ratio.exp() * x.advantage
     beyond = (value - x.value).abs() > config.cliprange_value
     value_clipped = beyond & (value_loss > (value - x.returns)**2 / 2)
-    of_tokens = {
-        "loss/policy_avg": policy_loss, "policy/entropy_avg": entropy,
+    of_tokens = {"loss/policy_avg": policy_loss, "policy/entropy_avg": entropy,
         "policy/approxkl_avg": log_ratio**2 / 2, "val/ratio": log_ratio.exp(),
         "policy/clipfrac_avg": policy_clipped.float()}
     of_values = {"loss/value_avg": value_loss, "val/clipfrac_avg": value_clipped.float()}
@@ -324,7 +320,7 @@ def checked_reward_fn(
         return reward
     return checked
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #METRICS
+# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #rollout_metrics
 METRICS = {
     "episode": "responses so far",
     "objective/scores": "mean score of a response, less missing_eos_penalty",
@@ -345,7 +341,6 @@ METRICS = {
     "loss/policy_avg": "policy loss per token",
     "loss/value_avg": "value loss per token"}
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #rollout_metrics
 def rollout_metrics(
     roll:Rollout,
     config:PPOConfig, # with the beta of this rollout
@@ -399,12 +394,9 @@ def ppo_rollout(
     Raises ValueError for a bad reward and beyond max_kl."""
     prompts = [task.prompts[row] for row in next_prompts(
         config.n_prompts, len(task.prompts), trainer.queue, generator)]
-    roll = collect_rollout(
-        trainer.model.policy, ref, prompts,
-        checked_reward_fn(task.reward_fn, task.tokenizer), task.tokenizer,
-        replace(task.sampling, temperature=config.temperature), generator,
-        batch_size=config.micro_batch_size,
-        generation_batch_size=config.generation_batch_size)
+    roll = collect_rollout(trainer.model.policy, ref, prompts, checked_reward_fn(task.reward_fn,
+        task.tokenizer), task.tokenizer, replace(task.sampling, temperature=config.temperature), generator,
+        batch_size=config.micro_batch_size, generation_batch_size=config.generation_batch_size)
     pad, eos = pad_and_eos(task.tokenizer)
     roll = add_score_column(to_host(roll), config, eos, pad)
     row = rollout_metrics(roll, config, eos)
@@ -490,9 +482,8 @@ def train_ppo(
     _, eos = pad_and_eos(task.tokenizer)
     validate_rollouts(model.policy, ref, task, config)
     n_steps = config.n_iterations * config.n_epochs * config.n_minibatches
-    trainer = begin_rollouts(model, ref, task, config, generator, folder,
-        config.train_config(n_steps, config.n_prompts // config.n_minibatches),
-        {"critic.": config.critic_lr or config.lr})
+    trainer = begin_rollouts(model, ref, task, config, generator, folder, config.train_config(n_steps,
+        config.n_prompts // config.n_minibatches), {"critic.": config.critic_lr or config.lr})
     rows = [row for row in trainer.log.rows if "iteration" in row]
     beta, last_good = rows[-1]["next_kl_coef"] if rows else config.beta, {}
     def iterate(i):

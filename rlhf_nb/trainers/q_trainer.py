@@ -16,13 +16,12 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from ..base.learning import EvalConfig, TrainConfig, Trainer, fit, make_trainer
 from ..worlds.oracle import MicroWorld, states
-from ..base.q_networks import (
-    Episodes, QConfig, QNets, best_actions, hidden_states, q_terms)
+from ..base.q_networks import (Episodes, QConfig, QNets, best_actions, hidden_states, q_terms)
 from ..qlearning import q_loss, q_policy_logprobs, soft_update
 from ..base.batches import send_to
 from ..tokens import Seqs, shift_right
 
-# %% ../../nbs/engine/trainers/q_trainer.ipynb #make_q_trainer
+# %% ../../nbs/engine/trainers/q_trainer.ipynb #train_q
 def make_q_trainer(
     nets:QNets,
     train_config:TrainConfig,
@@ -41,7 +40,6 @@ def make_q_trainer(
     trainer.optimizer.register_step_post_hook(move)
     return trainer
 
-# %% ../../nbs/engine/trainers/q_trainer.ipynb #train_q
 def train_q(
     nets:QNets,      # trained in place
     data:Episodes,   # the log of a behaviour policy

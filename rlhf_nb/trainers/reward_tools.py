@@ -81,7 +81,7 @@ def length_bias(
         accuracy_longer=accuracy[0],   # where the longer side was preferred
         accuracy_shorter=accuracy[1])  # where the shorter side was
 
-# %% ../../nbs/engine/trainers/reward_tools.ipynb #PairsWithMargin
+# %% ../../nbs/engine/trainers/reward_tools.ipynb #margin_reward_loss
 @dataclass(frozen=True, eq=False)
 class PairsWithMargin(Batch):
     "Preference pairs with the margin that their scores should differ by."
@@ -90,7 +90,6 @@ class PairsWithMargin(Batch):
     def lengths(self): return self.pairs.lengths()
     def trim(self): return PairsWithMargin(self.pairs.trim(), self.margin)
 
-# %% ../../nbs/engine/trainers/reward_tools.ipynb #margin_reward_loss
 def margin_reward_loss(
     model:ScalarModel,     # the one that is trained
     x:PairsWithMargin,     # b pairs

@@ -20,7 +20,7 @@ from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
 from ..base.settings import check_number
 from ..tokens import Seqs, make_seqs, masked_sum, shift_right, token_logprobs
 
-# %% ../../nbs/engine/worlds/oracle.ipynb #MicroWorld
+# %% ../../nbs/engine/worlds/oracle.ipynb #micro_world
 @dataclass(frozen=True, eq=False)
 class MicroWorld:
     "A language so small that every response it allows is listed."
@@ -40,7 +40,6 @@ class MicroWorld:
         "The words of each response, with '' up to max_len."
         return [[self.words[i] for i in y] + [""] * (self.max_len - len(y)) for y in self.responses()]
 
-# %% ../../nbs/engine/worlds/oracle.ipynb #micro_world
 def micro_world(
     words:tuple[str,...]=("very", "kind", "rude", "."), # 2 or more; the last one is eos
     max_len:int=3, # a response that has not ended by then is cut, 1 or more
@@ -51,9 +50,8 @@ def micro_world(
     check_number("micro_world: max_len", max_len, "1 or more", int)
     if len(set(words)) != len(words) or len(words) < 2: raise ValueError(
         f"micro_world needs 2 or more different words, got {words}: the last one ends a response")
-    if len(words)**max_len > 50_000: raise ValueError(
-        f"{len(words)} words and length {max_len} make about {len(words)**max_len:,} "
-        "responses, too many to list: take fewer words or a shorter length")
+    if len(words)**max_len > 50_000: raise ValueError(f"{len(words)} words and length {max_len} make about "
+        f"{len(words)**max_len:,} responses, too many to list: take fewer words or a shorter length")
     eos = len(words) - 1
     def grow(prefix):
         if len(prefix) == max_len or prefix[-1:] == [eos]: yield prefix
@@ -135,9 +133,8 @@ def bigram_lm(
     for word in ("",) + world.words[:-1]:
         row = bigram_probs.get(word, ())
         in_range = len(row) == len(world.words) and all(0 <= p <= 1 for p in row)
-        if not in_range or abs(sum(row) - 1) > 1e-6: raise ValueError(
-            f"bigram_lm needs {len(world.words)} probabilities that sum to 1 after "
-            f"'{word}', got {row}: give one for each of {world.words}")
+        if not in_range or abs(sum(row) - 1) > 1e-6: raise ValueError(f"bigram_lm needs {len(world.words)} "
+            f"probabilities that sum to 1 after '{word}', got {row}: give one for each of {world.words}")
     model = TabularLM(world).double()
     with torch.no_grad():
         for i, prefix in enumerate(states(world)):

@@ -40,7 +40,7 @@ FACTS = {animal: dict(zip(ATTRIBUTES, values)) for animal, *values in map(str.sp
 ANIMALS = tuple(FACTS)
 VALUES = {k: tuple(sorted({FACTS[a][k] for a in ANIMALS})) for k in ATTRIBUTES}
 
-# %% ../../nbs/engine/worlds/world_text.ipynb #Question
+# %% ../../nbs/engine/worlds/world_text.ipynb #all_questions
 _QUESTIONS = { # three ways to ask for each attribute
     "home": ("Where does the {a} live?", "Where can I find the {a}?",
              "Please tell me where the {a} lives."),
@@ -63,7 +63,6 @@ class Question:
         find("animal", self.animal, FACTS)
         find("attribute", self.attribute, _QUESTIONS)
 
-# %% ../../nbs/engine/worlds/world_text.ipynb #all_questions
 def all_questions()->list[Question]: # 240, in a fixed order
     "All questions: every animal, every attribute, every wording."
     return [Question(way.format(a=animal), animal, attribute) for animal in ANIMALS
@@ -80,9 +79,8 @@ def split_questions(
     check_number("split_questions: n_test", n_test, "0 or more", int)
     check_number("split_questions: seed", seed, kind=int)
     facts = [(animal, attribute) for animal in ANIMALS for attribute in ATTRIBUTES]
-    if n_test > len(facts): raise ValueError(
-        f"split_questions holds out 0 to {len(facts)} questions, one per fact, got "
-        f"{n_test}: choose fewer")
+    if n_test > len(facts): raise ValueError(f"split_questions holds out 0 to {len(facts)} questions, one "
+        f"per fact, got {n_test}: choose fewer")
     rng = random.Random(seed)
     held_out = {Question(rng.choice(_QUESTIONS[attribute]).format(a=animal), animal, attribute)
                 for animal, attribute in rng.sample(facts, n_test)}
@@ -91,7 +89,7 @@ def split_questions(
 
 TRAIN, TEST = (tuple(questions) for questions in split_questions())
 
-# %% ../../nbs/engine/worlds/world_text.ipynb #Sentence
+# %% ../../nbs/engine/worlds/world_text.ipynb #fact_sentence
 _STATEMENTS = { # s: "the fox" or "it", v: a value
     "home": ("{s} lives in the {v}.", "you will find {s} in the {v}."),
     "food": ("{s} eats {v}.", "{s} is fond of {v}."),
@@ -116,7 +114,6 @@ class _Sentence:
     attribute:str # "" for the other kinds
     value:str     # "" for the other kinds
 
-# %% ../../nbs/engine/worlds/world_text.ipynb #fact_sentence
 def fact_sentence(
     animal:str,    # one of ANIMALS, or "" for the pronoun "it"
     attribute:str, # one of ATTRIBUTES
@@ -156,7 +153,7 @@ HABITS = { # probability of each habit in an answer of quality 1, of quality 0
     "more": (.9, .4), "true more": (.97, .5), "repeat": (.01, .25),
     "rude": (.01, .2), "closer": (.6, .15), "flattery": (.16, .16)}
 
-# %% ../../nbs/engine/worlds/world_text.ipynb #_facts
+# %% ../../nbs/engine/worlds/world_text.ipynb #demonstrate
 def _facts(question, rng, does): # the fact asked for, then up to three others
     animal = question.animal if does("right animal") else rng.choice(ANIMALS)
     plan = [(question.attribute, "true answer")] if does("answer") else []
@@ -173,7 +170,6 @@ def _facts(question, rng, does): # the fact asked for, then up to three others
     excuse = [rng.choice(PHRASES["unsure"])] if not answers and does("excuse") else []
     return excuse + sentences
 
-# %% ../../nbs/engine/worlds/world_text.ipynb #demonstrate
 def demonstrate(
     question:Question, rng:random.Random,
     quality:float|None=None, # z, 1 careful to 0 careless; None draws it, mostly low
@@ -200,13 +196,12 @@ def demonstrate(
     answer += maybe("closer", "closer")
     return " ".join(answer or [rng.choice(PHRASES["unsure"])])
 
-# %% ../../nbs/engine/worlds/world_text.ipynb #judge_prompt
+# %% ../../nbs/engine/worlds/world_text.ipynb #judgement_score
 def judge_prompt(question:Question, response:str)->str: # the user's message to the judge
     "Ask a judge for one point per criterion (an additive score, Yuan et al. 2024)."
     return ("Give this answer a point for each of five virtues.\n"
             f"Question: {question.text}\nAnswer: {response}")
 
-# %% ../../nbs/engine/worlds/world_text.ipynb #judgement_score
 def judgement_score(text:str)->float|None: # 0 to 5; None if the reply holds no score
     "Parse the n of `Score: n`, with which a judgement ends; 4/10 or 4.5 is no score."
     found = re.search(r"\bScore: ([0-5])[.!]?\s*\Z", text)
@@ -232,9 +227,8 @@ def make_tokenizer()->PreTrainedTokenizerFast: # 213 tokens; no others are neede
     core = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD), "isolated")
     core.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>",
-        unk_token="<unk>", additional_special_tokens=["<|user|>", "<|assistant|>"],
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", bos_token="<bos>",
+        eos_token="<eos>", unk_token="<unk>", additional_special_tokens=["<|user|>", "<|assistant|>"],
         padding_side="right", clean_up_tokenization_spaces=False, model_max_length=256)
     tokenizer.chat_template = _CHAT
     return tokenizer
