@@ -7,8 +7,6 @@ from rlhf_nb.data.text import (encode_prompt, load_demonstrations, load_pairs, l
     truncate_tokens)
 from rlhf_nb.data.records import DataError, RowError, read_jsonl
 
-REAL = Path(__file__).resolve().parents[2]/"shared/data/instruction_preferences.jsonl"
-real = pytest.mark.skipif(not REAL.is_file(), reason="the real preference file is not here")
 GOOD = dict(prompt="What is it?", chosen="A kind answer.", rejected="No.")
 
 @pytest.fixture(scope="module")
@@ -176,16 +174,10 @@ def test_prompts(tok, write):
     assert tok.decode(prompts[0]).endswith("<|assistant|>")
 
 def test_truncate_tokens():
-    p, a, b = list(range(6)), [10, 11, 12], [20, 21, 22, 23, 24]
-    assert truncate_tokens(p, [a, b], 11) == (p, [a, b])                  # just fits
-    assert truncate_tokens(p, [a, b], 10) == ([1, 2, 3, 4, 5], [a, b])    # the prompt gives way
-    assert truncate_tokens(p, [a, b], 6) == ([5], [a, b])
-    assert truncate_tokens(p, [a, b], 4) == ([5], [a, [20, 21, 22]])      # then the longer answer
-    assert truncate_tokens(p, [], 4) == ([2, 3, 4, 5], [])
     rng = random.Random(0)
+    def ids(): return [rng.randrange(9) for _ in range(rng.randrange(1, 30))]
     for _ in range(300):
-        p, answers, max_length = [[rng.randrange(9) for _ in range(rng.randrange(1, 30))] for _ in "p"][0], \
-            [[rng.randrange(9) for _ in range(rng.randrange(1, 30))] for _ in range(rng.randrange(3))], rng.randrange(8, 50)
+        p, answers, max_length = ids(), [ids() for _ in range(rng.randrange(3))], rng.randrange(8, 50)
         short, cut = truncate_tokens(p, answers, max_length)
         assert p[-len(short):] == short and len(short) >= min(len(p), max_length // 4)
         assert all(a[:len(c)] == c and len(c) > 0 for a, c in zip(answers, cut))
@@ -305,22 +297,11 @@ def test_split_keeps_prompts_together():
         with pytest.raises(ValueError, match="n_eval"): split_by_prompt(prompts, bad)
     with pytest.raises(ValueError, match="raise n_eval"): split_by_prompt([(1,)] * 4, 2)
 
-def test_split_is_the_same_in_another_order_and_in_part_of_the_file():
+def test_split_is_the_same_in_part_of_the_file():
     prompts = [(n,) for n in range(200)]
-    held = {prompts[i] for i in split_by_prompt(prompts, 40)[1]}
-    assert held != {prompts[i] for i in split_by_prompt(prompts, 40, seed=1)[1]}
-    mixed = random.Random(0).sample(prompts, 200)
-    assert held == {mixed[i] for i in split_by_prompt(mixed, 40)[1]}
-    part = mixed[:190]                          # a loader that dropped ten rows
+    held, part = {prompts[i] for i in split_by_prompt(prompts, 40)[1]}, prompts[10:]     # a loader that dropped ten rows
     assert len(held & {part[i] for i in split_by_prompt(part, 40)[1]}) >= 40 - 10
     assert held >= {part[i] for i in split_by_prompt(part, len(held & set(part)))[1]}
-
-def test_prompts_of(tok, write):
-    rows = [GOOD, dict(GOOD, prompt="b"), dict(GOOD, chosen="x")]
-    pairs, _ = load_pairs(write(*rows), tok)
-    a, b, c = prompts_of(pairs.chosen)
-    assert prompts_of(pairs.rejected) == [a, b, c] and a == c != b
-    assert tok.decode(b) == "<bos><|user|>b<|assistant|>"
 
 def test_reading_does_not_hold_the_file(tmp_path):
     path = tmp_path/"large.jsonl"
@@ -331,23 +312,6 @@ def test_reading_does_not_hold_the_file(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert n == 2000 and peak < 1e6
-
-@real
-def test_real_file():
-    tok = train_tokenizer(read_texts(REAL))
-    assert len(tok) == 2000
-    lines = list(read_texts(REAL))
-    assert len(lines) == 2700
-    assert all(tok.decode(tok(x, add_special_tokens=False)["input_ids"]) == x for x in lines)
-    pairs, report = load_pairs(REAL, tok)
-    assert report.total == 900 and report.kept == len(pairs) == 895
-    assert report.dropped == {"chosen equals rejected": [103, 344, 473, 522, 568]} and not report.truncated
-    rows = [json.loads(x) for x in REAL.read_text(encoding="utf-8").splitlines()]
-    for i, (_, answer) in zip(report.lines, texts(tok, pairs.rejected)):
-        assert answer == rows[i - 1]["rejected"] + "<eos>"
-    prompts = prompts_of(pairs.chosen)
-    learn, held = split_by_prompt(prompts, 100)
-    assert len(held) == 100 and len(learn) == 795 and len(set(prompts)) < 895
 
 # ---- formats of other libraries
 

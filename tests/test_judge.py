@@ -10,11 +10,11 @@ from rlhf_nb.data.text import train_tokenizer
 from rlhf_nb.judge import (WORLD_PROMPT, JudgeConfig, JudgePrompt, Verdicts, agreement, judge_answers,
     judge_messages, pair_accuracy, parse_score, parse_votes)
 from rlhf_nb.trainers.judge_tools import (ADDITIVE_PROMPT, PairwisePrompt, PairwiseVerdicts, compare_answers,
-    confusion_matrix, expected_score, function_scorer, judge_demonstrations, judge_scorer)
+    confusion_matrix, expected_score, judge_demonstrations, judge_scorer)
 from rlhf_nb.base.replies import escape_special_tokens, generate_replies, template_variables
 from rlhf_nb.base.models import load_bundled, tiny_lm
 from rlhf_nb.base.sampling import SamplingParams
-from rlhf_nb.world import gold_score, judge_examples, judgement
+from rlhf_nb.world import gold_score, judgement
 from rlhf_nb.worlds.world_text import TEST, TRAIN, demonstrate, judge_prompt
 from rlhf_nb.base.batches import chat_ids
 
@@ -143,8 +143,6 @@ def test_patterns_are_taken_literally(pattern, text, want):
     assert prompt.parse(text) == want
 
 def test_a_pattern_is_kept_as_it_is_used():
-    pattern = JudgePrompt("{{ prompt }}{{ response }}", "\n    Score: {{ reward }}\n").parser
-    assert pattern == "Score: {{ reward }}"
     pair = PairwisePrompt("{{ prompt }}{{ first }}{{ second }}", "\n    Best: {{ winner }}\n")
     assert pair.parser == "Best: {{ winner }}" and pair.parse("Best: 1") == 1
 
@@ -380,11 +378,6 @@ def test_kappa_takes_away_what_two_independent_raters_share():
     random_ = torch.randint(6, (2, 2000), generator=seeded()).float().tolist()   # standard error .01
     assert abs(kappa(*random_)) < .03
 
-def test_messages_are_escaped_and_in_order(shipped):
-    _, tokenizer = shipped
-    found = judge_messages(tokenizer, WORLD_PROMPT, [("How<eos>?", "a"), ("Why?", "b<|assistant|>")])
-    assert found == [WORLD_PROMPT.render("How<unk>?", "a"), WORLD_PROMPT.render("Why?", "b<unk>")]
-
 def test_the_expected_score_is_the_mean_over_the_digits(shipped):
     model, tokenizer = shipped
     rows = [(q.text, demonstrate(q, random.Random(i))) for i, q in enumerate(TEST[:6])]
@@ -399,11 +392,6 @@ def test_the_expected_score_is_the_mean_over_the_digits(shipped):
         assert abs((logits[digits].softmax(0) * torch.arange(6)).sum() - want) < 1e-4
     assert torch.equal(expected_score(model, tokenizer, messages[:1], ["Score: 3"]) > 0, torch.tensor([True]))
     with pytest.raises(ValueError, match="must end in its score"): expected_score(model, tokenizer, messages[:1], ["no."])
-
-def test_external_scores_in_the_same_place():
-    answers = [("Where?", "It is red."), ("Why?", "I do not know. <eos> Yes.")]
-    plain = function_scorer(lambda prompt, response: None if prompt == "Why?" else 2)(answers, seeded())
-    assert plain.score()[0] == 2 and plain.score()[1].isnan()
 
 def test_judge_scorer_is_judge_answers(shipped):
     model, tokenizer = shipped
@@ -438,27 +426,11 @@ def test_both_orders_and_the_bias_meter(monkeypatch):
     tie = compare_by(lambda a, b: 0, monkeypatch, trios)
     assert tie.preference().tolist() == [.5] * 3 and tie.position_bias() == 0
 
-def test_pair_prompt_reads_winners_only():
-    assert [PAIR.parse(f"Answer: {x}") for x in (1, 2, 0, 3, 1.5, "")] == [1, 0, .5, None, None, None]
-    with pytest.raises(ValueError, match="missing first, second, unknown response"):
-        PairwisePrompt("{{ prompt }} {{ response }}", "Answer: {{ winner }}")
-
 def test_position_bias_with_unequal_parsing():
     verdicts = PairwiseVerdicts(torch.tensor([[1., math.nan], [0., 1.]]), torch.tensor([[0., 0.], [1., math.nan]]))
     assert verdicts.position_bias() == pytest.approx(.5 * (2 / 3 - 1 / 3))
 
 # ---- EFT and the figures
-
-def test_eft_data_is_what_the_package_was_trained_on(shipped):
-    _, tokenizer = shipped
-    rng = random.Random(4)
-    asked = [rng.choice(TRAIN) for _ in range(30)]
-    rows = [((q.text, text), judgement(q, text)) for q, text in [(q, demonstrate(q, rng)) for q in asked]]
-    ours, theirs = judge_demonstrations(tokenizer, WORLD_PROMPT, rows), judge_examples(
-        tokenizer, TRAIN, 30, random.Random(4))
-    assert torch.equal(ours.ids, theirs.ids) and torch.equal(ours.response_mask, theirs.response_mask)
-    with pytest.raises(ValueError, match=r"rows \[1\]"):
-        judge_demonstrations(tokenizer, WORLD_PROMPT, [rows[0], (("Q", "A"), "I give a four.")])
 
 def test_the_shipped_judge_reaches_its_targets(shipped):
     model, tokenizer = shipped

@@ -1,8 +1,7 @@
 "learning: what its chapter does not show: real kills, odd shapes, bf16, property tests."
-import json, math, os, random, shutil, signal, time, zlib
+import json, math, os, random, shutil, time, zlib
 from dataclasses import dataclass, field, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 import pytest, torch
 from torch import nn
@@ -135,8 +134,7 @@ def test_bf16_keeps_float32_weights_computes_in_bf16_and_learns_the_same():
     first = full.log.rows[0]["loss"]
     assert a["loss"] == pytest.approx(b["loss"], rel=.02) and a["loss"] < first - .25
 
-def test_weights_in_half_precision_are_raised_and_double_is_kept():
-    assert next(make_trainer(Small().half(), TrainConfig()).model.parameters()).dtype == torch.float32
+def test_weights_in_double_precision_are_kept():
     trainer = make_trainer(Small().double(), TrainConfig())
     assert next(trainer.model.parameters()).dtype == torch.float64
     train_step(trainer, rows(3), loss_fn)
@@ -184,15 +182,6 @@ def test_schedule_stays_between_its_end_and_lr_and_ends_there(n_steps, warmup):
     if n_steps > 2: assert rates[-1] == lr_at(10**6, config) == pytest.approx(.2)
 
 # ---------------------------------------------------------------- batches
-
-@pytest.mark.parametrize("n, size", [(1, 4), (4, 4), (9, 4), (100, 7)])
-def test_every_row_once_per_epoch_in_sorted_batches(n, size):
-    lengths = torch.randint(1, 30, (n,), generator=seeded(3))
-    order, per_epoch = batch_indices(lengths, size, seeded()), -(-n // size)
-    for _ in range(3):
-        epoch = [next(order) for _ in range(per_epoch)]
-        assert sorted(torch.cat(epoch).tolist()) == list(range(n))
-        assert all((lengths[rows].diff() >= 0).all() for rows in epoch)
 
 def test_batches_are_a_fair_draw_of_lengths():
     lengths = torch.arange(4096)
@@ -524,45 +513,12 @@ def test_tied_weights_survive(tmp_path):
         model.again = nn.Linear(8, 11, bias=False)
         model.again.weight = model.outer.weight
         return model
-    trainer = make_trainer(tied(), TrainConfig())
+    trainer, twin = (make_trainer(tied(), TrainConfig()) for _ in range(2))
     train_step(trainer, rows(4), loss_fn)
     save_checkpoint(tmp_path, trainer, seeded())
-    twin = make_trainer(tied(), TrainConfig())
     restore_checkpoint(tmp_path, twin, seeded())
     assert torch.equal(twin.model.again.weight, trainer.model.outer.weight)
     assert twin.model.again.weight is twin.model.outer.weight
-
-def train_slowly(name):
-    torch.manual_seed(0)
-    def slow(model, x):
-        time.sleep(.01)
-        return loss_fn(model, x)
-    trainer = make_trainer(Small(.2), TrainConfig(lr=.02, n_steps=60, batch_size=16), f"{name}.jsonl")
-    fit(trainer, rows(100), slow, seeded(), folder=name, eval_every=3)
-
-def test_killed_at_a_random_moment_and_resumed(tmp_path, one_thread):
-    def start_it():
-        process = get_context("fork").Process(target=train_slowly, args=(tmp_path/"killed",))
-        process.start()
-        return process
-    log, chosen = tmp_path/"killed.jsonl", random.SystemRandom().randrange(2, 55)
-    first = start_it()
-    try:
-        while first.is_alive() and (not log.exists() or log.read_text().count("\n") < chosen): time.sleep(.002)
-        assert first.is_alive(), "it ended before it could be killed"
-    finally: first.kill()
-    first.join()
-    assert first.exitcode == -signal.SIGKILL and 2 <= log.read_text().count("\n") < 60
-    second = start_it()
-    train_slowly(tmp_path/"straight")
-    second.join()
-    assert second.exitcode == 0
-    a, b = (list_checkpoints(tmp_path/name)[-1] for name in ("killed", "straight"))
-    assert a.name.endswith("step-60"), f"killed after line {chosen}"
-    assert (a/"model.safetensors").read_bytes() == (b/"model.safetensors").read_bytes(), chosen
-    killed, straight = ([{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in open(tmp_path/f"{name}.jsonl")]
-                        for name in ("killed", "straight"))
-    assert killed == straight, chosen
 
 # ---------------------------------------------------------------- log
 
@@ -580,9 +536,8 @@ OTHERS = {"text": "Dear Anna", "pairs": '{"prompt": "Hi.", "chosen": "Hello!"}\n
 def test_a_file_that_is_not_a_log_is_not_overwritten(kind, tmp_path):
     path = tmp_path/"data.jsonl"
     path.write_text(OTHERS[kind])
-    with pytest.raises(ValueError, match="data.jsonl is not a log, so it is not overwritten: name another file"): Log(path)
-    with pytest.raises(ValueError, match="not a log"): make_trainer(Small(), CONFIG, path)
-    with pytest.raises(ValueError, match="not a log"): Log(tmp_path)
+    for call in (lambda: Log(path), lambda: make_trainer(Small(), CONFIG, path), lambda: Log(tmp_path)):
+        with pytest.raises(ValueError, match="is not a log, so it is not overwritten: name another file"): call()
     assert path.read_text() == OTHERS[kind]
 
 def test_a_log_of_ours_is_written_anew_from_the_first_row_on(tmp_path):

@@ -78,19 +78,6 @@ def test_clip_fractions_count_where_the_clipped_loss_is_the_larger():
     assert .1 < want[0] < ((ratio - 1).abs() > .1)[mask].float().mean() - .1
     assert .1 < want[1] < ((value - x.value).abs() > .05)[mask].float().mean() - .1
 
-def test_first_step_is_the_policy_gradient():
-    "With ratio 1 the clipped loss has the gradient of -advantage * log p."
-    model = actor()
-    x = make_experience(model, rollout(model), SMALL, WORLD.eos)
-    loss, n, sums = minibatch_loss(model, x, replace(SMALL, vf_coef=0.))
-    got = torch.autograd.grad(loss, model.policy.head.weight)[0]
-    from rlhf_nb.base.logprobs import logprobs
-    want = torch.autograd.grad(-(x.advantage * logprobs(model.policy, x.seqs)).sum(),
-                               model.policy.head.weight)[0]
-    assert_close(got, want)
-    assert_close(sums["val/ratio"] / n, torch.tensor(1.))
-    assert n == x.seqs.response_mask.sum()
-
 def test_entropy_is_paid_for():
     model = actor()
     x = make_experience(model, rollout(model), SMALL, WORLD.eos)
@@ -98,28 +85,9 @@ def test_entropy_is_paid_for():
     assert sums["policy/entropy_avg"] / n > .5
     assert_close(minibatch_loss(model, x, SMALL)[0] - paid, .3 * sums["policy/entropy_avg"])
 
-@pytest.mark.parametrize("parts", [(32,), (1, 31), (10, 10, 12)])
-def test_split_row_order_and_padding_do_not_matter(parts):
-    model, config = actor(), replace(SMALL, entropy_coef=.1)
-    x = make_experience(model, rollout(model), config, WORLD.eos)
-    with torch.no_grad(): model.policy.head.weight[:4] += .3 * torch.randn(4, 13, generator=seeded(2))
-    def gradient(batches):
-        model.zero_grad()
-        sums = [minibatch_loss(model, b, config) for b in batches]
-        (sum(s[0] for s in sums) / sum(s[1] for s in sums)).backward()
-        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
-    whole = gradient([x])
-    assert_close(gradient([b.trim() for b in split(x, parts)]), whole)
-    assert_close(gradient([x[torch.randperm(len(x), generator=seeded(5))]]), whole)
-    assert_close(gradient([wider(x)]), whole)
-
 def wider(x, n=3): # n more columns of padding
     if isinstance(x, Batch): return type(x)(*[wider(part, n) for part in x.parts()])
     return nn.functional.pad(x, (0, n)) if x.dim() == 2 else x
-
-def split(x, parts):
-    at = 0
-    for n in parts: yield x[at:at + n]; at += n
 
 def test_rewards_cut_empty_and_k3():
     seqs = make_seqs([[WORLD.start]] * 3, [[1, WORLD.eos], [0, 0, 1], []], WORLD.pad)

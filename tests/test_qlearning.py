@@ -12,7 +12,7 @@ from rlhf_nb.base.checkpoints import list_checkpoints
 from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, train_step
 from rlhf_nb.base.models import add_lora, tiny_lm, weight_hash
 from rlhf_nb.worlds.oracle import TabularLM, all_logprobs, bigram_lm, micro_tokenizer, micro_world, states
-from rlhf_nb.base.q_networks import (DuelingHead, Episodes, QNets, shift_left, best_actions, make_episodes,
+from rlhf_nb.base.q_networks import (DuelingHead, QNets, shift_left, best_actions, make_episodes,
     q_terms, q_network, hidden_states, q_terms_full, QConfig, next_values)
 from rlhf_nb.trainers.q_trainer import QPolicy, make_q_trainer, q_trees, token_q_values, train_q
 from rlhf_nb.qlearning import soft_backup, soft_update, q_policy_logprobs, q_loss, bellman_targets
@@ -71,19 +71,6 @@ def test_rewards_of_any_sign_anywhere_are_learned_exactly(gamma, rule):
     want = slow_q(WORLD, x, gamma)
     assert (table(nets) - want)[~want.isnan()].abs().max() < 1e-2
 
-def test_a_response_that_is_bootstrapped_earns_what_the_network_expects():
-    nets, x = rough(nets_of(tiny_lm(WORDS, hidden=16, layers=1))), play()
-    on, off = (bellman_targets(x, next_values(nets, x, None, config), config)
-               for config in (QConfig(on_truncation="bootstrap", mc_bound=False, gamma=.5), QConfig(mc_bound=False, gamma=.5)))
-    last, cut = x.last(), ~x.ended
-    assert_close(on[x.ended], off[x.ended])
-    with torch.no_grad(): q = nets.target(x.seqs.ids, x.attention_mask.long()).logits
-    value = q[..., nets.allowed].amax(-1)
-    assert_close(on[cut][last[cut]] - off[cut][last[cut]], .5 * value[cut][last[cut]])
-    bound = bellman_targets(x, next_values(nets, x, None, QConfig(on_truncation="bootstrap")), QConfig(on_truncation="bootstrap", gamma=.5))
-    assert_close(bound[cut], bellman_targets(x, next_values(nets, x, None, QConfig(on_truncation="bootstrap")), QConfig(
-        on_truncation="bootstrap", gamma=.5, mc_bound=False))[cut])      # half a return is no bound
-
 # ---- the target, against a loop over tokens
 
 def loop_targets(x, value, config):
@@ -127,14 +114,6 @@ def test_what_stands_outside_the_response_reaches_nothing():
     for a, b in zip(q_loss(nets, short.trim(), QConfig())[:2], q_loss(nets, short, QConfig())[:2]):
         assert_close(a, b)                                           # wide or narrow: the same
 
-def test_the_loss_of_a_batch_is_the_sum_of_its_rows():
-    nets, x, config = rough(nets_of(tiny_lm(WORDS, hidden=16, layers=1))), play(), QConfig(min_return=-.5)
-    whole, n, sums = q_loss(nets, x, config)
-    parts = [q_loss(nets, x[[i]].trim(), config) for i in range(len(x))]
-    assert_close(whole, sum(p[0] for p in parts), rtol=1e-4, atol=1e-4)
-    assert n == sum(p[1] for p in parts) == x.mask.sum()
-    for key in sums: assert_close(sums[key], sum(p[2][key] for p in parts), rtol=1e-4, atol=1e-4)
-
 def test_the_loss_is_the_formula():
     nets, x, config = rough(nets_of(tiny_lm(WORDS, hidden=16, layers=1))), play(), QConfig(.8, alpha=.7, min_return=-.3)
     ids = dict(input_ids=x.seqs.ids, attention_mask=x.attention_mask.long())
@@ -159,12 +138,6 @@ def test_the_online_network_picks_and_the_target_says_what_that_is_worth():
         assert_close(value, want.masked_fill(~at, 0.))
     assert (slow.argmax(-1) != fast.argmax(-1))[at].any()
     assert shift_left(torch.tensor([[1, 2, 3]])).tolist() == [[2, 3, 0]]
-
-def test_no_gradient_enters_the_target():
-    nets, x = rough(nets_of()), play()
-    q_loss(nets, x, QConfig(double_q=True))[0].backward()
-    assert all(p.grad is None for p in nets.target.parameters())
-    assert all(p.grad is not None for p in nets.online.parameters())
 
 # ---- heads
 
@@ -204,17 +177,6 @@ def test_no_head_means_no_logits_of_the_whole_batch(monkeypatch):
     assert not seen
     best_actions(head, h, every)
     assert seen == [64, 64, 64, 8]
-
-@pytest.mark.parametrize("arch", ["neox", "llama"])
-def test_a_zero_head_on_a_body_that_stays(arch):
-    lm = tiny_lm(WORDS, arch, hidden=16)
-    was = weight_hash(lm)
-    q = q_network(lm)
-    ids = WORLD.seqs.ids[:3, :2]
-    assert q(ids).logits.abs().max() == 0 and weight_hash(lm) == was
-    assert_close(q.base_model(ids).last_hidden_state, lm.base_model(ids).last_hidden_state)
-    assert all(p.requires_grad for p in q.parameters())
-    assert q.get_input_embeddings().weight.abs().sum() > 0
 
 def test_a_tied_head_is_untied_before_it_is_zeroed():
     lm = tiny_lm(WORDS, "llama", hidden=16)
@@ -345,31 +307,12 @@ def test_q_along_reads_the_token_before():
 
 # ---- data, and refusals
 
-def test_episodes_keep_rows_columns_and_ends():
-    x = play()
-    assert x.ended.tolist() == [s[-1] == WORLD.eos for s in WORLD.responses()]
-    short = x[x.mask.sum(1) < 3]
-    narrow = short.trim()
-    assert narrow.reward.shape == narrow.seqs.ids.shape and narrow.reward.shape[1] == 3
-    assert x.lengths().equal(x.attention_mask.sum(1)) and len(x[:3]) == 3
-    assert isinstance(x[[1]].to("cpu"), Episodes)
-
-def test_everything_after_the_first_eos_is_left_out():
-    seqs = make_seqs([[WORLD.start]], [[1, WORLD.eos, 2, WORLD.eos]], WORLD.pad)
-    x = make_episodes(seqs, torch.tensor([2.]), WORLD.eos)
-    assert x.mask.tolist() == [[False, True, True, False, False]] and x.reward.tolist() == [[0, 0, 2, 0, 0]]
-    assert x.ended.tolist() == [True]
-
-def test_an_eos_inside_the_prompt_ends_nothing():
-    seqs = make_seqs([[WORLD.start, WORLD.eos, 1]], [[1, 2]], WORLD.pad)
-    x = make_episodes(seqs, torch.tensor([1.]), WORLD.eos)
-    assert x.mask.sum() == 2 and not x.ended[0] and x.reward[0, 4] == 1
-
-def test_an_empty_response_counts_nothing():
-    seqs = make_seqs([[WORLD.start], [WORLD.start]], [[], [1]], WORLD.pad)
-    x = make_episodes(seqs, torch.tensor([0., 1.]), WORLD.eos)
-    loss, n, _ = q_loss(nets_of(), x, QConfig())
-    assert n == 1 and abs(loss - .5) < 1e-6
+def test_an_eos_inside_the_prompt_ends_nothing_and_an_empty_response_counts_nothing():
+    seqs = make_seqs([[WORLD.start, WORLD.eos, 1], [WORLD.start]], [[1, 2], []], WORLD.pad)
+    x = make_episodes(seqs, torch.tensor([1., 0.]), WORLD.eos)
+    assert x.mask.sum(1).tolist() == [2, 0] and not x.ended[0] and x.reward[0, 4] == 1
+    loss, n, _ = q_loss(nets_of(), x[1:], QConfig())
+    assert n == 0 and loss == 0
 
 @pytest.mark.parametrize("call, words", [
     (lambda: QConfig(target_update_rate=0.), "target_update_rate must be"), (lambda: QConfig(n_step=0), "n_step must be above 0"),
@@ -405,11 +348,8 @@ def test_saved_results_hold_the_claims():
 
 def test_the_soft_value_lies_between_the_mean_and_the_maximum():
     q, ref = torch.tensor([[1., 0.], [3., -1.]], dtype=torch.double), torch.tensor([.25, .75]).double().log()
-    assert_close(soft_backup(q[0], ref, 1.), torch.tensor(.25 * 2.718281828 + .75).double().log())
-    values = [soft_backup(q, ref, beta) for beta in (1e-3, .5, 1., 1e4)]
-    assert all((a >= b).all() for a, b in zip(values, values[1:]))
-    assert_close(values[0], q.amax(-1), atol=2e-3, rtol=0)
-    assert_close(values[-1], (ref.exp() * q).sum(-1), atol=1e-3, rtol=0)
+    assert_close(soft_backup(q, ref, 1e-3), q.amax(-1), atol=2e-3, rtol=0)
+    assert_close(soft_backup(q, ref, 1e4), (ref.exp() * q).sum(-1), atol=1e-3, rtol=0)
     assert soft_backup(torch.tensor([-300., 500.]), torch.tensor([0., -torch.inf]), .1) == -300
 
 def test_soft_values_reach_the_best_policy_at_every_beta():

@@ -101,15 +101,6 @@ def test_finished_rows_leave_the_batch():
     assert [n for n, _ in sizes] == [5] + [int((lengths >= s).sum()) for s in range(2, len(sizes) + 1)]
     assert [t for _, t in sizes] == [6] + [1] * (len(sizes) - 1)   # then one token each
 
-def test_pad_is_never_sampled_and_the_log_probs_know_it():
-    model = confident(tiny_lm(TOK), eos=1.)
-    with torch.no_grad(): model.lm_head.bias[PAD] = 50.            # its logit is the largest
-    for fn in (generate, generate_uncached):
-        for sampling in (SamplingParams(6), GREEDY):
-            seqs, logp = fn(model, PROMPTS, TOK, sampling, seeded())
-            assert all(PAD not in tokens for tokens in responses_of(seqs))
-            assert logp.isfinite().all() and logp.min() > -20
-
 @pytest.mark.parametrize("pad_logit", [-1e9, 0., 60., 1e9])
 @pytest.mark.parametrize("sampling", [SamplingParams(8), SamplingParams(8, .7)])
 @pytest.mark.parametrize("kind", ["neox", "llama", "gemma2, windows and tanh"])
@@ -163,16 +154,6 @@ def test_bf16_and_double_models():
     _, logp = generate(copy.deepcopy(model).double(), PROMPTS, TOK, SamplingParams(8), seeded())
     assert logp.dtype == torch.float64
 
-def test_a_lora_model_generates_as_its_merged_self():
-    lora = add_lora(confident(tiny_lm(TOK, seed=1), eos=1.))
-    with torch.no_grad():
-        for name, p in lora.named_parameters():
-            if "lora_B" in name: p.normal_(std=.2, generator=seeded())
-    one, two = (generate(m, PROMPTS, TOK, GREEDY, seeded())[0] for m in (lora, merge_adapters(lora)))
-    assert torch.equal(one.ids, two.ids)
-    base, _ = generate(confident(tiny_lm(TOK, seed=1), eos=1.), PROMPTS, TOK, GREEDY, seeded())
-    assert responses_of(base) != responses_of(one)
-
 # --- filters and inverse-CDF sampling
 
 def hf_filter(logits, sampling):
@@ -197,18 +178,11 @@ def test_top_k_keeps_exactly_k_even_of_equals():
         assert kept.sum(1).tolist() == [k, k]
     assert filter_logits(torch.randn(2, 7), SamplingParams(top_k=99)).isfinite().all()
 
-def test_filter_limits():
+def test_greedy_is_one_hot_and_numbers_keep_their_width():
     logits = torch.randn(4, 9, generator=seeded())
-    assert_close(filter_logits(logits, SamplingParams()), logits.log_softmax(-1))
     best = filter_logits(logits, SamplingParams(temperature=0.)).exp()
     assert torch.equal(best.argmax(-1), logits.argmax(-1)) and set(best.flatten().tolist()) == {0, 1}
-    assert_close(filter_logits(logits, SamplingParams(temperature=.001)).exp(), best)
-    assert_close(filter_logits(logits, SamplingParams(top_k=1)).exp(), best)
-    assert_close(filter_logits(logits, SamplingParams(top_p=1e-9)).exp(), best)
-    warm = filter_logits(logits, SamplingParams(temperature=1e6)).exp()
-    assert_close(warm, torch.full_like(warm, 1 / 9), atol=1e-5, rtol=0)
     for sampling in (SamplingParams(), SamplingParams(temperature=.5, top_k=4, top_p=.6)):
-        assert_close(filter_logits(logits, sampling).exp().sum(-1), torch.ones(4))
         assert filter_logits(logits.bfloat16(), sampling).dtype == torch.float32
         assert filter_logits(logits.double(), sampling).dtype == torch.float64
 
@@ -219,17 +193,6 @@ INF, NAN = float("inf"), float("nan")
     *(("temperature", x) for x in (-.1, NAN, INF, "hot", None)), *(("top_p", x) for x in (0., 1.1, NAN, "all"))])
 def test_sampling_params_refuse(name, value):
     with pytest.raises((ValueError, TypeError), match=rf"SamplingParams\.{name} must be .*{value}"): SamplingParams(**{name: value})
-
-def test_sampling_params_take_what_is_legal():
-    SamplingParams(1, 0, 0, 1); SamplingParams(1, 0., 10**6, 1e-9); SamplingParams(temperature=1e6)
-
-def test_u_picks_the_token_by_cumulative_probability():
-    logp = torch.randn(50, 13, generator=seeded()).log_softmax(-1)
-    for u in torch.linspace(0, .999, 23):
-        got = sample_tokens(logp, u.repeat(50))
-        ends = logp.double().exp().cumsum(-1) / logp.double().exp().sum(-1, keepdim=True)
-        want = [next(i for i, e in enumerate(row) if e > u.double() - 1e-12) for row in ends.tolist()]
-        assert got.tolist() == want
 
 def test_u_never_picks_a_token_of_probability_0():
     logp = torch.full((3, 6), -torch.inf)
@@ -283,8 +246,7 @@ class Broken(nn.Module):
 def test_logits_that_are_no_numbers_are_refused_by_row_and_step(sampling, value):
     model = Broken(5, value)                            # literal loop: prompt of 3, step 2
     prompts = [[7, 8, 9], [50, 8, 9], [7]]
-    with pytest.raises(ValueError, match=r"logits of row 1 \(and of 0 more\) at step 2 hold nan, "
-                                         r"\+inf or nothing but -inf"):
+    with pytest.raises(ValueError, match=r"logits of row 1 \(and of 0 more\) at step 2 hold nan, \+inf or nothing but -inf"):
         generate(model, prompts, TOK, sampling, seeded())
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
@@ -444,21 +406,18 @@ def test_the_reference_runs_without_dropout():
                                 SamplingParams(4), seeded()) for _ in range(2))
     assert torch.equal(one.ref_logp, two.ref_logp) and ref.training
 
-@pytest.mark.parametrize("reward_fn", [lambda s: s.response_mask.float(), lambda s: torch.ones(2),
-                                       lambda s: torch.ones(len(s), 1), lambda s: 1.])
-def test_collect_rollout_refuses_a_reward_of_the_wrong_shape(reward_fn):
-    model = confident(tiny_lm(TOK), eos=2.)
-    with pytest.raises(ValueError, match="one number per row"):
-        collect_rollout(model, model, PROMPTS, reward_fn, TOK, SamplingParams(3), seeded())
-
 def test_errors():
-    model, none = tiny_lm(TOK), copy.deepcopy(TOK)
+    model, none, params = tiny_lm(TOK), copy.deepcopy(TOK), (TOK, SamplingParams(3), seeded())
     none.pad_token = None
-    for call, words in ((lambda: generate(model, [[5], []], TOK, SamplingParams(3), seeded()), r"\[1\] are empty"),
-            (lambda: generate(model, [], TOK, SamplingParams(3), seeded()), "list is empty"),
-            (lambda: generate_many(model, [], TOK, SamplingParams(3), seeded()), "list is empty"),
-            (lambda: generate(model, [[5, PAD, 6]], TOK, SamplingParams(3), seeded()), "rows \\[0\\]"),
-            (lambda: generate(model, [[5]], none, SamplingParams(3), seeded()), "pad")):
+    def rollout(reward_fn): return collect_rollout(model, model, PROMPTS, reward_fn, *params)
+    for call, words in ((lambda: generate(model, [[5], []], *params), r"\[1\] are empty"),
+            (lambda: generate(model, [], *params), "list is empty"), (lambda: generate_many(model, [], *params), "list is empty"),
+            (lambda: generate(model, [[5, PAD, 6]], *params), "rows \\[0\\]"),
+            (lambda: generate(model, [[5]], none, *params[1:]), "pad"),
+            (lambda: rollout(lambda s: s.response_mask.float()), "one number per row"),
+            (lambda: rollout(lambda s: torch.ones(2)), "one number per row"),
+            (lambda: rollout(lambda s: torch.ones(len(s), 1)), "one number per row"),
+            (lambda: rollout(lambda s: 1.), "one number per row")):
         with pytest.raises(ValueError, match=words): call()
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -498,8 +457,7 @@ def test_a_shared_prompt_is_read_once_and_changes_no_answer(kind, monkeypatch):
         assert_close(logp, slow_logp, atol=1e-4, rtol=0)
 
 def test_a_shared_prompt_where_a_row_ends_at_its_first_token():
-    # Three prompts, four rows; where one row ends at once, three go on, and they are not
-    # the three prompts.
+    "Three prompts, four rows; where one row ends at once, three go on, and they are not the three prompts."
     model, ended = confident(tiny_lm(TOK, seed=1), eos=14.), 0
     rows = [PROMPTS[0], PROMPTS[0], PROMPTS[1], PROMPTS[3]]
     for seed in range(20):

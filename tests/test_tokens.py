@@ -155,11 +155,6 @@ def test_half_precision_is_widened_and_double_kept(generator, kind, out):
     assert got.dtype == entropy.dtype == out
     assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
 
-def test_entropy_of_known_distributions():
-    p = torch.tensor([.5, .25, .125, .125])
-    logits = torch.stack([p.log(), torch.zeros(4), torch.tensor([0., -math.inf, -math.inf, 0.])])
-    assert_close(hidden_logprobs(nn.Identity(), logits, torch.zeros(3).long())[1], torch.tensor([1.75, 2., 1.]) * math.log(2))
-
 def test_entropy_gradient_survives_a_banned_word():
     logits = torch.tensor([[.3, -math.inf, .1], [0., 0., 0.]], requires_grad=True)
     hidden_logprobs(nn.Identity(), logits, torch.zeros(2).long())[1].sum().backward()
@@ -221,14 +216,6 @@ def test_an_excluded_token_is_as_if_its_logit_were_minus_infinity(generator, nam
                 results(lambda h, x: chunked_logprobs(h, x, y, 3, with_entropy, 5), head, x)):
         for a, b in zip(got, want, strict=True): assert_close(a, b)
 
-def test_an_excluded_token_takes_no_probability_however_large_its_logit():
-    head = nn.Linear(4, 7)
-    with torch.no_grad(): head.bias[2] = 1e4
-    x, y = torch.randn(5, 4), torch.tensor([0, 1, 3, 4, 6])
-    for logp, entropy in (hidden_logprobs(head, x, y, excluded=2),
-                          chunked_logprobs(head, x, y, 2, excluded=2)):
-        assert logp.isfinite().all() and logp.min() > -10 and entropy.min() > .1
-
 def test_large_logits_stay_finite():
     head = nn.Linear(1, 3, bias=False)
     with torch.no_grad(): head.weight.copy_(torch.tensor([[1e4], [-1e4], [0.]]))
@@ -273,12 +260,6 @@ def test_dropout_in_a_head_is_the_same_going_back():
     torch.manual_seed(3)
     want, = torch.autograd.grad(hidden_logprobs(head, x, y)[0].sum(), x)
     assert_close(x.grad, want)
-
-def test_cross_entropy_of_torch_agrees(generator):
-    head, x = nn.Linear(6, 13), torch.randn(9, 6, generator=generator)
-    y = torch.randint(13, (9,), generator=generator)
-    want = -nn.functional.cross_entropy(head(x), y, reduction="none")
-    assert_close(chunked_logprobs(head, x, y, 4)[0], want)
 
 # masked sums, means, whitening
 
