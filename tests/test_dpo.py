@@ -131,24 +131,6 @@ def test_finite_differences_without_reference_or_pairs():
     assert torch.autograd.gradcheck(lambda a, b: kto_loss(a, b, desirable, zero), (a, b))
     assert not kto_baseline(a, b).requires_grad
 
-def test_finite_differences_through_a_model():
-    world = micro_world()
-    model, ref = bigram_lm(world), bigram_lm(world)
-    with torch.no_grad(): model.head.weight[:4] += .1 * torch.randn(4, model.head.weight.shape[1],
-                                                              generator=torch.Generator().manual_seed(2)).double()
-    data = precompute_ref_logprobs(ref, PreferencePairs(world.seqs[[3, 30, 11]], world.seqs[[21, 5, 39]]))
-    loss_fn = make_pair_loss(partial(dpo_loss, beta=.7))
-    weight = model.head.weight
-    grad, = torch.autograd.grad(loss_fn(model, data)[0], weight)
-    with torch.no_grad():
-        for at in ((0, 0), (1, 0), (2, 3), (3, 7)):
-            sides = []
-            for sign in (1, -1):
-                weight[at] += sign * 1e-5
-                sides.append(loss_fn(model, data)[0])
-                weight[at] -= sign * 1e-5
-            assert_close((sides[0] - sides[1]) / 2e-5, grad[at], atol=1e-8, rtol=1e-6)
-
 @pytest.mark.parametrize("per_token", [False, True])
 def test_batch_split_and_row_order(model, ref, pairs, per_token):
     data = precompute_ref_logprobs(ref, pairs)
@@ -329,11 +311,6 @@ def test_reference_free_is_per_token(model, pairs):
     odds = [(x.exp() / (1 - x.exp())).log() for x in (c, r)]
     assert_close(loss, (-c - .1 * torch.nn.functional.logsigmoid(odds[0] - odds[1])).sum(), atol=1e-3, rtol=1e-4)
     assert torch.isfinite(log_odds(torch.tensor([0., -1e-9, -200.]))).all()
-
-def test_arguments_are_left_alone(model, ref, pairs):
-    before = pairs.chosen.ids.clone(), pairs.rejected.response_mask.clone()
-    make_pair_loss(dpo_loss)(model, precompute_ref_logprobs(ref, pairs))[0].backward()
-    assert torch.equal(before[0], pairs.chosen.ids) and torch.equal(before[1], pairs.rejected.response_mask)
 
 def test_trl_dpo_agrees(tmp_path, tokenizer, ref, pairs):
     "The same weights and batch through TRL's trainer: loss, logged rewards, gradients."

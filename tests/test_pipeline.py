@@ -1,5 +1,5 @@
 "A run that is killed, refused, overwritten, on a full disk; several in a row."
-import importlib, json, os, re, resource, shutil, signal, sys
+import importlib, json, os, re, shutil, signal, sys
 from pathlib import Path
 
 import pytest, torch
@@ -14,7 +14,7 @@ from rlhf_nb.run.methods import ConcatPairs
 from rlhf_nb.run.pipeline import resolve, rows_of, table_of, validate
 from rlhf_nb.run.stages import Stage, StageError, read_stages, to_toml
 from rlhf_nb.trainers.ppo_trainer import RewardError
-from test_runs import dies_at
+from disks import dies_at, disk_of
 from tiny_runs import (TINY, content, fork, in_a_row, pair_rows, patch_everywhere, rows_in, run, run_all, status_of, tiny, tokenizer,
     until_done, weights, write_lines)
 
@@ -25,13 +25,10 @@ def one(seed=0, **more): return tiny("reward", n_steps=1, eval_every=1, seed=see
 def two(): return in_a_row(tiny("sft"), tiny("rdpo"))
 def three(): return in_a_row(tiny("sft"), tiny("spin"), tiny("spin"))
 
-def stopped(patch, name="fit"): # Ctrl-C before the first step
+def begin(work, name="fit"): # Ctrl-C before the first step
     def stop(*args, **more): raise KeyboardInterrupt
-    patch_everywhere(patch, name, lambda real: stop)
-
-def begin(work):
     with pytest.MonkeyPatch.context() as patch:
-        stopped(patch)
+        patch_everywhere(patch, name, lambda real: stop)
         with pytest.raises(KeyboardInterrupt): work()
 
 @pytest.mark.parametrize("method", ["ppo", "grpo"])
@@ -95,19 +92,13 @@ def test_overwrite_goes_on_beside_the_old_run_with_the_same_settings_only(tmp_pa
 def test_a_full_disk_says_so_and_the_command_goes_on(limit, several, capfd):
     Path("p.toml").write_text(to_toml(in_a_row(one(), one())))
     words = ["pipeline", "run", "p.toml", "-o"] if several else ["train", "reward", "pairs.jsonl", "--model", "m", "--n-steps", "1", "--eval-rows", "6", "-o"]
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
     assert main([*words, "o"]) in (0, None)
-    before, handler = content("o"), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    before = content("o")
     capfd.readouterr()
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
-    try:
-        for more in (["new"], ["o", "--overwrite"]):
-            assert main([*words, *more]) == 2
-            err = capfd.readouterr().err
-            assert ("may not grow" in err or "no room" in err) and "a run to be replaced are whole" in err, err
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
-        signal.signal(signal.SIGXFSZ, handler)
+    for more in (["new"], ["o", "--overwrite"]):
+        with disk_of(limit): assert main([*words, *more]) == 2
+        err = capfd.readouterr().err
+        assert ("may not grow" in err or "no room" in err) and "a run to be replaced are whole" in err, err
     assert content("o") == before
     assert main([*words, "new"]) in (0, None) and main([*words, "o", "--overwrite"]) in (0, None)
     assert weights("new") == weights("o") == {k: x for k, x in weights("o").items()} and not list(Path(".").glob("o.*"))
@@ -185,13 +176,7 @@ def test_files_of_others_in_a_run_are_not_written_over(tmp_path):
 @pytest.mark.parametrize("method, names", [("grpo", ("log.jsonl", "held_out.jsonl")), ("reward", ("samples.jsonl",))])
 def test_a_file_is_ours_from_when_it_is_written(method, names, capfd):
     "Between a kill and the resume somebody put files of these names into the folder, and a note into `work`."
-    class Stop(Exception): pass
-    with pytest.MonkeyPatch.context() as patch:
-        def stop(real):
-            def work(*args, **more): raise Stop
-            return work
-        patch_everywhere(patch, "train_grpo" if method == "grpo" else "fit", stop)
-        with pytest.raises(Stop): run(tiny(method), "o")
+    begin(lambda: run(tiny(method), "o"), "train_grpo" if method == "grpo" else "fit")
     Path("o/work/notes.txt").write_text("mine")
     for name in names:
         assert not Path("o", name).exists()
@@ -205,9 +190,7 @@ def test_a_file_is_ours_from_when_it_is_written(method, names, capfd):
 
 @pytest.mark.parametrize("line", ["{broken", '{"prompt": "a"}', "17"])
 def test_damaged_samples_are_named_and_may_be_moved_away(line):
-    with pytest.MonkeyPatch.context() as patch:
-        stopped(patch, "train_grpo")
-        with pytest.raises(KeyboardInterrupt): run(tiny("grpo"), "o")
+    begin(lambda: run(tiny("grpo"), "o"), "train_grpo")
     path = Path("o/samples.jsonl")
     path.write_text(path.read_text("utf-8") + line + "\n", "utf-8")
     with pytest.raises(ValueError, match="samples.jsonl:7 is damaged: bring the file back from a copy, or move it away"): run(tiny("grpo"), "o")
@@ -281,7 +264,7 @@ MOODY = "import sys\ncalls = 0\ndef short(prompts, responses):\n    global calls
 @pytest.mark.parametrize("method, fault", [
     ("ppo", "raise KeyError('who')"), ("grpo", "sys.exit(3)"), ("ppo", "return [0.]"), ("grpo", "return [float('inf')] * len(responses)"),
     ("grpo", "return [float('nan')] * len(responses)")])
-def test_a_run_goes_on_with_a_mended_reward_and_with_no_other(method, fault, inside, capfd, monkeypatch):
+def test_a_run_goes_on_with_a_mended_reward_and_with_no_other(method, fault, inside, capfd):
     "The failing code could not go on, so the new one may; the result is that of a reward that never failed."
     def write(name, fails):
         Path(name).write_text(MOODY.format(fails=fails, fault=fault))
@@ -297,12 +280,9 @@ def test_a_run_goes_on_with_a_mended_reward_and_with_no_other(method, fault, ins
     assert weights("o") == weights("whole") and done.results["iterations"] == 3
     marker = json.loads(Path("o/run.json").read_text())
     assert len(marker["rewards_before"]) == 1 and marker["rewards_before"][0] != marker["settings"]["moody.py"] and marker["reward_failed"] is False
-    begin_rl = dict(overwrite=True)
-    with monkeypatch.context() as patch:
-        stopped(patch, f"train_{method}")
-        with pytest.raises(KeyboardInterrupt): run(stage, "o", **begin_rl)
+    begin(lambda: run(stage, "o", overwrite=True), f"train_{method}")
     write("moody.py", "calls >= 98")                                             # that never failed: another run
-    with pytest.raises(ValueError, match=r"moody.py is not the file .* or delete .*o.new-\w+ to begin anew"): run(stage, "o", **begin_rl)
+    with pytest.raises(ValueError, match=r"moody.py is not the file .* or delete .*o.new-\w+ to begin anew"): run(stage, "o", overwrite=True)
 
 @pytest.mark.parametrize("method", ["ppo", "grpo"])
 def test_the_samples_of_a_rollout_come_with_its_checkpoint(method, monkeypatch):
