@@ -1,5 +1,5 @@
 "What tests share: one build of the site, a real browser, and a model that brings code."
-import json, os, re, shutil, signal, subprocess, sys, tempfile, time
+import json, os, re, shutil, signal, socket, subprocess, sys, tempfile, time
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,6 +97,19 @@ def axe():
             .map(v => [v.impact, v.id, v.nodes.length, v.nodes.slice(0, 3).map(n => n.html.slice(0, 160) + ' :: ' + (n.any[0]?.message || ''))])""", selector)
         return [f"{impact}: {rule}, {n} places, such as {places}" for impact, rule, n, places in found]
     return run
+
+@pytest.fixture
+def sampled_sizes(monkeypatch):
+    "How many rows each batch has that is sampled together."
+    from rlhf_nb.base import sampling
+    sizes, real = [], sampling._respond
+    monkeypatch.setattr(sampling, "_respond", lambda model, prompts, *args: sizes.append(len(prompts)) or real(model, prompts, *args))
+    return sizes
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 PATIENCE = 600    # seconds without any progress, on a machine that may be very busy
 

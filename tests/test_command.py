@@ -1,5 +1,5 @@
 "The command `rlhf-nb` itself: help, doctor, lab, and how commands end."
-import argparse, json, os, re, signal, socket, subprocess, sys, threading, time, urllib.request
+import argparse, json, os, re, signal, subprocess, sys, threading, time, urllib.request
 from pathlib import Path
 
 import nbformat, pytest
@@ -9,6 +9,7 @@ from rlhf_nb.base.files import notebooks
 from rlhf_nb.book import command
 from rlhf_nb.book.command import lab_arguments, main, requirements
 from rlhf_nb.book.copies import chapters
+from conftest import free_port
 
 MAIN = "import sys; from rlhf_nb.book.command import main; sys.exit(main())"
 def shell(*words, **kw):
@@ -135,9 +136,7 @@ def test_lab_arguments(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_lab_serves_a_copy_at_the_index_until_a_signal_ends_it(tmp_path, number):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = free_port()
     env = {**os.environ, **{f"JUPYTER_{k}_DIR": str(tmp_path/k) for k in ("CONFIG", "DATA", "RUNTIME")},
            "JUPYTERLAB_SETTINGS_DIR": str(tmp_path/"set"), "JUPYTERLAB_WORKSPACES_DIR": str(tmp_path/"ws")}
     log = open(tmp_path/"log", "w+")

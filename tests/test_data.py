@@ -119,12 +119,6 @@ def test_no_file(tmp_path):
     for path in (tmp_path, tmp_path/"none.jsonl"):
         with pytest.raises(FileNotFoundError, match="JSONL"): next(read_jsonl(path))
 
-def test_bom_blank_crlf_and_no_last_newline(tok, write):
-    row = json.dumps(GOOD)
-    path = write(b"\xef\xbb\xbf" + row.encode() + b"\r", "\r", " ", dict(GOOD, prompt="b"), end="")
-    pairs, report = load_pairs(path, tok)
-    assert report.lines == (1, 4) and report.dropped == {}
-
 def test_chats_and_texts_give_the_same_tokens(tok, write):
     user, system = dict(role="user", content="What is it?"), dict(role="system", content="Be kind.")
     def reply(x): return dict(role="assistant", content=x)

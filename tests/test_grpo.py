@@ -306,11 +306,12 @@ def test_groups_without_variance_are_counted_and_passed_over():
 
 def test_a_rollout_without_any_score_is_refused():
     model = policy(1)
-    config = GRPOConfig(n_prompts=2, num_generations=2)
-    def some(seqs): return torch.where(torch.arange(len(seqs)) < 2, 1., NAN)
-    assert sample_groups(make_trainer(model, TrainConfig()), frozen_copy(model), task(some), config, seeded())[1]["reward"] == 1.
-    with pytest.raises(ValueError, match="no response of this rollout has a score: all 4 are nan"):
-        sample_groups(make_trainer(model, TrainConfig()), frozen_copy(model), task(lambda seqs: torch.full((len(seqs),), NAN)), config, seeded())
+    def first(n): # the first n responses have a score
+        def reward(seqs): return torch.where(torch.arange(len(seqs)) < n, 1., NAN)
+        config = GRPOConfig(n_prompts=2, num_generations=2)
+        return sample_groups(make_trainer(model, TrainConfig()), frozen_copy(model), task(reward), config, seeded())[1]["reward"]
+    assert first(2) == 1.
+    with pytest.raises(ValueError, match="no response of this rollout has a score: all 4 are nan"): first(0)
 
 def test_nothing_is_learned_from_groups_that_are_all_alike():
     model = policy(1)
@@ -319,18 +320,13 @@ def test_nothing_is_learned_from_groups_that_are_all_alike():
                GRPOConfig(n_iterations=2, n_prompts=2, num_generations=3, dynamic_sampling=2), seeded(0))
     assert weight_hash(model) == before
 
-def test_groups_are_sampled_in_batches_of_their_own(monkeypatch):
-    from rlhf_nb.base import sampling
-    rows, real, ids = [], sampling._respond, []
-    def respond(model, prompts, *args):
-        rows.append(len(prompts))
-        return real(model, prompts, *args)
-    monkeypatch.setattr(sampling, "_respond", respond)
+def test_groups_are_sampled_in_batches_of_their_own(sampled_sizes):
+    ids = []
     for n in (0, 4):
         trainer = make_trainer(policy(), TrainConfig())
         config = GRPOConfig(n_prompts=2, num_generations=5, micro_batch_size=10, generation_batch_size=n)
         ids.append(sample_groups(trainer, frozen_copy(trainer.model), task(), config, seeded())[0].seqs.ids)
-    assert rows == [10, 4, 4, 2] and torch.equal(*ids)
+    assert sampled_sizes == [10, 4, 4, 2] and torch.equal(*ids)
 
 @pytest.mark.parametrize("bad", [dict(num_generations=1), dict(epsilon=1.5), dict(beta=-.1), dict(beta=NAN), dict(lr=math.inf),
     dict(n_prompts=2.5), dict(importance_sampling_level="word"), dict(temperature=0.), dict(dynamic_sampling=0),

@@ -2,14 +2,14 @@
 
 Needs Debian's `chromium` (or $CHROMIUM) and the package playwright; skipped without them.
 Screenshots are left in runs/screenshots."""
-import json, secrets, socket, subprocess, sys, time, urllib.request
+import json, secrets, subprocess, sys, time, urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat, pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from conftest import PATIENCE, still, until
+from conftest import PATIENCE, free_port, still, until
 from rlhf_nb.book.copies import copy_chapters, trust_notebooks
 
 SHOTS = Path(__file__).resolve().parents[1]/"runs/screenshots"
@@ -102,11 +102,6 @@ show_labels(LabelSession([("Question?", *answers)], Path("every_labels.jsonl")))
 from rlhf_nb.show.views import lines, snapshot
 interact(snapshot(lambda n: lines(range(10), {"sum": [n * i for i in range(10)]}, "n", "sum")),
          n=IntSlider(3, min=1, max=9, continuous_update=False));"""}
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -357,9 +352,7 @@ def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
     field.press("ArrowUp")                                 # the slider follows
     page.wait_for_function("([field, slider, at, place]) => field.value != at && slider.getAttribute('style') != place",
                            arg=[field.element_handle(), slider.element_handle(), at, place])
-    page.evaluate("() => { window.jupyterapp.commands.execute('apputils:change-theme',"
-                  " {theme: 'JupyterLab Dark'}); return true }")
-    page.wait_for_function("() => document.body.dataset.jpThemeName == 'JupyterLab Dark'")
+    in_theme(page, "JupyterLab Dark")
     for i in range(0, min(views.count(), 40), 8): show(page, views.nth(i), f"lab-{chapter}-dark-{i}")
     stop = page.get_by_role("button", name="Stop", exact=True)
     if stop.count(): stop.last.press("Enter")              # the run behind the chapter's dashboard

@@ -152,13 +152,6 @@ def test_starting_does_not_touch_the_global_generator():
     train_step(make_trainer(Small(), TrainConfig()), rows(3), loss_fn)
     assert torch.equal(torch.get_rng_state(), state)
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-def test_cuda_trains_where_the_model_stands():
-    trainer = make_trainer(Small().cuda(), TrainConfig(mixed_precision="bf16", n_steps=4))
-    fit(trainer, rows(20), loss_fn, seeded())
-    assert next(trainer.model.parameters()).is_cuda and len(trainer.log) == 4
-    train_step(make_trainer(Small(), TrainConfig()), rows(3), loss_fn)               # and the CPU after it
-
 # ---------------------------------------------------------------- config and schedule
 
 @pytest.mark.parametrize("field, value", [

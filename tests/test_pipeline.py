@@ -293,8 +293,8 @@ def test_the_samples_of_a_rollout_come_with_its_checkpoint(method, monkeypatch):
     class Killed(BaseException): pass
     real, left = pipeline._keep_samples, [2, 2, 3]
     def dies(folder, iteration, rows):
+        if iteration not in left or len(left) == 2: real(folder, iteration, rows)        # the second death comes behind it
         if iteration in left: raise left.remove(iteration) or (Killed if iteration == 2 else RewardError)("now")
-        real(folder, iteration, rows)
     monkeypatch.setattr(pipeline, "_keep_samples", dies)
     for error in (Killed, Killed, RewardError):
         with pytest.raises(error): run(stage, "o")
@@ -408,7 +408,7 @@ def test_what_is_missing_is_told_before_stage_1():
         tiny("reward", data="bad.jsonl"), tiny("reward", margins=True), tiny("dpo", eval_rows=24), tiny("dpo", max_length=5000), tiny("ppo", stop_token="<pad>"),
         tiny("self_reward", judge="judge"), tiny("self_reward", judge="tiny"), tiny("rdpo", reward="m"), tiny("sft", measure="nothing"), tiny("dpo", kl_to="./no"),
         tiny("self_reward", replay="./no.jsonl"), tiny("grpo", lora_r=2, lora_targets="no_such"), tiny("ppo", max_length=1020), tiny("sft", tf32=True, device="cpu"),
-        tiny("sft", model="rm"), tiny("spin", model="./nowhere"))
+        tiny("sft"), tiny("spin"))
     stages[-2:] = [tiny("sft", model="rm"), tiny("spin", model="./nowhere")]
     problems = validate(stages, registry=TINY)
     wanted = ["stage 2 (rdpo): reward: no folder", "stage 3 (self_reward): judge_prompt: no judge prompt 'nobody': name tiny", "stage 4 (dpo): no file nowhere.jsonl",

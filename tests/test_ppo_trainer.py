@@ -14,6 +14,7 @@ from rlhf_nb.trainers.ppo_trainer import (AdaptiveKLController, METRICS, PPOConf
     reward_mask, rollout_metrics, train_ppo)
 from rlhf_nb.base.checkpoints import list_checkpoints
 from rlhf_nb.base.learning import make_trainer, TrainConfig, accumulate_gradients
+from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.models import ScalarModel, frozen_copy, weight_hash
 from rlhf_nb.best_policy import optimal_policy
 from rlhf_nb.worlds.oracle import all_logprobs, expectation, bigram_lm, micro_tokenizer
@@ -77,6 +78,17 @@ def test_clip_fractions_count_where_the_clipped_loss_is_the_larger():
     assert_close(sums["val/clipfrac_avg"] / n, want[1])
     assert .1 < want[0] < ((ratio - 1).abs() > .1)[mask].float().mean() - .1
     assert .1 < want[1] < ((value - x.value).abs() > .05)[mask].float().mean() - .1
+
+def test_first_step_is_the_policy_gradient():
+    "With ratio 1 the clipped loss has the gradient of -advantage * log p."
+    model = actor()
+    x = make_experience(model, rollout(model), SMALL, WORLD.eos)
+    loss, n, sums = minibatch_loss(model, x, replace(SMALL, vf_coef=0.))
+    got = torch.autograd.grad(loss, model.policy.head.weight)[0]
+    want = torch.autograd.grad(-(x.advantage * logprobs(model.policy, x.seqs)).sum(), model.policy.head.weight)[0]
+    assert_close(got, want)
+    assert_close(sums["val/ratio"] / n, torch.tensor(1.))
+    assert n == x.seqs.response_mask.sum()
 
 def test_entropy_is_paid_for():
     model = actor()
@@ -276,20 +288,14 @@ def test_the_rate_of_both_falls_as_one(monkeypatch):
     train_ppo(model, frozen_copy(model.policy), TASK, config, seeded())
     assert_close(torch.tensor(rates), torch.tensor([[.005, .01], [.01, .02], [.01, .02], [.005, .01], [0., 0.]]))
 
-def test_responses_are_sampled_in_batches_of_their_own(monkeypatch):
-    from rlhf_nb.base import sampling
-    rows, real = [], sampling._respond
-    def respond(model, prompts, *args):
-        rows.append(len(prompts))
-        return real(model, prompts, *args)
-    monkeypatch.setattr(sampling, "_respond", respond)
+def test_responses_are_sampled_in_batches_of_their_own(sampled_sizes):
     ids = []
     for n in (0, 5):
         model = actor()
-        trainer = make_trainer(model, TrainConfig())
         config = replace(SMALL, micro_batch_size=12, n_prompts=12, n_minibatches=1, generation_batch_size=n)
-        ids.append(ppo_trainer.ppo_rollout(trainer, frozen_copy(model.policy), TASK, config, seeded(), {})[0].seqs.ids)
-    assert rows == [12, 5, 5, 2] and torch.equal(*ids)                        # the same responses
+        args = make_trainer(model, TrainConfig()), frozen_copy(model.policy), TASK, config, seeded(), {}
+        ids.append(ppo_trainer.ppo_rollout(*args)[0].seqs.ids)
+    assert sampled_sizes == [12, 5, 5, 2] and torch.equal(*ids)                  # the same responses
 
 def test_checkpoints_come_every_few_rollouts_at_the_end_and_at_a_stop(tmp_path):
     config, ref = replace(SMALL, n_iterations=5, save_every=2), frozen_copy(actor().policy)

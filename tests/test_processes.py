@@ -1,6 +1,6 @@
 """Two CPU processes make the run that one process makes; what dies ends the run and
 goes on later; a signal waits for its step; what cannot be split is refused."""
-import json, os, re, signal, socket, subprocess, sys, threading
+import json, os, re, signal, subprocess, sys, threading
 from functools import cache, partial
 from pathlib import Path
 import pytest, torch
@@ -18,7 +18,7 @@ from rlhf_nb.run.methods import make_critic
 from rlhf_nb.sft import sft_loss, train_sft
 from rlhf_nb.tokens import Seqs
 from rlhf_nb.trainers.ppo_trainer import PPOConfig, train_ppo
-from conftest import PATIENCE, ROOT, until
+from conftest import PATIENCE, ROOT, free_port, until
 from tiny_runs import content, fork, in_a_row, patch_everywhere, rows_in, run, run_all, status_of, tiny, weights
 from trainer_runs import CONFIG, RUNS, rows, scored, seeded, task_of
 
@@ -55,12 +55,10 @@ def result(name): # log, weights, how many rows were scored
 
 def start(out, work, more={}):
     "Two processes, as a launcher starts them: work(rank) in each."
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = str(free_port())
     out.mkdir(exist_ok=True)
     def begin(rank):
-        os.environ.update(dict(WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)) | more, RANK=rank, LOCAL_RANK=rank)
+        os.environ.update(dict(WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port) | more, RANK=rank, LOCAL_RANK=rank)
         return work(rank)
     return [fork(partial(begin, rank), out/f"said{rank}") for rank in "01"]
 

@@ -49,6 +49,17 @@ def page(request, browser, address):
     assert not foreign, f"requests outside the machine: {foreign[:5]}"
     assert not errors, f"errors: {errors[:5]}"
 
+@pytest.fixture
+def phone(browser):
+    "() -> a page as wide as a phone; they are closed in the end."
+    pages = []
+    def open_page(**more):
+        pages.append(browser.new_page(viewport=dict(width=390, height=844), **more))
+        pages[-1].set_default_timeout(1000 * PATIENCE)
+        return pages[-1]
+    yield open_page
+    for page in pages: page.close()
+
 def luminance(page, selector):
     r, g, b = map(int, re.findall(r"\d+", page.eval_on_selector(
         selector, "e => getComputedStyle(e).backgroundColor"))[:3])
@@ -96,15 +107,6 @@ def test_hints_and_solutions_unfold(page, address):
     assert not first.locator("pre").first.is_visible()
     first.locator("summary").click()
     assert first.locator("pre").first.is_visible()
-
-def test_a_ledger_answers_to_the_keyboard_without_a_script(page, address):
-    page.goto(address + "ledger.html")
-    ledger = page.locator("[aria-label='token ledger']").first
-    ledger.locator("input[type=radio]").first.focus()
-    colour = "e => [...e.querySelectorAll('.t')].map(t => getComputedStyle(t).backgroundColor).join()"
-    before = ledger.evaluate(colour)
-    page.keyboard.press("ArrowRight")
-    assert ledger.evaluate(colour) != before
 
 def turn(page, name, value, box):
     "A range set to a value by the keyboard, from its lowest; the page has drawn again."
@@ -177,8 +179,8 @@ def test_a_page_without_scripts_keeps_its_pictures(browser, address):
     assert page.locator("[data-knobs] svg").is_visible() and page.locator("[data-knobs] input").count() == 0
     page.close()
 
-def test_knobs_fit_a_phone(browser, address):
-    page = browser.new_page(viewport=dict(width=390, height=844))
+def test_knobs_fit_a_phone(phone, address):
+    page = phone()
     page.goto(address + "sft.html")
     box = page.locator("[data-knobs]").first
     box.get_by_role("slider", name="top-k", exact=True).press("ArrowRight")
@@ -189,7 +191,6 @@ def test_knobs_fit_a_phone(browser, address):
     box.scroll_into_view_if_needed()
     still(page, box)
     page.screenshot(path=SHOTS/"site-phone-knobs.png")
-    page.close()
 
 def first_two(page, address, words):
     page.goto(address + "search.html?q=" + quote(words))
@@ -222,8 +223,8 @@ def test_the_search_works_on_files_while_one_types(browser, built):
     assert not errors
 
 @pytest.mark.parametrize("name", [*PAGES, "landing cards"])
-def test_a_phone_shows_a_page_without_scrolling_sideways(browser, address, name):
-    page = browser.new_page(viewport=dict(width=390, height=844), color_scheme="dark" if name == "chapter" else "light")
+def test_a_phone_shows_a_page_without_scrolling_sideways(phone, address, name):
+    page = phone(color_scheme="dark" if name == "chapter" else "light")
     page.goto(address + PAGES.get(name, "index.html"))
     page.wait_for_load_state("networkidle")
     wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
@@ -234,7 +235,6 @@ def test_a_phone_shows_a_page_without_scrolling_sideways(browser, address, name)
     page.wait_for_function(SEEN_PICTURES)
     SHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SHOTS/f"site-phone-{name.replace(' ', '-')}.png")
-    page.close()
 
 OUTSIDE = """() => [...document.querySelectorAll('article *')].filter(e => {
     const r = e.getBoundingClientRect()
@@ -249,15 +249,10 @@ def test_the_first_page_shows_each_chapter_as_a_picture(page, address):
     page.goto(address)
     cards = page.locator(".cards > li")
     assert cards.count() == 19
-    for i in (0, 8, 18):
+    for i in (0, 8, 18, 4, 6):
         cards.nth(i).scroll_into_view_if_needed()
         page.wait_for_function(SEEN_PICTURES)
-    cards.nth(4).scroll_into_view_if_needed()
-    page.wait_for_function(SEEN_PICTURES)
-    still(page, cards.nth(4))
-    page.screenshot(path=SHOTS/f"site-cards-{page.scheme}.png")
-    cards.nth(6).scroll_into_view_if_needed()
-    page.wait_for_function(SEEN_PICTURES)
+        if i == 4: page.screenshot(path=SHOTS/f"site-cards-{page.scheme}.png")
     still(page, cards.nth(6))                               # a page that shifts under the pointer loses the click
     cards.nth(6).click(position=dict(x=60, y=60))           # the whole card is the link, its picture too
     page.wait_for_url("**/kl.html")
@@ -279,14 +274,13 @@ def test_a_button_copies_the_code_of_a_cell(page, address):
     assert page.evaluate("navigator.clipboard.readText()") == code and "world" in code
     assert page.locator("div.cell_output .copy").count() == 0       # what was printed is not to be run
 
-def test_code_that_is_too_wide_scrolls_by_keys(browser, address):
-    page = browser.new_page(viewport=dict(width=390, height=844))
+def test_code_that_is_too_wide_scrolls_by_keys(phone, address):
+    page = phone()
     page.goto(address + "kl.html")
     page.evaluate("() => { const p = [...document.querySelectorAll('article pre')].find(p => p.scrollWidth > p.clientWidth + 40); p.focus() }")
     assert page.evaluate("document.activeElement.tagName") == "PRE"
     page.keyboard.press("ArrowRight")
     page.wait_for_function("() => document.activeElement.scrollLeft > 0")
-    page.close()
 
 def test_the_report_in_a_frame_can_be_read(page, address):
     page.goto(address + "runner.html")
@@ -308,14 +302,12 @@ def test_axe_finds_nothing_critical_or_serious(page, address, axe, name):
 
 @pytest.mark.parametrize("name", ["index", "kl", "sft", "world", "compare", "ledger", "inspectors", "rollout_view", "token_kl", "glossary",
                                   "papers", "api/ppo", "search"])
-def test_axe_finds_nothing_critical_or_serious_on_a_phone(browser, address, axe, name):
+def test_axe_finds_nothing_critical_or_serious_on_a_phone(phone, address, axe, name):
     for scheme in ("light", "dark"):
-        page = browser.new_page(viewport=dict(width=390, height=844), color_scheme=scheme, is_mobile=True, has_touch=True)
-        page.set_default_timeout(1000 * PATIENCE)
+        page = phone(color_scheme=scheme, is_mobile=True, has_touch=True)
         page.goto(address + f"{name}.html" + "?q=kl" * (name == "search"))
         page.wait_for_load_state("networkidle")
         assert axe(page) == [], scheme
-        page.close()
 
 SWITCH = """async () => { const found = [], radios = [...document.querySelectorAll('[aria-label="token ledger"] > input')]
     for (let k = 0; k < 9; k++) {
@@ -349,17 +341,14 @@ def test_a_ledger_draws_only_what_is_on_the_screen(browser):
     assert seen == of_folded == 600 and folded < 3 * two, (two, folded, of_folded)
     assert of_every <= 2400, of_every
 
-def test_only_code_near_the_screen_is_laid_out(browser, address, built):
+def test_only_code_near_the_screen_is_laid_out(phone, address, built):
     "The longest page of the site: a phone lays out what it shows; anchors and the search of the browser still find the rest."
     heaviest = max(built[0].glob("*.html"), key=lambda f: f.stat().st_size)
     assert not [f.name for f in built[0].glob("*.html") if "<style>body:has(.live-" in f.read_text("utf-8")]
-    page = browser.new_page(viewport=dict(width=390, height=844))
+    page = phone()
     page.goto(address + heaviest.name)
-    drawn = lambda: page.evaluate("[...document.querySelectorAll('div.cell_input pre')].map(e => e.checkVisibility({contentVisibilityAuto: true}))")
     page.wait_for_function("() => [...document.querySelectorAll('div.cell_input pre')].some(e => !e.checkVisibility({contentVisibilityAuto: true}))")
-    seen = drawn()
+    seen = page.evaluate("[...document.querySelectorAll('div.cell_input pre')].map(e => e.checkVisibility({contentVisibilityAuto: true}))")
     assert sum(seen) < len(seen) / 2, (sum(seen), len(seen))
-    last = page.locator("div.cell_input pre").last
-    last.scroll_into_view_if_needed()
+    page.locator("div.cell_input pre").last.scroll_into_view_if_needed()
     page.wait_for_function("() => [...document.querySelectorAll('div.cell_input pre')].at(-1).checkVisibility({contentVisibilityAuto: true})")
-    page.close()

@@ -48,13 +48,6 @@ def test_the_opponent_hears_the_prompt_and_nothing_else():
     again = opponent_pairs(lm, real, TOK, SamplingParams(5), seeded())
     assert torch.equal(again.rejected.ids, pairs.rejected.ids)
 
-def test_the_opponent_says_what_its_distribution_says():
-    real = WORLD.seqs[[0] * 4000]
-    got = opponent_pairs(bigram_lm(WORLD), real, TOK, SamplingParams(3), seeded(3)).rejected
-    number = {y: i for i, y in enumerate(WORLD.responses())}
-    share = torch.bincount(torch.tensor([number[tuple(r)] for r in replies(got)]), minlength=40) / 4000
-    assert_close(share.double(), P_0.exp(), atol=.03, rtol=0)
-
 def test_an_iteration_draws_each_demonstration_once_at_temperature_one(monkeypatch):
     real = make_seqs([[4]] * 8 + [[4, 0]] * 8, [[0] * (i % 3) + [3] for i in range(16)], WORLD.pad)
     heard = []

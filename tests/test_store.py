@@ -3,6 +3,9 @@ import errno, json, os, random, re, shutil, signal, time
 from pathlib import Path
 
 import pytest, torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
 
 from rlhf_nb.data import store as store_module
 from rlhf_nb.base.folder import write_marker
@@ -83,6 +86,10 @@ def test_the_tokenizer_hash_sees_tokens_and_marks_not_state(tokenizer):
     assert tokenizer_hash(a) == tokenizer_hash(b)
     a.eos_token = "<bos>"
     assert tokenizer_hash(a) != tokenizer_hash(b)
+    def of(words):
+        core = Tokenizer(WordLevel({w: i for i, w in enumerate(words)}))
+        return tokenizer_hash(PreTrainedTokenizerFast(tokenizer_object=core, pad_token="p", eos_token="e"))
+    assert of("peab") != of("peba")                      # the same words under other ids
 
 @pytest.fixture
 def made(tmp_path, tokenizer):
