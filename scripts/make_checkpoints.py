@@ -34,8 +34,8 @@ from rlhf_nb.base.batches import chat_ids, concat_seqs, response_text
 from rlhf_nb.tokens import Seqs
 from rlhf_nb.world import gold_rewards, gold_score, judge_examples
 from rlhf_nb.worlds.world_text import (
-    TEST, TRAIN, demonstrate, demonstrations, judge_prompt, judgement_score, make_tokenizer, pretraining_text,
-    prompt_ids)
+    ANIMALS, ATTRIBUTES, FACTS, PHRASES, TEST, TRAIN, VALUES, demonstrate, demonstrations, fact_sentence,
+    judge_prompt, judgement_score, make_tokenizer, prompt_ids)
 
 SHELF = Path(__file__).resolve().parents[1] / "rlhf_nb" / "checkpoints"
 SEEDS = {"base": 1, "sft": 0, "judge": 0, "reward": 0}
@@ -51,6 +51,23 @@ CONFIGS = {
 # ---------------------------------------------------------------- making
 
 def seeded(seed): return Generator().manual_seed(seed)
+
+def pretraining_text(rng)->str: # no chat marks, and no held-out question
+    "A document for pretraining: facts, a question with its answer, or phrases."
+    kind = rng.random()
+    if kind < .45:                           # one to five facts of one animal, 95 % of them true
+        animal, sentences = rng.choice(ANIMALS), []
+        for attribute in rng.sample(ATTRIBUTES, rng.randint(1, 5)):
+            true = rng.random() < .95
+            value = FACTS[animal][attribute] if true else rng.choice(VALUES[attribute])
+            name = animal if not sentences or rng.random() < .3 else ""
+            sentences.append(fact_sentence(name, attribute, value, rng.randrange(2)).text)
+        return " ".join(sentences)
+    if kind < .9:
+        question = rng.choice(TRAIN)
+        return f"{question.text} {demonstrate(question, rng)}"
+    phrases = [text for group in PHRASES.values() for text in group]
+    return " ".join(rng.choice(phrases) for _ in range(rng.randint(1, 4)))
 
 def packed(tokenizer, rng, rows, width=96):
     "Endless batches (rows, width) of documents one after another, <bos> ... <eos>."

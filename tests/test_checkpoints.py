@@ -5,12 +5,12 @@ all four again (about 5 minutes) and compare:
 
     RLHF_NB_REMAKE=1 python -m pytest tests/test_checkpoints.py -k remade -s
 """
-import importlib.util, json, os, pytest, torch
+import importlib.util, json, os, pytest, random, torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from rlhf_nb.base.models import load_bundled
 from rlhf_nb.reward import score_seqs
-from rlhf_nb.worlds.world_text import TEST, demonstrations, make_tokenizer, prompt_ids
+from rlhf_nb.worlds.world_text import TEST, TRAIN, demonstrations, make_tokenizer, prompt_ids
 from conftest import ROOT
 
 spec = importlib.util.spec_from_file_location("make", ROOT / "scripts/make_checkpoints.py")
@@ -31,6 +31,11 @@ def recorded(name): return json.loads((make.SHELF / name / "evaluation.json").re
 def compare(found, claimed):
     far = {k: (claimed[k], x) for k, x in found.items() if abs(x - claimed[k]) > TOLERANCE[k]}
     assert found and not far, f"recorded and measured: {far}"
+
+def test_the_base_model_never_read_a_held_out_question():
+    pages = [make.pretraining_text(random.Random(seed)) for seed in range(5000)]
+    assert not any(q.text in page for q in TEST for page in pages)
+    assert abs(sum(any(page.startswith(q.text) for q in TRAIN) for page in pages) / 5000 - .45) < .03
 
 @each
 def test_files_are_the_worlds(name):

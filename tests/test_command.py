@@ -213,7 +213,7 @@ def test_an_ignored_signal_stays_ignored(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)      # nohup
     assert done.returncode == 0 and "lives" in done.stdout
 
-@pytest.mark.parametrize("words", [["--help"], ["paths"], ["env"], ["pipeline", "validate", "--help"]])
+@pytest.mark.parametrize("words", [["--help"], ["paths"], ["env"], ["pipeline", "run", "--help"]])
 def test_a_reader_that_is_gone_ends_a_command_quietly(tmp_path, words):
     read, write = os.pipe()
     os.close(read)

@@ -11,7 +11,7 @@ from rlhf_nb.judge import (WORLD_PROMPT, JudgeConfig, JudgePrompt, Verdicts, agr
     judge_messages, pair_accuracy, parse_score, parse_votes)
 from rlhf_nb.trainers.judge_tools import (ADDITIVE_PROMPT, PairwisePrompt, PairwiseVerdicts, compare_answers,
     confusion_matrix, expected_score, judge_demonstrations, judge_scorer)
-from rlhf_nb.base.replies import escape_special_tokens, generate_replies, template_variables
+from rlhf_nb.base.replies import escape_special_tokens, generate_replies, validate_template
 from rlhf_nb.base.models import load_bundled, tiny_lm
 from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.world import gold_score, judgement
@@ -185,8 +185,12 @@ def test_a_template_is_refused_with_its_reason(template, says):
     with pytest.raises(ValueError, match=says): JudgePrompt(template, "Score: {{ reward }}")
 
 def test_variables_are_found_by_parsing():
-    assert template_variables("{# {{ a }} #}{{ '{{ b }}' }}{% raw %}{{ c }}{% endraw %}") == set()
-    assert template_variables("{% if x == 'a' %}{{ y|trim }}{{ z[:3] }}{% else %}{{ w.v }}{% endif %}") == set("xyzw")
+    for names, text in (((), "{# {{ a }} #}{{ '{{ b }}' }}{% raw %}{{ c }}{% endraw %}"),
+                        (("w", "x", "y", "z"), "{% if x == 'a' %}{{ y|trim }}{{ z[:3] }}{% else %}{{ w }}{% endif %}")):
+        assert validate_template(text, names) == text
+        with pytest.raises(ValueError, match="missing v, unknown none"): validate_template(text, (*names, "v"))
+        if names:
+            with pytest.raises(ValueError, match="missing none, unknown z"): validate_template(text, names[:3])
 
 @pytest.mark.parametrize("bomb, kind", [
     ("{% for a in prompt %}" * 12 + "x" + "{% endfor %}" * 12, "for"),
@@ -201,7 +205,7 @@ def test_what_can_grow_in_a_template_is_refused_with_its_line(bomb, kind):
     began, says = time.process_time(), f"line 2 of the template has {kind};"
     for make in (lambda: JudgePrompt("{{ prompt }} {{ response }}\n" + bomb, "Score: {{ reward }}"),
                  lambda: JudgePrompt(WORLD_PROMPT.template, "Score: {{ reward }}\n" + bomb),
-                 lambda: template_variables("\n" + bomb), lambda: parse_score("Score: 4", "Score: {{ reward }}\n" + bomb)):
+                 lambda: parse_score("Score: 4", "Score: {{ reward }}\n" + bomb)):
         with pytest.raises(ValueError, match=says): make()
     assert time.process_time() - began < 1
 

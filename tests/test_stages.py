@@ -1,12 +1,11 @@
 "What a stage may say: every key of every method in a file and back, ranges, slips of the pen."
-import math, re
+import math
 from dataclasses import fields
 
 import pytest, torch
 
-from rlhf_nb.book.command import main
 from rlhf_nb.kl import kl_k3
-from rlhf_nb.run.stages import KINDS, Stage, StageError, comments, default_words, keys_of, name_of, config_of, read_stages, settings_of, to_toml
+from rlhf_nb.run.stages import KINDS, Stage, StageError, comments, keys_of, name_of, config_of, read_stages, settings_of, to_toml
 from rlhf_nb.trainers.grpo_trainer import GRPOConfig
 from rlhf_nb.trainers.ppo_trainer import AdaptiveKLController
 from conftest import plain_id
@@ -105,13 +104,3 @@ def test_keys_above_the_stages_hold_for_all_that_have_them():
     assert [x.said.get("model") for x in (sft, play, ppo)] == ["m", None, None]      # they go on from the stage before
     own = read_stages(text.replace('reward = "r"', 'reward = "r"\nmodel = "other"'))
     assert own[2].said["model"] == "other"
-
-def test_the_table_of_keys(capsys):
-    assert main(["pipeline", "keys"]) in (0, None)
-    text = capsys.readouterr().out
-    for method in METHOD_NAMES:
-        for key in keys_of(method): assert re.search(rf"^{key} .*\[(all|.*\b{method}\b.*)\]$", text, re.M), (method, key)
-    assert main(["pipeline", "keys", "ppo"]) in (0, None)
-    assert re.search(r"^cliprange_value .*", text := capsys.readouterr().out, re.M) and "num_generations" not in text and "[" not in text.split("\n")[0]
-    assert main(["pipeline", "keys", "ppoo"]) == 2 and "did you mean 'ppo'" in capsys.readouterr().err
-    assert default_words("sft", "data") == "required" and default_words("sft", "batch_size") == "32" and "width" in default_words("ppo", "lr")

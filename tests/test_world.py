@@ -8,7 +8,7 @@ from rlhf_nb.world import (CRITERIA, FLATTERY_BONUS, annotate, criteria, gold_re
     judge_examples, judgement, utility)
 from rlhf_nb.worlds.world_text import (ANIMALS, ATTRIBUTES, FACTS, PHRASES, SENTENCES, TEST, TRAIN, VALUES,
     Question, all_questions, demonstrate, demonstrations, fact_sentence, judge_prompt, judgement_score,
-    make_tokenizer, parse_sentences, pretraining_text, prompt_ids, split_questions)
+    make_tokenizer, parse_sentences, prompt_ids, split_questions)
 from rlhf_nb.base.batches import response_text
 
 OTTER = Question("What does the otter eat?", "otter", "food")
@@ -150,16 +150,8 @@ def test_randomness_is_an_argument():
     random.seed(5)
     state = random.getstate()
     assert some(20, 7) == some(20, 7) != some(20, 8)
-    for seed in range(50): pretraining_text(random.Random(seed))
     annotate(OTTER, PERFECT, "", random.Random(0))
     assert random.getstate() == state
-
-def test_pretraining_text_never_shows_a_held_out_question():
-    rng = random.Random(0)
-    pages = [pretraining_text(rng) for _ in range(5000)]
-    assert not any(q.text in page for q in TEST for page in pages)
-    asked = sum(any(page.startswith(q.text) for q in TRAIN) for page in pages) / 5000
-    assert abs(asked - .45) < .03
 
 # ---------------------------------------------------------------- annotator and judge
 

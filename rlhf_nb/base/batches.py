@@ -101,8 +101,7 @@ def send_to(x, device): # a tensor or a Batch; where it is needed; the same ther
 
 def batch_tensors(x)->list: # of a Batch, or of one part of it: what it holds, in the order of its fields
     "All tensors of a Batch, those of the batches in it included."
-    if not isinstance(x, Batch): return [x]
-    return [z for y in x.parts() for z in batch_tensors(y)]
+    return [z for y in x.parts() for z in batch_tensors(y)] if isinstance(x, Batch) else [x]
 
 def to_host(x): # a tensor or a Batch; the same on the host, itself if it was there
     "Fetch in one copy, so that an accelerator is waited for once."

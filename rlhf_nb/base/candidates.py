@@ -87,8 +87,7 @@ ROUND_COUNTS = ("appends", "prompts", "kept", "not needed", "candidates", "cut",
 class PairRules:
     "How a pair is selected by score, and which pairs are filtered out."
     select:Callable=max_min # scores of one prompt -> places of chosen and rejected
-    filters:dict[str,Callable]=field( # reason to drop a pair -> ScoredPair -> keep it?
-        default_factory=dict)
+    filters:dict[str,Callable]=field(default_factory=dict) # reason to drop a pair -> ScoredPair -> keep it?
     def __post_init__(self):
         check_settings(self)
         taken = [reason for reason in self.filters if reason in ROUND_COUNTS]

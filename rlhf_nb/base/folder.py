@@ -224,16 +224,6 @@ def find_run(
     return new, read_folder(new, "run.json", program)
 
 # %% ../../nbs/engine/base/folder.ipynb #_swap
-def _swap(new, out, program, locks):
-    "Put a finished run into the place of an old one, then remove that."
-    find_run(out, program, overwrite=True)     # no file of somebody else came since
-    old = _beside(out, "old", read_folder(out, "run.json", program)["run"])
-    if os.name == "nt":                        # renames no folder with an open file
-        for lock in locks: lock.close()
-    os.rename(out, old)
-    os.rename(new, out)
-    _remove(old, "run.json")
-
 def _finish_swap(out, program, locks): # True if a new run is in its place by now
     swapped = False
     for old in out.parent.glob(f"{glob.escape(out.name)}.old-*"):
@@ -271,7 +261,14 @@ def open_run(
             if not read_folder(folder, "run.json", program):
                 write_marker(folder/"run.json", program, run=uuid.uuid4().hex[:12], **facts)
             yield folder
-            if folder != out: _swap(folder, out, program, locks)
+            if folder != out:                              # into the place of the old run
+                find_run(out, program, overwrite=True)     # no file of somebody else came since
+                old = _beside(out, "old", read_folder(out, "run.json", program)["run"])
+                if os.name == "nt":                        # renames no folder with an open file
+                    for lock in locks: lock.close()
+                os.rename(out, old)
+                os.rename(folder, out)
+                _remove(old, "run.json")
             close_work(out, program)
         finally:
             for lock in locks: lock.close()

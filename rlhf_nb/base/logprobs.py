@@ -19,13 +19,6 @@ from .models import eval_mode, unwrap_model, validate_ids, validate_length, voca
 from .settings import check_number
 from ..tokens import Seqs, shift_right
 
-# %% ../../nbs/engine/base/logprobs.ipynb #_log_softmax
-def _log_softmax(logits): # at least fp32, also for bf16 logits
-    return logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
-
-def _entropy(logp): # (... v) -> (...); a word ruled out adds 0, not 0 * -inf
-    return -(logp.exp() * logp.clamp(min=-1e4)).sum(-1)          # exp(-1e4) is 0
-
 # %% ../../nbs/engine/base/logprobs.ipynb #hidden_logprobs
 def hidden_logprobs(
     head:nn.Module, # (n d) -> (n v)
@@ -38,9 +31,10 @@ def hidden_logprobs(
     logits = head(hidden)                                            # (n v)
     if excluded is not None: logits = logits.index_fill(
         1, torch.full((1,), excluded, device=logits.device), -torch.inf)
-    logp = _log_softmax(logits)
+    logp = logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))  # fp32 for bf16 logits
     target_logp = logp.gather(-1, targets[:, None])[:, 0]
-    return target_logp, _entropy(logp) if with_entropy else None
+    entropy = -(logp.exp() * logp.clamp(min=-1e4)).sum(-1) if with_entropy else None # ruled out: 0 * -1e4
+    return target_logp, entropy
 
 # %% ../../nbs/engine/base/logprobs.ipynb #chunked_logprobs
 def chunked_logprobs(

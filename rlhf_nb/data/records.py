@@ -193,14 +193,6 @@ def _read_dataset(name, split):
         found = found[split or "train"]
     return _numbered(found)
 
-def _rename(row, names): # of (name, column), ...
-    if isinstance(row, RowError): return row
-    lacking = [column for _, column in names if column not in row]
-    if lacking: return RowError("missing key", f'no "{lacking[0]}", the keys are {", ".join(row)}; correct '
-                                "columns")
-    old = [column for _, column in names]
-    return {k: x for k, x in row.items() if k not in old} | {name: row[column] for name, column in names}
-
 def read_records(
     source, # a path, "folder:split", a hub id, or a list of dicts
 )->Iterator[tuple[int,dict|RowError]]: # line or row from 1; the row, or what is wrong
@@ -209,7 +201,13 @@ def read_records(
     Raises FileNotFoundError or ValueError for what cannot be read at all, and TypeError
     for an iterator, which could be read only once."""
     if isinstance(source, Renamed):
-        yield from ((line, _rename(row, source.names)) for line, row in read_records(source.source))
+        old = [column for _, column in source.names]
+        for line, row in read_records(source.source):
+            if isinstance(row, RowError): yield line, row
+            elif lacking := [column for column in old if column not in row]: yield line, RowError(
+                "missing key", f'no "{lacking[0]}", the keys are {", ".join(row)}; correct columns')
+            else: yield line, {k: x for k, x in row.items() if k not in old} | {
+                name: row[column] for name, column in source.names}
         return
     kind = record_kind(source)
     path, split = ("", "") if kind == "memory" else _split_name(source)

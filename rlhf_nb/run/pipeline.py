@@ -20,7 +20,7 @@ from ..base.batches import pad_and_eos
 from ..base.files import atomic_folder, atomic_write, disk_errors
 from ..base.folder import (check_output, claim_file, clear_removed, file_hashes, find_run,
     open_run, open_work, read_folder, update_marker)
-from ..base.checkpoints import require_same_run
+from ..base.checkpoints import require_same_run, without_nan
 from ..base.learning import named_generator
 from ..base.models import (Placement, ScalarModel, load_lm, is_reward_model,
     load_tokenizer, merge_adapters, read_config, save_reward_model, unwrap_model)
@@ -278,7 +278,7 @@ def _finish(job, ready, trainer, facts, shown):
             _write_lines(folder/"held_out.jsonl", [dict(
                 prompt=a["prompt"], before=a["response"], reward_before=a["reward"],
                 after=b["response"], reward_after=b["reward"]) for a, b in zip(*shown)])
-        _write_lines(folder/"log.jsonl", map(_without_nan, rows))
+        _write_lines(folder/"log.jsonl", map(without_nan, rows))
         shutil.rmtree(place, ignore_errors=True)
         bar = logging.is_progress_bar_enabled()
         logging.disable_progress_bar()                      # of transformers
@@ -294,11 +294,8 @@ def _finish(job, ready, trainer, facts, shown):
         for name in names:
             (folder/name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(place/name, folder/name)
-        update_marker(folder/"run.json", results=_without_nan(facts))
+        update_marker(folder/"run.json", results=without_nan(facts))
     in_first_process(write)
-
-def _without_nan(row): # JSON has no nan and no inf
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
 
 # %% ../../nbs/engine/run/pipeline.ipynb #reported
 @contextmanager

@@ -7,8 +7,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/stages.html.md"""
 # %% auto #0
 __all__ = ['KINDS', 'FUNCTIONS', 'Common', 'Watch', 'Stopping', 'Chats', 'Ratings', 'Gap', 'NoisyGap', 'Margin', 'Odds',
            'Rewarded', 'Episodic', 'SelfPlay', 'Sampled', 'ByReward', 'ByJudge', 'Kind', 'Stage', 'keys_of',
-           'config_of', 'Settings', 'settings_of', 'name_of', 'StageError', 'read_stages', 'to_toml', 'comments',
-           'default_words', 'keys_table']
+           'config_of', 'Settings', 'settings_of', 'name_of', 'StageError', 'read_stages', 'to_toml', 'comments']
 
 # %% ../../nbs/engine/run/stages.ipynb #stages
 import inspect, json, re, tomllib
@@ -207,31 +206,26 @@ class Kind:
     usual:dict     # defaults that differ from the dataclasses'
     opened:dict    # names that stay open until model and rows are known: how they are found
 
-_FITTED = dict(lr="by the width of the model", n_steps="some passes over the rows, at "
-               "least 50", micro_batch_size="64, or 8 for models wider than 512")
+_FITTED = dict(lr="by the width of the model", n_steps="some passes over the rows, at least 50",
+               micro_batch_size="64, or 8 for models wider than 512")
 _ROLLED = dict(lr="by the width of the model, TRL's for wide ones")
 _PAIRED = dict(n_steps="n_epochs passes over the pairs")
 
-def _learned(own): return Kind((Common, own, TrainConfig, Watch, Stopping), dict(batch_size=32), _FITTED)
+_OF_RL = dict(n_iterations=20, n_prompts=32, micro_batch_size=8, beta=.05)
 
-_SAMPLING = dict(max_new_tokens=40, temperature=.7, top_p=.9)
+def _learned(*own): return Kind((Common, *own, TrainConfig, Watch, Stopping), dict(batch_size=32), _FITTED)
+
+def _picked(by, **usual): return Kind((Common, Sampled, by, SamplingParams, TrainConfig, Watch, Stopping),
+    dict(lr=5e-4, max_new_tokens=40, temperature=.7, top_p=.9, **usual), _PAIRED)
 
 KINDS = dict(
-    sft=_learned(Chats), reward=_learned(Ratings), dpo=_learned(Gap), ipo=_learned(Gap),
-    hinge=_learned(Gap), cdpo=_learned(NoisyGap), robust_dpo=_learned(NoisyGap),
-    simpo=_learned(Margin), orpo=_learned(Odds), kto=_learned(Gap),
-    q=Kind((Common, Episodic, QConfig, TrainConfig, Watch, Stopping), dict(batch_size=32),
-           _FITTED),
-    ppo=Kind((Common, Rewarded, PPOConfig, Watch), dict(n_iterations=20, n_prompts=32,
-        micro_batch_size=8, beta=.05, lam=.95), _ROLLED),
-    grpo=Kind((Common, Rewarded, GRPOConfig, Watch), dict(n_iterations=20, n_prompts=32,
-        micro_batch_size=8, beta=.05, advantage_fn=group_normalised), _ROLLED),
+    sft=_learned(Chats), reward=_learned(Ratings), dpo=_learned(Gap), ipo=_learned(Gap), hinge=_learned(Gap),
+    cdpo=_learned(NoisyGap), robust_dpo=_learned(NoisyGap), simpo=_learned(Margin), orpo=_learned(Odds),
+    kto=_learned(Gap), q=_learned(Episodic, QConfig),
+    ppo=Kind((Common, Rewarded, PPOConfig, Watch), dict(lam=.95, **_OF_RL), _ROLLED),
+    grpo=Kind((Common, Rewarded, GRPOConfig, Watch), dict(advantage_fn=group_normalised, **_OF_RL), _ROLLED),
     spin=Kind((Common, SelfPlay, TrainConfig, Watch, Stopping), dict(lr=2e-4), _PAIRED),
-    rdpo=Kind((Common, Sampled, ByReward, SamplingParams, TrainConfig, Watch, Stopping),
-        dict(lr=5e-4, **_SAMPLING), _PAIRED),
-    self_reward=Kind((Common, Sampled, ByJudge, SamplingParams, TrainConfig, Watch,
-                      Stopping),
-        dict(lr=5e-4, n_prompts=768, n_pairs=768, batch_size=32, **_SAMPLING), _PAIRED))
+    rdpo=_picked(ByReward), self_reward=_picked(ByJudge, n_prompts=768, n_pairs=768, batch_size=32))
 
 @dataclass(frozen=True)
 class Stage:
@@ -275,7 +269,12 @@ def config_of(stage:Stage, kind:type, **more):
         value = stage.said.get(f.name, default)
         if owner is not kind and f.name == "mixed_precision": value = "no" # until known
         if value is MISSING: raise ValueError(f"{stage.method} needs {f.name}")
-        values[f.name] = _as_declared(f, value, keys)
+        if f.name in FUNCTIONS and isinstance(value, str):
+            if f.name == "kl_controller" and re.fullmatch(r"adaptive:[\d.]+(:\d+)?", value):
+                _, target, *horizon = value.split(":")
+                value = AdaptiveKLController(float(target), *map(int, horizon))
+            else: value = find(f.name, value, FUNCTIONS[f.name])
+        values[f.name] = float(value) if f.type is float and type(value) is int else value
     return kind(**values | more)
 
 class Settings(SimpleNamespace):
@@ -300,15 +299,6 @@ FUNCTIONS = {    # field -> name in a file or flag -> function
     "kl_controller": dict(fixed_kl_controller=fixed_kl_controller),
     "select": dict(max_min=max_min, best_second=best_second),
     "advantage_fn": ADVANTAGES, "token_loss": TOKEN_LOSSES, "loss_type": LOSS_WEIGHTS}
-
-def _as_declared(field, value, keys): # functions by name, whole numbers as floats
-    if field.name in FUNCTIONS and isinstance(value, str):
-        known = FUNCTIONS[field.name]
-        if field.name == "kl_controller" and re.fullmatch(r"adaptive:[\d.]+(:\d+)?", value):
-            _, target, *horizon = value.split(":")
-            return AdaptiveKLController(float(target), *map(int, horizon))
-        return find(field.name, value, known)
-    return float(value) if field.type is float and type(value) is int else value
 
 def name_of(key:str, value)->object: # of a function in a file; other values as they are
     "Raises ValueError for a function that no file can name."
@@ -374,25 +364,3 @@ def comments(kind:type)->dict: # field -> what the source of the class says of i
         hits = [re.match(r"    (\w+):[^#]+?# (.*)", x) for x in source]
         found |= {hit[1]: hit[2] for hit in hits if hit}
     return found
-
-def default_words(method:str, name:str)->str:
-    "The default of a key as a file would say it, or how it is found."
-    _, _, default = keys_of(method)[name]
-    if name in KINDS[method].opened: return KINDS[method].opened[name]
-    if default is MISSING: return "required"
-    return json.dumps(name_of(name, default))
-
-def keys_table(method:str="")->str:
-    """The keys of one method, or of all: default and meaning.
-
-    Raises ValueError for another name, with the nearest."""
-    if method and method not in KINDS: raise ValueError(f"no method {method!r}; {nearest(method, KINDS)}")
-    rows = {}
-    for m in [method] if method else KINDS:
-        for name, (kind, _, _) in keys_of(m).items():
-            row = name, default_words(m, name), comments(kind).get(name, "")
-            rows.setdefault(row, []).append(m)
-    many = not method
-    return "\n".join(f"{name:28} {default:24} {meaning}"
-                     + f"  [{'all' if len(have) == len(KINDS) else ' '.join(have)}]" * many
-                     for (name, default, meaning), have in rows.items())

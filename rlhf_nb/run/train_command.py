@@ -270,7 +270,7 @@ def add_train_parser(sub): # the subparsers of `rlhf-nb`
 # %% ../../nbs/engine/run/train_command.ipynb #pipeline_command
 _PIPELINE = """a list of stages, written as TOML. Killed at any moment, the same command
 goes on. A stage has a method of `rlhf-nb train`, and the keys of its flags; keys above
-the stages hold for all that have them; `rlhf-nb pipeline keys` lists all.
+the stages hold for all that have them; `rlhf-nb train METHOD --help` lists them.
 example:
   model = "sft"
   lora_r = 8
@@ -283,53 +283,37 @@ example:
   reward = "stage 1"
 """
 
-def _read_file(path)->list: # of stages
+@_one_prints()
+def _run_pipeline(args)->int|None:
+    from rlhf_nb.base.folder import check_output
     from rlhf_nb.run.pipeline import expanded
     from rlhf_nb.run.stages import StageError, read_stages
-    if not Path(path).is_file(): raise ValueError(f"no file {path}: name a TOML file")
-    try: return expanded(read_stages(Path(path).read_text(encoding="utf-8")))
-    except UnicodeDecodeError as e: raise StageError(f"no UTF-8 text: {e}") from e
-
-@_one_prints()
-def _run_pipeline(args):
-    from rlhf_nb.base.folder import check_output
-    stages = _read_file(args.file)
+    if not Path(args.file).is_file(): raise ValueError(f"no file {args.file}: name a TOML file")
     check_output(args.output_dir, args.file)
-    if args.dry_run: return _print_plans(stages, args.output_dir, args.overwrite)
-    try: _run_all(stages, args.output_dir, args.overwrite)
+    try:
+        try: stages = expanded(read_stages(Path(args.file).read_text(encoding="utf-8")))
+        except UnicodeDecodeError as e: raise StageError(f"no UTF-8 text: {e}") from e
+        if args.dry_run: return _print_plans(stages, args.output_dir, args.overwrite)
+        _run_all(stages, args.output_dir, args.overwrite)
     except KeyboardInterrupt:
         print(f"\nfinished stages of {args.output_dir} and the last checkpoint are whole: the same command "
               "goes on")
         raise
+    except StageError as e:                           # every problem of an invalid pipeline is named
+        print(f"{args.file}: {e}", file=sys.stderr)
+        return 1
 
 def add_pipeline_parser(sub): # the subparsers of `rlhf-nb`
-    "Add `rlhf-nb pipeline` with `run`, `validate` and `keys`."
+    "Add `rlhf-nb pipeline run`."
     p = sub.add_parser("pipeline", help="run a list of training stages", epilog=_PIPELINE,
                        formatter_class=argparse.RawDescriptionHelpFormatter)
-    tasks = p.add_subparsers(metavar="TASK", required=True)
-    def add(name, func, text):
-        def command(args): # an invalid pipeline is exit status 1, and every problem is named
-            from rlhf_nb.run.stages import StageError
-            try: return func(args)
-            except StageError as e: print(f"{args.file}: {e}", file=sys.stderr)
-            return 1
-        q = tasks.add_parser(name, help=text, description=text)
-        q.set_defaults(func=command)
-        return q.add_argument
-    def validate(args):
-        from rlhf_nb.run.pipeline import require_valid
-        require_valid(stages := _read_file(args.file))
-        print(f"{len(stages)} stages, all is there")
-    def keys(args):
-        from rlhf_nb.run.stages import keys_table
-        print(keys_table(args.method))
-    run = add("run", _run_pipeline, "run what is not done yet")
-    for arg in (run, add("validate", validate, "tell what is missing, run nothing")):
-        arg("file", metavar="FILE", help="TOML file")
-    run("-o", "--output-dir", "--out", required=True, metavar="DIR", help="folder of the run (required)")
-    run("--overwrite", action="store_true",
-        help="make a new run beside the one in DIR, then replace it (default: refuse)")
-    run("--dry-run", action="store_true", help="print settings, rows, steps and memory; train nothing "
-        "(default: train)")
-    add("keys", keys, "list the keys of a file, with their defaults")(
-        "method", nargs="?", default="", metavar="METHOD", help="(default: all)")
+    text = "run what is not done yet"
+    run = p.add_subparsers(metavar="TASK", required=True).add_parser("run", help=text, description=text)
+    run.set_defaults(func=_run_pipeline)
+    run.add_argument("file", metavar="FILE", help="TOML file")
+    run.add_argument("-o", "--output-dir", "--out", required=True, metavar="DIR",
+                     help="folder of the run (required)")
+    run.add_argument("--overwrite", action="store_true",
+                     help="make a new run beside the one in DIR, then replace it (default: refuse)")
+    run.add_argument("--dry-run", action="store_true", help="tell what is missing, print settings, rows, "
+                     "steps and memory; train nothing (default: train)")

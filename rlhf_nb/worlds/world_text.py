@@ -7,7 +7,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/worlds/world_text.html.md"""
 # %% auto #0
 __all__ = ['ATTRIBUTES', 'FACTS', 'ANIMALS', 'VALUES', 'TRAIN', 'TEST', 'PHRASES', 'SENTENCES', 'HABITS', 'Question',
            'all_questions', 'split_questions', 'fact_sentence', 'parse_sentences', 'demonstrate', 'judge_prompt',
-           'judgement_score', 'make_tokenizer', 'prompt_ids', 'demonstrations', 'pretraining_text']
+           'judgement_score', 'make_tokenizer', 'prompt_ids', 'demonstrations']
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #world_text_imports
 import random, re
@@ -254,21 +254,3 @@ def demonstrations(
     prompts = [prompt_ids(tokenizer, question) for question in sampled]
     encoded = tokenizer(answers, add_special_tokens=False).input_ids
     return make_seqs(prompts, [ids + [eos] for ids in encoded], pad)
-
-# %% ../../nbs/engine/worlds/world_text.ipynb #pretraining_text
-def pretraining_text(rng:random.Random)->str: # the document
-    "Sample a document for pretraining: facts, a question with its answer, or phrases."
-    kind = rng.random()
-    if kind < .45:                           # one to five facts of one animal, 95 % of them true
-        animal, sentences = rng.choice(ANIMALS), []
-        for attribute in rng.sample(ATTRIBUTES, rng.randint(1, 5)):
-            true = rng.random() < .95
-            value = FACTS[animal][attribute] if true else rng.choice(VALUES[attribute])
-            name = animal if not sentences or rng.random() < .3 else ""
-            sentences.append(fact_sentence(name, attribute, value, rng.randrange(2)).text)
-        return " ".join(sentences)
-    if kind < .9:
-        question = rng.choice(TRAIN)
-        return f"{question.text} {demonstrate(question, rng)}"
-    phrases = [text for group in PHRASES.values() for text in group]
-    return " ".join(rng.choice(phrases) for _ in range(rng.randint(1, 4)))
