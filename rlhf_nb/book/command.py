@@ -135,6 +135,10 @@ def _check(args):
     if not (folder/MEMORY).is_file(): raise ValueError(f"{folder} holds no copy of the workbook: make one "
         f"with rlhf-nb copy --exercises {folder}, or name yours with --dir")
     read_memory(folder)                                # of this version, or refused
+    if args.chapter == ["mine"]:
+        text, right = import_module("rlhf_nb.book.mine").parts_table(folder)
+        print(text)
+        return int(not right)
     asked = find_chapters(args.chapter or [stem for stem in chapters() if stem[0].isdigit()])
     places = [place_of(f) for f in asked]
     files = [folder/at for at in places if (folder/at).is_file()]
@@ -195,9 +199,9 @@ def make_parser(command:str)->argparse.ArgumentParser:
             form.add_argument(f"--{name}", dest="form", action="store_const", const=name,
                               default="", help=text)
     checking = add("check", _check, "check the answers in your copy; print what is right, next and "
-                   "left to do", "check", "check kl 08 --dir my-copy --all")
+                   "left to do", "check", "check kl 08 --dir my-copy --all", "check mine")
     checking.add_argument("chapter", nargs="*", metavar="CHAPTER",
-                       help="such as kl, 07 or 07_kl (default: the course)")
+                       help="such as kl, 07 or 07_kl (default: the course); mine: your own trainer, my_rlhf.py")
     checking.add_argument("--all", action="store_true",
                        help="a line for each exercise, not only for what is wrong")
     checking.add_argument("--dir", default="." if Path(MEMORY).is_file() else "rlhf-workbook",

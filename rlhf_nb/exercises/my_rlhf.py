@@ -1,0 +1,281 @@
+"The parts of the learner's own trainer, my_rlhf.py, on worlds in which every answer is listed."
+import importlib.util
+import torch
+from rlhf_nb.base.files import notebooks
+from rlhf_nb.book.checks import Exercise
+from rlhf_nb.tokens import make_seqs
+from rlhf_nb.worlds.oracle import bigram_lm, micro_world, to_tabular_lm
+
+def load(file): # a module, run anew
+    spec = importlib.util.spec_from_file_location("my_rlhf", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+OURS = load(notebooks()/"my_rlhf.py")
+WORLD = micro_world()
+tensor = torch.tensor
+
+def probe(module, name): # a part of this module, called as its check does; all other parts are ours
+    def run(*args):
+        others = {k: vars(module).get(k) for k in PARTS if k != name}
+        vars(module).update({k: vars(OURS)[k] for k in others})
+        try: return _CALLS.get(name, lambda f, *args: f(*args))(vars(module)[name], *args)
+        finally: vars(module).update(others)
+    run.__name__ = f"my {name}"
+    return run
+
+# ---- how a part is called, and what is looked at
+
+def _on_real_tokens(f, model, ids, mask):
+    logp = f(model, ids, mask)
+    return torch.where(mask, logp, 0.) if getattr(logp, "shape", None) == mask.shape else logp
+
+def _stepped(n_models, frozen=0): # the first n learn, the next are only read
+    def run(f, *args):
+        learn, read, rest = args[:n_models], args[n_models:n_models + frozen], args[n_models + frozen:]
+        weights = [p for m in learn for p in m.parameters()]
+        optimizer = torch.optim.SGD(weights, lr=.5)
+        for p in weights: p.grad = torch.full_like(p, .25)          # left over from a step before
+        loss = f(*learn, *read, optimizer, *rest)
+        return {"loss": loss.item() if hasattr(loss, "item") else loss,
+                "weights after the step": [p.detach().clone() for p in weights],
+                "weights of the reference": [p.detach().clone() for m in read for p in m.parameters()]}
+    return run
+
+def _sampled(f, model, prompts, max_new, n): # n rows of each prompt, against the exact distribution
+    many = [p for p in prompts for _ in range(n)]
+    ids, mask, response = f(model, many, max_new, WORLD.eos, WORLD.pad, torch.Generator().manual_seed(0))
+    rows = [row[m].tolist() for row, m in zip(ids, mask)]
+    wrote = [row[r].tolist() for row, r in zip(ids, response)]
+    often = True
+    for k, p in enumerate(prompts):
+        mine = wrote[k * n:(k + 1) * n]
+        chances = dict(_chances(model, p, max_new))
+        seen = {y: mine.count(list(y)) for y in chances}
+        often &= sum(seen.values()) == n and all(
+            abs(seen[y] - n * c) < 5 * (n * c * (1 - c))**.5 + 1 for y, c in chances.items())
+    return {"every row begins with its prompt": all(row[:len(p)] == p for row, p in zip(rows, many)),
+            "mask and response are bool": mask.dtype == response.dtype == torch.bool,
+            "the mask is True on the prompt and on all that was written":
+                all(len(row) == len(p) + len(y) for row, p, y in zip(rows, many, wrote)),
+            "no response is longer than max_new": max(map(len, wrote)) <= max_new,
+            "a response ends with its eos, and has it in": all(WORLD.eos not in y[:-1] for y in wrote)
+                and all(len(y) == max_new or y[-1:] == [WORLD.eos] for y in wrote),
+            "behind a response stand pads": bool((ids[~mask] == WORLD.pad).all()),
+            "each response comes as often as the model says": often}
+
+def _chances(model, prompt, left, so_far=()): # every response and its probability
+    ids = tensor([[*prompt, *so_far]])
+    probs = model(input_ids=ids).logits[0, -1].softmax(-1)
+    for word in range(WORLD.eos + 1):
+        y, p = (*so_far, word), probs[word].item()
+        if word == WORLD.eos or left == 1: yield y, p
+        else: yield from ((z, p * c) for z, c in _chances(model, prompt, left - 1, y))
+
+_CALLS = dict(logprobs=_on_real_tokens, rollout=_sampled, sft_step=_stepped(1), reward_step=_stepped(1),
+              ppo_step=_stepped(2), group_step=_stepped(1), dpo_step=_stepped(1, 1))
+
+# ---- cases
+
+def _rows(prompts, responses): # ids, mask, response
+    x = make_seqs([[WORLD.start] + p for p in prompts], responses, pad=WORLD.pad)
+    return x.ids, x.attention_mask, x.response_mask
+
+_A, _B, _C = [0, 1, 3], [2, 3], [1]
+_LM = bigram_lm(WORLD).float()
+_OTHER = to_tabular_lm(WORLD, (torch.linspace(0, 1, 40)**2).log_softmax(-1))  # another policy
+_THREE, _ONE = _rows([[], [0], [1]], [_A, _B, _C]), _rows([[0]], [_B])
+class _Sums(torch.nn.Module): # a score that pads change
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.linspace(-.5, .7, WORLD.vocab_size))
+    def forward(self, ids, mask): return self.w[ids].cumsum(1)
+
+_SCORES = OURS.Scores(_LM)
+with torch.no_grad(): _SCORES.head.weight.copy_(torch.linspace(-.4, .6, _SCORES.head.weight.numel())[None])
+_logp = OURS.logprobs(_LM, *_THREE[:2]).detach()
+_old = torch.where(_THREE[2], _logp + tensor([[.4], [-.5], [.1]]), 0.)
+_adv = torch.where(_THREE[2], tensor([[1.], [-2.], [.5]]) * torch.linspace(.5, 1.5, _logp.shape[1]), 0.)
+_FOUR = _rows([[], [], [0], [0]], [_A, _C, _B, [1, 3]])
+_old4 = OURS.logprobs(_LM, *_FOUR[:2]).detach() + tensor([[.4], [-.5], [.1], [-.3]])
+_r, _v = torch.arange(12.).view(3, 4) / 7 - .5, torch.linspace(1, -1, 12).view(3, 4)
+_m = tensor([[0, 1, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0]]).bool()
+
+def _variant(name, **more): # ours with other globals, such as another function that it calls
+    def run(*args):
+        fn = vars(OURS)[name]
+        g = type(fn)(fn.__code__, vars(OURS) | more, fn.__name__, fn.__defaults__, fn.__closure__)
+        return _CALLS.get(name, lambda f, *a: f(*a))(g, *args)
+    return run
+
+def _in_place_of(name, wrong): # a wrong function, called as the part is
+    return lambda *args: _CALLS.get(name, lambda f, *a: f(*a))(wrong, *args)
+
+class _NoZero: # an optimizer that forgets nothing
+    def __init__(self, inner): self.inner, self.step, self.zero_grad = inner, inner.step, lambda: None
+
+def _kept(name, n): # the gradients of the step before stay; n: place of the optimizer
+    return _in_place_of(name, lambda *args: vars(OURS)[name](*args[:n], _NoZero(args[n]), *args[n + 1:]))
+
+def _never(name, n): # no step is taken
+    def wrong(*args):
+        o = _NoZero(args[n])
+        o.zero_grad, o.step = args[n].zero_grad, lambda: None
+        return vars(OURS)[name](*args[:n], o, *args[n + 1:])
+    return _in_place_of(name, wrong)
+
+def _steps(name, n): return {
+    "the gradients of the step before are still there: optimizer.zero_grad()": _kept(name, n),
+    "the weights are as before: optimizer.step()": _never(name, n)}
+
+def _unshifted(model, ids, mask):
+    return model(input_ids=ids, attention_mask=mask.long()).logits.log_softmax(-1).gather(-1, ids[..., None])[..., 0]
+
+def _descend(loss, optimizer):
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    return loss.item()
+
+def _gae(reward, value, response, gamma, lam, boot=False, turned=False):
+    if boot: # the critic's word behind the last token counts
+        advantage, after = torch.zeros_like(reward), 0.
+        for i in reversed(range(reward.shape[1])):
+            v = value[:, i + 1] if i + 1 < reward.shape[1] else 0.
+            after = reward[:, i] + gamma * v - value[:, i] + gamma * lam * after
+            advantage[:, i] = torch.where(response[:, i], after, 0.)
+            after = advantage[:, i]
+    else: advantage = OURS.gae(reward.flip(1), value.flip(1), response.flip(1), gamma, lam)[0].flip(1)
+    return advantage, torch.where(response, advantage + value, 0.)
+
+def _group(reward, size, own=False, std=False):
+    g = reward.view(-1, size)
+    a = g - g.mean(1, keepdim=True)
+    return (a / (g.std(1, keepdim=True) + 1e-4) if std else a).view(-1, 1)
+
+def _group_wrong(advantage_of, per_row=False):
+    def wrong(policy, optimizer, ids, mask, response, old_logp, reward, size, clip=.2):
+        advantage = advantage_of(reward, size)
+        ratio = (OURS.logprobs(policy, ids, mask) - old_logp).exp()
+        loss = -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+        rows = torch.where(response, loss, 0.).sum(1) / response.sum(1)
+        return _descend(rows.mean() if per_row else loss[response].mean(), optimizer)
+    return _in_place_of("group_step", wrong)
+
+def _loo(reward, size):
+    g = reward.view(-1, size)
+    return (g - (g.sum(1, keepdim=True) - g) / (size - 1)).view(-1, 1)
+
+def _ppo_wrong(sign=1, clipped=True, smaller=True, half=True, everywhere=False):
+    def wrong(policy, critic, optimizer, ids, mask, response, old_logp, advantage, returns, clip=.2, vf=.1):
+        ratio = (OURS.logprobs(policy, ids, mask) - old_logp).exp()
+        a, b = ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage
+        loss = -sign * ((torch.minimum if smaller else torch.maximum)(a, b) if clipped else a)
+        loss = loss + vf * (OURS.values(critic, ids, mask) - returns)**2 / (2 if half else 1)
+        return _descend(loss.mean() if everywhere else loss[response].mean(), optimizer)
+    return _in_place_of("ppo_step", wrong)
+
+def _dpo_wrong(turned=False, no_ref=False, whole=False, mean=False):
+    def wrong(policy, ref, optimizer, chosen, rejected, beta):
+        def ratio(ids, mask, response):
+            base = 0. if no_ref else OURS.logprobs(ref, ids, mask).detach()
+            kept = mask if whole else response
+            x = torch.where(kept, OURS.logprobs(policy, ids, mask) - base, 0.).sum(1)
+            return x / kept.sum(1) if mean else x
+        gap = ratio(*chosen) - ratio(*rejected)
+        return _descend(-torch.nn.functional.logsigmoid(beta * (-gap if turned else gap)).mean(), optimizer)
+    return _in_place_of("dpo_step", wrong)
+
+def _reward_wrong(turned=False, first=False):
+    def wrong(model, optimizer, chosen, rejected):
+        def s(ids, mask): return model(ids, mask)[:, -1] if first else OURS.score(model, ids, mask)
+        gap = s(*chosen) - s(*rejected)
+        return _descend(-torch.nn.functional.logsigmoid(-gap if turned else gap).mean(), optimizer)
+    return _in_place_of("reward_step", wrong)
+
+def _sft_wrong(which=lambda mask, response: response, total=False):
+    def wrong(model, optimizer, ids, mask, response):
+        logp = OURS.logprobs(model, ids, mask)[which(mask, response)]
+        return _descend(-(logp.sum() if total else logp.mean()), optimizer)
+    return _in_place_of("sft_step", wrong)
+
+def _greedy(model, prompts, max_new, eos, pad, generator):
+    def sure(**x):
+        out = model(**x)
+        out.logits = out.logits * 1e3
+        return out
+    return OURS.rollout(sure, prompts, max_new, eos, pad, generator)
+
+def _endless(model, prompts, max_new, eos, pad, generator): return OURS.rollout(model, prompts, max_new, -1, pad, generator)
+
+_PAIR = (_rows([[], [0]], [_A, _B]), _rows([[], [0]], [_C, [2, 1, 3]]))
+_SINGLE = (_rows([[1]], [_A]), _rows([[1]], [_B]))
+def _two(rows): return rows[:2]
+
+PARTS = dict(
+    logprobs=({"rows of unequal length": (_LM, *_THREE[:2]), "one row": (_LM, *_ONE[:2]), "another model": (_OTHER, *_FOUR[:2])}, {
+        "entry i is of token i: read the logits one place before it": _in_place_of("logprobs", _unshifted),
+        "no shift, and entry 0 is set to 0: read the logits one place before the token": _in_place_of("logprobs",
+            lambda *a: torch.nn.functional.pad(_unshifted(*a)[:, 1:], (1, 0))),
+        "the first entry is missing: it is 0": _in_place_of("logprobs", lambda *a: OURS.logprobs(*a)[:, 1:]),
+        "the 0 stands at the end, it belongs to the first token": _in_place_of("logprobs", lambda *a:
+            torch.nn.functional.pad(OURS.logprobs(*a)[:, 1:], (0, 1))),
+        "those are probabilities: take the log": _in_place_of("logprobs", lambda m, ids, mask:
+            torch.nn.functional.pad(OURS.logprobs(m, ids, mask)[:, 1:].exp(), (1, 0))),
+        "the logits are not normalised: log_softmax": _in_place_of("logprobs", lambda m, ids, mask: torch.nn.functional.pad(
+            m(input_ids=ids).logits[:, :-1].gather(-1, ids[:, 1:, None])[..., 0], (1, 0)))}),
+    sft_step=({"three answers": (_LM, *_THREE), "one row": (_LM, *_ONE), "another model": (_OTHER, *_FOUR)}, {
+        "the prompt is learned, too: only response tokens count": _sft_wrong(lambda mask, response: mask),
+        "pads are learned, too: only response tokens count": _sft_wrong(lambda mask, response: torch.ones_like(mask)),
+        "that is the sum: take the mean over the response tokens": _sft_wrong(total=True),
+        **_steps("sft_step", 1)}),
+    rollout=({"two prompts": (_LM, [[WORLD.start], [WORLD.start, 0]], 3, 1500), "one token": (_OTHER, [[WORLD.start]], 1, 800)}, {
+        "that is greedy: draw the token from the softmax": _in_place_of("rollout", _greedy),
+        "a response goes on behind its eos": _in_place_of("rollout", _endless)}),
+    reward_step=({"two pairs": (_Sums(), *map(_two, _PAIR)), "one pair": (_SCORES, *map(_two, _SINGLE))}, {
+        "chosen and rejected are swapped": _reward_wrong(turned=True),
+        "the score stands at the last real token: use score()": _reward_wrong(first=True),
+        **_steps("reward_step", 1)}),
+    token_rewards=({"three rows, one of them empty": (tensor([2., -1., 5.]), _r, _v, _m, .3),
+                    "one row": (tensor([3.]), _r[:1], _v[:1], _m[:1], .1),
+                    "no price": (tensor([2., -1., 5.]), _r, _v, _m, 0.)}, {
+        "the sign: a token pays beta times its log-ratio": lambda reward, a, b, m, beta: OURS.token_rewards(reward, b, a, m, beta),
+        "the reward comes once, at the last token of the response": lambda reward, a, b, m, beta:
+            OURS.token_rewards(0 * reward, a, b, m, beta) + m * reward[:, None],
+        "the reward stands in the last column, not at the last token of the response": lambda reward, a, b, m, beta:
+            OURS.token_rewards(0 * reward, a, b, m, beta) + reward[:, None] * (torch.arange(m.shape[1]) == m.shape[1] - 1),
+        "the reward at the end is missing": lambda reward, *a: OURS.token_rewards(0 * reward, *a),
+        "beta is missing": lambda reward, a, b, m, beta: OURS.token_rewards(reward, a, b, m, 1.)}),
+    gae=({"three rows": (_r, _v, _m, 1., .9), "a discount": (_r, _v, _m, .8, .5),
+          "lambda 0": (_r[:2], _v[:2], _m[:2], .9, 0.), "lambda 1": (_r[:2], _v[:2], _m[:2], .9, 1.)}, {
+        "nothing comes after the last token: no value of what stands behind it": lambda *a: _gae(*a, boot=True),
+        "time runs the other way: begin at the last token": lambda *a: _gae(*a, turned=True),
+        "lambda is missing": lambda r, v, m, gamma, lam: OURS.gae(r, v, m, gamma, 1.),
+        "gamma is missing": lambda r, v, m, gamma, lam: OURS.gae(r, v, m, 1., lam),
+        "the returns are advantages plus values": lambda r, v, m, *a: (OURS.gae(r, v, m, *a)[0], r.masked_fill(~m, 0.))}),
+    ppo_step=({"three answers": (_LM, _SCORES, *_THREE, _old, _adv, .5 * _adv + .1),
+               "one row": (_LM, _SCORES, *(x[:1] for x in (*_THREE, _old, _adv, 2 * _adv))),
+               "another policy": (_OTHER, _SCORES, *_THREE, _old, _adv, -_adv)}, {
+        "the sign: a loss goes down where the advantage is earned": _ppo_wrong(sign=-1),
+        "the ratio is not clipped": _ppo_wrong(clipped=False),
+        "take the smaller of the two, as the objective, not the larger": _ppo_wrong(smaller=False),
+        "the value's error has a half": _ppo_wrong(half=False),
+        "prompt and pads are in the mean": _ppo_wrong(everywhere=True),
+        **_steps("ppo_step", 2)}),
+    group_step=({"two groups of two": (_LM, *_FOUR, _old4, tensor([1., 0., 2., 3.5]), 2),
+                 "one group of four": (_LM, *_FOUR, _old4, tensor([1., 0., 2., 3.5]), 4),
+                 "equal rewards": (_LM, *_FOUR, _old4, tensor([2., 2., 2., 2.]), 2)}, {
+        "the mean is that of the others: an answer is not its own baseline": _group_wrong(_group),
+        "that divides by the group's deviation, as GRPO does": _group_wrong(lambda r, n: _group(r, n, std=True)),
+        "there is no baseline": _group_wrong(lambda r, n: r.view(-1, 1)),
+        "the baseline is that of the whole batch, not of the group": _group_wrong(lambda r, n: _loo(r, len(r))),
+        "that weighs each answer alike: take the mean over all response tokens": _group_wrong(_loo, per_row=True),
+        **_steps("group_step", 1)}),
+    dpo_step=({"two pairs": (_LM, _OTHER, *_PAIR, .5), "one pair": (_LM, _OTHER, *_SINGLE, .1),
+               "a larger beta": (_OTHER, _LM, *_PAIR, 2.)}, {
+        "chosen and rejected are swapped": _dpo_wrong(turned=True),
+        "the reference is missing": _dpo_wrong(no_ref=True),
+        "the log-prob of an answer is the sum over its tokens, not the mean": _dpo_wrong(mean=True),
+        **_steps("dpo_step", 2)}))
+
+for _name, (_cases, _mistakes) in PARTS.items():
+    vars()[_name] = Exercise(reference=probe(OURS, _name), cases=_cases, mistakes=_mistakes)
