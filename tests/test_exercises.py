@@ -8,6 +8,7 @@ import nbformat, pytest
 
 from rlhf_nb.book import checks
 from rlhf_nb.book.checks import CHECK, Exercise, check_notebook, grade, values_match
+from rlhf_nb.book.mine import part_chapters
 from rlhf_nb.book.copies import TASK, emptied, instructors_copy, learners_copy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -133,9 +134,10 @@ def shape(file): # minutes to read at 180 words and 12 lines of code a minute, m
     shown = [c.source for c in cells if c.cell_type == "code" and not c.metadata.get("jupyter")]
     lines = sum(bool(x.strip()) and not x.startswith("#|") for s in shown for x in s.splitlines())
     words = sum(len(c.source.split()) for c in cells if c.cell_type == "markdown")
-    return words / 180 + lines / 12, sum(int(m[1]) for s in shown if (m := TASK.match(s)))
+    own = sum(n for number, n in part_chapters((file.parent/"my_rlhf.py").read_text("utf-8")).values() if file.name.startswith(number))
+    return words / 180 + lines / 12, own + sum(int(m[1]) for s in shown if (m := TASK.match(s)))
 
-@pytest.mark.parametrize("chapter", ["tokens", "world", "sft", "reward", "best_policy", "kl"])
+@pytest.mark.parametrize("chapter", ["tokens", "world", "sft", "reward", "best_policy", "kl", "ppo", "grpo", "dpo"])
 def test_the_first_screen_promises_what_a_chapter_takes(chapter):
     promised = re.search(r"(\d+) (?:minutes )?to read, (\d+) to practise",
                          " ".join(c.source for c in read(CHAPTERS[chapter]).cells[:2]).replace("\n", " "))
