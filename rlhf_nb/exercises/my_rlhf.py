@@ -53,8 +53,9 @@ def _sampled(f, model, prompts, max_new, n): # n rows of each prompt, against th
         mine = wrote[k * n:(k + 1) * n]
         chances = dict(_chances(model, p, max_new))
         seen = {y: mine.count(list(y)) for y in chances}
-        often &= sum(seen.values()) == n and all(
-            abs(seen[y] - n * c) < 5 * (n * c * (1 - c))**.5 + 1 for y, c in chances.items())
+        cells = [(seen[y], n * c) for y, c in chances.items() if n * c > 5]        # chi-squared, 4.5 sigma
+        far = sum((k - m)**2 / m for k, m in cells) - len(cells)
+        often &= sum(seen.values()) == n and far < 4.5 * (2 * len(cells))**.5
     return {"every row begins with its prompt": all(row[:len(p)] == p for row, p in zip(rows, many)),
             "mask and response are bool": mask.dtype == response.dtype == torch.bool,
             "the mask is True on the prompt and on all that was written":
@@ -63,6 +64,7 @@ def _sampled(f, model, prompts, max_new, n): # n rows of each prompt, against th
             "a response ends with its eos, and has it in": all(WORLD.eos not in y[:-1] for y in wrote)
                 and all(len(y) == max_new or y[-1:] == [WORLD.eos] for y in wrote),
             "behind a response stand pads": bool((ids[~mask] == WORLD.pad).all()),
+            "a prompt has more than one response": all(len({*map(tuple, wrote[k * n:(k + 1) * n])}) > 1 for k in range(len(prompts))),
             "each response comes as often as the model says": often}
 
 def _chances(model, prompt, left, so_far=()): # every response and its probability
@@ -147,7 +149,15 @@ def _gae(reward, value, response, gamma, lam, boot=False, turned=False):
     else: advantage = OURS.gae(reward.flip(1), value.flip(1), response.flip(1), gamma, lam)[0].flip(1)
     return advantage, torch.where(response, advantage + value, 0.)
 
-def _group(reward, size, own=False, std=False):
+def _gae_once(reward, v, response, gamma, lam, value=None, advantage=None): # gamma stands in one of its two places
+    out, after, v_after = torch.zeros_like(reward), 0., 0.
+    for i in reversed(range(reward.shape[1])):
+        now = reward[:, i] + (value or gamma) * v_after - v[:, i] + (advantage or gamma) * lam * after
+        after, v_after = (torch.where(response[:, i], x, 0.) for x in (now, v[:, i]))
+        out[:, i] = after
+    return out, torch.where(response, out + v, 0.)
+
+def _group(reward, size, std=False):
     g = reward.view(-1, size)
     a = g - g.mean(1, keepdim=True)
     return (a / (g.std(1, keepdim=True) + 1e-4) if std else a).view(-1, 1)
@@ -228,7 +238,8 @@ PARTS = dict(
         "pads are learned, too: only response tokens count": _sft_wrong(lambda mask, response: torch.ones_like(mask)),
         "that is the sum: take the mean over the response tokens": _sft_wrong(total=True),
         **_steps("sft_step", 1)}),
-    rollout=({"two prompts": (_LM, [[WORLD.start], [WORLD.start, 0]], 3, 1500), "one token": (_OTHER, [[WORLD.start]], 1, 800)}, {
+    rollout=({"two prompts": (_LM, [[WORLD.start], [WORLD.start, 0]], 2, 1500),
+              "three tokens": (_LM, [[WORLD.start]], 3, 1500), "one token": (_OTHER, [[WORLD.start]], 1, 800)}, {
         "that is greedy: draw the token from the softmax": _in_place_of("rollout", _greedy),
         "a response goes on behind its eos": _in_place_of("rollout", _endless)}),
     reward_step=({"two pairs": (_Sums(), *map(_two, _PAIR)), "one pair": (_SCORES, *map(_two, _SINGLE))}, {
@@ -250,6 +261,8 @@ PARTS = dict(
         "nothing comes after the last token: no value of what stands behind it": lambda *a: _gae(*a, boot=True),
         "time runs the other way: begin at the last token": lambda *a: _gae(*a, turned=True),
         "lambda is missing": lambda r, v, m, gamma, lam: OURS.gae(r, v, m, gamma, 1.),
+        "gamma is missing before the next value": lambda *a: _gae_once(*a, value=1.),
+        "gamma is missing before the next advantage": lambda *a: _gae_once(*a, advantage=1.),
         "gamma is missing": lambda r, v, m, gamma, lam: OURS.gae(r, v, m, 1., lam),
         "the returns are advantages plus values": lambda r, v, m, *a: (OURS.gae(r, v, m, *a)[0], r.masked_fill(~m, 0.))}),
     ppo_step=({"three answers": (_LM, _SCORES, *_THREE, _old, _adv, .5 * _adv + .1),
