@@ -201,7 +201,7 @@ def make_parser(command:str)->argparse.ArgumentParser:
     checking = add("check", _check, "check the answers in your copy; print what is right, next and "
                    "left to do", "check", "check kl 08 --dir my-copy --all", "check mine")
     checking.add_argument("chapter", nargs="*", metavar="CHAPTER",
-                       help="such as kl, 07 or 07_kl (default: the course); mine: your own trainer, my_rlhf.py")
+                       help="such as kl, 07 or 07_kl (default: the course); mine: my_rlhf.py")
     checking.add_argument("--all", action="store_true",
                        help="a line for each exercise, not only for what is wrong")
     checking.add_argument("--dir", default="." if Path(MEMORY).is_file() else "rlhf-workbook",
