@@ -5,7 +5,7 @@ import pytest, torch
 from rlhf_nb.show import dashboard as module
 from rlhf_nb.show.dashboard import (
     GPU_MEMORY, Dashboard, Stopped, Sweep, curves_of, dashboard_callback, dashboard_page, panel,
-    run_in_background, run_setting, show_dashboard, show_sweep, sweep_page, thinned)
+    run_in_background, run_setting, show_dashboard, show_sweep, sweep_page)
 from rlhf_nb.tokens import make_seqs
 from test_pages import check_page, plain
 
@@ -161,15 +161,6 @@ def test_panel_draws_where_the_numbers_are():
     assert ">9</text>" in panel("a", {"": ([0, 9], [1., math.inf])})      # as far as it went
     flat = panel("a", {"": ([1, 2], [3., 3.])})
     assert re.findall(r'points="([^"]*)"', flat) == ["50.0,108.0 254.0,108.0"]
-
-def test_thinned_keeps_spikes():
-    generator = torch.Generator().manual_seed(0)
-    for n in (1, 199, 200, 201, 1000, 4999):
-        ys = torch.randn(n, generator=generator).tolist()
-        points = list(enumerate(ys))
-        kept = thinned(points)
-        assert set(kept) <= set(points) and kept == sorted(kept) and len(kept) <= 204
-        assert {min(ys), max(ys)} <= {y for _, y in kept} and {points[0], points[-1]} <= set(kept)
 
 def test_a_long_run_costs_no_more_and_loses_no_spike():
     dashboard = Dashboard(["x"])

@@ -119,50 +119,31 @@ def test_no_file(tmp_path):
     for path in (tmp_path, tmp_path/"none.jsonl"):
         with pytest.raises(FileNotFoundError, match="JSONL"): next(read_jsonl(path))
 
-def test_chats_and_texts_give_the_same_tokens(tok, write):
+def test_a_conversation_that_holds_more_than_its_prompt(tok, write):
     user, system = dict(role="user", content="What is it?"), dict(role="system", content="Be kind.")
     def reply(x): return dict(role="assistant", content=x)
-    forms = [GOOD, dict(GOOD, prompt=[user]),
-        dict(prompt="What is it?", chosen=[reply("A kind answer.")], rejected=[reply("No.")]),
-        dict(prompt=[user], chosen=[user, reply("A kind answer.")], rejected=[user, reply("No.")]),
-        dict(prompt="What is it?", chosen=[user, reply("A kind answer.")], rejected=[user, reply("No.")]),
-        dict(chosen=[user, reply("A kind answer.")], rejected=[user, reply("No.")]),
-        dict(prompt=[user], chosen=[user, reply("A kind answer.")], rejected="No.")]
-    for form in forms:
-        pairs, _ = load_pairs(write(form), tok)
-        assert texts(tok, pairs.chosen) == [("<bos><|user|>What is it?<|assistant|>", "A kind answer.<eos>")]
-        assert texts(tok, pairs.rejected) == [("<bos><|user|>What is it?<|assistant|>", "No.<eos>")]
     full = [system, user, reply("Hm?"), user]
-    longer = dict(prompt="What is it?", chosen=full + [reply("A.")], rejected=full + [reply("B.")])
     whole = tok.apply_chat_template([user, reply("A kind answer.")], tokenize=True, return_dict=False)
-    assert load_pairs(write(GOOD), tok)[0].chosen.ids[0].tolist() == list(whole)     # as the template has it
-    pairs, _ = load_pairs(write(longer), tok)          # the conversation holds more than the prompt
+    pairs, _ = load_pairs(write(GOOD), tok)
+    assert pairs.chosen.ids[0].tolist() == list(whole)                       # as the template has it
+    assert texts(tok, pairs.rejected) == [("<bos><|user|>What is it?<|assistant|>", "No.<eos>")]
+    longer = dict(prompt="What is it?", chosen=full + [reply("A.")], rejected=full + [reply("B.")])
+    pairs, _ = load_pairs(write(longer), tok)
     assert texts(tok, pairs.chosen) == [("<bos><|system|>Be kind.<|user|>What is it?<|assistant|>Hm?<eos>"
                                          "<|user|>What is it?<|assistant|>", "A.<eos>")]
 
-def test_demonstrations(tok, write):
-    want = [("<bos><|user|>What is it?<|assistant|>", "A.<eos>")]
-    user, a = dict(role="user", content="What is it?"), dict(role="assistant", content="A.")
-    for row in [dict(messages=[user, a]), dict(prompt="What is it?", response="A."),
-                dict(prompt=[user], completion=[a]), dict(prompt="What is it?", chosen="A.", rejected="A.")]:
-        seqs, report = load_demonstrations(write(row), tok)
-        assert texts(tok, seqs) == want and report.kept == 1
-    seqs, _ = load_demonstrations(write(dict(messages=[user, a, user, dict(a, content="B.")])), tok)
-    assert texts(tok, seqs)[0][1] == "A.<eos>B.<eos>"                # every turn of the assistant is learned
-    seqs, _ = load_demonstrations(write(dict(messages=[user, a, user, dict(a, content="B.")])), tok, turns="last")
-    assert texts(tok, seqs)[0][1] == "B.<eos>"
-    for row, kind in [(dict(prompt="x"), "missing key"), (dict(messages=[a]), "missing key"),
-                      (dict(messages=[user]), "no answer"), (dict(response="x"), "missing key")]:
-        with pytest.raises(DataError, match=kind): load_demonstrations(write(row), tok)
+def test_rows_that_are_no_demonstration_or_no_prompt(tok, write):
+    user, a = dict(role="user", content="What?"), dict(role="assistant", content="A.")
+    for load, row, kind in [(load_demonstrations, dict(prompt="x"), "missing key"), (load_demonstrations, dict(messages=[a]), "missing key"),
+                            (load_demonstrations, dict(messages=[user]), "no answer"), (load_demonstrations, dict(response="x"), "missing key"),
+                            (load_prompts, dict(messages=[a]), "no question"), (load_prompts, dict(chosen="x"), "missing key")]:
+        with pytest.raises(DataError, match=kind): load(write(row), tok)
 
 def test_prompts(tok, write):
     user, a = dict(role="user", content="What?"), dict(role="assistant", content="A.")
-    for row in [dict(prompt="What?"), dict(messages=[user]), dict(messages=[user, a]), dict(prompt=[user, a]),
-                dict(prompt="What?", chosen="", rejected=3)]:
+    for row in [dict(prompt="What?"), dict(messages=[user]), dict(prompt=[user, a]), dict(prompt="What?", chosen="", rejected=3)]:
         prompts, report = load_prompts(write(row), tok)
         assert [tok.decode(p) for p in prompts] == ["<bos><|user|>What?<|assistant|>"]
-    for row, kind in [(dict(messages=[a]), "no question"), (dict(chosen="x"), "missing key")]:
-        with pytest.raises(DataError, match=kind): load_prompts(write(row), tok)
     prompts, report = load_prompts(write(dict(prompt="What is it? " * 20)), tok, max_length=10)
     assert len(prompts[0]) == 10 and report.truncated == {"start of the prompt": [1]}
     assert tok.decode(prompts[0]).endswith("<|assistant|>")
@@ -356,7 +337,8 @@ def test_forms_of_demonstrations_and_prompts(tok):
     talk = dict(conversations=[{"from": "human", "value": "What is it?"}, {"from": "gpt", "value": "A."}])
     dialogue = dict(text="\n\nHuman: What is it?\n\nAssistant: A.")
     parts = dict(messages=[dict(USER, content=[dict(type="text", text="What "), dict(type="text", text="is it?")]), TELL])
-    for row in (talk, dialogue, parts, dict(messages=[USER, TELL]), dict(prompt=[USER], completion=[TELL])):
+    for row in (talk, dialogue, parts, dict(messages=[USER, TELL]), dict(prompt="What is it?", response="A."),
+                dict(prompt="What is it?", chosen="A.", rejected="A."), dict(prompt=[USER], completion=[TELL])):
         seqs, report = load_demonstrations([row], tok)
         assert texts(tok, seqs) == [("<bos><|user|>What is it?<|assistant|>", "A.<eos>")], row
     assert report.formats == {"prompt-completion, explicit prompt, conversational": 1}
@@ -418,21 +400,18 @@ def test_what_a_plain_chat_cannot_do_is_refused_in_words(more, words, tok):
 
 def test_margins(tok):
     rows = [dict(GOOD, prompt=p, score_chosen=a, score_rejected=b) for p, a, b in (("a", 9., 7.5), ("b", 3, 3))]
-    report = load_pairs(rows, tok)[1]
-    assert pair_margins(report).tolist() == [1.5, 0.]
+    for row, want in ((rows, [1.5, 0.]), ([dict(GOOD, margin=.5)], [.5]), ([dict(GOOD, margin="1.5")], [1.5]),
+                      ([dict(GOOD, score_chosen="9", score_rejected="7.5")], [1.5])):          # as text in a CSV
+        assert pair_margins(load_pairs(row, tok)[1]).tolist() == want
     assert pair_margins(load_pairs([GOOD], tok)[1]) is None
-    assert pair_margins(load_pairs([dict(GOOD, margin=.5)], tok)[1]).tolist() == [.5]
     for bad in ([*rows, dict(GOOD, score_chosen=1., score_rejected=2.)], [*rows[:2], dict(GOOD, margin=-1.)]):
         with pytest.raises(ValueError, match="lines .*3: write a number, swap"): pair_margins(load_pairs(bad, tok)[1])
 
 @pytest.mark.parametrize("wrong", ["abc", "", None, [1], float("inf"), float("nan"), "inf"])
-def test_margins_of_a_csv_are_numbers_in_text(tok, wrong):
-    rows = [dict(GOOD, margin="1.5"), dict(GOOD, prompt="b", margin="0")]
-    assert pair_margins(load_pairs(rows, tok)[1]).tolist() == [1.5, 0.]
-    scores = [dict(GOOD, score_chosen="9", score_rejected="7.5")]
-    assert pair_margins(load_pairs(scores, tok)[1]).tolist() == [1.5]
-    for bad in ([rows[0], dict(GOOD, prompt="c", margin=wrong)], [scores[0], dict(GOOD, prompt="c", score_chosen=wrong, score_rejected=1)]):
-        with pytest.raises(ValueError, match="no margin of 0 or more in lines 2: write a number"): pair_margins(load_pairs(bad, tok)[1])
+def test_margins_that_are_no_numbers(tok, wrong):
+    for good, bad in ((dict(margin="1.5"), dict(margin=wrong)), (dict(score_chosen="9", score_rejected="7.5"), dict(score_chosen=wrong, score_rejected=1))):
+        with pytest.raises(ValueError, match="no margin of 0 or more in lines 2: write a number"):
+            pair_margins(load_pairs([GOOD | good, GOOD | dict(prompt="c") | bad], tok)[1])
 
 def test_further_columns_stay_with_their_rows(tok):
     rows = [dict(prompt="a", answer=4), dict(prompt="", answer=5), dict(prompt="c", answer=6, chosen="x", source="s")]

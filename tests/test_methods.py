@@ -7,8 +7,6 @@ import pytest, torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from rlhf_nb.base.folder import foreign_files
-from rlhf_nb.run.methods import open_config
-from rlhf_nb.run.stages import Stage, settings_of
 from conftest import plain_id
 from tiny_runs import METHOD_NAMES, content, patch_everywhere, rows_in, run, tiny, until_done, weights
 
@@ -123,22 +121,3 @@ def test_a_held_out_share_has_the_standard_error_of_a_share(finished):
     p, n = results["eval_accuracy"], results["n_eval"]
     assert 0 < p < 1 and n > 1
     assert results["standard_error"] == pytest.approx(math.sqrt(p * (1 - p) / n), abs=1e-3)
-
-def test_the_rate_that_nobody_said(tiny_files):
-    "A constant over the width, half of it for a model that was trained before, ten times that for adapters."
-    lm = AutoModelForCausalLM.from_pretrained(tiny_files/"m")
-    def rate(**said):
-        stage = Stage("sft", dict(data="pairs.jsonl") | said)
-        return open_config(stage, settings_of(stage), 24, lm).lr
-    assert (rate(model="m") / rate(model=""), rate(model="m", lora_r=2) / rate(model="m")) == pytest.approx((.5, 10))
-    assert rate(model="m", lr=.25, lora_r=2) == .25
-
-def test_the_steps_that_nobody_said(tiny_files):
-    "Passes over the rows, eight from scratch and one over pairs; never fewer than 50."
-    lm = AutoModelForCausalLM.from_pretrained(tiny_files/"m")
-    def steps(method, n_rows, **said):
-        stage = Stage(method, dict(data="pairs.jsonl", model="", batch_size=32) | said)
-        return open_config(stage, settings_of(stage), n_rows, lm).n_steps
-    assert [steps("sft", n) for n in (24, 1001)] == [50, 251]            # 8 * 1001 / 32 = 250.25
-    assert steps("sft", 1001, model="m") == 94 and steps("dpo", 1601, model="m") == 51
-    assert steps("sft", 24, n_steps=3) == 3

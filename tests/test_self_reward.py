@@ -14,7 +14,7 @@ from rlhf_nb.base.models import add_lora, frozen_copy, load_bundled, weight_hash
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.base.candidates import (
-    Candidates, PairRules, best_second, decode_candidates, max_min, sample_candidates, sample_prompts, summarize_rounds)
+    Candidates, PairRules, best_second, decode_candidates, sample_candidates, sample_prompts, summarize_rounds)
 from rlhf_nb import self_reward
 from rlhf_nb.trainers.self_reward_tools import PAPER, replay_examples, train_online_dpo
 from rlhf_nb.self_reward import (PairsWithReplay, SelfRewardConfig, SelfRewardTask, make_replay_loss,
@@ -93,28 +93,12 @@ def test_prompts_are_drawn_evenly():
 
 # ------------------------------------------------------------ candidates
 
-def test_candidates_stand_side_by_side_and_differ(world):
-    model, tokenizer = world
-    x = sample_candidates(model, tokenizer, PROMPTS[:3], TINY, NAMED("x"))
-    assert x.group.tolist() == [0] * 4 + [1] * 4 + [2] * 4
-    answers = decode_candidates(tokenizer, PROMPTS[:3], x)
-    assert [p for p, _ in answers] == [p for p in PROMPTS[:3] for _ in range(4)]
-    prompt = [tokenizer.decode(r[m]) for r, m in zip(x.seqs.ids, x.seqs.attention_mask & ~x.seqs.response_mask)]
-    assert all(p in whole for whole, (p, _) in zip(prompt, answers))
-    assert [text for _, text in answers] == responses(tokenizer, x.seqs)
-    assert len({text for _, text in answers[:4]}) > 1
-
 def test_an_answer_keeps_its_prompt_when_rows_are_chosen(world):
     _, tokenizer = world
     prompts, x = hand(tokenizer, ["It is red.", "It is white."] * 3, 2)
     assert [p for p, _ in decode_candidates(tokenizer, prompts, x[[5, 0]])] == [prompts[2], prompts[0]]
 
 # ------------------------------------------------------------ pairs
-
-def test_strategies():
-    assert max_min([1., 4., .5, 4.]) == (1, 2)
-    assert best_second([1., 4., .5, 3.]) == (1, 3)
-    assert best_second([4., 4., 1.]) == (0, 1)
 
 def test_every_prompt_is_a_pair_or_a_reason(world):
     _, tokenizer = world

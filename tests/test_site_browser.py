@@ -101,13 +101,6 @@ def test_search_links_and_the_dark_switch(page, address):
         if (luminance(page, "body") > 128) != (before > 128): break
     else: raise AssertionError("the switch does not change the page")
 
-def test_hints_and_solutions_unfold(page, address):
-    page.goto(address + "tokens.html")
-    first = page.locator("details", has_text="Solution").first
-    assert not first.locator("pre").first.is_visible()
-    first.locator("summary").click()
-    assert first.locator("pre").first.is_visible()
-
 def turn(page, name, value, box):
     "A range set to a value by the keyboard, from its lowest; the page has drawn again."
     knob = box.get_by_role("slider", name=name, exact=True)

@@ -231,13 +231,9 @@ def test_chat_template(tok):
     assert prompt_ids(tok, OTTER) == tok(f"<|user|>{OTTER.text}<|assistant|>").input_ids
 
 def test_response_text(tok):
-    ids = tok(PERFECT).input_ids
-    pad, eos, bos = tok.pad_token_id, tok.eos_token_id, tok.bos_token_id
-    assert response_text(tok, torch.tensor(ids + [eos, pad])) == PERFECT
-    assert response_text(tok, [pad, pad] + ids) == PERFECT
-    assert response_text(tok, tok(" " + PERFECT).input_ids) == PERFECT
-    assert response_text(tok, [eos]) == response_text(tok, []) == ""
-    assert marks(response_text(tok, ids + [bos])) == "11110"    # a stray mark is junk
+    ids, pad = tok(PERFECT).input_ids, tok.pad_token_id
+    assert response_text(tok, torch.tensor([pad, pad] + ids)) == PERFECT and response_text(tok, [tok.eos_token_id]) == ""
+    assert marks(response_text(tok, ids + [tok.bos_token_id])) == "11110"    # a stray mark is junk
 
 # ---------------------------------------------------------------- batches
 
