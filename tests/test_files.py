@@ -59,10 +59,9 @@ def test_a_folder_is_whole_or_absent_after_death_at_any_call(tmp_path):
     assert k > 5 and seen == {(), ("a", "deep/b")} and names(tmp_path/str(k)) == ["a", "deep/b"]
 
 def test_a_failed_folder_makes_room_again(tmp_path):
-    with pytest.raises(OSError):
-        with atomic_folder(tmp_path/"run") as temp:
-            (temp/"large").write_text("x" * 1000)
-            raise OSError(errno.ENOSPC, "full")
+    with pytest.raises(OSError), atomic_folder(tmp_path/"run") as temp:
+        (temp/"large").write_text("x" * 1000)
+        raise OSError(errno.ENOSPC, "full")
     assert not list(tmp_path.iterdir())
 
 def test_what_others_wrote_is_neither_removed_nor_written_over(tmp_path):
@@ -83,14 +82,12 @@ def test_what_others_wrote_is_neither_removed_nor_written_over(tmp_path):
     (errno.EDQUOT, "your share of the disk is used up.*make room"), (errno.EROFS, "this disk is read-only: here. All is there; allow writing"),
     (errno.EACCES, "you may not write here.*allow writing there or name another folder, then run the same again"), (errno.EPERM, "may not write")])
 def test_disk_errors_in_plain_words(code, message):
-    with pytest.raises(OSError, match=message) as e:
-        with disk_errors("here", "All is there"): raise OSError(code, "x")
+    with pytest.raises(OSError, match=message) as e, disk_errors("here", "All is there"): raise OSError(code, "x")
     assert e.value.errno == code and isinstance(e.value.__cause__, OSError)
 
 @pytest.mark.parametrize("e", [ValueError("x"), FileNotFoundError(errno.ENOENT, "x"), OSError("without a number"), RuntimeError("x")])
 def test_other_errors_pass_through(e):
-    with pytest.raises(type(e)) as seen:
-        with disk_errors("here", ""): raise e
+    with pytest.raises(type(e)) as seen, disk_errors("here", ""): raise e
     assert seen.value is e
 
 @pytest.mark.parametrize("save", [lambda path: save_file({"x": torch.zeros(9999)}, path), lambda path: torch.save(torch.zeros(9999), path),

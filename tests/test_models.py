@@ -539,10 +539,6 @@ def test_offline_mode_is_no_network(monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ValueError, match="unset HF_HUB_OFFLINE"): load_lm("nobody/none")
 
-def test_choose_placement():
-    assert choose_placement("cpu") == Placement() == Placement(torch.device("cpu"), torch.float32)
-    if not torch.cuda.is_available() and not torch.backends.mps.is_available(): assert choose_placement() == Placement()
-
 @pytest.mark.parametrize("bf16", [True, False])
 def test_choose_placement_as_on_a_cuda_machine(bf16, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

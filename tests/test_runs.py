@@ -67,10 +67,9 @@ def test_an_error_leaves_the_old_run_and_releases_the_locks(tmp_path, monkeypatc
     monkeypatch.setattr(runs, "lock_folder", lambda folder: locks.append(real(folder)) or locks[-1])
     toy(out, "old")
     for error in (ValueError("bad"), OSError(28, "full"), KeyboardInterrupt("stop")):
-        with pytest.raises(type(error), match=str(error.args[-1])):
-            with open_run(out, TOY, True, **FILES) as folder:
-                (folder/"result").write_text("ne")
-                raise error
+        with pytest.raises(type(error), match=str(error.args[-1])), open_run(out, TOY, True, **FILES) as folder:
+            (folder/"result").write_text("ne")
+            raise error
         assert whole(out, "old") and len(locks) >= 3 and all(lock.closed for lock in locks)
     toy(out, "new", overwrite=True)
     assert whole(out, "new") and [p.name for p in tmp_path.iterdir()] == ["run"]
@@ -99,10 +98,9 @@ def test_files_of_somebody_else_are_never_deleted(tmp_path):
 def test_a_file_that_comes_while_the_new_run_is_made_or_lies_in_its_place(tmp_path):
     out = tmp_path/"run"
     toy(out, "old")
-    with pytest.raises(ValueError, match="notes.txt"):
-        with open_run(out, TOY, True, **FILES) as folder:
-            (folder/"result").write_text("new")
-            (out/"notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="notes.txt"), open_run(out, TOY, True, **FILES) as folder:
+        (folder/"result").write_text("new")
+        (out/"notes.txt").write_text("mine")
     assert whole(out, "old") and whole(folder, "new") and (out/"notes.txt").exists()
     (out/"notes.txt").unlink()
     toy(out, "new", overwrite=True)
@@ -172,13 +170,12 @@ def test_an_output_that_leads_back_to_itself_is_named(tmp_path):
 
 def test_work_of_another_step_is_removed_and_of_another_run_is_not(tmp_path):
     out = tmp_path/"run"
-    with pytest.raises(KeyboardInterrupt):
-        with open_run(out, TOY, **FILES) as folder:
-            for step in (1, 1, 2):
-                work = open_work(folder, TOY, step=step)
-                (work/str(len(list(work.iterdir())))).write_text("x")
-            assert sorted(p.name for p in work.iterdir()) == ["1", "work.json"] and read_work(folder, TOY)["step"] == 2
-            raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), open_run(out, TOY, **FILES) as folder:
+        for step in (1, 1, 2):
+            work = open_work(folder, TOY, step=step)
+            (work/str(len(list(work.iterdir())))).write_text("x")
+        assert sorted(p.name for p in work.iterdir()) == ["1", "work.json"] and read_work(folder, TOY)["step"] == 2
+        raise KeyboardInterrupt
     update_marker(out/"work"/"work.json", run="other")
     for call in (lambda: open_work(out, TOY, step=3), lambda: close_work(out, TOY), lambda: toy(out, "x")):
         with pytest.raises(ValueError, match="is of another run"): call()

@@ -139,12 +139,6 @@ def test_modes_weights_and_arguments_are_left_alone():
     sample_step(x, logits)
     assert torch.equal(logits, kept)
 
-def test_dropout_is_off_during_generation():
-    torch.manual_seed(0)
-    model = confident(KINDS["gpt2, learned positions"]()).train()
-    one, two = (generate(model, PROMPTS, TOK, GREEDY, seeded())[0] for _ in range(2))
-    assert torch.equal(one.ids, two.ids)
-
 def test_bf16_and_double_models():
     model = confident(tiny_lm(TOK, seed=1), eos=1.)
     half = copy.deepcopy(model).bfloat16()
@@ -388,14 +382,12 @@ def test_with_lora_the_reference_is_the_model_without():
     assert (roll.logp - roll.ref_logp).abs().max() > .1
     assert_close(logprobs(lora, roll.seqs).detach(), roll.logp, atol=.02, rtol=0)  # on again
 
-def test_the_reference_runs_without_dropout():
+def test_policy_and_reference_run_without_dropout():
     torch.manual_seed(0)
-    ref = confident(KINDS["gpt2, learned positions"]()).train()
-    ref.config.pad_token_id = TOK.pad_token_id
-    policy = confident(tiny_lm(TOK), eos=2.)
-    one, two = (collect_rollout(policy, ref, PROMPTS, lambda s: torch.ones(len(s)), TOK,
-                                SamplingParams(4), seeded()) for _ in range(2))
-    assert torch.equal(one.ref_logp, two.ref_logp) and ref.training
+    policy, ref = (confident(KINDS["gpt2, learned positions"]()).train() for _ in range(2))
+    for model in (policy, ref): model.config.pad_token_id = TOK.pad_token_id
+    one, two = (collect_rollout(policy, ref, PROMPTS, lambda s: torch.ones(len(s)), TOK, SamplingParams(4), seeded()) for _ in range(2))
+    assert torch.equal(one.logp, two.logp) and torch.equal(one.ref_logp, two.ref_logp) and ref.training
 
 def test_errors():
     model, none, params = tiny_lm(TOK), copy.deepcopy(TOK), (TOK, SamplingParams(3), seeded())
