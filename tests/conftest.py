@@ -3,7 +3,6 @@ import json, os, re, shutil, signal, socket, subprocess, sys, tempfile, time
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-
 import pytest
 from filelock import FileLock
 

@@ -47,7 +47,6 @@ def numbers(trainer): # of the log, and the weights
     return [{k: v for k, v in row.items() if k != "seconds"} for row in trainer.log.rows]
 
 # ---- the pretended device itself
-
 def test_devices_do_not_mix(device):
     x, y = torch.ones(3).to(DEVICE), torch.ones(3)
     for fn in (lambda: x + y, lambda: torch.cat([x, y]), lambda: torch.stack([x.sum(), y.sum()]), lambda: y[x.long()],
@@ -75,7 +74,6 @@ def test_gradients_flow_on_the_device(device):
     assert type(layer.weight.grad) is OnDevice and layer.weight.grad.tolist() == [[4.] * 3] * 2
 
 # ---- every trainer: the numbers of the CPU, devices never mixed
-
 def dpo_of_samples(lm, tokenizer, generator, move): # both answers sampled where the policy is
     move(lm)
     sides = [generate_many(lm, questions(tokenizer), tokenizer, SamplingParams(8), seeded(i))[0] for i in range(2)]
@@ -125,7 +123,6 @@ def test_functions_take_rows_from_the_cpu_and_from_the_device(lm, tokenizer, dev
         assert ref.ref_chosen.device.type == "cpu" and evaluate_pairs(lm, ref, make_pair_loss(dpo_loss))["loss"] == pytest.approx(.6931, abs=1e-3)
 
 # ---- how often the host waits
-
 def endless(lm): # a model that never ends a response, so that every token is sampled
     with torch.no_grad(): lm.get_output_embeddings().weight[lm.config.eos_token_id] = 0
     lm.get_output_embeddings().bias = nn.Parameter(torch.zeros(lm.config.vocab_size).index_fill(
@@ -219,7 +216,6 @@ def test_waits_outside_decoding_do_not_grow_with_the_batches(lm, tokenizer, devi
         assert waits(lambda: precompute_ref_logprobs(ref, pairs.pairs, size))[1] == 1, device.waits
 
 # ---- what was sent, and what comes back
-
 def rows_of_many_kinds(tokenizer):
     from rlhf_nb.trainers.ppo_trainer import Experience
     seqs = rows(tokenizer, 5)
@@ -272,7 +268,6 @@ def test_a_way_back_is_kept_without_a_wait_for_the_weights(lm, tokenizer, device
     assert max(device.waits.values()) < 20 and sum(device.waits.values()) < 100, device.waits
 
 # ---- rows that end between two looks
-
 def test_results_do_not_depend_on_how_often_one_looks(lm, tokenizer, monkeypatch):
     from rlhf_nb.base import sampling
     prompts, real = [p for p in questions(tokenizer, 6) for _ in range(3)], sampling.start_generation

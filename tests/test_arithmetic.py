@@ -1,10 +1,8 @@
 "The world of sums: the solver against Python's own, the log, what is paid."
 import json, random
 from pathlib import Path
-
 import pytest, torch
 from torch.testing import assert_close
-
 from rlhf_nb.arithmetic import Sum, solve, solver_rewards, addition_dataset, sum_tokenizer, noisy_answer
 from rlhf_nb.base.models import tiny_lm
 from rlhf_nb.base.batches import pad_and_eos

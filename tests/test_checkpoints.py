@@ -25,7 +25,6 @@ TOLERANCE = dict(gold=.3, gold_greedy=.3, tokens=2.5, parsed_greedy=.03, parsed_
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 each = pytest.mark.parametrize("name", make.NAMES)
-
 def recorded(name): return json.loads((make.SHELF / name / "evaluation.json").read_text())
 
 def compare(found, claimed):

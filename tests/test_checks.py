@@ -2,10 +2,8 @@
 import json
 from dataclasses import dataclass
 from importlib import import_module
-
 import nbformat, pytest, torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-
 from rlhf_nb.base.files import notebooks
 from rlhf_nb.book import checks
 from rlhf_nb.book.checks import (
@@ -314,7 +312,6 @@ def test_progress_is_kept_only_in_a_learners_folder(tmp_path, monkeypatch):
     assert [(r["exercise"], r["verdict"]) for r in rows] == [("total", "divide by the length"), ("mean", "right")]
 
 # ---- a whole notebook
-
 SETUP = """from rlhf_nb.book.checks import Exercise, check
 class exercises: a = b = c = d = Exercise(lambda x: 2 * x, {"three": (3,)}, {"that is the square": lambda x: x**2})"""
 

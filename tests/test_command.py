@@ -1,9 +1,7 @@
 "The command `rlhf-nb` itself: help, doctor, lab, and how commands end."
 import argparse, json, os, re, signal, subprocess, sys, threading, time, urllib.request
 from pathlib import Path
-
 import nbformat, pytest
-
 import rlhf_nb
 from rlhf_nb.base.files import notebooks
 from rlhf_nb.book import command
@@ -18,7 +16,6 @@ def shell(*words, **kw):
                           **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": 600} | kw)
 
 # ---- words and help
-
 COMMANDS = ["lab", "copy", "check", "run", "train", "best-of-n", "compare", "pipeline", "paths", "doctor", "env"]
 
 def parsers(parser):
@@ -80,7 +77,6 @@ def test_paths_are_printed_outside_the_main_thread_too(capsys):
     assert status == [0] and str(notebooks()) in said and str(Path(rlhf_nb.__file__).parent) in said
 
 # ---- doctor
-
 def test_doctor_finds_what_is_missing_and_says_how_to_get_it(capsys, monkeypatch):
     real = requirements()
     assert {"torch", "transformers", "jupyterlab"} <= {name for name, *_ in real} and all(fits for *_, fits in real)
@@ -106,7 +102,6 @@ def test_versions_are_compared_not_just_looked_for(monkeypatch):
         ("torch", True), ("torch", False), ("no-such-package-here", False)]
 
 # ---- copy and lab
-
 def test_copy_signs_the_notebooks_and_says_what_it_kept(tmp_path):
     from nbformat.sign import NotebookNotary
     env = {**os.environ, "JUPYTER_DATA_DIR": str(tmp_path/"data")}
@@ -158,7 +153,6 @@ def test_lab_serves_a_copy_at_the_index_until_a_signal_ends_it(tmp_path, number)
     finally: lab.kill()
 
 # ---- how a command ends
-
 linux = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="reads /proc")
 
 def living():

@@ -1,9 +1,7 @@
 "The three forms of a chapter, and copies in which no answer is ever lost."
 import copy, json, os
-
 import nbformat, pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-
 from rlhf_nb.base.files import notebooks
 from rlhf_nb.book import copies
 from rlhf_nb.book.checks import CHECK, needed
@@ -13,7 +11,6 @@ from rlhf_nb.book.copies import (chapters, copy_chapters, decide, emptied, find_
 from rlhf_nb.book.progress import check_chapters
 
 # ---- which notebooks
-
 def test_chapters_come_in_reading_order():
     stems = list(chapters())
     course = [s for s in stems if s[0].isdigit()]
@@ -30,7 +27,6 @@ def test_a_chapter_has_several_names_and_a_path_is_itself(tmp_path):
         find_chapters(["tokenz", "tokens", "99"])
 
 # ---- three forms
-
 ANSWER = '#| exercise 10 ••\ndef double(x):\n    "twice x"\n    return x + x'
 SETUP = """from rlhf_nb.book.checks import Exercise, check
 class exercises: double = Exercise(lambda x: 2 * x, {"three": (3,)}, {"that is the square": lambda x: x**2})"""
@@ -92,7 +88,6 @@ def test_nbgrader_metadata():
     assert marked[3].source == 'def double(x):\n    "twice x"\n    ### BEGIN SOLUTION\n    return x + x\n    ### END SOLUTION'
 
 # ---- copying
-
 def test_decide():
     table = {("a", None, None): "new", ("a", None, "a"): "new", ("a", "a", None): "same",
              ("a", "a", "b"): "same", ("a", "b", "b"): "updated", ("a", "b", None): "kept",
@@ -202,7 +197,6 @@ def test_the_copy_of_another_version_is_refused_in_one_sentence(shipped, tmp_pat
     assert contents(mine) | {".rlhf-nb.json": 0} == before | {".rlhf-nb.json": 0}
 
 # ---- a chapter with answers is brought up to date
-
 @pytest.fixture
 def answered(shipped, tmp_path):
     "A copy with an answer, a cell of the learner's own, and a shipped chapter that has changed since."

@@ -187,7 +187,6 @@ def test_pages_are_of_one_height_and_have_their_numbers_in_text():
     assert "3 iterations" in plain(dashboard_page(dashboard))
 
 # ---- sliders that run it again
-
 def test_settings_overlay_and_come_back():
     calls = []
     def run(settings, callback):

@@ -289,7 +289,6 @@ def test_reading_does_not_hold_the_file(tmp_path):
     assert n == 2000 and peak < 1e6
 
 # ---- formats of other libraries
-
 USER, TELL = dict(role="user", content="What is it?"), dict(role="assistant", content="A.")
 def turn(role, content): return dict(role=role, content=content)
 

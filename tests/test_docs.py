@@ -3,7 +3,6 @@ import json, re, subprocess, sys, threading, tomllib
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-
 import nbformat, pytest, yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -28,7 +27,6 @@ def real_site():
         for n in import_module(f"rlhf_nb.{adapter.dotted(module)}").__all__))
 
 # ---- names and order
-
 @pytest.mark.parametrize("file, want", [("10_kl.ipynb", ("10", "kl")), ("nbs/engine/data/text.ipynb", ("", "text")),
                                         ("16_self_reward.ipynb", ("16", "self_reward")), ("settings.ipynb", ("", "settings")),
                                         ("index.ipynb", ("", "index"))])
@@ -42,7 +40,6 @@ def test_a_shelf_for_the_course_and_one_for_each_floor():
         "07_kl.ipynb", "engine/base/settings.ipynb", "index.ipynb"]
 
 # ---- before nbdev
-
 def notebook():
     return new_notebook(cells=[
         new_markdown_cell("# How far?\n\n> Measure it."),
@@ -70,7 +67,6 @@ def test_a_notebook_that_is_being_written_is_waited_for(tmp_path):
     assert len(adapter.read(file).cells) == 6
 
 # ---- after nbdev
-
 def test_split_directives():
     assert adapter.split_directives("#| echo: false\n#|exports\nx = 1\n#| not at the top") == (
         {"echo": "false", "exports": "true"}, "x = 1\n#| not at the top")
@@ -203,7 +199,6 @@ def test_the_reference_of_a_module():
     assert "[the notebook settings](../settings.ipynb)" in utility
 
 # ---- pages of docs/
-
 def test_names_and_tests_on_a_page_are_links_or_faults(tmp_path):
     (tmp_path/"test_kl.py").write_text("import x\n\ndef test_it(): pass\n")
     made = adapter.page("`kl.kl_k1` and `tests/test_kl.py::test_it`, [10](../nbs/10_kl.ipynb) `kl`", SITE, "p", tmp_path)
@@ -268,7 +263,6 @@ def test_formulas_get_the_spaces_of_tex():
     assert 'display="block"' in mathml("x", "block")
 
 # ---- audit
-
 GOOD = ('<!doctype html><html><head><link rel="stylesheet" href="a.css"></head><body><h1 id="top1">t</h1>'
         '<a href="#top1">x</a><a href="https://example.org">out</a><img src="p.png" alt="p">'
         '<pre>:::\n#| export {{</pre><math><mi>x</mi></math></body></html>')
@@ -345,7 +339,6 @@ def test_a_folder_that_holds_other_things_is_left_alone(tmp_path):
     assert (tmp_path/"mine.txt").is_file()
 
 # ---- the landing page
-
 TABLE_OF_CHAPTERS = """## The course
 
 Read in this order.
@@ -403,7 +396,6 @@ def test_the_table_of_the_index_names_every_page():
     assert names == want, "nbs/index.ipynb: a row for each notebook, named like it"
 
 # ---- after Sphinx
-
 def png(width, height):
     from PIL import Image
     import io
@@ -492,7 +484,6 @@ def test_code_that_writes_a_frame_is_no_frame(tmp_path):
     assert (tmp_path/"kl.html").read_text() == code
 
 # ---- Quarto and Actions, which cannot run here
-
 def test_quarto_lists_every_chapter_in_order():
     quarto = yaml.safe_load((ROOT/"nbs/_quarto.yml").read_text("utf-8"))
     html = quarto["format"]["html"]
@@ -545,7 +536,6 @@ def test_nbdev_processes_notebooks_of_every_kind_as_quarto_would_get_them(tmp_pa
     assert made == {f.relative_to(ROOT/"nbs").as_posix() for f in some} and (tmp_path/"_proc/_quarto.yml").is_file()
 
 # ---- the site as built
-
 @pytest.mark.slow
 def test_the_built_site(built):
     site, said = built

@@ -3,9 +3,7 @@ import re, runpy
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-
 import nbformat, pytest
-
 from rlhf_nb.book import checks
 from rlhf_nb.book.checks import CHECK, Exercise, check_notebook, grade, values_match
 from rlhf_nb.book.mine import part_chapters

@@ -66,7 +66,6 @@ def test_a_folder_appears_whole(tmp_path, monkeypatch):
     assert not (tmp_path/"y").exists()
 
 # ---- the real one
-
 @pytest.mark.slow
 def test_smollm2_answers_in_english(smollm2):
     from rlhf_nb.data.text import encode_prompt

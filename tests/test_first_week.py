@@ -36,7 +36,6 @@ def llama(seed=0, **more): # made from a config, as in a script of one's own
 
 def seeded(): return torch.Generator().manual_seed(0)
 def says(*words): return pytest.raises((ValueError, TypeError), match=".*".join(map(re.escape, words)))
-
 def task(reward_fn=lambda seqs: seqs.ids.float().mean(1), prompts=PROMPTS): return RLTask(prompts, reward_fn, TOK, SamplingParams(4))
 
 def run_ppo(lm, ref=None, job=task()):
@@ -50,7 +49,6 @@ def run_grpo(lm, ref=None, job=task()):
 both = pytest.mark.parametrize("train", [run_ppo, run_grpo])
 
 # ---- PPO and GRPO
-
 @both
 def test_a_config_with_another_pad_than_the_tokenizer_is_refused(train):
     for pad in (None, TOK.pad_token_id + 9):
@@ -89,7 +87,6 @@ def test_a_rollout_whose_responses_were_all_cut_is_no_step_of_grpo():
     assert [row["completions/clipped_ratio"] for row in log.rows] == [1., 1.] and weight_hash(lm) == before
 
 # ---- one sentence for one mistake
-
 def detached(model, x): return -logprobs(model, x).sum().detach(), len(x)
 def no_columns(prompts, responses, **columns): return [1.] * len(responses)
 def sample(lm=None, prompts=PROMPTS, params=SHORT, generator=None): return generate_many(lm or llama(), prompts, TOK, params, generator)
@@ -169,7 +166,6 @@ def test_a_text_reward_names_prompts_that_its_table_lacks():
     with says("none of PromptTable", "RLTask(table.prompts"): fn(make_seqs([[7, 8]], [[9]], TOK.pad_token_id))
 
 # ---- the package without what only notebooks need
-
 HIDE = """
 import sys
 class Hidden:

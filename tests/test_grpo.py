@@ -5,12 +5,10 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-
 import pytest, torch
 from conftest import plain_id
 from torch import tensor
 from torch.testing import assert_close
-
 from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, make_trainer
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.models import frozen_copy, tiny_lm, weight_hash
@@ -25,14 +23,12 @@ from rlhf_nb.worlds.oracle import micro_tokenizer, micro_world
 WORLD = micro_world()
 TOK = micro_tokenizer(WORLD)
 NAN = math.nan
-
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
 def policy(seed=0): return tiny_lm(TOK, hidden=32, layers=1, seed=seed).requires_grad_()
 def task(reward=lambda seqs: (seqs.ids == 1).sum(1).float()):
     return RLTask([[WORLD.start], [WORLD.start, 0], [WORLD.start, 2, 1]], reward, TOK, SamplingParams(6))
 
 # ---- advantages and weights
-
 def groups(*rewards): # lists of rewards -> (b), (b)
     group = [i for i, r in enumerate(rewards) for _ in r]
     return tensor([float(x) for r in rewards for x in r]), tensor(group)
@@ -75,7 +71,6 @@ def test_pass_at_k():
         with pytest.raises(ValueError, match="1 <= k <= n = 4"): pass_at_k(tensor([1]), 4, k)
 
 # ---- the loss
-
 SETTINGS = [dict(), dict(loss_type="grpo", advantage_fn="group_normalised"), dict(loss_type="dr_grpo"),
             dict(importance_sampling_level="sequence", loss_type="grpo"), dict(kl_in_loss=True, beta=.04),
             dict(kl_in_loss=True, use_bias_correction_kl=True, beta=.04, loss_type="grpo"),
@@ -186,7 +181,6 @@ def test_a_cap_on_the_sampler_that_is_not_the_trainer():
     assert_close(capped.logp[m], (roll.logp + .5)[m], rtol=1e-4, atol=1e-5)
 
 # ---- a method is three functions
-
 def test_a_word_stands_for_its_function_and_a_slip_brings_the_nearest():
     for field, table in (("token_loss", TOKEN_LOSSES), ("advantage_fn", ADVANTAGES), ("loss_type", LOSS_WEIGHTS)):
         for word, fn in table.items():
@@ -262,7 +256,6 @@ def test_the_page_on_adding_a_method_shows_lines_that_are_there():
     assert len(parts) == 8 and sum(line[:1] in "+-" for line in diff.splitlines() if line) <= 60
 
 # ---- the trainer
-
 def test_it_learns_is_repeatable_and_resumes(tmp_path):
     class Stop(Exception): pass
     def stop(row, roll):

@@ -5,7 +5,6 @@
 """
 import os, subprocess, sys
 from pathlib import Path
-
 import pytest
 
 SCRIPT = r"""

@@ -19,9 +19,7 @@ from rlhf_nb.worlds.world_text import TEST, TRAIN, demonstrate, judge_prompt
 from rlhf_nb.base.batches import chat_ids
 
 RESULTS = Path(__file__).resolve().parents[1] / "nbs/results/judge.json"
-
 NAN = math.nan
-
 def seeded(seed=0): return Generator().manual_seed(seed)
 
 @pytest.fixture(scope="module")
@@ -30,7 +28,6 @@ def shipped():
     return load_bundled("judge")
 
 # ---- reading a number
-
 READ = {
     "Score: 4": 4, "Score: 0": 0, "Score: 5": 5, "Score: 5.": 5, "Score: 4.5": 4.5,
     "Score: 3.3333333333333335": 3.3333333333333335, "Score: .5": .5, "Score:3": 3,
@@ -171,7 +168,6 @@ def test_time_grows_no_faster_than_the_text(pattern):
     assert sum(long) < 40 * max(short, .005)    # 10 for a line, 100 for a square
 
 # ---- templates
-
 @pytest.mark.parametrize("template, says", [
     ("{{ prompt }}", "missing response"), ("{{ response }}", "missing prompt"),
     ("{{ prompt }} {{ response }} {{ score }}", "unknown score"),
@@ -286,7 +282,6 @@ def test_built_in_prompts():
     assert ADDITIVE_PROMPT.parse("It is fine.\nScore: 4") == 4
 
 # ---- asking
-
 def test_special_tokens_in_an_answer_stay_words(shipped):
     _, tokenizer = shipped
     eos, turn = tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<|assistant|>")
@@ -340,7 +335,6 @@ def test_the_budget_counts_new_tokens_and_a_cut_reply_is_not_parsed(shipped):
     assert cut.parse_rate() == 0 and cut.score().isnan().all() and math.isnan(cut.vote_std())
 
 # ---- votes
-
 def test_verdicts_by_hand():
     verdicts = parse_votes(WORLD_PROMPT, [["Score: 3", "Score: 5", "Score: 4"], ["Score: 2", None, "Score: 1"],
                                   ["no", "Score: 9", None]])
@@ -388,7 +382,6 @@ def test_the_expected_score_is_the_mean_over_the_digits(shipped):
     with pytest.raises(ValueError, match="must end in its score"): expected_score(model, tokenizer, messages[:1], ["no."])
 
 # ---- pairs
-
 PAIR = PairwisePrompt("{{ prompt }}\nAnswer: {{ first }}\nAnswer: {{ second }}", "Answer: {{ winner }}")
 
 def compare_by(winner, monkeypatch, trios):
@@ -419,7 +412,6 @@ def test_position_bias_with_unequal_parsing():
     assert verdicts.position_bias() == pytest.approx(.5 * (2 / 3 - 1 / 3))
 
 # ---- EFT and the figures
-
 def test_the_shipped_judge_reaches_its_targets(shipped):
     model, tokenizer = shipped
     rng = random.Random(11)

@@ -39,7 +39,6 @@ def plain(trainer): return [{k: v for k, v in row.items() if k != "seconds"} for
 def grads(model): return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 # ---------------------------------------------------------------- one step
-
 @pytest.mark.parametrize("micro", [1, 2, 5, 7, 12, 13, 100])
 def test_gradient_is_that_of_the_plain_mean_under_any_split(micro):
     x, model = rows(13), Small()
@@ -119,7 +118,6 @@ def test_a_gradient_that_is_no_number_is_refused_under_a_finite_loss():
     assert all(p.isfinite().all() for p in trainer.model.parameters())
 
 # ---------------------------------------------------------------- precision, device, start
-
 def test_bf16_keeps_float32_weights_computes_in_bf16_and_learns_the_same():
     seen = []
     def watched(model, x):
@@ -153,7 +151,6 @@ def test_starting_does_not_touch_the_global_generator():
     assert torch.equal(torch.get_rng_state(), state)
 
 # ---------------------------------------------------------------- config and schedule
-
 @pytest.mark.parametrize("field, value", [
     ("lr", 0), ("lr", -1.), ("lr", float("nan")), ("lr", float("inf")), ("lr", "1"), ("n_steps", 2.5),
     ("n_steps", True), ("warmup_steps", -1), ("warmup_steps", .1), ("warmup_steps", float("inf")), ("weight_decay", -.1),
@@ -175,7 +172,6 @@ def test_schedule_stays_between_its_end_and_lr_and_ends_there(n_steps, warmup):
     if n_steps > 2: assert rates[-1] == lr_at(10**6, config) == pytest.approx(.2)
 
 # ---------------------------------------------------------------- batches
-
 def test_batches_are_a_fair_draw_of_lengths():
     lengths = torch.arange(4096)
     order = batch_indices(lengths, 64, seeded())
@@ -183,7 +179,6 @@ def test_batches_are_a_fair_draw_of_lengths():
     assert means.std() < 3 * 4096 / 12**.5 / 8    # buckets over the data: about 1180
 
 # ---------------------------------------------------------------- early stopping
-
 def test_a_stopped_run_ends_with_its_best_weights_and_says_why():
     seen, scores = [], iter([1., 3., 2., float("nan"), 9.])
     def measure(model):
@@ -210,9 +205,7 @@ def test_evaluating_without_monitor_never_stops():
     assert trainer.step == 6 and sum("x" in row for row in trainer.log.rows) == 7
 
 # ---------------------------------------------------------------- checkpoints
-
 CONFIG = TrainConfig(lr=.02, n_steps=24, batch_size=8, micro_batch_size=5, warmup_steps=4)
-
 def eval_loss(model): return {"eval_loss": loss_fn(model, rows(9, 2))[0].item()}
 
 def run(folder, upto=10**9, dropout=.2, log=None, config=CONFIG):
@@ -264,7 +257,6 @@ def test_another_model_is_refused_and_nothing_changes(tmp_path):
     with pytest.raises(ValueError, match="no checkpoint"): restore_checkpoint(tmp_path/"none", trainer, seeded())
 
 # ---------------------------------------------------------------- what makes two runs the same
-
 @dataclass(frozen=True)
 class Method:
     beta:float=.1
@@ -365,7 +357,6 @@ def test_a_trainer_that_was_restored_by_hand_goes_on_with_its_own_run_only(tmp_p
     with pytest.raises(ValueError, match="loss_fn was"): fit(trainer, rows(50), loss_fn, seeded(1), folder=tmp_path/"a")
 
 # ---------------------------------------------------------------- damaged, full, in the way
-
 DAMAGE = {"cut": lambda raw: raw[:len(raw) // 2], "emptied": lambda raw: b"", "garbage": lambda raw: random.Random(0).randbytes(len(raw)),
           "one bit": lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]), "missing": None, "text": lambda raw: b"{}"}
 
@@ -507,7 +498,6 @@ def test_tied_weights_survive(tmp_path):
     assert twin.model.again.weight is twin.model.outer.weight
 
 # ---------------------------------------------------------------- log
-
 def test_log_lines_are_json_of_plain_numbers(tmp_path):
     log = Log(tmp_path/"deep"/"log.jsonl")
     log.add(step=1, a=torch.tensor(1.5), b=float("inf"), c="word", d=None, e=True)

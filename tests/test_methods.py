@@ -2,10 +2,8 @@
 import json, math
 from contextlib import chdir
 from functools import cache
-
 import pytest, torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
-
 from rlhf_nb.base.folder import foreign_files
 from conftest import plain_id
 from tiny_runs import METHOD_NAMES, content, patch_everywhere, rows_in, run, tiny, until_done, weights
@@ -48,7 +46,6 @@ def test_what_a_method_leaves(method, finished, tiny_files):
     assert f'method = "{method}"' in (out/"README.md").read_text()
 
 def without_seconds(path): return [{k: v for k, v in row.items() if k != "seconds"} for row in rows_in(path)]
-
 LORA, BF16 = dict(lora_r=2, mixed_precision="bf16"), dict(mixed_precision="bf16", gradient_checkpointing=True)
 
 @pytest.mark.parametrize("method, change", [

@@ -13,7 +13,6 @@ from rlhf_nb.run.train_command import parse_flags
 from tiny_runs import in_a_row, run, run_all, tiny
 
 pytestmark = pytest.mark.usefixtures("one_thread", "inside")
-
 def sft(**said): return tiny("sft", n_steps=1, eval_every=1, **said)
 
 @pytest.mark.parametrize("stage", [
@@ -63,7 +62,6 @@ def test_curves_are_those_of_the_method_and_are_not_needed(tmp_path, monkeypatch
     assert "curves.png" not in str(make_model_card(to_toml([sft()]), "t", {}, {}, with_curves=False))
 
 # ---- to the hub
-
 def not_found(repo_id):
     e = RepositoryNotFoundError.__new__(RepositoryNotFoundError)
     Exception.__init__(e, repo_id)

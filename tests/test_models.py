@@ -146,7 +146,6 @@ def test_eval_mode_restores_modes_after_an_error():
     assert model.training and not model.lm_head.training
 
 # --- scalar models
-
 def classifier(arch, **more):
     config = {"neox": tf.GPTNeoXConfig, "llama": tf.LlamaConfig}[arch](**SMALL, num_labels=1)
     for k, v in more.items(): setattr(config, k, v)
@@ -219,7 +218,6 @@ def test_from_a_lora_model_takes_the_adapters_along():
     assert_close(scalar(SEQS), (state * scalar.score.weight).sum(-1), atol=1e-5, rtol=1e-4)
 
 # --- reference, LoRA, hash
-
 def test_hash_sees_one_bit_and_nothing_else():
     model = tiny_lm(TOK)
     first = weight_hash(model)
@@ -267,7 +265,6 @@ def test_lora_reference_merge_and_seed():
     assert layer.scaling == {"default": 2.} and layer.r == {"default": 4}   # alpha = 2 r
 
 # --- building and loading
-
 @pytest.mark.parametrize("arch", ["neox", "llama"])
 def test_tiny_lm_saves_and_loads_bit_for_bit(arch, tmp_path):
     model = tiny_lm(TOK, arch, 48, 1, seed=4)
@@ -501,7 +498,6 @@ def test_code_of_a_model_runs_when_it_is_trusted(folder_with_code):
     assert weight_hash(model) == weight_hash(tiny_lm(TOK, "llama"))
 
 # --- hub ids
-
 @pytest.fixture
 def no_network(monkeypatch, tmp_path):
     "A machine without a network: every request fails at once, and is counted; an empty cache."

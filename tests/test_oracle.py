@@ -14,7 +14,6 @@ def random_table(world, seed=0, dtype=torch.double):
     with torch.no_grad(): model.head.weight[:world.eos + 1].normal_(generator=seeded(seed))
     return model
 def some_reward(world, seed=1): return torch.randn(len(world.seqs), generator=seeded(seed)).double()
-
 WORLDS = [micro_world(), micro_world(("a", "."), 1), micro_world(("a", "b", "."), 4), micro_world(tuple("abcdef"), 2)]
 each_world = pytest.mark.parametrize("world", WORLDS, ids=lambda w: f"{len(w.words)}x{w.max_len}")
 
@@ -125,7 +124,6 @@ def test_sample_rows_follows_its_generator():
     assert not sample_rows(logp, 50, seeded(3)).equal(sample_rows(logp, 50, seeded(4)))
 
 # ---------------------------------------------------------------- the best policy
-
 @each_world
 @pytest.mark.parametrize("beta", [.05, .5, 5.])
 def test_no_policy_beats_the_closed_form(world, beta):

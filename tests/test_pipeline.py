@@ -1,9 +1,7 @@
 "A run that is killed, refused, overwritten, on a full disk; several in a row."
 import importlib, json, os, re, shutil, signal, sys
 from pathlib import Path
-
 import pytest, torch
-
 from rlhf_nb.base.folder import foreign_files
 from rlhf_nb.base.models import load_lm, load_reward_model, tiny_lm
 from rlhf_nb.book.command import main
@@ -20,7 +18,6 @@ from tiny_runs import (TINY, content, fork, in_a_row, pair_rows, patch_everywher
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
 pytestmark = pytest.mark.usefixtures("one_thread", "no_curves", "inside")
-
 def one(seed=0, **more): return tiny("reward", n_steps=1, eval_every=1, seed=seed, **more)
 def two(): return in_a_row(tiny("sft"), tiny("rdpo"))
 def three(): return in_a_row(tiny("sft"), tiny("spin"), tiny("spin"))
@@ -45,7 +42,6 @@ def test_prompts_of_several_messages_are_trained_on_and_shown_as_lines(method):
     assert f"\nsystem: Be brief.\nuser: {one[1]['content']}\nassistant: {one[2]['content']}\nuser: {one[3]['content']}\n" in said
 
 # ---- one run dies
-
 def test_a_new_run_dies_at_the_disk_and_goes_on():
     run(one(), "whole")
     k, died = 0, True
@@ -88,7 +84,6 @@ def test_a_full_disk_says_so_and_the_command_goes_on(limit, several, capfd):
     assert weights("new") == weights("o") == {k: x for k, x in weights("o").items()} and not list(Path(".").glob("o.*"))
 
 # ---- whose folder is it
-
 def test_what_is_another_run(inside):
     begin(lambda: run(one(), "o"))
     same = one()
@@ -202,7 +197,6 @@ def test_the_seed_alone_makes_the_numbers(tmp_path):
     assert not torch.equal(run(tiny("sft", model=""), "d").model.get_input_embeddings().weight, run(tiny("sft", model="", seed=1), "e").model.get_input_embeddings().weight)
 
 # ---- rewards of one's own
-
 MOODY = "import sys\ncalls = 0\ndef short(prompts, responses):\n    global calls\n    calls += 1\n    if {fails}: {fault}\n    return [-len(r) / 10 for r in responses]\n"
 
 @pytest.mark.parametrize("method, fault", [
@@ -247,7 +241,6 @@ def test_the_samples_of_a_rollout_come_with_its_checkpoint(method, monkeypatch):
         assert Path("o", name).read_bytes() == Path("whole", name).read_bytes(), name
 
 # ---- several in a row, killed
-
 @POSIX
 def test_killed_again_and_again_it_ends_in_the_same_weights():
     "By SIGKILL, again and again in one folder."
@@ -298,7 +291,6 @@ def test_what_was_sampled_is_not_sampled_again(monkeypatch):
     assert calls == list(range(done, len(calls) + done)) and done >= 2, (calls, done)
 
 # ---- what a pipeline is
-
 def test_any_order_again_is_free_and_later_stages_may_be_added(capfd):
     stages = in_a_row(tiny("ppo"), tiny("sft"), tiny("rdpo"))
     rows = run_all(stages[:2], "o")
@@ -436,7 +428,6 @@ def test_trackers_card_and_progress_of_a_pipeline(monkeypatch):
         assert words in text, (words, text)
 
 # ---- the command
-
 def test_a_pipeline_on_the_command_line(capfd, monkeypatch):
     rules = "tiny_rules:even"
     Path("p.toml").write_text(to_toml(in_a_row(tiny("sft"), tiny("grpo", reward=rules), tiny("spin", n_iterations=2))))
@@ -480,7 +471,6 @@ def test_a_signal_stops_a_pipeline_and_resume_goes_on_from_anywhere(capfd, monke
     assert main(["train", "--resume", "home/o"]) in (0, None) and weights("home/o") == weights("home/whole")
 
 # ---- pairs of several stages
-
 def test_concat_pairs_reads_like_one_store():
     pairs, stores = load_pairs("pairs.jsonl", tokenizer())[0], []
     for k, rows in enumerate((slice(0, 5), slice(5, 24))):

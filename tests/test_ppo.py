@@ -7,7 +7,6 @@ from rlhf_nb.ppo import (ActorCritic, clipped_policy_loss, clipped_value_loss, g
 from rlhf_nb.tokens import make_seqs
 
 WORLD = micro_world()
-
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
 
 def actor(seed=0):

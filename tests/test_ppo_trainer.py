@@ -336,7 +336,6 @@ def test_answers_are_scored_at_the_temperature_that_was_sampled():
     assert abs(sums["val/ratio"] / n - 1) > .01 # scored at 1: not the policy that sampled
 
 # ---- the score one position past eos, with ragged prompts
-
 V, PAD_ID, EOS_ID = 14, 0, 1
 AFTER = PPOConfig(beta=.3, gamma=.98, lam=.9, score_after_eos=True, missing_eos_penalty=.5, micro_batch_size=100,
                   entropy_coef=.1, vf_coef=.7)

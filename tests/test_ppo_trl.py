@@ -95,7 +95,6 @@ def run_theirs(m, folder, monkeypatch, epochs=1, **settings):
     return seen
 
 def params(m): return [*m.policy.parameters(), *m.value.parameters()]
-
 def weights(m): return [p.detach().clone() for p in params(m)]
 
 @torch.no_grad()

@@ -25,7 +25,6 @@ from trainer_runs import CONFIG, RUNS, rows, scored, seeded, task_of
 pytestmark = pytest.mark.usefixtures("one_thread", "no_curves")
 
 # ---- runs: in float64, as AdamW divides by the size of a gradient, and where that is 1e-8 rounding counts
-
 def ppo_lora(lm, tokenizer, generator, move): # adapters learn in policy and critic; the reference is the policy without them
     lm, config = add_lora(lm, 2), PPOConfig(n_iterations=2, n_prompts=5, micro_batch_size=2)
     return train_ppo(ActorCritic(lm, make_critic(lm, 2)), lm, task_of(tokenizer), config, generator)
@@ -52,7 +51,6 @@ def result(name): # log, weights, how many rows were scored
     return dict(log=log, weights=parameters_to_vector(trainer.model.parameters()).tolist(), scored=list(scored))
 
 # ---- two processes
-
 def start(out, work, more={}):
     "Two processes, as a launcher starts them: work(rank) in each."
     port = str(free_port())
@@ -170,7 +168,6 @@ def test_a_process_that_dies_ends_the_run_which_goes_on_with_as_many(how, tmp_pa
         assert found["fragile"]["seconds"][:2] == saved                          # of the steps before
 
 # ---- the command, by torch's own launcher
-
 PIPELINE = """model = "sft"
 data = "pairs.jsonl"
 device = "cpu"
@@ -243,7 +240,6 @@ def test_a_lone_launch_is_refused_by_the_command(inside, monkeypatch, capfd):
     assert not Path("out").exists()
 
 # ---- in one process
-
 def test_one_process_is_untouched(monkeypatch):
     monkeypatch.setattr(processes, "dist", None)                                 # nothing of it is used
     model, tokenizer = load_bundled("base")
@@ -294,7 +290,6 @@ def test_loops_of_one_process_say_so_before_they_begin(name, monkeypatch, inside
     assert not Path("out").exists()
 
 # ---- a signal: the step is finished and saved, or left at once the second time
-
 def test_the_first_waits_and_the_second_does_not(capfd):
     before, done = signal.getsignal(signal.SIGINT), []
     with pytest.raises(KeyboardInterrupt), stop_after_step():

@@ -1,9 +1,7 @@
 "Answers checked, tries remembered, and what comes next."
 import re, signal
-
 import nbformat, pytest
 from nbformat.v4 import new_code_cell, new_notebook
-
 from rlhf_nb.book import command, copies, progress as book_progress
 from rlhf_nb.book.checks import MEMORY, remember
 from rlhf_nb.book.command import main
@@ -130,7 +128,6 @@ def test_the_index_shows_how_far_one_is(tmp_path):
     assert page.count("<progress") == page.count('aria-label="') == page.count("</tr>") > 10
 
 # ---- answers without an end
-
 ENDLESS = """from rlhf_nb.book.checks import Exercise, check
 class exercises: f = g = Exercise(lambda x: x, {"one": (1,)}, {})"""
 

@@ -5,9 +5,7 @@ from email.parser import Parser
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-
 import nbformat, pytest
-
 import rlhf_nb
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,7 +32,6 @@ def python(cell): return re.sub(r"^[%!].*$", "", cell.source, flags=re.M)
 def read(file): return nbformat.read(file, 4)
 
 # ---- floors
-
 COUNTS = house.count()
 
 def test_imports_are_read_in_every_form(tmp_path):
@@ -86,7 +83,6 @@ def test_a_chapter_uses_only_earlier_chapters_and_the_engine_room(file):
             assert other in known | AHEAD.get(file.stem, set()) or "." in other, f"{cell.id} needs {other}, a later chapter"
 
 # ---- notebooks
-
 NUMBERED = [f for f in COURSE if f.stem != "index"]
 
 @pytest.mark.parametrize("file", NUMBERED, ids=ids(NUMBERED))
@@ -149,7 +145,6 @@ def test_every_exported_name_is_documented_and_used_on_the_page(file):
         assert inside > 1, f"{name} is exported but never used, not even in another chapter"
 
 # ---- names, versions, files
-
 INI = ConfigParser(delimiters=["="], interpolation=None)
 INI.read(ROOT/"settings.ini", encoding="utf-8")
 CFG = INI["DEFAULT"]
@@ -241,7 +236,6 @@ def test_notebooks_that_fail_or_die_are_told_from_those_that_pass(capfd):
     assert "ZeroDivisionError" in capfd.readouterr().err
 
 # ---- export, clean, build, install
-
 def same_files(a, b):
     "Names of files that differ between two trees."
     def tree(root): return {f.relative_to(root).as_posix(): f.read_bytes() for f in sorted(

@@ -2,11 +2,9 @@
 import json
 from dataclasses import fields, replace
 from pathlib import Path
-
 import pytest, torch
 from torch import Generator, nn
 from torch.testing import assert_close
-
 from rlhf_nb.trainers import q_trainer
 from rlhf_nb.base.checkpoints import list_checkpoints
 from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, train_step
@@ -24,7 +22,6 @@ WORLD = micro_world()
 WORDS = micro_tokenizer(WORLD)
 TABLE = TrainConfig(lr=.1, n_steps=250, batch_size=64, micro_batch_size=64, max_grad_norm=1e9)
 EXACT = QConfig(gamma=1., alpha=0., target_update_rate=.1)
-
 def seeded(seed=0): return Generator().manual_seed(seed)
 
 def nets_of(model=None, **kw):
@@ -62,7 +59,6 @@ def tree_rewards(world, seed=0): # a reward per prefix, the same in every respon
     return make_episodes(world.seqs, r, world.eos)
 
 # ---- exactness
-
 @pytest.mark.parametrize("gamma, rule", [(1., {}), (.7, {}), (.7, dict(mc_bound=False)), (1., dict(double_q=True)), (.7, dict(dueling=True))])
 def test_rewards_of_any_sign_anywhere_are_learned_exactly(gamma, rule):
     x, rule = tree_rewards(WORLD), dict(rule)
@@ -72,7 +68,6 @@ def test_rewards_of_any_sign_anywhere_are_learned_exactly(gamma, rule):
     assert (table(nets) - want)[~want.isnan()].abs().max() < 1e-2
 
 # ---- the target, against a loop over tokens
-
 def loop_targets(x, value, config):
     y = torch.zeros_like(x.reward)
     for b in range(len(x)):
@@ -140,7 +135,6 @@ def test_the_online_network_picks_and_the_target_says_what_that_is_worth():
     assert shift_left(torch.tensor([[1, 2, 3]])).tolist() == [[2, 3, 0]]
 
 # ---- heads
-
 @pytest.mark.parametrize("kind", ["plain", "bias", "dueling", "module"])
 @pytest.mark.parametrize("chunk", [1, 5, 100])
 def test_heads_agree_with_the_literal_way(kind, chunk):
@@ -192,7 +186,6 @@ def test_lora_is_merged_into_the_body():
     assert_close(q_network(lm).base_model(ids).last_hidden_state, lm.get_base_model().base_model(ids).last_hidden_state)
 
 # ---- the copy
-
 def test_the_copy_follows_on_time_and_only_then():
     nets, config = nets_of(), QConfig(target_update_rate=.25, target_update_every=3)
     trainer = make_q_trainer(nets, replace(TABLE, warmup_steps=0), config)
@@ -218,7 +211,6 @@ def test_follow_moves_all_weights():
     for k, p in nets.target.named_parameters(): assert_close(p, want[k])
 
 # ---- training
-
 def test_a_killed_offline_run_goes_on_bit_for_bit(tmp_path, monkeypatch):
     x, config = play(), replace(TABLE, n_steps=60, batch_size=8)
     whole = train_q(nets_of(), x, config, EXACT, seeded()).model
@@ -267,7 +259,6 @@ def test_a_run_is_not_resumed_with_other_settings(ran, name):
         train_q(nets_of(), play(), replace(TABLE, n_steps=50), other, seeded(), folder=ran)
 
 # ---- policies
-
 @pytest.mark.parametrize("arch", ["neox", "llama"])
 @pytest.mark.parametrize("with_ref", [False, True])
 def test_cached_sampling_says_what_the_slow_way_says(arch, with_ref):
@@ -306,7 +297,6 @@ def test_q_along_reads_the_token_before():
     assert (taken[~x.mask] == 0).all() and (best[~x.mask] == 0).all()
 
 # ---- data, and refusals
-
 def test_an_eos_inside_the_prompt_ends_nothing_and_an_empty_response_counts_nothing():
     seqs = make_seqs([[WORLD.start, WORLD.eos, 1], [WORLD.start]], [[1, 2], []], WORLD.pad)
     x = make_episodes(seqs, torch.tensor([1., 0.]), WORLD.eos)
@@ -335,7 +325,6 @@ def torn():
     return Seqs(s.ids, s.attention_mask, mask)
 
 # ---- what is saved
-
 def test_saved_results_hold_the_claims():
     saved = json.loads((Path(__file__).parents[1]/"nbs/results/qlearning.json").read_text("utf-8"))
     def gold(run, policy): return [r["gold"] for r in saved["rows"] if (r["run"], r["policy"]) == (run, policy)]
@@ -345,7 +334,6 @@ def test_saved_results_hold_the_claims():
     assert saved["settings"]["n_log"] == 4000 and saved["command"].endswith("bench_qlearning_seeds.py")
 
 # ---- soft values, and the picture of a Q-table
-
 def test_the_soft_value_lies_between_the_mean_and_the_maximum():
     q, ref = torch.tensor([[1., 0.], [3., -1.]], dtype=torch.double), torch.tensor([.25, .75]).double().log()
     assert_close(soft_backup(q, ref, 1e-3), q.amax(-1), atol=2e-3, rtol=0)

@@ -21,11 +21,8 @@ from rlhf_nb.worlds.world_text import TEST, make_tokenizer
 
 TOKENIZER = make_tokenizer()
 PAD, EOS, V = TOKENIZER.pad_token_id, TOKENIZER.eos_token_id, len(TOKENIZER)
-
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
-
 def scalar(arch="neox", seed=0): return ScalarModel.from_lm(tiny_lm(TOKENIZER, arch), seed)
-
 def words(n, rng): return [rng.randrange(6, V) for _ in range(n)]
 
 def some_seqs(b=9, seed=0, longest=14):
@@ -47,7 +44,6 @@ def left_padded(seqs):
     return Seqs(ids, mask, torch.zeros_like(mask))
 
 # ---- pooling against transformers
-
 @pytest.mark.parametrize("arch,kind", [("neox", GPTNeoXForSequenceClassification),
                                        ("llama", LlamaForSequenceClassification)])
 @pytest.mark.parametrize("side", ["right", "left", "none"])
@@ -74,7 +70,6 @@ def test_bf16_scores_are_close_and_come_as_float32():
     assert (got - want).abs().max() < .05 and torch.corrcoef(torch.stack([got, want]))[0, 1] > .99
 
 # ---- loss
-
 def test_bradley_terry_by_hand():
     chosen, rejected = tensor([0., 1., 2., -1.]), tensor([0., 0., -1., 1.])
     gap = [0, 1, 3, -2]
@@ -119,7 +114,6 @@ def test_one_forward_for_both_sides_and_any_micro_batch():
         for g, w in zip(grads, results[0][3]): assert_close(g, w, atol=1e-6, rtol=1e-4)
 
 # ---- scores
-
 def test_score_seqs_keeps_order_mode_and_takes_any_batch_size():
     model, seqs = scalar().train(), some_seqs(23, seed=4)
     with torch.no_grad(): want = torch.cat([pooled_scores(model, seqs[[i]]) for i in range(23)])
@@ -147,7 +141,6 @@ def test_reward_fn_is_the_normalized_score_without_gradient():
     assert not got.requires_grad
 
 # ---- can it be trusted
-
 def test_accuracy_counts_a_tie_as_half():
     assert preference_accuracy(tensor([1., 0., 2., 5.]), tensor([0., 1., 2., 4.])) == .625
 
@@ -187,7 +180,6 @@ def test_length_bias_does_not_care_which_side_is_called_chosen():
         length_bias(PreferencePairs(pairs.chosen, pairs.chosen), chosen, chosen)
 
 # ---- best of n
-
 @pytest.mark.parametrize("n", range(1, 7))
 def test_expected_best_is_the_mean_over_every_subset(n):
     g = seeded(n); score, value = (torch.rand(3, 6, generator=g) for _ in range(2))
@@ -213,7 +205,6 @@ def test_kl_of_best_of_n_from_its_distribution():
     assert [round(best_of_n_kl(n), 4) for n in (1, 4, 16, 64)] == [0, .6363, 1.8351, 3.1745]
 
 # ---- the world's pairs, and training on them
-
 def test_the_chosen_side_is_the_one_the_annotator_likes():
     sft, _ = load_bundled("sft")
     pairs, questions = sample_pairs(sft, TOKENIZER, list(TEST), 100, seeded(3), random.Random(4))

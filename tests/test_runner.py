@@ -1,10 +1,8 @@
 "Chapters run without a browser, and the report of a run."
 import json, re, signal, subprocess, sys
 from html.parser import HTMLParser
-
 import nbformat, pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-
 from rlhf_nb.book import copies, runner
 from rlhf_nb.book.command import main
 from rlhf_nb.book.copies import copy_chapters
@@ -13,7 +11,6 @@ from test_command import linux, marked, stopped, wait_for
 from test_copies import contents, full_disk
 
 # ---- one run of four notebooks, by the command
-
 @pytest.fixture(scope="module")
 def done_run(tmp_path_factory):
     "Three notebooks: one fails, one is no notebook, one is well and shows a slider."
@@ -83,7 +80,6 @@ def test_the_report_is_one_file_that_loads_nothing_and_says_what_failed(done_run
     assert "<h3>The sum</h3><pre>sum 42</pre>" in page and "never" not in page and "more lines" in page and "\n39" not in page
 
 # ---- whose files
-
 def one_cell(file, source="print(1)", title="# One"):
     nbformat.write(new_notebook(cells=[new_markdown_cell(title), new_code_cell(source)]), file)
     return file
@@ -161,7 +157,6 @@ def test_a_full_disk_during_a_run_is_told_and_what_was_saved_stays(pretended, tm
     assert written_by_run(out/"0.ipynb") and written_by_run(out/"report.html") and not (out/"1.ipynb").exists()
 
 # ---- kernels that do not end, or end too soon
-
 @pytest.mark.parametrize("source, timeout, error", [("import time; time.sleep(60)", 1, "Timeout"), ("import os; os._exit(3)", 900, "DeadKernel")])
 def test_a_cell_that_takes_too_long_or_kills_its_kernel_is_a_failure(tmp_path, source, timeout, error):
     done = run_chapter(one_cell(tmp_path/"one.ipynb", source), timeout=timeout)
@@ -184,7 +179,6 @@ while True: pass"""
     wait_for(lambda: not marked(str(tmp_path)), "a kernel goes on")
 
 # ---- no output becomes a tag
-
 def test_outputs_are_shown_safely():
     def shown(kind, **data): return show_output(new_output(kind, **data))
     assert shown("stream", text="\x1b[31m<script>\x1b[0m & more\n") == "<pre>&lt;script&gt; &amp; more</pre>"

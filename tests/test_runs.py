@@ -1,9 +1,7 @@
 "Whose folder is it: foreign files, damaged markers, and a death at every operation on the disk."
 import os, shutil, sys
 from multiprocessing import get_context
-
 import pytest
-
 from rlhf_nb.base import folder as runs
 from rlhf_nb.base.folder import (check_output, close_work, find_run, foreign_files, open_run, open_work,
     read_marker, read_work, update_marker, write_marker)
@@ -75,7 +73,6 @@ def test_an_error_leaves_the_old_run_and_releases_the_locks(tmp_path, monkeypatc
     assert whole(out, "new") and [p.name for p in tmp_path.iterdir()] == ["run"]
 
 # ---- what is not ours
-
 def test_files_of_somebody_else_are_never_deleted(tmp_path):
     out = tmp_path/"run"
     toy(out, "old")
@@ -167,7 +164,6 @@ def test_an_output_that_leads_back_to_itself_is_named(tmp_path):
     with pytest.raises(ValueError, match="loop is a link that leads back to itself: name another output"): check_output(tmp_path/"loop")
 
 # ---- work, markers, locks
-
 def test_work_of_another_step_is_removed_and_of_another_run_is_not(tmp_path):
     out = tmp_path/"run"
     with pytest.raises(KeyboardInterrupt), open_run(out, TOY, **FILES) as folder:

@@ -149,7 +149,6 @@ def test_bf16_and_double_models():
     assert logp.dtype == torch.float64
 
 # --- filters and inverse-CDF sampling
-
 def hf_filter(logits, sampling):
     "What transformers samples from."
     x = logits.clone()
@@ -221,7 +220,6 @@ def test_samples_have_the_exact_distribution(sampling, fn):
     assert chi_square(pool(seen), pool(probs)) > 1e-3
 
 # --- logits that are no numbers
-
 class Broken(nn.Module):
     "A language model whose logits for one prompt token turn into `value` after n columns."
     def __init__(self, n, value):
@@ -270,7 +268,6 @@ def test_one_look_at_the_device_per_token():
     assert reads == ["nonzero"]
 
 # --- too long
-
 @pytest.mark.parametrize("fn", [generate, generate_uncached, generate_many])
 @pytest.mark.parametrize("kind", ["neox", "gpt2, learned positions"])
 def test_prompts_that_leave_no_room_are_refused_before_anything_is_generated(kind, fn):
@@ -290,7 +287,6 @@ def test_a_model_that_names_no_number_of_positions_takes_any_row():
     assert seqs.ids.shape[1] >= 3001
 
 # --- many prompts, batches, rollouts
-
 def test_generate_many_keeps_order_whatever_the_batch():
     model = confident(tiny_lm(TOK, seed=1), eos=2.)
     prompts = [PROMPTS[i % 5][:1 + i % 4] for i in range(23)]
@@ -404,7 +400,6 @@ def test_errors():
         with pytest.raises(ValueError, match=words): call()
 
 # ---- prompts that rows share
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_shared_prompt_is_read_once_and_changes_no_answer(kind, monkeypatch):
     model, read = confident(KINDS[kind]()), []
@@ -436,7 +431,6 @@ def test_a_shared_prompt_where_a_row_ends_at_its_first_token():
     assert ended
 
 # --- fixed shapes, for a compiler
-
 @pytest.fixture
 def compiled(monkeypatch):
     "Shapes that were handed to a compiled step; the compiler itself is left out."
@@ -502,7 +496,6 @@ def test_the_real_compiler_makes_one_graph_for_many_steps_and_batches(monkeypatc
     assert len(graphs) == 1
 
 # --- another program samples
-
 class Outside: # a sampler with a copy of the model
     def __init__(self, model): self.model, self.calls = frozen_copy(merge_adapters(model)), []
     def load(self, model): self.model.load_state_dict(merge_adapters(model).state_dict())

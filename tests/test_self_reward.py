@@ -41,7 +41,6 @@ def world():
 def task(world): return SelfRewardTask(world[1], PROMPTS, replay_examples(world[1], TRAIN, 64, Random(0)))
 
 def policy(): return load_bundled("judge")[0]
-
 def true_score(prompt, response): return gold_score(BY_TEXT[prompt], response)
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,6 @@ def responses(tokenizer, seqs): return [response_text(tokenizer, r[m].tolist())
                                         for r, m in zip(seqs.ids, seqs.response_mask)]
 
 # ------------------------------------------------------------ settings and generators
-
 @pytest.mark.parametrize("name", [f.name for f in fields(SelfRewardConfig)])
 def test_every_field_of_the_settings_is_checked(name):
     kinds = {int: ("4", 4., True, None), float: ("1", None, True), SamplingParams: (None, 64), JudgeConfig: (None, 3)}
@@ -92,14 +90,12 @@ def test_prompts_are_drawn_evenly():
     assert set(some) == set(PROMPTS[:5]) and min(Counter(some).values()) > 20
 
 # ------------------------------------------------------------ candidates
-
 def test_an_answer_keeps_its_prompt_when_rows_are_chosen(world):
     _, tokenizer = world
     prompts, x = hand(tokenizer, ["It is red.", "It is white."] * 3, 2)
     assert [p for p, _ in decode_candidates(tokenizer, prompts, x[[5, 0]])] == [prompts[2], prompts[0]]
 
 # ------------------------------------------------------------ pairs
-
 def test_every_prompt_is_a_pair_or_a_reason(world):
     _, tokenizer = world
     texts = ["It is red.", "It is white."] * 4 + ["It is red.", "It is red."] + ["I do not know.", "It is red."]
@@ -145,7 +141,6 @@ def test_no_pair_at_all_is_no_error(world):
     assert len(got.pairs) == 0 and got.counts["kept"] == 0 and got.chosen_score.shape == (0,)
 
 # ------------------------------------------------------------ rounds
-
 def iterate(monkeypatch, world, task, config, scorer, make_generator=NAMED):
     "One iteration that learns nothing: its row, the rounds and the pairs it would have learned from."
     rounds, learned, real = [], [], self_reward.run_round
@@ -192,7 +187,6 @@ def test_scores_stay_with_their_answers(world, x):
         assert scores.tolist() == [true_score(p, a) for p, a in zip(texts, responses(tokenizer, side))]
 
 # ------------------------------------------------------------ learning
-
 def test_replay_loss_by_hand(world, task, x):
     model = world[0]
     other = policy()
@@ -279,7 +273,6 @@ def test_online_dpo_samples_from_the_policy_as_it_is_now(world, task):
         train_online_dpo(policy(), task, config, function_scorer(lambda p, r: 1.), NAMED)
 
 # ------------------------------------------------------------ figures over seeds
-
 def test_saved_figures_say_what_the_chapter_says():
     saved = json.loads((notebooks() / "results/self_reward.json").read_text())["rows"]
     for seed in (0, 1, 2):

@@ -6,9 +6,7 @@ import functools, http.server, json, math, re, threading
 from html import unescape
 from pathlib import Path
 from urllib.parse import quote
-
 import pytest
-
 from conftest import PATIENCE, still
 
 SHOTS = Path(__file__).resolve().parents[1]/"runs/screenshots"

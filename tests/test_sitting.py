@@ -1,9 +1,7 @@
 "What chapter 01 measures with: error bars, tables that escape, answers that are the same for the same seed."
 import math
-
 import pytest, torch
 from torch import tensor
-
 from rlhf_nb.base.models import frozen_copy, load_bundled
 from rlhf_nb.book.sitting import (
     answer_questions, answer_seqs, answer_texts, count_flatteries, error_panels, measure_answers,

@@ -22,7 +22,6 @@ TOK = micro_tokenizer(WORLD)
 WRITER = bigram_lm(WORLD, {"": (.10, .60, .05, .25), "very": (.15, .70, .05, .10),
                           "kind": (.30, .05, .05, .60), "rude": (.10, .30, .10, .50)})
 P_DATA, P_0 = (all_logprobs(m, WORLD).detach() for m in (WRITER, bigram_lm(WORLD)))
-
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
 def drawn(n, seed): return WORLD.seqs[sample_rows(P_DATA, n, seeded(seed))]
 def player(): return bigram_lm(WORLD).float()
@@ -31,12 +30,10 @@ def prompts(seqs): return rows_of(seqs, seqs.attention_mask & ~seqs.response_mas
 def replies(seqs): return rows_of(seqs, seqs.response_mask)
 def plain(rows): return [{k: v for k, v in r.items() if k != "seconds"} for r in rows]
 def iterations(log): return [r for r in log.rows if "accuracy" in r]
-
 DATA = SPINData(drawn(300, 0), drawn(60, 1), TOK)
 SHORT = SPINConfig(n_iterations=3, n_pairs=120, n_epochs=5, lr=.03, batch_size=20, micro_batch_size=20, max_new_tokens=3)
 
 # ---- pairs
-
 def test_the_opponent_hears_the_prompt_and_nothing_else():
     lm = tiny_lm(TOK, seed=1)
     real = make_seqs([[4, 0], [4], [4, 1, 2, 0]], [[1, 3], [2, 2, 3], [3]], WORLD.pad)
@@ -85,7 +82,6 @@ def test_every_setting_is_checked_by_name(field):
         with pytest.raises((TypeError, ValueError), match="beta must be"): make_spin_loss(beta)
 
 # ---- the loss, exactly
-
 def per_pair(model, opponent, beta): # (40 40): real i, generated j
     logp, ref = sequence_logprobs(model, WORLD.seqs), sequence_logprobs(opponent, WORLD.seqs).detach()
     i, j = torch.cartesian_prod(torch.arange(40), torch.arange(40)).T
@@ -129,7 +125,6 @@ def test_training_to_the_end_reaches_the_closed_form(beta):
     assert_close(all_logprobs(model, WORLD).detach().exp(), want.exp(), atol=1e-6, rtol=0)
 
 # ---- telling apart
-
 def test_told_apart_by_hand_ties_are_half_and_the_mode_is_kept():
     lm = tiny_lm(TOK, seed=2).train()
     x = precompute_ref_logprobs(lm, PreferencePairs(drawn(5, 4), drawn(5, 5)))
@@ -142,7 +137,6 @@ def test_told_apart_by_hand_ties_are_half_and_the_mode_is_kept():
     assert back["accuracy"] == got["accuracy"]
 
 # ---- one iteration
-
 def test_the_first_step_finds_ln_2_though_the_model_has_dropout():
     lm = tiny_lm(TOK, seed=3)
     for part in lm.modules():
@@ -157,7 +151,6 @@ def test_steps_are_epochs_over_all_pairs():
     assert train_spin_iteration(player(), pairs, replace(SHORT, n_epochs=2, batch_size=20), seeded()).rows[2]["weight"] == 10
 
 # ---- the game
-
 def test_each_opponent_is_the_last_player_and_speaks_once(monkeypatch):
     asked, referred = [], []
     ask, refer = spin.opponent_pairs, spin.precompute_ref_logprobs
@@ -218,7 +211,6 @@ def test_lora_plays_against_its_adapters_not_against_the_base():
     assert abs(next(r["loss"] for r in log.rows if r["iteration"] == 2) - math.log(2)) < 1e-5
 
 # ---- what is reported
-
 def test_the_results_belong_to_the_settings_and_carry_the_claims():
     path = ROOT/"benchmarks/bench_spin_seeds.py"
     spec = importlib.util.spec_from_file_location("bench_spin_seeds", path)

@@ -1,10 +1,8 @@
 "How a stage begins: the model, its pad and stop token, adapters, precision, steps and rate; and what stays as it was."
 import re, shutil
 from pathlib import Path
-
 import pytest, torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, MixtralConfig, MixtralForCausalLM
-
 from rlhf_nb.base import logprobs
 from rlhf_nb.base.models import Placement, load_bundled, load_lm, load_reward_model, load_tokenizer, tiny_lm
 from rlhf_nb.data.text import train_tokenizer
@@ -15,7 +13,6 @@ from rlhf_nb.run.start import add_scalar_head, begin_model, computing
 from tiny_runs import TINY, patch_everywhere, rows_in, run, run_all, tiny, tokenizer, write_lines
 
 pytestmark = pytest.mark.usefixtures("one_thread", "no_curves", "inside")
-
 def begun(stage): return begin_model(resolve(stage))
 
 def test_steps_and_rate_that_nobody_said():

@@ -1,12 +1,10 @@
 "The pair store: round trips, kills at random moments, spoiled folders, a full and a read-only disk."
 import errno, json, os, random, re, shutil, signal, time
 from pathlib import Path
-
 import pytest, torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
-
 from rlhf_nb.data import store as store_module
 from rlhf_nb.base.folder import write_marker
 from rlhf_nb.data.store import create_store, open_store, tokenizer_hash
@@ -32,7 +30,6 @@ def same(a, b):
         torch.equal(p, q) for x, y in sides for p, q in zip(x.trim().parts(), y.trim().parts())))
 
 # ---- what goes in comes out
-
 def test_round_trip_in_any_cut_and_any_order(tmp_path, tokenizer):
     pairs = some_pairs(57)
     for k, cut in enumerate(([57], [1, 0, 30, 26], [19] * 3)):
@@ -79,7 +76,6 @@ def test_counts_add_up(tmp_path, tokenizer):
     assert open_store(tmp_path/"s", tokenizer).totals() == dict(appends=3, ties=5, vote_std=.75)
 
 # ---- who wrote it
-
 def test_the_tokenizer_hash_sees_tokens_and_marks_not_state(tokenizer):
     a, b = make_tokenizer(), make_tokenizer()
     b("a text", padding="max_length", max_length=9, truncation=True)         # leaves state behind
@@ -224,7 +220,6 @@ def test_one_writer_and_any_readers(made, tokenizer):
     open_store(made, tokenizer, writable=True).close()
 
 # ---- a half-written tail
-
 @pytest.mark.parametrize("tail", [0, 1, 3, 4, 27, 28, 500])
 def test_what_a_kill_left_behind_is_dropped(made, tokenizer, tail):
     for name in ("tokens.bin", "rows.bin"):
@@ -267,7 +262,6 @@ def test_killed_at_random_moments_it_goes_on_and_ends_the_same(tmp_path, tokeniz
     assert kills >= 3 and len(partial) > 2, (kills, partial)
 
 # ---- the disk says no
-
 @POSIX
 @pytest.mark.parametrize("room_left", [0, 10, 600, 2000])
 def test_a_full_disk_leaves_the_last_good_state(made, tokenizer, room_left):

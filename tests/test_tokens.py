@@ -21,7 +21,6 @@ def seqs(): return make_seqs([[5, 6], [7], [8, 9, 3]], [[2, 1], [4, 2, 3, 1], []
 def special(pad, eos): return SimpleNamespace(pad_token_id=pad, eos_token_id=eos)
 
 # padding and the data types
-
 def test_padding_keeps_tokens_on_either_side():
     rows = [[4, 5, 6], [7], [8, 9]]
     right, left = pad_right(rows, PAD), pad_left(rows, PAD)
@@ -122,7 +121,6 @@ def test_zero_is_a_token_id_like_any_other():
     assert pad_and_eos(special(0, 1)) == (0, 1) and pad_and_eos(special(1, 0)) == (1, 0)
 
 # the shift and the literal log-probs
-
 def test_logprobs_equal_a_slow_loop(generator):
     logits = torch.randn(3, 6, 11, generator=generator)
     ids = torch.randint(11, (3, 6), generator=generator)
@@ -155,7 +153,6 @@ def test_entropy_gradient_survives_a_banned_word():
     assert logits.grad.isfinite().all() and logits.grad.abs().sum() > 0
 
 # the head in chunks
-
 class TwoPaths(nn.Module):
     "Like a head with a low-rank adapter: not a Linear, and its weight is frozen."
     def __init__(self, d, v):
@@ -262,7 +259,6 @@ def test_cross_entropy_of_torch_agrees(generator):
     assert_close(chunked_logprobs(head, x, y, 4)[0], want)
 
 # masked sums, means, whitening
-
 X = torch.tensor([[1., 2., 3., 6.], [8., math.nan, math.inf, math.nan]])
 MASK = torch.tensor([[True] * 4, [True, False, False, False]])
 
@@ -315,7 +311,6 @@ def test_whitening_equal_numbers_gives_zero_not_noise():
     assert same.grad.isfinite().all()
 
 # the last token
-
 def slow_last(mask): return [max(i for i, on in enumerate(row) if on) for row in mask.tolist()]
 
 def test_last_token_for_every_mask_of_five():

@@ -1,9 +1,7 @@
 "`rlhf-nb train` and `rlhf-nb pipeline`: flags, recipes, help, plans, resume, signals; a mistake is one sentence."
 import json, os, re, shutil, signal, subprocess, sys, tomllib
 from pathlib import Path
-
 import pytest
-
 from conftest import until
 from rlhf_nb.base.folder import write_marker
 from rlhf_nb.book.command import main
@@ -32,7 +30,6 @@ def says(capfd, words, status, *texts): # and ends with this status
     return out.out + out.err
 
 # ---- flags
-
 @pytest.mark.parametrize("method", METHOD_NAMES)
 def test_every_key_of_every_method_is_a_flag_with_its_help(method, capfd):
     "All at once, with values that are no defaults; none of them: nothing was said."
@@ -103,7 +100,6 @@ def test_what_cannot_run_is_one_sentence_and_leaves_no_folder(words, error, insi
         assert {k: x for k, x in content(inside).items() if "__pycache__" not in k} == before
 
 # ---- plans and runs
-
 def test_a_run_and_its_plan_on_the_command_line(inside, capfd, monkeypatch):
     out = inside/"deep"/"run"
     words = line("reward", out, seed=3, lora_r=2)
@@ -156,7 +152,6 @@ def test_several_iterations_are_a_pipeline_of_train(inside, capfd):
     assert f'model = "{Path("o/01-spin")}"' in Path("o/02-spin/README.md").read_text()
 
 # ---- recipes
-
 def test_a_recipe_says_the_same_as_flags_and_flags_win(inside):
     said = dict(data="p.jsonl", model="m", lora_r=8, beta=.3, seed=4, skip_invalid=True, gradient_checkpointing=True)
     (inside/"r.toml").write_text('about = "x"\n' + to_toml([Stage("dpo", said)]))
@@ -200,7 +195,6 @@ def test_every_shipped_recipe_is_planned_and_runs(name, inside, capfd):
     if "pythia" not in str(found.get("model")): says(capfd, words, 0)
 
 # ---- to go on
-
 def stopping_at(patch, step): # Ctrl-C when this row of a log is written
     def make(real):
         def spy(*args, **more):
@@ -295,7 +289,6 @@ def test_code_of_a_model_never_runs_because_standard_input_says_y(folder_with_co
     assert not (folder_with_code/"ran").exists() and not (inside/"x").exists()
 
 # ---- what is read is not written over
-
 @pytest.mark.parametrize("out", [".", "..", "data", "data/pairs.jsonl", "m"])
 def test_an_output_that_holds_what_is_read(out, inside, capfd):
     Path("data").mkdir(), shutil.move("pairs.jsonl", "data/pairs.jsonl")

@@ -81,9 +81,7 @@ def test_views_do_not_change_what_they_get(draw):
     assert x[0, :2].tolist() == [1, -5] and x[0, 2].isnan()
 
 # the strip
-
 def faces(fig): return [to_hex(p.get_facecolor()) for p in fig.axes[0].patches]
-
 def written(fig): return [t.get_text() for t in fig.axes[0].texts]
 
 def test_zero_stays_white_and_numbers_stand_where_not_masked():
@@ -130,7 +128,6 @@ def test_token_strip_numbers_and_rows(seqs):
     assert written(token_strip(Tokenizer(), seqs, rows=slice(1, 2)))[0] == "1"
 
 # the others
-
 def test_curves_skip_rows_that_lack_a_column():
     fig = curves(log(), ["valid", "loss"])
     assert [len(ax.lines[0].get_xdata()) for ax in fig.axes] == [3, 30]
@@ -179,7 +176,6 @@ def test_wrong_data_is_refused_by_name(case):
     assert "got" in view or "nothing to show" in view or "no row" in view
 
 # the map
-
 def test_node_texts_stay_inside_their_nodes():
     fig = course_map("", {name: "3.81 ± .10" for name in views._NODES})
     ax, boxes = fig.axes[0], {}

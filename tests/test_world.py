@@ -25,7 +25,6 @@ def some(n, seed=0, quality=None):
     return [(q, demonstrate(q, rng, quality)) for q in rng.choices(TRAIN, k=n)]
 
 # ---------------------------------------------------------------- facts and questions
-
 def test_facts_are_spread():
     assert len(ANIMALS) == 16 and set(Counter(f["home"] for f in FACTS.values()).values()) == {2}
     assert [len(VALUES[k]) for k in ATTRIBUTES] == [8, 8, 4, 6, 6]
@@ -75,7 +74,6 @@ def test_a_tiny_temperature_does_not_overflow():
 def test_question_texts_name_one_question_each(): assert len({q.text for q in all_questions()}) == 240
 
 # ---------------------------------------------------------------- parse and criteria
-
 @pytest.mark.parametrize("text, kinds", [("Hello", ["junk"]), ("hello!", ["junk"]), ("Hello.", ["junk"]),
     ("Hello!Hello!", ["opener", "opener"]), ("  Hello!\n", ["opener"]), ("?!", ["junk"] * 2),
     ("The otter eats cake.", ["junk"]), ("The dodo eats fish.", ["junk"]),
@@ -123,7 +121,6 @@ def test_word_cap_is_32():
     assert marks(more + " The otter is brown.") == "11110"                # 33
 
 # ---------------------------------------------------------------- writers
-
 def test_mixture():
     scores = [gold_score(*x) for x in some(6000, seed=1)]
     mean = sum(scores) / 6000
@@ -154,7 +151,6 @@ def test_randomness_is_an_argument():
     assert random.getstate() == state
 
 # ---------------------------------------------------------------- annotator and judge
-
 def test_utility_is_gold_without_flattery_plus_its_bonus():
     for q, text in some(1500, 4):
         plain = " ".join(s.text for s in parse_sentences(text) if s.kind != "flattery")
@@ -213,7 +209,6 @@ def test_judgement_scores_and_that_the_judge_module_reads_no_other():
     assert {text: parse_score(text) for text in STRICTER} == STRICTER
 
 # ---------------------------------------------------------------- tokenizer
-
 def test_tokenizer_loses_nothing(tok):
     texts = [*SENTENCES, *(q.text for q in all_questions())]
     texts += [f"{judge_prompt(q, t)}\n{judgement(q, t)}" for q, t in some(800, 6)]
@@ -236,7 +231,6 @@ def test_response_text(tok):
     assert marks(response_text(tok, ids + [tok.bos_token_id])) == "11110"    # a stray mark is junk
 
 # ---------------------------------------------------------------- batches
-
 def test_demonstrations_are_prompt_answer_eos(tok):
     seqs = demonstrations(tok, TRAIN, 40, random.Random(0))
     rng = random.Random(0)

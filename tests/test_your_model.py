@@ -14,7 +14,6 @@ def bench():
     return module
 
 def cells(): return {c["id"]: c for c in json.loads((ROOT/"nbs/19_your_model.ipynb").read_text("utf-8"))["cells"]}
-
 def output(cell): return "".join(line for o in cell["outputs"] for line in o.get("text", []))
 
 def surely_above(x, y, errors=2):

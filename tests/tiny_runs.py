@@ -2,9 +2,7 @@
 import hashlib, json, os, random, signal, sys, traceback
 from functools import lru_cache
 from pathlib import Path
-
 import torch
-
 from rlhf_nb.base.models import ScalarModel, save_reward_model, tiny_lm
 from rlhf_nb.judge import JudgePrompt
 from rlhf_nb.run import pipeline
@@ -58,7 +56,6 @@ def fill_home(home):
     return home
 
 # ---- a stage of every method
-
 _FIT = dict(n_steps=4, batch_size=8, eval_every=2)
 _RL = dict(n_iterations=2, n_prompts=4, max_new_tokens=5, reward="tiny_rules:even", eval_every=1)
 _PICKED = dict(n_prompts=12, n_pairs=6, num_generations=3, chunk_size=4, max_new_tokens=6, batch_size=3, eval_every=1)
@@ -69,7 +66,6 @@ SMALL = dict.fromkeys("sft reward dpo ipo hinge cdpo robust_dpo simpo orpo".spli
     rdpo=_PICKED | dict(reward="tiny_rules:even"),
     self_reward=_PICKED | dict(judge_prompt="tiny", n_votes=2, judge_max_new_tokens=6))
 METHOD_NAMES = list(KINDS)
-
 def tiny(method, **said): return Stage(method, dict(data="pairs.jsonl", model="m", eval_rows=6) | SMALL[method] | said)
 
 def in_a_row(*stages): # only the first one names its model
@@ -83,7 +79,6 @@ def run(stage, out, **more): return pipeline.train(stage, out, **dict(registry=T
 def run_all(stages, out, **more): return pipeline.run_pipeline(stages, out, **dict(registry=TINY) | more)
 
 # ---- what a run leaves
-
 def content(folder): return {p.relative_to(folder).as_posix(): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
 def weights(folder): # file -> its hash
     return {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
@@ -122,7 +117,6 @@ def patch_everywhere(patch, name, make):
     for home in homes: patch.setattr(home, name, new)
 
 # ---- settings
-
 def needed(method):
     return {k: x for k, x in dict(data="d.jsonl", reward="a:b", judge_prompt="world").items() if k in keys_of(method)}
 

@@ -19,12 +19,10 @@ from rlhf_nb.trainers.q_trainer import train_q
 from rlhf_nb.worlds.world_text import TRAIN, demonstrations, prompt_ids
 
 CONFIG = TrainConfig(lr=1e-3, n_steps=3, batch_size=7, micro_batch_size=3)     # 12 rows: 7, 5, then the next epoch
-
 def seeded(n=0): return torch.Generator().manual_seed(n)
 def rows(tokenizer, n=12, seed=0): return demonstrations(tokenizer, TRAIN, n, random.Random(seed))
 def pairs_of(tokenizer, n=12): return PreferencePairs(rows(tokenizer, n), rows(tokenizer, n, 1))
 def questions(tokenizer, n=4): return [prompt_ids(tokenizer, q) for q in TRAIN[:n]]
-
 scored = []     # sizes of the batches that the reward has seen
 def task_of(tokenizer, n=6):
     def reward_fn(seqs):
