@@ -1,9 +1,8 @@
 "What tests share: one build of the site, a real browser, and a model that brings code."
-import json, os, re, shutil, signal, socket, subprocess, sys, tempfile, time
+import json, os, re, shutil, signal, socket, subprocess, sys, tempfile, time, pytest
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-import pytest
 from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]

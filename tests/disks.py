@@ -1,8 +1,7 @@
 "A disk that is full, and one on which a process dies at its k-th operation."
-import os, resource
+import os, resource, pytest
 from contextlib import contextmanager
 from pathlib import Path
-import pytest
 
 @contextmanager
 def disk_of(n_bytes): # the largest file that can be written stands for the disk

@@ -1,8 +1,7 @@
 "Every trainer on an accelerator that is only pretended: devices never mix, and the host rarely waits."
-import math, re
+import math, re, pytest, torch
 from dataclasses import replace
 from functools import partial
-import pytest, torch
 from torch import nn
 from rlhf_nb.base.batches import PreferencePairs, batch_tensors, concat_seqs, host_rows, send_to, to_host
 from rlhf_nb.base.candidates import sample_prompts

@@ -6,10 +6,9 @@
 
 Counted is every point where the host waits for the device: reading a number, copying a tensor to the CPU, copying
 one to the device unless non_blocking, and operations whose result has a size that only the device knows."""
-import collections, sys
+import collections, sys, torch
 from contextlib import contextmanager
 from pathlib import Path
-import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -1,7 +1,6 @@
 "The world of sums: the solver against Python's own, the log, what is paid."
-import json, random
+import json, random, pytest, torch
 from pathlib import Path
-import pytest, torch
 from torch.testing import assert_close
 from rlhf_nb.arithmetic import Sum, solve, solver_rewards, addition_dataset, sum_tokenizer, noisy_answer
 from rlhf_nb.base.models import tiny_lm

@@ -1,7 +1,6 @@
 "Best-of-n by its command and by its functions: what is picked, by which tokenizer, and which file is written over."
-import re
+import re, pytest, torch
 from pathlib import Path
-import pytest, torch
 from rlhf_nb.base.models import ScalarModel, save_reward_model, tiny_lm
 from rlhf_nb.book.command import main
 from rlhf_nb.data.text import train_tokenizer

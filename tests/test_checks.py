@@ -1,8 +1,7 @@
 "What `check` sees and says, of one answer and of a whole notebook."
-import json
+import json, nbformat, pytest, torch
 from dataclasses import dataclass
 from importlib import import_module
-import nbformat, pytest, torch
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from rlhf_nb.base.files import notebooks
 from rlhf_nb.book import checks

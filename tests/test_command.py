@@ -1,7 +1,6 @@
 "The command `rlhf-nb` itself: help, doctor, lab, and how commands end."
-import argparse, json, os, re, signal, subprocess, sys, threading, time, urllib.request
+import argparse, json, os, re, signal, subprocess, sys, threading, time, urllib.request, nbformat, pytest
 from pathlib import Path
-import nbformat, pytest
 import rlhf_nb
 from rlhf_nb.base.files import notebooks
 from rlhf_nb.book import command

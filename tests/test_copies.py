@@ -1,6 +1,5 @@
 "The three forms of a chapter, and copies in which no answer is ever lost."
-import copy, json, os
-import nbformat, pytest
+import copy, json, os, nbformat, pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from rlhf_nb.base.files import notebooks
 from rlhf_nb.book import copies

@@ -1,11 +1,9 @@
 "A run that obeys its buttons, curves that keep what matters, sliders that run it again."
-import math, re, threading, time
+import math, re, threading, time, pytest, torch
 from types import SimpleNamespace
-import pytest, torch
 from rlhf_nb.show import dashboard as module
-from rlhf_nb.show.dashboard import (
-    GPU_MEMORY, Dashboard, Stopped, Sweep, curves_of, dashboard_callback, dashboard_page, panel,
-    run_in_background, run_setting, show_dashboard, show_sweep, sweep_page)
+from rlhf_nb.show.dashboard import (GPU_MEMORY, Dashboard, Stopped, Sweep, curves_of, dashboard_callback,
+    dashboard_page, panel, run_in_background, run_setting, show_dashboard, show_sweep, sweep_page)
 from rlhf_nb.tokens import make_seqs
 from test_pages import check_page, plain
 

@@ -1,7 +1,6 @@
 "The loader on every fault we could think of, other tokenizers, and a real file where it is found."
-import json, random, re, time, tracemalloc
+import json, random, re, time, tracemalloc, pytest
 from pathlib import Path
-import pytest
 from rlhf_nb.data.text import (encode_prompt, load_demonstrations, load_pairs, load_prompts, load_unpaired,
     pair_margins, parse_row, prompts_of, row_format, read_texts, split_by_prompt, train_tokenizer,
     truncate_tokens)

@@ -1,9 +1,8 @@
 "The site: what the adapter makes of a notebook, what the audit sees, and the whole as built."
-import json, re, subprocess, sys, threading, tomllib
+import json, re, subprocess, sys, threading, tomllib, nbformat, pytest, yaml
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-import nbformat, pytest, yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,10 +1,9 @@
 "DPO beyond its chapter: finite differences, invariance, one forward, LoRA, TRL, a store, resume, the saved figures."
-import json, math, shutil
+import json, math, shutil, pytest, torch
 from dataclasses import replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
-import pytest, torch
 from torch.testing import assert_close
 from rlhf_nb import dpo
 from rlhf_nb.dpo import (PairsWithRef, pair_logprobs, make_pair_loss, sequence_logprobs, dpo_loss,

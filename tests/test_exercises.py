@@ -1,9 +1,8 @@
 "Every exercise: its solution passes, and wrong answers are refused with the right name."
-import re, runpy
+import re, runpy, nbformat, pytest
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-import nbformat, pytest
 from rlhf_nb.book import checks
 from rlhf_nb.book.checks import CHECK, Exercise, check_notebook, grade, values_match
 from rlhf_nb.book.mine import part_chapters

@@ -1,8 +1,7 @@
 "A real model: fetched whole or not at all; it answers, trains, and is read by everything here (slow)."
-import hashlib, json, subprocess, tarfile, zipfile
+import hashlib, json, subprocess, tarfile, zipfile, pytest, torch
 from dataclasses import replace
 from pathlib import Path
-import pytest, torch
 from rlhf_nb.data import fetch
 from rlhf_nb.data.fetch import FETCHABLE, fetch_model
 from rlhf_nb.book.command import main

@@ -1,7 +1,6 @@
 "files: whole or absent at every call to the disk, nothing of others removed, plain words when the disk refuses."
-import errno, os
+import errno, os, pytest, torch
 from pathlib import Path
-import pytest, torch
 from safetensors.torch import save_file
 from rlhf_nb.base.files import append_bytes, atomic_folder, atomic_write, disk_errors, check_readable
 from disks import disk_of, dies_at

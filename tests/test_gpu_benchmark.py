@@ -1,7 +1,6 @@
 "benchmarks/gpu.py: every line runs on a tiny model, and without a GPU it says so."
-import importlib.util, json
+import importlib.util, json, pytest, torch
 from pathlib import Path
-import pytest, torch
 
 @pytest.fixture(scope="module")
 def gpu():

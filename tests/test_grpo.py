@@ -1,11 +1,10 @@
 "Groups: advantages and weights by hand, the loss against a slow loop and TRL, the plugs, the trainer."
-import json, math, re
+import json, math, re, pytest, torch
 from collections import defaultdict
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-import pytest, torch
 from conftest import plain_id
 from torch import tensor
 from torch.testing import assert_close

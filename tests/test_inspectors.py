@@ -1,6 +1,5 @@
 "Inspectors: pages that say what is so, from the least data, with any text in them."
-import math, re
-import pytest, torch
+import math, re, pytest, torch
 from torch import tensor
 from rlhf_nb.show.inspectors import (SIDES, arrow_plot, inspect_reward, judge_page,
     kl_gradients, kl_page, kl_samples, token_contributions, length_slope, highlight_match, next_page, padded,

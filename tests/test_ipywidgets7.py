@@ -3,9 +3,8 @@
     pip install --no-deps --target w7 "ipywidgets==7.7.5" ipython_genutils
     RLHF_NB_IPYWIDGETS7=w7 pytest tests/test_ipywidgets7.py
 """
-import os, subprocess, sys
+import os, subprocess, sys, pytest
 from pathlib import Path
-import pytest
 
 SCRIPT = r"""
 import math, torch

@@ -1,7 +1,6 @@
 "The judge: what a template may do, what a parser reads, and what votes and comparisons tell."
-import sys, copy, json, math, random, time
+import sys, copy, json, math, random, time, pytest, torch
 from pathlib import Path
-import pytest, torch
 from torch import Generator
 from transformers import AddedToken
 from rlhf_nb import judge as judge_module

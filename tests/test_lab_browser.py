@@ -2,10 +2,9 @@
 
 Needs Debian's `chromium` (or $CHROMIUM) and the package playwright; skipped without them.
 Screenshots are left in runs/screenshots."""
-import json, secrets, subprocess, sys, time, urllib.request
+import json, secrets, subprocess, sys, time, urllib.request, nbformat, pytest
 from contextlib import contextmanager
 from pathlib import Path
-import nbformat, pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from conftest import PATIENCE, free_port, still, until
 from rlhf_nb.book.copies import copy_chapters, trust_notebooks

@@ -1,9 +1,8 @@
 "learning: what its chapter does not show: real kills, odd shapes, bf16, property tests."
-import json, math, os, random, shutil, time, zlib
+import json, math, os, random, shutil, time, zlib, pytest, torch
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-import pytest, torch
 from torch import nn
 from rlhf_nb.base.checkpoints import (
     Log, data_fingerprint, describe_run, list_checkpoints, require_same_run, restore_checkpoint, save_checkpoint)

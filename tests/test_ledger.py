@@ -1,6 +1,5 @@
 "Token ledgers: tokens in context, numbers beside colours, where PPO clips."
-import math, re
-import pytest, torch
+import math, re, pytest, torch
 from rlhf_nb.ppo import clipped_policy_loss
 from rlhf_nb.show.ledger import Ledger, clip_state, ledger_page, token_texts
 from rlhf_nb.show.pages import tint

@@ -1,6 +1,5 @@
 "A log that another process writes: read as it grows, drawn, and the run behind it obeys."
-import json, threading
-import pytest
+import json, threading, pytest
 from rlhf_nb.show.live_log import (LogCallback, LogFollower, RunControl, control_path, default_metrics,
     read_new_rows, send_orders, show_log)
 from test_dashboard import until

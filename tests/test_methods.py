@@ -1,8 +1,7 @@
 "All methods of `rlhf-nb train` by the same tests: what they leave, killed and resumed, with LoRA, in bf16."
-import json, math
+import json, math, pytest, torch
 from contextlib import chdir
 from functools import cache
-import pytest, torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from rlhf_nb.base.folder import foreign_files
 from conftest import plain_id

@@ -1,7 +1,6 @@
 "The card of a run: a recipe that says the same, the data's hash, curves; and what goes to the hub."
-import hashlib, json, sys
+import hashlib, json, sys, huggingface_hub, pytest
 from pathlib import Path
-import huggingface_hub, pytest
 from huggingface_hub import ModelCard
 from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.utils import filter_repo_objects

@@ -1,6 +1,5 @@
 "Models: parity with transformers, every odd kind of model, errors. Each test can fail."
-import ast, copy, inspect, json, logging as std_logging, random, re, shutil
-import pytest, torch, transformers as tf
+import ast, copy, inspect, json, logging as std_logging, random, re, shutil, pytest, torch, transformers as tf
 from torch import nn
 from torch.testing import assert_close
 from rlhf_nb.base import models

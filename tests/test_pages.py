@@ -1,9 +1,8 @@
 "Pages: text that stays text, numbers beside colours, a picture that stays without a kernel, knobs."
-import json, math, re, time
+import json, math, re, time, pytest
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
-import pytest
 from ipywidgets import HTML as Page
 from matplotlib import pyplot as plt
 from rlhf_nb.show import live_view

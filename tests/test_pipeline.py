@@ -1,7 +1,6 @@
 "A run that is killed, refused, overwritten, on a full disk; several in a row."
-import importlib, json, os, re, shutil, signal, sys
+import importlib, json, os, re, shutil, signal, sys, pytest, torch
 from pathlib import Path
-import pytest, torch
 from rlhf_nb.base.folder import foreign_files
 from rlhf_nb.base.models import load_lm, load_reward_model, tiny_lm
 from rlhf_nb.book.command import main

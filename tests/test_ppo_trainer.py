@@ -1,8 +1,7 @@
 "PPO against enumeration, autograd in float64, and runs that are cut, killed and spoiled."
-import math, os, shutil, signal
+import math, os, shutil, signal, pytest, torch
 from dataclasses import fields, replace
 from functools import partial
-import pytest, torch
 from torch import nn
 from torch.testing import assert_close
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM

@@ -8,9 +8,8 @@ the score stays at eos: no row here is one); and our whitening divides by the po
 sample's, is put in its place here).
 """
 from types import SimpleNamespace
-import pytest, torch
+import pytest, torch, rlhf_nb.trainers.ppo_trainer as ours
 from torch.testing import assert_close
-import rlhf_nb.trainers.ppo_trainer as ours
 from rlhf_nb.kl import kl_k1, kl_k3
 from rlhf_nb.base.models import ScalarModel
 from rlhf_nb.base.logprobs import logprobs

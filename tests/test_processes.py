@@ -1,14 +1,12 @@
 """Two CPU processes make the run that one process makes; what dies ends the run and
 goes on later; a signal waits for its step; what cannot be split is refused."""
-import json, os, re, signal, subprocess, sys, threading
+import json, os, re, signal, subprocess, sys, threading, pytest, torch
 from functools import cache, partial
 from pathlib import Path
-import pytest, torch
 from torch.nn.utils import parameters_to_vector
 from rlhf_nb.base import processes
 from rlhf_nb.base.checkpoints import list_checkpoints, restore_checkpoint, save_checkpoint
-from rlhf_nb.base.learning import (
-    EvalConfig, TrainConfig, accumulate_gradients, fit, make_trainer, train_step)
+from rlhf_nb.base.learning import EvalConfig, TrainConfig, accumulate_gradients, fit, make_trainer, train_step
 from rlhf_nb.base.models import add_lora, checkpoint_layers, choose_placement, load_bundled
 from rlhf_nb.base.processes import (check_launch, gather_objects, gather_rows, in_first_process, own_rows,
     process_index, require_one_process, require_same, stop_after_step, stop_if_asked, sum_gradients)

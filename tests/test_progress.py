@@ -1,6 +1,5 @@
 "Answers checked, tries remembered, and what comes next."
-import re, signal
-import nbformat, pytest
+import re, signal, nbformat, pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from rlhf_nb.book import command, copies, progress as book_progress
 from rlhf_nb.book.checks import MEMORY, remember

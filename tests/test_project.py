@@ -1,11 +1,10 @@
 "What keeps the project true: floors, names, clean notebooks, the wheel, the README."
-import ast, json, os, re, shutil, subprocess, sys, sysconfig, tarfile, tomllib, venv, zipfile
+import ast, json, os, re, shutil, subprocess, sys, sysconfig, tarfile, tomllib, venv, zipfile, nbformat, pytest
 from configparser import ConfigParser
 from email.parser import Parser
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-import nbformat, pytest
 import rlhf_nb
 
 ROOT = Path(__file__).resolve().parents[1]

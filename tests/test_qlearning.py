@@ -1,8 +1,7 @@
 "Q-learning where prose would be too slow or too odd: shapes, parity, resume, and what must be refused."
-import json
+import json, pytest, torch
 from dataclasses import fields, replace
 from pathlib import Path
-import pytest, torch
 from torch import Generator, nn
 from torch.testing import assert_close
 from rlhf_nb.trainers import q_trainer

@@ -1,6 +1,5 @@
 "Rollout tables: numbers of rows and tokens, sort, filter, pages, files, several models."
-import json, math, time
-import pytest, torch
+import json, math, time, pytest, torch
 from rlhf_nb.base.batches import Rollout
 from rlhf_nb.base.models import ScalarModel, load_bundled
 from rlhf_nb.ppo import ActorCritic

@@ -1,7 +1,6 @@
 "Chapters run without a browser, and the report of a run."
-import json, re, signal, subprocess, sys
+import json, re, signal, subprocess, sys, nbformat, pytest
 from html.parser import HTMLParser
-import nbformat, pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from rlhf_nb.book import copies, runner
 from rlhf_nb.book.command import main

@@ -1,7 +1,6 @@
 "Whose folder is it: foreign files, damaged markers, and a death at every operation on the disk."
-import os, shutil, sys
+import os, shutil, sys, pytest
 from multiprocessing import get_context
-import pytest
 from rlhf_nb.base import folder as runs
 from rlhf_nb.base.folder import (check_output, close_work, find_run, foreign_files, open_run, open_work,
     read_marker, read_work, update_marker, write_marker)

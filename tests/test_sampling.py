@@ -1,6 +1,5 @@
 "Sampling: the same tokens as transformers, exact log-probs, fair samples. Each test can fail."
-import copy, functools, random
-import pytest, torch, transformers as tf
+import copy, functools, random, pytest, torch, transformers as tf
 from torch import nn
 from torch.testing import assert_close
 from transformers.generation.logits_process import (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)

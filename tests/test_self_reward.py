@@ -1,10 +1,9 @@
 "self_reward: every prompt gives a pair or a reason, rounds until there are enough, old examples count."
-import json, math
+import json, math, pytest, torch
 from collections import Counter
 from dataclasses import fields, replace
 from functools import partial
 from random import Random
-import pytest, torch
 from torch.testing import assert_close
 from rlhf_nb.base.learning import named_generator
 from rlhf_nb.dpo import precompute_ref_logprobs

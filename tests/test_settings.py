@@ -1,8 +1,7 @@
 "settings: every rule on every side of its edge, and what no float can hold."
-import math
+import math, pytest
 from collections.abc import Callable
 from dataclasses import dataclass, field
-import pytest
 from rlhf_nb.base.settings import check_number, check_settings
 
 @dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 Needs Debian's `chromium` (or $CHROMIUM) and the package playwright; skipped without them.
 Screenshots are left in runs/screenshots."""
-import functools, http.server, json, math, re, threading
+import functools, http.server, json, math, re, threading, pytest
 from html import unescape
 from pathlib import Path
 from urllib.parse import quote
-import pytest
 from conftest import PATIENCE, still
 
 SHOTS = Path(__file__).resolve().parents[1]/"runs/screenshots"

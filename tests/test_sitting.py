@@ -1,6 +1,5 @@
 "What chapter 01 measures with: error bars, tables that escape, answers that are the same for the same seed."
-import math
-import pytest, torch
+import math, pytest, torch
 from torch import tensor
 from rlhf_nb.base.models import frozen_copy, load_bundled
 from rlhf_nb.book.sitting import (

@@ -1,8 +1,7 @@
 "SPIN against enumeration and its closed form; who is the opponent, how often it speaks."
-import importlib.util, json, math
+import importlib.util, json, math, pytest, torch
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-import pytest, torch
 from torch.testing import assert_close
 from rlhf_nb import spin
 from rlhf_nb.base.learning import named_generator

@@ -1,7 +1,6 @@
 "What a stage may say: every key of every method in a file and back, ranges, slips of the pen."
-import math
+import math, pytest, torch
 from dataclasses import fields
-import pytest, torch
 from rlhf_nb.kl import kl_k3
 from rlhf_nb.run.stages import KINDS, Stage, StageError, comments, keys_of, name_of, config_of, read_stages, settings_of, to_toml
 from rlhf_nb.trainers.grpo_trainer import GRPOConfig

@@ -1,7 +1,6 @@
 "How a stage begins: the model, its pad and stop token, adapters, precision, steps and rate; and what stays as it was."
-import re, shutil
+import re, shutil, pytest, torch
 from pathlib import Path
-import pytest, torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, MixtralConfig, MixtralForCausalLM
 from rlhf_nb.base import logprobs
 from rlhf_nb.base.models import Placement, load_bundled, load_lm, load_reward_model, load_tokenizer, tiny_lm

@@ -1,7 +1,6 @@
 "The pair store: round trips, kills at random moments, spoiled folders, a full and a read-only disk."
-import errno, json, os, random, re, shutil, signal, time
+import errno, json, os, random, re, shutil, signal, time, pytest, torch
 from pathlib import Path
-import pytest, torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast

@@ -1,7 +1,6 @@
 "KL by token: against a slow sum in plain Python, on both sides of the pads, tempered, on any device."
-import math
+import math, pytest, torch
 from types import SimpleNamespace
-import pytest, torch
 from torch import nn
 from rlhf_nb.kl import kl_k3
 from rlhf_nb.base.models import load_bundled

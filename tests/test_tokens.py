@@ -1,7 +1,6 @@
 "Padding, masks, the shift, log-probs and masked means: what does not belong in the prose."
-import math
+import math, pytest, torch
 from types import SimpleNamespace
-import pytest, torch
 from torch import nn
 from torch.testing import assert_close
 from rlhf_nb.base.batches import (

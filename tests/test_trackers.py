@@ -1,7 +1,6 @@
 "Rows of runs arrive in trackers: accelerate's own where installed, and one made here."
-import json, shutil
+import json, shutil, pytest
 from pathlib import Path
-import pytest
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 from rlhf_nb.base.folder import foreign_files
 from rlhf_nb.base.checkpoints import Log

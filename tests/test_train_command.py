@@ -1,7 +1,6 @@
 "`rlhf-nb train` and `rlhf-nb pipeline`: flags, recipes, help, plans, resume, signals; a mistake is one sentence."
-import json, os, re, shutil, signal, subprocess, sys, tomllib
+import json, os, re, shutil, signal, subprocess, sys, tomllib, pytest
 from pathlib import Path
-import pytest
 from conftest import until
 from rlhf_nb.base.folder import write_marker
 from rlhf_nb.book.command import main

@@ -1,7 +1,6 @@
 "The pictures: pure, nothing cut or overlapping, ragged data refused. No display needed."
-import inspect, math, re, struct
+import inspect, math, re, struct, matplotlib
 from pathlib import Path
-import matplotlib
 matplotlib.use("Agg")
 import pytest, torch
 from matplotlib import pyplot as plt

@@ -1,7 +1,6 @@
 "The world's grader, writers, annotator and tokenizer, beyond what the chapter shows."
-import hashlib, random
+import hashlib, random, pytest, torch
 from collections import Counter
-import pytest, torch
 from rlhf_nb import world
 from rlhf_nb.judge import parse_score
 from rlhf_nb.world import (CRITERIA, FLATTERY_BONUS, annotate, criteria, gold_rewards, gold_score,

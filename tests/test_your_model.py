@@ -1,7 +1,6 @@
 "Chapter 19: what it claims about SmolLM2 stands in nbs/results/smollm2.json and in the chapter's outputs."
-import importlib.util, json, re
+import importlib.util, json, re, pytest, torch
 from pathlib import Path
-import pytest, torch
 
 ROOT = Path(__file__).resolve().parents[1]
 SAVED = json.loads((ROOT/"nbs/results/smollm2.json").read_text("utf-8"))

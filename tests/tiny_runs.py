@@ -1,8 +1,7 @@
 "Runs that take a fifth of a second: a model of 10,000 weights, files of 24 rows, a stage of every method."
-import hashlib, json, os, random, signal, sys, traceback
+import hashlib, json, os, random, signal, sys, traceback, torch
 from functools import lru_cache
 from pathlib import Path
-import torch
 from rlhf_nb.base.models import ScalarModel, save_reward_model, tiny_lm
 from rlhf_nb.judge import JudgePrompt
 from rlhf_nb.run import pipeline

@@ -1,7 +1,6 @@
 "Every trainer, small: (language model, tokenizer, generator, move) -> Trainer; `move` takes a model to where it learns."
-import random
+import random, torch
 from functools import partial
-import torch
 from rlhf_nb.base.batches import PreferencePairs
 from rlhf_nb.base.learning import TrainConfig
 from rlhf_nb.base.models import ScalarModel, frozen_copy
