@@ -43,8 +43,7 @@ def page():
 def test_a_learners_copy_has_stubs_and_a_folded_solution():
     nb = page()
     nb.cells[3]["id"] = "x" * 64                                     # as long as an id may be
-    before = copy.deepcopy(nb)
-    theirs = learners_copy(nb)
+    before, theirs = copy.deepcopy(nb), learners_copy(nb)
     assert nb == before
     nbformat.validate(theirs)
     assert [c.source.split("\n")[0] for c in theirs.cells][3:] == [

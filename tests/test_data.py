@@ -114,10 +114,6 @@ def test_other_kinds_of_file(start, word, tmp_path):
     path.write_bytes(start)
     with pytest.raises(ValueError, match=word): list(read_jsonl(path))
 
-def test_no_file(tmp_path):
-    for path in (tmp_path, tmp_path/"none.jsonl"):
-        with pytest.raises(FileNotFoundError, match="JSONL"): next(read_jsonl(path))
-
 def test_a_conversation_that_holds_more_than_its_prompt(tok, write):
     user, system = dict(role="user", content="What is it?"), dict(role="system", content="Be kind.")
     def reply(x): return dict(role="assistant", content=x)
@@ -202,8 +198,7 @@ def test_a_template_that_refuses(write, tok):
 def test_tokenizer_is_lossless_and_saves(tok, tmp_path):
     from transformers import AutoTokenizer
     tok.save_pretrained(tmp_path)
-    again = AutoTokenizer.from_pretrained(tmp_path)
-    rng = random.Random(1)
+    again, rng = AutoTokenizer.from_pretrained(tmp_path), random.Random(1)
     for text in ["", " ", "  two  spaces ", "a , b ' s n't", "日本語 🦊 é", "\r\n\ttab\x00",
                  *["".join(chr(rng.choice([rng.randrange(32, 127), rng.randrange(0xa0, 0xd000)])) for _ in range(30)) for _ in range(50)]]:
         for t in (tok, again): assert t.decode(t(text, add_special_tokens=False)["input_ids"]) == text
@@ -282,8 +277,7 @@ def test_reading_does_not_hold_the_file(tmp_path):
     line = json.dumps(dict(GOOD, chosen="x" * 10_000)) + "\n"
     with path.open("w") as f: f.writelines([line] * 2000)            # 20 MB
     tracemalloc.start()
-    n = sum(1 for _ in read_jsonl(path))
-    peak = tracemalloc.get_traced_memory()[1]
+    n, peak = sum(1 for _ in read_jsonl(path)), tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert n == 2000 and peak < 1e6
 

@@ -172,17 +172,14 @@ def test_lora_is_its_own_reference(tokenizer, pairs):
 
 class Shelf:
     "What a store on disk offers: len, rows, lengths; it counts how much is read at a time."
-    def __init__(self, pairs): self.pairs, self.most = pairs, 0
+    def __init__(self, pairs): self.pairs, self.lengths, self.most = pairs, pairs.lengths, 0
     def __len__(self): return len(self.pairs)
-    def lengths(self): return self.pairs.lengths()
     def __getitem__(self, rows):
-        part = self.pairs[rows]
-        self.most = max(self.most, len(part))
+        self.most = max(self.most, len(part := self.pairs[rows]))
         return part
 
 def test_learns_from_a_shelf_as_from_memory(tokenizer, ref, pairs):
-    shelf = Shelf(pairs)
-    ends = []
+    shelf, ends = Shelf(pairs), []
     for source in (pairs, shelf):
         policy = tiny_lm(tokenizer, hidden=32, seed=3)
         data = precompute_ref_logprobs(ref, source, batch_size=2)

@@ -96,8 +96,7 @@ def test_steps_of_sft_dpo_and_ppo(family):
     model = frozen_copy(start).requires_grad_()
     row = train_step(make_trainer(model, TrainConfig(n_steps=2, lr=1e-3)), SEQS, sft_loss)
     assert row["grad_norm"] > 0
-    policy = frozen_copy(start).requires_grad_()
-    data = precompute_ref_logprobs(start, PAIRS)
+    policy, data = frozen_copy(start).requires_grad_(), precompute_ref_logprobs(start, PAIRS)
     trainer = make_trainer(policy, TrainConfig(n_steps=2, lr=1e-3))
     disable_dropout(policy)
     row = train_step(trainer, data, make_pair_loss(dpo_loss))

@@ -94,8 +94,7 @@ def same_gradients(loss, want, model, rtol):
 
 def slow_loss(model, roll, config, loss_type): # token by token
     mask, b = roll.seqs.response_mask, len(roll)
-    logp = logprobs(model, roll.seqs)
-    kl = ((roll.logp - roll.ref_logp) * mask).sum(1)
+    logp, kl = logprobs(model, roll.seqs), ((roll.logp - roll.ref_logp) * mask).sum(1)
     reward = roll.reward if config.kl_in_loss else roll.reward - config.beta * kl
     a, total = config.advantage_fn(reward, roll.group), 0.
     for i in range(b):
@@ -134,8 +133,7 @@ def test_loss_and_gradient_are_the_slow_loop_in_any_micro_batches(settings):
                                       or "importance_sampling_level" in s], ids=plain_id)
 @pytest.mark.skipif(not find_spec("trl"), reason="needs TRL 1.16")
 def test_loss_and_gradient_are_trls(settings):
-    GRPOTrainer = pytest.importorskip("trl").GRPOTrainer
-    config = GRPOConfig(**settings)
+    GRPOTrainer, config = pytest.importorskip("trl").GRPOTrainer, GRPOConfig(**settings)
     if not config.kl_in_loss: config = replace(config, beta=0.)
     model, roll, x = experience(config)
     mask = roll.seqs.response_mask

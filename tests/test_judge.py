@@ -96,8 +96,7 @@ FUZZ_NOISE = ["Score: ", "Score:", "{{ reward }}", "4", "0", ".", ",", "/", "/10
 
 @pytest.mark.parametrize("n", [4000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_the_parser_never_raises_and_reads_only_this_scale(n):
-    rng = random.Random(n)
-    wrong = []
+    rng, wrong = random.Random(n), []
     for i in range(n):
         open_, a = rng.choice(FUZZ_MARKS[1:6] + [""]), rng.randint(0, 5)
         number = f"{open_}{a}{FUZZ_CLOSE.get(open_, open_)}"
@@ -157,8 +156,7 @@ PATTERNS = ["Score: {{ reward }}", "{{ reward }}", "{{ reward }} points", "[[{{ 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_time_grows_no_faster_than_the_text(pattern):
     def took(piece, n):
-        text = ("Score: " + piece * n)[:n]
-        began = time.process_time()
+        text, began = ("Score: " + piece * n)[:n], time.process_time()
         parse_score(text, pattern)
         return time.process_time() - began
     long = [took(piece, 100_000) for piece in HOSTILE]

@@ -14,8 +14,7 @@ CONFIGS = [LLAMA, GPTNeoXConfig(intermediate_size=256, **SIZE),
 @pytest.mark.parametrize("lora_r", [0, 4])
 def test_weights_and_activations_of_a_real_model(config, lora_r):
     model = AutoModelForCausalLM.from_config(config).train()
-    plan = plan_memory(config, 8, 96, lora_r)
-    measured = saved_bytes(model, 8, 96)
+    plan, measured = plan_memory(config, 8, 96, lora_r), saved_bytes(model, 8, 96)
     assert .9 * measured <= plan.activations <= 1.6 * measured
     if lora_r: model = add_lora(model, lora_r)
     counts = [sum(p.numel() for p in model.parameters() if p.requires_grad or frozen) for frozen in (True, False)]

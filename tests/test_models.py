@@ -101,8 +101,7 @@ def test_above_the_budget_no_big_tensor_is_made():
         assert max(largest) <= budget * 2**20
 
 def test_empty_responses():
-    model = tiny_lm(TOK)
-    seqs = make_seqs([[5, 6], [7]], [[], [8, EOS]], PAD)
+    model, seqs = tiny_lm(TOK), make_seqs([[5, 6], [7]], [[], [8, EOS]], PAD)
     got = logprobs(model, seqs)
     assert (got[0] == 0).all() and (got[1, 1:] != 0).all()
     none = make_seqs([[5, 6]], [[]], PAD)
@@ -111,8 +110,7 @@ def test_empty_responses():
     logp.sum().backward()                                  # legal, and moves nothing
 
 def test_a_response_without_a_prompt_starts_unscored():
-    model = tiny_lm(TOK)
-    ids = torch.tensor([[5, 6, EOS]])
+    model, ids = tiny_lm(TOK), torch.tensor([[5, 6, EOS]])
     seqs = Seqs(ids, torch.ones_like(ids, dtype=torch.bool), torch.ones_like(ids, dtype=torch.bool))
     assert_close(logprobs(model, seqs), token_logprobs(no_pad(model, model(input_ids=ids).logits), ids))
 
@@ -158,8 +156,7 @@ def pooled(model, seqs): return model(seqs)[torch.arange(len(seqs)), last_token_
 def test_theirs_to_ours_and_back(arch, tmp_path):
     theirs = classifier(arch)
     theirs.save_pretrained(tmp_path / "theirs"); TOK.save_pretrained(tmp_path / "theirs")
-    want = theirs(**X).logits[:, 0]
-    ours = load_reward_model(tmp_path / "theirs")
+    want, ours = theirs(**X).logits[:, 0], load_reward_model(tmp_path / "theirs")
     assert_close(pooled(ours, SEQS), want)
     save_reward_model(ours, TOK, tmp_path / "ours")
     again = tf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "ours")
@@ -191,8 +188,7 @@ def test_a_folder_like_the_public_tldr_reward_model(tmp_path):
 
 def test_to_classifier_shares_weights_and_leaves_the_config_alone():
     scalar = ScalarModel.from_lm(tiny_lm(TOK), seed=1)
-    labels = scalar.backbone.config.num_labels
-    theirs = to_classifier(scalar)
+    labels, theirs = scalar.backbone.config.num_labels, to_classifier(scalar)
     assert theirs.score.weight is scalar.score.weight
     assert scalar.backbone.config.num_labels == labels
     assert_close(theirs(**X).logits[:, 0], pooled(scalar, SEQS))
@@ -236,8 +232,7 @@ def test_hash_sees_one_bit_and_nothing_else():
 def test_a_frozen_copy_is_out_of_reach():
     model = tiny_lm(TOK).train()
     ref = frozen_copy(model)
-    before = weight_hash(ref)
-    opt = torch.optim.SGD(model.parameters(), lr=1.)
+    before, opt = weight_hash(ref), torch.optim.SGD(model.parameters(), lr=1.)
     logprobs(model, SEQS).sum().backward(); opt.step()
     assert weight_hash(ref) == before != weight_hash(model)
     assert not ref.training and not any(p.requires_grad for p in ref.parameters())
@@ -245,8 +240,7 @@ def test_a_frozen_copy_is_out_of_reach():
 
 def test_lora_reference_merge_and_seed():
     base = tiny_lm(TOK)
-    want = logprobs(base, SEQS)
-    peft = add_lora(copy.deepcopy(base), 4, seed=5)
+    want, peft = logprobs(base, SEQS), add_lora(copy.deepcopy(base), 4, seed=5)
     twin = add_lora(copy.deepcopy(base), 4, seed=5)
     assert weight_hash(peft) == weight_hash(twin)
     assert_close(logprobs(peft, SEQS), want)
@@ -316,8 +310,7 @@ HOT_PAD = {"plain head": lambda: tiny_lm(TOK), "llama": lambda: tiny_lm(TOK, "ll
 def test_pad_takes_no_probability_however_large_its_logit(kind):
     torch.manual_seed(0)
     model = HOT_PAD[kind]().eval()
-    want = logprobs_and_entropy(model, SEQS)
-    head = unwrap_model(model).get_output_embeddings()
+    want, head = logprobs_and_entropy(model, SEQS), unwrap_model(model).get_output_embeddings()
     weight = getattr(head, "base_layer", head).weight
     with torch.no_grad(): weight[PAD] += 30 * torch.randn(weight.shape[1])
     assert (token_logprobs(model(**X).logits, SEQS.ids) - want[0])[SEQS.response_mask].abs().max() > .02
@@ -441,8 +434,7 @@ def test_loading_leaves_the_logs_of_transformers_as_they_were(tmp_path, capfd):
     tiny_lm(TOK).save_pretrained(tmp_path); TOK.save_pretrained(tmp_path)
     capfd.readouterr()
     logging.set_verbosity_info(); logging.enable_progress_bar()
-    messages = []
-    listener = std_logging.Handler()
+    messages, listener = [], std_logging.Handler()
     listener.emit = lambda record: messages.append(record.getMessage())
     std_logging.getLogger("transformers").addHandler(listener)
     try:

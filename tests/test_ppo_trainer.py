@@ -325,8 +325,7 @@ def test_metrics_are_named_and_explained():
     assert set(METRICS) <= set(row), set(METRICS) - set(row)
 
 def test_answers_are_scored_at_the_temperature_that_was_sampled():
-    model = actor()
-    config = replace(SMALL, temperature=.5)
+    model, config = actor(), replace(SMALL, temperature=.5)
     roll = collect_rollout(model.policy, frozen_copy(model.policy), [[WORLD.start]] * 64, reward_fn, TOK,
                    replace(TASK.sampling, temperature=.5), seeded())
     _, n, sums = minibatch_loss(model, make_experience(model, roll, config, WORLD.eos), config)

@@ -144,8 +144,7 @@ def test_trl_ppo_arithmetic(tmp_path, monkeypatch, temperature, estimator, penal
     got = rollout_rewards(roll, config, EOS)[:, PROMPT:]
     assert_close(got, white.masked_fill(~at, 0.), **near)
     model = actor_critic(m)
-    x = make_experience(model, roll, config, EOS)
-    mask = roll.seqs.response_mask[:, PROMPT:]
+    x, mask = make_experience(model, roll, config, EOS), roll.seqs.response_mask[:, PROMPT:]
     assert_close(x.advantage[:, PROMPT:], white_advantages.masked_fill(~mask, 0.), **near)
     loss, n, _ = minibatch_loss(model, x, config)
     assert_close(loss.detach() / n, seen["loss"], **near)
@@ -156,8 +155,7 @@ def test_trl_ppo_arithmetic(tmp_path, monkeypatch, temperature, estimator, penal
 def test_logged_numbers_are_those_of_trl(tmp_path, monkeypatch):
     "Means over two updates of one rollout, far enough apart that policy and values are clipped."
     m, penalty = make_models(), .5
-    before = weights(m)
-    clips = dict(cliprange=.1, cliprange_value=.05)
+    before, clips = weights(m), dict(cliprange=.1, cliprange_value=.05)
     seen = run_theirs(m, tmp_path, monkeypatch, epochs=2, kl_coef=.3, missing_eos_penalty=penalty,
                       learning_rate=.01, gamma=.98, lam=.9, **clips)
     after, config = seen["weights"], PPOConfig(n_prompts=N, beta=.3, gamma=.98, lam=.9, score_after_eos=True,

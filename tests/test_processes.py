@@ -13,11 +13,12 @@ from rlhf_nb.base.processes import (check_launch, gather_objects, gather_rows, i
 from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.ppo import ActorCritic
 from rlhf_nb.run.methods import make_critic
+from rlhf_nb.run.stages import Stage, to_toml
 from rlhf_nb.sft import sft_loss, train_sft
 from rlhf_nb.tokens import Seqs
 from rlhf_nb.trainers.ppo_trainer import PPOConfig, train_ppo
 from conftest import PATIENCE, ROOT, free_port, until
-from tiny_runs import content, fork, in_a_row, patch_everywhere, rows_in, run, run_all, status_of, tiny, weights
+from tiny_runs import content, fork, in_a_row, rows_in, run, run_all, status_of, tiny, weights
 from trainer_runs import CONFIG, RUNS, rows, scored, seeded, task_of
 
 pytestmark = pytest.mark.usefixtures("one_thread", "no_curves")
@@ -166,22 +167,9 @@ def test_a_process_that_dies_ends_the_run_which_goes_on_with_as_many(how, tmp_pa
         assert found["fragile"]["seconds"][:2] == saved                          # of the steps before
 
 # ---- the command, by torch's own launcher
-PIPELINE = """model = "sft"
-data = "pairs.jsonl"
-device = "cpu"
-eval_rows = 4
-[[stage]]
-method = "dpo"
-n_steps = 3
-batch_size = 5
-[[stage]]
-method = "ppo"
-reward = "tiny_rules:even"
-n_iterations = 2
-n_prompts = 4
-max_new_tokens = 6
-eval_every = 1
-"""
+ROWS = dict(data="pairs.jsonl", device="cpu", eval_rows=4)
+PIPELINE = to_toml([Stage("dpo", ROWS | dict(model="sft", n_steps=3, batch_size=5)),
+    Stage("ppo", ROWS | dict(reward="tiny_rules:even", n_iterations=2, n_prompts=4, max_new_tokens=6, eval_every=1))])
 DPO = ("train", "dpo", "pairs.jsonl", "--model", "sft", "--eval-rows", "4", "--batch-size", "5", "--device", "cpu")
 PPO = ("train", "ppo", "pairs.jsonl", "--model", "sft", "--reward", "tiny_rules:even", "--n-iterations", "2", "--n-prompts", "4",
        "--max-new-tokens", "6", "--eval-rows", "4", "--eval-every", "1", "--device", "cpu", "--lora-r", "2")
@@ -315,18 +303,3 @@ def test_other_handlers_are_left_alone_and_nesting_and_threads_do_no_harm():
         except Exception as e: errors.append(e)
     thread = threading.Thread(target=work); thread.start(); thread.join()
     assert not errors
-
-@pytest.mark.parametrize("method, step", [("sft", 1), ("grpo", 2), ("ppo", 2)])    # a step; those of a rollout
-def test_a_run_that_is_asked_to_stop_ends_as_if_it_never_was(method, step, inside, monkeypatch):
-    want = weights(run(tiny(method), "whole").folder)
-    def asked(real):
-        def stop(*save):
-            signal.raise_signal(signal.SIGINT)
-            real(*save)
-        return stop
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch_everywhere(patch, "stop_if_asked", asked)
-        run(tiny(method), "cut")
-    assert list_checkpoints("cut/work/checkpoints")[-1].name.endswith(f"step-{step}")
-    run(tiny(method), "cut")
-    assert weights("cut") == want

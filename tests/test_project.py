@@ -15,7 +15,6 @@ LEFT_BY_WORK = shutil.ignore_patterns(
     ".git", ".venv", "runs", "rlhf-workbook", "build", "dist", "*.egg-info", "__pycache__",
     ".pytest_cache", ".ipynb_checkpoints", ".last_checked", "llms.txt", "*.part", "_docs", "_proc")
 
-EVERYWHERE = {"show", "book", "exercises", "base"}   # in chapters, not in rooms
 sys.path.insert(0, str(ROOT/"scripts"))
 import draw_floors, house, run_notebooks
 

@@ -125,8 +125,7 @@ def test_the_online_network_picks_and_the_target_says_what_that_is_worth():
     rough(nets.online, seed=1)
     slow, fast = (m(x.seqs.ids, x.attention_mask.long()).logits.masked_fill(~nets.allowed, -torch.inf)
                   for m in (nets.target, nets.online))
-    at = x.mask & ~(x.last() & x.ended[:, None])
-    hidden = hidden_states(nets.online, x.seqs)
+    at, hidden = x.mask & ~(x.last() & x.ended[:, None]), hidden_states(nets.online, x.seqs)
     for double, want in ((True, slow.gather(-1, fast.argmax(-1, keepdim=True))[..., 0]), (False, slow.amax(-1))):
         value = next_values(nets, x, hidden, QConfig(double_q=double, on_truncation="bootstrap"))
         assert_close(value, want.masked_fill(~at, 0.))
@@ -180,8 +179,7 @@ def test_a_tied_head_is_untied_before_it_is_zeroed():
     assert q.get_input_embeddings().weight.abs().sum() > 0 and not q.config.tie_word_embeddings
 
 def test_lora_is_merged_into_the_body():
-    lm = add_lora(tiny_lm(WORDS, hidden=16))
-    ids = WORLD.seqs.ids[:3, :2]
+    lm, ids = add_lora(tiny_lm(WORDS, hidden=16)), WORLD.seqs.ids[:3, :2]
     assert_close(q_network(lm).base_model(ids).last_hidden_state, lm.get_base_model().base_model(ids).last_hidden_state)
 
 # ---- the copy

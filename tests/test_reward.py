@@ -50,8 +50,7 @@ def left_padded(seqs):
 def test_pooled_equals_the_classifier_of_transformers(arch, kind, side, tmp_path):
     ours = scalar(arch).eval()
     save_reward_model(ours, TOKENIZER, tmp_path)
-    theirs = kind.from_pretrained(tmp_path).eval()
-    seqs = some_seqs()
+    theirs, seqs = kind.from_pretrained(tmp_path).eval(), some_seqs()
     if side == "left": seqs = left_padded(seqs)
     if side == "none":
         seqs = make_seqs([words(3, random.Random(i)) for i in range(5)], [[EOS]] * 5, PAD)
@@ -149,15 +148,12 @@ def brute_calibration(chosen, rejected, n_bins):
     for c, r in zip(chosen.tolist(), rejected.tolist()):
         p = 1 / (1 + math.exp(-abs(c - r)))
         bins.setdefault(min(n_bins - 1, int((p - .5) * 2 * n_bins)), []).append((p, c > r))
-    rows = [(sum(p for p, _ in b) / len(b), sum(ok for _, ok in b) / len(b), len(b))
-            for _, b in sorted(bins.items())]
-    return rows
+    return [(sum(p for p, _ in b) / len(b), sum(ok for _, ok in b) / len(b), len(b)) for _, b in sorted(bins.items())]
 
 @pytest.mark.parametrize("n_bins", [1, 4, 10])
 def test_calibration_equals_a_plain_loop(n_bins):
     g = seeded(n_bins); a, b = torch.randn(200, generator=g), torch.randn(200, generator=g)
-    bins = calibration_bins(a, b, n_bins)
-    rows = brute_calibration(a, b, n_bins)
+    bins, rows = calibration_bins(a, b, n_bins), brute_calibration(a, b, n_bins)
     assert_close(torch.stack([x.float() for x in bins], 1), tensor(rows), atol=1e-5, rtol=1e-5)
 
 def test_length_bias_does_not_care_which_side_is_called_chosen():

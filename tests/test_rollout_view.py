@@ -52,8 +52,7 @@ def test_advantage_ratio_and_clip_are_those_of_the_loss():
     table = rollout_to_table(roll, tokenizer, experience=x, now=now, cliprange=.2)
     for i in range(4):
         a, ratio = x.advantage[i][mask[i]], (now - logp)[i][mask[i]].exp()
-        want = clip_state(ratio, a, .2).tolist()
-        ledger = table.ledgers_of(i)["response"]
+        want, ledger = clip_state(ratio, a, .2).tolist(), table.ledgers_of(i)["response"]
         assert ledger.channels["clip"] == want and ledger.channels["ratio"] == pytest.approx(ratio.tolist())
         assert ledger.channels["return"] == x.returns[i][mask[i]].tolist()
         assert table.columns["clipped"][i] == pytest.approx(sum(map(abs, want)) / len(want))
@@ -163,8 +162,7 @@ def test_a_thousand_rollouts_open_fast_and_small():
     logp, ref = (-torch.rand(seqs.ids.shape, generator=generator) * seqs.response_mask for _ in range(2))
     roll = Rollout(seqs, torch.arange(1000), logp, ref, torch.randn(1000, generator=generator))
     show_rollouts(a_rollout(), Words())                                     # what is imported late
-    began = time.process_time()
-    view = show_rollouts(roll, tokenizer)
+    began, view = time.process_time(), show_rollouts(roll, tokenizer)
     assert time.process_time() - began < 2 and len(view.still().encode()) < 5e6
     view.c.sort.value = "KL"
     assert view.table.columns["KL"][view.rows[0]] == max(view.table.columns["KL"])

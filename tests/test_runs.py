@@ -50,15 +50,6 @@ def test_overwrite_dies_at_every_operation_and_one_run_is_whole(tmp_path, then_o
         k += 1
     assert k > 20 and {("run",), ("run", "run.new"), ("run.new", "run.old"), ("run", "run.old")} <= seen, (k, seen)
 
-def test_dying_again_and_again(tmp_path):
-    "Each attempt dies a little later than the one before; nothing is blocked."
-    out = tmp_path/"run"
-    toy(out, "old")
-    for k in range(60):
-        if not dies_at(k, lambda: toy(out, "new", overwrite=True)): break
-        assert whole(out, "old") or whole(out, "new") or not out.exists()
-    assert whole(out, "new") and k > 10 and [p.name for p in tmp_path.iterdir()] == ["run"]
-
 def test_an_error_leaves_the_old_run_and_releases_the_locks(tmp_path, monkeypatch):
     out, locks, real = tmp_path/"run", [], runs.lock_folder
     monkeypatch.setattr(runs, "lock_folder", lambda folder: locks.append(real(folder)) or locks[-1])

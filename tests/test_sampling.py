@@ -115,8 +115,7 @@ def test_a_policy_against_itself_is_0_whatever_the_logit_of_pad(kind, sampling, 
     assert_close(chunked, roll.logp, atol=2e-5, rtol=0)
 
 def test_seeds():
-    model = confident(tiny_lm(TOK, seed=1))
-    state = torch.get_rng_state()
+    model, state = confident(tiny_lm(TOK, seed=1)), torch.get_rng_state()
     one, two, other = (generate(model, PROMPTS, TOK, SamplingParams(8), seeded(s))[0] for s in (1, 1, 2))
     assert torch.equal(one.ids, two.ids) and responses_of(one) != responses_of(other)
     g = seeded(1)
@@ -254,18 +253,6 @@ def test_minus_infinity_is_a_legal_logit(sampling):
     seqs, logp = generate(model, PROMPTS, TOK, sampling, seeded())
     assert {i for row in responses_of(seqs) for i in row} <= {20, 30} and logp.isfinite().all()
 
-def test_one_look_at_the_device_per_token():
-    "Neither the check nor anything new reads a value on the host besides nonzero."
-    reads = []
-    class SeeReads(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, fn, types, args=(), kwargs=None):
-            name = getattr(fn, "__name__", "")
-            if name in ("nonzero", "item", "tolist", "__bool__", "__int__", "cpu"): reads.append(name)
-            return fn(*args, **(kwargs or {}))
-    x = start_generation(nn.Linear(1, 1), [[2], [3]], (0, 1), SamplingParams(3), torch.rand(2, 3))
-    with SeeReads(): sample_step(x, torch.zeros(2, 5))
-    assert reads == ["nonzero"]
-
 # --- too long
 @pytest.mark.parametrize("fn", [generate, generate_uncached, generate_many])
 @pytest.mark.parametrize("kind", ["neox", "gpt2, learned positions"])
@@ -346,8 +333,7 @@ def test_in_batches_lets_gradients_through():
 
 def test_collect_rollout_fills_every_field():
     policy = confident(tiny_lm(TOK, seed=1), eos=2.).train()
-    ref = confident(tiny_lm(TOK, seed=2), eos=2.)
-    seen = []
+    ref, seen = confident(tiny_lm(TOK, seed=2), eos=2.), []
     def reward_fn(seqs):
         seen.append(len(seqs))
         return seqs.response_mask.sum(1)                           # long, not float: legal

@@ -187,8 +187,7 @@ def test_scores_stay_with_their_answers(world, x):
 
 # ------------------------------------------------------------ learning
 def test_replay_loss_by_hand(world, task, x):
-    model = world[0]
-    other = policy()
+    model, other = world[0], policy()
     with torch.no_grad(): other.get_output_embeddings().weight.mul_(1.1)
     data, old = precompute_ref_logprobs(model, x.pairs[:4]), task.replay[:4]
     with torch.no_grad():

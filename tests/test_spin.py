@@ -46,8 +46,7 @@ def test_the_opponent_hears_the_prompt_and_nothing_else():
 
 def test_an_iteration_draws_each_demonstration_once_at_temperature_one(monkeypatch):
     real = make_seqs([[4]] * 8 + [[4, 0]] * 8, [[0] * (i % 3) + [3] for i in range(16)], WORLD.pad)
-    heard = []
-    true = spin.opponent_pairs
+    heard, true = [], spin.opponent_pairs
     monkeypatch.setattr(spin, "opponent_pairs", lambda *a: heard.append(a) or true(*a))
     data = SPINData(real, DATA.held_out, TOK)
     all_rows = iteration_pairs(player(), data, replace(SHORT, n_pairs=16), seeded())
@@ -89,8 +88,7 @@ def per_pair(model, opponent, beta): # (40 40): real i, generated j
 @pytest.mark.parametrize("beta", [.1, .5, 1., 3.])
 def test_zero_gradient_exactly_where_the_opponent_is_the_writer(beta):
     def norm(start):
-        model = to_tabular_lm(WORLD, start)
-        prob = P_DATA.exp()[:, None] * start.exp()
+        model, prob = to_tabular_lm(WORLD, start), P_DATA.exp()[:, None] * start.exp()
         (prob * per_pair(model, to_tabular_lm(WORLD, start), beta)).sum().backward()
         return model.head.weight.grad.norm().item()
     assert norm(P_DATA) < 1e-12 and norm(P_0) > .01 * beta

@@ -38,8 +38,7 @@ def test_bfloat16_where_the_device_has_it(monkeypatch):
 
 def test_a_head_borrows_the_body_and_a_critic_shares_nothing():
     lm, _ = begun(tiny("reward"))
-    before = torch.get_rng_state()
-    model = add_scalar_head(lm, 3)
+    before, model = torch.get_rng_state(), add_scalar_head(lm, 3)
     assert torch.equal(before, torch.get_rng_state()) and model.backbone is lm.base_model
     assert torch.equal(add_scalar_head(lm, 3).score.weight, model.score.weight) and not torch.equal(add_scalar_head(lm, 4).score.weight, model.score.weight)
     lm, _ = load_bundled("sft")
@@ -77,8 +76,7 @@ def test_a_tokenizer_without_a_pad_gets_one(kind):
         lm, t = load_lm(place)
         assert t.pad_token == "<pad>" and t.pad_token_id == len(t) - 1 == lm.config.pad_token_id != t.eos_token_id
         assert lm.get_input_embeddings().weight.shape[0] >= len(t)
-    done = run(tiny("reward", model="rm"), "r")
-    saved = load_reward_model("r")
+    done, saved = run(tiny("reward", model="rm"), "r"), load_reward_model("r")
     assert saved.backbone.config.pad_token_id == done.tokenizer.pad_token_id == len(done.tokenizer) - 1
 
 @pytest.mark.parametrize("method", ["sft", "reward", "ppo", "grpo", "spin"])
@@ -90,8 +88,7 @@ def test_a_stop_token_ends_what_is_learned_and_is_saved(method, monkeypatch):
             return real(model, prompts, t, *args, **more)
         return spy
     patch_everywhere(monkeypatch, "generate_many", make)
-    done = run(tiny(method, stop_token="."), "o")
-    t = AutoTokenizer.from_pretrained("o")
+    done, t = run(tiny(method, stop_token="."), "o"), AutoTokenizer.from_pretrained("o")
     model = load_reward_model("o").backbone if method == "reward" else load_lm("o")[0]
     assert t.eos_token == "." and model.config.eos_token_id == t.convert_tokens_to_ids(".") and set(seen) <= {"."}
     if method != "sft": return
@@ -115,8 +112,7 @@ def test_experts_are_told_that_nothing_balances_them():
     tokenizer().save_pretrained("moe")
     words = "3 experts in a layer: no load-balancing loss is added"
     for model, n in (("moe", 1), ("m", 0)):
-        told = []
-        stage = tiny("sft", model=model, n_steps=1)
+        told, stage = [], tiny("sft", model=model, n_steps=1)
         assert plan_stage(stage, f"o{n}", registry=TINY).count(words) == n
         run(stage, f"o{n}", tell=lambda text: told.append(str(text)))
         assert sum(text.count(words) for text in told) == n

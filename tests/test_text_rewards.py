@@ -2,7 +2,6 @@
 import sys, pytest, torch
 from rlhf_nb.data.text import train_tokenizer
 from rlhf_nb.base.models import ScalarModel, load_bundled, load_reward_model, load_tokenizer, save_reward_model, tiny_lm, to_classifier
-from rlhf_nb.trainers.ppo_trainer import checked_reward_fn
 from rlhf_nb.run.text_rewards import PromptTable, load_reward_function, make_model_reward_fn, make_text_reward_fn
 from rlhf_nb.run.text_rewards import load_reader, score_texts
 from rlhf_nb.reward import score_seqs
@@ -38,14 +37,6 @@ def test_a_function_gets_texts_and_the_columns_of_its_rows(tok, table):
 def test_what_it_may_return(fn, words, tok, table):
     seqs = answered(tok, table, (0, "4"), (1, "8"))
     with pytest.raises(ValueError, match=words): make_text_reward_fn(fn, table, tok)(seqs)
-
-def test_one_that_raises_is_named_with_its_row(tok, table):
-    def fn(prompts, responses):
-        if any("8" in r for r in responses): raise KeyError("oops")
-        return [0.] * len(responses)
-    checked = checked_reward_fn(make_text_reward_fn(fn, table, tok), tok)
-    with pytest.raises(ValueError, match="KeyError: 'oops'; the first row it cannot take is 1"):
-        checked(answered(tok, table, (0, "4"), (1, "8")))
 
 def test_prompts_that_cannot_be_told_apart(tok):
     long = [dict(prompt=f"{i} and so on: What is 2 + 2?", answer=i) for i in range(2)]

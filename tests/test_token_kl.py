@@ -34,8 +34,7 @@ def by_hand(policy, ref, temperature=1., pad=None):
     "{row: [(log p, log q, exact, std) of each response token]}, with the math module alone."
     found = {}
     for i, (ids, real, mask) in enumerate(zip(*(x.tolist() for x in SEQS.parts()))):
-        row = [t for t, on in zip(ids, real) if on]
-        n = sum(mask)
+        row, n = [t for t, on in zip(ids, real) if on], sum(mask)
         found[i] = []
         for before, y in list(zip(row, row[1:]))[len(row) - 1 - n:] if n else []:
             def dist(model):
@@ -59,8 +58,7 @@ def test_every_number_is_that_of_a_sum_by_hand(side, temperature, pad, mb):
     for i in range(3):
         got = torch.stack([x.logp, x.ref_logp, x.exact, x.std])[:, i][:, x.mask()[i]].T
         assert torch.allclose(got, torch.tensor(want[i]).view(-1, 4), atol=1e-5)
-        sums = {k: v[i].item() for k, v in x.sums().items()}
-        d = [a - b for a, b, *_ in want[i]]
+        sums, d = {k: v[i].item() for k, v in x.sums().items()}, [a - b for a, b, *_ in want[i]]
         assert sums["k1"] == pytest.approx(sum(d), rel=1e-4, abs=1e-5)
         assert sums["k3"] == pytest.approx(sum(math.exp(-v) - 1 + v for v in d), rel=1e-4, abs=1e-5)
         assert sums["k2"] == pytest.approx(sum(v * v / 2 for v in d), rel=1e-4, abs=1e-5)
@@ -147,8 +145,7 @@ def test_the_table_and_the_view():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_a_gpu_gives_the_same_numbers():
     policy, ref = models()
-    want = token_kl(policy, ref, SEQS)
-    got = token_kl(policy.cuda(), ref.cuda(), SEQS)
+    want, got = token_kl(policy, ref, SEQS), token_kl(policy.cuda(), ref.cuda(), SEQS)
     torch.testing.assert_close(got.exact, want.exact, atol=1e-5, rtol=0)
     mixed = token_kl(policy, ref.cpu(), SEQS.to("cuda"))
     torch.testing.assert_close(mixed.exact, want.exact, atol=1e-5, rtol=0)

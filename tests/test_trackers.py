@@ -6,7 +6,7 @@ from rlhf_nb.base.folder import foreign_files
 from rlhf_nb.base.checkpoints import Log
 from rlhf_nb.run import methods, pipeline, trackers
 from rlhf_nb.run.trackers import check_trackers, open_trackers
-from tiny_runs import in_a_row, rows_in, run, run_all, tiny
+from tiny_runs import rows_in, run, tiny
 
 pytestmark = pytest.mark.usefixtures("one_thread", "no_curves")
 
@@ -67,12 +67,6 @@ def test_a_run_reports_every_row_of_its_log(method, heard, inside):
     assert (said["method"], said["lr"], heard[-1]) == (method, 1e-3, "closed")
     assert said["micro_batch_size"] == dict(spin=32, grpo=8).get(method, 64)   # those of the trainer, as far as they are known
     assert ("n_steps" in said) == (method in ("sft", "q"))
-
-def test_each_stage_of_a_pipeline_reports_by_itself(heard, inside):
-    run_all(in_a_row(tiny("sft", report_to="heard"), tiny("dpo"), tiny("orpo", report_to="heard")), "out")
-    told = [x[2 if x[0] == "open" else 1] for x in heard if x[0] in ("open", "settings")]
-    assert [x if isinstance(x, str) else x["method"] for x in told] == ["out/01-sft/tracking", "sft", "out/03-orpo/tracking", "orpo"]
-    assert heard.count("closed") == 2
 
 def test_what_a_tracker_wrote_before_a_kill_is_of_the_run_and_what_others_put_there_is_not(heard, inside, monkeypatch):
     stage = tiny("sft", report_to="heard")

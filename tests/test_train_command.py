@@ -101,8 +101,7 @@ def test_what_cannot_run_is_one_sentence_and_leaves_no_folder(words, error, insi
 # ---- plans and runs
 def test_a_run_and_its_plan_on_the_command_line(inside, capfd, monkeypatch):
     out = inside/"deep"/"run"
-    words = line("reward", out, seed=3, lora_r=2)
-    before = content(inside)
+    words, before = line("reward", out, seed=3, lora_r=2), content(inside)
     with monkeypatch.context() as patch:
         patch_everywhere(patch, "load_lm", lambda real: lambda *args: 1 / 0)        # no weights are read
         said = says(capfd, [*words, "--dry-run"], 0, "24 of 24 rows kept", "18 to learn from, 6 held out", "steps 4", "seed=3", "lora_r=2",

@@ -57,8 +57,7 @@ def texts_of(fig): # every visible text with its box in pixels
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_view_leaves_nothing_behind_cuts_nothing_and_covers_no_text(seqs, name):
     plt.close("all")
-    rc_before = dict(plt.rcParams)
-    fig = FIGURES[name](seqs)
+    rc_before, fig = dict(plt.rcParams), FIGURES[name](seqs)
     assert isinstance(fig, Figure) and not plt.get_fignums()             # shown once, by return
     assert dict(plt.rcParams) == rc_before and fig.dpi == STYLE["figure.dpi"]
     texts = texts_of(fig)
@@ -104,8 +103,7 @@ def test_words_fit_their_boxes_and_are_never_formulas():
     words = ["antidisestablishmentarianism", "WWWW", "i", "a$b$c", "<|assistant|>"]
     for fig in (strip([words], torch.full((1, 5), -12.3), ["a long label"]),
                 strip([words], torch.full((1, 5), NAN), ["$x$"])):
-        boxes = fig.axes[0].patches
-        placed = {t.get_text(): b for t, b in texts_of(fig)}
+        boxes, placed = fig.axes[0].patches, {t.get_text(): b for t, b in texts_of(fig)}
         plain = {t.get_text() for t in fig.axes[0].texts if not t.get_parse_math()}
         assert plain > set(words) and plain & {"a long label", "$x$"}
         for word, patch in zip(words, boxes):

@@ -85,8 +85,7 @@ def test_it_is_the_animal_named_last():
     assert [s.animal for s in parse_sentences(text) if s.kind == "fact"] == ["", "owl", "owl", "bat", "bat"]
 
 def test_any_text_gets_a_score():
-    rng = random.Random(0)
-    letters = "abc THE.!? \n\t0<|>é世" + "\u0000"
+    rng, letters = random.Random(0), "abc THE.!? \n\t0<|>é世" + "\u0000"
     for _ in range(500):
         text = "".join(rng.choice(letters) for _ in range(rng.randrange(60)))
         assert gold_score(OTTER, text) in range(6) and utility(OTTER, text) >= 0

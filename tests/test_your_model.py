@@ -40,8 +40,7 @@ def test_the_parts_share_no_prompt(bench, tmp_path):
 
 def test_the_linear_model_finds_the_direction_and_predicts_chance_from_noise(bench):
     g = torch.Generator().manual_seed(0)
-    true = torch.randn(20, generator=g)
-    x = torch.randn(400, 20, generator=g)
+    true, x = torch.randn(20, generator=g), torch.randn(400, 20, generator=g)
     x = x * (x @ true).sign()[:, None]                      # sigma(w . x) is 1 on every row
     w = bench.choose_linear(x[:200])
     assert torch.cosine_similarity(w, true, 0) > .9 and ((x[200:] @ w) > 0).float().mean() > .9
