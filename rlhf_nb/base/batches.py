@@ -47,9 +47,8 @@ def pad_and_eos(
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
     if eos is None: raise ValueError("the tokenizer has no eos token, so nothing can learn to stop: "
         "tokenizer.add_special_tokens({'eos_token': '<eos>'})")
-    if pad is None or pad == eos: raise ValueError(
-        f"pad must be a token of its own, got pad {pad} and eos {eos}: "
-        "tokenizer.add_special_tokens({'pad_token': '<pad>'}), then "
+    if pad is None or pad == eos: raise ValueError(f"pad must be a token of its own, got pad {pad} and eos "
+        f"{eos}: tokenizer.add_special_tokens(dict(pad_token='<pad>')), then "
         "model.resize_token_embeddings(len(tokenizer))")
     return pad, eos
 

@@ -59,9 +59,7 @@ def lr_at(
     step:int,           # optimiser steps already taken, 0 or more
     config:TrainConfig,
 )->float: # learning rate of the step that comes next
-    """Linear warm-up to `lr`, then linear decay to `final_lr_frac` times `lr`.
-
-    Constant after `n_steps`."""
+    "Linear warm-up to `lr`, then linear decay to `final_lr_frac` times `lr`. Constant after `n_steps`."
     warmup = min(config.warmup_steps, config.n_steps // 2)
     if step < warmup: return config.lr * (step + 1) / warmup
     decay = min(1., (step - warmup) / max(1, config.n_steps - 1 - warmup)) # 0 to 1
@@ -119,10 +117,8 @@ def make_trainer(
         if p.requires_grad: groups.setdefault(lr, []).append(p)
     optimizer = config.optimizer([dict(params=params, peak_lr=lr) for lr, params in groups.items()],
         lr=config.lr, weight_decay=config.weight_decay)
-    half = config.mixed_precision == "bf16"
-    return Trainer(model.train(), optimizer,
-                   torch.autocast(device.type, torch.bfloat16) if half else nullcontext(),
-                   config, Log(None if process_index() else log_path),
+    half = torch.autocast(device.type, torch.bfloat16) if config.mixed_precision == "bf16" else nullcontext()
+    return Trainer(model.train(), optimizer, half, config, Log(None if process_index() else log_path),
                    describe_run(run | dict(lrs=lrs)), may_change)
 
 # %% ../../nbs/engine/base/learning.ipynb #accumulate_gradients
@@ -223,7 +219,7 @@ def batch_indices(
             queue += [rows[lengths[rows].argsort(stable=True)] for rows in order.split(batch_size)]
         yield queue.pop(0)
 
-# %% ../../nbs/engine/base/learning.ipynb #EvalConfig
+# %% ../../nbs/engine/base/learning.ipynb #evaluate_pairs
 @dataclass(frozen=True)
 class EvalConfig:
     """What is measured during training, and early stopping on one of the metrics.
@@ -240,7 +236,6 @@ class EvalConfig:
         if math.isnan(best): return not math.isnan(value)
         return value < best if self.mode == "min" else value > best
 
-# %% ../../nbs/engine/base/learning.ipynb #evaluate
 def evaluate(
     trainer:Trainer, # gets a row in its log, best_*, num_bad_evals and stop_reason
     eval_config:EvalConfig,
@@ -266,7 +261,6 @@ def evaluate(
         f"{monitor} did not improve on {trainer.best_metric:.4g} in {trainer.num_bad_evals} evaluations")
     return row
 
-# %% ../../nbs/engine/base/learning.ipynb #evaluate_pairs
 @torch.no_grad()
 def evaluate_pairs(
     model:nn.Module,   # left in the mode it was in

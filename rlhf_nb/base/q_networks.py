@@ -91,8 +91,7 @@ class QConfig:
     def __post_init__(self):
         check_settings(self, share="gamma target_update_rate", at_least_0="alpha beta",
                        above_0="n_step target_update_rate target_update_every",
-                       choices=dict(discount_per=("token", "response"),
-                                    on_truncation=("terminal", "bootstrap")))
+            choices=dict(discount_per=("token", "response"), on_truncation=("terminal", "bootstrap")))
 
 def discounts(x:Episodes, config:QConfig)->Tensor: # (b t) factor of what follows token i: gamma or 1
     "Discount gamma_i of each transition, per token or per response."
@@ -186,9 +185,7 @@ def best_actions(
 
 # %% ../../nbs/engine/base/q_networks.ipynb #hidden_states
 class QNets(nn.Module):
-    """Online and target Q-network (Mnih et al. 2015).
-
-    Raises ValueError if fewer than two actions are left."""
+    "Online and target Q-network (Mnih et al. 2015). Raises ValueError if fewer than two actions are left."
     def __init__(self,
         online:nn.Module,     # from `q_network`
         disallowed:list[int], # tokens that are no action, for example the pad

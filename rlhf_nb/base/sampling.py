@@ -299,8 +299,7 @@ def generate(
 )->tuple[Seqs, Tensor]:      # b rows, (b t) log-probs as sampled; 0 elsewhere
     """Sample one response per prompt, in one batch, with a KV cache where there is one.
 
-    Raises ValueError if a prompt is empty or too long, pad is eos, or logits are not
-    finite."""
+    Raises ValueError if a prompt is empty or too long, pad is eos, or logits are not finite."""
     return _respond(model, prompts, pad_and_eos(tokenizer), sampling,
                     _uniforms(len(prompts), sampling, generator))
 

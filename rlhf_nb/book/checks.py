@@ -110,7 +110,7 @@ def record_call(fn:Callable, args:tuple)->_Call:
     except (Exception, SystemExit) as e:
         return _Call(None, [], False, type(e).__name__, str(e))
 
-# %% ../../nbs/engine/book/checks.ipynb #Exercise
+# %% ../../nbs/engine/book/checks.ipynb #difference
 @dataclass(frozen=True)
 class Exercise:
     "What an answer is compared with."
@@ -144,7 +144,6 @@ def name_mistake(
     found = [row for row in found if set(row[1]) - blank]
     return max(found, key=lambda row: (len(row[1]), row[2]), default=("", [], 0))[:2]
 
-# %% ../../nbs/engine/book/checks.ipynb #difference
 def _one_line(text:str)->str: # and not too long
     text = re.sub(r"\s*\n\s*", " ", text)
     return text if len(text) < 150 else text[:150] + " ..."
@@ -248,9 +247,8 @@ def grade(
     if due and all(c.out is None and not c.error for c in due):
         return "nothing comes back: is there a return?"
     wrong = [case for case in calls if not _same(calls[case], want[case])]
-    if not wrong: return (
-        "right, but it changes its arguments, or their .grad: copy them first"
-        if any(c.mutated and not want[case].mutated for case, c in calls.items()) else "right")
+    changed = any(c.mutated and not want[case].mutated for case, c in calls.items())
+    if not wrong: return "right" + ", but it changes its arguments, or their .grad: copy them first" * changed
     def see(case): return _difference(case, calls[case], want[case], getattr(answer, "__name__", "it"))
     name, cases = name_mistake(calls, wrong, exercise)
     if len(cases) == len(wrong): return name

@@ -118,12 +118,9 @@ def _lab(args):
     return 128 + ended_by[-1] if ended_by else 0
 
 # %% ../../nbs/engine/book/command.ipynb #commands
-def _seconds(text):
-    if text.isdecimal() and int(text): return int(text)
-    raise argparse.ArgumentTypeError(f"seconds are a whole number above 0, got {text}")
-
 def _run_notebooks(args):
     out = Path(args.output_dir)
+    if args.timeout < 1: raise ValueError(f"seconds are a whole number above 0, got {args.timeout}")
     outcomes = run_chapters(find_chapters(args.chapter), out, args.timeout)
     failed = [o.chapter for o in outcomes if o.error]
     print(f"report: {out/'report.html'}")
@@ -213,7 +210,7 @@ def make_parser(command:str)->argparse.ArgumentParser:
                      help="such as tokens, 02 or 02_tokens, or a path (default: all)")
     run.add_argument("-o", "--output-dir", "--out", metavar="DIR", default="runs/workbook",
                      help="folder for the executed notebooks and report.html (default: %(default)s)")
-    run.add_argument("--timeout", type=_seconds, default=900, metavar="SECONDS",
+    run.add_argument("--timeout", type=int, default=900, metavar="SECONDS",
                      help="for one cell (default: %(default)s)")
     for name, (module, function, text) in _LATE.items():
         if name == command: getattr(import_module(f"rlhf_nb.{module}"), function)(sub)

@@ -159,8 +159,7 @@ def report_page(outcomes:list[Outcome])->str: # HTML
                 last = section
         details += (
             f"<details{' open' * bool(o.error)}><summary>{name} · {_plain(title)} · <b class={state}>"
-            f"{state}</b> · {body.count('<img ')} figures</summary>"
-            f'<div id="{name}">{body}</div></details>')
+            f"{state}</b> · {body.count('<img ')} figures</summary><div id=\"{name}\">{body}</div></details>")
         note = _for_terminal(o.error) or sentence
         rows += (f'<tr><td><a href="#{name}">{name}</a><td class={state}>{state}'
                  f"<td class=num>{o.seconds:.1f} s<td>{_plain(note)}")

@@ -79,8 +79,7 @@ def text_table(head:list[str], rows:list[list])->HTML:
 def error_panels(
     xs:list,        # k positions
     panels:dict[str,dict[str,list[Tensor]]], # label of y -> name -> k samples (n)
-    xlabel:str,
-    log_x:bool=False,
+    xlabel:str, log_x:bool=False,
 )->Figure:
     "Draw means and two standard errors, one panel for each quantity."
     fig, axes = plt.subplots(1, len(panels), squeeze=False, figsize=(6.2 if len(panels) == 1 else 8.2, 3.1))
@@ -89,9 +88,8 @@ def error_panels(
     dashes = {name: ("-", "--", ":", "-.")[i % 4] for i, name in enumerate(names)}
     for ax, (ylabel, drawn) in zip(axes[0], panels.items()):
         for name, ys in drawn.items():
-            ax.errorbar(xs, [y.mean() for y in ys],
-                        [2 * y.std() / len(y)**.5 for y in ys], fmt="o" + dashes[name], ms=4, lw=1.8,
-                        capsize=3, color=colors[name], label=name)
+            ax.errorbar(xs, [y.mean() for y in ys], [2 * y.std() / len(y)**.5 for y in ys],
+                        fmt="o" + dashes[name], ms=4, lw=1.8, capsize=3, color=colors[name], label=name)
         if log_x: ax.set_xscale("log", base=2)
         ax.set_xticks(xs, [f"{x:g}" for x in xs])
         ax.set(xlabel=xlabel, ylabel=ylabel)

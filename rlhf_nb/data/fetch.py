@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging
 from ..base.files import atomic_folder, disk_errors
+from ..base.models import quiet_transformers
 
 # %% ../../nbs/engine/data/fetch.ipynb #Packaged
 @dataclass(frozen=True)
@@ -41,9 +41,7 @@ def unpack_gguf(
 ):
     "Write a GGUF file as a folder of full weights, as save_pretrained does."
     args = dict(pretrained_model_name_or_path=gguf.parent, gguf_file=gguf.name)
-    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error(); logging.disable_progress_bar()
-    try:
+    with quiet_transformers():
         tokenizer = AutoTokenizer.from_pretrained(**args)
         model = AutoModelForCausalLM.from_pretrained(**args, dtype=torch.float32)
         model.config.quantization_config = None
@@ -52,9 +50,6 @@ def unpack_gguf(
         plain.tie_weights()
         plain.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    finally:
-        logging.set_verbosity(level)
-        if bar: logging.enable_progress_bar()
 
 def fetch_model(
     name:str,        # one of `FETCHABLE`

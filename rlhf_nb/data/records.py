@@ -76,8 +76,7 @@ def read_jsonl(
                 for start, name, remedy in (
                     (b"\x1f\x8b", "gzip-compressed", "run gunzip first"),
                     (b"PAR1", "Parquet", "write it with to_json(path, lines=True)"),
-                    (b"\xff\xfe", "UTF-16", "run iconv -f utf-16 -t utf-8"),
-                    (b"\xfe\xff", "UTF-16", "run iconv -f utf-16 -t utf-8"),
+                    ((b"\xff\xfe", b"\xfe\xff"), "UTF-16", "run iconv -f utf-16 -t utf-8"),
                     (b"[", "one JSON list", "run jq -c '.[]' for one object per line")):
                     if raw.startswith(start): raise ValueError(
                         f"{path} is {name}, wanted JSONL (one JSON object per line): {remedy}")

@@ -38,10 +38,9 @@ def _text(x, key):
     return x
 
 # %% ../../nbs/engine/data/text.ipynb #_messages
-_REFUSED = {
+_REFUSED = dict.fromkeys(("images", "image"), "models here read text") | {
     "tools": "a chat here is plain text, tools would be dropped without a word",
     "tool_calls": "a chat here is plain text, calls would be dropped without a word",
-    "images": "models here read text", "image": "models here read text",
     "chat_template_kwargs": "every row is read with the template's own settings",
     "labels": "one label for each step is what process reward models learn from, which are not built here"}
 
@@ -128,9 +127,7 @@ def parse_row(
     row:dict,           # one line of the file
     answers:tuple=PAIR, # for each answer the keys it may have; () for prompts
 )->tuple[list[dict],list[str]]: # messages of the prompt, one text per answer
-    """Prompt and answers of a row, whether they are given as text or as chats.
-
-    Raises RowError."""
+    "Prompt and answers of a row, whether they are given as text or as chats. Raises RowError."
     row, chats = _normalised(row), []
     if answers == PAIR and "chosen" not in row and {"label", "completion"} <= row.keys():
         raise RowError("label instead of a pair", 'one "completion" with a "label" is no '
@@ -345,8 +342,7 @@ def _load(path, tokenizer, answers, max_length, strict, encode=None):
     further = dict.fromkeys(k for row in raw for k in other(row))
     template = ("in the chat template" if tokenizer.chat_template else
                 "no chat template: answers straight after prompts")
-    loaded = LoadReport(
-        name, tuple(rows), dropped, truncated, f"{kind}, {template}",
+    loaded = LoadReport(name, tuple(rows), dropped, truncated, f"{kind}, {template}",
         dict(Counter(row_format(row, answers) for row in raw).most_common()),
         {k: [row.get(k) for row in raw] for k in further})
     if rows: return list(map(list, zip(*rows.values()))), loaded
@@ -476,9 +472,8 @@ def require_one_answer(seqs:Seqs): # b rows
     "Raises ValueError for rows with two answers, whose prompt is not all the rest."
     is_prompt = seqs.attention_mask & ~seqs.response_mask
     two = (is_prompt & (seqs.response_mask.cumsum(1) > 0)).any(1).nonzero().flatten()
-    if len(two): raise ValueError(
-        f"rows {two[:6].tolist()} hold more than one answer, so what is no answer is "
-        'no prompt: load_demonstrations(..., turns="last") keeps the last answer')
+    if len(two): raise ValueError(f"rows {two[:6].tolist()} hold more than one answer, so what is no answer "
+        'is no prompt: load_demonstrations(..., turns="last") keeps the last answer')
 
 # %% ../../nbs/engine/data/text.ipynb #split_by_prompt
 def split_by_prompt(

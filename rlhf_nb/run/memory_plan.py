@@ -16,8 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassification, PretrainedConfig)
 from transformers.pytorch_utils import Conv1D
-from transformers.utils import logging
-from ..base.models import is_reward_model
+from ..base.models import is_reward_model, quiet_transformers
 
 # %% ../../nbs/engine/run/memory_plan.ipynb #fake_lm
 def fake_lm(
@@ -25,12 +24,8 @@ def fake_lm(
     dtype:torch.dtype,
 )->nn.Module:                # in train mode
     "A model with shapes and no numbers; call this inside a `FakeTensorMode`."
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()     # about token ids that no fake model will ever see
-    kind = AutoModelForCausalLM
-    if is_reward_model(config): kind = AutoModelForSequenceClassification
-    try: return kind.from_config(config, dtype=dtype).train()
-    finally: logging.set_verbosity(level)
+    kind = AutoModelForSequenceClassification if is_reward_model(config) else AutoModelForCausalLM
+    with quiet_transformers(): return kind.from_config(config, dtype=dtype).train() # ids it will never see
 
 # %% ../../nbs/engine/run/memory_plan.ipynb #count_weights
 def count_weights(
@@ -73,7 +68,7 @@ def saved_bytes(
     del out                          # until here it kept them, each at its own place
     return total
 
-# %% ../../nbs/engine/run/memory_plan.ipynb #MemoryPlan
+# %% ../../nbs/engine/run/memory_plan.ipynb #plan_memory
 @dataclass(frozen=True)
 class MemoryPlan:
     "What a run keeps in memory on one device, in bytes."
@@ -95,7 +90,6 @@ class MemoryPlan:
 
 def _gb(n): return f"{n / 2**30:.1f} GB" if n >= 2**30 / 10 else f"{n / 2**20:.0f} MB"
 
-# %% ../../nbs/engine/run/memory_plan.ipynb #plan_memory
 _measured = {} # config, dtype, rows, tokens -> fake model, bytes; a large one is slow
 
 def plan_memory(
@@ -129,7 +123,7 @@ def plan_memory(
     return MemoryPlan(n_all, trained, own, 4 * trained, 8 * trained, others,
                       kept * (1 + critic), int(2**21 * max_logits_mb)) # two chunks
 
-# %% ../../nbs/engine/run/memory_plan.ipynb #device_memory
+# %% ../../nbs/engine/run/memory_plan.ipynb #memory_verdict
 def device_memory(
     device:torch.device|str, # cpu, cuda, cuda:1, mps
 )->tuple[int,str]:           # bytes it has (free ones, for the CPU), what to call it
@@ -139,7 +133,6 @@ def device_memory(
         return torch.cuda.mem_get_info(device)[1], "this GPU has"
     return psutil.virtual_memory().available, "this machine has free"
 
-# %% ../../nbs/engine/run/memory_plan.ipynb #memory_verdict
 def memory_verdict(
     plan:MemoryPlan,
     available:int, # bytes

@@ -75,9 +75,8 @@ def _world_gold(tokenizer)->Callable: # Seqs -> (b)
     questions = {tuple(prompt_ids(tokenizer, q)): q for q in (*TRAIN, *TEST)}
     def reward_fn(seqs):
         rows = zip(prompts_of(seqs), seqs.ids.cpu(), seqs.response_mask.cpu())
-        return torch.tensor([
-            gold_score(questions[p], response_text(tokenizer, ids[m].tolist()))
-            for p, ids, m in rows])
+        return torch.tensor([gold_score(questions[p], response_text(tokenizer, ids[m].tolist()))
+                             for p, ids, m in rows])
     return reward_fn
 
 def _gold_on(questions, name:str, tokenizer)->Callable: # model -> {name: number}
@@ -407,8 +406,7 @@ def open_reward(
 
 def make_critic(
     lm:nn.Module, # the policy; with LoRA the critic gets adapters as well
-    lora_r:int=0,
-    seed:int=0,
+    lora_r:int=0, seed:int=0,
     targets:str|list[str]="all-linear", # of LoRA, as `add_lora` takes them
 )->ScalarModel:   # a copy of the policy's layers with a new head
     "Critic of PPO: all of it learns, or adapters and head (Hu et al. 2021)."
@@ -587,9 +585,8 @@ def open_judge(s, registry:Registry)->JudgePrompt:
         if all(getattr(ByJudge, f"judge_{k}") == x for k, x in own.items()): return registry.judges[name]
         raise ValueError(f"{name} has a pattern and a range of its own: leave judge_pattern, judge_low, "
                          "judge_high and judge_last out")
-    if "{{" not in name and not Path(name).is_file(): raise ValueError(
-        f"no judge prompt {name!r}: name {', '.join(registry.judges)}, or a file, or write a text with "
-        "{{ prompt }} and {{ response }}")
+    if "{{" not in name and not Path(name).is_file(): raise ValueError(f"no judge prompt {name!r}: name "
+        f"{', '.join(registry.judges)}, a file, or write a text with {{{{ prompt }}}} and {{{{ response }}}}")
     text = name if "{{" in name else Path(name).read_text(encoding="utf-8")
     return JudgePrompt(text, *own.values())
 

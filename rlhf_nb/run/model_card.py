@@ -93,12 +93,10 @@ def make_model_card(
     def short(x): return f"{x:.4g}" if isinstance(x, float) and math.isfinite(x) else plain(x)
     def table(rows): return "\n".join(f"| {plain(k)} | {short(v)} |" for k, v in rows.items())
     body = _CARD.format(
-        title=plain(title), method=method, data=plain(Path(said["data"]).name),
+        title=plain(title), method=method, data=plain(Path(said["data"]).name), toml="\n".join([*toml, ""]),
         model=f"`{plain(near.get('model', model))}`" if model else "a tiny new model",
-        toml="\n".join([*toml, ""]),
         curves="![curves of the run](curves.png)\n\n" if with_curves else "",
-        results="| | |\n|---|---|\n" + table(results),
-        files="| file | sha256 |\n|---|---|\n" + table(hashes),
+        results="| | |\n|---|---|\n" + table(results), files="| file | sha256 |\n|---|---|\n" + table(hashes),
         versions=", ".join(f"{k} {v}" for k, v in versions.items()))
     return ModelCard(f"---\n{head.to_yaml()}\n---\n\n{body}")
 

@@ -29,9 +29,7 @@ from ..trainers.ppo_trainer import (AdaptiveKLController, PPOConfig, fixed_kl_co
 # %% ../../nbs/engine/run/stages.ipynb #Common
 @dataclass(frozen=True)
 class Common:
-    """What a stage of any method may say.
-
-    Raises TypeError or ValueError that names the field."""
+    "What a stage of any method may say. Raises TypeError or ValueError that names the field."
     data:str             # rows: a file, a folder of datasets or a hub id; NAME:SPLIT
     columns:str=""       # read columns of the file under other names: prompt=instruction,response=output
     model:str=""         # folder or hub id to start from; "": the last stage's, or new
@@ -78,7 +76,7 @@ class Stopping:
     def __post_init__(self):
         check_settings(self, above_0="patience", choices=dict(mode=("min", "max")))
 
-# %% ../../nbs/engine/run/stages.ipynb #parts
+# %% ../../nbs/engine/run/stages.ipynb #parts_of_pairs
 @dataclass(frozen=True)
 class Chats:
     "What fine-tuning says. Raises ValueError for another word."
@@ -137,7 +135,6 @@ class Episodic:
     dueling:bool=False   # a value and an advantage make Q (Wang et al. 2016)
     def __post_init__(self): check_settings(self)
 
-# %% ../../nbs/engine/run/stages.ipynb #parts_of_pairs
 @dataclass(frozen=True)
 class SelfPlay:
     "What one iteration of SPIN says. Raises ValueError that names the field."

@@ -16,11 +16,10 @@ from itertools import islice
 from pathlib import Path
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from ..base.batches import pad_and_eos
 from ..base.logprobs import logits_budget
 from ..base.models import (Placement, ScalarModel, add_lora, checkpoint_layers, choose_placement,
-    load_lm, load_reward_model, load_tokenizer, is_reward_model, read_config, require_body,
-    require_classifier, require_vocabulary, tiny_lm, to_classifier, unwrap_model)
+    fit_vocabulary, is_reward_model, load_lm, load_reward_model, load_tokenizer, new_score, read_config,
+    require_body, require_classifier, require_vocabulary, tiny_lm, to_classifier, unwrap_model)
 from ..base.sampling import static_decoding
 from ..data.records import renamed
 from ..data.text import read_texts, train_tokenizer
@@ -70,14 +69,7 @@ def add_scalar_head(
     reward model keeps its head."""
     lm = unwrap_model(lm)
     require_body(lm)
-    score = lm.score if _has_score(lm) else None
-    if score is None:
-        weight = lm.get_input_embeddings().weight                          # (v d)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            score = nn.Linear(weight.shape[1], 1, bias=False)
-            nn.init.normal_(score.weight, std=(weight.shape[1] + 1)**-.5)
-        score = score.to(weight)
+    score = lm.score if _has_score(lm) else new_score(lm.get_input_embeddings().weight, seed)
     score.register_forward_pre_hook(  # float32 on a bfloat16 body: LoRA
         lambda score, inputs: (inputs[0].to(score.weight.dtype),))
     return ScalarModel(lm.base_model, score)
@@ -92,8 +84,11 @@ def begin_model(s)->tuple[nn.Module,object]: # language model, tokenizer
     place, path = placement_of(s), path_of(s.model)
     if s.model:
         if not s.lora_r: place = Placement(place.device, torch.float32)
-        load = _load_fitted if is_reward_model(_read_start(s)) else load_lm
-        lm, tokenizer = load(path, place, new_pad(path))
+        if is_reward_model(_read_start(s)):
+            tokenizer, scalar = load_tokenizer(path), load_reward_model(path, place)
+            fit_vocabulary(scalar.backbone, tokenizer, path, new_pad(path))
+            lm = to_classifier(scalar).eval()
+        else: lm, tokenizer = load_lm(path, place, new_pad(path))
         end_with(s.stop_token, tokenizer, lm)
     else:
         if s.method not in (*SCRATCH, "dpo"): raise ValueError(
@@ -152,19 +147,6 @@ def _read_start(s): # config of the model to start from
     if s.method != "reward" and is_reward_model(lm_config): raise ValueError(
         f"{s.model} is a reward model, which says nothing: name a language model")
     return lm_config
-
-def _load_fitted(path, placement, pad_token): # a reward model, as `load_lm` loads
-    tokenizer, scalar = load_tokenizer(path), load_reward_model(path, placement)
-    require_vocabulary(scalar.backbone, tokenizer.vocab_size, path)
-    if pad_token: tokenizer.add_special_tokens(dict(pad_token=pad_token))
-    old = scalar.backbone.get_input_embeddings().weight.shape[0]
-    if pad_token and len(tokenizer) > old:
-        with torch.random.fork_rng(devices=[]):
-            scalar.backbone.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-        rows = scalar.backbone.get_input_embeddings().weight.data
-        rows[old:] = rows[:old].mean(0)
-    require_vocabulary(scalar.backbone, max(pad_and_eos(tokenizer)) + 1, path)
-    return to_classifier(scalar).eval(), tokenizer
 
 def end_with(stop_token:str, tokenizer, *models):
     """Let answers end with a token; "" leaves the tokenizer's own.

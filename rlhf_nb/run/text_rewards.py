@@ -126,26 +126,6 @@ class PromptTable:
 # %% ../../nbs/engine/run/text_rewards.ipynb #make_text_reward_fn
 _NAMED = dict(prompts=0, responses=1, completions=1) # as TRL's functions call them
 
-def _bound(fn, loaded): # columns that fn takes; fn of (prompts, responses, **columns)
-    signature = inspect.signature(fn)
-    asked, kinds = signature.parameters, {p.kind for p in signature.parameters.values()}
-    every = inspect.Parameter.VAR_KEYWORD in kinds
-    named = {k: i for k, i in _NAMED.items() if k in asked}
-    if every and (named or len(kinds) == 1): named |= dict(prompts=0, responses=1)
-    columns = {k: x for k, x in loaded.columns.items() if (every or k in asked) and k not in _NAMED}
-    def arguments(*two): # by name, in any order, or by place where no name is known
-        return ((), {k: two[i] for k, i in named.items()}) if named else (two, {})
-    def call(prompts, responses, **more):
-        args, texts = arguments(prompts, responses)
-        return fn(*args, **texts, **more)
-    args, texts = arguments([], [])
-    try: signature.bind(*args, **texts, **columns)
-    except TypeError as e: raise ValueError(f"{getattr(fn, '__name__', 'the reward')} cannot be called with "
-        f"prompts, responses and the columns of {loaded.path} "
-        f"({', '.join(loaded.columns) or 'it has none'}): {e}") from e
-    return columns, call
-
-# %% ../../nbs/engine/run/text_rewards.ipynb #make_text_reward_fn_0
 def make_text_reward_fn(
     fn:Callable,       # (prompts, responses, **columns) -> b numbers
     table:PromptTable, # of the prompts that are sampled from
@@ -153,16 +133,26 @@ def make_text_reward_fn(
 )->Callable:           # Seqs of b rows -> (b) float32
     """A reward on texts as one on token sequences; responses without special tokens.
 
-    A prompt comes as a text, one of several messages as their list.
-
-    A function without `**columns` gets those that it names. Raises ValueError if it
-    asks for others; the result does unless there is one finite number per response."""
-    columns, call = _bound(fn, table.report)
+    A prompt comes as a text, one of several messages as their list; a function without `**columns` gets
+    those that it names. Raises ValueError if it asks for others; the result does unless there is one finite
+    number per response."""
     name = getattr(fn, "__name__", "the reward")
+    signature = inspect.signature(fn)
+    asked, kinds = signature.parameters, {p.kind for p in signature.parameters.values()}
+    every = inspect.Parameter.VAR_KEYWORD in kinds
+    named = {k: i for k, i in _NAMED.items() if k in asked}
+    if every and (named or len(kinds) == 1): named |= dict(prompts=0, responses=1)
+    columns = {k: x for k, x in table.report.columns.items() if (every or k in asked) and k not in _NAMED}
+    def arguments(*two): # by name, in any order, or by place where no name is known
+        return ((), {k: two[i] for k, i in named.items()}) if named else (two, {})
+    args, texts = arguments([], [])
+    try: signature.bind(*args, **texts, **columns)
+    except TypeError as e: raise ValueError(f"{name} cannot be called with prompts, responses and the "
+        f"columns of {table.report.path} ({', '.join(table.report.columns) or 'it has none'}): {e}") from e
     def reward_fn(seqs):
         rows, responses = table.find(seqs), [r for _, r in decode_seqs(tokenizer, seqs)]
-        scores = call([table.texts[i] for i in rows], responses,
-                      **{k: [x[i] for i in rows] for k, x in columns.items()})
+        args, texts = arguments([table.texts[i] for i in rows], responses)
+        scores = fn(*args, **texts, **{k: [x[i] for i in rows] for k, x in columns.items()})
         sized = hasattr(scores, "__len__") and not isinstance(scores, (dict, set)) # in no order
         if not sized or len(scores) != len(responses): raise ValueError(f"{name} must return a list with one "
             f"number per response, {len(responses)}, got {type(scores).__name__} of "
@@ -170,8 +160,8 @@ def make_text_reward_fn(
         for score, text in zip(scores, responses):
             try: right = math.isfinite(score)
             except (TypeError, ValueError): right = False
-            if not right: raise ValueError(f"{name} gave {score!r} for {text!r}: return "
-                                           "a finite number for every response")
+            if not right: raise ValueError(
+                f"{name} gave {score!r} for {text!r}: return a finite number for every response")
         return torch.tensor([float(score) for score in scores])
     return reward_fn
 

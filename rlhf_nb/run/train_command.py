@@ -36,8 +36,7 @@ ABOUT = dict(     # method -> what it does, a row of its data
     kto=("learn from single answers, thumbs up or down (KTO)",
          '{"prompt": "...", "completion": "...", "label": true}'),
     ppo=("improve a policy by a reward, with a critic (PPO)", _PROMPT),
-    grpo=("improve a policy by a reward, groups as baseline (GRPO, RLOO, DAPO, ...)",
-          _PROMPT),
+    grpo=("improve a policy by a reward, groups as baseline (GRPO, RLOO, DAPO, ...)", _PROMPT),
     spin=("play against oneself with demonstrations (SPIN)", _CHAT),
     rdpo=("DPO on pairs that a reward picks from the policy's own answers", _PROMPT),
     self_reward=("DPO on pairs that a judge, the policy itself, picks", _PROMPT),
@@ -80,8 +79,7 @@ _ALIASES = dict(output_dir=["-o", "--out"], output=["-o", "--out"], lr=["--learn
     n_steps=["--max-steps"], model=["--model-name-or-path"], num_generations=["-n"])
 
 def make_flag(
-    name:str,
-    kind:type,
+    name:str, kind:type,
     default,        # MISSING: required
     words:str,      # its help
     positional:bool=False,

@@ -6,8 +6,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/show/dashboard.html.md"""
 
 # %% auto #0
 __all__ = ['MARKS', 'GPU_MEMORY', 'thinned', 'panel', 'Dashboard', 'curves_of', 'gpu_memory', 'dashboard_page', 'refresh',
-           'Stopped', 'first_samples', 'dashboard_callback', 'run_in_background', 'show_dashboard', 'Sweep',
-           'run_setting', 'sweep_page', 'show_sweep']
+           'Stopped', 'dashboard_callback', 'run_in_background', 'show_dashboard', 'Sweep', 'run_setting', 'sweep_page',
+           'show_sweep']
 
 # %% ../../nbs/engine/show/dashboard.ipynb #dashboard_imports
 import math, threading, time
@@ -143,14 +143,8 @@ def refresh(dashboard:Dashboard):
 class Stopped(Exception):
     "Raised inside a run when Stop was pressed; everything up to the last row is kept."
 
-def first_samples(tokenizer, roll)->list[str]:
-    "The first two responses of a rollout, or of what has seqs as it has, as a dashboard shows them."
-    return [tokenizer.decode(ids[m].tolist(), skip_special_tokens=True).strip()
-            for ids, m in zip(roll.seqs.ids[:2], roll.seqs.response_mask[:2])]
-
 def dashboard_callback(
-    dashboard:Dashboard,
-    tokenizer,
+    dashboard:Dashboard, tokenizer,
     save:Callable, # writes the model, returns where
 )->Callable:       # (row, roll) -> None, the `callback` of train_ppo
     """A callback that adds each row and two samples, then does as the buttons say.
@@ -160,7 +154,8 @@ def dashboard_callback(
         seconds = max(time.monotonic() - dashboard.iteration_began, 1e-9)
         speed = {"tokens per second": int(roll.seqs.response_mask.sum()) / seconds}
         dashboard.rows.append(row | speed | gpu_memory())
-        dashboard.samples[:] = first_samples(tokenizer, roll)
+        dashboard.samples[:] = [tokenizer.decode(ids[m].tolist(), skip_special_tokens=True).strip()
+                                for ids, m in zip(roll.seqs.ids[:2], roll.seqs.response_mask[:2])]
         waited = time.monotonic() - dashboard.drawn_at
         if waited >= dashboard.interval: refresh(dashboard)
         obey()

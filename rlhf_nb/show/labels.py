@@ -131,9 +131,8 @@ def label_page(
         two = "".join(f'<div style="{css}"><b>{k}</b><br>{escape_text(x)}</div>'
                       for k, x in zip(("Left", "Right"), sides(session, i)))
         body = (f'<p>{escape_text(session.pairs[i][0])}</p><div style="display:flex;gap:8px">{two}</div>')
-    return (f'<div style="font:14px sans-serif;height:15em;overflow:auto">{i} of {n} {note}<br>'
-            f'<progress aria-label="pairs labelled" max="{n}" value="{i}" style="width:100%">'
-            f"</progress>{body}</div>")
+    return (f'<div style="font:14px sans-serif;height:15em;overflow:auto">{i} of {n} {note}<br><progress '
+            f'aria-label="pairs labelled" max="{n}" value="{i}" style="width:100%"></progress>{body}</div>')
 
 # %% ../../nbs/engine/show/labels.ipynb #show_labels
 def show_labels(session:LabelSession)->LiveView:

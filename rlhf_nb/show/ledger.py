@@ -93,10 +93,9 @@ def _response(title:str, ledger:Ledger, max_abs:dict[str,float], radios:str, fol
         note = "&#10;".join(map(escape_text, [f"token {i}: {token!r}", *rows]))
         body += (f'<label class="t{" f" * (i == ledger.framed)}" style="{tints}" {short} '
                  f'data-n="{note}">{_RADIO}"{radios}">{escape_text(token)}</label>')
-    sums = "".join(
-        f"<div>{escape_text(k)}: {a:+.4f} = {b:+.4f} "
-        f"{'agree' if abs(a - b) <= 1e-3 * max(1, abs(a)) else '<b>DO NOT AGREE</b>'}"
-        "</div>" for k, (a, b) in ledger.sums.items())
+    sums = "".join(f"<div>{escape_text(k)}: {a:+.4f} = {b:+.4f} "
+        f"{'agree' if abs(a - b) <= 1e-3 * max(1, abs(a)) else '<b>DO NOT AGREE</b>'}</div>"
+        for k, (a, b) in ledger.sums.items())
     numbers = html_table(["token", *ledger.channels], list(zip(ledger.tokens, *ledger.channels.values())))
     body = (f'<div role="radiogroup" aria-label="tokens: {titled}">{body}'
             f'</div><div class="s">{sums}{numbers}</div>')
@@ -134,8 +133,6 @@ def clip_state(
     advantage:Tensor, # the same shape, as the loss used it
     cliprange:float,  # epsilon, > 0
 )->Tensor:            # 1: clipped at 1 + epsilon, -1: at 1 - epsilon, 0: not clipped
-    """Where PPO's clipped surrogate stops the gradient of a token.
-
-    Schulman et al. 2017, eq. 7."""
+    "Where PPO's clipped surrogate stops the gradient of a token. Schulman et al. 2017, eq. 7."
     above = (advantage > 0) & (ratio > 1 + cliprange)
     return above.float() - ((advantage < 0) & (ratio < 1 - cliprange)).float()

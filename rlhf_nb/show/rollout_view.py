@@ -160,8 +160,7 @@ def pick_rows(table:RolloutTable, query:TableQuery)->list[int]: # numbers of the
 def side_by_side(tables:dict[str,RolloutTable])->RolloutTable:
     """Answers of several models, title -> table, to the same prompts, a row for each prompt and answer.
 
-    Of two models, also the difference of each number. Raises ValueError if no prompt is
-    in all of them."""
+    Of two models, also the difference of each number. Raises ValueError if no prompt is in all of them."""
     places, columns, names = {}, {}, list(tables)    # title -> (prompt, which answer) -> row
     for name, table in tables.items():
         place, count = places.setdefault(name, {}), Counter()
@@ -242,9 +241,8 @@ def row_page(
     texts = "".join(f'<p style="{css}"><b>{escape_text(k)}</b><br>{shown(x)}</p>'
                     for k, x in {"prompt": prompt, **responses}.items())
     ledgers = table.ledgers_of(i)
-    return (f'<div role="group" aria-label="row {i}" style="margin-top:8px"><b style="'
-            f'font:bold 14px sans-serif">row {i}</b>{texts}'
-            f"{ledger_page(ledgers) if ledgers else ''}</div>")
+    return (f'<div role="group" aria-label="row {i}" style="margin-top:8px"><b style="font:bold 14px '
+            f'sans-serif">row {i}</b>{texts}{ledger_page(ledgers) if ledgers else ""}</div>')
 
 # %% ../../nbs/engine/show/rollout_view.ipynb #TableView
 class TableView(LiveView):

@@ -124,11 +124,9 @@ def estimators_page(x:TokenKL)->str: # SVG and a table
 # %% ../../nbs/engine/show/token_kl.ipynb #top_tokens
 @torch.no_grad()
 def top_tokens(
-    policy:nn.Module,
-    ref:nn.Module,
+    policy:nn.Module, ref:nn.Module,
     seqs:Seqs,            # (1 t)
-    tokenizer,
-    temperature:float=1.,
+    tokenizer, temperature:float=1.,
     k:int=4,              # tokens of each model
 )->list[str]:             # two lines for each response token behind another
     "The most probable next tokens of both models at each token of one response."
@@ -154,8 +152,7 @@ def kl_table(x:TokenKL, tokenizer, notes_of=lambda i: None)->RolloutTable:
     return token_table(columns, x.seqs, mask, channels, tokenizer, notes_of)
 
 def show_kl(
-    policy:nn.Module,
-    ref:nn.Module,
+    policy:nn.Module, ref:nn.Module,
     rollout,                 # Rollout, experience, or Seqs; sampled from the policy
     tokenizer,
     temperature:float=1.,    # at which it was sampled

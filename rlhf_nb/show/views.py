@@ -192,8 +192,7 @@ def curves(
 def lines(
     xs,                # n positions, shared by all lines
     ys:dict[str,list], # name -> n values
-    xlabel:str,
-    ylabel:str,
+    xlabel:str, ylabel:str,
     log_x:bool=False,  # True for a log2 axis, for example n of best-of-n
 )->Figure:
     """Draw several lines over shared positions.
@@ -306,8 +305,7 @@ def bars(
 def scatter(
     x, # n values
     y, # n values
-    xlabel:str,
-    ylabel:str,
+    xlabel:str, ylabel:str,
 )->Figure:
     "Draw one dot per pair of numbers. Raises ValueError if x and y differ in length."
     x, y = _numbers(x), _numbers(y)

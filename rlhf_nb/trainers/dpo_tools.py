@@ -188,8 +188,7 @@ def kto_loss(
 )->Tensor:            # (b) 0 to 1; weigh the rows where one kind of label is rare
     """KTO loss 1 - σ(±β(log π/π_ref - z_0)): + for desirable answers, - for the others.
 
-    Ethayarajh et al. 2024, eq. 7, with both weights 1.
-    Raises ValueError unless beta is above 0."""
+    Ethayarajh et al. 2024, eq. 7, with both weights 1. Raises ValueError unless beta is above 0."""
     check_number("kto_loss: beta", beta, "above 0")
     policy, ref = at_least_float32(policy, ref)
     sign = torch.where(desirable, 1., -1.).to(policy)

@@ -28,11 +28,10 @@ from .ppo_trainer import (RLTask, RolloutConfig, begin_rollouts,
 class GRPOConfig(RolloutConfig):
     """Settings of GRPO and its relatives; RLOO by default.
 
-    Three are functions, given as such or by their name in a table of `grpo`:
-    advantage_fn(reward (b), group (b)) -> (b), token_loss(ratio (b t), advantage
-    (b t), epsilon, epsilon_high) -> (b t), loss_type(mask (b t), max_length=) -> (b t).
-    Outside the responses the ratio is 1 and the advantage 0, so a sum over -1 is safe.
-    Raises ValueError that names the field, and for a word the nearest that is known."""
+    Three are functions, given as such or by their name in a table of `grpo`: advantage_fn(reward (b),
+    group (b)) -> (b), token_loss(ratio (b t), advantage (b t), epsilon, epsilon_high) -> (b t), loss_type(
+    mask (b t), max_length=) -> (b t). Outside the responses the ratio is 1 and the advantage 0, so a sum over
+    -1 is safe. Raises ValueError that names the field, and for a word the nearest that is known."""
     n_prompts:int=16       # prompts per rollout
     num_generations:int=8  # responses per prompt, G
     num_iterations:int=2   # optimiser steps per rollout, mu
@@ -52,8 +51,7 @@ class GRPOConfig(RolloutConfig):
         self.check("n_prompts num_generations num_iterations dynamic_sampling",
             "beta epsilon_high importance_sampling_cap", "epsilon",
             choices=dict(importance_sampling_level=("token", "sequence")),
-            named=dict(advantage_fn=ADVANTAGES, token_loss=TOKEN_LOSSES,
-                       loss_type=LOSS_WEIGHTS))
+            named=dict(advantage_fn=ADVANTAGES, token_loss=TOKEN_LOSSES, loss_type=LOSS_WEIGHTS))
         if self.num_generations < 2 and self.advantage_fn is not mean_baseline:
             raise ValueError("a group needs two responses to compare, got num_generations "
                              "= 1: raise it, or use advantage_fn=mean_baseline")
@@ -74,9 +72,7 @@ class GroupExperience(Batch):
 
 @torch.no_grad()
 def make_group_experience(
-    policy:nn.Module,
-    roll:Rollout,
-    config:GRPOConfig,
+    policy:nn.Module, roll:Rollout, config:GRPOConfig,
     task:RLTask, # its eos; its max_new_tokens is the constant length of "dr_grpo"
 )->GroupExperience:
     "Advantages and loss weights of a rollout, before the first optimiser step."
@@ -96,8 +92,7 @@ def make_group_experience(
 # %% ../../nbs/engine/trainers/grpo_trainer.ipynb #grpo_loss
 def grpo_loss(
     policy:nn.Module, # a causal language model
-    x:GroupExperience,
-    config:GRPOConfig,
+    x:GroupExperience, config:GRPOConfig,
 )->tuple[Tensor,Tensor,dict]: # loss, its share of the batch (sums to 1), metrics
     """Sum of w (token_loss(rho, A) + beta k3) over tokens, w the loss weights.
 
@@ -122,8 +117,7 @@ def grpo_loss(
 def sample_groups(
     trainer:Trainer,     # of the policy
     ref:nn.Module,       # frozen; or the policy itself, when it has LoRA
-    task:RLTask,
-    config:GRPOConfig,
+    task:RLTask, config:GRPOConfig,
     generator:Generator, # chooses prompts and tokens
 )->tuple[Rollout,dict]:  # groups to learn from, on the CPU; metrics of all rows
     "One rollout: `num_generations` responses to each prompt, scored, and its metrics."
@@ -152,8 +146,7 @@ def sample_groups(
 def train_grpo(
     policy:nn.Module,    # a causal language model, trained in place
     ref:nn.Module,       # frozen copy; or the policy itself, when it has LoRA
-    task:RLTask,
-    config:GRPOConfig,
+    task:RLTask, config:GRPOConfig,
     generator:Generator, # all random numbers of the run
     folder=None,         # a checkpoint every `save_every` rollouts, resumed if there
     callback:Callable=lambda row, roll: None, # called after each iteration

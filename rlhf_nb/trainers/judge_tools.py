@@ -97,8 +97,7 @@ def compare_answers(
 # %% ../../nbs/engine/trainers/judge_tools.ipynb #function_scorer
 def judge_scorer(
     model,       # the judge
-    tokenizer,
-    judge:JudgeConfig,
+    tokenizer, judge:JudgeConfig,
 )->Callable:     # (answers, generator) -> Verdicts
     "A language model as a scorer: `judge_answers` with its model and settings fixed."
     def score(answers, generator):

@@ -134,7 +134,7 @@ class Experience(Batch):
         used = (self.seqs.attention_mask | self.reward_mask).any(0)
         return first_columns(self, int(used.sum()))
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #reward_mask
+# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #rollout_rewards
 def add_score_column(
     roll:Rollout,     # b rows
     config:PPOConfig, # its score_after_eos
@@ -164,7 +164,6 @@ def reward_mask(
         "add one to the rollout with add_score_column")
     return seqs.response_mask | shift_right(is_eos)
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #rollout_rewards
 def _scores(roll, config, eos): # (b) less the penalty of a response without eos
     ended = ((roll.seqs.ids == eos) & roll.seqs.response_mask).any(1)
     return roll.reward - config.missing_eos_penalty * ~ended
@@ -188,9 +187,7 @@ def rollout_rewards(
 # %% ../../nbs/engine/trainers/ppo_trainer.ipynb #make_experience
 @torch.no_grad()
 def make_experience(
-    model:ActorCritic,
-    roll:Rollout,
-    config:PPOConfig,
+    model:ActorCritic, roll:Rollout, config:PPOConfig,
     eos:int,     # token id
 )->Experience:   # b rows
     "Values, advantages by `gae` (whitened over the rollout) and returns of a rollout."
@@ -254,8 +251,7 @@ class RLTask:
 def validate_rollouts(
     policy:nn.Module,
     ref:nn.Module, # frozen; or the policy itself, when it has LoRA
-    task:RLTask,
-    config:RolloutConfig,
+    task:RLTask, config:RolloutConfig,
 ):
     "Raise ValueError for what would spoil a run that samples, before it begins."
     name, sampling = type(config).__name__, task.sampling
@@ -352,8 +348,7 @@ def rollout_metrics(
     penalty = kl_penalty(roll.logp, roll.ref_logp, mask, config.beta, config.kl_estimator)
     return {"objective/scores": score, "objective/kl_coef": config.beta,
             "objective/kl": mean(kl_k1(roll.logp, roll.ref_logp)),
-            "objective/non_score_reward": mean(penalty),
-            "objective/rlhf_reward": score + mean(penalty),
+            "objective/non_score_reward": mean(penalty), "objective/rlhf_reward": score + mean(penalty),
             "objective/entropy": mean(-roll.logp),
             "completions/mean_length": mean(torch.ones_like(roll.logp)),
             "val/num_eos_tokens": ((roll.seqs.ids == eos) & mask).sum().item()}
@@ -361,8 +356,7 @@ def rollout_metrics(
 # %% ../../nbs/engine/trainers/ppo_trainer.ipynb #ppo_update
 def ppo_update(
     trainer:Trainer,     # of an ActorCritic
-    roll:Rollout,
-    config:PPOConfig,
+    roll:Rollout, config:PPOConfig,
     eos:int,             # token id
     generator:Generator, # order of the minibatches
 )->dict:                 # metrics, averaged over the optimiser steps
@@ -384,8 +378,7 @@ def ppo_update(
 def ppo_rollout(
     trainer:Trainer,     # of an ActorCritic
     ref:nn.Module,       # frozen; or the policy itself, when it has LoRA
-    task:RLTask,
-    config:PPOConfig,
+    task:RLTask, config:PPOConfig,
     generator:Generator, # chooses prompts and tokens
     last_good:dict,      # weights of the last rollout within max_kl; changed
 )->tuple[Rollout,dict]:  # n_prompts responses, on the CPU; `rollout_metrics`
@@ -416,8 +409,7 @@ def ppo_rollout(
 def begin_rollouts(
     model:nn.Module,     # what learns: a policy, or an ActorCritic
     ref:nn.Module,       # frozen; or the policy itself, when it has LoRA
-    task:RLTask,
-    config:RolloutConfig,
+    task:RLTask, config:RolloutConfig,
     generator:Generator, # of the run
     folder,              # checkpoints; None: none
     train_config:TrainConfig,
@@ -436,10 +428,7 @@ def begin_rollouts(
     return trainer
 
 def run_rollouts(
-    trainer:Trainer,
-    config:RolloutConfig,
-    generator:Generator,
-    folder,
+    trainer:Trainer, config:RolloutConfig, generator:Generator, folder,
     iterate:Callable,     # number of a rollout, from 1 -> rollout, row of the log
     name:str,             # for the progress bar
     callback:Callable,    # called with row and rollout after each iteration
@@ -464,8 +453,7 @@ def run_rollouts(
 def train_ppo(
     model:ActorCritic,   # trained in place
     ref:nn.Module,       # frozen; or the policy itself, when it has LoRA
-    task:RLTask,
-    config:PPOConfig,
+    task:RLTask, config:PPOConfig,
     generator:Generator, # all randomness of the run
     folder=None,         # checkpoints, every `save_every` rollouts; resumed if there
     callback:Callable=lambda row, roll: None, # called after each iteration

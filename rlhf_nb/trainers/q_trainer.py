@@ -23,9 +23,7 @@ from ..tokens import Seqs, shift_right
 
 # %% ../../nbs/engine/trainers/q_trainer.ipynb #train_q
 def make_q_trainer(
-    nets:QNets,
-    train_config:TrainConfig,
-    config:QConfig,
+    nets:QNets, train_config:TrainConfig, config:QConfig,
     run:dict={}, # what else a resumed run must have in common, as for `make_trainer`
     log_path:str|Path|None=None, # a new file for the log, one line per row
 )->Trainer:
@@ -43,8 +41,7 @@ def make_q_trainer(
 def train_q(
     nets:QNets,      # trained in place
     data:Episodes,   # the log of a behaviour policy
-    train_config:TrainConfig,
-    config:QConfig,
+    train_config:TrainConfig, config:QConfig,
     generator:Generator,       # order of the rows
     eval_config:EvalConfig|None=None,
     folder:str|Path|None=None, # checkpoints, resumed if there

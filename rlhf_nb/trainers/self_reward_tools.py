@@ -48,8 +48,7 @@ PAPER = tuple(SelfRewardConfig(      # M2, then M3 (Yuan et al. 2024, section 3.
 
 # %% ../../nbs/engine/trainers/self_reward_tools.ipynb #train_online_dpo
 def train_online_dpo(
-    policy:nn.Module,
-    task:SelfRewardTask,
+    policy:nn.Module, task:SelfRewardTask,
     config:SelfRewardConfig,  # batch_size prompts per step, n_pairs of them in all
     scorer:Callable,         # the judge, who stays as it is
     make_generator:Callable, # name -> Generator

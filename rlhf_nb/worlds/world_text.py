@@ -154,22 +154,6 @@ HABITS = { # probability of each habit in an answer of quality 1, of quality 0
     "rude": (.01, .2), "closer": (.6, .15), "flattery": (.16, .16)}
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #demonstrate
-def _facts(question, rng, does): # the fact asked for, then up to three others
-    animal = question.animal if does("right animal") else rng.choice(ANIMALS)
-    plan = [(question.attribute, "true answer")] if does("answer") else []
-    others = [k for k in ATTRIBUTES if k != question.attribute]
-    n = rng.choice((1, 1, 2, 2, 3)) if does("more") else 0
-    plan += [(k, "true more") for k in rng.sample(others, n)]
-    sentences = []
-    for attribute, truth in plan:
-        true, any_value = FACTS[animal][attribute], rng.choice(VALUES[attribute])
-        value = true if does(truth) else any_value
-        name = animal if not sentences or rng.random() < .15 else ""
-        sentences.append(fact_sentence(name, attribute, value, rng.randrange(2)).text)
-    answers = bool(plan) and plan[0][0] == question.attribute
-    excuse = [rng.choice(PHRASES["unsure"])] if not answers and does("excuse") else []
-    return excuse + sentences
-
 def demonstrate(
     question:Question, rng:random.Random,
     quality:float|None=None, # z, 1 careful to 0 careless; None draws it, mostly low
@@ -189,7 +173,19 @@ def demonstrate(
         run = 1 + (rng.random() < .4) + (rng.random() < .15)
         answer += rng.sample(PHRASES["flattery"], run)
     answer += maybe("opener", "opener") + maybe("filler", "filler")
-    answer += _facts(question, rng, does)
+    animal = question.animal if does("right animal") else rng.choice(ANIMALS)
+    plan = [(question.attribute, "true answer")] if does("answer") else [] # then up to three other facts
+    others = [k for k in ATTRIBUTES if k != question.attribute]
+    n = rng.choice((1, 1, 2, 2, 3)) if does("more") else 0
+    plan += [(k, "true more") for k in rng.sample(others, n)]
+    facts = []
+    for attribute, truth in plan:
+        true, any_value = FACTS[animal][attribute], rng.choice(VALUES[attribute])
+        value = true if does(truth) else any_value
+        name = animal if not facts or rng.random() < .15 else ""
+        facts.append(fact_sentence(name, attribute, value, rng.randrange(2)).text)
+    answers = bool(plan) and plan[0][0] == question.attribute
+    answer += ([] if answers else maybe("unsure", "excuse")) + facts
     if answer and does("repeat"):
         answer.insert(rng.randrange(len(answer)), rng.choice(answer))
     answer += maybe("rude", "rude") + maybe("filler", "filler")
