@@ -1,12 +1,19 @@
 "`prove` names definitions and mistakes of code that was written otherwise, and says what it cannot name."
-import sys
+import subprocess, sys
+from types import SimpleNamespace
 import numpy as np
 import pytest, torch
+from rlhf_nb.base.sampling import SamplingParams, filter_logits, sample_tokens
 from rlhf_nb import dpo, grpo, kl, ppo, reward, tokens
 from rlhf_nb.book.command import main
 from rlhf_nb.book.proof_kinds import PROOF_KINDS
 from rlhf_nb.book.prove import prove
 from rlhf_nb.judge import parse_score
+
+def sampled(logits, temperature, top_k, top_p, generator):
+    logp = filter_logits(logits, SamplingParams(1, temperature, top_k, top_p))
+    ids = sample_tokens(logp, torch.rand(len(logits), generator=generator))
+    return ids, logp.gather(1, ids[:, None])[:, 0]
 
 @pytest.mark.parametrize("fn, kind, definition", [
     (tokens.token_logprobs, "logprobs", "(b t), 0 for the first token"), (reward.bradley_terry_loss, "reward", "Bradley-Terry"),
@@ -14,21 +21,21 @@ from rlhf_nb.judge import parse_score
     (ppo.clipped_policy_loss, "ppo", "ratio of each token"), (ppo.clipped_value_loss, "value", "PPO's clipped"),
     (grpo.leave_one_out, "advantages", "RLOO"), (grpo.group_normalised, "advantages", "GRPO"), (dpo.dpo_loss, "dpo", "DPO"),
     (grpo.group_centered, "advantages", "Dr. GRPO"), (grpo.mean_baseline, "advantages", "REINFORCE"),
-    (lambda reply: parse_score(reply), "judge", "the last score")])
+    (lambda reply: parse_score(reply), "judge", "the last score"), (sampled, "sampler", "a token and the log-prob")])
 def test_the_packages_own_functions_are_what_they_say(fn, kind, definition):
     proof = prove(fn, kind)
     assert proof.verdict == "exact" and definition in proof.definition, str(proof)
     assert not [x for x in proof.fragile if "(b t)" not in x], str(proof)
+    assert proof.badge in str(proof) and kind in proof.badge
 
 def made(it, c): # a function that makes these choices, with the field's names
     scope = dict(it=it, c=c, case=it.cases(set(it.takes)))
     names = [k for k in it.takes if k in next(iter(scope["case"].values()))]
-    from types import SimpleNamespace
     scope["rest"], scope["SimpleNamespace"] = next(iter(scope["case"].values())), SimpleNamespace
     exec(f"def made({', '.join(names)}): return it.compute(SimpleNamespace(**rest | dict({', '.join(f'{k}={k}' for k in names)})), c)", scope)
     return scope["made"]
 
-@pytest.mark.parametrize("kind", [k for k in PROOF_KINDS if k != "ppo"])             # the same as grpo
+@pytest.mark.parametrize("kind", [k for k in PROOF_KINDS if k not in ("ppo", "sampler")])             # the same as grpo; below
 def test_each_mistake_is_named_as_itself(kind):
     it, tried = PROOF_KINDS[kind], 0
     first = {axis: list(choices)[axis in it.needs] for axis, choices in it.right.items()} | next(iter(it.known.values()), {})
@@ -79,6 +86,39 @@ def test_other_styles_are_right_too():
     assert prove(gae_in_numpy, "gae").verdict == "exact"
     def float32(logp, ref_logp): return (logp + 999).float() - (ref_logp + 999).float()
     assert prove(float32, "kl").fragile == ["it agrees to 1e-4 only: does it round to float32?"]
+
+def drawing(it, c): # a sampler that makes these choices
+    def draw(logits, temperature, top_k, top_p):
+        p, logp = it.compute(SimpleNamespace(logits=logits[0], temperature=temperature, top_k=top_k, top_p=top_p), c)
+        ids = torch.multinomial(p, len(logits), replacement=True)
+        return ids, logp[ids]
+    return draw
+
+def test_each_mistake_of_a_sampler_is_named_as_itself():
+    it, right = PROOF_KINDS["sampler"], dict(drawn="warm", told="drawn")
+    for axis, mistakes in it.wrong.items():
+        for choice, sentence in mistakes.items():
+            assert prove(drawing(it, right | {axis: choice}), "sampler").mistakes == [sentence], choice
+    def one_row(logits, temperature): # and without log-probs
+        p = np.exp(np.asarray(logits) / temperature)
+        return np.random.choice(len(p), p=p / p.sum(-1))
+    assert prove(one_row, "sampler").definition.startswith("a token; drawn after")
+
+def test_arrays_are_compared_by_value():
+    def in_numpy(chosen, rejected): return np.log1p(np.exp(rejected - chosen)).mean()
+    proof = prove(in_numpy, "reward")
+    assert proof.verdict == "exact" and "it takes arrays: values are compared, gradients are not" in proof.fragile
+
+def test_a_test_of_three_lines(tmp_path):
+    (tmp_path/"conftest.py").write_text('pytest_plugins = ["rlhf_nb.book.prove"]')
+    (tmp_path/"test_theirs.py").write_text("import pytest\n@pytest.mark.prove('kl')\ndef test_k1(): return lambda logp, ref_logp: logp - ref_logp\n"
+        "@pytest.mark.prove('kl')\ndef test_k2(): return lambda logp, ref_logp: (logp - ref_logp)**2\ndef test_else(): pass\n")
+    done = subprocess.run([sys.executable, "-m", "pytest", "--strict-markers", "-p", "no:cacheprovider", tmp_path], capture_output=True, text=True)
+    assert "1 failed, 2 passed" in done.stdout and "k2 is half the square" in done.stdout, done.stdout
+
+def test_a_silent_broadcast_is_no_other_way_to_pass_advantages():
+    def outer(logp, advantages, mask): return -((logp * mask).sum(1)[:, None] * advantages).mean()
+    assert prove(outer, "grpo").verdict != "exact"
 
 def test_what_is_wrong_beside_the_formula():
     def scaled(rewards, num_generations): return rewards / rewards.view(-1, num_generations).std(1).repeat_interleave(num_generations)

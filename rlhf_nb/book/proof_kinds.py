@@ -12,6 +12,7 @@ import re
 import torch
 from torch import Generator, Tensor, tensor
 from torch.nn.functional import logsigmoid
+from .checks import values_match
 
 # %% ../../nbs/engine/book/proof_kinds.ipynb #ProofKind
 class ProofKind:
@@ -24,7 +25,6 @@ class ProofKind:
     right={}    # axis -> choice -> words of a definition
     wrong={}    # axis -> choice -> sentence on a mistake
     known={}    # what the field calls it -> {axis: choice}
-    mixed={}    # sentence on a mistake -> {axis: choices}, right alone and wrong together
     mixed={}    # sentence on a mistake -> {axis: choices}, each right alone and wrong together
     forms=[dict] # ways to pass a case; the best verdict counts
     def cases(self,
@@ -34,6 +34,10 @@ class ProofKind:
         return {}
     def compute(self, a, c:dict[str,str]): # arguments as attributes, axis -> choice; the quantity
         raise NotImplementedError
+    def asked(self, fn): # the function as it is called: one case in, the quantity out
+        return fn
+    def same(self, got, want, tol:float)->bool:
+        return values_match(got, want, tol)
 
 def _draw(seed, *shape, scale=1.): # normal numbers, float64
     return scale * torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.double)
@@ -463,6 +467,78 @@ class _BradleyTerry(ProofKind):
             square=(1 - gap)**2, exp=(-gap).exp(), other=-logsigmoid(-gap), error=1 - gap.sigmoid(),
             two=-logsigmoid(a.chosen) - logsigmoid(-a.rejected) + 0 * gap)[c["form"]], c["mean"])
 
+# %% ../../nbs/engine/book/proof_kinds.ipynb #kinds_sampler_code
+class _Sampler(ProofKind):
+    asks, chapter = "token drawn from logits, and its log-prob", "tokens"
+    takes = dict(logits="logits lm_logits next_token_logits scores", temperature="temperature temp tau",
+                 top_k="top_k topk", top_p="top_p topp nucleus", generator="generator rng")
+    defaults = dict(temperature=1., top_k=0, top_p=1.)
+    right = dict(drawn=dict(warm="drawn after temperature, top-k and top-p"),
+                 told=dict(drawn="with the log-prob it was drawn with", none="without a log-prob"))
+    wrong = dict(
+        drawn=dict(greedy="the likeliest token always comes: nothing is drawn",
+                   plain="the temperature is not used",
+                   times="logits are multiplied by the temperature: divide",
+                   late="top-p counts before the temperature, not after it",
+                   open="top-k and top-p are not used", all_k="top-k is not used", all_p="top-p is not used",
+                   less="top-p drops the token that reaches it",
+                   more="top-p keeps one token too many", even="kept tokens are drawn with equal probability",
+                   twice="probabilities are taken for logits: softmax comes twice"),
+        told=dict(plain="log-probs before the temperature: a token was not drawn with them",
+                  open="log-probs before top-k and top-p: a token was not drawn with them, ratios are biased",
+                  raw="logits are reported, not log-probs", probs="probabilities are reported, not log-probs",
+                  best="the log-prob of the likeliest token, whichever was drawn",
+                  minus="the sign: a log-prob is at most 0"))
+    known = {"a token and the log-prob that it was drawn with": dict(told="drawn"),
+             "a token": dict(told="none")}
+    n = 8000
+
+    def asked(self, fn):
+        def told(out): return [torch.as_tensor(x).detach().double().flatten()
+                               for x in (out if isinstance(out, (tuple, list)) else [out])]
+        def count(logits, **rest):
+            try: out = told(fn(logits=logits.repeat(self.n, 1), **rest))
+            except Exception: out = [[]]                          # it takes one row
+            if len(out[0]) != self.n: out = [torch.cat(x) for x in zip(*(
+                told(fn(logits=logits, **rest)) for _ in range(self.n)))]
+            logp = torch.full((len(logits),), torch.nan).double()
+            if len(out) > 1: logp[out[0].long()] = out[1]
+            return torch.bincount(out[0].long(), minlength=len(logits)) / self.n, logp
+        return count
+    def same(self, got, want, tol):
+        if not isinstance(got, tuple) or got[0].shape != want[0].shape: return False
+        error = 5 * (want[0] * (1 - want[0]) / self.n).sqrt()
+        return bool(((got[0] - want[0]).abs() <= error + 1e-9).all()) and values_match(got[1].masked_fill(
+            got[0] == 0, 0.), want[1].masked_fill(got[0] == 0, 0.), max(tol, 1e-5))
+    def case(self, **rest): return dict(logits=tensor([.4, 1.6, -.9, 1.1, .7, -.3]).double(),
+        generator=Generator().manual_seed(1)) | self.defaults | rest
+    def cases(self, given):
+        asked = dict(temperature=1.7, top_k=5, top_p=.6)
+        return {"plain": self.case()} | {k: self.case(**{k: x}) for k, x in asked.items() if k in given} | {
+            "all at once": self.case(**{k: x for k, x in asked.items() if k in given})}
+    def edges(self, given): return {
+        "one token": self.case(top_k=1)} if "top_k" in given else {}
+    def compute(self, a, c):
+        def kept(x, like, k, p): # the logits that are left
+            x = x.masked_fill(x < x.topk(min(k or len(x), len(x))).values[-1], -torch.inf)
+            prob, order = like.masked_fill(x.isinf(), -torch.inf).softmax(0).sort(descending=True)
+            before = prob.cumsum(0) - prob
+            cut = dict(less=(before + prob > p) & (before > 0), more=before - prob.roll(1) * (
+                before > 0) >= p).get(c["drawn"], before >= p) if p < 1 else torch.zeros_like(order).bool()
+            return x.masked_fill(torch.zeros_like(cut).scatter(0, order, cut), -torch.inf)
+        x, how = a.logits, c["drawn"]
+        warm = x / a.temperature
+        warm = dict(plain=x, times=x * a.temperature, twice=warm.softmax(0)).get(how, warm)
+        left = kept(warm, x if how == "late" else warm, 0 if how in ("open", "all_k") else a.top_k,
+                    1. if how in ("open", "all_p") else a.top_p)
+        if how == "even": left = left.masked_fill(left.isfinite(), 0.)
+        if how == "greedy": left = warm.masked_fill(warm < warm.max(), -torch.inf)
+        told = dict(drawn=left.log_softmax(0), plain=x.log_softmax(0), open=warm.log_softmax(0), raw=x,
+                    probs=left.softmax(0), best=left.log_softmax(0).max().expand_as(x),
+                    minus=-left.log_softmax(0), none=torch.full_like(x, torch.nan))[c["told"]]
+        return left.softmax(0), told
+
+
 # %% ../../nbs/engine/book/proof_kinds.ipynb #Pooling
 class _Pooling(ProofKind):
     asks, chapter = "score of a response, from one per position", "reward"
@@ -623,4 +699,4 @@ class _Judge(ProofKind):
 PROOF_KINDS = dict(logprobs=_Logprobs(), sft=_SFT(), reward=_BradleyTerry(), pooling=_Pooling(), kl=_KL(),
              gae=_GAE(), ppo=_PolicyLoss(),
              value=_ValueLoss(), advantages=_Advantages(), grpo=_PolicyLoss(), dpo=_DPO(), judge=_Judge(),
-             q=_QTargets())
+             q=_QTargets(), sampler=_Sampler())
