@@ -17,7 +17,8 @@ from rlhf_nb.data.text import load_pairs, prompts_of, read_texts, split_by_promp
 from rlhf_nb.dpo import make_pair_loss, dpo_loss, precompute_ref_logprobs
 from rlhf_nb.trainers.dpo_tools import train_dpo
 from rlhf_nb.base.learning import TrainConfig, evaluate_pairs
-from rlhf_nb.base.models import frozen_copy, tiny_lm, weight_hash
+from rlhf_nb.base.models import frozen_copy, tiny_lm
+from rlhf_nb.base.settings import weight_hash
 from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.sft import mean_loss, train_sft
 

@@ -22,10 +22,10 @@ from .dpo import (PairsWithRef, make_pair_loss, precompute_ref_logprobs,
 from .base.checkpoints import Log
 from .base.learning import TrainConfig, fit, make_trainer, named_generator
 from .base.batches import PreferencePairs, concat_seqs, pad_and_eos
-from .base.models import eval_mode, merge_adapters, weight_hash
+from .base.models import eval_mode, merge_adapters
 from .base.processes import require_one_process
 from .base.sampling import SamplingParams, generate_many, in_batches
-from .base.settings import check_number, check_settings
+from .base.settings import check_number, check_settings, weight_hash
 from .tokens import Seqs
 
 # %% ../nbs/15_spin.ipynb #opponent_pairs

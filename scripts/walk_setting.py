@@ -3,8 +3,8 @@
     python scripts/walk_setting.py                # --beta of `rlhf-nb train dpo`
     python scripts/walk_setting.py --key lr --places
 
-A tiny run is watched: a function lies on the way if one of its arguments is the setting, or holds
-it. The functions are listed in the order in which it first came to them. A move leads into another
+A tiny run is watched until its weights are saved: a function lies on the way if one of its arguments
+is the setting, or holds it. The functions are listed in the order in which it first came to them. A move leads into another
 module; a climb into one that is imported, over however many steps, by the module before.
 """
 import argparse, contextlib, dataclasses, functools, importlib, inspect, io, json, re, sys
@@ -32,7 +32,7 @@ def _filled(cell):
     try: return cell.cell_contents is not None
     except ValueError: return False
 
-def watched(call, value)->list: # (module, function) in the order of their first meeting with the setting
+def watched(call, value, saved)->list: # (module, function) in the order of their first meeting with the setting
     found, asked = [], Counter()
     def profile(frame, event, arg):
         code, name = frame.f_code, frame.f_globals.get("__name__", "")
@@ -41,6 +41,7 @@ def watched(call, value)->list: # (module, function) in the order of their first
         names = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
         if code.co_name.startswith("<") or not any(holds(frame.f_locals.get(n), value) for n in names): return
         asked[code] = 25
+        if saved(): return
         found.append((name.removeprefix("rlhf_nb."), code.co_name))
     sys.setprofile(profile)
     try: call()
@@ -71,7 +72,7 @@ def main():
         rows.write_text("\n".join(map(json.dumps, ROWS)), "utf-8")
         words = ["train", a.method, str(rows), "-o", f"{folder}/run", "--max-steps", "2", f"--{a.key}", str(VALUES[a.key])]
         with contextlib.redirect_stdout(said := io.StringIO()), contextlib.redirect_stderr(said):
-            way = watched(lambda: command(words), VALUES[a.key])
+            way = watched(lambda: command(words), VALUES[a.key], lambda: any(Path(folder, "run").glob("*.safetensors")))
         assert list(Path(folder, "run").glob("*.safetensors")), said.getvalue()
     rooms, high = [m for m, _ in way], heights(root)
     moves = [(x, y) for x, y in zip(rooms, rooms[1:]) if x != y]

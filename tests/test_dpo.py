@@ -11,7 +11,8 @@ from rlhf_nb.dpo import (PairsWithRef, pair_logprobs, make_pair_loss, sequence_l
 from rlhf_nb.trainers.dpo_tools import (cdpo_loss, hinge_loss, ipo_loss, kto_baseline, kto_loss, log_odds,
     orpo_loss, make_reference_free_loss, robust_dpo_loss, simpo_loss, train_dpo)
 from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, evaluate_pairs, make_trainer
-from rlhf_nb.base.models import add_lora, frozen_copy, load_bundled, tiny_lm, weight_hash
+from rlhf_nb.base.models import add_lora, frozen_copy, load_bundled, tiny_lm
+from rlhf_nb.base.settings import weight_hash
 from rlhf_nb.best_policy import optimal_policy
 from rlhf_nb.worlds.oracle import (all_logprobs, sample_rows, expectation, bigram_lm, micro_world)
 from rlhf_nb.base.batches import PreferencePairs

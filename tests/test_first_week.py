@@ -3,7 +3,8 @@ import re, subprocess, sys, pytest, torch, transformers, rlhf_nb
 from rlhf_nb.base.candidates import sample_prompts
 from rlhf_nb.base.learning import TrainConfig, fit, make_trainer
 from rlhf_nb.base.logprobs import logprobs
-from rlhf_nb.base.models import ScalarModel, add_lora, frozen_copy, load_bundled, load_reward_model, weight_hash
+from rlhf_nb.base.models import ScalarModel, add_lora, frozen_copy, load_bundled, load_reward_model
+from rlhf_nb.base.settings import weight_hash
 from rlhf_nb.base.sampling import SamplingParams, collect_rollout, generate_many
 from rlhf_nb.base.scores import best_of_n_kl, expected_best_of_n
 from rlhf_nb.data.text import encode_prompt, load_demonstrations, load_pairs, train_tokenizer

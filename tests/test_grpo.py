@@ -10,7 +10,8 @@ from torch import tensor
 from torch.testing import assert_close
 from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, make_trainer
 from rlhf_nb.base.logprobs import logprobs
-from rlhf_nb.base.models import frozen_copy, tiny_lm, weight_hash
+from rlhf_nb.base.models import frozen_copy, tiny_lm
+from rlhf_nb.base.settings import weight_hash
 from rlhf_nb.base.sampling import SamplingParams, collect_rollout
 from rlhf_nb.grpo import (ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, group_centered, group_normalised,
     leave_one_out, loss_weights, mean_baseline, pass_at_k)

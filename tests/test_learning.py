@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from torch import nn
-from rlhf_nb.base.checkpoints import (
-    Log, data_fingerprint, describe_run, list_checkpoints, require_same_run, restore_checkpoint, save_checkpoint)
+from rlhf_nb.base.checkpoints import Log, list_checkpoints, restore_checkpoint, save_checkpoint
+from rlhf_nb.base.settings import data_fingerprint, describe_run, require_same_run
 from rlhf_nb.base.folder import read_marker, update_marker
 from rlhf_nb.base.learning import (
     EvalConfig, TrainConfig, accumulate_gradients, batch_indices, fit, lr_at, make_trainer, progress_bar, train_step)

@@ -3,9 +3,8 @@ import ast, copy, inspect, json, logging as std_logging, random, re, shutil, pyt
 from torch import nn
 from torch.testing import assert_close
 from rlhf_nb.base import models
-from rlhf_nb.base.models import (Placement, ScalarModel, adapters_disabled, add_lora, choose_placement,
-    eval_mode, frozen_copy, load_bundled, load_lm, load_reward_model, load_tokenizer, merge_adapters,
-    save_reward_model, tiny_lm, to_classifier, unwrap_model, weight_hash)
+from rlhf_nb.base.models import Placement, ScalarModel, adapters_disabled, add_lora, choose_placement, eval_mode, frozen_copy, load_bundled, load_lm, load_reward_model, load_tokenizer, merge_adapters, save_reward_model, tiny_lm, to_classifier, unwrap_model
+from rlhf_nb.base.settings import weight_hash
 from rlhf_nb.base.logprobs import logprobs, logprobs_and_entropy
 from rlhf_nb.tokens import Seqs, last_token_index, make_seqs, shift_right, token_logprobs
 from rlhf_nb.worlds.world_text import TEST, demonstrations, make_tokenizer

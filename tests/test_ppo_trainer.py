@@ -14,7 +14,8 @@ from rlhf_nb.trainers.ppo_trainer import (AdaptiveKLController, METRICS, PPOConf
 from rlhf_nb.base.checkpoints import list_checkpoints
 from rlhf_nb.base.learning import make_trainer, TrainConfig, accumulate_gradients
 from rlhf_nb.base.logprobs import logprobs
-from rlhf_nb.base.models import ScalarModel, frozen_copy, weight_hash
+from rlhf_nb.base.models import ScalarModel, frozen_copy
+from rlhf_nb.base.settings import weight_hash
 from rlhf_nb.best_policy import optimal_policy
 from rlhf_nb.worlds.oracle import all_logprobs, expectation, bigram_lm, micro_tokenizer
 from rlhf_nb.ppo import ActorCritic, clipped_value_loss, gae

@@ -7,7 +7,8 @@ from torch.testing import assert_close
 from rlhf_nb.trainers import q_trainer
 from rlhf_nb.base.checkpoints import list_checkpoints
 from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, train_step
-from rlhf_nb.base.models import add_lora, tiny_lm, weight_hash
+from rlhf_nb.base.models import add_lora, tiny_lm
+from rlhf_nb.base.settings import weight_hash
 from rlhf_nb.worlds.oracle import TabularLM, all_logprobs, bigram_lm, micro_tokenizer, micro_world, states
 from rlhf_nb.base.q_networks import (DuelingHead, QNets, shift_left, best_actions, make_episodes,
     q_terms, q_network, hidden_states, q_terms_full, QConfig, next_values)

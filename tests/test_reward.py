@@ -6,8 +6,8 @@ from torch.testing import assert_close
 from transformers import (GPTNeoXForSequenceClassification, LlamaForSequenceClassification)
 from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, make_trainer
 from rlhf_nb.trainers import reward_tools
-from rlhf_nb.base.models import (ScalarModel, load_bundled, load_reward_model, save_reward_model, tiny_lm,
-    weight_hash)
+from rlhf_nb.base.models import ScalarModel, load_bundled, load_reward_model, save_reward_model, tiny_lm
+from rlhf_nb.base.settings import weight_hash
 from rlhf_nb.best_policy import best_of_n_policy
 from rlhf_nb.reward import (preference_accuracy, best_of_n, bradley_terry_loss, calibration_bins,
     pooled_scores, reward_loss, score_seqs, score_pairs, train_reward)

@@ -9,7 +9,8 @@ from rlhf_nb.base.learning import named_generator
 from rlhf_nb.dpo import precompute_ref_logprobs
 from rlhf_nb.judge import JudgeConfig, Verdicts
 from rlhf_nb.trainers.judge_tools import function_scorer, judge_scorer
-from rlhf_nb.base.models import add_lora, frozen_copy, load_bundled, weight_hash
+from rlhf_nb.base.models import add_lora, frozen_copy, load_bundled
+from rlhf_nb.base.settings import weight_hash
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.base.candidates import (

@@ -6,7 +6,8 @@ from torch.testing import assert_close
 from rlhf_nb import spin
 from rlhf_nb.base.learning import named_generator
 from rlhf_nb.dpo import PairsWithRef, sequence_logprobs, dpo_loss, precompute_ref_logprobs
-from rlhf_nb.base.models import add_lora, tiny_lm, weight_hash
+from rlhf_nb.base.models import add_lora, tiny_lm
+from rlhf_nb.base.settings import weight_hash
 from rlhf_nb.worlds.oracle import all_logprobs, sample_rows, bigram_lm, micro_tokenizer, micro_world, to_tabular_lm
 from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.spin import (SPINConfig, SPINData, iteration_pairs, mix_pairs, opponent_pairs,

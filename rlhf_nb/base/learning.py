@@ -18,12 +18,11 @@ from pathlib import Path
 from torch import Generator, Tensor, nn
 from tqdm.auto import tqdm
 from .batches import at_least_float32, require_generator, send_to, to_host
-from .checkpoints import (Log, data_fingerprint, describe_run, list_checkpoints, plain_row,
-    require_same_run, restore_checkpoint, save_checkpoint)
+from .checkpoints import Log, list_checkpoints, plain_row, restore_checkpoint, save_checkpoint
 from .models import eval_mode
 from .processes import (check_launch, gather_objects, own_rows, process_count, process_index,
     require_same, stop_if_asked, sum_gradients)
-from .settings import check_settings
+from .settings import check_settings, data_fingerprint, describe_run, require_same_run
 
 # %% ../../nbs/engine/base/learning.ipynb #adamw
 def adamw(

@@ -8,12 +8,12 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/base/models.html.md"""
 __all__ = ['tiny_lm', 'Placement', 'choose_placement', 'quiet_transformers', 'load_tokenizer', 'read_config', 'is_reward_model',
            'require_vocabulary', 'fit_vocabulary', 'load_lm', 'load_bundled', 'unwrap_model', 'eval_mode',
            'text_config_of', 'vocabulary_of', 'require_classifier', 'checkpoint_layers', 'disable_dropout',
-           'validate_length', 'validate_ids', 'frozen_copy', 'weight_hash', 'add_lora', 'adapters_disabled',
-           'merge_adapters', 'require_body', 'new_score', 'ScalarModel', 'require_scalar_model', 'to_classifier',
-           'save_reward_model', 'load_reward_model', 'save_model']
+           'validate_length', 'validate_ids', 'frozen_copy', 'add_lora', 'adapters_disabled', 'merge_adapters',
+           'require_body', 'new_score', 'ScalarModel', 'require_scalar_model', 'to_classifier', 'save_reward_model',
+           'load_reward_model', 'save_model']
 
 # %% ../../nbs/engine/base/models.ipynb #one_model_tiny_or_real
-import copy, hashlib, os, warnings
+import copy, os, warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
@@ -286,15 +286,6 @@ def validate_ids(
 def frozen_copy(model:nn.Module)->nn.Module: # in eval mode, without gradients
     "A deep copy that no training reaches: the reference policy."
     return copy.deepcopy(model).eval().requires_grad_(False)
-
-def weight_hash(model:nn.Module)->str: # 16 hex digits
-    "SHA-256 of all parameters and buffers, their names, shapes and formats, shortened."
-    digest = hashlib.sha256()
-    for name, x in model.state_dict().items():
-        raw = x.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        digest.update(f"{name} {tuple(x.shape)} {x.dtype}".encode())
-        digest.update(raw.numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 # %% ../../nbs/engine/base/models.ipynb #adapters_disabled
 def add_lora(

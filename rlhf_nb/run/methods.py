@@ -235,8 +235,9 @@ def train_rows(job:Job, ready:Ready, make:Callable|None=None)->tuple[Trainer,dic
     def eval_fn(model):
         found = method.measure(job, replace(ready, model=model))[0] if held else {}
         return found | (in_first_process(lambda: more(model)) if more else {})
-    in_first_process(lambda: claim_file(job.folder/"log.jsonl"))
-    trainer = (make or make_trainer)(ready.model, ready.config, log_path=job.folder/"log.jsonl")
+    log = job.folder/"log.jsonl"
+    in_first_process(lambda: claim_file(log))
+    trainer = (make or make_trainer)(ready.model, ready.config, log_path=log)
     trainer.log.listeners.append(job.send)
     dropout = job.s.method in ("sft", "reward")  # a ratio to the reference begins at 1
     trainer.model.train() if dropout else disable_dropout(trainer.model)

@@ -19,7 +19,8 @@ from ..base.batches import pad_and_eos
 from ..base.files import atomic_folder, atomic_write, disk_errors
 from ..base.folder import (check_output, claim_file, clear_removed, file_hashes, find_run,
     open_run, open_work, read_folder, update_marker)
-from ..base.checkpoints import require_same_run, without_nan
+from ..base.checkpoints import without_nan
+from ..base.settings import require_same_run
 from ..base.learning import named_generator
 from ..base.models import (Placement, ScalarModel, load_lm, is_reward_model,
     load_tokenizer, merge_adapters, quiet_transformers, read_config, save_reward_model, unwrap_model)
@@ -248,6 +249,8 @@ def _finish(job, ready, trainer, facts, shown):
     recipe = to_toml([Stage(job.stage.method, job.stage.said | dict(model=job.s.model))])
     hashes = {Path(k).name: v for k, v in _data_hashes(job.s).items()}
     title = Path(folder).resolve().name.partition(".new-")[0] # of an old run's place
+    cards = [str(make_model_card(recipe, title, facts, hashes, drawn)) for drawn in (False, True)]
+    method, last = job.s.method, facts.get("iterations", 0) + 1
     def link(a, b): # the same file in two folders takes no space; where that works
         try: os.link(a, b)
         except OSError: shutil.copy2(a, b)
@@ -261,12 +264,11 @@ def _finish(job, ready, trainer, facts, shown):
             whole.save_pretrained(temp)
             tokenizer.save_pretrained(temp)
         if pairs.exists(): shutil.copytree(pairs, temp/"pairs", copy_function=link)
-        drawn = draw_curves(rows, job.s.method, temp/"curves.png")
-        card = make_model_card(recipe, title, facts, hashes, drawn)
-        (temp/"README.md").write_text(str(card), encoding="utf-8")
+        drawn = draw_curves(rows, method, temp/"curves.png")
+        (temp/"README.md").write_text(cards[drawn], encoding="utf-8")
     def write():
         if shown:
-            _keep_samples(folder, facts.get("iterations", 0) + 1, shown[1])
+            _keep_samples(folder, last, shown[1])
             _write_lines(folder/"held_out.jsonl", [dict(
                 prompt=a["prompt"], before=a["response"], reward_before=a["reward"],
                 after=b["response"], reward_after=b["reward"]) for a, b in zip(*shown)])
@@ -282,8 +284,8 @@ def _finish(job, ready, trainer, facts, shown):
         for name in names:
             (folder/name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(place/name, folder/name)
-        update_marker(folder/"run.json", results=without_nan(facts))
     in_first_process(write)
+    in_first_process(lambda: update_marker(folder/"run.json", results=without_nan(facts)))
 
 @contextmanager
 def _reported(job, ready): # a function that sends rows to the trackers

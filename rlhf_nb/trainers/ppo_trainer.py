@@ -18,7 +18,7 @@ from functools import partial
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from ..kl import kl_k1, kl_penalty, token_rewards
-from ..base.checkpoints import data_fingerprint, list_checkpoints, restore_checkpoint, save_checkpoint
+from ..base.checkpoints import list_checkpoints, restore_checkpoint, save_checkpoint
 from ..base.learning import (Trainer, TrainConfig, require_same_start, adamw, make_trainer,
     progress_bar, train_step)
 from ..base.processes import stop_if_asked
@@ -26,7 +26,7 @@ from ..base.models import disable_dropout, validate_length, vocabulary_of
 from ..base.logprobs import logprobs_and_entropy
 from ..ppo import ActorCritic, clipped_policy_loss, clipped_value_loss, gae
 from ..base.sampling import SamplingParams, collect_rollout, in_batches, require_ids
-from ..base.settings import check_number, check_settings
+from ..base.settings import check_number, check_settings, data_fingerprint
 from ..base.batches import Rollout, masked_whiten, pad_and_eos, require_generator, to_host
 from ..tokens import Batch, Seqs, masked_sum, shift_right
 
