@@ -243,11 +243,8 @@ def test_what_was_sent_is_asked_on_the_host(tokenizer, device):
             assert a.is_cpu and b.device == DEVICE and torch.equal(a, b.elem)
     half = concat_seqs([sent.chosen, sent.rejected.to(DEVICE)], 0)          # of the second nothing is known
     assert host_rows(half) is half and host_rows(sent.chosen[:2]).ids.device == DEVICE
-
-def test_rows_that_never_left_the_host_are_their_own(tokenizer, device):
-    x = rows(tokenizer)
-    here = send_to(x, "cpu")
-    assert host_rows(x) is x and host_rows(here) is here
+    here = send_to(pairs.chosen, "cpu")                                      # what never left the host
+    assert host_rows(pairs.chosen) is pairs.chosen and host_rows(here) is here
 
 @pytest.mark.parametrize("place", ["cpu", DEVICE])
 def test_a_run_waits_twice_per_step_wherever_its_data_are(place, lm, tokenizer, device):

@@ -148,19 +148,6 @@ def test_a_full_disk_is_told_and_nothing_counts_as_labelled(tmp_path, monkeypatc
     row.children[1].click()
     assert "Not saved" not in page.value and LabelSession(PAIRS[:3], tmp_path/"l.jsonl").labels == session.labels
 
-def test_a_trainer_reads_the_file(tmp_path):
-    from rlhf_nb.base.models import load_bundled
-    from rlhf_nb.data.text import load_pairs
-    session = LabelSession([(f"Where does the {x} live?", f"It lives in the {y}.", "I do not know.") for x, y in (
-        ("fox", "forest"), ("crab", "sea"), ("hare", "sea"), ("owl", "forest"))], tmp_path/"l.jsonl")
-    for i in range(4): add_label(session, "neither" if i == 1 else ("left", "right")["know" in sides(session, i)[0]])
-    tokenizer = load_bundled("sft")[1]
-    pairs, _ = load_pairs(session.path, tokenizer)
-    def answers(side): return [tokenizer.decode(ids[m].tolist(), skip_special_tokens=True).strip()
-                               for ids, m in zip(side.ids, side.response_mask)]
-    assert answers(pairs.chosen) == [f"It lives in the {y}." for y in ("forest", "sea", "forest")]
-    assert answers(pairs.rejected) == ["I do not know."] * 3
-
 def test_buttons_arrows_and_page_of_the_session(tmp_path):
     session = LabelSession(PAIRS[:2], tmp_path/"l.jsonl")
     page, row, arrows = show_labels(session).children

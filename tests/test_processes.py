@@ -7,7 +7,7 @@ from torch.nn.utils import parameters_to_vector
 from rlhf_nb.base import processes
 from rlhf_nb.base.checkpoints import list_checkpoints, restore_checkpoint, save_checkpoint
 from rlhf_nb.base.learning import EvalConfig, TrainConfig, accumulate_gradients, fit, make_trainer, train_step
-from rlhf_nb.base.models import add_lora, checkpoint_layers, choose_placement, load_bundled
+from rlhf_nb.base.models import add_lora, checkpoint_layers, load_bundled
 from rlhf_nb.base.processes import (check_launch, gather_objects, gather_rows, in_first_process, own_rows,
     process_index, require_one_process, require_same, stop_after_step, stop_if_asked, sum_gradients)
 from rlhf_nb.base.sampling import SamplingParams, generate_many
@@ -251,14 +251,6 @@ def test_launches_that_are_refused_and_those_that_are_not(env, device, words, mo
     for k, v in env.items(): monkeypatch.setenv(k, v)
     if not words: return check_launch(device)
     with pytest.raises(ValueError, match=words): check_launch(device)
-
-def test_each_process_has_its_own_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
-    assert choose_placement("auto").device == choose_placement("cuda").device == torch.device("cuda")
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    assert choose_placement("auto").device == choose_placement("cuda").device == torch.device("cuda:3")
-    assert choose_placement("cuda:1").device == torch.device("cuda:1") and choose_placement("cpu").device.type == "cpu"
 
 def refusals():
     "Every loop that works in one process only, called with nothing that it could read."

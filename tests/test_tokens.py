@@ -168,6 +168,10 @@ HEADS = {"bias": lambda: nn.Linear(6, 13), "no bias": lambda: nn.Linear(6, 13, b
          "loud": lambda: Loud(6, 13), "adapter": lambda: TwoPaths(6, 13),
          "squashed": lambda: nn.Sequential(nn.Linear(6, 13), nn.Tanh())}
 
+def head_and_rows(name, generator):
+    torch.manual_seed(1)
+    return HEADS[name]().double(), torch.randn(7, 6, generator=generator, dtype=torch.double, requires_grad=True)
+
 def results(fn, head, x):
     logp, entropy = fn(head, x)
     weight = torch.linspace(-1, 2, len(x), dtype=x.dtype)
@@ -180,9 +184,7 @@ def results(fn, head, x):
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("chunk_size", [1, 4, 7, 50])
 def test_chunks_equal_the_literal_form(generator, name, chunk_size, with_entropy):
-    torch.manual_seed(1)
-    head = HEADS[name]().double()
-    x = torch.randn(7, 6, generator=generator, dtype=torch.double, requires_grad=True)
+    head, x = head_and_rows(name, generator)
     y = torch.randint(13, (7,), generator=generator)
     want = results(lambda h, x: hidden_logprobs(h, x, y, with_entropy), head, x)
     got = results(lambda h, x: chunked_logprobs(h, x, y, chunk_size, with_entropy), head, x)
@@ -191,9 +193,7 @@ def test_chunks_equal_the_literal_form(generator, name, chunk_size, with_entropy
 @pytest.mark.parametrize("with_entropy", [True, False])
 @pytest.mark.parametrize("name", HEADS)
 def test_an_excluded_token_is_as_if_its_logit_were_minus_infinity(generator, name, with_entropy):
-    torch.manual_seed(1)
-    head = HEADS[name]().double()
-    x = torch.randn(7, 6, generator=generator, dtype=torch.double, requires_grad=True)
+    head, x = head_and_rows(name, generator)
     y = torch.randint(12, (7,), generator=generator)
     y[y >= 5] += 1                                      # any token but 5
     def by_hand(head, x):
