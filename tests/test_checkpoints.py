@@ -71,7 +71,6 @@ def test_it_does_what_is_recorded(name):
     compare(found, recorded(name))
 
 def test_targets():
-    "What the chapters count on."
     base, sft, judge, reward = map(recorded, make.NAMES)
     assert base["gold"] < 1.8 < 2.4 < sft["gold"] < 2.9 and sft["gold_greedy"] > 3.2
     assert judge["parsed_greedy"] > .99 and judge["r_mean_of_3"] >= .8 and judge["pair_accuracy"] >= .85

@@ -10,7 +10,6 @@ from conftest import free_port
 
 MAIN = "import sys; from rlhf_nb.book.command import main; sys.exit(main())"
 def shell(*words, **kw):
-    "Run `rlhf-nb` as a user would."
     return subprocess.run([sys.executable, "-c", MAIN, *map(str, words)],
                           **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": 600} | kw)
 
@@ -18,7 +17,6 @@ def shell(*words, **kw):
 COMMANDS = ["lab", "copy", "check", "run", "train", "best-of-n", "compare", "pipeline", "paths", "doctor", "env"]
 
 def parsers(parser):
-    "A parser and those of its commands."
     yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -438,11 +438,6 @@ def test_a_picture_of_few_colours_gets_smaller_and_looks_the_same(tmp_path):
      '<aside class="toc-drawer no-toc" aria-label="This page"></aside>')], ids=["headings go down", "code has focus", "sides have names"])
 def test_a_page_is_mended(change, page, want): assert change(page) == want
 
-def test_types_of_a_signature_are_links():
-    code = '<pre><span class="nf">f</span><span class="n">Rollout</span><span class="n">Tensor</span></pre><span class="n">Rollout</span>'
-    assert finish.linked(code, {"Rollout": "memory.html#api-memory-r^ollout"}, "") == code.replace(
-        '<span class="n">Rollout</span><', '<a href="memory.html#api-memory-r^ollout"><span class="n">Rollout</span></a><', 1)
-
 SEARCHED = """<body><nav><p>menu</p></nav><article role="main"><section id="kl">\n<span id="x"></span><h1>07 · How far?<a class="headerlink" href="#kl">#</a></h1>
 <p class="run">Download</p><p>Measure <math><mi>β</mi></math>.</p><details><summary>Hint</summary><p>folded</p></details>
 <div class="cell_input"><pre>%pip install gone\nfrom torch import exp\nexp(kl_k1)\nexp(2)</pre></div><div class="cell_output"><pre>printed 3.2</pre></div>

@@ -102,7 +102,6 @@ interact(snapshot(lambda n: lines(range(10), {"sum": [n * i for i in range(10)]}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    "A learner's copy, and the short page."
     folder = tmp_path_factory.mktemp("learner")/"workbook"
     copy_chapters(folder, "exercises")
     for name, cells in (("live", LIVE), ("instruments", INSTRUMENTS), ("every", EVERY.values())):

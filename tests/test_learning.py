@@ -166,7 +166,6 @@ def test_schedule_stays_between_its_end_and_lr_and_ends_there(n_steps, warmup):
     assert rates[:top] == sorted(rates[:top]) and rates[top:] == sorted(rates[top:])[::-1]
     if n_steps > 2: assert rates[-1] == lr_at(10**6, config) == pytest.approx(.2)
 
-# ---------------------------------------------------------------- batches
 def test_batches_are_a_fair_draw_of_lengths():
     lengths = torch.arange(4096)
     order = batch_indices(lengths, 64, seeded())

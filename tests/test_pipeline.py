@@ -241,7 +241,6 @@ def test_the_samples_of_a_rollout_come_with_its_checkpoint(method, monkeypatch):
 # ---- several in a row, killed
 @POSIX
 def test_killed_again_and_again_it_ends_in_the_same_weights():
-    "By SIGKILL, again and again in one folder."
     def ends(out, left): # in a process that is killed at this fsync
         def fsync(handle, real=os.fsync):
             nonlocal left
@@ -458,7 +457,6 @@ def test_a_wrong_value_is_refused_before_any_model_is_loaded(capfd, monkeypatch)
         assert "p.toml: stage 1, ppo: ppo has no key 'cliprang'; did you mean 'cliprange'?" in capfd.readouterr().err
     assert not Path("o").exists()
 
-# ---- pairs of several stages
 def test_concat_pairs_reads_like_one_store():
     pairs, stores = load_pairs("pairs.jsonl", tokenizer())[0], []
     for k, rows in enumerate((slice(0, 5), slice(5, 24))):

@@ -126,7 +126,6 @@ def test_the_index_shows_how_far_one_is(tmp_path):
     assert f"{len(times)} of " in re.search("<caption>(.*?)</caption>", page)[1]
     assert page.count("<progress") == page.count('aria-label="') == page.count("</tr>") > 10
 
-# ---- answers without an end
 ENDLESS = """from rlhf_nb.book.checks import Exercise, check
 class exercises: f = g = Exercise(lambda x: x, {"one": (1,)}, {})"""
 

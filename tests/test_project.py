@@ -235,7 +235,6 @@ def test_notebooks_that_fail_or_die_are_told_from_those_that_pass(capfd):
 
 # ---- export, clean, build, install
 def same_files(a, b):
-    "Names of files that differ between two trees."
     def tree(root): return {f.relative_to(root).as_posix(): f.read_bytes() for f in sorted(
         root.rglob("*")) if f.is_file() and f.name not in (".last_checked", "llms.txt") and "__pycache__" not in f.parts}
     a, b = tree(a), tree(b)
@@ -243,7 +242,6 @@ def same_files(a, b):
 
 @pytest.fixture(scope="session")
 def source(tmp_path_factory):
-    "The project as a clone has it."
     folder = tmp_path_factory.mktemp("source")/"rlhf-nb"
     shutil.copytree(ROOT, folder, ignore=LEFT_BY_WORK)
     return folder
@@ -261,7 +259,6 @@ def test_export_and_clean_change_nothing(source, tmp_path, command):
 
 @pytest.fixture(scope="session")
 def dist(source, tmp_path_factory):
-    "An sdist, and the wheel that is built from it."
     folder = tmp_path_factory.mktemp("dist")
     done = subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, source],
                           capture_output=True, text=True)

@@ -322,7 +322,6 @@ def torn():
     mask[0, 2] = False
     return Seqs(s.ids, s.attention_mask, mask)
 
-# ---- what is saved
 def test_saved_results_hold_the_claims():
     saved = json.loads((Path(__file__).parents[1]/"nbs/results/qlearning.json").read_text("utf-8"))
     def gold(run, policy): return [r["gold"] for r in saved["rows"] if (r["run"], r["policy"]) == (run, policy)]

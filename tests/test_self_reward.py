@@ -89,7 +89,6 @@ def test_prompts_are_drawn_evenly():
     some = sample_prompts(PROMPTS[:5], 200, named_generator(0, 0, "a"))
     assert set(some) == set(PROMPTS[:5]) and min(Counter(some).values()) > 20
 
-# ------------------------------------------------------------ candidates
 def test_an_answer_keeps_its_prompt_when_rows_are_chosen(world):
     _, tokenizer = world
     prompts, x = hand(tokenizer, ["It is red.", "It is white."] * 3, 2)
@@ -133,12 +132,6 @@ def test_one_candidate_that_was_not_parsed_leaves_the_others(world):
     assert responses(tokenizer, got.pairs.chosen) + responses(tokenizer, got.pairs.rejected) == ["It is grey.", "It is white."]
     hard = select_pairs(prompts, x, Verdicts(torch.tensor([[NAN], [1.], [5.], [3.]])), tokenizer, PairRules(best_second))
     assert responses(tokenizer, hard.pairs.rejected) == ["It is black."]
-
-def test_no_pair_at_all_is_no_error(world):
-    _, tokenizer = world
-    prompts, x = hand(tokenizer, ["It is red.", "It is white."], 2)
-    got = select_pairs(prompts, x, Verdicts(torch.tensor([[3.], [3.]])), tokenizer)
-    assert len(got.pairs) == 0 and got.counts["kept"] == 0 and got.chosen_score.shape == (0,)
 
 # ------------------------------------------------------------ rounds
 def iterate(monkeypatch, world, task, config, scorer, make_generator=NAMED):
@@ -271,7 +264,6 @@ def test_online_dpo_samples_from_the_policy_as_it_is_now(world, task):
     with pytest.raises(ValueError, match="found no pair"):
         train_online_dpo(policy(), task, config, function_scorer(lambda p, r: 1.), NAMED)
 
-# ------------------------------------------------------------ figures over seeds
 def test_saved_figures_say_what_the_chapter_says():
     saved = json.loads((notebooks() / "results/self_reward.json").read_text())["rows"]
     for seed in (0, 1, 2):

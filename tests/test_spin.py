@@ -122,7 +122,6 @@ def test_training_to_the_end_reaches_the_closed_form(beta):
     want = (P_0 + (P_DATA - P_0) / beta).log_softmax(0)
     assert_close(all_logprobs(model, WORLD).detach().exp(), want.exp(), atol=1e-6, rtol=0)
 
-# ---- telling apart
 def test_told_apart_by_hand_ties_are_half_and_the_mode_is_kept():
     lm = tiny_lm(TOK, seed=2).train()
     x = precompute_ref_logprobs(lm, PreferencePairs(drawn(5, 4), drawn(5, 5)))
@@ -208,7 +207,6 @@ def test_lora_plays_against_its_adapters_not_against_the_base():
     assert one["player"] == two["opponent"] != one["opponent"]
     assert abs(next(r["loss"] for r in log.rows if r["iteration"] == 2) - math.log(2)) < 1e-5
 
-# ---- what is reported
 def test_the_results_belong_to_the_settings_and_carry_the_claims():
     path = ROOT/"benchmarks/bench_spin_seeds.py"
     spec = importlib.util.spec_from_file_location("bench_spin_seeds", path)

@@ -185,6 +185,5 @@ def test_a_function_gets_what_it_names_in_any_order(fn, tok, table):
 @pytest.mark.parametrize("fn, words", [(lambda prompts, responses, lvel: [], "missing a required argument: 'lvel'"), (lambda: [], "too many positional"),
     (lambda prompts, r: [], "missing a required argument: 'r'"), (lambda p: [], "too many positional")])
 def test_a_function_that_asks_for_more_than_there_is(fn, words, tok, table):
-    "Before anything is sampled."
     with pytest.raises(ValueError, match=r"cannot be called with prompts, responses and the columns of rows in memory \(answer, level\): " + words):
         make_text_reward_fn(fn, table, tok)

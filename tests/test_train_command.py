@@ -91,7 +91,6 @@ def test_a_wrong_command_line(words, error, capfd): says(capfd, ["train", *words
         ("wants:f", "missing a required argument: 'answer'"), ("m", "no reward model"))],
     ("self_reward pairs.jsonl -o x --model m --judge-prompt nobody", "judge_prompt: no judge prompt 'nobody'"), ("spin pairs.jsonl -o x --model nowhere --n-iterations 2", "nowhere")])
 def test_what_cannot_run_is_one_sentence_and_leaves_no_folder(words, error, inside, capfd):
-    "The plan says it too."
     (inside/"wants.py").write_text("def f(prompts, responses, answer): return [0.] * len(prompts)\n")
     before = content(inside)
     for more in ([], ["--dry-run"], ["--overwrite"]):
@@ -286,7 +285,6 @@ def test_code_of_a_model_never_runs_because_standard_input_says_y(folder_with_co
     assert status_of(fork(work, "said")) == 0 and Path("said").read_text().count("trust_remote_code") >= 5
     assert not (folder_with_code/"ran").exists() and not (inside/"x").exists()
 
-# ---- what is read is not written over
 @pytest.mark.parametrize("out", [".", "..", "data", "data/pairs.jsonl", "m"])
 def test_an_output_that_holds_what_is_read(out, inside, capfd):
     Path("data").mkdir(), shutil.move("pairs.jsonl", "data/pairs.jsonl")
