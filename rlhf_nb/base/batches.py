@@ -48,7 +48,7 @@ def pad_and_eos(
     if eos is None: raise ValueError("the tokenizer has no eos token, so nothing can learn to stop: "
         "tokenizer.add_special_tokens({'eos_token': '<eos>'})")
     if pad is None or pad == eos: raise ValueError(f"pad must be a token of its own, got pad {pad} and eos "
-        f"{eos}: tokenizer.add_special_tokens(dict(pad_token='<pad>')), then "
+        f"{eos}: tokenizer.add_special_tokens({{'pad_token': '<pad>'}}), then "
         "model.resize_token_embeddings(len(tokenizer))")
     return pad, eos
 

@@ -173,12 +173,10 @@ def train_step(
     Raises ValueError, and leaves the weights alone, if loss or norm is not finite."""
     start, optimizer, config = time.perf_counter(), trainer.optimizer, trainer.config
     groups = optimizer.param_groups
-    for group in groups:
-        group["lr"] = lr_at(trainer.step, replace(config, lr=group["peak_lr"]))
+    for group in groups: group["lr"] = lr_at(trainer.step, replace(config, lr=group["peak_lr"]))
     optimizer.zero_grad()
     loss, weight, metrics = accumulate_gradients(trainer, batch, loss_fn)
-    norm = float(nn.utils.clip_grad_norm_(
-        [p for group in groups for p in group["params"]], config.max_grad_norm))
+    norm = float(nn.utils.clip_grad_norm_([p for g in groups for p in g["params"]], config.max_grad_norm))
     if not math.isfinite(loss + norm):
         optimizer.zero_grad()
         raise ValueError(f"step {trainer.step + 1} was not taken: loss {loss:g}, gradient norm {norm:g}. "

@@ -141,8 +141,7 @@ def _check(args):
     files = [folder/at for at in places if (folder/at).is_file()]
     if not files: raise ValueError(f"{folder} has no {', '.join(places)}: rlhf-nb copy {folder}")
     graded = check_chapters(files)
-    if not graded: raise ValueError(
-        f"no exercises in {', '.join(f.stem for f in files)}: try another chapter")
+    if not graded: raise ValueError(f"no exercises in {', '.join(f.stem for f in files)}: name another")
     print(progress_table(graded, progress(folder), args.all))
     print(next_task(graded, task_times(asked)))
     return int(any(v != "right" for c in graded.values() for v in c.values()))

@@ -44,8 +44,7 @@ def answer_hashes(file:Path)->dict[str,str]: # exercise -> hash; {} for no noteb
     try: nb = nbformat.read(file, 4)
     except Exception: return {}
     names = [name for c in nb.cells for name in CHECK.findall(c.source)]
-    own = {name: [c.source for c in nb.cells if re.search(rf"^def {name}\b", c.source, re.M)]
-           for name in names}
+    own = {k: [c.source for c in nb.cells if re.search(rf"^def {k}\b", c.source, re.M)] for k in names}
     answers = [source for sources in own.values() for source in sources]
     shared = [s for s in needed(nb, []) if s not in answers]
     modules = re.findall(r"^from rlhf_nb\.exercises import (\w+)", "\n".join(shared), re.M)

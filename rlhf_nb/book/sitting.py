@@ -44,8 +44,7 @@ def answer_texts(
     answers:Seqs, # b rows
 )->list[str]:     # b
     "The answers as text, without eos."
-    return [response_text(tokenizer, row[mask].tolist())
-            for row, mask in zip(answers.ids, answers.response_mask)]
+    return [response_text(tokenizer, x[m].tolist()) for x, m in zip(answers.ids, answers.response_mask)]
 
 def answer_seqs(tokenizer, question:Question, text:str)->Seqs: # one row
     "A written text as a response to the question, eos included."

@@ -58,9 +58,8 @@ def tokenizer_hash(tokenizer)->str: # has get_vocab, pad_token_id and eos_token_
 # %% ../../nbs/engine/data/store.ipynb #PairStore
 _ANEW = "bring it back from a copy, or make the store anew in another folder"
 
-def _files(metadata)->list[tuple]: # name, numpy format of an entry, entries that count
-    return [("rows", _row_type(metadata["columns"]), metadata["n_rows"]),
-            ("tokens", _TOKEN, metadata["n_tokens"])]
+def _files(facts)->list[tuple]: # name, numpy format of an entry, entries that count
+    return [("rows", _row_type(facts["columns"]), facts["n_rows"]), ("tokens", _TOKEN, facts["n_tokens"])]
 
 class PairStore:
     "Pairs on disk; a `with` block closes it, whatever happens."

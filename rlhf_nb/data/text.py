@@ -81,8 +81,7 @@ def _need(row, where, *keys):
                 "add it or rename the key that holds it")
 
 # %% ../../nbs/engine/data/text.ipynb #parse_row
-_SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "system": "system",
-             "assistant": "assistant"}
+_SPEAKERS = dict(human="user", user="user", gpt="assistant", system="system", assistant="assistant")
 
 def _dialogue(text): # "\n\nHuman: ...\n\nAssistant: ..." as messages, or None
     if not isinstance(text, str) or not text.lstrip().startswith("Human:"): return None
@@ -280,8 +279,7 @@ class LoadReport:
             for what, numbers in getattr(self, word).items()] + [
             (len(more), f"columns besides the texts: {', '.join(more)}", "") for more in [
                 [k for k in self.columns if k not in ("chosen", "rejected", "label")]] if more]
-    def head(self)->str: return (
-        f"{self.path}: {self.kept} of {self.total} rows kept ({self.tokenized_with})")
+    def head(self)->str: return f"{self.path}: {self.kept} of {self.total} rows kept ({self.tokenized_with})"
     def __repr__(self): return "\n".join([self.head()] + [
         f"{n:>7}  {what:50} {some}".rstrip() for n, what, some in self.table()])
     def _repr_html_(self): # safe for any file name
@@ -444,10 +442,8 @@ def load_unpaired(
         content = parse_row(row, DEMONSTRATION)
         ids, parts = _encode(tokenizer, max_length, *content)
         return (*ids, _label(row)), parts, content
-    (prompts, answers, desirable), load_report = _load(
-        path, tokenizer, DEMONSTRATION, max_length, strict, encode)
-    seqs = make_seqs(prompts, answers, tokenizer.pad_token_id)
-    return seqs, torch.tensor(desirable), load_report
+    (prompts, answers, desirable), loaded = _load(path, tokenizer, DEMONSTRATION, max_length, strict, encode)
+    return make_seqs(prompts, answers, tokenizer.pad_token_id), torch.tensor(desirable), loaded
 
 # %% ../../nbs/engine/data/text.ipynb #load_prompts
 def load_prompts(

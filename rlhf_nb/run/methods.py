@@ -652,8 +652,7 @@ class Picked(Prompted):
     def run(self, job, ready):
         "Until there are enough pairs; then they are learned, beside old examples."
         s, old, loss_fn = job.s, None, ready.loss_fn
-        margin = {"margin below min_margin": lambda pair:
-                  pair.chosen_score - pair.rejected_score >= s.min_margin}
+        margin = {"margin below min_margin": lambda x: x.chosen_score - x.rejected_score >= s.min_margin}
         rules = PairRules(s.select, margin if s.min_margin else {})
         def make_chunk(c):
             generator = job.chance(f"chunk {c}")

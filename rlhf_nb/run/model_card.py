@@ -31,8 +31,7 @@ def draw_curves(
     except ImportError: return False
     figure = Figure(figsize=(7, 2.4), layout="constrained")
     for ax, name in zip(figure.subplots(1, 2), _CURVES.get(method, ("loss", "eval_loss"))):
-        points = [(row.get("iteration", row.get("step")), row[name]) for row in rows
-                  if row.get(name) is not None]
+        points = [(x.get("iteration", x.get("step")), x[name]) for x in rows if x.get(name) is not None]
         if points: ax.plot(*zip(*points), marker="." if len(points) < 30 else "", color="#1f6feb")
         ax.set(title=name, xlabel="rollout" if method in ("ppo", "grpo") else "step")
         ax.grid(alpha=.3)

@@ -132,18 +132,6 @@ def stage_folder(out, stages, number:int)->Path:
     "Where a stage of a pipeline leaves what it made."
     return Path(out)/f"{number:02d}-{stages[number - 1].method}"
 
-def _check_reward(s, registry, tokenizer): # ValueError; its weights are not read
-    if s.reward in registry.rewards: return registry.rewards[s.reward](tokenizer)
-    if is_function(s.reward): return load_reward_function(s.reward)
-    code = Path(s.reward.removesuffix(".py") + ".py")
-    if code.is_file() and not Path(s.reward).is_dir(): raise ValueError(
-        f"{code} holds functions: name one of them, {code.stem}:FUNCTION")
-    load_reader(path_of(s.reward))
-    config = read_config(path_of(s.reward))
-    if config.architectures and not is_reward_model(config): raise ValueError(
-        f"{s.reward} is no reward model, it is a {config.architectures[0]}")
-    check_positions(config, s.start, f"the reward model {s.reward}")
-
 def _open_all(stage, s, registry, tell, begin)->tuple: # model, tokenizer, rows
     "All that a stage will ask for. Raises ValueError that names the key."
     check_services(s.start)
@@ -152,6 +140,17 @@ def _open_all(stage, s, registry, tell, begin)->tuple: # model, tokenizer, rows
         if not getattr(s, key, "") or _stage_number(stage.said.get(key, "")): return
         try: fn(*args)
         except (ValueError, OSError) as e: raise ValueError(f"{key}: {e}") from e
+    def reward(): # the weights of a model are not read
+        if s.reward in registry.rewards: return registry.rewards[s.reward](tokenizer)
+        if is_function(s.reward): return load_reward_function(s.reward)
+        code = Path(s.reward.removesuffix(".py") + ".py")
+        if code.is_file() and not Path(s.reward).is_dir(): raise ValueError(
+            f"{code} holds functions: name one of them, {code.stem}:FUNCTION")
+        load_reader(path_of(s.reward))
+        config = read_config(path_of(s.reward))
+        if config.architectures and not is_reward_model(config): raise ValueError(
+            f"{s.reward} is no reward model, it is a {config.architectures[0]}")
+        check_positions(config, s.start, f"the reward model {s.reward}")
     def judge(): # a model, or the policy that is its own
         if s.judge in registry.judges: raise ValueError(
             f"judge names the model that judges, {s.judge!r} is a judge_prompt")
@@ -160,7 +159,7 @@ def _open_all(stage, s, registry, tell, begin)->tuple: # model, tokenizer, rows
             f"the tokenizer of {s.judge or 'the policy'} has no chat template, which a judge is asked in: "
             "name a judge that has one")
     if hasattr(s, "n_pairs"): require_one_process(f"a stage of {s.method}")
-    ask("reward", _check_reward, s, registry, tokenizer)
+    ask("reward", reward)
     ask("judge_prompt", open_judge, s, registry)
     ask("judge" if getattr(s, "judge", "") else "judge_prompt", judge)
     ask("replay", old_examples, s, tokenizer, registry)
@@ -456,15 +455,6 @@ def aligned(rows:dict)->str:
     "{name: text} as lines."
     return "\n".join(f"{name:10}{text}" for name, text in rows.items())
 
-def _tried(s, rows, tokenizer, registry)->str: # what a reward function gives for a made-up response, in words
-    if s.reward in registry.rewards or not is_function(s.reward): return ""
-    pad, eos = pad_and_eos(tokenizer)
-    answer = [*tokenizer("an answer", add_special_tokens=False)["input_ids"], eos]
-    asked = open_reward(s, rows.data, tokenizer, registry)
-    reward_fn = checked_reward_fn(asked, tokenizer, s.method == "grpo")
-    score = reward_fn(make_seqs([rows.data.prompts[int(rows.learn[0])]], [answer], pad)).item()
-    return f", {score:g} for the response 'an answer' to the example"
-
 def plan_stage(
     stage:Stage, out:str|Path,
     overwrite:bool=False, # plan for a run that replaces the one in the folder
@@ -480,10 +470,17 @@ def plan_stage(
     reward, later = getattr(s, "reward", ""), KINDS[stage.method].opened if hasattr(config, "n_pairs") else ()
     known = {k: v for k, v in vars(config).items() if k in keys_of(stage.method) and k not in later}
     parts = [f"{k}={name_of(k, v)}" for k, v in (stage.said | known | stage.said).items()]
+    seqs, i, sample = first_side(rows.data), int(rows.learn[0]), ""
+    asked = reward and reward not in registry.rewards       # a function, or a model
+    if asked and is_function(reward):                       # what it gives for a made-up response
+        pad, eos = pad_and_eos(tokenizer)
+        answer = [*tokenizer("an answer", add_special_tokens=False)["input_ids"], eos]
+        fn = checked_reward_fn(open_reward(s, seqs, tokenizer, registry), tokenizer, s.method == "grpo")
+        score = fn(make_seqs([seqs.prompts[i]], [answer], pad)).item()
+        sample = f", {score:g} for the response 'an answer' to the example"
     frozen = [s.method in ("ppo", "grpo") and not s.lora_r, getattr(s, "judge", ""),    # copies of a model
-              reward and reward not in registry.rewards and not is_function(reward)]
+              asked and not is_function(reward)]
     def shown(ids): return repr(textwrap.shorten(tokenizer.decode(ids), 160, placeholder=" ..."))
-    seqs, i = first_side(rows.data), int(rows.learn[0])
     first = dict(example=seqs.ids[i][seqs.attention_mask[i]], learned=seqs.ids[i][seqs.response_mask[i]]) \
         if isinstance(seqs, Seqs) else dict(example=seqs.prompts[i])
     example = {name: shown(ids) for name, ids in first.items()}
@@ -491,7 +488,7 @@ def plan_stage(
         dict(folder=f"{place}, {'a run goes on' if begun else 'a new run'}",
              rows=f"{len(rows.learn)} to learn from, {len(rows.held)} held out",
              model=start_words(s.start, lm.config, n_all, n_trained, len(tokenizer))) | example
-        | (dict(reward=stage.said["reward"] + _tried(s, rows, tokenizer, registry)) if reward else {})
+        | (dict(reward=stage.said["reward"] + sample) if reward else {})
         | dict(steps=steps, settings=textwrap.fill(", ".join(parts), 78, subsequent_indent=" " * 10,
                                                    break_long_words=False, break_on_hyphens=False),
                memory=memory_of(s.start, lm.config, config.micro_batch_size,

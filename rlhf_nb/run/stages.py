@@ -232,12 +232,10 @@ class Stage:
     method:str     # of KINDS
     said:dict      # key -> value; all other keys have the method's defaults
     def __post_init__(self):
-        if self.method not in KINDS: raise ValueError(
-            f"no method {self.method!r}; {nearest(self.method, KINDS)}")
+        find("method", self.method, KINDS)
         known = keys_of(self.method)
-        for name in self.said:
-            if name not in known: raise ValueError(
-                f"{self.method} has no key {name!r}; {nearest(name, known)}")
+        for k in self.said:
+            if k not in known: raise ValueError(f"{self.method} has no key {k!r}; {nearest(k, known)}")
         s = settings_of(self)
         if hasattr(s, "num_generations") and s.temperature == 0: raise ValueError(
             "num_generations: two candidates differ at a temperature above 0, got 0")

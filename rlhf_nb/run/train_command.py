@@ -138,8 +138,7 @@ def parse_flags(method:str, words:list[str]): # Stage, the other flags
     recipe = ahead.parse_known_args(words)[0].recipe
     said = read_recipe(recipe, method) if recipe else {}
     given = parse_words(f"train {method}", f"{about}\n\nRows of DATA: {rows}", words, flags_of(method, said))
-    values = {k: v for group in vars(given).values() if hasattr(group, "__dict__")
-              for k, v in vars(group).items()}
+    values = {k: v for x in vars(given).values() if hasattr(x, "__dict__") for k, v in vars(x).items()}
     known = keys_of(method)
     given_or_said = {*said, *KINDS[method].opened}
     return Stage(method, {k: v for k, v in values.items() if v is not None and (

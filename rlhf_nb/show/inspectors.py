@@ -209,8 +209,7 @@ def kl_gradients(
     ref, logp = logits.log_softmax(-1), shifted(logits, direction, at)
     prob = logp.detach().exp()                      # of each word to be sampled
     losses = {"true": exact_kl(logp, ref)} | {k: (prob * f(logp, ref)).sum() for k, f in _ESTIMATORS.items()}
-    return {k: tuple(torch.autograd.grad(loss, at, retain_graph=True)[0].tolist())
-            for k, loss in losses.items()}
+    return {k: tuple(torch.autograd.grad(x, at, retain_graph=True)[0].tolist()) for k, x in losses.items()}
 
 # %% ../../nbs/engine/show/inspectors.ipynb #kl_samples
 def kl_samples(

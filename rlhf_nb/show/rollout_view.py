@@ -41,8 +41,7 @@ class RolloutTable:
             f"a table needs columns of one length, got {lengths or 'none'}: one entry per response")
     def __len__(self): return len(next(iter(self.columns.values())))
     def numeric(self)->list[str]: # columns that hold a number somewhere, and no text
-        return [k for k, x in self.columns.items()
-                if all(v is None or isinstance(v, (int, float)) for v in x)]
+        return [k for k, x in self.columns.items() if all(v is None or isinstance(v, int | float) for v in x)]
 
 def token_table(
     columns:dict[str,Tensor],  # name -> (b)
@@ -105,8 +104,7 @@ def rows_to_table(rows:list[dict])->RolloutTable:
     for i, row in enumerate(rows, 1):
         if not isinstance(row.get("response"), str): raise ValueError(
             f"row {i} has no text under 'response', it has {sorted(row)}")
-    names = dict.fromkeys(k for row in rows for k in row
-                          if k not in ("prompt", "response", "tokens", "channels"))
+    names = dict.fromkeys(k for x in rows for k in x if k not in ("prompt", "response", "tokens", "channels"))
     columns = {k: [row.get(k) for row in rows] for k in names if all(
         isinstance(row.get(k), (int, float, str, type(None))) for row in rows)}
     if "length" not in columns:
@@ -318,8 +316,7 @@ def as_table(
     if isinstance(source, RolloutTable): return source
     if isinstance(source, (str, Path)): return from_jsonl(source)
     if isinstance(source, list): return rows_to_table(source)
-    if isinstance(source, dict): return side_by_side(
-        {name: as_table(x, tokenizer) for name, x in source.items()})
+    if isinstance(source, dict): return side_by_side({k: as_table(x, tokenizer) for k, x in source.items()})
     if not hasattr(source, "seqs") or not hasattr(tokenizer, "decode"): raise TypeError(
         "show_rollouts takes (rollout, tokenizer), a rollout as of collect_rollout, "
         f"got ({type(source).__name__}, {type(tokenizer).__name__})")
