@@ -91,10 +91,7 @@ def in_first_process(fn:Callable): # () -> anything that can be pickled; the sam
     return result[0]
 
 # %% ../../nbs/engine/base/processes.ipynb #require_same
-def require_same(
-    what:str,      # ends "the processes differ in ..."
-    value,         # what must be equal everywhere
-):
+def require_same(what:str, value): # ends "the processes differ in ..."; what must be equal everywhere
     "Raises ValueError unless all processes have the same value."
     found = gather_objects([value])
     other = [i for i, x in enumerate(found) if x != found[0]]

@@ -149,10 +149,7 @@ def decide(
 # %% ../../nbs/engine/book/copies.ipynb #shipped
 FORMS = {"solutions": None, "exercises": learners_copy, "nbgrader": instructors_copy}
 
-def shipped(
-    file:Path, # of the package
-    form:str,  # of FORMS
-)->str:
+def shipped(file:Path, form:str)->str: # of the package; of FORMS
     """The content of one file as a copy of this form gets it.
 
     With the metadata that Lab itself writes, so that one only opened is not `unsaved`."""

@@ -39,10 +39,7 @@ def answer_questions(
     params = SamplingParams(temperature=temperature)
     return generate_many(model, prompts, tokenizer, params, Generator().manual_seed(seed), 512)
 
-def answer_texts(
-    tokenizer,
-    answers:Seqs, # b rows
-)->list[str]:     # b
+def answer_texts(tokenizer, answers:Seqs)->list[str]: # b rows -> b texts
     "The answers as text, without eos."
     return [response_text(tokenizer, x[m].tolist()) for x, m in zip(answers.ids, answers.response_mask)]
 
@@ -53,10 +50,7 @@ def answer_seqs(tokenizer, question:Question, text:str)->Seqs: # one row
                      [ids + [tokenizer.eos_token_id]], tokenizer.pad_token_id)
 
 # %% ../../nbs/engine/book/sitting.ipynb #plus_minus
-def plus_minus(
-    x:Tensor,     # (n)
-    digits:int=2, # behind the point
-)->str:
+def plus_minus(x:Tensor, digits:int=2)->str: # (n) values; digits behind the point
     "Mean of n values, and two standard errors."
     return f"{x.mean():.{digits}f} ± {2 * x.std() / len(x)**.5:.{digits}f}"
 

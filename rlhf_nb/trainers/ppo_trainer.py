@@ -114,10 +114,7 @@ class PPOConfig(RolloutConfig):
             f"n_minibatches, got {self.n_prompts} rows for {self.n_minibatches} equal minibatches")
 
 # %% ../../nbs/engine/trainers/ppo_trainer.ipynb #Experience
-def first_columns(
-    x:Batch, # of (b t) tensors, and of such batches
-    t:int,   # columns to keep
-)->Batch:
+def first_columns(x:Batch, t:int)->Batch: # of (b t) tensors, and of such batches; columns to keep
     "The same rows without the columns behind the first t."
     return type(x)(*[first_columns(y, t) if isinstance(y, Batch) else y[:, :t] for y in x.parts()])
 
