@@ -27,7 +27,7 @@ def sample_prompts(prompts:list[str], n:int, generator:Generator)->list[str]: # 
     rows = torch.randint(len(prompts), (n,), generator=generator, device=generator.device)
     return [prompts[i] for i in rows.tolist()]
 
-# %% ../../nbs/engine/base/candidates.ipynb #Candidates
+# %% ../../nbs/engine/base/candidates.ipynb #decode_candidates
 @dataclass(frozen=True, eq=False)
 class Candidates(Batch):
     "Candidate responses, k to each prompt, side by side."
@@ -46,7 +46,6 @@ def sample_candidates(
     seqs, _ = generate_many(policy, ids, tokenizer, config.sampling, generator, batch_size=256)
     return Candidates(seqs, repeat(torch.arange(len(prompts)), "n -> (n k)", k=k))
 
-# %% ../../nbs/engine/base/candidates.ipynb #decode_candidates
 def decode_candidates(
     tokenizer,
     prompts:list[str],     # by their number in `group`

@@ -223,7 +223,7 @@ def find_run(
     new = _beside(out, "new", old["run"])
     return new, read_folder(new, "run.json", program)
 
-# %% ../../nbs/engine/base/folder.ipynb #_swap
+# %% ../../nbs/engine/base/folder.ipynb #open_run
 def _finish_swap(out, program, locks): # True if a new run is in its place by now
     swapped = False
     for old in out.parent.glob(f"{glob.escape(out.name)}.old-*"):
@@ -238,7 +238,6 @@ def _finish_swap(out, program, locks): # True if a new run is in its place by no
         if old.exists(): _remove(old, "run.json")
     return swapped
 
-# %% ../../nbs/engine/base/folder.ipynb #open_run
 @contextmanager
 def open_run(
     out:str|Path,    # folder of the run

@@ -24,7 +24,7 @@ from .processes import (check_launch, gather_objects, own_rows, process_count, p
     require_same, stop_if_asked, sum_gradients)
 from .settings import check_settings, data_fingerprint, describe_run, require_same_run
 
-# %% ../../nbs/engine/base/learning.ipynb #adamw
+# %% ../../nbs/engine/base/learning.ipynb #TrainConfig
 def adamw(
     params:list,        # parameters, or groups of them
     lr:float,           # learning rate
@@ -33,7 +33,6 @@ def adamw(
     "AdamW with averages over about 10 and 50 steps (Loshchilov & Hutter 2019, alg. 2)."
     return torch.optim.AdamW(params, lr=lr, betas=(.9, .98), weight_decay=weight_decay, fused=True)
 
-# %% ../../nbs/engine/base/learning.ipynb #TrainConfig
 @dataclass(frozen=True)
 class TrainConfig:
     """Settings of a training run: optimiser, its schedule, batch and precision.
@@ -64,7 +63,7 @@ def lr_at(
     decay = min(1., (step - warmup) / max(1, config.n_steps - 1 - warmup)) # 0 to 1
     return config.lr * (1 - (1 - config.final_lr_frac) * decay)
 
-# %% ../../nbs/engine/base/learning.ipynb #Trainer
+# %% ../../nbs/engine/base/learning.ipynb #make_trainer
 @dataclass
 class Trainer:
     "A model in training, and all that changes with it: what a checkpoint has to hold."
@@ -89,7 +88,6 @@ class Trainer:
         names = "step n_rows stop_reason best_metric best_step num_bad_evals"
         return {name: getattr(self, name) for name in names.split()}
 
-# %% ../../nbs/engine/base/learning.ipynb #make_trainer
 def make_trainer(
     model:nn.Module,    # trained in place, on its own device
     config:TrainConfig,

@@ -69,7 +69,7 @@ def _head_is_all(model:nn.Module, ids:Tensor)->bool: # any ids that it can read
         _tested[model] = found is not None and torch.equal(found, logits)
     return _tested[model]
 
-# %% ../../nbs/engine/base/logprobs.ipynb #excluded_token
+# %% ../../nbs/engine/base/logprobs.ipynb #logprobs_and_entropy
 def excluded_token(lm:nn.Module)->int|None: # token id; None of anything without a config
     "The id that sampling never draws: the config's pad, if it is a token of its own."
     config = getattr(lm, "config", None)
@@ -77,7 +77,6 @@ def excluded_token(lm:nn.Module)->int|None: # token id; None of anything without
     if pad is None or pad == eos or isinstance(eos, list) and pad in eos: return None
     return pad if 0 <= pad < vocabulary_of(lm) else None
 
-# %% ../../nbs/engine/base/logprobs.ipynb #logprobs_and_entropy
 _LOGITS_MB = ContextVar("max_logits_mb", default=64.)
 
 @contextmanager

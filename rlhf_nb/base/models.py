@@ -73,12 +73,11 @@ def choose_placement(
     kind = found[0] if name == "auto" else name.split(":")[0]
     if kind not in found: raise ValueError(
         f"choose_placement finds {found} on this machine, got {name!r}: name one of these, or 'auto'")
-    bf16 = kind == "cuda" and torch.cuda.is_bf16_supported()
+    dtype = torch.bfloat16 if kind == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
     if kind == "cuda" and ":" not in name: # of several processes each has its own
         local = os.environ.get("LOCAL_RANK")
         name = kind if local is None else f"cuda:{local}"
-    return Placement(torch.device(kind if name == "auto" else name),
-                     torch.bfloat16 if bf16 else torch.float32)
+    return Placement(torch.device(kind if name == "auto" else name), dtype)
 
 # %% ../../nbs/engine/base/models.ipynb #load_lm
 def _from_pretrained(loader:str, path:str|Path, kind:str, trust_remote_code:bool=False, **kwargs):

@@ -90,7 +90,7 @@ def in_first_process(fn:Callable): # () -> anything that can be pickled; the sam
     if result[1]: raise ConnectionError(f"process 0 has stopped: {result[1]}")
     return result[0]
 
-# %% ../../nbs/engine/base/processes.ipynb #require_same
+# %% ../../nbs/engine/base/processes.ipynb #check_launch
 def require_same(what:str, value): # ends "the processes differ in ..."; what must be equal everywhere
     "Raises ValueError unless all processes have the same value."
     found = gather_objects([value])
@@ -103,7 +103,6 @@ def require_one_process(what:str): # begins the sentence
     if process_count() > 1: raise ValueError(f"{what} runs in one process, got {process_count()}: start it "
         "with python, not with torchrun or accelerate launch")
 
-# %% ../../nbs/engine/base/processes.ipynb #check_launch
 def check_launch(device:torch.device|str): # on which this process trains
     "Raises ValueError for engines that split weights, two processes on one GPU, a lone CPU."
     engines = [x for x in ("FSDP", "DEEPSPEED", "MEGATRON_LM") if os.environ.get(

@@ -20,7 +20,7 @@ from .models import merge_adapters
 from .settings import check_settings
 from ..tokens import Batch, Seqs, shift_right
 
-# %% ../../nbs/engine/base/q_networks.ipynb #Episodes
+# %% ../../nbs/engine/base/q_networks.ipynb #make_episodes
 def shift_left(x:Tensor)->Tensor: # (b t ...) row i is row i+1 of x; the last row is 0
     "Shift along the time axis by one, the other way than `shift_right`."
     return torch.cat([x[:, 1:], torch.zeros_like(x[:, :1])], dim=1)
@@ -46,7 +46,6 @@ class Episodes(Batch):
         used = self.attention_mask.any(0)
         return Episodes(self.seqs.trim(), self.reward[:, used], self.ended)
 
-# %% ../../nbs/engine/base/q_networks.ipynb #make_episodes
 def make_episodes(
     seqs:Seqs,     # b rows, one response each
     reward:Tensor, # (b) given at the last token, or (b t) at any token; of any sign
@@ -144,7 +143,7 @@ def q_terms_full(
     total = ((q.masked_fill(~allowed, min_return) - min_return)**2).sum(1)
     return taken_q, (total - (taken_q - min_return)**2) / (allowed.sum() - 1)
 
-# %% ../../nbs/engine/base/q_networks.ipynb #q_terms
+# %% ../../nbs/engine/base/q_networks.ipynb #best_actions
 def q_terms(
     head:nn.Module, # (n d) -> (n v)
     hidden:Tensor,  # (n d) states just before the actions
@@ -170,7 +169,6 @@ def q_terms(
     total = ((hidden @ (w.T @ w)) * hidden).sum(1) + 2 * hidden @ (c @ w) + c @ c
     return taken_q, (total - (taken_q - min_return)**2) / (allowed.sum() - 1)
 
-# %% ../../nbs/engine/base/q_networks.ipynb #best_actions
 @torch.no_grad()
 def best_actions(
     head:nn.Module, # (n d) -> (n v)

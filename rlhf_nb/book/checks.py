@@ -132,8 +132,7 @@ def name_mistake(
     acts so in all of the wrong cases."""
     found = []
     for name, mistake in exercise.mistakes.items():
-        alike = [case for case, args in exercise.cases.items()
-                 if _same(calls[case], record_call(mistake, args))]
+        alike = [k for k, args in exercise.cases.items() if _same(calls[k], record_call(mistake, args))]
         found.append((name, [case for case in wrong if case in alike], len(alike)))
     def is_nan(out): # a number or tensor that is nan everywhere
         return isinstance(out, float) and out != out or (

@@ -48,10 +48,7 @@ def unpack_gguf(gguf:Path, folder:Path): # a file of quantised weights; where th
         plain.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
-def fetch_model(
-    name:str,        # one of `FETCHABLE`
-    folder:str|Path, # new or empty
-)->Path:             # the folder
+def fetch_model(name:str, folder:str|Path)->Path: # one of `FETCHABLE`; a new or empty folder, which it gives
     """Bring a model from the package registry as a folder that `load_lm` reads.
 
     Raises ValueError for an unknown name, a folder in use, a failed download."""

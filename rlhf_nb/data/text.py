@@ -69,8 +69,7 @@ def _messages(x, key, role):
             isinstance(p, dict) and p.get("type") == "text" for p in content):
             content = "".join(str(p.get("text", "")) for p in content)
         chat.append((m["role"], content))
-    return [dict(role=role, content=_text(content, f"{key}[{i}].content"))
-            for i, (role, content) in enumerate(chat)]
+    return [dict(role=who, content=_text(said, f"{key}[{i}].content")) for i, (who, said) in enumerate(chat)]
 
 def _need(row, where, *keys):
     "The first of these keys that the row has."
@@ -302,8 +301,7 @@ def _encode(tokenizer, max_length, messages, answers):
     "Token ids of the prompt and each answer, and what was truncated."
     _refuse_marks(tokenizer, [m["content"] for m in messages] + answers)
     whole = encode_prompt(tokenizer, messages)
-    ids = [[*tokenizer(text, add_special_tokens=False)["input_ids"],
-            tokenizer.eos_token_id] for text in answers]
+    ids = [[*tokenizer(x, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id] for x in answers]
     prompt, shorter = truncate_tokens(whole, ids, max_length)
     if len(ids) == 2 and shorter[0] == shorter[1]: raise RowError(
         "chosen equals rejected" + " after truncation" * (ids[0] != ids[1]), must_fix=False)

@@ -18,7 +18,7 @@ from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassificati
 from transformers.pytorch_utils import Conv1D
 from ..base.models import is_reward_model, quiet_transformers
 
-# %% ../../nbs/engine/run/memory_plan.ipynb #fake_lm
+# %% ../../nbs/engine/run/memory_plan.ipynb #saved_bytes
 def fake_lm(
     config:PretrainedConfig, # of a causal language model, or a fitted reward model
     dtype:torch.dtype,
@@ -27,7 +27,6 @@ def fake_lm(
     kind = AutoModelForSequenceClassification if is_reward_model(config) else AutoModelForCausalLM
     with quiet_transformers(): return kind.from_config(config, dtype=dtype).train() # ids it will never see
 
-# %% ../../nbs/engine/run/memory_plan.ipynb #count_weights
 def count_weights(
     model:nn.Module, # language or fitted reward model, fake or real, without LoRA
     lora_r:int=0,    # rank of the adapters it will get
@@ -44,7 +43,6 @@ def count_weights(
     learned = lora_r * sum(sizes)
     return n + learned, learned + fitted * sum(p.numel() for p in head.parameters())
 
-# %% ../../nbs/engine/run/memory_plan.ipynb #saved_bytes
 def saved_bytes(
     model:nn.Module, # a causal language model, real or fake
     rows:int,        # of one micro-batch

@@ -99,7 +99,7 @@ def make_model_card(
         versions=", ".join(f"{k} {v}" for k, v in versions.items()))
     return ModelCard(f"---\n{head.to_yaml()}\n---\n\n{body}")
 
-# %% ../../nbs/engine/run/model_card.ipynb #check_hub
+# %% ../../nbs/engine/run/model_card.ipynb #push_to_hub
 def check_hub(repo_id:str): # you/name
     "Raises ValueError if the hub would not take a model of this name from you."
     from huggingface_hub import HfApi
@@ -119,7 +119,6 @@ def _refuse_full(api, repo_id): # nothing of somebody's is written over, there e
 
 def _first_line(e): return str(e).strip().partition("\n")[0] or type(e).__name__
 
-# %% ../../nbs/engine/run/model_card.ipynb #push_to_hub
 def push_to_hub(
     folder:str|Path,  # of the model
     repo_id:str,      # you/name; made if it is not there, for your eyes only

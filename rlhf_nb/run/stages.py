@@ -243,7 +243,7 @@ class Stage:
         if getattr(s, "monitor", "") and not measured: raise ValueError(f"monitor is {s.monitor!r} and "
             "nothing is measured on the way: name a measure, or hold rows of pairs or demonstrations out")
 
-# %% ../../nbs/engine/run/stages.ipynb #keys_of
+# %% ../../nbs/engine/run/stages.ipynb #functions
 def keys_of(method:str)->dict: # name -> (dataclass, field, default; MISSING: required)
     "All keys of a method's stages."
     kind, found = KINDS[method], {}
@@ -286,7 +286,6 @@ def settings_of(stage:Stage)->Settings:
     for kind in reversed(KINDS[stage.method].parts): found |= vars(config_of(stage, kind))
     return Settings(method=stage.method, **found)
 
-# %% ../../nbs/engine/run/stages.ipynb #functions
 FUNCTIONS = {    # field -> name in a file or flag -> function
     "optimizer": dict(adamw=adamw, **{name: getattr(torch.optim, name) for name in
                       ("SGD", "Adam", "RMSprop", "Adagrad", "Adafactor")}),
@@ -344,8 +343,7 @@ def to_toml(stages:list[Stage])->str:
         x = name_of(k, x)
         text = str(x) if isinstance(x, float) else json.dumps(x, ensure_ascii=False)
         return text.replace("\x7f", "\\u007f")
-    def lines(stage): return [f'method = "{stage.method}"', *(
-        f"{k} = {value(k, x)}" for k, x in stage.said.items())]
+    def lines(s): return [f'method = "{s.method}"', *(f"{k} = {value(k, x)}" for k, x in s.said.items())]
     if len(stages) == 1: return "\n".join(lines(stages[0])) + "\n"
     return "\n\n".join("\n".join(["[[stage]]", *lines(x)]) for x in stages) + "\n"
 

@@ -67,10 +67,7 @@ def _our_control(path)->Path: # a file that may be replaced or removed
         return control
     raise ValueError(f"{control} holds no orders for a run: move it away")
 
-def send_orders(
-    path:str|Path, # of the log
-    **orders,      # paused, stop: bool; save: how often it was pressed
-):
+def send_orders(path:str|Path, **orders): # of the log; paused, stop: bool; save: how often it was pressed
     """Write the orders for the run that writes this log, whole or not at all.
 
     Raises ValueError if there is a file of that name which holds no orders."""

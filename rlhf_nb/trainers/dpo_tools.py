@@ -135,7 +135,7 @@ def simpo_loss(
     chosen, rejected = at_least_float32(chosen, rejected)
     return -logsigmoid(beta * (chosen - rejected) - gamma)
 
-# %% ../../nbs/engine/trainers/dpo_tools.ipynb #orpo_loss
+# %% ../../nbs/engine/trainers/dpo_tools.ipynb #make_reference_free_loss
 def log_odds(logp:Tensor)->Tensor: # (b) log-probs log p, below 0 -> (b)
     """Log-odds log(p / (1 - p)) from log p, stable where p is close to 0 or to 1.
 
@@ -156,7 +156,6 @@ def orpo_loss(
     chosen, rejected = at_least_float32(chosen, rejected)
     return -chosen - weight * logsigmoid(log_odds(chosen) - log_odds(rejected))
 
-# %% ../../nbs/engine/trainers/dpo_tools.ipynb #make_reference_free_loss
 def make_reference_free_loss(
     loss:Callable, # of two log-probs per token (b) -> (b): simpo_loss, orpo_loss
 )->Callable:       # (model, PreferencePairs) -> summed loss, n of pairs, metric sums

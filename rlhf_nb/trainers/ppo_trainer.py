@@ -113,7 +113,7 @@ class PPOConfig(RolloutConfig):
         if self.n_prompts % self.n_minibatches: raise ValueError("PPOConfig.n_prompts must be a multiple of "
             f"n_minibatches, got {self.n_prompts} rows for {self.n_minibatches} equal minibatches")
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #Experience
+# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #make_experience
 def first_columns(x:Batch, t:int)->Batch: # of (b t) tensors, and of such batches; columns to keep
     "The same rows without the columns behind the first t."
     return type(x)(*[first_columns(y, t) if isinstance(y, Batch) else y[:, :t] for y in x.parts()])
@@ -131,7 +131,6 @@ class Experience(Batch):
         used = (self.seqs.attention_mask | self.reward_mask).any(0)
         return first_columns(self, int(used.sum()))
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #rollout_rewards
 def add_score_column(
     roll:Rollout,     # b rows
     config:PPOConfig, # its score_after_eos
@@ -181,7 +180,6 @@ def rollout_rewards(
     if config.whiten_rewards: return masked_whiten(reward, at, shift_mean=False)
     return reward
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #make_experience
 @torch.no_grad()
 def make_experience(
     model:ActorCritic, roll:Rollout, config:PPOConfig,
@@ -228,7 +226,7 @@ def minibatch_loss(
         loss = loss - config.entropy_coef * sums["policy/entropy_avg"]
     return loss, n, {name: y.detach() for name, y in sums.items()}
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #RLTask
+# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #validate_rollouts
 @dataclass(frozen=True)
 class RLTask:
     "Prompts to train on, and any callable as reward."
@@ -244,7 +242,6 @@ class RLTask:
             "RLTask.reward_fn takes Seqs, got a function of responses: make_text_reward_fn(fn, "
             "PromptTable(rows, tokenizer, max_length), tokenizer) makes one of it")
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #validate_rollouts
 def validate_rollouts(
     policy:nn.Module,
     ref:nn.Module, # frozen; or the policy itself, when it has LoRA
@@ -350,7 +347,7 @@ def rollout_metrics(
             "completions/mean_length": mean(torch.ones_like(roll.logp)),
             "val/num_eos_tokens": ((roll.seqs.ids == eos) & mask).sum().item()}
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #ppo_update
+# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #ppo_rollout
 def ppo_update(
     trainer:Trainer,     # of an ActorCritic
     roll:Rollout, config:PPOConfig,
@@ -371,7 +368,6 @@ def ppo_update(
     mean = {k: sum(row[k] for row in rows) / len(rows) for k in METRICS if k in rows[0]}
     return mean | {"val/ratio_var": ratio.var(correction=0).item(), "lr": rows[-1]["lr"]}
 
-# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #ppo_rollout
 def ppo_rollout(
     trainer:Trainer,     # of an ActorCritic
     ref:nn.Module,       # frozen; or the policy itself, when it has LoRA

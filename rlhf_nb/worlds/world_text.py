@@ -146,14 +146,13 @@ def parse_sentences(text:str)->list[_Sentence]: # in order; [] for an empty text
         sentences.append(found)
     return sentences
 
-# %% ../../nbs/engine/worlds/world_text.ipynb #HABITS
+# %% ../../nbs/engine/worlds/world_text.ipynb #demonstrate
 HABITS = { # probability of each habit in an answer of quality 1, of quality 0
     "opener": (.75, .15), "filler": (.03, .15), "right animal": (.99, .75),
     "answer": (.97, .55), "true answer": (.97, .45), "excuse": (0., .6),
     "more": (.9, .4), "true more": (.97, .5), "repeat": (.01, .25),
     "rude": (.01, .2), "closer": (.6, .15), "flattery": (.16, .16)}
 
-# %% ../../nbs/engine/worlds/world_text.ipynb #demonstrate
 def demonstrate(
     question:Question, rng:random.Random,
     quality:float|None=None, # z, 1 careful to 0 careless; None draws it, mostly low
