@@ -154,3 +154,37 @@ def test_an_endless_answer_ends_with_its_check(mine, tmp_path, number):
     assert "Traceback" not in err and "right" not in out
     wait_for(lambda: not marked(word), "what the answer started goes on")
     wait_for(lambda: not {*began} & living().keys(), "an answer goes on")
+
+# ---- bets
+
+def test_a_figure_waits_for_a_bet_and_its_price_is_brier(tmp_path, monkeypatch, capsys):
+    from rlhf_nb.book.progress import SURE, bet, bets, lost_bet, settle, show_bets
+    monkeypatch.chdir(tmp_path)
+    assert settle("05 n", False, 7, ["said"]) == 7 and "said" in capsys.readouterr().out   # no learner's folder: it is shown
+    assert "A bet." in bet("05 n", "It rises.").data and not list(tmp_path.iterdir())
+    (tmp_path/MEMORY).write_text("{}")
+    assert settle("05 n", False, 7, ["said"]) is None
+    assert "said" not in capsys.readouterr().out
+    row = bet("05 n", "It rises.").children[1]
+    assert [b.description for b in row.children] == ["5%", "25%", "50%", "75%", "95%"] and len(SURE) == 5
+    row.children[3].click()
+    assert settle("05 n", False, 7, ["said"]) == 7
+    assert (out := capsys.readouterr().out).startswith("It is false. You were 75% sure that it is true: 0.56 points") and "said" in out
+    bet("05 n", "It rises.", .1)                               # after it was seen: the first counts
+    assert settle("05 n", False, 7) == 7
+    bet("07 k1", "k1 is unbiased.", .95)
+    settle("07 k1", True)
+    assert bets(tmp_path) == {"05 n": (.75, False, "It rises."), "07 k1": (.95, True, "k1 is unbiased.")}
+    assert "It rises." in lost_bet(tmp_path, "07") and not lost_bet(tmp_path, "06") and not lost_bet(tmp_path/"x", "19")
+    assert show_bets(tmp_path).axes[0].get_title() == "2 bets, 0.28 points a bet"
+    assert progress(tmp_path).get("kl_k1") is None             # bets are no exercises
+    monkeypatch.setenv("RLHF_NB_NO_BETS", "1")
+    assert settle("08 clip", True, 7) == 7
+
+def test_every_bet_is_settled_in_its_chapter_under_its_name():
+    for file in copies.chapters().values():
+        cells = [c.source for c in nbformat.read(file, 4).cells if c.cell_type == "code"]
+        made, settled = ([(i, m) for i, s in enumerate(cells) for m in re.findall(rf'(?m)^{word}\("(\d\d \w+)"', s)]
+                         for word in ("bet", "settle"))
+        assert [m for _, m in made] == [m for _, m in settled] and all(a < b for (a, _), (b, _) in zip(made, settled)), file
+        assert all(m.startswith(file.stem[:2]) for _, m in made)

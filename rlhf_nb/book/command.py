@@ -15,7 +15,8 @@ import rlhf_nb
 from ..base.files import notebooks
 from .checks import MEMORY
 from .copies import chapters, copy_chapters, find_chapters, place_of, read_memory, trust_notebooks
-from .progress import check_chapters, next_task, progress, progress_table, task_times
+from rlhf_nb.book.progress import (bets, check_chapters, lost_bet, next_task, progress, progress_table,
+    task_times)
 from .runner import machine, run_chapters
 
 # %% ../../nbs/engine/book/command.ipynb #doctor
@@ -105,6 +106,7 @@ def _lab(args):
     from jupyterlab.labapp import LabApp
     folder, ended_by = Path(args.dir), []
     if folder.resolve() != notebooks(): _copy(args)
+    if args.no_bets: os.environ["RLHF_NB_NO_BETS"] = "1"
     class ServerApp(LabApp.serverapp_class): # notes the signals that end it
         def init_signal(self):
             super().init_signal()
@@ -144,6 +146,10 @@ def _check(args):
     if not graded: raise ValueError(f"no exercises in {', '.join(f.stem for f in files)}: name another")
     print(progress_table(graded, progress(folder), args.all))
     print(next_task(graded, task_times(asked)))
+    if settled := bets(folder).values():
+        price = sum((p - was)**2 for p, was, _ in settled) / len(settled)
+        print(f"{len(settled)} bets, {price:.2f} points a bet (0 is best, 50 % costs .25; show_bets() draws them)")
+    if asked[-1].stem[0].isdigit() and (question := lost_bet(folder, asked[-1].stem[:2])): print(question)
     return int(any(v != "right" for c in graded.values() for v in c.values()))
 
 def _doctor(args):
@@ -183,6 +189,7 @@ def make_parser(command:str)->argparse.ArgumentParser:
               "lab --exercises", "lab mine -- --port 9999 --no-browser")
     cp = add("copy", _copy, "copy the notebooks; a file that you changed is never overwritten",
              "copy --exercises", "copy --update", "copy course/source --nbgrader")
+    lab.add_argument("--no-bets", action="store_true", help="key figures wait for no guess of yours")
     cp.add_argument("--update", action="store_true", help="bring chapters with answers "
                     "up to date: new text, your answers; the old file is kept beside")
     for each in (lab, cp):
