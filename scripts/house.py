@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 STREET = """tokens base data worlds kl sft reward ppo grpo dpo world arithmetic best_policy judge
 qlearning spin self_reward compare show trainers run book""".split()    # from the ground up
 COURSE = [floor for floor in STREET if not (ROOT/"rlhf_nb"/floor).is_dir()]
-LIMITS = dict(package=15_000, tests=16_000, used_once=40, p95=40)
+LIMITS = {"package lines": 18_000, "helpers used once (engine)": 40, "helper names with two meanings": 0, "copies of six lines": 0,
+          "engine notebooks without a first paragraph": 0, "chapters' definitions without an output": 10,
+          "chapters' definitions without a check": 10}   # kept by tests/test_project.py; the last two of about 110
 
 def modules(root=ROOT)->dict: # dotted name below the package -> syntax tree
     package = root/"rlhf_nb"
@@ -117,6 +119,7 @@ def count(root=ROOT)->dict: # every number, and the places it comes from
     silent = [f.relative_to(root).as_posix() for f in sorted((root/"nbs/engine").glob("*/*.ipynb"))
               if not _first_paragraph(f)]
     p95 = {k: sorted(v)[int(.95 * len(v))] for k, v in lengths.items()}
+    chapters = [x for f in sorted((root/"nbs").glob("[0-9]*.ipynb")) for x in definitions(f)]
     return {
         "package lines": (lines(package), []), "test lines": (lines(tests), []),
         **{f"  {k}": (n, []) for k, n in sorted(_by_floor(package, root).items(), key=lambda x: -x[1])},
@@ -137,7 +140,19 @@ def count(root=ROOT)->dict: # every number, and the places it comes from
         "copies of six lines": (len(doubled), [" ~ ".join(f"{f}:{i}" for f, i in places) for places in doubled]),
         **{f"function length, {k}: median, p95, max": (f"{statistics.median(v):.0f}, {p95[k]}, {max(v)}", [])
            for k, v in lengths.items()},
-        "engine notebooks without a first paragraph": (len(silent), silent)}
+        "engine notebooks without a first paragraph": (len(silent), silent),
+        "chapters' public definitions": (len(chapters), []),
+        **{f"chapters' definitions without {what}": (len(x := [name[0] for name in chapters if not name[k]]), x)
+           for k, what in ((1, "an output"), (2, "a check"))}}
+
+def definitions(file): # (name, shown, checked within 4 cells) of every public definition of a chapter
+    cells = json.loads(file.read_text("utf-8"))["cells"]
+    for i, cell in enumerate(cells):
+        text, near = "".join(cell["source"]), [c for c in cells[i:i + 5] if c["cell_type"] == "code"]
+        for node in ast.parse(text).body if cell["cell_type"] == "code" and "#| export" in text else []:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+                yield (f"{file.stem}: {node.name}", any(c["outputs"] for c in near),
+                       any(re.search(r"\bassert|\b(check|refuses)\(", "".join(c["source"])) for c in near))
 
 def _by_floor(files, root): # lines
     found = Counter()

@@ -50,6 +50,11 @@ def test_imports_go_down_the_street(what):
     n, places = COUNTS[what]
     assert not n, f"{what}: " + "; ".join(places)
 
+@pytest.mark.parametrize("what", house.LIMITS)
+def test_the_house_keeps_its_limits(what):
+    n, places = COUNTS[what]
+    assert n <= house.LIMITS[what], f"{what}, {n} and at most {house.LIMITS[what]}: " + "; ".join(places)
+
 def test_a_listing_of_the_package_shows_its_floors():
     assert COUNTS["folders at the top"][0] <= 7
     top = {f.name for f in (ROOT/"rlhf_nb").iterdir() if f.is_dir() and any(f.glob("*.py"))} - {"exercises", "__pycache__"}
