@@ -201,7 +201,8 @@ def show_bets(folder:Path=Path()): # a matplotlib Figure; None where nothing is 
     at = {p: [was for q, was, _ in rows if q == p] for p in sorted({p for p, _, _ in rows})}
     share = [sum(x) / len(x) for x in at.values()]
     ax.plot([*at], share, "o-", color="k", label="you")
-    for (p, x), y in zip(at.items(), share): ax.annotate(f"{len(x)}", (p, y), xytext=(6, -4), textcoords="offset points")
+    for (p, x), y in zip(at.items(), share):
+        ax.annotate(f"{len(x)}", (p, y), xytext=(6, -4), textcoords="offset points")
     ax.set(xlabel="how sure you were", ylabel="how often it was true", xlim=(-.05, 1.1), ylim=(-.05, 1.1))
     ax.set_title(f"{len(rows)} bets, {sum((p - was)**2 for p, was, _ in rows) / len(rows):.2f} points a bet")
     ax.legend()
@@ -217,4 +218,5 @@ def lost_bet(
             if (p - was)**2 > .25 and name[:2].isdigit() and int(name[:2]) + 2 <= int(chapter)]
     if not lost: return ""
     name, was, claim = lost[-1]
-    return f"once more, from chapter {name[:2]}: {claim} True or false? (It was {str(was).lower()}: you had bet against it.)"
+    return (f"once more, from chapter {name[:2]}: {claim} True or false? "
+            f"(It was {str(was).lower()}: you had bet against it.)")
