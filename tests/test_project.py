@@ -279,7 +279,8 @@ def test_the_wheel_holds_every_chapter_room_and_checkpoint(dist):
         meta = Parser().parsestr(z.read(next(n for n in names if n.endswith("/METADATA"))).decode())
         entry = z.read(next(n for n in names if n.endswith("/entry_points.txt"))).decode()
     want = {f"rlhf_nb/nbs/{f.relative_to(ROOT/'nbs').as_posix()}" for f in [
-        *NOTEBOOKS, *(ROOT/"nbs").glob("images/*.svg"), *(ROOT/"nbs").glob("results/*.json*"), *(ROOT/"nbs").glob("claims/*.toml")]}
+        *NOTEBOOKS, *(ROOT/"nbs").glob("images/*.svg"), *(ROOT/"nbs").glob("results/*.json*"), *(ROOT/"nbs").glob("claims/*.*"),
+        ROOT/"nbs/my_rlhf.py"]}
     want |= {f.relative_to(ROOT).as_posix() for f in (ROOT/"rlhf_nb").glob("**/*.py") if "nbs" not in f.parts}
     want |= {f.relative_to(ROOT).as_posix() for pattern in ("checkpoints/*/*", "run/recipes/*.toml")
              for f in (ROOT/"rlhf_nb").glob(pattern)}
