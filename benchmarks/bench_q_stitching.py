@@ -1,12 +1,13 @@
 """A log on which Q has to combine rows, and the soft backup learned from a log. Rows of Experiments.
 
-    python benchmarks/bench_q_stitching.py                   # 3 seeds, about 7 CPU minutes; resumable
+    python benchmarks/bench_q_stitching.py                   # 3 seeds, about 9 CPU minutes; resumable
 
 Every seed logs 4,000 answers of the shipped SFT model to training questions (true score 0 to 5) and keeps those of at
 most `cap` points: below 5 the best answer is nowhere in the log, its parts are, in different rows. Greedy answers to 48
 held-out questions, true score per question, of
 
-    Q            greedy Q after 300 steps of 64 on all kept rows
+    Q            greedy Q after 300 steps of 64 on all kept rows; target "return" is Q fitted to the returns seen, without
+                 any Bellman backup (of as many tokens as an answer has)
     copy top     SFT on the kept rows that have `cap` points, 100 steps of 64
 
 and, on the whole log, Q with the soft backup or the hard one (beta .05, no Monte Carlo bound, which a soft value may fall below): 8
@@ -63,7 +64,7 @@ def by_copying(s, seed):
 def by_q(s, seed):
     sft, tokenizer, seqs, gold = start(seed)
     seqs, gold = seqs[gold <= s["cap"]], gold[gold <= s["cap"]]
-    config = QConfig(mc_bound=s["mc_bound"], beta=s["beta"])
+    config = QConfig(mc_bound=s["mc_bound"], beta=s["beta"], n_step=128 if s["target"] == "return" else 1)
     nets = QNets(q_network(sft), [tokenizer.pad_token_id], sft if s["beta"] else None)
     train_q(nets, make_episodes(seqs, gold / 5, tokenizer.eos_token_id), RECIPE, config, seeded(seed))
     if s["policy"] == "greedy": policy = QPolicy(nets, 0.)
@@ -72,9 +73,10 @@ def by_q(s, seed):
 
 
 def experiments(home):
-    q = Experiment("Q", by_q, BASE | dict(n_steps=RECIPE.n_steps, policy="greedy", mc_bound=True, beta=0.), home)
+    q = Experiment("Q", by_q, BASE | dict(n_steps=RECIPE.n_steps, policy="greedy", mc_bound=True, beta=0., target="bellman"), home)
     sft = Experiment("copy", by_copying, BASE | dict(n_steps=IMITATE.n_steps, rows="top"), home)
     for cap in 4, 5, 3: yield from (q.but(cap=cap), sft.but(cap=cap))
+    for cap in 4, 3: yield q.but(cap=cap, target="return")
     for beta in .05, 0.: yield q.but(cap=5, mc_bound=False, beta=beta, policy="reference x exp(Q/.05)")
 
 
