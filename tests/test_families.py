@@ -10,15 +10,19 @@ from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.models import (
     ScalarModel, add_lora, disable_dropout, frozen_copy, load_reward_model, merge_adapters, save_reward_model, vocabulary_of)
+from rlhf_nb.base.q_networks import QConfig, QNets, make_episodes, q_network
 from rlhf_nb.base.sampling import SamplingParams, generate
 from rlhf_nb.dpo import dpo_loss, make_pair_loss, precompute_ref_logprobs
 from rlhf_nb.ppo import ActorCritic
+from rlhf_nb.qlearning import q_loss
 from rlhf_nb.reward import score_seqs
 from rlhf_nb.run.pipeline import train
 from rlhf_nb.run.stages import Stage
 from rlhf_nb.sft import sft_loss
+from rlhf_nb.show.token_kl import token_kl
 from rlhf_nb.tokens import make_seqs, token_logprobs
 from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.trainers.q_trainer import QPolicy, make_q_trainer, token_q_values
 from rlhf_nb.worlds.world_text import make_tokenizer
 from conftest import generate_uncached
 
@@ -58,38 +62,85 @@ class Tok:
     def decode(self, ids, **more): return " ".join(str(int(i)) for i in ids)
     def save_pretrained(self, folder): pass
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def family(request):
-    name = request.param
-    settings = FAMILIES[name] if name == "gemma3" else BASE | FAMILIES[name]
+def made(name, **settings):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **settings)).eval()
         head = model.get_output_embeddings()
         if not model.config.tie_word_embeddings: torch.nn.init.normal_(head.weight, std=.3)      # so that the words differ
     model.config.pad_token_id = 0
-    return name, model
+    return model
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request): return request.param, made(request.param, **FAMILIES[request.param] if request.param == "gemma3" else BASE | FAMILIES[request.param])
 
 SEQS = make_seqs([[1, 5, 6], [1, 7], [1, 8, 9, 10]], [[11, 12, 2], [13, 14, 15, 2], [3, 2]], 0)
 PAIRS = PreferencePairs(SEQS, make_seqs([[1, 5, 6], [1, 7], [1, 8, 9, 10]], [[21, 2], [22, 23, 2], [4, 5, 2]], 0))
 PROMPTS = [[1, 5, 6], [1, 7], [1, 8, 9, 10, 11, 12]]
 
-def test_log_probs_are_those_of_the_whole_model(family):
-    _, model = family
-    assert vocabulary_of(model) == 99
+def check_log_probs(model):
     with torch.no_grad(): logits = model(input_ids=SEQS.ids, attention_mask=SEQS.attention_mask.long()).logits.float()
     logits[..., 0] = -torch.inf                                              # pad is never drawn
     want = token_logprobs(logits, SEQS.ids)
     for max_logits_mb in (64., 2e-3):                                        # at once, and in chunks
         got = logprobs(model, SEQS, max_logits_mb)
         assert_close(got[SEQS.response_mask], want[SEQS.response_mask], atol=1e-4, rtol=1e-4)
+    assert_close(token_kl(model, model, SEQS).logp[SEQS.response_mask], want[SEQS.response_mask], atol=1e-4, rtol=1e-4)
 
-def test_generation_with_a_cache_is_the_literal_one(family):
-    "Left pads, rows that end early, groups that share a prompt."
-    _, model = family
-    for params in (SamplingParams(8, temperature=0.), SamplingParams(10, temperature=2.)):
+def check_generation(model, *settings):
+    "With a cache the same as without: left pads, rows that end early, groups that share a prompt."
+    for params in settings:
         a, b = [fn(model, PROMPTS * 3, Tok(), params, torch.Generator().manual_seed(3))[0] for fn in (generate, generate_uncached)]
         assert a.ids.shape == b.ids.shape and torch.equal(a.ids, b.ids)
+
+def check_q(model):
+    "Two steps, and a policy of Q alone and beside the language model."
+    nets, x, config = QNets(q_network(model), [0]), make_episodes(SEQS, torch.tensor([1., -1., .5]), 2), QConfig()
+    trainer = make_q_trainer(nets, TrainConfig(n_steps=2, lr=1e-2, warmup_steps=0), config)
+    td = [train_step(trainer, x, lambda nets, part: q_loss(nets, part, config))["td_loss"] for _ in range(2)]
+    first = (1 + .998**2 + .998**4 + 1 + .25 * (1 + .998**2)) / 9       # Q is 0: squared returns of 3, 1 (others: 0 > -1) and 2 tokens
+    assert td[0] == pytest.approx(first, rel=1e-4) and td[1] < td[0]
+    assert token_q_values(nets, SEQS)[0].any()
+    for ref in (None, model): check_generation(QPolicy(nets, .5, ref), SamplingParams(8))
+
+ROOMY = BASE | EXPERTS | dict(head_dim=8, num_local_experts=2, n_routed_experts=2, n_embd=32, n_layer=2, n_head=4, n_positions=128, n_inner=48,
+    d_model=32, num_layers=2, num_heads=4, n_group=1, topk_group=1, q_lora_rank=8, kv_lora_rank=8, qk_rope_head_dim=4, qk_nope_head_dim=4,
+    v_head_dim=8, first_k_dense_replace=0)                       # what one family does not read another does
+OTHERS = """afmoe apertus arcee aria_text beam biogpt bitnet cohere2 ctrl cwm deepseek_v4 diffllama doge ernie4_5 ernie4_5_moe exaone4
+    falcon_mamba flex_olmo fuyu gemma3_text glm glm4 glm4_moe gpt-sw3 gpt_bigcode gpt_neox_japanese gpt_oss granitemoe granitemoeshared
+    helium hunyuan_v1_dense hunyuan_v1_moe hy_v3 hyperclovax internlm3 jais2 jetmoe laguna mimo_v2_flash minimax_m2 ministral
+    modernbert-decoder moshi mpt nemotron olmo olmo3 olmo_hybrid olmoe persimmon phi phimoe qwen3_moe rwkv seed_oss smollm3
+    solar_open stablelm starcoder2 trocr vaultgemma xglm zaya""".split()
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_families(name):
+    try: model = made(name, **ROOMY)
+    except ValueError as e: pytest.skip(f"this version of transformers does not make it: {e}")
+    check_log_probs(model)
+    check_generation(model, SamplingParams(8, temperature=2.))
+    row = train_step(make_trainer(frozen_copy(model).requires_grad_(), TrainConfig(n_steps=2)), SEQS, sft_loss)
+    assert row["grad_norm"] > 0
+    check_q(model)
+
+@pytest.mark.parametrize("name, more", [("bert", {}), ("recurrent_gemma", dict(num_hidden_layers=3, lru_width=32, attention_window_size=8))])
+def test_a_model_that_hands_over_no_cache_is_refused(name, more):
+    "One reads both ways, the other keeps its state in itself."
+    model = made(name, **ROOMY | more)
+    for policy in (model, QPolicy(QNets(q_network(model), [0]), .5)):
+        with pytest.raises(ValueError, match="gives no cache of what it has read, so it cannot be sampled"):
+            generate(policy, PROMPTS, Tok(), SamplingParams(4), torch.Generator().manual_seed(0))
+
+def test_log_probs_are_those_of_the_whole_model(family):
+    assert vocabulary_of(family[1]) == 99
+    check_log_probs(family[1])
+
+def test_generation_with_a_cache_is_the_literal_one(family):
+    check_generation(family[1], SamplingParams(8, temperature=0.), SamplingParams(10, temperature=2.))
+
+def test_q_learning_or_a_refusal_before_any_work(family):
+    name, model = family
+    if name not in NO_BODY: return check_q(model)
+    with pytest.raises(ValueError, match="no body apart from its head, so no reward model, critic or Q-network"): q_network(model)
 
 def test_steps_of_sft_dpo_and_ppo(family):
     name, start = family
@@ -148,4 +199,13 @@ def test_a_run_of_a_reward_model_is_refused_before_any_work(tmp_path):
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path/"m"); tokenizer.save_pretrained(tmp_path/"m")
     with pytest.raises(ValueError, match="no sequence classifier for 'cohere'"):
         train(Stage("reward", dict(data="none.jsonl", model=str(tmp_path/"m"))), tmp_path/"out")
+    assert not (tmp_path/"out").exists()
+
+@pytest.mark.parametrize("method, more", [("q", {}), ("ppo", dict(reward="none:f"))])
+def test_a_run_that_needs_a_body_is_refused_before_any_work(method, more, tmp_path):
+    tokenizer = make_tokenizer()
+    made("llama4_text", **BASE | FAMILIES["llama4_text"] | dict(vocab_size=len(tokenizer), max_position_embeddings=512)).save_pretrained(tmp_path/"m")
+    tokenizer.save_pretrained(tmp_path/"m")
+    with pytest.raises(ValueError, match="Llama4ForCausalLM shows no body apart from its head"):
+        train(Stage(method, dict(data="none.jsonl", model=str(tmp_path/"m")) | more), tmp_path/"out")
     assert not (tmp_path/"out").exists()

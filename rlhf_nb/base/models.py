@@ -329,7 +329,7 @@ def merge_adapters(model:nn.Module)->nn.Module: # a copy without peft; a model w
 def require_body(lm:nn.Module): # a causal language model
     "Raises ValueError if it shows no body without its head, to put another on."
     if lm.base_model is lm: raise ValueError(f"{type(lm).__name__} shows no body apart from its head, so no "
-        "reward model or critic can be made of it: start that one from another family")
+        "reward model, critic or Q-network can be made of it: start that one from another family")
 
 def new_score(like:Tensor, seed:int)->nn.Linear: # (v d) weights whose device and format it gets
     "A head, d numbers to one, from N(0, 1/(d+1)) (Stiennon et al. 2020)."

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from .batches import host_rows, send_to, to_host
-from .models import merge_adapters
+from .models import merge_adapters, require_body, vocabulary_of
 from .settings import check_settings
 from ..tokens import Batch, Seqs, shift_right
 
@@ -117,8 +117,11 @@ def q_network(
     lm:nn.Module, # a causal language model, left as it is
     dueling:bool=False,
 )->nn.Module:     # the same class; its logits are Q-values, all 0 at first
-    "A Q-network: a copy of the language model whose new head starts at Q = 0."
-    q = copy.deepcopy(merge_adapters(lm)).requires_grad_().float()
+    """A Q-network: a copy of the language model whose new head starts at Q = 0.
+
+    Raises ValueError for a model that shows no body without its head."""
+    require_body(lm := merge_adapters(lm))
+    q = copy.deepcopy(lm).requires_grad_().float()
     old = q.get_output_embeddings()
     v, d = old.weight.shape
     head = DuelingHead(d, v) if dueling else nn.Linear(d, v, bias=False)
@@ -192,7 +195,7 @@ class QNets(nn.Module):
         super().__init__()
         self.ref = ref
         self.online, self.target = online, copy.deepcopy(online).requires_grad_(False)
-        allowed = torch.ones(online.config.vocab_size, dtype=torch.bool)
+        allowed = torch.ones(vocabulary_of(online), dtype=torch.bool)
         allowed[list(disallowed)] = False
         if allowed.sum() < 2: raise ValueError(f"QNets needs two actions or more, got {int(allowed.sum())} "
             f"of {len(allowed)}: `disallowed` rules out too many")

@@ -209,7 +209,8 @@ def _uncached(model, x:GenerationState)->tuple[Seqs, Tensor]:
     return finish_generation(x)
 
 # %% ../../nbs/engine/base/sampling.ipynb #_cached
-_LITERAL = {"minimax"} # families that read left-padded rows wrongly with their cache
+# families that read left-padded rows wrongly with their cache, or whose cache keeps all its rows
+_LITERAL = {"minimax", "trocr", "cpmant", "deepseek_v4"}
 
 @torch.no_grad()
 def _cached(model, x:GenerationState, fixed=False)->tuple[Seqs, Tensor]:
@@ -238,7 +239,9 @@ def _cached(model, x:GenerationState, fixed=False)->tuple[Seqs, Tensor]:
             inputs = dict(input_ids=ids, attention_mask=mask if fixed else mask[:, :seen],
                 position_ids=position[:, begin:seen], past_key_values=cache, use_cache=True, logits_to_keep=1)
             out = step(**{name: y for name, y in inputs.items() if name in known})
-            cache, logits = out.past_key_values, out.logits[:, -1]
+            cache, logits = getattr(out, "past_key_values", None), out.logits[:, -1]
+            if cache is None: raise ValueError(f"{type(plain).__name__} gives no cache of what it has "
+                "read, so it cannot be sampled from here: start from a causal model of another family")
             if not x.step: logits = logits[prompt_of]                    # a row each
             token, on = sample_step(x, logits)
             if not len(on) or x.step == s: return finish_generation(x)

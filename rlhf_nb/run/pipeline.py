@@ -22,8 +22,8 @@ from ..base.folder import (check_output, claim_file, clear_removed, file_hashes,
 from ..base.checkpoints import without_nan
 from ..base.settings import require_same_run
 from ..base.learning import named_generator
-from ..base.models import (Placement, ScalarModel, load_lm, is_reward_model,
-    load_tokenizer, merge_adapters, quiet_transformers, read_config, save_reward_model, unwrap_model)
+from ..base.models import (Placement, ScalarModel, load_lm, is_reward_model, load_tokenizer,
+    merge_adapters, quiet_transformers, read_config, require_body, save_reward_model, unwrap_model)
 from ..base.processes import (in_first_process, process_index, require_one_process, stop_after_step)
 from ..base.sampling import SamplingParams, collect_rollout, generate_many
 from ..data.records import RowError, read_jsonl, read_records, record_kind, renamed
@@ -136,6 +136,7 @@ def _open_all(stage, s, registry, tell, begin)->tuple: # model, tokenizer, rows
     "All that a stage will ask for. Raises ValueError that names the key."
     check_services(s.start)
     lm, tokenizer = begin(s.start)
+    if s.method in ("ppo", "q"): require_body(unwrap_model(lm))
     def ask(key, fn, *args): # what an earlier stage will leave is not there yet
         if not getattr(s, key, "") or _stage_number(stage.said.get(key, "")): return
         try: fn(*args)

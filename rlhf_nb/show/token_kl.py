@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from ..base.logprobs import excluded_token
-from ..base.models import adapters_disabled, eval_mode, unwrap_model, validate_length
+from ..base.models import adapters_disabled, eval_mode, unwrap_model, validate_length, vocabulary_of
 from ..kl import exact_kl, kl_k1, kl_k2, kl_k3
 from .pages import BLUE, ORANGE, brief, drawing, html_table, svg_text
 from .rollout_view import RolloutTable, TableView, token_table
@@ -76,8 +76,7 @@ def token_kl(
     Raises ValueError for temperature <= 0, long rows, or two vocabularies."""
     if not temperature > 0: raise ValueError(f"token_kl needs a temperature above 0, got {temperature}")
     x, order = _at_the_left(seqs)
-    n_words = unwrap_model(policy).config.vocab_size
-    n = max(1, int(max_logits_mb * 2**20 / 4 / (x.ids.shape[1] * n_words)))
+    n = max(1, int(max_logits_mb * 2**20 / 4 / (x.ids.shape[1] * vocabulary_of(policy))))
     out = torch.zeros(4, *x.ids.shape)              # the fields of TokenKL
     for rows in torch.arange(len(x)).split(n):
         part = x[rows].trim()

@@ -9,6 +9,7 @@ __all__ = ['make_q_trainer', 'train_q', 'QPolicy', 'token_q_values', 'q_trees']
 
 # %% ../../nbs/engine/trainers/q_trainer.ipynb #q_trainer_imports
 import math
+from inspect import signature
 from pathlib import Path
 import torch
 from torch import Generator, Tensor, nn
@@ -53,8 +54,7 @@ def train_q(
 
 # %% ../../nbs/engine/trainers/q_trainer.ipynb #QPolicy
 class _Caches(list): # one per model
-    def batch_select_indices(self, rows):
-        for cache in self: cache.batch_select_indices(rows)
+    layers = property(lambda self: [x for cache in self for x in getattr(cache, "layers", [cache])])
 
 class QPolicy(nn.Module):
     """The policy of `q_policy_logprobs` as a causal language model.
@@ -74,7 +74,8 @@ class QPolicy(nn.Module):
         self.nets, self.ref = nets, ref
         self.temperature, self.epsilon = temperature, epsilon
         models = [nets.online] if ref is None else [nets.online, ref]
-        self.has_cache = all(isinstance(m, PreTrainedModel) for m in models)
+        self.has_cache = all(isinstance(m, PreTrainedModel) and
+                             "past_key_values" in signature(m.forward).parameters for m in models)
     config = property(lambda self: self.nets.online.config)
     device = property(lambda self: self.nets.allowed.device)
     def forward(self, input_ids, attention_mask=None, position_ids=None,
@@ -89,7 +90,8 @@ class QPolicy(nn.Module):
             outs.append(self.ref(past_key_values=old[1], **inputs))
             ref_logits = outs[1].logits[:, -logits_to_keep:]
         logp = q_policy_logprobs(q, self.nets.allowed, self.temperature, ref_logits, self.epsilon)
-        cache = _Caches(o.past_key_values for o in outs) if use_cache else None
+        caches = [getattr(o, "past_key_values", None) for o in outs] if use_cache else [None]
+        cache = None if None in caches else _Caches(caches)
         return CausalLMOutputWithPast(logits=logp, past_key_values=cache)
 
 # %% ../../nbs/engine/trainers/q_trainer.ipynb #token_q_values
