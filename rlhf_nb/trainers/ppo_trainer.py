@@ -410,8 +410,8 @@ def begin_rollouts(
 )->Trainer:
     "A trainer for rollouts, dropout off; it goes on from the last checkpoint."
     prompts = data_fingerprint(task.prompts)
-    run = dict(config=config, prompts=prompts, ref=ref, reward_fn=task.reward_fn,
-               sampling=task.sampling) if folder else {}
+    said = {k: x for k, x in vars(task).items() if k in ("reward_fn", "teacher_prompts", "sampling")}
+    run = dict(config=config, prompts=prompts, ref=ref, **said) if folder else {}
     trainer = make_trainer(model, train_config, run=run, lrs=lrs, may_change=(
         "config.n_iterations", "config.save_every", "train_config.n_steps"))
     disable_dropout(model)                       # the first ratio is 1
