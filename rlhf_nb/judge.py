@@ -81,7 +81,7 @@ def parse_score(
     low:float=0.,    # a number outside low..high is no score
     high:float=5.,
     last:bool=True,  # of several places the last one counts; False: the first
-)->float|None:       # low to high, never -0.; None when the reply holds no score
+)->float|None:       # low to high; None when the reply holds no score
     """Score in a judge's reply: the number at the place that the pattern describes.
 
     None for a range, and for a score out of another number: nothing is rescaled."""
@@ -150,10 +150,11 @@ def pair_accuracy(
 def agreement(
     verdicts:Verdicts, # b rows
     true:Tensor,       # (b) gold, whole numbers
-)->dict[str,float]:    # keys as returned below
+)->dict[str,float]:    # keys: parse_rate n_unparsed vote_std pearson_r
+                       # exact_match kappa bias pair_accuracy
     """Agreement with gold: Pearson r, exact match and kappa (Cohen) of rounded scores,
     bias (mean of score - gold), pair accuracy. Answers without a score are left out
-    of these five and counted in `n_unparsed`."""
+    of these five and counted in `n_unparsed`; kappa is nan where p_e is 1."""
     score = verdicts.score()
     known = ~score.isnan()
     both = torch.stack([score[known].double(), true[known].double()])

@@ -37,6 +37,7 @@ class Point:
     (Point(1., torch.ones(2)), Point(1., torch.zeros(2)), False),
     ({"x": 1., "y": torch.ones(2)}, Point(1., torch.ones(2)), False), ("a", torch.ones(1), False),
     ((torch.ones(2), "a"), (torch.ones(2), "b"), False),
+    (torch.ones(1).bfloat16(), torch.ones(1), False), (torch.ones(1).half(), torch.ones(1).double(), False),
     (torch.tensor([1.01]).bfloat16(), torch.ones(1), False), (torch.tensor([1.01]), torch.ones(1).bfloat16(), True),
     (torch.tensor([1.01]).bfloat16(), torch.ones(1).bfloat16(), True),      # the tolerance is that of the wanted dtype
     (torch.tensor([1.1]).bfloat16(), torch.ones(1).bfloat16(), False)])
@@ -176,6 +177,8 @@ PARTS = Exercise(lambda x: [x, x + 1], {"two": (torch.tensor([1., 2.]),)}, {})
     (SLIPS, lambda x: (x * 2).sum(), "one number comes back where one per row is wanted"),
     (SLIPS, lambda x: (x * 2).sum(1).tolist(), "a list comes back where a tensor is wanted"),
     (SLIPS, lambda x: (x * 2).sum(1).long(), "integers come back where floats are wanted"),
+    (SLIPS, lambda x: (x * 2).sum(1).half(), "16 bits come back where float32 is wanted"),
+    (SLIPS, None, "no function of this name: run its cell first"),
     (SLIPS, lambda x: x.mul_(2).sum(1) + 1, "it changes its argument in place"),
     (SLIPS, lambda x: (x[:, :1] * 2 + x[:, 1] * 2), "a square comes back where a row is wanted"),
     (AVERAGE, lambda x: x * 1, "many numbers come back where one is wanted"),
@@ -272,7 +275,9 @@ def test_check_hands_back_what_is_right_and_is_loud_only_when_strict(capsys, mon
     monkeypatch.setenv("RLHF_NB_STRICT", "1")
     assert check(mean, AVERAGE) is mean
     for answer in (total, unfinished):
-        with pytest.raises(AssertionError, match=answer.__name__): check(answer, AVERAGE)
+        with pytest.raises(AssertionError, match=answer.__name__): exec("check(answer, AVERAGE)", space := dict(
+            check=check, answer=answer, AVERAGE=AVERAGE))
+        assert space[answer.__name__] is torch.mean            # later cells go on with it
     printed = capsys.readouterr().out.splitlines()
     ours = "(the cells below use ours until your {} is right)".format
     assert printed[:5] == ["total: divide by the length", ours("total"), "unfinished: not done yet",

@@ -81,7 +81,8 @@ def test_nbgrader_metadata():
                                                   grade_id="double")
     assert marked[4].metadata["nbgrader"] == dict(grade=True, solution=False, locked=True, task=False, schema_version=3,
                                                   grade_id="check_double", points=1)
-    assert marked[4].source == f'import os; os.environ["RLHF_NB_STRICT"] = "1"\n{CELLS[2]}'
+    assert marked[4].source == ('import os; os.environ["RLHF_NB_STRICT"] = "1"\n'
+                                f'double = globals().get("double")   # None where its cell stopped\n{CELLS[2]}')
     assert CHECK.findall(marked[4].source) == ["double"] and "nbgrader" not in marked[1].metadata
     assert marked[3].source == 'def double(x):\n    "twice x"\n    ### BEGIN SOLUTION\n    return x + x\n    ### END SOLUTION'
 

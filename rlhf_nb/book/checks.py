@@ -61,7 +61,8 @@ def values_match(
         except (TypeError, ValueError, RuntimeError): return False   # text, say
         if want.is_floating_point() and want.element_size() == 2: tol = .02
         if (got.dtype == torch.bool) != (want.dtype == torch.bool): return False
-        if all(both) and got.is_floating_point() != want.is_floating_point(): return False
+        if all(both) and (got.is_floating_point() != want.is_floating_point() or got.is_floating_point()
+                          and got.element_size() == 2 < want.element_size()): return False
         return got.shape == want.shape and torch.allclose(
             got.double(), want.double(), tol, tol, equal_nan=True)
     if isinstance(want, float) and isinstance(got, (int, float)):
@@ -194,7 +195,10 @@ def _value_slips(got, want)->list[str]: # the first parts that differ
     if got.shape == want.shape:
         kinds = ["truth values" if x.dtype == torch.bool else "floats"
                  if x.is_floating_point() else "integers" for x in (got, want)]
-        return [f"{kinds[0]} come back where {kinds[1]} are wanted"] * (kinds[0] != kinds[1])
+        few = kinds[0] == "floats" and got.element_size() == 2 < want.element_size() and values_match(
+            got.to(want.dtype), want, .02)
+        return [f"{kinds[0]} come back where {kinds[1]} are wanted"] * (kinds[0] != kinds[1]) + [
+            "16 bits come back where float32 is wanted: go to float32 before you compute"] * few
     more, found = got.ndim - want.ndim, []
     if not got.ndim: found.append("one number comes back where one per row is wanted")
     elif want.numel() == 1 < got.numel(): found.append("many numbers come back where one is wanted")
@@ -239,6 +243,7 @@ def grade(
 
     A known mistake, or a common slip, is named if it explains half of what is wrong:
     "mostly" from 4 in 5 of the wrong cases on, below that "much like"."""
+    if not callable(answer): return "no function of this name: run its cell first"
     calls, want = [{case: record_call(fn, args) for case, args in exercise.cases.items()}
                    for fn in (answer, exercise.reference)]
     if all(c.error == "NotImplementedError" for c in calls.values()): return "not done yet"
@@ -288,7 +293,8 @@ def check(
 )->Callable:         # the answer if it is right, else the reference
     """Print and remember the verdict on an answer; the result is what later cells use.
 
-    Raises AssertionError unless it is "right", if RLHF_NB_STRICT=1."""
+    Raises AssertionError unless it is "right", if RLHF_NB_STRICT=1; the reference stands in
+    the answer's place by then."""
     told = [k for title, m in list(sys.modules.items()) if title.startswith("rlhf_nb.exercises.")
             for k, x in vars(m).items() if x is exercise]
     name = (told or [getattr(answer, "__name__", "it")])[0]          # as the cell has it
@@ -299,7 +305,9 @@ def check(
     print(f"{name}: {verdict}")
     remember(Path(), {name: verdict})
     if verdict == "right": return answer
-    if os.environ.get("RLHF_NB_STRICT") == "1": raise AssertionError(f"{name}: {verdict}")
+    if os.environ.get("RLHF_NB_STRICT") == "1":
+        sys._getframe(1).f_globals[name] = exercise.reference   # one missing answer costs no other its point
+        raise AssertionError(f"{name}: {verdict}")
     print(f"(the cells below use ours until your {name} is right)")
     return exercise.reference
 

@@ -121,7 +121,8 @@ def instructors_copy(
         meta = dict(grade=bool(test), solution=not test, locked=bool(test),
                     task=False, schema_version=3, grade_id=name)
         cell.metadata["nbgrader"] = meta | (dict(points=1) if test else {})
-        if test: cell.source = f'import os; os.environ["RLHF_NB_STRICT"] = "1"\n{cell.source}'
+        if test: cell.source = (f'import os; os.environ["RLHF_NB_STRICT"] = "1"\n'
+            f'{test[1]} = globals().get("{test[1]}")   # None where its cell stopped\n{cell.source}')
         else: cell.source = "{}\n    ### BEGIN SOLUTION\n{}\n    ### END SOLUTION".format(
             *split_exercise(cell.source))
     return nb

@@ -90,7 +90,7 @@ optimal_policy = Exercise(
             lambda x: (x.log_softmax(-1), x.logsumexp(-1)))(a.exp() + r / b) if b > 0 else _tilted(a, r, b),
         "two values are wanted: log pi* and log Z": lambda a, r, b: _tilted(a, r, b)[0],
         "the order is log pi*, then log Z": lambda a, r, b: _tilted(a, r, b)[::-1],
-        "beta must be above 0: keep the check in the first line": lambda a, r, b: _best(a, r, b)})
+        "beta must be above 0, or ValueError": lambda a, r, b: _best(a, r, b)})
 
 # ---- best_of_n_policy
 def _bon(logp, score, n, low=lambda o: o >= 0, share=True, power=lambda n: n, subtract=True):
@@ -131,7 +131,7 @@ best_of_n_policy = Exercise(
         "log of 0 minus log of 0 is nan: a response of probability 0 stays at -inf": lambda a, s, n: (
             lambda p, o: a - (p * (o == 0)).sum(-1).log() + ((p * (o >= 0)).sum(-1)**n - ((p * (o > 0)).sum(-1))**n).log())(
                 a.exp(), s[:, None] - s) if n > 0 else _kept(a, s, n),
-        "n must be 1 or more: keep the check in the first line": lambda a, s, n: _bon(a, s, n) if n > 0 else a})
+        "n must be 1 or more, or ValueError": lambda a, s, n: _bon(a, s, n) if n > 0 else a})
 
 # ---- the clinic: the soft value of a prefix
 def _soft(probs, reward, beta):

@@ -53,6 +53,7 @@ flat_while_moving = Exercise(
            "falling": (_run(3, 2, 1, 0), _run(3, 2, 1, 0), .5, .2),
            "falling, and moving": (_run(3, 2, 1, 0), _run(0, 1, 2, 3), .5, .2),
            "KL grown by just `nats`": (_run(0, 0, 0, 0), _run(0, 0, 1, 1), 1., .2),
+           "KL high from the start": (_run(0, .1, 0, .1), _run(5, 5.1, 5, 5.1), .5, .2),
            "reward by just `gain`": (_run(0, 0, 1, 1), _run(0, 0, 1, 1), .5, 1.)},
     mistakes={
         "both must hold": lambda *x: _flat(*x, both=False),
@@ -60,6 +61,8 @@ flat_while_moving = Exercise(
         "means of halves, not the first and the last value": lambda *x: _flat(*x, ends=True),
         "means of halves, not their sums": lambda r, k, n, g: bool(
             k[len(k) // 2:].sum() - k[:len(k) // 2].sum() > n and r[len(k) // 2:].sum() - r[:len(k) // 2].sum() < g),
+        "KL has grown: that is its level": lambda r, k, n, g: _flat(r, k * (torch.arange(len(k)) >= len(k) // 2), n, g),
+        "grown by more than `nats`: just as much is not enough": lambda r, k, n, g: _flat(r, k, n - 1e-6, g),
         "a reward that falls has gained nothing: no absolute value": lambda r, k, n, g: _flat(r, k, n, g) and _flat(
             -r, k, n, g),
         "`nats` is for KL, `gain` for the reward: they are swapped": lambda r, k, n, g: _flat(r, k, g, n),

@@ -138,5 +138,5 @@ dpo_loss = Exercise(
         "sigmoid, then log is infinite at -300: use logsigmoid": lambda *x: _dpo(*x, last=lambda y: -torch.sigmoid(y).log()),
         "only the chosen side is looked at": lambda a, b, c, d, beta=.1: _dpo(a, 0 * b, c, 0 * d, beta),
         "no gradient reaches the policy": lambda *x: _dpo(*x).detach(),
-        "beta must be above 0: keep the check in the first line": lambda *x: _dpo(*x, checked=False)})
+        "beta must be above 0, or ValueError": lambda *x: _dpo(*x, checked=False)})
 

@@ -164,7 +164,8 @@ def _only(which, f): # the truth, but for one loss type
 
 loss_weights = Exercise(
     reference=package.loss_weights,
-    cases={**_weights("dapo", 0), **_weights("grpo", 0), **_weights("dr_grpo", 0)},
+    cases={**_weights("dapo", 0), **_weights("grpo", 0), **_weights("dr_grpo", 0),
+           "another word": (_mask(4, 1), "mean", 8)},
     mistakes={
         "dapo and grpo are exchanged":
             lambda m, name, length: _right(m, {"dapo": "grpo", "grpo": "dapo"}.get(name, name), length),
@@ -186,7 +187,8 @@ loss_weights = Exercise(
                   if name == "grpo" else m / len(m) / L),
         "weights of 0 where the mask is False":
             _each(lambda m, name, L: torch.ones_like(m) * _right(m, name, L).amax(1, keepdim=True)),
-        "that is the mask: divide it": lambda m, name, L: m.float()})
+        "that is the mask: divide it": lambda m, name, L: m.float(),
+        "another word must raise ValueError": lambda m, name, L: _right(m, name if name in ("dapo", "grpo") else "dr_grpo", L)})
 
 # ------------------------------------------------------------------ cispo_loss
 def _cispo(r, A, low, high, clip=lambda r, e, h: r.clamp(1 - e, 1 + h).detach(), log=torch.log, sign=-1):

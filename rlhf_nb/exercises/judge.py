@@ -99,6 +99,7 @@ parse_score = Exercise(
            "half a point": ("Score: 4.5",), "zero": ("Score: 0",), "less than nothing": ("Score: -1",),
            "minus zero": ("Score: -0",), "no score": ("I like it.",), "no text": ("",),
            "from 1 to 10": ("I give it [[7]].", "[[{{ reward }}]]", 1., 10.),
+           "7/10, from 1 to 10": ("Score: 7/10", "Score: {{ reward }}", 1., 10.),
            "below 1": ("[[0]]", "[[{{ reward }}]]", 1., 10.),
            "half a point of ten": ("[[9.5]] then [[11]]", "[[{{ reward }}]]", 1., 10., False),
            "stars around it": ("**Score: 4**",), "from -2 to 2": ("Score: -2", "Score: {{ reward }}", -2., 2.)},
@@ -119,6 +120,8 @@ parse_score = Exercise(
         "half a point counts: a score is a float": lambda *a: _score(*a, number=_whole),
         "that is the text of the number: make a float of it":
             lambda *a: None if _score(*a) is None else str(_score(*a)),
+        "score_regex(pattern, high) must be told high: 7/10 is a score from 1 to 10": lambda *a: _score(
+            *a, regex=lambda pattern, high: score_regex(pattern, 5.)),
         "use score_regex(pattern, high): it knows ranges and other scales": lambda *a: _score(*a, regex=_own)})
 
 # -------------------------------------------------------------------- agreement

@@ -66,7 +66,8 @@ _PAIRS = {"two rows": _pair(20, 2, 3), "one row": _pair(22, 1, 4), "a single tok
           "equal log-probs": [_pair(32, 2, 2)[0], _pair(32, 2, 2)[0]],
           "a token given up, -300": [tensor([[-300., -1.]]).requires_grad_(), tensor([[-299., -300.]]).requires_grad_()],
           "shapes that would broadcast": [_pair(34, 2, 3)[0], _pair(36, 3)[0]],
-          "a column against rows": [_pair(38, 2, 1)[0], _pair(40, 2, 3)[0]]}
+          "a column against rows": [_pair(38, 2, 1)[0], _pair(40, 2, 3)[0]],
+          "a column against a row, as many numbers": [_pair(42, 3, 1)[0], _pair(44, 1, 3)[0]]}
 _SHAPES = "shapes that differ broadcast silently: raise ValueError"
 
 def _estimator(formula, mistakes):

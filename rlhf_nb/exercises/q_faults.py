@@ -7,8 +7,8 @@ def _draw(seed, *size, least=-8): # quarters: sums are exact in any order
     return torch.randint(least, 9, size, generator=Generator().manual_seed(seed)) / 4
 
 # ------------------------------------------------------------------ fixed_target
-def _target(reward, value, last, gamma, gate=lambda reward, value, both: both, detach=True):
-    value = (value.detach() if detach else value).masked_fill(last, 0.)
+def _target(reward, value, last, gamma, gate=lambda reward, value, both: both, detach=True, end=lambda v, last: v.masked_fill(last, 0.)):
+    value = end(value.detach() if detach else value, last)
     return gate(reward, value, reward + gamma * value)
 
 def _t_case(seed, *rows, gamma=.5, dtype=torch.float32): # l: last, r: before it, .: not of the response
@@ -22,6 +22,7 @@ _end = (tensor([[0., 0., 0., -1.], [0., 0., 1.5, 0.]]), tensor([[0., .5, .75, 9.
 fixed_target = Exercise(
     reference=_target,
     cases={"paid at the end": (*_end, .5), "paid at every token": _t_case(0, ".rrl", ".rl."),
+           "nan behind the last token": (_end[0], _end[1].masked_fill(_end[2], torch.nan), _end[2], .5),
            "gamma 1": (*_end, 1.), "gamma 0": _t_case(4, ".rrrl", gamma=0.),
            "one token": _t_case(6, ".l"), "an empty response": _t_case(12, "...", ".rl"),
            "a row that goes on": _t_case(8, ".rrr", ".rrl", gamma=.75),
@@ -36,6 +37,7 @@ fixed_target = Exercise(
         "a cost is dropped, and beside a gain the value: add both, everywhere":
             lambda *x: _target(*x, gate=lambda r, v, y: torch.where(r > 0, r, y - r)),
         "nothing follows the last token": lambda r, v, last, gamma: _target(r, v, last & False, gamma),
+        "0 times nan is nan: write 0 at the last token, do not multiply": lambda *x: _target(*x, end=lambda v, last: v * ~last),
         "gamma is missing": lambda r, v, last, gamma: _target(r, v, last, 1.),
         "the reward of this token is not discounted": lambda r, v, last, gamma: _target(
             gamma * r, v, last, gamma),

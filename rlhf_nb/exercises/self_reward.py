@@ -40,6 +40,7 @@ choose_pairs = Exercise(
            "a candidate that was not parsed": ([[nan, 2., 4.], [3., nan, 1.]],),
            "a prompt that was not parsed in between": ([[3., 2.], [nan, nan], [nan, 1.], [2., 5.]],),
            "several best, several worst": ([[1., 4., 4., 1.], [0., 0., 2.]],),
+           "scores close together": ([[3., 3.25], [1., 1.001]],),
            "only ties": ([[3., 3.], [1., 1., 1.]],), "no prompts": ([],),
            "four candidates": ([[3., 1., 4.5, 2.]],),
            "another rule: the second best": ([[3., 1., 4.5, 2.], [nan, 5., 2., 4.]], best_second),
@@ -53,6 +54,8 @@ choose_pairs = Exercise(
             [[0. if isnan(s) else s for s in row] for row in scores]),
         "one candidate that was not parsed costs the whole prompt: leave out just that one":
             lambda scores: _pairs([[] if any(map(isnan, row)) else row for row in scores]),
+        "however close two scores are, the better one is chosen": lambda scores: [
+            (p, a, b) for p, a, b in _pairs(scores) if scores[p][a] - scores[p][b] > .5],
         "turned round: the best is chosen, the worst rejected": lambda scores: [
             (p, worst, best) for p, best, worst in _pairs(scores)],
         "places are counted among all candidates of a prompt, parsed or not":

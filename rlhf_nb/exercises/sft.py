@@ -128,10 +128,10 @@ def _top_k(x, s, k=None):
     k = s.top_k if k is None else k
     if not 0 < k < x.shape[1]: return x
     return _keep(x, torch.zeros_like(x, dtype=torch.bool).scatter(1, x.topk(k).indices, True))
-def _top_p(x, s, crossing=True, back=True):
+def _top_p(x, s, crossing=True, back=True, less=torch.lt):
     if s.top_p >= 1: return x
     prob, order = x.softmax(1).sort(descending=True)
-    kept = (prob.cumsum(1) - prob if crossing else prob.cumsum(1)) < s.top_p
+    kept = less(prob.cumsum(1) - prob if crossing else prob.cumsum(1), s.top_p)
     return _keep(x, torch.zeros_like(kept).scatter(1, order, kept) if back else kept)
 def _greedy(x): return torch.full_like(x, -torch.inf).scatter(1, x.argmax(1, keepdim=True), 0.)
 
@@ -141,7 +141,7 @@ def _filter(logits, s, steps="tkp", norm=True, greedy=_greedy, wide=True, **how)
     for step in steps:
         if step == "t": x = _temperature(x, s, how.get("times", False))
         if step == "k": x = _top_k(x, s, s.top_k + how.get("more", 0) * (s.top_k > 0))
-        if step == "p": x = _top_p(x, s, how.get("crossing", True), how.get("back", True))
+        if step == "p": x = _top_p(x, s, how.get("crossing", True), how.get("back", True), how.get("less", torch.lt))
     return x.log_softmax(1) if norm else x
 
 def _zeros(logits, s):
@@ -171,6 +171,7 @@ filter_logits = Exercise(
            "top-k 2": (_logits(4, 3), _S(top_k=2)), "top-k above the vocabulary": (_logits(5), _S(top_k=50)),
            "top-p .6": (_three, _S(top_p=.6)), "top-p, three rows": (_logits(6, 3, 9), _S(top_p=.7)),
            "top-p below the likeliest": (_logits(7), _S(top_p=.05)),
+           "top-p reached exactly": (tensor([[.5, .25, .125, .125]]).log(), _S(top_p=.75)),
            "temperature before top-p": (_three, _S(temperature=.5, top_p=.62)),
            "top-p of what top-k left": (tensor([[.4, .3, .2, .1]]).log(), _S(top_k=2, top_p=.5)),
            "all three": (_logits(8, 3, 9), _S(temperature=.8, top_k=6, top_p=.8)),
@@ -186,6 +187,7 @@ filter_logits = Exercise(
         "temperature first, then the filters": lambda x, s: _filter(x, s, "kpt"),
         "top-k first, then top-p of what it left": lambda x, s: _filter(x, s, "tpk"),
         "the token that crosses top-p is kept": lambda x, s: _filter(x, s, crossing=False),
+        "the tokens before it sum to less than top_p, not to just as much": lambda x, s: _filter(x, s, less=torch.le),
         "the mask is in sorted order: bring it back to the order of the tokens":
             lambda x, s: _filter(x, s, back=False),
         "one token too many is left by top-k": lambda x, s: _filter(x, s, more=1),

@@ -124,6 +124,7 @@ masked_mean = Exercise(
     reference=tokens.masked_mean,
     cases={"rows of unequal length": (_randn(20, 3, 6).requires_grad_(), _sides),
            "nan and inf under the mask": (_x.clone().requires_grad_(), _m),
+           "a nan that counts": (tensor([[1., torch.nan, 3.]]), tensor([[True, True, False]])),
            "a row without True": (_randn(21, 2, 3), tensor([[True, False, True], [False, False, False]])),
            "one row": (tensor([[2., 4., 9., 0.]]), tensor([[True, True, True, False]])),
            "one axis": (tensor([1., 5., 3.]), tensor([True, False, True])),
@@ -146,6 +147,8 @@ masked_mean = Exercise(
         "that divides by the number of rows, not of tokens": lambda x, m: _mean(x, m, count=len),
         "0 times nan is nan: write 0 where the mask is False, do not multiply":
             lambda x, m: _mean(x, m, total=lambda x, m: (x * m).sum()),
+        "a nan that counts makes the mean nan: no nanmean": lambda x, m: (lambda kept: _mean(x, m & kept) if kept.any() else _mean(x, m))(
+            ~x.isnan()) if x.shape == m.shape else _mean(x, m),
         "upside down: True is what counts": lambda x, m: _mean(x, m, total=lambda x, m: torch.where(
             m, torch.zeros_like(x), x).sum(), count=lambda m: (~m).sum()),
         "without any True it must raise ValueError":

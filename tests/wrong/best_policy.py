@@ -150,7 +150,7 @@ WRONG = {
         ("that is beta log Z, the value: log Z is wanted", value),
         ("those are probabilities: their logs are wanted", probabilities),
         ("two values are wanted: log pi* and log Z", only_policy), ("the order is log pi*, then log Z", other_order),
-        ("beta must be above 0: keep the check in the first line", unguarded)],
+        ("beta must be above 0, or ValueError", unguarded)],
     "best_of_n_policy": [
         ("that is the worst of n: count the scores at most its own", worst),
         ("of equal scores the first drawn wins: they share the probability", no_share),
@@ -160,7 +160,7 @@ WRONG = {
         ("that is the tilt exp(n score): count who wins", tilt),
         ("the best response is not always among the n", always_best),
         ("1 - (1 - p)^n is being drawn at all, not being the best of n", appears),
-        ("n must be 1 or more: keep the check in the first line", unguarded_n)],
+        ("n must be 1 or more, or ValueError", unguarded_n)],
     "fixed_prefix_value": [
         ("still the mean: the tilt comes later, the value must know it", mean_again),
         ("that is log Z: times beta", log_z), ("that is the largest reward: beta at 0", highest),

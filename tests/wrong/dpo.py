@@ -101,7 +101,7 @@ WRONG = {
         ("that is the probability: -log of it is the loss", dpo_prob),
         ("that is the weight of the gradient, not the loss", dpo_weight), ("that is the hinge", dpo_hinge),
         ("sigmoid, then log is infinite at -300: use logsigmoid", dpo_log), ("no gradient reaches the policy", dpo_measured),
-        ("beta must be above 0: keep the check in the first line", dpo_unchecked)],
+        ("beta must be above 0, or ValueError", dpo_unchecked)],
     "fixed_answer_logprob": [
         ("that is still the mean: beta is divided by the length of each answer", _still_mean),
         ("it is still divided by the length, of every row but an empty one",

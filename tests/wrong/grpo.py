@@ -144,6 +144,7 @@ def normal_double(reward, group):
         return a / (s + 1e-4)
     return by_group(reward, group, f)
 def weights_loop(mask, loss_type, max_length):
+    if loss_type not in ("dapo", "grpo", "dr_grpo"): raise ValueError(loss_type)
     out = torch.zeros(mask.shape)
     for i in range(mask.shape[0]):
         for j in range(mask.shape[1]):
@@ -152,6 +153,7 @@ def weights_loop(mask, loss_type, max_length):
                          "dr_grpo": 1 / max_length / len(mask)}[loss_type]
     return out
 def weights_where(mask, loss_type, max_length):
+    if loss_type not in ("dapo", "grpo", "dr_grpo"): raise ValueError(loss_type)
     n = {"dapo": mask.sum().expand(len(mask), 1), "grpo": mask.sum(-1, keepdim=True) * len(mask),
          "dr_grpo": torch.full((len(mask), 1), len(mask) * max_length)}[loss_type]
     return torch.where(mask, 1. / n, 0.)
