@@ -13,22 +13,24 @@ def disk_of(n_bytes): # the largest file that can be written stands for the disk
 class Killed(BaseException): "No `except Exception` sees it, and after it no operation works any more."
 
 class Disk:
-    "Dies at the k-th operation that changes something; a text that is being written is then half written."
+    "Dies at the k-th operation that changes something; a file that is being written is then half written."
     def __init__(self, patch, k):
         self.left, self.dead, self.patch = k, False, patch
         for name in ("replace", "rename", "mkdir", "rmdir", "unlink", "fsync", "truncate"): self.wrap(os, name)
-        real = Path.write_text
-        def write_text(path, text, **kw):
-            try: self.operation()
-            except Killed:
-                if self.left == -1: self.left, _ = -2, real(path, text[:len(text) // 2], **kw)
-                raise
-            return real(path, text, **kw)
-        patch.setattr(Path, "write_text", write_text)
+        for name in ("write_text", "write_bytes"): self.wrap_write(name)
     def operation(self):
         self.left -= not self.dead
         self.dead = self.dead or self.left < 0
         if self.dead: raise Killed
+    def wrap_write(self, name):
+        real = getattr(Path, name)
+        def write(path, data, **kw):
+            try: self.operation()
+            except Killed:
+                if self.left == -1: self.left, _ = -2, real(path, data[:len(data) // 2], **kw)
+                raise
+            return real(path, data, **kw)
+        self.patch.setattr(Path, name, write)
     def wrap(self, module, name):
         real = getattr(module, name)
         def wrapped(*args, **kw):

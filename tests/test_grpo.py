@@ -275,8 +275,9 @@ def test_groups_without_variance_are_counted_and_passed_over():
     model = policy(1)
     trainer = make_trainer(model, TrainConfig())
     config = GRPOConfig(n_prompts=1, num_generations=6, dynamic_sampling=3)
-    roll, row = sample_groups(trainer, frozen_copy(model), task(half), config, seeded(3))
-    assert row["n_responses"] == 18 and row["frac_reward_zero_std"] >= 1 / 3 - 1e-6
+    every, row, rows = sample_groups(trainer, frozen_copy(model), task(half), config, seeded(3))
+    roll = every[rows]
+    assert len(every) == row["n_responses"] == 18 and row["frac_reward_zero_std"] >= 1 / 3 - 1e-6
     assert len(roll) == 6 and len(roll.group.unique()) == 1 and roll.reward.std() > 0
     config = replace(config, dynamic_sampling=1, n_prompts=3)
     assert len(sample_groups(trainer, frozen_copy(model), task(half), config, seeded(3))[0]) == 18

@@ -23,12 +23,12 @@ def _sync(path:str|Path):
     try: os.fsync(handle)
     finally: os.close(handle)
 
-def atomic_write(path:str|Path, text:str): # written as UTF-8
-    "Write a text file: it is either the old one or the new one, never half of it."
+def atomic_write(path:str|Path, data:str|bytes): # a text is written as UTF-8
+    "Write a file: it is either the old one or the new one, never half of it."
     path = Path(path)
     temp = path.with_name(path.name + ".unfinished")
     try:
-        temp.write_text(text, encoding="utf-8")
+        temp.write_bytes(data if isinstance(data, bytes) else data.encode())
         _sync(temp)
         os.replace(temp, path)
     except BaseException:              # a full disk, Ctrl-C: leave no half behind

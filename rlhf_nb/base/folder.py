@@ -115,13 +115,13 @@ def _in_work(name:Path, listed:list)->bool: # of a path in `work` whether it is 
         return bool(_OURS.fullmatch(name.relative_to("checkpoints").as_posix()))
     return not listed or name.parts[0].removesuffix(".unfinished") in ("work.json", *listed)
 
-def claim_file(path:Path): # in a run's folder, about to be written for the first time
+def claim_file(folder:Path, name:str): # of a run; of a file in it that is about to be written
     "List it as the run's. Raises ValueError if a file that is not of this run is in its place."
-    ours = read_marker(path.parent/"run.json", "name a new folder", "files")["files"]
-    if path.name in ours: return
-    if os.path.lexists(path): raise ValueError(
-        f"{path} is not of this run: move it away, and the same command goes on")
-    update_marker(path.parent/"run.json", files=[*ours, path.name])
+    ours = read_marker(folder/"run.json", "name a new folder", "files")["files"]
+    if name in ours: return
+    if os.path.lexists(folder/name): raise ValueError(
+        f"{folder/name} is not of this run: move it away, and the same command goes on")
+    update_marker(folder/"run.json", files=[*ours, name])
 
 def foreign_files(folder:str|Path)->list[Path]: # of a run
     "Files in a run's folder that no marker of this run lists."

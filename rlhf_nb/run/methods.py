@@ -32,6 +32,7 @@ from ..base.q_networks import QConfig, QNets, make_episodes, q_network
 from ..base.replies import generate_replies
 from ..base.sampling import SamplingParams, generate_many, shared_rewards
 from ..data.records import renamed
+from ..data.rollouts import keep_rollout
 from ..data.store import create_store, open_store
 from ..data.text import (LoadReport, chat_text, load_demonstrations, load_pairs,
     load_unpaired, pair_margins, prompts_of, split_by_prompt)
@@ -235,9 +236,8 @@ def train_rows(job:Job, ready:Ready, make:Callable|None=None)->tuple[Trainer,dic
     def eval_fn(model):
         found = method.measure(job, replace(ready, model=model))[0] if held else {}
         return found | (in_first_process(lambda: more(model)) if more else {})
-    log = job.folder/"log.jsonl"
-    in_first_process(lambda: claim_file(log))
-    trainer = (make or make_trainer)(ready.model, ready.config, log_path=log)
+    in_first_process(lambda: claim_file(job.folder, "log.jsonl"))
+    trainer = (make or make_trainer)(ready.model, ready.config, log_path=job.folder/"log.jsonl")
     trainer.log.listeners.append(job.send)
     dropout = job.s.method in ("sft", "reward")  # a ratio to the reference begins at 1
     trainer.model.train() if dropout else disable_dropout(trainer.model)
@@ -452,8 +452,11 @@ class Rewarding(Prompted):
         if s.method == "ppo": loop, model = train_ppo, ActorCritic(lm, make_critic(
             lm, s.lora_r, job.stage.said.get("seed", 0), targets_of(s.start)))
         def kl_of(row): return row.get("objective/kl", row.get("kl"))
-        def note(row, roll):
+        def note(row, *sampled):
             job.send(row)
+            told = in_first_process(lambda: keep_rollout(
+                job.folder, s.rollouts_mb, row["iteration"], *sampled, job.tokenizer))
+            if told: job.tell(told)
             i, score = row["iteration"], row.get("objective/scores", row.get("reward"))
             job.tell(f"rollout {i:3}  reward {score:+.3f}  KL {kl_of(row):.3f}")
             if not s.eval_every or i % s.eval_every: return

@@ -45,7 +45,7 @@ from ..trainers.ppo_trainer import RewardError, checked_reward_fn
 PROGRAM = "rlhf-nb train"
 _LINES = "log.jsonl", "held_out.jsonl", "samples.jsonl"
 _IN_WORK = "checkpoints", "model", "pairs"
-_MAY_DIFFER = "report_to", "push_to_hub", "save_every"
+_MAY_DIFFER = "report_to", "push_to_hub", "save_every", "rollouts_mb"
 _NAMED = "model", "reward", "judge", "judge_prompt", "replay", "measure", "kl_to"
 
 def _stage_number(name)->int: # "stage 2" -> 2; 0 for other names
@@ -188,7 +188,7 @@ class Done:
     folder:Path
 
 def _write_lines(path, rows): # JSON lines, whole or not at all
-    claim_file(path)
+    claim_file(path.parent, path.name)
     atomic_write(path, "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in rows))
 
 def _keep_samples(folder, number, rows): # of a rollout once, also after a resume
@@ -353,7 +353,7 @@ def _run_stage(stage, s, number, out, last, overwrite, registry, tell, facts)->D
     def push():
         ours = read_folder(out, "run.json", PROGRAM)["files"]
         files = [x for x in ours if x != "lock" and Path(x).suffix != ".jsonl"
-                 and not x.startswith(("tracking/", "pairs/"))]
+                 and not x.startswith(("tracking/", "pairs/", "rollouts/"))]
         tell(f"sent to {push_to_hub(out, s.push_to_hub, files)}")
     if s.push_to_hub: in_first_process(push)
     return replace(done, folder=Path(out))
@@ -481,6 +481,10 @@ def plan_stage(
         sample = f", {score:g} for the response 'an answer' to the example"
     frozen = [s.method in ("ppo", "grpo") and not s.lora_r, getattr(s, "judge", ""),    # copies of a model
               asked and not is_function(reward)]
+    sizes = "n_iterations", "n_prompts", "num_generations", "dynamic_sampling"
+    n = math.prod(getattr(config, k, 1) for k in sizes)
+    size = 10 * s.max_length + 32 * getattr(s, "max_new_tokens", 0)      # bytes of a response
+    kept = min(getattr(s, "rollouts_mb", 0.), n * size / 2**20)
     def shown(ids): return repr(textwrap.shorten(tokenizer.decode(ids), 160, placeholder=" ..."))
     first = dict(example=seqs.ids[i][seqs.attention_mask[i]], learned=seqs.ids[i][seqs.response_mask[i]]) \
         if isinstance(seqs, Seqs) else dict(example=seqs.prompts[i])
@@ -491,7 +495,8 @@ def plan_stage(
              model=start_words(s.start, lm.config, n_all, n_trained, len(tokenizer))) | example
         | (dict(reward=stage.said["reward"] + sample) if reward else {})
         | dict(steps=steps, settings=textwrap.fill(", ".join(parts), 78, subsequent_indent=" " * 10,
-                                                   break_long_words=False, break_on_hyphens=False),
+                                                   break_long_words=False, break_on_hyphens=False))
+        | (dict(rollouts=f"at most {kept:.3g} MB in {place}/rollouts (rollouts_mb)") if kept else {}) | dict(
                memory=memory_of(s.start, lm.config, config.micro_batch_size,
                                 n_frozen=sum(map(bool, frozen)), critic=s.method == "ppo")))])
 

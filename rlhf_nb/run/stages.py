@@ -122,10 +122,11 @@ class Rewarded:
     reward:str           # reward model: folder, hub id, "stage 1"; or module:function
     max_new_tokens:int=64 # tokens of a response, at most
     compile_decoding:bool=False # sample in fixed shapes with a compiled step, for GPUs
-    def __post_init__(self): _check_reward_words(self, "max_new_tokens")
+    rollouts_mb:float=1000. # MB of sampled responses that the run's folder keeps; 0: none
+    def __post_init__(self): _check_reward_words(self, "max_new_tokens", at_least_0="rollouts_mb")
 
-def _check_reward_words(x, above_0):
-    check_settings(x, above_0=above_0)
+def _check_reward_words(x, above_0, **rules):
+    check_settings(x, above_0=above_0, **rules)
     if not x.reward: raise ValueError("reward is empty: name a reward model, or module:function")
 
 @dataclass(frozen=True)

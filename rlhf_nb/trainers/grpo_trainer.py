@@ -119,7 +119,7 @@ def sample_groups(
     ref:nn.Module,       # frozen; or the policy itself, when it has LoRA
     task:RLTask, config:GRPOConfig,
     generator:Generator, # chooses prompts and tokens
-)->tuple[Rollout,dict]:  # groups to learn from, on the CPU; metrics of all rows
+)->tuple[Rollout,dict,Tensor]: # all responses, on the CPU; their metrics; rows to learn from
     "One rollout: `num_generations` responses to each prompt, scored, and its metrics."
     n = config.n_prompts * config.dynamic_sampling
     rows = next_prompts(n, len(task.prompts), trainer.queue, generator)
@@ -138,9 +138,9 @@ def sample_groups(
            "completions/mean_length": mask.sum(1).float().mean().item(),
            "completions/clipped_ratio": 1 - ended.float().mean().item(),
            "n_responses": len(roll)}
-    if config.dynamic_sampling == 1: return roll, row
+    if config.dynamic_sampling == 1: return roll, row, torch.arange(len(roll))
     kept = differ.nonzero()[:config.n_prompts, 0]
-    return roll[torch.isin(roll.group, kept)], row
+    return roll, row, torch.isin(roll.group, kept).nonzero()[:, 0]
 
 # %% ../../nbs/engine/trainers/grpo_trainer.ipynb #train_grpo
 def train_grpo(
@@ -150,7 +150,7 @@ def train_grpo(
     generator:Generator, # all random numbers of the run
     folder=None,         # a checkpoint every `save_every` rollouts, resumed if there
     callback:Callable=lambda row, roll: None, # called after each iteration
-    before_save:Callable=lambda row, roll: None, # and before its checkpoint
+    before_save:Callable=lambda row, roll, x, rows: None, # and before its checkpoint
 )->Trainer:              # log rows of iterations have "iteration"
     "GRPO, RLOO and their relatives: sample groups, compare within them, step."
     validate_rollouts(policy, ref, task, config)
@@ -158,11 +158,12 @@ def train_grpo(
         config.n_iterations * config.num_iterations, config.n_prompts * config.num_generations))
     def iterate(i):
         with trainer.autocast:              # old and new log-probs in one precision
-            roll, row = sample_groups(trainer, ref, task, config, generator)
+            sampled, row, rows = sample_groups(trainer, ref, task, config, generator)
+            roll = sampled[rows]
             x = make_group_experience(policy, roll, config, task) if len(roll) else None
         learn = x is not None and x.mask.any()          # else all cut and masked: no step
         for _ in range(config.num_iterations if learn else 0):
             step = train_step(trainer, x, lambda m, b: grpo_loss(m, b, config))
             row |= {k: v for k, v in step.items() if "clip" in k or k == "entropy"}
-        return roll, dict(iteration=i) | row
+        return roll, dict(iteration=i) | row, (sampled, x, rows)
     return run_rollouts(trainer, config, generator, folder, iterate, "GRPO", callback, before_save)

@@ -353,7 +353,7 @@ def ppo_update(
     roll:Rollout, config:PPOConfig,
     eos:int,             # token id
     generator:Generator, # order of the minibatches
-)->dict:                 # metrics, averaged over the optimiser steps
+)->tuple[Experience,dict]: # what was learned from; metrics, averaged over the optimiser steps
     "PPO's update phase: `n_epochs` passes over a rollout in `n_minibatches`."
     roll = to_host(roll)
     with trainer.autocast: x = make_experience(trainer.model, roll, config, eos)
@@ -366,7 +366,7 @@ def ppo_update(
             rows.append(train_step(trainer, batch, loss_fn))
     ratio = torch.tensor([row["val/ratio"] for row in rows])
     mean = {k: sum(row[k] for row in rows) / len(rows) for k in METRICS if k in rows[0]}
-    return mean | {"val/ratio_var": ratio.var(correction=0).item(), "lr": rows[-1]["lr"]}
+    return x, mean | {"val/ratio_var": ratio.var(correction=0).item(), "lr": rows[-1]["lr"]}
 
 def ppo_rollout(
     trainer:Trainer,     # of an ActorCritic
@@ -422,19 +422,20 @@ def begin_rollouts(
 
 def run_rollouts(
     trainer:Trainer, config:RolloutConfig, generator:Generator, folder,
-    iterate:Callable,     # number of a rollout, from 1 -> rollout, row of the log
+    iterate:Callable,     # number of a rollout, from 1 -> rollout, row of the log, (all that was sampled,
+                          # what is learned from or None, the numbers of its rows)
     name:str,             # for the progress bar
     callback:Callable,    # called with row and rollout after each iteration
-    before_save:Callable, # and before its checkpoint
+    before_save:Callable, # and before its checkpoint, with row and what stands in the brackets
 )->Trainer:
     "Rollout after rollout from where the log ends: logged, saved, stopped if asked."
     done = sum("iteration" in row for row in trainer.log.rows)
     def save(): save_checkpoint(folder, trainer, generator)
     with progress_bar(config.n_iterations, done, name, "rollout") as bar:
         for i in range(done + 1, config.n_iterations + 1):
-            roll, row = iterate(i)
+            roll, row, sampled = iterate(i)
             row = trainer.log.add(**row)
-            before_save(row, roll)
+            before_save(row, *sampled)
             due = i % config.save_every == 0 or i == config.n_iterations
             if folder and due: save()
             callback(row, roll)
@@ -450,7 +451,7 @@ def train_ppo(
     generator:Generator, # all randomness of the run
     folder=None,         # checkpoints, every `save_every` rollouts; resumed if there
     callback:Callable=lambda row, roll: None, # called after each iteration
-    before_save:Callable=lambda row, roll: None, # and before its checkpoint
+    before_save:Callable=lambda row, roll, x, rows: None, # and before its checkpoint
 )->Trainer:              # log rows of iterations have "iteration" and all of `METRICS`
     """Maximise E[reward] - beta KL(policy || ref) by PPO (Ziegler et al. 2019, eq. 2).
 
@@ -472,7 +473,9 @@ def train_ppo(
         now = replace(config, beta=beta)
         with trainer.autocast:              # old and new log-probs in one precision
             roll, row = ppo_rollout(trainer, ref, task, now, generator, last_good)
-        row |= ppo_update(trainer, roll, now, eos, generator)
+        x, found = ppo_update(trainer, roll, now, eos, generator)
+        row |= found
         beta = config.kl_controller(beta, row["objective/kl"], config.n_prompts)
-        return roll, row | dict(next_kl_coef=beta, iteration=i, episode=i * config.n_prompts)
+        row |= dict(next_kl_coef=beta, iteration=i, episode=i * config.n_prompts)
+        return roll, row, (roll, x, torch.arange(len(roll)))
     return run_rollouts(trainer, config, generator, folder, iterate, "PPO", callback, before_save)
