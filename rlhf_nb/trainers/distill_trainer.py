@@ -149,5 +149,5 @@ def train_distill(
         with trainer.autocast: taught = sample_taught(student, task, rows, config, generator)
         step = train_step(trainer, taught, loss_fn)
         kl = step["kl"] * step["weight"] / len(taught)
-        return taught, dict(iteration=i, kl=kl, reward=-kl, kl_per_token=step["kl"])
+        return taught, dict(iteration=i, kl=kl, reward=-kl, kl_per_token=step["kl"]), (taught,)
     return run_rollouts(trainer, config, generator, folder, iterate, "distillation", callback, before_save)
