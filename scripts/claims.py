@@ -91,15 +91,14 @@ def faults(claim, folder=ROOT/"nbs"):
 def sentences(path):
     "Sentences of a chapter, without code, formulas, tables, headings, links, sources and folded hints."
     cells = json.loads(Path(path).read_text("utf-8"))["cells"]
-    for text in ("".join(c["source"]) for c in cells if c["cell_type"] == "markdown"):
-        if text.startswith("**Sources"): continue
+    for text in ("".join(c["source"]).partition("**Sources")[0] for c in cells if c["cell_type"] == "markdown"):
         text = re.sub(r"(?s)<details>.*?</details>|```.*?```|<!--.*?-->|\$\$.*?\$\$", " ", text)
         text = re.sub(r"(?m)^#.*$|^\|.*$", "\n", text)
         for part in re.split(r"\n\s*\n|\n(?=[-*] |\d\. |> )", text):
             yield from (s for s in re.split(r"(?<=[.!?])\*{0,2} +(?=[*\"`(]*[A-Z0-9λβ])", one_line(part)) if len(s.split()) > 2)
 
-def claiming(sentence):
-    return CLAIMING.search(re.sub(r"\]\([^)]*\)|\$[^$]*\$|`[^`]*`", " ", sentence))
+def claiming(sentence): # a question, or what a chapter asks of its reader, claims nothing
+    return not re.search(r"^\W*(You need|You will be able to|Skip)|\?\W*$", sentence) and CLAIMING.search(re.sub(r"\]\([^)]*\)|\$[^$]*\$|`[^`]*`", " ", sentence))
 
 def uncovered(chapter, claims, exempt):
     "Sentences of a chapter that use a claiming word and that neither an entry nor an exception names."
@@ -109,7 +108,9 @@ def uncovered(chapter, claims, exempt):
 
 def exceptions():
     "Parts of sentences that need no entry, each with chapter and reason."
-    return tomllib.loads((ROOT/"scripts/no_claims.toml").read_text("utf-8"))["exception"]
+    entries = tomllib.loads((ROOT/"scripts/no_claims.toml").read_text("utf-8"))["exception"]
+    return [dict(chapter=e["chapter"], sentence=s, reason=e["reason"]) for e in entries
+            for s in e.get("sentences") or [e["sentence"]]]
 
 def main(words):
     ledger = [*read_claims(ROOT/"nbs").values()]

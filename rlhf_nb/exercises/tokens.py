@@ -149,6 +149,8 @@ masked_mean = Exercise(
             lambda x, m: _mean(x, m, total=lambda x, m: (x * m).sum()),
         "a nan that counts makes the mean nan: no nanmean": lambda x, m: (lambda kept: _mean(x, m & kept) if kept.any() else _mean(x, m))(
             ~x.isnan()) if x.shape == m.shape else _mean(x, m),
+        "0 times nan is nan: write 0 where the mask is False; and check the mask, as the task asks":
+            lambda x, m: (x * m).sum() / m.sum(),
         "upside down: True is what counts": lambda x, m: _mean(x, m, total=lambda x, m: torch.where(
             m, torch.zeros_like(x), x).sum(), count=lambda m: (~m).sum()),
         "without any True it must raise ValueError":

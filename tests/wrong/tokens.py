@@ -151,6 +151,7 @@ def by_rows(x, mask):
 def times(x, mask):
     guarded(x, mask)
     return (x.float() * mask.float()).sum() / mask.sum()
+def as_typed_first(x, mask): return (x * mask).sum() / mask.sum()
 def inverted(x, mask):
     guarded(x, mask)
     return x.float().masked_fill(mask, 0).sum() / (~mask).sum()
@@ -321,6 +322,7 @@ WRONG = {
         ("that is the sum: divide", only_sum),
         ("that divides by the number of rows, not of tokens", by_rows),
         ("0 times nan is nan: write 0 where the mask is False, do not multiply", times),
+        ("0 times nan is nan: write 0 where the mask is False; and check the mask, as the task asks", as_typed_first),
         ("upside down: True is what counts", inverted),
         ("without any True it must raise ValueError", nan_for_nothing),
         ("without any True it must raise ValueError, not give 0", zero_for_nothing),
