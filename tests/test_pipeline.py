@@ -329,6 +329,28 @@ def test_python_rewards_reward_models_and_stages_by_their_number(inside):
                           ((tiny("reward"), tiny("sft", model="stage 1")), "model: stage 1 is no policy"), ((tiny("sft"), tiny("dpo", kl_to="stage 0")), "kl_to: stage 0 is no policy")):
         with pytest.raises(StageError, match=re.escape(words)): require_valid(list(stages), registry=TINY)
 
+SEVERAL = """def words(prompts, responses): return [len(r.split()) + 2 for r in responses]
+def brief(completions, prompts): return [None if len(r) > 12 else 1. for r in completions]
+"""
+
+@pytest.mark.parametrize("method, score", [("ppo", "objective/scores"), ("grpo", "reward")])
+def test_several_rewards_are_summed_by_their_weights_and_each_is_in_the_log(method, score, inside, capfd):
+    Path("several.py").write_text(SEVERAL)
+    rows = run_all(in_a_row(tiny("reward"), tiny(method, reward="stage 1,.5*several:words, -2*several:brief", eval_every=0)), "o")
+    row = [json.loads(line) for line in Path(f"o/02-{method}/log.jsonl").read_text().splitlines()][-1]
+    model, words, brief = (row[f"rewards/{name}/mean"] for name in (Path("o/01-reward"), "several:words", "several:brief"))
+    assert brief == 1 and words > 3 and abs(model) < 3 and rows[1]["reward_after"] != rows[1]["reward_before"]
+    low, high = sorted((model + .5 * words - 2, model + .5 * words))          # some answers are brief, some are not
+    assert low < row[score] < high
+    said = main(["train", method, "pairs.jsonl", "-o", "p", "--model", "m", "--reward", "several:words,2*several:brief", "--dry-run"])
+    assert said == 0 and "several:brief, 3 and 1 for the response 'an answer' to the example" in capfd.readouterr().out
+    for reward, words in (("several:words,several:words", "names a reward twice or none"), ("half*several:words", "'half' is no weight of a reward"),
+                          ("several:words,several:wrods", "no function 'wrods', the nearest is 'words'"), ("several:words,nowhere", "no.*nowhere")):
+        with pytest.raises(ValueError, match=words): run(tiny(method, reward=reward), "q")
+    begin(lambda: run(tiny(method, reward="tiny_rules:even,.5*several:words"), "r"), f"train_{method}")
+    Path("several.py").write_text(SEVERAL + "\n")
+    with pytest.raises(ValueError, match="several.py is not the file that the run in .* began with"): run(tiny(method, reward="tiny_rules:even,.5*several:words"), "r")
+
 def test_a_judge_may_be_an_earlier_stage():
     rows = run_all(in_a_row(tiny("sft"), tiny("self_reward", judge="stage 1", num_generations=2)), "o")
     assert rows[1]["steps"] >= 1 and 0 < rows[1]["parsed_frac" if "parsed_frac" in rows[1] else "steps"]

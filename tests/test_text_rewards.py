@@ -2,7 +2,7 @@
 import sys, pytest, torch
 from rlhf_nb.data.text import train_tokenizer
 from rlhf_nb.base.models import ScalarModel, load_bundled, load_reward_model, load_tokenizer, save_reward_model, tiny_lm, to_classifier
-from rlhf_nb.run.text_rewards import PromptTable, load_reward_function, make_model_reward_fn, make_text_reward_fn
+from rlhf_nb.run.text_rewards import PromptTable, WeightedRewards, reward_parts, load_reward_function, make_model_reward_fn, make_text_reward_fn
 from rlhf_nb.run.text_rewards import load_reader, score_texts
 from rlhf_nb.reward import score_seqs
 from rlhf_nb.tokens import make_seqs
@@ -33,7 +33,7 @@ def test_a_function_gets_texts_and_the_columns_of_its_rows(tok, table):
 @pytest.mark.parametrize("fn, words", [
     (lambda p, r: [1.], "one number per response, 2, got list of 1"), (lambda p, r: 1., "got float of no length"),
     (lambda p, r: {.5: "a", 1.: "b"}, "got dict of no length or order"), (lambda p, r: {1., 2.}, "got set of no length"),
-    (lambda p, r: [1., float("nan")], "gave nan for"), (lambda p, r: ["a", 1.], "gave 'a' for"), (lambda p, r: [None] * 2, "gave None")])
+    (lambda p, r: [1., float("nan")], "gave nan for"), (lambda p, r: ["a", 1.], "gave 'a' for")])
 def test_what_it_may_return(fn, words, tok, table):
     seqs = answered(tok, table, (0, "4"), (1, "8"))
     with pytest.raises(ValueError, match=words): make_text_reward_fn(fn, table, tok)(seqs)
@@ -49,6 +49,33 @@ def test_chats_come_as_messages(tok):
     talk = [dict(role="user", content="Hi"), dict(role="assistant", content="4"), dict(role="user", content="2 + 2?")]
     assert PromptTable([dict(messages=talk)], tok, 64).texts == [talk]
     assert PromptTable([dict(prompt=talk[:1])], tok, 64).texts == ["Hi"]
+
+def test_none_is_a_response_without_a_score(tok, table):
+    got = make_text_reward_fn(lambda p, r: [None, 2], table, tok)(answered(tok, table, (0, "4"), (1, "8")))
+    assert got[0].isnan() and got[1] == 2
+
+def test_a_function_for_trl_gets_chats_as_trl_gives_them(tok):
+    "Of a row in the standard form texts, of one of messages lists of messages; who names responses gets texts."
+    talk = [dict(role="user", content="Hi"), dict(role="assistant", content="4"), dict(role="user", content="2 + 2?")]
+    table, seen = PromptTable([dict(prompt="Hm?"), dict(prompt=[dict(role="user", content="3 + 5?")]), dict(messages=talk)], tok, 64), []
+    seqs = answered(tok, table, (0, "4"), (1, "8"), (2, "It is 4."))
+    make_text_reward_fn(lambda completions, prompts: seen.append((prompts, completions)) or [1.] * 3, table, tok)(seqs)
+    make_text_reward_fn(lambda prompts, responses: seen.append((prompts, responses)) or [1.] * 3, table, tok)(seqs)
+    (prompts, completions), plain = seen
+    assert prompts == ["Hm?", [dict(role="user", content="3 + 5?")], talk]
+    assert completions == ["4", [dict(role="assistant", content="8")], [dict(role="assistant", content="It is 4.")]]
+    assert plain == (["Hm?", "3 + 5?", talk], ["4", "8", "It is 4."])
+
+def test_a_weighted_sum_leaves_out_what_is_not_scored_and_is_nan_where_nothing_is():
+    nan = float("nan")
+    both = WeightedRewards({"a": (2., lambda seqs: torch.tensor([1., nan, nan, 3.])), "b": (-.5, lambda seqs: torch.tensor([nan, 2., nan, 4.]))})
+    assert str(both(None).tolist()) == "[2.0, -1.0, nan, 4.0]"
+    assert both.means() == {"rewards/a/mean": 2., "rewards/b/mean": 3.}
+    assert reward_parts("a:f, .5*b/c ,-2*gold") == {"a:f": 1., "b/c": .5, "gold": -2.}
+
+def test_rows_that_are_left_out_ask_nothing(tok):
+    table = PromptTable([dict(prompt="Hm?"), dict(prompt=7), dict(prompt="2 + 2?")], tok, 64, strict=False)
+    assert table.texts == ["Hm?", "2 + 2?"] and table.report.dropped == {"wrong type": [2]}
 
 def test_names_of_functions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -7,9 +7,9 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/methods.html.md"""
 # %% auto #0
 __all__ = ['WORLD_REGISTRY', 'METHODS', 'Registry', 'open_measure', 'Rows', 'Job', 'Ready', 'Method', 'split_rows', 'split_data',
            'first_side', 'load_chats', 'Prompted', 'width_of', 'open_config', 'train_rows', 'loss_error', 'FromRows',
-           'with_reference', 'Imitated', 'Rated', 'Thumbs', 'Labelled', 'Logged', 'is_function', 'open_reward',
-           'make_critic', 'rl_config', 'Rewarding', 'ConcatPairs', 'Opposed', 'open_judge', 'make_scorer',
-           'old_examples', 'Picked']
+           'with_reference', 'Imitated', 'Rated', 'Thumbs', 'Labelled', 'Logged', 'is_function', 'functions_in',
+           'open_reward', 'make_critic', 'rl_config', 'Rewarding', 'ConcatPairs', 'Opposed', 'open_judge',
+           'make_scorer', 'old_examples', 'Picked']
 
 # %% ../../nbs/engine/run/methods.ipynb #imports
 import math, random, torch
@@ -45,8 +45,8 @@ from ..qlearning import q_loss
 from ..reward import (bradley_terry_loss, preference_accuracy, reward_loss, score_seqs)
 from .stages import ByJudge, Stage, Stopping, config_of
 from .start import add_scalar_head, new_pad, path_of, placement_of, targets_of, training_precision
-from .text_rewards import (PromptTable, decode_seqs, load_reward_function,
-    make_model_reward_fn, make_text_reward_fn)
+from .text_rewards import (PromptTable, WeightedRewards, decode_seqs, load_reward_function,
+    make_model_reward_fn, make_text_reward_fn, reward_parts)
 from ..self_reward import PairsWithReplay, make_replay_loss, select_pairs
 from ..sft import mean_loss, sft_loss
 from ..spin import make_spin_loss, opponent_pairs, spin_metrics
@@ -396,14 +396,24 @@ def is_function(reward:str)->bool:
     "Whether a reward is named as module:function."
     return ":" in reward and not Path(reward).expanduser().is_dir()
 
+def functions_in(reward:str)->list[str]:
+    "Those of several rewards that are functions."
+    return [name for name in reward_parts(reward) if is_function(name)] if reward else []
+
 def open_reward(
     s, table:PromptTable, tokenizer, registry:Registry,
     batch_size:int=64, # rows per forward pass of a reward model
+    scaled:Callable=lambda raw: raw, # of a named reward or a model's raw scores -> the same, normalised
 )->Callable:
-    "Seqs (b t) -> (b): a named reward, a function of texts, or a model's raw scores."
-    if s.reward in registry.rewards: return registry.rewards[s.reward](tokenizer)
-    if is_function(s.reward): return make_text_reward_fn(load_reward_function(s.reward), table, tokenizer)
-    return make_model_reward_fn(path_of(s.reward), table, tokenizer, placement_of(s.start), batch_size)
+    "Seqs (b t) -> (b): a named reward, a function of texts, a model's scores; or the sum of several."
+    def one(name):
+        if name in registry.rewards: return scaled(registry.rewards[name](tokenizer))
+        if is_function(name): return make_text_reward_fn(load_reward_function(name), table, tokenizer)
+        place = placement_of(s.start)
+        return scaled(make_model_reward_fn(path_of(name), table, tokenizer, place, batch_size))
+    parts = {name: (weight, one(name)) for name, weight in reward_parts(s.reward).items()}
+    (weight, fn), *more = parts.values()
+    return WeightedRewards(parts) if more or weight != 1 else fn
 
 def make_critic(
     lm:nn.Module, # the policy; with LoRA the critic gets adapters as well
@@ -434,16 +444,15 @@ class Rewarding(Prompted):
         s, table, n = job.s, job.rows.data, SamplingParams(job.s.max_new_tokens)
         learn, held = [[table.prompts[i] for i in rows.tolist()] for rows in (job.rows.learn, job.rows.held)]
         size = 64 if job.number else s.micro_batch_size  # sums are rounded by it, too
-        raw = open_reward(s, table, job.tokenizer, job.registry, size)
-        def scaled():
-            if is_function(s.reward): return raw
+        def scaled(raw):
             some = held * 2 or [table.prompts[i % len(table.prompts)] for i in range(256)]
             with job.autocast():
                 seqs, _ = generate_many(job.model, some, job.tokenizer, replace(n, temperature=s.temperature),
                     job.chance("normaliser" if held else "scale"), s.micro_batch_size)
                 scale = fit_normalizer(shared_rewards(raw, seqs).cpu())
             return lambda seqs: normalize_scores(raw(seqs), scale)
-        return Ready(job.model, RLTask(learn, scaled(), job.tokenizer, n), held,
+        reward_fn = open_reward(s, table, job.tokenizer, job.registry, size, scaled)
+        return Ready(job.model, RLTask(learn, reward_fn, job.tokenizer, n), held,
                      rl_config(job.stage, s, width_of(job.model)), _quiet)
     def run(self, job, ready):
         "Rollout after rollout; some are measured and kept on the way."
@@ -453,6 +462,7 @@ class Rewarding(Prompted):
             lm, s.lora_r, job.stage.said.get("seed", 0), targets_of(s.start)))
         def kl_of(row): return row.get("objective/kl", row.get("kl"))
         def note(row, *sampled):
+            if isinstance(ready.data.reward_fn, WeightedRewards): row.update(ready.data.reward_fn.means())
             job.send(row)
             told = in_first_process(lambda: keep_rollout(
                 job.folder, s.rollouts_mb, row["iteration"], *sampled, job.tokenizer))

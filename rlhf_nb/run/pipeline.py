@@ -30,13 +30,14 @@ from ..data.records import RowError, read_jsonl, read_records, record_kind, rena
 from ..data.text import chat_text, prompts_of
 from ..reward import score_pairs
 from .memory_plan import count_weights
-from .methods import (Job, METHODS, Registry, WORLD_REGISTRY, first_side, is_function, loss_error,
-    old_examples, open_judge, open_measure, open_reward)
+from .methods import (Job, METHODS, Registry, WORLD_REGISTRY, first_side, functions_in,
+    is_function, loss_error, old_examples, open_judge, open_measure)
 from .model_card import draw_curves, make_model_card, push_to_hub
 from .stages import (KINDS, Stage, StageError, keys_of, name_of, read_stages, settings_of, to_toml)
 from .start import (begin_model, check_disk, check_positions, check_services,
     computing, expert_words, fake_model, memory_of, new_pad, path_of, start_words, targets_of)
-from .text_rewards import decode_seqs, load_reader, load_reward_function
+from rlhf_nb.run.text_rewards import (decode_seqs, load_reader, load_reward_function, make_text_reward_fn,
+    reward_parts)
 from .trackers import open_trackers
 from ..tokens import Seqs, make_seqs, masked_sum
 from ..trainers.ppo_trainer import RewardError, checked_reward_fn
@@ -52,9 +53,9 @@ def _stage_number(name)->int: # "stage 2" -> 2; 0 for other names
     word, _, number = str(name).partition(" ")
     return int(number) if word == "stage" and number.isdecimal() else 0
 
-def _reward_code(s): # file of a reward function's module; there or not
-    reward = getattr(s, "reward", "")
-    return reward.partition(":")[0].replace(".", "/") + ".py" if ":" in reward else ""
+def _reward_code(s): # files of the modules of reward functions; there or not
+    names = functions_in(getattr(s, "reward", ""))
+    return [name.partition(":")[0].replace(".", "/") + ".py" for name in names]
 
 def _data_hashes(s): # of the rows; the name of a split is no part of a file's
     place = str(s.data).rpartition(":")[0]
@@ -67,9 +68,11 @@ def identity(stage:Stage, s)->dict: # s: resolved settings
     facts |= dict(data_sha256=list(_data_hashes(s).values()), num_threads=torch.get_num_threads())
     for key in _NAMED: # names of files and folders; a run of ours by its model alone
         name = getattr(s, key, "")
-        for path, found in file_hashes(path_of(name) if name and "{{" not in name else "").items():
-            if Path(path).name != "run.json": facts[f"{key} {Path(path).name}"] = found
-    return facts | file_hashes(_reward_code(s))
+        for i, one in enumerate(reward_parts(name) if key == "reward" and name else [name]):
+            for path, found in file_hashes(path_of(one) if one and "{{" not in one else "").items():
+                if Path(path).name != "run.json": facts[f"{key}{i or ''} {Path(path).name}"] = found
+    for file in _reward_code(s): facts |= file_hashes(file)
+    return facts
 
 def _check_run(now, s, out:Path, folder:Path, run:dict):
     "Refuse a run that is finished, or that has begun with other settings than `now`."
@@ -83,11 +86,11 @@ def _check_run(now, s, out:Path, folder:Path, run:dict):
     if was == now: return
     other = [s.data] * (was.get("data") == now["data"] and was.get("data_sha256") != now["data_sha256"])
     if not run.get("reward_failed"):              # else the new code is taken
-        other += [code] * (was.get(code, now.get(code)) != now.get(code))
+        other += [x for x in code if was.get(x, now.get(x)) != now.get(x)]
     other += [f"{s.model}/{k[6:]}" for k in was if k.startswith("model ") and now.get(k, was[k]) != was[k]]
     if other: raise ValueError(f"{other[0]} is not the file that the run in {folder} began with: bring that "
                                f"one back, name another folder, or {anew}")
-    try: require_same_run(folder, was, now, (code,))
+    try: require_same_run(folder, was, now, tuple(code))
     except ValueError as e: raise ValueError(f"{e}; {anew}") from e
 
 def _check_folder(now, s, out, overwrite)->bool: # True if a run goes on
@@ -112,14 +115,18 @@ def resolve(stage:Stage, number:int=0, out:str|Path="", stages:list=()):
     if number > 1 and not s.model:
         before = [i for i in range(1, number) if stages[i - 1].method != "reward"]
         s.model = str(stage_folder(out, stages, before[-1])) if before else settings_of(stages[0]).model
-    for key in ("model", "reward", "kl_to", "judge"):
-        n, name = _stage_number(getattr(s, key, "")), getattr(s, key, "")
-        if not name or not str(name).startswith("stage "): continue
+    def place(key, name): # of what an earlier stage left; any other name as it is
+        if not name.startswith("stage "): return name
+        n = _stage_number(name)
         is_reward = 1 <= n < number and stages[n - 1].method == "reward"
         if not 1 <= n < number or is_reward != (key == "reward"): raise ValueError(
             f"{key}: {name} is no {'reward model' if key == 'reward' else 'policy'} before it; the stages "
             f"before it are {', '.join(x.method for x in stages[:number - 1]) or 'none'}")
-        setattr(s, key, str(stage_folder(out, stages, n)))
+        return str(stage_folder(out, stages, n))
+    for key in ("model", "kl_to", "judge"):
+        if hasattr(s, key): setattr(s, key, place(key, getattr(s, key)))
+    if hasattr(s, "reward"): s.reward = ",".join(
+        f"{w}*" * (w != 1) + place("reward", name) for name, w in reward_parts(s.reward).items())
     return s
 
 def _foreseen(stage, number, out, stages): # as resolved; where its model is not there yet, the first one's
@@ -142,16 +149,19 @@ def _open_all(stage, s, registry, tell, begin)->tuple: # model, tokenizer, rows
         try: fn(*args)
         except (ValueError, OSError) as e: raise ValueError(f"{key}: {e}") from e
     def reward(): # the weights of a model are not read
-        if s.reward in registry.rewards: return registry.rewards[s.reward](tokenizer)
-        if is_function(s.reward): return load_reward_function(s.reward)
-        code = Path(s.reward.removesuffix(".py") + ".py")
-        if code.is_file() and not Path(s.reward).is_dir(): raise ValueError(
-            f"{code} holds functions: name one of them, {code.stem}:FUNCTION")
-        load_reader(path_of(s.reward))
-        config = read_config(path_of(s.reward))
-        if config.architectures and not is_reward_model(config): raise ValueError(
-            f"{s.reward} is no reward model, it is a {config.architectures[0]}")
-        check_positions(config, s.start, f"the reward model {s.reward}")
+        for given, name in zip(reward_parts(stage.said["reward"]), reward_parts(s.reward)):
+            code = Path(name.removesuffix(".py") + ".py")
+            if _stage_number(given): continue
+            if name in registry.rewards: registry.rewards[name](tokenizer)
+            elif is_function(name): load_reward_function(name)
+            elif code.is_file() and not Path(name).is_dir(): raise ValueError(
+                f"{code} holds functions: name one of them, {code.stem}:FUNCTION")
+            else:
+                load_reader(path_of(name))
+                config = read_config(path_of(name))
+                if config.architectures and not is_reward_model(config): raise ValueError(
+                    f"{name} is no reward model, it is a {config.architectures[0]}")
+                check_positions(config, s.start, f"the reward model {name}")
     def judge(): # a model, or the policy that is its own
         if s.judge in registry.judges: raise ValueError(
             f"judge names the model that judges, {s.judge!r} is a judge_prompt")
@@ -167,7 +177,8 @@ def _open_all(stage, s, registry, tell, begin)->tuple: # model, tokenizer, rows
     ask("measure", lambda: open_measure(s.measure, tokenizer, registry))
     ask("kl_to", lambda: read_config(path_of(s.kl_to)))
     rows = METHODS[s.method].load(s, tokenizer, registry)
-    if is_function(getattr(s, "reward", "")): open_reward(s, rows.data, tokenizer, registry)   # its columns
+    for name in functions_in(getattr(s, "reward", "")):                      # their columns
+        make_text_reward_fn(load_reward_function(name), rows.data, tokenizer)
     if rows.report: tell(rows.report)
     words = s.model and expert_words(read_config(path_of(s.model)))
     if words: tell(words)
@@ -335,21 +346,22 @@ def _run_stage(stage, s, number, out, last, overwrite, registry, tell, facts)->D
         taken = [folder/name for name in _LINES if name not in begun["files"] and (folder/name).exists()]
         if taken: raise ValueError(
             f"{taken[0]} is not of this run: move it away, and the same command goes on")
-        was = begun["settings"].get(code)
-        if begun.get("reward_failed") and was != now.get(code):       # run.json keeps both
+        was = begun["settings"]
+        changed = [x for x in code if was.get(x) != now.get(x)]
+        if begun.get("reward_failed") and changed:                    # run.json keeps both
             in_first_process(lambda: update_marker(folder/"run.json", settings=now, reward_failed=False,
-                rewards_before=[*begun.get("rewards_before", []), was]))
-            tell(f"{code} was changed: the run goes on with the new one")
+                rewards_before=[*begun.get("rewards_before", []), *map(was.get, changed)]))
+            tell(f"{', '.join(changed)} was changed: the run goes on with the new one")
         work = in_first_process(lambda: open_work(folder, PROGRAM, _IN_WORK))
         def keep(i, found): in_first_process(lambda: _keep_samples(folder, i, found))
         job = Job(stage, s, number, lm, tokenizer, rows, folder, work, registry, last, tell=tell, keep=keep)
         try:
             with computing(start): done = _train_in(job)
         except RewardError as e:                                # the run takes a mended one
-            if not is_function(s.reward): raise
+            if not functions_in(s.reward): raise
             with suppress(OSError): update_marker(folder/"run.json", reward_failed=True)
-            raise RewardError(f"{e}. Checkpoints are whole: mend {s.reward}, and the "
-                              "same command goes on") from e
+            raise RewardError(f"{e}. Checkpoints are whole: mend {', '.join(functions_in(s.reward))}, and "
+                              "the same command goes on") from e
     def push():
         ours = read_folder(out, "run.json", PROGRAM)["files"]
         files = [x for x in ours if x != "lock" and Path(x).suffix != ".jsonl"
@@ -472,15 +484,17 @@ def plan_stage(
     known = {k: v for k, v in vars(config).items() if k in keys_of(stage.method) and k not in later}
     parts = [f"{k}={name_of(k, v)}" for k, v in (stage.said | known | stage.said).items()]
     seqs, i, sample = first_side(rows.data), int(rows.learn[0]), ""
-    asked = reward and reward not in registry.rewards       # a function, or a model
-    if asked and is_function(reward):                       # what it gives for a made-up response
+    asked = [x for x in reward_parts(reward) if x not in registry.rewards] if reward else []
+    functions = functions_in(reward)                        # what they give for a made-up response
+    if functions:
         pad, eos = pad_and_eos(tokenizer)
         answer = [*tokenizer("an answer", add_special_tokens=False)["input_ids"], eos]
-        fn = checked_reward_fn(open_reward(s, seqs, tokenizer, registry), tokenizer, s.method == "grpo")
-        score = fn(make_seqs([seqs.prompts[i]], [answer], pad)).item()
-        sample = f", {score:g} for the response 'an answer' to the example"
+        one, nan = make_seqs([seqs.prompts[i]], [answer], pad), s.method == "grpo" or reward != functions[0]
+        def score(fn): return checked_reward_fn(make_text_reward_fn(fn, seqs, tokenizer), tokenizer, nan)(one)
+        scores = [score(load_reward_function(name)).item() for name in functions]
+        sample = f", {' and '.join(f'{x:g}' for x in scores)} for the response 'an answer' to the example"
     frozen = [s.method in ("ppo", "grpo") and not s.lora_r, getattr(s, "judge", ""),    # copies of a model
-              asked and not is_function(reward)]
+              *(x not in functions for x in asked)]
     sizes = "n_iterations", "n_prompts", "num_generations", "dynamic_sampling"
     n = math.prod(getattr(config, k, 1) for k in sizes)
     size = 10 * s.max_length + 32 * getattr(s, "max_new_tokens", 0)      # bytes of a response

@@ -119,7 +119,7 @@ class Odds:
 @dataclass(frozen=True)
 class Rewarded:
     "What PPO and GRPO say besides. Raises ValueError that names the field."
-    reward:str           # reward model: folder, hub id, "stage 1"; or module:function
+    reward:str           # reward model: folder, hub id, "stage 1"; module:function; a sum: "a:f,.5*runs/rm"
     max_new_tokens:int=64 # tokens of a response, at most
     compile_decoding:bool=False # sample in fixed shapes with a compiled step, for GPUs
     rollouts_mb:float=1000. # MB of sampled responses that the run's folder keeps; 0: none
@@ -170,7 +170,7 @@ class Sampled:
 @dataclass(frozen=True)
 class ByReward:
     "Whose scores make the pairs: a reward. Raises ValueError that names the field."
-    reward:str           # reward model: folder, hub id, "stage 1"; or module:function
+    reward:str           # reward model: folder, hub id, "stage 1"; module:function; a sum: "a:f,.5*runs/rm"
     def __post_init__(self): _check_reward_words(self, "")
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/text_rewards.html.md"""
 
 # %% auto #0
 __all__ = ['decode_seqs', 'load_reader', 'score_texts', 'load_reward_function', 'PromptTable', 'make_text_reward_fn',
-           'make_model_reward_fn']
+           'make_model_reward_fn', 'reward_parts', 'WeightedRewards']
 
 # %% ../../nbs/engine/run/text_rewards.ipynb #text_rewards_imports
 import inspect, math, os, sys, torch, traceback
@@ -16,10 +16,11 @@ from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from ..data.text import load_prompts, parse_row, prompts_of, truncate_tokens
+from ..data.text import load_prompts, parse_row, prompts_of, row_format, truncate_tokens
 from rlhf_nb.base.models import (Placement, load_reward_model, load_tokenizer, require_vocabulary,
     text_config_of)
-from ..data.records import RowError, read_records
+from ..data.records import read_records
+from ..base.processes import gather_objects
 from ..reward import score_seqs
 from ..tokens import Seqs, make_seqs
 
@@ -102,8 +103,11 @@ class PromptTable:
     ):
         self.source, self.max_length, self.strict = source, max_length, strict
         self.prompts, self.report = load_prompts(source, tokenizer, max_length, strict)
-        asked = {n: parse_row(x, ())[0] for n, x in read_records(source) if not isinstance(x, RowError)}
-        self.texts = [asked[n][0]["content"] if len(asked[n]) == 1 else asked[n] for n in self.report.lines]
+        kept, self.texts, self.given = set(self.report.lines), [], []   # given: a chat as its messages
+        for row in (row for line, row in read_records(source) if line in kept):
+            chat, _ = parse_row(row, ())
+            self.texts.append(chat[0]["content"] if len(chat) == 1 else chat)
+            self.given.append(chat if row_format(row, ()).endswith("conversational") else self.texts[-1])
         self.rows = {}
         for i, prompt in enumerate(self.prompts):
             self._refuse_other_columns(self.rows.setdefault(tuple(prompt), i), i)
@@ -130,9 +134,10 @@ def make_text_reward_fn(
 )->Callable:           # Seqs of b rows -> (b) float32
     """A reward on texts as one on token sequences; responses without special tokens.
 
-    A prompt comes as a text, one of several messages as their list; a function without `**columns` gets
-    those that it names. Raises ValueError if it asks for others; the result does unless there is one finite
-    number per response."""
+    A prompt comes as a text, one of several messages as their list; a response as a text. A function that
+    names `completions` gets what TRL's do: of rows whose prompt is a list of messages both as such lists.
+    Without `**columns` it gets those that it names; None is a response that it does not score, nan. Raises
+    ValueError if it asks for others; the result does unless each response has a finite number or None."""
     name = getattr(fn, "__name__", "the reward")
     signature = inspect.signature(fn)
     asked, kinds = signature.parameters, {p.kind for p in signature.parameters.values()}
@@ -148,18 +153,22 @@ def make_text_reward_fn(
         f"columns of {table.report.path} ({', '.join(table.report.columns) or 'it has none'}): {e}") from e
     def reward_fn(seqs):
         rows, responses = table.find(seqs), [r for _, r in decode_seqs(tokenizer, seqs)]
-        args, texts = arguments([table.texts[i] for i in rows], responses)
+        two = [table.texts[i] for i in rows], responses
+        if "completions" in named: two = [table.given[i] for i in rows], [
+            [dict(role="assistant", content=r)] if isinstance(table.given[i], list) else r
+            for i, r in zip(rows, responses)]
+        args, texts = arguments(*two)
         scores = fn(*args, **texts, **{k: [x[i] for i in rows] for k, x in columns.items()})
         sized = hasattr(scores, "__len__") and not isinstance(scores, (dict, set)) # in no order
         if not sized or len(scores) != len(responses): raise ValueError(f"{name} must return a list with one "
             f"number per response, {len(responses)}, got {type(scores).__name__} of "
             f"{len(scores) if sized else 'no length or order'}")
         for score, text in zip(scores, responses):
-            try: right = math.isfinite(score)
+            try: right = score is None or math.isfinite(score)
             except (TypeError, ValueError): right = False
-            if not right: raise ValueError(
-                f"{name} gave {score!r} for {text!r}: return a finite number for every response")
-        return torch.tensor([float(score) for score in scores])
+            if not right: raise ValueError(f"{name} gave {score!r} for {text!r}: return a finite number for "
+                "every response, or None where it has no score")
+        return torch.tensor([math.nan if score is None else float(score) for score in scores])
     return reward_fn
 
 # %% ../../nbs/engine/run/text_rewards.ipynb #make_model_reward_fn_0
@@ -190,3 +199,31 @@ def make_model_reward_fn(
         return score_texts((model, reader), [by_line[n] for n in found],
                            list(zip(texts, is_eos.any(1).tolist())), limit)
     return reward_fn
+
+# %% ../../nbs/engine/run/text_rewards.ipynb #WeightedRewards
+def reward_parts(
+    reward:str, # names with commas, each with its weight in front: "sums:right, .5*runs/rm"
+)->dict[str,float]: # name -> weight
+    "Which rewards are summed. Raises ValueError for a weight that is no number, a name twice or none."
+    found = {}
+    for part in reward.split(","):
+        weight, star, name = part.strip().rpartition("*")
+        try: found[name.strip()] = float(weight) if star else 1.
+        except ValueError as e: raise ValueError(
+            f"{weight!r} is no weight of a reward: write 0.5*{name}") from e
+    if "" in found or len(found) <= reward.count(","): raise ValueError(
+        f"{reward!r} names a reward twice or none: write rules:f,0.5*rules:g")
+    return found
+
+class WeightedRewards:
+    "Sum of w_k r_k over the rewards that score a response, nan where none does; as TRL's `reward_weights`."
+    def __init__(self, parts:dict[str,tuple[float,Callable]]): # name -> weight, Seqs (b t) -> (b)
+        self.parts, self.last = parts, {}    # last: name -> (b) of the last call
+    def __call__(self, seqs:Seqs)->Tensor: # (b)
+        self.last = {name: fn(seqs).cpu() for name, (_, fn) in self.parts.items()}
+        each = torch.stack([weight * self.last[name] for name, (weight, _) in self.parts.items()])   # (k b)
+        return each.nansum(0).masked_fill(each.isnan().all(0), math.nan)
+    def means(self)->dict[str,float]: # "rewards/NAME/mean" -> number; nan: of no response
+        "Mean of each reward over the responses that it scored in the last call, of all processes."
+        found = gather_objects([self.last])
+        return {f"rewards/{k}/mean": torch.cat([x[k] for x in found]).nanmean().item() for k in self.parts}

@@ -244,8 +244,8 @@ def resumed(
 @_one_prints()
 def _go_on(folder, run_code):
     stages, place, many = resumed(folder)
-    from rlhf_nb.run.methods import is_function
-    code = [x.said["reward"] for x in stages if is_function(x.said.get("reward", ""))]
+    from rlhf_nb.run.methods import functions_in
+    code = [name for x in stages for name in functions_in(x.said.get("reward", ""))]
     if code and not run_code: raise ValueError(f"{folder} runs {', '.join(code)} in {place}: if that code is "
         "yours, add --run-code, or give the run's first command again")
     out = str(Path(folder).resolve())
