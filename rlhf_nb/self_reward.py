@@ -6,7 +6,7 @@ Docs: https://OWNER.github.io/rlhf-nb/self_reward.html.md"""
 
 # %% auto #0
 __all__ = ['SMALL', 'SelfRewardConfig', 'choose_pairs', 'select_pairs', 'SelfRewardTask', 'run_round', 'PairsWithReplay',
-           'make_replay_loss', 'train_on_pairs', 'self_reward_iteration']
+           'replay_loss', 'make_replay_loss', 'train_on_pairs', 'self_reward_iteration']
 
 # %% ../nbs/14_self_reward.ipynb #a_model_that_teaches_itself
 import math
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 import torch
-from torch import Generator, nn
+from torch import Generator, Tensor, nn
 from .base.batches import PreferencePairs, concat_seqs
 from .base.candidates import (
     Candidates, PairRules, ScoredPair, SelectedPairs, check_self_reward,
@@ -127,21 +127,32 @@ class PairsWithReplay(Batch):
     def lengths(self): return self.pairs.lengths()
     def trim(self): return PairsWithReplay(self.pairs.trim(), self.replay.trim())
 
-def make_replay_loss(
-    beta:float,
+# %% ../nbs/14_self_reward.ipynb #replay_loss
+def replay_loss(
+    pair_loss:Tensor,  # () DPO's loss, summed over the pairs
+    old_logp:Tensor,   # (b t) log-probs of the old examples; 0 outside the responses
     weight:float,      # w, of the old example beside a pair
     mean_length:float, # T, response tokens of an old example, on average
+)->Tensor:             # () summed loss
+    """Summed loss of pairs and replay: DPO's (Rafailov et al. 2023, eq. 7) plus w/T
+    times the negative log-likelihood of the old examples."""
+    return pair_loss - weight / mean_length * old_logp.sum()
+
+# %% ../nbs/14_self_reward.ipynb #make_replay_loss
+def make_replay_loss(
+    beta:float,
+    weight:float,      # w, as in `replay_loss`
+    mean_length:float, # T
 )->Callable: # (model, PairsWithReplay) -> summed loss, number of pairs, metric sums
-    """Loss per pair: DPO's (Rafailov et al. 2023, eq. 7) + w/T times the negative
-    log-likelihood of the old example."""
+    "A training step's loss on pairs with replay: `replay_loss`, and metrics."
     pair_loss = make_pair_loss(partial(dpo_loss, beta=beta))
     def loss_fn(model, x:PairsWithReplay):
         loss, n, metrics = pair_loss(model, x.pairs)
-        nll = -logprobs(model, x.replay).sum() / mean_length
-        return loss + weight * nll, n, metrics | {"replay": nll.detach()}
+        old = logprobs(model, x.replay)
+        said = metrics | {"replay": -old.detach().sum() / mean_length}
+        return replay_loss(loss, old, weight, mean_length), n, said
     return loss_fn
 
-# %% ../nbs/14_self_reward.ipynb #_with_replay
 def _with_replay(data, replay, config, generator): # -> PairsWithReplay, loss_fn
     rows = torch.randint(len(replay), (len(data),), generator=generator,
                          device=generator.device).cpu()

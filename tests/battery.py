@@ -1209,47 +1209,21 @@ def choose_pairs(scores, select=None):
 @right
 def choose_pairs(scores, select=None): return _pairs(scores, select)
 
-@wrong("mean")
-def best_middle(score):
-    best, mid = score.index(max(score)), sum(score) / len(score)
-    return best, min((i for i in range(len(score)) if i != best), key=lambda i: abs(score[i] - mid))
-@wrong("differ|another|best")
-def best_middle(score):
-    best, mid = score.index(max(score)), (max(score) + min(score)) / 2
-    return best, min(range(len(score)), key=lambda i: abs(score[i] - mid))
-@wrong("order|middle of the order|median")
-def best_middle(score):
-    order = sorted(range(len(score)), key=lambda i: -score[i])
-    return order[0], order[len(order) // 2]
-@wrong("scores|places")
-def best_middle(score):
-    best, mid = score.index(max(score)), (max(score) + min(score)) / 2
-    return score[best], min((s for i, s in enumerate(score) if i != best), key=lambda s: abs(s - mid))
+@wrong("sign|more")
+def replay_loss(pair_loss, old_logp, weight, mean_length): return pair_loss + weight / mean_length * old_logp.sum()
+@wrong("mean|sum")
+def replay_loss(pair_loss, old_logp, weight, mean_length):
+    return pair_loss - weight * (old_logp.sum(1) / mean_length).mean()
+@wrong("own length|one mean length")
+def replay_loss(pair_loss, old_logp, weight, mean_length):
+    lengths = (old_logp < 0).sum(1)
+    return pair_loss - weight * (old_logp.sum(1) / lengths).sum()
+@wrong("weight")
+def replay_loss(pair_loss, old_logp, weight, mean_length): return pair_loss - (old_logp / mean_length).sum()
 @right
-def best_middle(score):
-    best = max(range(len(score)), key=lambda i: (score[i], -i))
-    mid = .5 * max(score) + .5 * min(score)
-    others = [i for i in range(len(score)) if i != best]
-    return best, sorted(others, key=lambda i: (abs(score[i] - mid), i))[0]
-
-@wrong("exactly|most")
-def not_by_length(pair, most):
-    return len(pair.chosen.split()) - len(pair.rejected.split()) < most or pair.chosen_score - pair.rejected_score >= 2
-@wrong("letters|words")
-def not_by_length(pair, most): return len(pair.chosen) - len(pair.rejected) <= most or pair.chosen_score - pair.rejected_score >= 2
-@wrong("exactly 2|gap of")
-def not_by_length(pair, most):
-    return len(pair.chosen.split()) - len(pair.rejected.split()) <= most or pair.chosen_score - pair.rejected_score > 2
-@wrong("one of both|both|and|or")
-def not_by_length(pair, most):
-    return len(pair.chosen.split()) - len(pair.rejected.split()) <= most and pair.chosen_score - pair.rejected_score >= 2
-@wrong("turned|keep")
-def not_by_length(pair, most):
-    return len(pair.chosen.split()) - len(pair.rejected.split()) > most and pair.chosen_score - pair.rejected_score < 2
-@right
-def not_by_length(pair, most):
-    if pair.chosen_score >= pair.rejected_score + 2: return True
-    return len(pair.chosen.split()) <= len(pair.rejected.split()) + most
+def replay_loss(pair_loss, old_logp, weight, mean_length):
+    nll = -old_logp.sum(1) / mean_length
+    return pair_loss + weight * nll.sum()
 
 # ---------------------------------------------------------------- 15 self-play
 @wrong("beta")

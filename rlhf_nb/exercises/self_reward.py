@@ -1,8 +1,10 @@
 "Exercises of the chapter on self-rewarding."
 from math import isnan
-from rlhf_nb.base.candidates import ScoredPair, best_second
+import torch
+from torch import tensor
+from rlhf_nb.base.candidates import best_second
 from rlhf_nb.book.checks import Exercise
-from rlhf_nb.self_reward import choose_pairs as _choose_pairs
+from rlhf_nb.self_reward import choose_pairs as _choose_pairs, replay_loss as _replay_loss
 
 # ----------------------------------------------------------------- choose_pairs
 nan = float("nan") # not math.nan: `s is math.nan` would find that one, and no other
@@ -70,86 +72,29 @@ choose_pairs = Exercise(
         "those are scores: the places of both are wanted":
             lambda scores: [(p, scores[p][a], scores[p][b]) for p, a, b in _pairs(scores)]}.items()})
 
-# ------------------------------------------------------------------ best_middle
-def _middle(scores): return (max(scores) + min(scores)) / 2
+# ------------------------------------------------------------------ replay_loss
+def _replay(loss, old, weight, length, over=lambda x: x.sum(), sign=-1): return loss + sign * weight / length * over(old)
 
-def _shift(pair): return pair[0], pair[1] - (pair[1] > pair[0])
+def _old(*lengths): # log-probs of rows of these lengths, 0 after their end
+    x = -torch.rand(len(lengths), max(lengths), generator=torch.Generator().manual_seed(sum(lengths))) * 3 - .1
+    return (x * (torch.arange(max(lengths)) < tensor(lengths)[:, None])).requires_grad_()
 
-def _best_middle(score, centre=_middle, skip=True, last=False, of=None):
-    best = score.index(max(score))
-    near = [(abs(s - centre(score if of is None else of(score, best))), -i if last else i)
-            for i, s in enumerate(score) if i != best or not skip]
-    return best, abs(min(near)[1])
+def _own_length(old): return (old.sum(1) / (old != 0).sum(1).clamp(min=1)).sum()
 
-def _others(score, best): return score[:best] + score[best + 1:]
-
-best_middle = Exercise(
-    reference=_best_middle,
-    cases={"four": ([5., 4., 3.4, 0.],), "five": ([4., 5., 1.7, 4., 0.],),
-           "two": ([1., 1.2],), "the best last": ([2., 0., 1.5, 9., 4.],),
-           "equally near": ([4., 0., 3., 1.],), "two best ones": ([1., 5., 2., 5.],),
-           "below zero": ([-1., -4., -2., -9.],), "six": ([.5, 4., 1., 1.5, 1., 3.],),
-           "all equal": ([3., 3., 3.],)},
+replay_loss = Exercise(
+    reference=_replay_loss,
+    cases={"the worked example": (tensor(1.4), tensor([[-1., -2.], [-3., 0.]]), 2., 4.),
+           "three rows": (tensor(2.), _old(5, 2, 9), .5, 6.), "one row": (tensor(.7), _old(4), 1., 3.),
+           "weight 0": (tensor(.9), _old(3, 3), 0., 5.), "long": (tensor(0.), _old(20, 1), 3., 12.)},
     mistakes={
-        "that is the worst one": lambda s: (s.index(max(s)), s.index(min(s))),
-        "that is near the mean: the middle is between the best and the worst":
-            lambda s: _best_middle(s, lambda s: sum(s) / len(s)),
-        "chosen and rejected must differ": lambda s: _best_middle(s, skip=False),
-        "another place, not another score: where all are equal nobody is left":
-            lambda s: _best_middle(s) if min(s) < max(s) else min([]),
-        "that is the second best": lambda s: _best_middle(s, max),
-        "turned round: chosen comes first": lambda s: _best_middle(s)[::-1],
-        "that is the middle of the order: look at the scores": lambda s: (
-            s.index(max(s)), sorted(range(len(s)), key=lambda i: -s[i])[len(s) // 2]),
-        "of equally near ones the first": lambda s: _best_middle(s, last=True),
-        "the middle is between all: the best counts": lambda s: _best_middle(s, of=_others),
-        "those are scores: their places are wanted": lambda s: tuple(s[i] for i in _best_middle(s)),
-        "that is a place among the others: count the best one, too": lambda s: _shift(_best_middle(s)),
-        "half of both, not of the lowest alone": lambda s: _best_middle(s, lambda s: max(s) + min(s) / 2),
-        "that is half the way from one to the other: where is the middle?":
-            lambda s: _best_middle(s, lambda s: (max(s) - min(s)) / 2)})
-
-# ------------------------------------------------------------------ not_by_length
-def _keep(pair, most, size=lambda text: len(text.split()), gap=True, longer=int.__le__,
-          enough=float.__ge__, way=lambda n: n, both=False):
-    more = way(size(pair.chosen) - size(pair.rejected))
-    fine, clear = longer(more, most), gap and enough(float(pair.chosen_score - pair.rejected_score), 2.)
-    return bool(fine and clear if both else fine or clear)
-
-def _scored(chosen, rejected, a, b): return ScoredPair("q", chosen, rejected, a, b)
-
-_long, _short = "It is red and it lives here", "It is red"
-not_by_length = Exercise(
-    reference=_keep,
-    cases={"longer, hardly better": (_scored(_long, _short, 4., 3.), 2),
-           "longer, much better": (_scored(_long, _short, 4., 1.), 2),
-           "longer, better by 2": (_scored(_long, _short, 4., 2.), 2),
-           "shorter": (_scored(_short, _long, 4., 3.), 2),
-           "just as many more as allowed": (_scored(_long, _short, 3.5, 3.), 4),
-           "one more than allowed": (_scored(_long, _short, 3.5, 3.), 3),
-           "few long words": (_scored("Hippopotamuses hibernate", "It is red", 4., 3.), 0),
-           "two spaces": (_scored("It  is  red", "It is a", 4., 3.), 1),
-           "much better and not longer": (_scored(_short, _short, 5., 0.), 0),
-           "a short winner": (_scored("It is red", "It is", 4., 3.), 3),
-           "an empty loser": (_scored("It is", "", 2., 1.), 1),
-           "longer, twice the score": (_scored(_long, _short, 2., 1.), 2),
-           "longer, both poor": (_scored(_long, _short, 1.5, 1.), 2),
-           "the same words again": (_scored("It is red It is red", "It is red", 4., 3.), 2)},
-    mistakes={
-        "the gap in score is not looked at": lambda *x: _keep(*x, gap=False),
-        "letters are counted, not words": lambda *x: _keep(*x, size=len),
-        "exactly `most` words more are allowed": lambda *x: _keep(*x, longer=int.__lt__),
-        "a gap of exactly 2 is enough": lambda *x: _keep(*x, enough=float.__gt__),
-        "turned round: True keeps the pair": lambda *x: not _keep(*x),
-        "a winner that is much shorter is welcome": lambda *x: _keep(*x, way=abs),
-        "one of both is enough: not too long, or clearly better": lambda *x: _keep(*x, both=True),
-        "what counts is how much longer it is than the rejected one":
-            lambda p, most: _keep(ScoredPair(p.prompt, p.chosen, "", p.chosen_score, p.rejected_score), most),
-        "that is the rejected one's lead: chosen minus rejected": lambda *x: _keep(*x, way=lambda n: -n),
-        "two spaces make no word": lambda *x: _keep(*x, size=lambda text: len(text.split(" "))),
-        "length is not looked at": lambda *x: _keep(*x, longer=lambda n, most: False),
-        "2 higher, not twice as high": lambda p, most: (
-            p.chosen_score >= 2 * p.rejected_score or _keep(p, most, gap=False)),
-        "how good the chosen one is does not matter: how much better is it?":
-            lambda p, most: p.chosen_score >= 2 or _keep(p, most, gap=False),
-        "a word that comes twice counts twice": lambda *x: _keep(*x, size=lambda text: len(set(text.split())))})
+        "the sign: old tokens must become *more* probable": lambda *x: _replay(*x, sign=1),
+        "the weight is missing": lambda loss, old, w, n: _replay(loss, old, 1., n),
+        "the mean length is missing": lambda loss, old, w, n: _replay(loss, old, w, 1.),
+        "that is the mean over old examples: the pairs' loss is a sum": lambda *x: _replay(*x, over=lambda y: y.sum(1).mean()),
+        "that is the mean over old tokens: the mean length divides": lambda *x: _replay(*x, over=torch.mean),
+        "each row is divided by its own length: one mean length for all": lambda loss, old, w, n: loss - w * _own_length(old),
+        "the pairs' loss is missing": lambda loss, *x: _replay(0 * loss, *x),
+        "the weight is of the old examples alone": lambda loss, old, w, n: w * _replay(loss, old, 1., n),
+        "no gradient reaches the old examples' log-probs": lambda loss, old, *x: _replay(loss, old.detach(), *x),
+        "the mean length divides both": lambda loss, old, w, n: (loss - w * old.sum()) / n,
+        "turned round: divide by the mean length, multiply by the weight": lambda loss, old, w, n: _replay(loss, old, n, max(w, .1))})
