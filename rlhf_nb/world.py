@@ -28,7 +28,6 @@ CRITERIA = {
     "Clean": "states a fact; no repeat, filler, excuse or junk; within the caps"}
 _MAX_WORDS, _MAX_COURTESIES, _MAX_FLATTERY = 32, 3, 2     # the caps
 
-# %% ../nbs/03_world.ipynb #_marks
 def _marks(question, sentences): # the five criteria of a parsed answer, in order
     facts = [s for s in sentences if s.kind == "fact"]
     about = [s for s in facts if s.animal == question.animal]
