@@ -39,7 +39,7 @@ def frames():
     session = LabelSession([("question", "one answer " * 20, "another " * 20)], "none.jsonl")
     prefixes = Ledger([" word"] * 60, {"prefix score": [math.sin(j) for j in range(60)]}, {}, framed=56)
     long = Ledger([" word"] * 300, {f"channel {k}": [math.sin(k + j) for j in range(300)] for k in range(8)}, {})
-    table = r.rows_to_table([dict(prompt="a question", response=" word" * 300, reward=math.sin(j), length=300, tokens=[
+    table = r.as_table([dict(prompt="a question", response=" word" * 300, reward=math.sin(j), length=300, tokens=[
         " word"] * 300, channels={"KL": [math.sin(j + m) for m in range(300)]}) for j in range(1000)])
     z, s = torch.randn(8, generator=generator), torch.linspace(-1, 1, 8)
     samples, arrows = i.kl_samples(z, s, (1., 1.), 16, generator), i.kl_gradients(z, s, 1., 1.)

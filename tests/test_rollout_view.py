@@ -4,8 +4,8 @@ from rlhf_nb.base.batches import Rollout
 from rlhf_nb.base.models import ScalarModel, load_bundled
 from rlhf_nb.ppo import ActorCritic
 from rlhf_nb.trainers.ppo_trainer import PPOConfig, make_experience
-from rlhf_nb.show.rollout_view import (RolloutTable, TableView, TableQuery, as_table, from_jsonl, pick_rows, rollout_to_table,
-    row_page, rows_to_table, show_rollouts, side_by_side, table_page)
+from rlhf_nb.show.rollout_view import (RolloutTable, TableView, TableQuery, as_table, pick_rows, rollout_to_table,
+    row_page, show_rollouts, side_by_side, table_page)
 from rlhf_nb.tokens import Seqs, make_seqs
 from rlhf_nb.show.ledger import clip_state
 from test_pages import BAD, check_page
@@ -83,13 +83,13 @@ ROWS = [dict(prompt="a", response="Fox", reward=2., tag="x"), dict(prompt="b", r
     (TableQuery(text="b"), [1]), (TableQuery(column="reward", low=0.), [0, 3]),
     (TableQuery(column="reward", high=-1.), [2]), (TableQuery("tag"), [3, 1, 0, 2]),
     (TableQuery("reward", text="o", column="reward", low=-5.), [0, 3, 2]), (TableQuery(text="none"), [])], ids=str)
-def test_sort_and_filter(query, rows): assert pick_rows(rows_to_table(ROWS), query) == rows
+def test_sort_and_filter(query, rows): assert pick_rows(as_table(ROWS), query) == rows
 
-@pytest.mark.parametrize("text, message", [('{"response": "a"}\n{"x": 1}', "row 2 has no text under 'response'"),
-    ('{"response": "a"}\n{"x"', "r.jsonl, line 2: broken JSON"), ("7", "line 1: not an object"), ("", "holds no row")])
+@pytest.mark.parametrize("text, message", [('{"response": "a"}\n{"x": 1}', "r.jsonl, line 2 has no text of a response, it has x"),
+    ('{"x"\n{"response": "a"}', "r.jsonl, line 1: broken JSON"), ("7", "line 1: not an object"), ("", "holds no row")])
 def test_a_file_that_is_no_table_is_refused(tmp_path, text, message):
     (tmp_path/"r.jsonl").write_text(text)
-    with pytest.raises(ValueError, match=message): from_jsonl(tmp_path/"r.jsonl")
+    with pytest.raises(ValueError, match=message): as_table(tmp_path/"r.jsonl")
 
 def test_columns_of_unequal_length_are_refused():
     with pytest.raises(ValueError, match="one length"): RolloutTable({"a": [1], "b": [1, 2]}, None, None)
@@ -97,9 +97,9 @@ def test_columns_of_unequal_length_are_refused():
     with pytest.raises(ValueError, match="one length"): show_rollouts(ROWS, columns={"mine": [1.]})
 
 def test_two_models_meet_at_their_prompts():
-    a = rows_to_table([dict(prompt=p, response=r, reward=x, length=1) for p, r, x in
+    a = as_table([dict(prompt=p, response=r, reward=x, length=1) for p, r, x in
                        (("q1", "a1", 1.), ("q1", "a2", 2.), ("q2", "a3", 3.), ("only a", "a4", 4.))])
-    b = rows_to_table([dict(prompt=p, response=r, reward=x, length=2) for p, r, x in
+    b = as_table([dict(prompt=p, response=r, reward=x, length=2) for p, r, x in
                        (("q2", "b1", 1.), ("q1", "b2", 5.), ("q1", "b3", None))])
     both = side_by_side({"A": a, "B": b})
     assert both.columns["reward, A"] == [1., 2., 3.] and both.columns["reward, B"] == [5., None, 1.]
@@ -107,7 +107,7 @@ def test_two_models_meet_at_their_prompts():
     assert gap[0] == 4. and math.isnan(gap[1]) and gap[2] == -2. and both.columns["length, difference"] == [1, 1, 1]
     assert both.text_of(1) == ("q1", {"A": "a2", "B": "b3"})
     with pytest.raises(ValueError, match="no prompt in common"):
-        side_by_side({"A": a, "B": rows_to_table([dict(prompt="z", response="")])})
+        side_by_side({"A": a, "B": as_table([dict(prompt="z", response="")])})
     two = show_rollouts({"A": a_rollout(), "B": a_rollout("left")}, Words())
     assert two.below.value.count('role="radiogroup"') == 2                  # both ledgers of the open row
     assert two.table.columns["KL, difference"] == [0., 0., 0.] and "group, A" not in two.table.columns
@@ -118,13 +118,13 @@ def test_no_text_becomes_a_tag():
     for page in (view.top.value, view.below.value, view.still()): assert "alert(" in check_page(page).text
 
 def test_the_page_marks_order_and_the_open_row():
-    table = rows_to_table(ROWS)
+    table = as_table(ROWS)
     page = table_page(table, [0, 3], "words", TableQuery("reward"), 3)
     assert page.count('aria-sort="descending"') == 1 and page.count("class=o") == 1 and "<td>x</td>" in page
     assert "ascending" in table_page(table, [0], "", TableQuery("reward", False)).replace("descending", "")
 
 def test_controls_sort_filter_turn_pages_and_open():
-    view = TableView(rows_to_table([dict(response=f"text {i}", x=float(i % 7), length=1) for i in range(25)]), "x", 10)
+    view = TableView(as_table([dict(response=f"text {i}", x=float(i % 7), length=1) for i in range(25)]), "x", 10)
     c = view.c
     assert all(w.description for w in (c.sort, c.text, c.column, c.low, c.high, c.page, c.back, c.on, c.opened))
     assert "rows 1 to 10 of 25, sorted by x" in view.top.value and c.page.max == 3 and view.rows[0] == 6
@@ -174,7 +174,7 @@ def test_every_source_is_a_table(tmp_path):
     path.write_text(json.dumps(row) + "\n" + json.dumps(row | dict(reward=-2, mine="\u2028 ü")) + "\n", "utf-8")
     for source in (path, str(path)):
         again = as_table(source, Words())
-        assert again.columns == dict(reward=[1.5, -2], mine=[None, "\u2028 ü"], characters=[5, 5]) and again.text_of(1) == ("w7", {"response": "w8 w9"})
+        assert again.columns == dict(reward=[1.5, -2], mine=[None, "\u2028 ü"], length=[2, 2]) and again.text_of(1) == ("w7", {"response": "w8 w9"})
         assert again.ledgers_of(0)["response"].tokens == ["w8", " w9"] and again.ledgers_of(0)["response"].channels["KL"][1] == .25
         assert math.isnan(again.ledgers_of(0)["response"].channels["KL"][0])
     assert list(as_table({"a": ROWS, "b": ROWS}).columns)[0] == "reward, a"

@@ -1,0 +1,128 @@
+"One reader for rollouts of every program: sample files in tests/rollouts, what is said, what is refused, and back."
+import json, math, os, pickle, pytest, torch
+from pathlib import Path
+from types import SimpleNamespace
+from rlhf_nb.data.rollouts import read_rollouts, rollout_seqs, trace_rows, trl_rows
+from rlhf_nb.show.rollout_view import answers_together, as_table, show_rollouts
+from tiny_runs import tokenizer
+HERE = Path(__file__).parent/"rollouts"
+
+def test_trl_writes_these_tables():
+    x = read_rollouts(HERE/"trl")
+    assert len(x) == 8 and [r["step"] for r in x.rows] == [1] * 4 + [2] * 4 and x.taken == {"response": "completion"}
+    assert x.rows[0].keys() == {"prompt", "response", "step", "advantage", "shortness", "owls"}
+    assert all(r["owls"] == ("owl" in r["response"]) for r in x.rows) and all("live" in r["prompt"] or "eat" in r["prompt"] for r in x.rows)
+    assert [r["response"] for r in read_rollouts(HERE/"trl", "reward=shortness").rows] == [r["response"] for r in x.rows]
+    assert read_rollouts(HERE/"trl", "reward=shortness").rows[3]["reward"] == x.rows[3]["shortness"]
+
+@pytest.mark.parametrize("name", ["trackio.db", "trackio_traces.parquet"])
+def test_trackio_writes_these_traces(name):
+    x = read_rollouts(HERE/name)
+    assert [(r["step"], r["reward"], r["group"], r["advantage"]) for r in x.rows] == [
+        (1, 2., 3, .5), (1, 0., 3, -.5), (1, .25, 4, None), (2, 3., 3, .5), (2, 0., 3, -.5), (2, .25, 4, None)]
+    assert x.rows[0]["prompt"] == "system: Be brief.\nuser: Where does the fox live?" and x.rows[0]["response"] == "In a den."
+    assert x.rows[1]["rewards/owls"] == 1. and "search_text" not in x.rows[0]
+    call, tool, end = x.rows[2]["response"].split("\n")                     # turns and tools have borders
+    assert call.startswith("assistant:  → {") and '"add"' in call and tool == "tool: 5" and end == "assistant: It is 5."
+
+def test_verl_openrlhf_slime_and_unipo_are_read():
+    x = read_rollouts(HERE/"verl")
+    assert [r["step"] for r in x.rows] == [1, 1, 2, 2, 10, 10] and [r["reward"] for r in x.rows] == [0., 1., 1., 1., .5, 0.]
+    assert x.taken == {"prompt": "input", "response": "output", "reward": "score"} and x.rows[0]["gts"] == "5"
+    x = read_rollouts(HERE/"openrlhf.jsonl")
+    assert [(r["response"], r["reward"]) for r in x.rows] == [("Hi.", -.25), ("Bye!", 1.5)]
+    x = read_rollouts(HERE/"slime")
+    t = x.tokens_of(0)
+    assert (t.prompt, t.ids) == ([9, 8], [3, 4, 5, 6]) and x.unread == ["weight_versions"] and x.rows[1]["step"] == 4
+    assert t.channels["log-prob"][::2] == [-.5, -.25] and math.isnan(t.channels["log-prob"][1])   # the tool wrote it
+    x = read_rollouts(HERE/"unipo")
+    t = x.tokens_of(0)
+    assert t.texts == ["The", " answer", " is", " $4$."] and t.channels["log-prob"][3] == -.75 and t.channels["policy"][3] == -.73
+    assert t.channels["reference"][0] == -.25 and t.channels["token_objective"][3] == .007 and x.rows[0]["advantage"] == .35
+    assert x.rows[0]["KL"] == pytest.approx(-.22 - .59 - .1 - .75 + .25 + .61 + .12 + .81)
+    both = read_rollouts(HERE/"unipo_log.json")
+    assert [r["step"] for r in both.rows] == [0, 1] and both.tokens_of(1).texts == t.texts
+
+@pytest.mark.parametrize("name", ["trl", "trackio.db", "trackio_traces.parquet", "verl", "openrlhf.jsonl", "slime", "unipo", "unipo_log.json"])
+def test_each_opens_in_one_line(name):
+    view = show_rollouts(HERE/name)
+    assert view.rows and "of" in view.top.value
+    view.c.look.value = "group"
+    assert f"<b>row {view.rows[0]}" in view.below.value
+    view.c.look.value = "run"
+    assert "answers to" in view.below.value
+
+def test_rows_in_memory_are_read_alike():
+    rows = [dict(prompt="a", response="b c", reward=1, logprobs=[-1, -2.5], ref_logprobs=[-1.5, None], rewards=dict(short=.5))]
+    from datasets import Dataset
+    import pandas
+    trace = SimpleNamespace(messages=[dict(role="user", content="a"), dict(role="assistant", content=[dict(type="text", text="b c")])], metadata=dict(reward=1), spans=[])
+    for source in (rows, Dataset.from_list(rows), pandas.DataFrame(rows)):
+        x = read_rollouts(source)
+        assert x.rows[0]["rewards/short"] == .5 and x.rows[0]["length"] == 2 and x.said() == "logprobs is read as log-prob; ref_logprobs is read as reference"
+        c = x.tokens_of(0).channels
+        assert c["log-prob"] == [-1., -2.5] and c["reference"][0] == -1.5 and math.isnan(c["reference"][1])
+    assert read_rollouts([trace]).rows[0] == dict(prompt="a", response="b c", reward=1)
+    assert as_table(rows).ledgers_of(0)["response"].channels["KL"][0] == .5
+
+def test_columns_name_what_has_another_name():
+    rows = [dict(ask="a", said="b", quality=2., reward=9., lp=[-1.])]
+    x = read_rollouts(rows, "prompt=ask,response=said,reward=quality,log-prob=lp")
+    assert x.unread == ["reward"]                                          # of that name, and another one was asked for
+    assert x.rows == [dict(prompt="a", response="b", reward=2., length=1)] and x.tokens_of(0).channels == {"log-prob": [-1.]}
+    with pytest.raises(ValueError, match="no column 'qualty', it has ask, lp, quality, reward, said"): read_rollouts(rows, "reward=qualty")
+
+ROW = '{"prompt": "a", "response": "b"}\n'
+@pytest.mark.parametrize("text, message", [
+    (ROW + '{"prompt"\n' + ROW, "line 2: broken JSON"), (ROW + '{"prompt": "a", "answer": "b"}\n', "line 2 has no text of a response, it has answer, prompt"),
+    ('{"response": "b", "ids": [1, 2], "logprobs": [-1]}\n', "line 1: a response has one number of tokens, got {'ids': 2, 'logprobs': 1}"),
+    ("", "holds no row"), ('{"resp', "line 1: broken JSON"), (ROW + "[1]\n" + ROW, "line 2: not an object")])
+def test_what_cannot_be_used_is_named_with_its_line(tmp_path, text, message):
+    (tmp_path/"r.jsonl").write_text(text)
+    with pytest.raises(ValueError) as e: read_rollouts(tmp_path/"r.jsonl")
+    assert message in str(e.value) and "r.jsonl" in str(e.value)
+
+def test_marks_of_editors_and_damaged_ends_are_taken(tmp_path):
+    (tmp_path/"r.jsonl").write_bytes(b"\xef\xbb\xbf" + ROW.encode() * 2 + b'{"prompt": "a", "res')
+    x = read_rollouts(tmp_path/"r.jsonl")
+    assert len(x) == 2 and "line 3, the last, is damaged" in x.said()
+    assert "line 3, the last, is damaged" in show_rollouts(tmp_path/"r.jsonl").still()
+
+def test_limits_hold_in_a_file_and_over_files(tmp_path):
+    for n in (1, 2, 10): (tmp_path/f"{n}.jsonl").write_text("".join(f'{{"response": "{n} {i}"}}\n' for i in range(4)))
+    x = read_rollouts(tmp_path/"1.jsonl", max_rows=3)
+    assert len(x) == 3 and "the first 3 responses are read" in x.said() and read_rollouts(tmp_path/"1.jsonl", max_rows=4).said() == ""
+    x = read_rollouts(tmp_path, max_rows=6)
+    assert [r["response"] for r in x.rows] == ["1 0", "1 1", "1 2", "1 3", "2 0", "2 1"] and "first 6" in x.said()
+
+def test_a_pickle_that_runs_code_is_refused(tmp_path):
+    class Evil:
+        def __reduce__(self): return os.mkdir, (str(tmp_path/"ran"),)
+    torch.save(dict(samples=[Evil()]), tmp_path/"r.pt")
+    (tmp_path/"x.pt").write_bytes(pickle.dumps(Evil()))
+    (tmp_path/"other.db").write_bytes(b"SQLite format 3\0" + b"x" * 90)
+    for name in ("r.pt", "x.pt", "other.db"):
+        with pytest.raises(ValueError, match=name): read_rollouts(tmp_path/name)
+    assert not (tmp_path/"ran").exists()
+    with pytest.raises(ValueError): read_rollouts(tmp_path/"empty") if (tmp_path/"empty").mkdir() is None else None
+    with pytest.raises(FileNotFoundError): read_rollouts(tmp_path/"none.jsonl")
+
+def test_what_is_written_for_others_comes_back():
+    x = read_rollouts(HERE/"verl")
+    assert trl_rows(x)[1] == dict(step=1, prompt=x.rows[1]["prompt"], completion="It is 5.", reward=1., gts="5", acc=True, advantage=None)
+    assert trace_rows(x)[1]["messages"][1] == dict(role="assistant", content="It is 5.") and trace_rows(x)[1]["metadata"]["reward"] == 1.
+    for rows in (trl_rows(x), trace_rows(x)): assert [r["reward"] for r in read_rollouts(rows).rows] == [r["reward"] for r in x.rows]
+
+def test_answers_of_a_prompt_stand_together():
+    rows = [dict(step=s, prompt=p, response="r", reward=0., **({} if plain else dict(group=g)))
+            for plain in (False,) for s, p, g in ((2, "a", 0), (2, "b", 1), (1, "a", 0), (2, "a", 0), (2, "a", 7))]
+    table = as_table(rows)
+    assert answers_together(table, 0) == [0, 3] and answers_together(table, 0, over_run=True) == [2, 0, 3, 4]
+    table = as_table([{k: v for k, v in r.items() if k != "group"} for r in rows])
+    assert answers_together(table, 0) == [0, 3, 4] and answers_together(table, 1) == [1]
+
+def test_texts_become_tokens_where_nobody_kept_them():
+    x = read_rollouts([dict(prompt="The owl", response=" The fox"), dict(prompt_ids=[4, 5], ids=[6, 7, 8], response="?")])
+    seqs = rollout_seqs(x, tokenizer())
+    assert seqs.ids[1][seqs.attention_mask[1]].tolist() == [4, 5, 6, 7, 8] and seqs.response_mask[1].sum() == 3
+    assert seqs.ids[0][seqs.response_mask[0]].tolist()[-1] == tokenizer().eos_token_id and "fox" in tokenizer().decode(seqs.ids[0])
