@@ -1,16 +1,21 @@
 "Distillation: three losses by exact sums, prefixes of either model, hints, chunks and pads; the loop, killed and resumed."
-import math, pytest, torch
+import json, math, pytest, torch
 from dataclasses import replace
+from pathlib import Path
 from torch import tensor
 from torch.testing import assert_close
 from rlhf_nb.base.logprobs import logits_budget
-from rlhf_nb.base.models import frozen_copy, tiny_lm
+from rlhf_nb.base.models import frozen_copy, load_lm, tiny_lm
 from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.base.settings import weight_hash
+from rlhf_nb.book.command import main
+from rlhf_nb.data.text import encode_prompt, train_tokenizer
+from rlhf_nb.run.pipeline import plan_stage
 from rlhf_nb.tokens import Seqs, make_seqs
 from rlhf_nb.trainers.distill_trainer import (DIVERGENCES, DistillConfig, DistillTask, Taught, forward_kl, reverse_kl,
     sample_taught, sampled_kl, token_divergence, train_distill)
 from rlhf_nb.worlds.oracle import TabularLM, all_logprobs, micro_tokenizer, micro_world, states
+from tiny_runs import TINY, rows_in, run, run_all, tiny, write_model
 
 WORLD = micro_world()
 TOK = micro_tokenizer(WORLD)
@@ -219,3 +224,45 @@ def test_what_cannot_be_distilled_is_refused():
     for key, value, words in (("divergence", "forward", "did you mean 'forward_kl'"), ("student_share", 1.1, "from 0 to 1"),
                               ("n_prompts", 0, "above 0")):
         with says(words): DistillConfig(**{key: value})
+
+# ---- rlhf-nb train distill
+command = pytest.mark.usefixtures("one_thread", "no_curves", "inside")
+
+@command
+def test_the_command_comes_nearer_to_its_teacher_and_says_by_how_much(capfd):
+    "What an answer is measured by is minus the exact KL of its tokens; a dry run writes nothing."
+    line = ["train", "distill", "pairs.jsonl", "-o", "o", "--model", "m", "--teacher", "t", "--eval-rows", "6", "--n-iterations", "40",
+            "--n-prompts", "8", "--lr", ".01", "--max-new-tokens", "8"]
+    assert main([*line, "--dry-run"]) == 0 and not Path("o").exists()
+    said = " ".join(capfd.readouterr().out.split())
+    assert "teacher t, 1 times the model" in said and "steps 40" in said and "divergence=reverse_kl" in said and "lr=0.01" in said
+    assert main(line) == 0
+    facts = json.loads(Path("o/run.json").read_text())["results"]
+    assert facts["reward_before"] < facts["reward_after"] < 0 and facts["reward_after"] - facts["reward_before"] > 2 * facts["standard_error_before"]
+    (student, tok), (teacher, _) = load_lm("o"), load_lm("t")
+    row = rows_in("o/held_out.jsonl")[0]
+    prompt, answer = encode_prompt(tok, [dict(role="user", content=row["prompt"])]), tok(row["after"], add_special_tokens=False).input_ids
+    wanted = []
+    for end in ([tok.eos_token_id], []):                  # it ended, or was cut
+        seqs = make_seqs([prompt], [answer + end], tok.pad_token_id)
+        wanted.append(-token_divergence(student, teacher, Taught(seqs, seqs), reverse_kl)[0].sum().item())
+    assert min(abs(row["reward_after"] - x) for x in wanted) < 1e-4, (row, wanted)
+
+@command
+def test_a_teacher_of_an_earlier_stage_and_teachers_that_are_none(monkeypatch):
+    done = run_all([tiny("sft", n_steps=2), tiny("distill", teacher="stage 1", model="m")], "o")
+    assert [row["stage"] for row in done] == ["01-sft", "02-distill"] and done[1]["kl"] >= 0
+    plan = plan_stage(tiny("distill", teacher="stage 1"), "x", registry=TINY, number=2, stages=[tiny("sft"), tiny("distill")])
+    assert "teacher   stage 1, 1 times the model" in plan
+    tok = train_tokenizer(["another language altogether"])
+    for each in (tiny_lm(tok, hidden=16, layers=1), tok): each.save_pretrained("other")
+    write_model(Path("wide"), hidden=256, layers=2)
+    for name, words in (("other", "other has other tokens than the student, such as .*: distributions over two vocabularies"),
+                        ("rm", "rm is a reward model, which says nothing"), ("nowhere", "nowhere"), ("", "teacher is empty")):
+        for begin in (lambda x: plan_stage(x, "y", registry=TINY), lambda x: run(x, "y")):
+            with pytest.raises((ValueError, OSError), match=words): begin(tiny("distill", teacher=name))
+        assert not (Path("y")/"run.json").exists()
+    small, large = ([line for line in plan_stage(tiny("distill", teacher=t), "y", registry=TINY).splitlines() if line.startswith(("teacher", "memory"))]
+                    for t in ("t", "wide"))
+    times = float(large[0].split()[2])
+    assert "1 times" in small[0] and times > 100 and "others 0 MB" in small[1] and "others 6 MB" in large[1]

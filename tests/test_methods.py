@@ -48,7 +48,7 @@ def without_seconds(path): return [{k: v for k, v in row.items() if k != "second
 LORA, BF16 = dict(lora_r=2, mixed_precision="bf16"), dict(mixed_precision="bf16", gradient_checkpointing=True)
 
 @pytest.mark.parametrize("method, change", [
-    *[(x, {}) for x in METHOD_NAMES], *[(x, LORA) for x in "sft reward ppo self_reward q".split()],
+    *[(x, {}) for x in METHOD_NAMES], *[(x, LORA) for x in "sft reward ppo distill self_reward q".split()],
     *[(x, BF16) for x in ("ppo", "spin")]], ids=plain_id)
 def test_a_run_that_died_again_and_again_ends_in_the_same_bits(method, change, finished, inside, tmp_path):
     stage = tiny(method, **change)
@@ -101,9 +101,9 @@ def test_bf16_casts_float32_weights_and_dropout_is_for_imitation_and_reward_mode
     [(precision, trained, frozen)] = seen
     assert precision == "bf16" and {p.dtype for p in opened(tmp_path/"o", method).parameters()} == {torch.float32}
     assert dropped == {method in ("sft", "reward")} 
-    assert (True in sampled) == (method in ("ppo", "grpo", "spin", "rdpo", "self_reward"))
+    assert (True in sampled) == (method in ("ppo", "grpo", "distill", "spin", "rdpo", "self_reward"))
 
-@pytest.mark.parametrize("method", ["ppo", "grpo"])
+@pytest.mark.parametrize("method", ["ppo", "grpo", "distill"])
 def test_held_out_rewards_have_the_standard_error_of_a_mean(method, finished):
     done = finished(method)
     for when in ("before", "after"):

@@ -41,7 +41,8 @@ def pair_rows(n=24):
                  rejected=f"The {rng.choice(WORDS[5:])} {rng.choice(WORDS)}") for x in asked]
 
 def fill_home(home):
-    "Models m and rm, a file for each kind of rows, a reward function: all that a run reads."
+    "Models m, t and rm, a file for each kind of rows, a reward function: all that a run reads."
+    write_model(home/"t", seed=1)                        # a teacher
     save_reward_model(ScalarModel.from_lm(write_model(home/"m"), 3), tokenizer(), home/"rm")
     rows = pair_rows()
     write_lines(home/"pairs.jsonl", rows)
@@ -61,6 +62,7 @@ _PICKED = dict(n_prompts=12, n_pairs=6, num_generations=3, chunk_size=4, max_new
 SMALL = dict.fromkeys("sft reward dpo ipo hinge cdpo robust_dpo simpo orpo".split(), _FIT) | dict(
     kto=_FIT | dict(data="thumbs.jsonl"), q=_FIT | dict(data="log.jsonl"),
     ppo=_RL, grpo=_RL | dict(num_generations=3),
+    distill={k: x for k, x in _RL.items() if k != "reward"} | dict(teacher="t", student_share=.5),
     spin=dict(n_pairs=12, chunk_size=4, max_new_tokens=6, batch_size=4, eval_every=1),
     rdpo=_PICKED | dict(reward="tiny_rules:even"),
     self_reward=_PICKED | dict(judge_prompt="tiny", n_votes=2, judge_max_new_tokens=6))
@@ -117,7 +119,7 @@ def patch_everywhere(patch, name, make):
 
 # ---- settings
 def needed(method):
-    return {k: x for k, x in dict(data="d.jsonl", reward="a:b", judge_prompt="world").items() if k in keys_of(method)}
+    return {k: x for k, x in dict(data="d.jsonl", reward="a:b", judge_prompt="world", teacher="t").items() if k in keys_of(method)}
 
 def other_value(method, key):
     "{key: a value that is right and is not its default}, and what else it asks for."

@@ -8,7 +8,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/methods.html.md"""
 __all__ = ['WORLD_REGISTRY', 'METHODS', 'Registry', 'open_measure', 'Rows', 'Job', 'Ready', 'Method', 'split_rows', 'split_data',
            'first_side', 'load_chats', 'Prompted', 'width_of', 'open_config', 'train_rows', 'loss_error', 'FromRows',
            'with_reference', 'Imitated', 'Rated', 'Thumbs', 'Labelled', 'Logged', 'is_function', 'functions_in',
-           'open_reward', 'make_critic', 'rl_config', 'Rewarding', 'ConcatPairs', 'Opposed', 'open_judge',
+           'open_reward', 'make_critic', 'rl_config', 'Rewarding', 'Distilled', 'ConcatPairs', 'Opposed', 'open_judge',
            'make_scorer', 'old_examples', 'Picked']
 
 # %% ../../nbs/engine/run/methods.ipynb #imports
@@ -52,9 +52,11 @@ from ..sft import mean_loss, sft_loss
 from ..spin import make_spin_loss, opponent_pairs, spin_metrics
 from ..trainers.dpo_tools import (cdpo_loss, hinge_loss, ipo_loss, kto_baseline, kto_loss,
     make_reference_free_loss, orpo_loss, robust_dpo_loss, simpo_loss)
+from rlhf_nb.trainers.distill_trainer import (DistillConfig, DistillTask, Taught, reverse_kl,
+    token_divergence, train_distill)
 from ..trainers.grpo_trainer import GRPOConfig, train_grpo
 from ..trainers.judge_tools import ADDITIVE_PROMPT
-from ..trainers.ppo_trainer import PPOConfig, RLTask, checked_reward_fn, train_ppo
+from ..trainers.ppo_trainer import PPOConfig, RLTask, RolloutConfig, checked_reward_fn, train_ppo
 from ..trainers.q_trainer import make_q_trainer
 from ..trainers.reward_tools import PairsWithMargin, margin_reward_loss
 from ..trainers.self_reward_tools import replay_examples
@@ -425,15 +427,15 @@ def make_critic(
     if lora_r: critic.backbone = add_lora(critic.backbone, lora_r, seed, targets)
     return critic
 
-def rl_config(stage:Stage, s, width:int)->PPOConfig|GRPOConfig:
+def rl_config(stage:Stage, s, width:int)->RolloutConfig:
     """The method's own settings; lr is TRL's default where nobody said it.
 
-    3e-6 for PPO, 1e-6 for GRPO, ten times that with LoRA; for models up to 512 wide
-    the rate of chapters 08 and 09 at their width of 64, over d."""
+    3e-6 for PPO, 1e-6 for GRPO and distillation, ten times that with LoRA; for models up
+    to 512 wide the rate of chapters 08 and 09 at their width of 64, over d."""
     usual = 3e-6 if stage.method == "ppo" else 1e-6
     if width <= 512: usual = 1e-3 * 64 / width
     lr = {} if "lr" in stage.said else dict(lr=usual * (10 if s.lora_r else 1))
-    kind = PPOConfig if stage.method == "ppo" else GRPOConfig
+    kind = dict(ppo=PPOConfig, grpo=GRPOConfig, distill=DistillConfig)[stage.method]
     return config_of(stage, kind, mixed_precision=training_precision(s.start), **lr)
 
 # %% ../../nbs/engine/run/methods.ipynb #rl
@@ -442,7 +444,7 @@ class Rewarding(Prompted):
     def begin(self, job):
         "A model's scores are brought to mean 0 and std 1; a function's numbers stay as they are."
         s, table, n = job.s, job.rows.data, SamplingParams(job.s.max_new_tokens)
-        learn, held = [[table.prompts[i] for i in rows.tolist()] for rows in (job.rows.learn, job.rows.held)]
+        learn, held = self.sides(job)
         size = 64 if job.number else s.micro_batch_size  # sums are rounded by it, too
         def scaled(raw):
             some = held * 2 or [table.prompts[i % len(table.prompts)] for i in range(256)]
@@ -454,19 +456,29 @@ class Rewarding(Prompted):
         reward_fn = open_reward(s, table, job.tokenizer, job.registry, size, scaled)
         return Ready(job.model, RLTask(learn, reward_fn, job.tokenizer, n), held,
                      rl_config(job.stage, s, width_of(job.model)), _quiet)
-    def run(self, job, ready):
-        "Rollout after rollout; some are measured and kept on the way."
+    def sides(self, job:Job)->list: # prompts to learn from, prompts held out
+        return [[job.rows.data.prompts[i] for i in rows.tolist()] for rows in (job.rows.learn, job.rows.held)]
+    def train(self, job:Job, ready:Ready, **more)->Trainer: # more: what its loop is given besides
         s, lm = job.s, ready.model
         ref, model, loop = lm if s.lora_r else frozen_copy(lm), lm, train_grpo
         if s.method == "ppo": loop, model = train_ppo, ActorCritic(lm, make_critic(
             lm, s.lora_r, job.stage.said.get("seed", 0), targets_of(s.start)))
+        return loop(model, ref, ready.data, ready.config, **more)
+    def rewards(self, job:Job, ready:Ready)->Callable: # Seqs -> (b), by which held-out answers are measured
+        return ready.data.reward_fn
+    def note(self, job:Job, ready:Ready, row:dict, *sampled):
+        "Add the means of several rewards to a row of the log; keep what was sampled in the run's folder."
+        if isinstance(ready.data.reward_fn, WeightedRewards): row.update(ready.data.reward_fn.means())
+        told = in_first_process(lambda: keep_rollout(
+            job.folder, job.s.rollouts_mb, row["iteration"], *sampled, job.tokenizer))
+        if told: job.tell(told)
+    def run(self, job, ready):
+        "Rollout after rollout; some are measured and kept on the way."
+        s = job.s
         def kl_of(row): return row.get("objective/kl", row.get("kl"))
         def note(row, *sampled):
-            if isinstance(ready.data.reward_fn, WeightedRewards): row.update(ready.data.reward_fn.means())
+            self.note(job, ready, row, *sampled)
             job.send(row)
-            told = in_first_process(lambda: keep_rollout(
-                job.folder, s.rollouts_mb, row["iteration"], *sampled, job.tokenizer))
-            if told: job.tell(told)
             i, score = row["iteration"], row.get("objective/scores", row.get("reward"))
             job.tell(f"rollout {i:3}  reward {score:+.3f}  KL {kl_of(row):.3f}")
             if not s.eval_every or i % s.eval_every: return
@@ -475,8 +487,8 @@ class Rewarding(Prompted):
             job.keep(i, rows)
         with torch.random.fork_rng():
             torch.manual_seed(job.chance("dropout").initial_seed())
-            trainer = loop(model, ref, ready.data, ready.config, job.chance(s.method),
-                            job.work/"checkpoints", before_save=note)
+            trainer = self.train(job, ready, generator=job.chance(s.method), folder=job.work/"checkpoints",
+                                 before_save=note)
         rows = [row for row in trainer.log.rows if "iteration" in row]
         return trainer, dict(kl=kl_of(rows[-1]), iterations=len(rows),
                              stop_reason=f"took all {trainer.step} steps")
@@ -486,12 +498,29 @@ class Rewarding(Prompted):
         task, texts = ready.data, [job.rows.data.texts[i] for i in job.rows.held.tolist()]
         seqs, _ = generate_many(ready.model, ready.held, task.tokenizer, replace(
             task.sampling, temperature=job.s.temperature), job.chance("evaluation"), job.s.micro_batch_size)
-        reward = shared_rewards(checked_reward_fn(task.reward_fn, task.tokenizer), seqs).cpu()
+        reward = shared_rewards(checked_reward_fn(self.rewards(job, ready), task.tokenizer), seqs).cpu()
         return _scored_rows(job, texts, seqs, reward)
     def planned(self, stage, s, lm, rows):
         config = rl_config(stage, s, width_of(lm))
-        per = config.num_iterations if s.method == "grpo" else config.n_epochs * config.n_minibatches
-        return config, f"{config.n_iterations * per}"
+        per = dict(ppo=("n_epochs", "n_minibatches"), grpo=("num_iterations",), distill=())[s.method]
+        return config, f"{math.prod(getattr(config, k) for k in ('n_iterations', *per))}"
+
+class Distilled(Rewarding):
+    "A teacher's distributions; what an answer is measured by is minus its KL to the teacher."
+    def begin(self, job):
+        name, (learn, held) = path_of(job.s.teacher), self.sides(job)
+        teacher = load_lm(name, job.place, new_pad(name))[0].requires_grad_(False)
+        task = DistillTask(teacher, learn, learn, job.tokenizer, SamplingParams(job.s.max_new_tokens))
+        return Ready(job.model, task, held, rl_config(job.stage, job.s, width_of(job.model)), _quiet)
+    def train(self, job, ready, **more):
+        return train_distill(ready.model, ready.data, ready.config, **more)
+    def note(self, job, ready, row, *sampled): "There is no Rollout to keep."
+    def rewards(self, job, ready):
+        "Minus the KL in nats, exact at each token."
+        def minus_kl(x):
+            args = ready.model, ready.data.teacher, Taught(x, x), reverse_kl, job.s.temperature
+            return -token_divergence(*args)[1].sum()
+        return lambda seqs: torch.stack([minus_kl(seqs[[i]].trim()) for i in range(len(seqs))])
 
 def _scored_rows(job, texts, seqs, reward): # mean and error of rewards (n) that are numbers; rows to show
     rows = [dict(prompt=p, response=r, reward=round(x, 4)) for p, (_, r), x in
@@ -692,4 +721,5 @@ class Picked(Prompted):
 METHODS = dict(sft=Imitated(sft_loss, False), reward=Rated(reward_loss, False), q=Logged(q_loss, False),
     dpo=FromRows(), ipo=FromRows(ipo_loss), hinge=FromRows(hinge_loss), cdpo=FromRows(cdpo_loss),
     robust_dpo=FromRows(robust_dpo_loss), simpo=FromRows(simpo_loss, False), orpo=FromRows(orpo_loss, False),
-    kto=Labelled(), ppo=Rewarding(), grpo=Rewarding(), rdpo=Picked(), self_reward=Picked(), spin=Opposed())
+    kto=Labelled(), ppo=Rewarding(), grpo=Rewarding(), distill=Distilled(), rdpo=Picked(),
+    self_reward=Picked(), spin=Opposed())

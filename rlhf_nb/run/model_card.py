@@ -18,7 +18,8 @@ from huggingface_hub.utils import validate_repo_id
 
 # %% ../../nbs/engine/run/model_card.ipynb #draw_curves
 _ACCURACY = ("loss", "eval_accuracy")
-_CURVES = dict(ppo=("objective/scores", "objective/kl"), grpo=("reward", "kl")) | \
+_CURVES = dict(ppo=("objective/scores", "objective/kl"), grpo=("reward", "kl"),
+    distill=("loss", "kl")) | \
     dict.fromkeys("reward dpo ipo hinge cdpo robust_dpo simpo orpo spin".split(), _ACCURACY)
 
 def draw_curves(
@@ -33,7 +34,7 @@ def draw_curves(
     for ax, name in zip(figure.subplots(1, 2), _CURVES.get(method, ("loss", "eval_loss"))):
         points = [(x.get("iteration", x.get("step")), x[name]) for x in rows if x.get(name) is not None]
         if points: ax.plot(*zip(*points), marker="." if len(points) < 30 else "", color="#1f6feb")
-        ax.set(title=name, xlabel="rollout" if method in ("ppo", "grpo") else "step")
+        ax.set(title=name, xlabel="rollout" if method in ("ppo", "grpo", "distill") else "step")
         ax.grid(alpha=.3)
     figure.savefig(path, dpi=110)
     return True

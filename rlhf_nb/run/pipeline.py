@@ -35,7 +35,7 @@ from .methods import (Job, METHODS, Registry, WORLD_REGISTRY, first_side, functi
 from .model_card import draw_curves, make_model_card, push_to_hub
 from .stages import (KINDS, Stage, StageError, keys_of, name_of, read_stages, settings_of, to_toml)
 from .start import (begin_model, check_disk, check_positions, check_services,
-    computing, expert_words, fake_model, memory_of, new_pad, path_of, start_words, targets_of)
+    computing, expert_words, fake_model, fake_teacher, memory_of, new_pad, path_of, start_words, targets_of)
 from rlhf_nb.run.text_rewards import (decode_seqs, load_reader, load_reward_function, make_text_reward_fn,
     reward_parts)
 from .trackers import open_trackers
@@ -47,7 +47,7 @@ PROGRAM = "rlhf-nb train"
 _LINES = "log.jsonl", "held_out.jsonl", "samples.jsonl"
 _IN_WORK = "checkpoints", "model", "pairs"
 _MAY_DIFFER = "report_to", "push_to_hub", "save_every", "rollouts_mb"
-_NAMED = "model", "reward", "judge", "judge_prompt", "replay", "measure", "kl_to"
+_NAMED = "model", "reward", "teacher", "judge", "judge_prompt", "replay", "measure", "kl_to"
 
 def _stage_number(name)->int: # "stage 2" -> 2; 0 for other names
     word, _, number = str(name).partition(" ")
@@ -123,7 +123,7 @@ def resolve(stage:Stage, number:int=0, out:str|Path="", stages:list=()):
             f"{key}: {name} is no {'reward model' if key == 'reward' else 'policy'} before it; the stages "
             f"before it are {', '.join(x.method for x in stages[:number - 1]) or 'none'}")
         return str(stage_folder(out, stages, n))
-    for key in ("model", "kl_to", "judge"):
+    for key in ("model", "teacher", "kl_to", "judge"):
         if hasattr(s, key): setattr(s, key, place(key, getattr(s, key)))
     if hasattr(s, "reward"): s.reward = ",".join(
         f"{w}*" * (w != 1) + place("reward", name) for name, w in reward_parts(s.reward).items())
@@ -171,6 +171,7 @@ def _open_all(stage, s, registry, tell, begin)->tuple: # model, tokenizer, rows
             "name a judge that has one")
     if hasattr(s, "n_pairs"): require_one_process(f"a stage of {s.method}")
     ask("reward", reward)
+    ask("teacher", fake_teacher, s, tokenizer)
     ask("judge_prompt", open_judge, s, registry)
     ask("judge" if getattr(s, "judge", "") else "judge_prompt", judge)
     ask("replay", old_examples, s, tokenizer, registry)
@@ -495,6 +496,9 @@ def plan_stage(
         sample = f", {' and '.join(f'{x:g}' for x in scores)} for the response 'an answer' to the example"
     frozen = [s.method in ("ppo", "grpo") and not s.lora_r, getattr(s, "judge", ""),    # copies of a model
               *(x not in functions for x in asked)]
+    teacher, times = getattr(s, "teacher", ""), 0.   # weights of a teacher in units of the model's
+    if teacher: times = 1. if _stage_number(stage.said["teacher"]) \
+        else count_weights(fake_teacher(s, tokenizer))[0] / n_all
     sizes = "n_iterations", "n_prompts", "num_generations", "dynamic_sampling"
     n = math.prod(getattr(config, k, 1) for k in sizes)
     size = 10 * s.max_length + 32 * getattr(s, "max_new_tokens", 0)      # bytes of a response
@@ -508,11 +512,12 @@ def plan_stage(
              rows=f"{len(rows.learn)} to learn from, {len(rows.held)} held out",
              model=start_words(s.start, lm.config, n_all, n_trained, len(tokenizer))) | example
         | (dict(reward=stage.said["reward"] + sample) if reward else {})
+        | (dict(teacher=f"{stage.said['teacher']}, {times:.3g} times the model") if teacher else {})
         | dict(steps=steps, settings=textwrap.fill(", ".join(parts), 78, subsequent_indent=" " * 10,
                                                    break_long_words=False, break_on_hyphens=False))
         | (dict(rollouts=f"at most {kept:.3g} MB in {place}/rollouts (rollouts_mb)") if kept else {}) | dict(
                memory=memory_of(s.start, lm.config, config.micro_batch_size,
-                                n_frozen=sum(map(bool, frozen)), critic=s.method == "ppo")))])
+                                n_frozen=sum(map(bool, frozen)) + times, critic=s.method == "ppo")))])
 
 def table_of(rows:list[dict])->str:
     "Results of stages in one table, a line per stage; then what was dropped, why it ended."

@@ -6,7 +6,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/stages.html.md"""
 
 # %% auto #0
 __all__ = ['KINDS', 'FUNCTIONS', 'Common', 'Watch', 'Stopping', 'Chats', 'Ratings', 'Gap', 'NoisyGap', 'Margin', 'Odds',
-           'Rewarded', 'Episodic', 'SelfPlay', 'Sampled', 'ByReward', 'ByJudge', 'Kind', 'Stage', 'keys_of',
+           'Rewarded', 'Teaching', 'Episodic', 'SelfPlay', 'Sampled', 'ByReward', 'ByJudge', 'Kind', 'Stage', 'keys_of',
            'config_of', 'Settings', 'settings_of', 'name_of', 'StageError', 'read_stages', 'to_toml', 'comments']
 
 # %% ../../nbs/engine/run/stages.ipynb #stages
@@ -23,6 +23,7 @@ from ..base.sampling import SamplingParams
 from ..base.settings import check_settings, find, nearest
 from ..grpo import ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, group_normalised
 from ..kl import kl_k1, kl_k3
+from ..trainers.distill_trainer import DIVERGENCES, DistillConfig
 from ..trainers.grpo_trainer import GRPOConfig
 from ..trainers.ppo_trainer import (AdaptiveKLController, PPOConfig, fixed_kl_controller)
 
@@ -130,6 +131,16 @@ def _check_reward_words(x, above_0, **rules):
     if not x.reward: raise ValueError("reward is empty: name a reward model, or module:function")
 
 @dataclass(frozen=True)
+class Teaching:
+    "What distillation says besides. Raises ValueError that names the field."
+    teacher:str          # language model with the student's tokens: folder, hub id, "stage 1"
+    max_new_tokens:int=64 # tokens of a response, at most
+    compile_decoding:bool=False # sample in fixed shapes with a compiled step, for GPUs
+    def __post_init__(self):
+        check_settings(self, above_0="max_new_tokens")
+        if not self.teacher: raise ValueError("teacher is empty: name a language model")
+
+@dataclass(frozen=True)
 class Episodic:
     "What Q-learning from a log says. Raises ValueError that names the field."
     column:str="reward"  # of a row: the number that its answer earned
@@ -222,6 +233,7 @@ KINDS = dict(
     kto=_learned(Gap), q=_learned(Episodic, QConfig),
     ppo=Kind((Common, Rewarded, PPOConfig, Watch), dict(lam=.95, **_OF_RL), _ROLLED),
     grpo=Kind((Common, Rewarded, GRPOConfig, Watch), dict(advantage_fn=group_normalised, **_OF_RL), _ROLLED),
+    distill=Kind((Common, Teaching, DistillConfig, Watch), dict(micro_batch_size=8), _ROLLED),
     spin=Kind((Common, SelfPlay, TrainConfig, Watch, Stopping), dict(lr=2e-4), _PAIRED),
     rdpo=_picked(ByReward), self_reward=_picked(ByJudge, n_prompts=768, n_pairs=768, batch_size=32))
 
@@ -293,7 +305,8 @@ FUNCTIONS = {    # field -> name in a file or flag -> function
     "kl_estimator": dict(kl_k1=kl_k1, kl_k3=kl_k3),
     "kl_controller": dict(fixed_kl_controller=fixed_kl_controller),
     "select": dict(max_min=max_min, best_second=best_second),
-    "advantage_fn": ADVANTAGES, "token_loss": TOKEN_LOSSES, "loss_type": LOSS_WEIGHTS}
+    "advantage_fn": ADVANTAGES, "token_loss": TOKEN_LOSSES, "loss_type": LOSS_WEIGHTS,
+    "divergence": DIVERGENCES}
 
 def name_of(key:str, value)->object: # of a function in a file; other values as they are
     "Raises ValueError for a function that no file can name."

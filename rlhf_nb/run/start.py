@@ -6,14 +6,15 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/start.html.md"""
 
 # %% auto #0
 __all__ = ['SCRATCH', 'path_of', 'placement_of', 'training_precision', 'targets_of', 'computing', 'add_scalar_head',
-           'begin_model', 'fake_model', 'new_pad', 'end_with', 'check_positions', 'expert_words', 'start_words',
-           'memory_of', 'check_services', 'check_disk']
+           'begin_model', 'fake_model', 'fake_teacher', 'new_pad', 'end_with', 'check_positions', 'expert_words',
+           'start_words', 'memory_of', 'check_services', 'check_disk']
 
 # %% ../../nbs/engine/run/start.ipynb #imports
 import shutil, importlib.resources, torch
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from ..base.logprobs import logits_budget
@@ -126,6 +127,14 @@ def fake_model(s)->tuple[nn.Module,object]: # model, its tokenizer
     if s.lora_r: _check_targets(lm, s)
     return lm, tokenizer
 
+def fake_teacher(s, tokenizer)->nn.Module: # s: with a `teacher`; of the student
+    "A teacher's shapes. Raises ValueError unless it is a language model that reads the student's tokens."
+    lm, own = fake_model(SimpleNamespace(**vars(s.start) | dict(model=s.teacher, lora_r=0)))
+    words = sorted({word for word, _ in tokenizer.get_vocab().items() ^ own.get_vocab().items()})
+    if words: raise ValueError(f"{s.teacher} has other tokens than the student, such as "
+        f"{words[0]!r}: distributions over two vocabularies cannot be compared; name one of this tokenizer")
+    return lm
+
 SCRATCH = "sft", "reward"      # methods that can teach a tiny model from nothing
 
 def _check_targets(lm, s): # ValueError for a layer that the model does not have
@@ -194,7 +203,7 @@ def memory_of(
     **copies,        # `n_frozen` and `critic` of `plan_memory`
 )->str:
     "What a run needs in memory and what there is, as a sentence."
-    place, pair = placement_of(s), 1 if s.method in ("sft", "ppo", "grpo", "q", "kto") else 2
+    place, pair = placement_of(s), 1 if s.method in ("sft", "ppo", "grpo", "distill", "q", "kto") else 2
     try: plan = plan_memory(
         lm_config, pair * micro_batch_size, s.max_length + getattr(s, "max_new_tokens", 0),
         s.lora_r, place.dtype == torch.bfloat16, s.gradient_checkpointing,

@@ -37,6 +37,7 @@ ABOUT = dict(     # method -> what it does, a row of its data
          '{"prompt": "...", "completion": "...", "label": true}'),
     ppo=("improve a policy by a reward, with a critic (PPO)", _PROMPT),
     grpo=("improve a policy by a reward, groups as baseline (GRPO, RLOO, DAPO, ...)", _PROMPT),
+    distill=("learn a teacher's next-token distributions on sampled answers", '{"prompt": "..."}'),
     spin=("play against oneself with demonstrations (SPIN)", _CHAT),
     rdpo=("DPO on pairs that a reward picks from the policy's own answers", _PROMPT),
     self_reward=("DPO on pairs that a judge, the policy itself, picks", _PROMPT),
