@@ -1,5 +1,5 @@
 "learning: what its chapter does not show: real kills, odd shapes, bf16, property tests."
-import json, math, os, random, shutil, time, zlib, pytest, torch
+import ast, json, math, os, random, re, shutil, time, zlib, pytest, torch
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,7 @@ from rlhf_nb.base.settings import data_fingerprint, describe_run, require_same_r
 from rlhf_nb.base.folder import read_marker, update_marker
 from rlhf_nb.base.learning import (
     EvalConfig, TrainConfig, accumulate_gradients, batch_indices, fit, lr_at, make_trainer, progress_bar, train_step)
-from rlhf_nb.base.batches import PreferencePairs
+from rlhf_nb.base.batches import PreferencePairs, batch_of
 from rlhf_nb.tokens import make_seqs, masked_sum, token_logprobs
 from disks import disk_of, dies_at
 
@@ -579,3 +579,31 @@ def test_named_weights_have_their_own_peak_rate_and_one_norm():
     rows = [train_step(trainer, torch.zeros(1, 2), loss) for _ in range(2)]
     assert [row["grad_norm"] for row in rows] == [5., 5.] and [row["lr"] for row in rows] == [.1, .05]
     torch.testing.assert_close(torch.cat([p.detach().flatten() for p in model.parameters()]), -torch.tensor([.15 * .6, .45 * .8]))
+
+# ---- a batch of one's own, and the page that writes the loop out
+def test_columns_of_ones_own_are_cut_with_their_rows_under_any_split_and_in_fit():
+    x = rows(7)
+    weight = torch.tensor([3., -1., 2., 0., 5., -4., .5])
+    batch = batch_of(seqs=x, weight=weight, number=torch.arange(14.).view(7, 2))
+    def summed(model, seqs): return -masked_sum(token_logprobs(model(seqs.ids), seqs.ids), seqs.response_mask)  # (b)
+    def own(model, part):
+        assert torch.equal(part.number[:, 0] + 1, part.number[:, 1]) and torch.equal(weight[(part.number[:, 0] / 2).long()], part.weight)
+        return (part.weight * summed(model, part.seqs)).sum(), len(part)
+    model = Small()
+    want = nn.utils.parameters_to_vector(torch.autograd.grad(sum(w * summed(model, x[[i]]).sum() for i, w in enumerate(weight)) / 7, list(model.parameters())))
+    for micro in (7, 3, 1):
+        model = Small()
+        train_step(make_trainer(model, TrainConfig(micro_batch_size=micro, max_grad_norm=1e9)), batch, own)
+        torch.testing.assert_close(grads(model), want, atol=1e-5, rtol=1e-4)
+    assert len(fit(make_trainer(model, TrainConfig(n_steps=2, batch_size=4)), batch, own, seeded())) == 2
+    assert batch.lengths().tolist() == x.lengths().tolist()
+    for wrong in (dict(seqs=x, weight=weight[:6]), {}):
+        with pytest.raises(ValueError, match="one entry per row"): batch_of(**wrong)
+
+def test_the_page_of_a_loop_of_ones_own_names_the_functions_that_it_uses():
+    page = Path(__file__).parents[1]/"nbs/engine/trainers/own_loop.ipynb"
+    cells = {c["id"]: "".join(c["source"]) for c in json.loads(page.read_text("utf-8"))["cells"]}
+    named = set(re.findall(r"\[`(\w+)`\]\(\.\./(?:base|data|run)/", cells["own_loop_lead"]))
+    imported = {x.name for node in ast.parse(cells["own_loop"]).body if isinstance(node, ast.ImportFrom) for x in node.names}
+    assert imported - {"TrainConfig", "SamplingParams"} == named and len(named) == 11
+    assert sum(bool(line.strip()) for line in cells["own_loop"].splitlines()) <= 30

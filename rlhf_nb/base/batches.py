@@ -6,11 +6,11 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/base/batches.html.md"""
 
 # %% auto #0
 __all__ = ['at_least_float32', 'pad_left', 'pad_and_eos', 'require_generator', 'chat_ids', 'response_text', 'SentSeqs',
-           'host_rows', 'send_to', 'batch_tensors', 'to_host', 'concat_seqs', 'PreferencePairs', 'Rollout',
+           'host_rows', 'send_to', 'batch_tensors', 'to_host', 'concat_seqs', 'PreferencePairs', 'Rollout', 'batch_of',
            'masked_mean_rows', 'masked_whiten']
 
 # %% ../../nbs/engine/base/batches.ipynb #batches_imports
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -160,6 +160,20 @@ class Rollout(Batch):
     logp:Tensor      # (b t) log-prob of each token under the policy that sampled it
     ref_logp:Tensor  # (b t) log-prob of each token under the frozen reference
     reward:Tensor    # (b) one number per response
+
+# %% ../../nbs/engine/base/batches.ipynb #batch_of
+def batch_of(
+    **columns, # name -> Seqs, a tensor (b ...), another Batch: one entry per row
+)->Batch: # b rows; x.name is a column, and of `Seqs` the first one tells lengths
+    """A batch with columns of your own, for a loss that reads more than tokens.
+
+    Raises ValueError for columns of different lengths, or none."""
+    rows = {name: len(x) for name, x in columns.items()}
+    if len({*rows.values()}) != 1: raise ValueError(
+        f"batch_of needs columns with one entry per row, got {rows or 'none'}")
+    def lengths(x): return x.parts()[0].lengths()    # (b) tokens per row
+    return make_dataclass("Columns", columns, bases=(Batch,), frozen=True, eq=False,
+                          namespace=dict(lengths=lengths))(**columns)
 
 # %% ../../nbs/engine/base/batches.ipynb #masked_mean_rows
 def masked_mean_rows(
