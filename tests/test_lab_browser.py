@@ -67,7 +67,7 @@ HTML(ledger_page({"response": reward_ledger(rm, tokenizer, prompts[3], answers[0
 "rollouts": """from rlhf_nb.show.rollout_view import show_rollouts
 show_rollouts(roll, tokenizer)""",
 "kl": """from rlhf_nb.show.token_kl import show_kl
-show_kl(policy, ref, roll, tokenizer)""",
+show_kl(roll, tokenizer, policy, ref)""",
 "reward": """from rlhf_nb.show.inspectors import inspect_reward
 inspect_reward(rm, tokenizer, prompts[3], *answers, roll, lambda text: criteria(TEST[3], text))""",
 "estimators": """from rlhf_nb.show.inspectors import show_kl_estimators

@@ -126,3 +126,51 @@ def test_texts_become_tokens_where_nobody_kept_them():
     seqs = rollout_seqs(x, tokenizer())
     assert seqs.ids[1][seqs.attention_mask[1]].tolist() == [4, 5, 6, 7, 8] and seqs.response_mask[1].sum() == 3
     assert seqs.ids[0][seqs.response_mask[0]].tolist()[-1] == tokenizer().eos_token_id and "fox" in tokenizer().decode(seqs.ids[0])
+
+# ---- the other instruments on what was kept
+def test_kl_of_what_was_kept_is_that_by_hand():
+    from rlhf_nb.show.token_kl import show_kl, stored_kl
+    from rlhf_nb.show.rollout_view import as_table
+    from test_rollout_view import Words, a_rollout
+    for source in (a_rollout(), [dict(response="x", tokens=["a", "b"], logprobs=[-1., -2.], ref_logprobs=[-1.5, -1.])]):
+        table = stored_kl(as_table(source, Words()))
+        assert table.columns["k1"][0] == pytest.approx(.5 - 1) and table.ledgers_of(0)["response"].channels["k1"] == [.5, -1.]
+        assert table.columns["k3"][0] == pytest.approx(math.exp(-.5) - 1 + .5 + math.exp(1.) - 1 - 1)
+        assert table.columns["largest token"][0] == pytest.approx(math.exp(1.) - 2)
+    view = show_kl(HERE/"unipo")
+    assert "mean of 1" in view.still() and view.table.columns["reward"] == [.85]
+    mixed = [dict(response="x"), dict(response="y", logprobs=[-1.], ref_logprobs=[-2.])]
+    assert math.isnan(show_kl(mixed).table.columns["k1"][0]) and show_kl(mixed).rows == [1, 0]
+    for source in (HERE/"verl", HERE/"slime"):                              # no log-probs; of the sampler alone
+        with pytest.raises(ValueError, match="no row has log-probs under policy and reference"): show_kl(source)
+
+def test_rows_suffice_where_the_models_are_given():
+    from rlhf_nb.base.models import load_bundled
+    from rlhf_nb.show.inspectors import inspect_row
+    from rlhf_nb.show.token_kl import show_kl
+    (policy, tok), (ref, _), (rm, _) = map(load_bundled, ("sft", "base", "reward"))
+    view = show_kl(HERE/"trl", tok, policy, ref)
+    assert len(view.table) == 8 and all(x > 0 for x in view.table.columns["exact"])
+    page = inspect_row(rm, tok, HERE/"trl", 1).still()
+    assert "Answer" in page and "Other" in page and "per 10 tokens more" not in page    # all are of nine tokens
+    rows = [dict(prompt="Where does the fox live?", response=" owl" * n) for n in (1, 2, 4)]
+    assert "per 10 tokens more" in inspect_row(rm, tok, rows).still()
+
+def test_a_log_of_another_trainer_is_drawn(tmp_path):
+    import shutil
+    from rlhf_nb.show.live_log import LogFollower, read_new_rows, show_log
+    x = LogFollower(HERE/"trl/trainer_state.json")
+    x.update()
+    assert x.dashboard.metrics[0] == "loss" and "reward" in x.dashboard.metrics and len(x.dashboard.rows) == 2
+    assert x.dashboard.traces["reward"][0] == [1, 2] and x.update() == 0
+    (tmp_path/"checkpoint-2").mkdir()
+    shutil.copy(HERE/"trl/trainer_state.json", tmp_path/"checkpoint-2/trainer_state.json")
+    assert "reward" in show_log(tmp_path).still()
+    (tmp_path/"a.jsonl").write_text('{"step": 1, "train": {"loss": 2.5, "of": {"kl": 1}}}\n')
+    assert read_new_rows(tmp_path/"a.jsonl")[0] == [{"step": 1, "train/loss": 2.5, "train/of/kl": 1}]
+    (tmp_path/"b.jsonl").write_text('{"note": "x"}\n')
+    x = LogFollower(tmp_path/"b.jsonl")
+    x.update()
+    assert x.dashboard.note == "b.jsonl: no numbers in its rows, they have iteration, note"
+    (tmp_path/"s.json").write_text('{"log_history": [{"step": 1, "loss": 1.0}]}')     # shorter: a new run
+    assert read_new_rows(tmp_path/"s.json", 4) == ([{"step": 1, "loss": 1.0}], 1, True)

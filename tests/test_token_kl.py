@@ -134,7 +134,7 @@ def test_the_table_and_the_view():
     ledger = table.ledgers_of(1)["response"]
     k3 = kl_k3(x.logp, x.ref_logp)[1][x.mask()[1]].tolist()
     assert ledger.channels["k3"] == k3 and list(ledger.channels)[:3] == ["exact", "k1", "k3"]
-    view = show_kl(policy, ref, SimpleNamespace(seqs=SEQS), WORDS)
+    view = show_kl(SimpleNamespace(seqs=SEQS), WORDS, policy, ref)
     exact = x.sums()["exact"].tolist()
     assert view.rows == sorted(range(3), key=lambda i: -exact[i])
     page = view.still()

@@ -6,8 +6,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/show/inspectors.html.md"""
 
 # %% auto #0
 __all__ = ['SIDES', 'padded', 'prefix_scores', 'token_contributions', 'length_slope', 'reward_ledger', 'reward_page',
-           'inspect_reward', 'shifted', 'kl_gradients', 'kl_samples', 'kl_page', 'arrow_plot', 'show_kl_estimators',
-           'highlight_match', 'judge_page', 'show_judge', 'next_page', 'show_next']
+           'inspect_reward', 'inspect_row', 'shifted', 'kl_gradients', 'kl_samples', 'kl_page', 'arrow_plot',
+           'show_kl_estimators', 'highlight_match', 'judge_page', 'show_judge', 'next_page', 'show_next']
 
 # %% ../../nbs/engine/show/inspectors.ipynb #inspectors_turn_a_knob_see_t
 import json, math
@@ -24,6 +24,7 @@ from ..base.batches import pad_and_eos
 from ..base.models import ScalarModel
 from ..base.replies import score_regex
 from ..base.sampling import SamplingParams, filter_logits
+from ..data.rollouts import read_rollouts, rollout_seqs
 from ..data.text import encode_prompt
 from ..judge import JudgePrompt, agreement, parse_votes
 from ..kl import exact_kl, kl_k1, kl_k2, kl_k3
@@ -162,7 +163,7 @@ def inspect_reward(
     prompt,             # text, chat messages, or token ids
     answer:str,
     other:str="",       # an answer to compare with; "" shows one
-    rollout=None,       # Rollout or Seqs: adds the slope of the score over the length
+    rollout=None,       # Rollout, Seqs, or what was kept: adds the slope of the score over the length
     marks:Callable=lambda text: {}, # text -> {criterion: met}, where somebody knows
 )->LiveView:
     "Edit an answer, or two: prefix scores, where they are read, what each token adds."
@@ -174,8 +175,10 @@ def inspect_reward(
     ids = list(prompt) if not len(prompt) or isinstance(prompt[0], int) else encode_prompt(tokenizer, prompt)
     if rollout is not None:
         seqs, scores = getattr(rollout, "seqs", rollout), getattr(rollout, "reward", None)
+        if kept := not isinstance(seqs, Seqs): seqs = rollout_seqs(read_rollouts(rollout), tokenizer)
+        length = seqs.response_mask.sum(1).tolist()
         with torch.no_grad(): scores = _row_scores(model, seqs) if scores is None else scores
-        slope = length_slope(seqs.response_mask.sum(1).tolist(), scores.tolist())
+        if not kept or len(length) > 2 and len({*length}) > 1: slope = length_slope(length, scores.tolist())
     fields = [Textarea(text, description=name, layout=Layout(width="47%"))
               for name, text in (("Answer", answer), ("Other", other))]
     side = ToggleButtons(options=SIDES, description="Pads")
@@ -186,6 +189,17 @@ def inspect_reward(
                    for name, text in texts.items()}
         return reward_page(ledgers, {name: marks(text) for name, text in texts.items()}, slope)
     return redrawn([*fields, side, left_out], draw, lambda page: [HBox(fields), HBox([side, left_out]), page])
+
+def inspect_row(
+    reward_model, tokenizer, # as of `inspect_reward`
+    source,                  # what `read_rollouts` takes
+    row:int=0,               # number of the row whose answer is shown
+)->LiveView:
+    "An answer that was kept, beside another one to its prompt, and the slope over all that were."
+    rows = [dict(prompt=x["prompt"] or "", response=x["response"]) for x in read_rollouts(source).rows]
+    own = rows[row]
+    others = [x["response"] for x in rows if x["prompt"] == own["prompt"] and x != own]
+    return inspect_reward(reward_model, tokenizer, *own.values(), (others or [""])[0], rows)
 
 # %% ../../nbs/engine/show/inspectors.ipynb #shifted
 def shifted(

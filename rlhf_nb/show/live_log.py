@@ -15,6 +15,7 @@ from pathlib import Path
 from transformers import TrainerCallback
 from ..base.files import atomic_write
 from ..base.checkpoints import Log
+from ..data.rollouts import flat_row
 from .dashboard import (GPU_MEMORY, Dashboard, gpu_memory, refresh, show_dashboard)
 from .live_view import LiveView
 
@@ -25,18 +26,22 @@ def _as_dict(text:str|bytes)->dict|None: # None for what is no JSON object
     return found if isinstance(found, dict) else None
 
 def read_new_rows(
-    path:str|Path, # a file of JSON lines that somebody writes
-    at:int=0,      # bytes that were read before
-)->tuple[list[dict],int,bool]: # rows, bytes read in all, and whether it began anew
-    "The whole lines that came to a log since the last reading."
+    path:str|Path, # a file of JSON lines that somebody writes, or a trainer_state.json
+    at:int=0,      # bytes, or rows of a trainer_state.json, that were read before
+)->tuple[list[dict],int,bool]: # rows, what was read in all, and whether it began anew
+    "The whole lines that came to a log since the last reading; metrics in metrics as train/loss."
     path = Path(path)
     if not path.exists(): return [], 0, at > 0
+    if path.suffix == ".json":                           # of transformers.Trainer, written anew each time
+        rows = (_as_dict(path.read_bytes()) or {}).get("log_history", [])
+        anew = len(rows) < at
+        return [flat_row(row) for row in rows[0 if anew else at:]], len(rows), anew
     if anew := path.stat().st_size < at: at = 0
     with open(path, "rb") as file:
         file.seek(at)
         data = file.read()
     whole = data[:data.rfind(b"\n") + 1]
-    rows = [row for row in map(_as_dict, whole.splitlines()) if row is not None]
+    rows = [flat_row(row) for row in map(_as_dict, whole.splitlines()) if row is not None]
     return rows, at + len(whole), anew
 
 # %% ../../nbs/engine/show/live_log.ipynb #default_metrics
@@ -48,7 +53,7 @@ def default_metrics(rows:list[dict])->list[str]: # rows of a log -> names of col
     keys = dict.fromkeys(k for row in rows for k, v in row.items() if isinstance(
         v, (int, float)) and k not in ("step", "iteration", "epoch"))
     def kind(k): return next((i for i, word in enumerate(_WORDS) if word.lower() in k.lower()), len(_WORDS))
-    found = sorted(keys, key=kind)
+    found = sorted(keys, key=lambda k: (kind(k), k not in _WORDS, "mean" not in k))
     first = list({kind(k): k for k in reversed(found)}.values())[::-1] # one of each kind
     return (first + [k for k in found if k not in first])[:8]
 
@@ -137,7 +142,8 @@ class LogFollower:
             x.traces.clear()
         ended = x.rows and x.rows[-1].get("event") == "finished"
         x.state = "finished" if ended else "paused" if x.paused else ("stopping" if x.stop else "watching")
-        x.note = self.path.name if x.rows else f"{self.path.name}: no row yet"
+        x.note = self.path.name if x.metrics else f"{self.path.name}: " + (
+            f"no numbers in its rows, they have {', '.join(x.rows[-1])}" if x.rows else "no row yet")
         if rows or anew: refresh(x)
         return len(rows)
     def send(self):
@@ -160,12 +166,17 @@ class LogFollower:
 _following = {} # resolved path -> LogFollower
 
 def show_log(
-    path:str|Path,               # a log that another process writes, now or later
+    path:str|Path,               # a log that another process writes, now or later; or a run's folder
     metrics:list[str]|None=None, # columns to draw; None: `default_metrics`
     seconds:float=1.,            # between two readings
 )->LiveView:
     "The board of a log: curves, samples, Pause, Stop and Save now; shown repeatedly."
     key = Path(path).resolve()
+    if key.is_dir(): # of ours, finished or under way, or of transformers.Trainer
+        files = ["log.jsonl", "work/checkpoints/trainer_log.jsonl", "trainer_state.json"]
+        found = [key/name for name in files if (key/name).exists()] or sorted(
+            key.glob("checkpoint-*/trainer_state.json"), key=lambda file: file.stat().st_mtime)
+        path = key = found[-1] if found else key/files[0]
     if key not in _following:
         follower = _following[key] = LogFollower(path, metrics, seconds)
         follower.update()
