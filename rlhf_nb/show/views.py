@@ -135,7 +135,7 @@ def response_tree(
         word = world.words[prefix[-1]] if prefix else "start"
         flat = w / width.sum() * wide > .3   # wide enough for text
         text = word + ("\n" if flat else "  ") + (f"{value:+.2g}" if value else "0")
-        if w / width.sum() * wide > .13: ax.text(left + w / 2, -len(prefix) - .47, text, ha="center",
+        if w / width.sum() * wide > .12: ax.text(left + w / 2, -len(prefix) - .47, text, ha="center",
             va="center", fontsize=7.5, rotation=0 if flat else 90)
     ax.add_artist(PatchCollection(boxes, fc=shades, ec="#d8d8d8", lw=.6))
     ax.set(xlim=(0, width.sum().item()), ylim=(-world.max_len - 1, 0))
