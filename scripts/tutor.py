@@ -20,7 +20,8 @@ def exercises(): # name -> Exercise
 def judged(words, verdict): # "accepted", "named", "falsely" or "numbers": case, entry, got and want
     if verdict.startswith("right") and not verdict.startswith("right on"): return "accepted"
     said = re.split(r"; see exercises", verdict)[0]
-    named = not re.match(r"(right on [^;]*; )?[^:;]*: (entry .*|got |stopped with \w+: (?!this means).*|the value is right, its gradient is not)", said)
+    bare = r"(right on [^;]*; )?[^:;]*: (entry |got |stopped with (?!.*, because )|the value is right, its gradient is not)"
+    named = not re.match(bare, said)
     return "numbers" if not named else "named" if re.search(words, said) else "falsely"
 
 def main(show):

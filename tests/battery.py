@@ -42,7 +42,7 @@ def shift_right(x): return torch.roll(x, 1, dims=1)
 def shift_right(x): return torch.cat([torch.zeros_like(x[..., :1]), x[..., :-1]], -1)
 @wrong("float|truth|type|dtype|integers|zeros|stopped")
 def shift_right(x): return torch.cat([torch.zeros(x.shape[0], 1, *x.shape[2:]), x[:, :-1].float()], 1)
-@wrong("in place|work on a copy")
+@wrong("in place|work on a copy|no gradient reaches x")
 def shift_right(x):
     x = x.detach()
     x[:, 1:] = x[:, :-1].clone()
@@ -322,7 +322,7 @@ def filter_logits(logits, sampling):
 @right
 def filter_logits(logits, sampling): return _filter(logits, sampling)
 
-@wrong("first word|first|prompt")
+@wrong("first word|first|prompt|compare j [+] 1, not j")
 def fixed_labels(ids, n_prompt, n_real):
     at = torch.arange(ids.shape[1] - 1)
     return torch.where((at >= n_prompt[:, None]) & (at < n_real[:, None]), ids[:, 1:], -100)
@@ -718,7 +718,7 @@ def clipped_policy_loss(logp, old_logp, advantage, cliprange=.2):
 def clipped_policy_loss(logp, old_logp, advantage, cliprange=.2):
     r = (logp - old_logp).exp()
     return -torch.minimum(r * advantage, r.clamp(1 - cliprange, 1 + cliprange) * advantage)
-@wrong("advantage")
+@wrong("advantage|smaller product, not the smaller ratio")
 def clipped_policy_loss(logp, old_logp, advantage, cliprange=.2):
     logp, old_logp, advantage = wide(logp, old_logp, advantage)
     r = (logp - old_logp).exp()
@@ -1468,7 +1468,7 @@ def fixed_target(reward, value, last, gamma): return reward + gamma * value.deta
 def fixed_target(reward, value, last, gamma):
     v = value.detach()
     return reward + gamma * torch.cat([v[:, 1:], 0 * v[:, :1]], 1) * ~last
-@wrong("gamma")
+@wrong("gamma|reward of this token is not discounted")
 def fixed_target(reward, value, last, gamma): return gamma * (reward + value.detach() * ~last)
 @wrong("cost|below 0|sign|cut|relu")
 def fixed_target(reward, value, last, gamma): return reward.clamp(min=0) + gamma * value.detach() * ~last

@@ -94,7 +94,8 @@ def test_gradients_are_compared():
     x = torch.tensor([1., 2., 4.], requires_grad=True)
     ask = Exercise(lambda x: (x**2).mean(), {"leaf": (x,)}, {"do not detach": detached})
     assert grade(lambda x: (x * x).sum() / 3, ask) == "right"
-    assert grade(lambda x: (x * x.detach()).mean(), ask) == ("leaf: the value is right, its gradient is not")
+    assert grade(lambda x: (x * x.detach()).mean(), ask) == (
+        "the gradient of x is 0.5 times what it should be; leaf: the value is right, its gradient is not")
     half = Exercise(lambda x: (x**2).mean(), {"leaf": (x,)}, {"half of it flows": lambda x: (x * x.detach()).mean()})
     assert grade(lambda x: (x.detach() * x).sum() / 3, half) == "half of it flows"
     swapped = Exercise(lambda x: x * 1, {"equal numbers": (torch.ones(2, requires_grad=True),)}, {})

@@ -9,7 +9,7 @@ __all__ = ['MEMORY', 'PROGRESS', 'CHECK', 'expect_error', 'copy_argument', 'valu
            'name_mistake', 'grade', 'remember', 'check', 'needed', 'check_notebook']
 
 # %% ../../nbs/engine/book/checks.ipynb #setup
-import ast, copy, itertools, json, math, multiprocessing, os, re, signal, sys, threading, time
+import ast, copy, inspect, itertools, json, math, multiprocessing, os, re, signal, sys, threading, time
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
@@ -129,8 +129,8 @@ def name_mistake(
 )->tuple[str,list[str]]:   # a mistake's name, or ""; the wrong cases that it explains
     """The mistake that acts as the answer does in most of the wrong cases, then of all.
 
-    Where all is nan, mistakes look alike: that counts for a mistake only if no other
-    acts so in all of the wrong cases."""
+    Where all is nan, mistakes look alike: that counts only for the one that acts so in
+    all cases, right ones as well."""
     found = []
     for name, mistake in exercise.mistakes.items():
         alike = [k for k, args in exercise.cases.items() if _same(calls[k], record_call(mistake, args))]
@@ -140,7 +140,9 @@ def name_mistake(
             hasattr(out, "shape") and out.numel() > 0 and bool((out != out).all()))
     blank = {case for case in wrong if is_nan(calls[case].out)}
     whole = [row for row in found if len(row[1]) == len(wrong)]
-    if len(blank) == len(wrong): return whole[0][:2] if len(whole) == 1 else ("", [])
+    if len(blank) == len(wrong):
+        whole = [row for row in whole if row[2] == len(exercise.cases)]
+        return whole[0][:2] if len(whole) == 1 else ("", [])
     found = [row for row in found if set(row[1]) - blank]
     return max(found, key=lambda row: (len(row[1]), row[2]), default=("", [], 0))[:2]
 
@@ -161,12 +163,37 @@ def _first_difference(got, want, at:str="")->tuple: # where, got, want; or ()
     found = (_first_difference(*parts[k], f"{at}[{k!r}]") for k in parts)
     return next(filter(None, found), (at, got, want))
 
-def _difference(case:str, got:_Call, want:_Call, name:str)->str:
+_REASONS = {                                      # of a message -> what it means
+    "selected index k out of range": "topk asks for more entries than the axis has",
+    "index out of range|out of bounds":
+        "an index is larger than the list or axis; of nothing even [0] and [-1] are",
+    "must match the (size|existing)|cannot be (broadcast|multiplied)|is invalid for input|not broadcastable":
+        "two sizes do not go together",
+    "more than one value is ambiguous":
+        "`if`, `and`, `or`, `not` take one truth value: a tensor wants where, &, |, ~",
+    "boolean mask|torch.bool|[Bb]itwise|for '?~":
+        "a mask holds whole numbers: .bool() makes truth values of them",
+    "NoneType": "None is used as a value: did a search find nothing, or a function return nothing?",
+    "does not require grad": "a number has no gradient: it was detached, or made anew",
+    "expected scalar type|same dtype": "two types of numbers meet, such as float32 and float64",
+    "division by zero|modulo by zero": "a number or a length is 0",
+    "empty|numel\\(\\) == 0|zero-size": "something is empty",
+    "is not defined": "no cell above defines this name",
+    "positional argument|unexpected keyword": "the arguments are those of the stub, in its order"}
+
+def _difference(case:str, got:_Call, want:_Call, name:str, args:tuple, names:list[str])->str:
     "Where the answer differs from the reference first, and how to see it again."
     again = f'; see exercises.{name}.cases["{case}"]' * name.isidentifier()
     stopped = f"{case}: stopped with {got.error}"
     if got.error and want.error: return f"{stopped}, should raise {want.error}{again}"
-    if got.error: return f"{stopped}: {_one_line(got.message)}".rstrip(": ") + again
+    if got.error:
+        from rlhf_nb.book.changes import named_leaves, spoken
+        why = next((f", because {reason}" for words, reason in _REASONS.items()
+                    if re.search(words, got.message)), "")
+        sizes = ", ".join(f"{spoken(path, names)} {_few_digits(x).removeprefix('shape ')}"
+                          for path, x in [*named_leaves(args).items()][:6])
+        return f"{stopped}: {_one_line(got.message)}".rstrip(": ") + (
+            why + f" (given {sizes})" * bool(why and sizes)) + again
     if want.error: return f"{case}: should raise {want.error}, got {_few_digits(got.out)}{again}"
     found = _first_difference(got.out, want.out)
     if not found: return f"{case}: the value is right, its gradient is not{again}"
@@ -189,6 +216,9 @@ def _value_slips(got, want)->list[str]: # the first parts that differ
     names = [type(x).__name__.lower() for x in (got, want)]
     if names[0] != names[1] and {*names} & {"list", "tuple", "dict"}: return [
         f"a {names[0]} comes back where a {names[1]} is wanted"]
+    if isinstance(want, dict): return [f"the {word} {', '.join(map(repr, keys))}" for word, keys in (
+        ("dict lacks", [k for k in want if k not in got]),
+        ("dict has a key too many,", [k for k in got if k not in want])) if keys]
     if not (hasattr(got, "shape") or hasattr(want, "shape")): return []
     try: got, want = (torch.as_tensor(x).detach() for x in (got, want))
     except (TypeError, ValueError, RuntimeError): return []
@@ -220,11 +250,20 @@ def _value_slips(got, want)->list[str]: # the first parts that differ
 
 _IN_PLACE = "it changes its argument in place: work on a copy"
 
-def _slips(got:_Call, want:_Call, args:tuple)->list[str]: # [] if none of them
+def _slips(got:_Call, want:_Call, args:tuple, names:list[str])->list[str]: # [] if none of them
     "Slips that any task can have, from what a call did and should have done."
+    from rlhf_nb.book.changes import named_leaves, spoken
     if got.error: return [_IN_PLACE] * ("in-place operation" in got.message)
+    leaves, found_slips = {spoken(path, names): x for path, x in named_leaves(args).items()}, []
     if want.error: return [f"no {want.error} is raised where the task asks for one"]
     if found := _first_difference(got.out, want.out):
+        _, a, b = found
+        if getattr(a, "shape", 0) == getattr(b, "shape", 1) and a.isnan().any() and not b.isnan().any() and (
+                values_match(a.where(~a.isnan(), b), b)):          # nothing else is wrong
+            held = " and ".join(k for k, x in leaves.items()
+                                if hasattr(x, "isfinite") and not x.isfinite().all())
+            return [f"nan of {held} gets through, since 0 times nan is nan: choose with where or masked_fill"
+                    if held else "nan comes from 0/0, inf - inf or the log of what is below 0"]
         rounded = values_match(got.out, want.out, .02) and any(
             x.is_floating_point() and x.element_size() == 2
             for x in args if hasattr(x, "element_size"))     # right to 16 bits, as were given
@@ -232,7 +271,16 @@ def _slips(got:_Call, want:_Call, args:tuple)->list[str]: # [] if none of them
             "16 bits are too few: go to float32 before you compute"] * rounded
     flows, wanted = (any(bool(g.any()) for g in call.gradients) for call in (got, want))
     if not flows: return ["no gradient flows back: no detach, .item() or new tensor"]
-    return ["a gradient flows back where none may: detach"] * (not wanted)
+    if not wanted: return ["a gradient flows back where none may: detach"]
+    learns = [k for k, x in leaves.items() if getattr(x, "requires_grad", False)]
+    for k, a, b in zip(learns, got.gradients, want.gradients):
+        if values_match(a, b): continue
+        times = (a / b)[b != 0]
+        found_slips.append(f"no gradient reaches {k}" if not a.any() else
+            f"a gradient flows into {k}, which is data: detach it" if not b.any() else
+            f"the gradient of {k} is {times[0]:.4g} times what it should be" if values_match(a, b * times[0])
+            else f"the gradient of {k} is not right")
+    return [" and ".join(found_slips)] * bool(found_slips)
 
 # %% ../../nbs/engine/book/checks.ipynb #grade
 def grade(
@@ -253,14 +301,23 @@ def grade(
     wrong = [case for case in calls if not _same(calls[case], want[case])]
     changed = any(c.mutated and not want[case].mutated for case, c in calls.items())
     if not wrong: return "right" + ", but it changes its arguments, or their .grad: copy them first" * changed
-    def see(case): return _difference(case, calls[case], want[case], getattr(answer, "__name__", "it"))
+    try: names = [p.name for p in inspect.signature(answer).parameters.values() if p.kind != p.VAR_POSITIONAL]
+    except (TypeError, ValueError): names = []                    # of a function of torch, say
+    def see(case): return _difference(case, calls[case], want[case], getattr(answer, "__name__", "it"),
+                                      exercise.cases[case], names)
     name, cases = name_mistake(calls, wrong, exercise)
     if len(cases) == len(wrong): return name
-    slips = {case: _slips(calls[case], want[case], exercise.cases[case]) for case in wrong}
+    slips = {case: _slips(calls[case], want[case], exercise.cases[case], names) for case in wrong}
     seen = [slip for found in slips.values() for slip in found]
     slip = max(seen, key=seen.count, default="")
     slipped = [case for case in wrong if slip in slips[case]]
     if len(slipped) == len(wrong): return f"{slip}; {see(wrong[0])}"
+    whole = {k: args for k, args in exercise.cases.items() if not calls[k].error and not want[k].error}
+    if {*wrong} <= {*whole}:
+        from rlhf_nb.book.changes import find_change
+        done = find_change(exercise.reference, whole, *[{k: x[k].out for k in whole} for x in (calls, want)],
+                           names, values_match)
+        if done: return f"{done[0]}; {see(done[1])}"
     if len(slipped) > len(cases): name, cases = slip, slipped
     share = len(cases) / len(wrong)
     if share >= .5:

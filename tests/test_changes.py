@@ -1,0 +1,105 @@
+"The search for what was done differently: one change, on all cases, or silence."
+import pytest, torch
+from dataclasses import dataclass
+from torch import tensor
+from rlhf_nb.book.changes import find_change, leaf_changes, named_leaves, spoken
+from rlhf_nb.book.checks import Exercise, grade, values_match
+
+@dataclass(frozen=True)
+class Batch:
+    mask:torch.Tensor
+    beta:float
+
+def cost(logp, ref, batch): return batch.beta * ((logp - ref) * batch.mask).sum(1)
+def noise(seed, *size): return torch.randn(*size, generator=torch.Generator().manual_seed(seed))
+CASES = {"two rows": (noise(0, 2, 4), noise(1, 2, 4), Batch(tensor([[0, 1, 1, 0], [0, 0, 1, 1]]).bool(), .3)),
+         "one row": (noise(2, 1, 5), noise(3, 1, 5), Batch(tensor([[0, 1, 0, 1, 0]]).bool(), 2.)),
+         "beta 1": (noise(4, 3, 3), noise(5, 3, 3), Batch(tensor([[0, 1, 1], [0, 1, 0], [1, 1, 1]]).bool(), 1.))}
+ASK = Exercise(cost, CASES, {})
+
+@pytest.mark.parametrize("answer, said", [
+    (lambda logp, ref, batch: -cost(logp, ref, batch), "the sign of the result is turned; one row: entry [0] got"),
+    (lambda logp, ref, batch: cost(logp, ref, batch) / 2, "the result counts half"),
+    (lambda logp, ref, batch: cost(logp, ref, batch) * .7, "the result is 0.7 times what it should be"),
+    (lambda logp, ref, batch: cost(logp, ref, batch) / batch.mask.sum(1), "the result is divided by the number of True in each row of batch.mask"),
+    (lambda logp, ref, batch: cost(logp, ref, batch) / batch.mask.shape[1], "the result is divided by the width of batch.mask"),
+    (lambda logp, ref, batch: cost(logp, ref, batch) / batch.beta, "the result is divided by batch.beta"),
+    (lambda logp, ref, batch: batch.beta**2 * ((logp - ref) * batch.mask).sum(1), "the result is multiplied by batch.beta"),
+    (lambda logp, ref, batch: cost(logp, 0 * ref, batch), "ref is not used: as if it were 0"),
+    (lambda logp, ref, batch: batch.beta * ((logp + ref) * batch.mask).sum(1), "the sign of ref is turned"),
+    (lambda logp, ref, batch: batch.beta * (logp - ref).sum(1), "batch.mask is not used: all counts"),
+    (lambda logp, ref, batch: batch.beta * ((logp - ref) * ~batch.mask).sum(1), "batch.mask is upside down"),
+    (lambda logp, ref, batch: batch.beta * ((logp - ref)[:, 1:] * batch.mask[:, :-1]).sum(1), "batch.mask stands one place late, with 0 in front"),
+    (lambda logp, ref, batch: batch.beta * ((logp - ref) * (batch.mask & (batch.mask.cumsum(1) > 1))).sum(1),
+     "the first True of each row is missing in batch.mask"),
+    (lambda logp, ref, batch: batch.beta * ((logp.exp() - ref) * batch.mask).sum(1), "exp of logp is taken"),
+    (lambda logp, ref, batch: batch.beta * ((logp - ref)**3 * batch.mask).sum(1), "two rows: entry [0] got")])
+def test_a_change_is_said_with_the_smallest_case_and_what_is_none_gets_numbers(answer, said):
+    assert grade(answer, ASK).startswith(said), grade(answer, ASK)
+
+def test_a_change_must_fit_where_the_answer_is_right_as_well():
+    def only_below_1(logp, ref, batch): return cost(logp, ref, batch) * (-1 if batch.beta < 1 else 1)
+    assert "sign" not in grade(only_below_1, ASK)
+
+def test_of_two_results_the_wrong_one_is_meant():
+    ask = Exercise(lambda *x: dict(a=cost(*x), b=cost(*x) + 1), CASES, {})
+    assert grade(lambda logp, ref, batch: dict(a=cost(logp, ref, batch), b=cost(logp, ref.exp(), batch) + 1), ask).startswith(
+        "of the result ['b']: exp of ref is taken; ")
+    assert grade(lambda logp, ref, batch: dict(a=cost(logp, ref, batch)), ask).startswith("the dict lacks 'b'; ")
+    assert grade(lambda logp, ref, batch: dict(a=cost(logp, ref, batch), b=cost(logp, ref, batch) + 1, c=1.), ask).startswith(
+        "the dict has a key too many, 'c'; ")
+
+def test_time_that_runs_backwards():
+    x = {"a": (noise(6, 2, 4),), "b": (noise(7, 1, 3),)}
+    ask = Exercise(lambda x: x.cumsum(1), x, {})
+    assert grade(lambda x: x.flip(1).cumsum(1).flip(1), ask).startswith("it runs along time in the wrong direction; b: ")
+
+def test_luck_is_no_reason():
+    "Truth values and single numbers fit something by chance."
+    truths = Exercise(lambda x: x > 0, {"a": (tensor([1., -2., 3.]),), "b": (tensor([-1., 4.]),)}, {})
+    assert grade(lambda x: x < 0, truths).startswith("a: entry [0] got False, want True")
+    one = Exercise(lambda x: x.sum(), {"a": (tensor([1., 2.]),), "b": (tensor([3., 3.]),)}, {})
+    assert grade(lambda x: x.sum() * 2, one).startswith("a: got 6, want 3")
+
+def test_leaves_have_paths_that_can_be_said():
+    found = named_leaves((Batch(tensor([[True]]), .5), [1, dict(k=2.)]))
+    assert [*found] == [(0, "mask"), (0, "beta"), (1, 0), (1, 1, "k")] and found[1, 1, "k"] == 2.
+    assert spoken((1, 1, "k"), ["batch", "rest"]) == "rest[1].k" and spoken((2, 0), ["batch"]) == "argument 3[0]"
+    layer = torch.nn.Linear(2, 1)
+    assert [*named_leaves((layer,))] == [(0, "weight"), (0, "bias")]
+    assert leaf_changes(.25)["{} is squared"](.25) == .0625 and leaf_changes("text" == 1) == {}
+
+def two(a, b): return (a * a.detach()).sum() * 3 + b.sum()
+W = tensor([1., 2.], requires_grad=True)
+@pytest.mark.parametrize("answer, said", [
+    (lambda a, b: two(a, b.detach()), "no gradient reaches b; "), (lambda a, b: (a * a).sum() * 3 + b.sum(), "the gradient of a is 2 times what it should be; "),
+    (lambda a, b: (a.detach()**2).sum() * 3 + b.sum().detach(), "no gradient flows back"),
+    (lambda a, b: two(a, b.detach() + (b - b.detach())**2), "no gradient reaches b; "),
+    (lambda a, b: (a.detach()**2).sum() * 3 + (a - a.detach()) @ tensor([7., 1.]) + b.sum(), "the gradient of a is not right; ")])
+def test_a_gradient_is_wrong_for_an_argument(answer, said):
+    assert grade(answer, Exercise(two, {"two": (W, W.detach().clone().requires_grad_())}, {})).startswith(said)
+
+def test_a_gradient_that_data_should_not_get():
+    ask = Exercise(lambda a, b: (a * b.detach()).sum(), {"two": (W, W.detach().clone().requires_grad_())}, {})
+    assert grade(lambda a, b: (a * b).sum(), ask).startswith("a gradient flows into b, which is data: detach it; ")
+
+@pytest.mark.parametrize("answer, said", [
+    (lambda x, k: x.topk(9).values, "topk asks for more entries than the axis has (given x (2 3), k 2)"),
+    (lambda x, k: [].pop(-1) if k == 0 else [1][k], "an index is larger than the list or axis; of nothing even [0] and [-1] are (given x (2 3), k 2)"),
+    (lambda x, k: x + torch.ones(4), "two sizes do not go together (given x (2 3), k 2)"),
+    (lambda x, k: x if x > 0 else -x, "`if`, `and`, `or`, `not` take one truth value"),
+    (lambda x, k: x.masked_fill(torch.ones(2, 3).long(), 0.), "a mask holds whole numbers"),
+    (lambda x, k: x * None, "None is used as a value"), (lambda x, k: x / (1 / 0), "a number or a length is 0"),
+    (lambda x, k: max([]), "something is empty"), (lambda x, k: torch.stack([]), "something is empty"),
+    (lambda x, k: no_such(x), "no cell above defines this name"), (lambda x: x, "the arguments are those of the stub, in its order")])
+def test_an_error_says_what_it_means_and_what_was_given(answer, said):
+    verdict = grade(answer, Exercise(lambda x, k: x * k, {"six": (torch.ones(2, 3), 2)}, {}))
+    assert verdict.startswith("six: stopped with ") and f", because {said}" in verdict, verdict
+
+def test_nan_is_traced_to_what_held_it():
+    x = tensor([[1., torch.nan], [3., 4.]])
+    mask = tensor([[True, False], [True, True]])
+    ask = Exercise(lambda x, mask: x.masked_fill(~mask, 0.), {"a pad": (x, mask), "none": (x.nan_to_num(2.), mask)}, {})
+    assert grade(lambda x, mask: x * mask, ask).startswith("nan of x gets through, since 0 times nan is nan: choose with where or masked_fill; a pad")
+    ask = Exercise(lambda x: x * 0, {"zero": (torch.zeros(2),)}, {})
+    assert grade(lambda x: x / x, ask).startswith("nan comes from 0/0, inf - inf or the log of what is below 0; zero: ")
