@@ -367,8 +367,8 @@ def grpo(a):
             found[f"{name}, T {t:g}" + ", 64 tokens" * (n_tokens > 12)] = dict(
                 accuracy=sum(right) / len(right), answers=said[::n][:8],
                 standard_error=mean_and_error(torch.tensor(right).view(-1, n).mean(1))["standard_error"])
-    keep = ("iteration", "reward", "kl", "entropy", "completions/mean_length", "frac_reward_zero_std")
-    curve = [{k: row[k] for k in keep if k in row} for row in log_of(a.out/"grpo") if "iteration" in row]
+    keep = ("iteration", "reward", "objective/kl", "entropy", "completions/mean_length", "frac_reward_zero_std")
+    curve = [{k.removeprefix("objective/"): row[k] for k in keep if k in row} for row in log_of(a.out/"grpo") if "iteration" in row]
     return results | dict(held_out=held, found=found, curve=curve)
 
 

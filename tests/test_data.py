@@ -404,3 +404,21 @@ def test_further_columns_stay_with_their_rows(tok):
     rows = [dict(prompt="a", answer=4), dict(prompt="", answer=5), dict(prompt="c", answer=6, chosen="x", source="s")]
     _, report = load_prompts(rows, tok)
     assert report.columns == {"answer": [4, 6], "chosen": [None, "x"], "source": [None, "s"]}
+
+def test_the_page_names_what_makes_trls_sft_loss_another(tmp_path):
+    "The cell of the page, then the same row through TRL's trainer: its loss is the page's third number, to rounding."
+    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
+    page = Path(__file__).parents[1]/"nbs/engine/data/text.ipynb"
+    cell = next(c for c in json.loads(page.read_text("utf-8"))["cells"] if c["id"] == "against_trl")
+    code = "".join(cell["source"]).replace('read_texts("pairs.jsonl")', '["Where does the fox live? The fox lives in the forest."] * 9')
+    said = []
+    exec("from rlhf_nb.data.text import *\nfrom rlhf_nb.tokens import make_seqs\nfrom rlhf_nb.base.models import tiny_lm\n"
+         "from rlhf_nb.base.logprobs import logprobs\n" + code, space := dict(print=said.append))
+    ours, line_end, theirs = (float(x.split()[0]) for x in said)
+    assert len({ours, line_end, theirs}) == 3
+    rows = datasets.Dataset.from_list([dict(prompt=space["chat"][:1], completion=space["chat"][1:])])
+    args = trl.SFTConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to=[], save_strategy="no", max_steps=1, logging_steps=1,
+                         learning_rate=0., disable_tqdm=True, gradient_checkpointing=False, per_device_train_batch_size=1)
+    trainer = trl.SFTTrainer(model=space["lm"], args=args, train_dataset=rows, processing_class=space["chatml"])
+    batch = next(iter(trainer.get_train_dataloader()))
+    assert trainer.compute_loss(space["lm"].eval(), batch).item() == pytest.approx(theirs, abs=1e-4)

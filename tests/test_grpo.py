@@ -282,6 +282,15 @@ def test_groups_without_variance_are_counted_and_passed_over():
     config = replace(config, dynamic_sampling=1, n_prompts=3)
     assert len(sample_groups(trainer, frozen_copy(model), task(half), config, seeded(3))[0]) == 18
 
+def test_the_log_of_a_rollout_has_the_mean_over_its_steps_and_no_kl_that_trl_calls_so():
+    "TRL's kl is k3 per token in a step; ours is k1 per response as it was sampled, and PPO's name for that."
+    model, ref = policy(1), policy(3)
+    config = GRPOConfig(n_iterations=1, n_prompts=2, num_generations=4, num_iterations=3, lr=.05, warmup_steps=0, epsilon=.05)
+    *steps, row = train_grpo(model, ref, task(), config, seeded(0)).log.rows
+    assert len(steps) == 3 and len({step["entropy"] for step in steps}) == 3 and "kl" not in row
+    for name in ("entropy", "clip_ratio/region_mean"): assert row[name] == pytest.approx(sum(step[name] for step in steps) / 3)
+    assert row["clip_ratio/region_mean"] > 0 == steps[0]["clip_ratio/region_mean"]
+
 def test_a_rollout_without_any_score_is_refused():
     model = policy(1)
     def first(n): # the first n responses have a score

@@ -52,7 +52,8 @@ def test_curves_are_those_of_the_method_and_are_not_needed(tmp_path, monkeypatch
     from matplotlib.axes import Axes
     drawn, real = [], Axes.plot
     monkeypatch.setattr(Axes, "plot", lambda self, *args, **kw: (drawn.append(args), real(self, *args, **kw))[1])
-    rows = [dict(step=1, loss=9.), dict(step=2, iteration=1, reward=.5, kl=.1), dict(step=4, iteration=2, reward=.75, kl=None)]
+    rows = [dict(step=1, loss=9.), {"step": 2, "iteration": 1, "reward": .5, "objective/kl": .1},
+            {"step": 4, "iteration": 2, "reward": .75, "objective/kl": None}]
     assert draw_curves(rows, "grpo", tmp_path/"c.png")
     assert drawn == [((1, 2), (.5, .75)), ((1,), (.1,))]
     assert draw_curves([], "sft", tmp_path/"empty.png")

@@ -545,4 +545,4 @@ def test_grpo_learns_from_another_program(sampled):
     with sampling_by(outside, model): trainer = train_grpo(model.requires_grad_(), ref, task, config, seeded())
     rows = [row for row in trainer.log.rows if "iteration" in row]
     assert outside.calls == [12] * 2 and [row["clip_ratio/region_mean"] for row in rows] == [0., 0.]
-    assert rows[0]["kl"] == pytest.approx(0, abs=1e-4) != rows[1]["kl"]
+    assert rows[0]["objective/kl"] == pytest.approx(0, abs=1e-4) != rows[1]["objective/kl"]

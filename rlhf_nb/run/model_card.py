@@ -18,7 +18,7 @@ from huggingface_hub.utils import validate_repo_id
 
 # %% ../../nbs/engine/run/model_card.ipynb #draw_curves
 _ACCURACY = ("loss", "eval_accuracy")
-_CURVES = dict(ppo=("objective/scores", "objective/kl"), grpo=("reward", "kl"),
+_CURVES = dict(ppo=("objective/scores", "objective/kl"), grpo=("reward", "objective/kl"),
     distill=("loss", "kl")) | \
     dict.fromkeys("reward dpo ipo hinge cdpo robust_dpo simpo orpo spin".split(), _ACCURACY)
 

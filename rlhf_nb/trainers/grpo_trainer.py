@@ -134,7 +134,7 @@ def sample_groups(
     ended = ((roll.seqs.ids == task.tokenizer.eos_token_id) & mask).any(1)
     row = {"reward": scored.mean().item(), "reward_std": scored.std().item(), # TRL's names
            "frac_reward_zero_std": 1 - differ.float().mean().item(),
-           "kl": response_kl(roll.logp, roll.ref_logp, mask).mean().item(),
+           "objective/kl": response_kl(roll.logp, roll.ref_logp, mask).mean().item(),  # nats, as PPO's
            "completions/mean_length": mask.sum(1).float().mean().item(),
            "completions/clipped_ratio": 1 - ended.float().mean().item(),
            "n_responses": len(roll)}
@@ -162,8 +162,9 @@ def train_grpo(
             roll = sampled[rows]
             x = make_group_experience(policy, roll, config, task) if len(roll) else None
         learn = x is not None and x.mask.any()          # else all cut and masked: no step
-        for _ in range(config.num_iterations if learn else 0):
-            step = train_step(trainer, x, lambda m, b: grpo_loss(m, b, config))
-            row |= {k: v for k, v in step.items() if "clip" in k or k == "entropy"}
+        steps = [train_step(trainer, x, lambda m, b: grpo_loss(m, b, config))
+                 for _ in range(config.num_iterations if learn else 0)]
+        row |= {k: sum(step[k] for step in steps) / len(steps)
+                for k in (steps or [{}])[0] if "clip" in k or k == "entropy"}
         return roll, dict(iteration=i) | row, (sampled, x, rows)
     return run_rollouts(trainer, config, generator, folder, iterate, "GRPO", callback, before_save)
