@@ -116,6 +116,20 @@ def test_a_test_of_three_lines(tmp_path):
     done = subprocess.run([sys.executable, "-m", "pytest", "--strict-markers", "-p", "no:cacheprovider", tmp_path], capture_output=True, text=True)
     assert "1 failed, 2 passed" in done.stdout and "k2 is half the square" in done.stdout, done.stdout
 
+@pytest.mark.parametrize("fn, kind, said", [
+    (lambda chosen, rejected: -(chosen - rejected).mean().sigmoid().log(), "reward", "mean of (chosen - rejected)"),
+    (lambda chosen, rejected: -(chosen - rejected).sigmoid().log().mean() / 0.6931471805599453, "reward", "1.4427 times"),
+    (lambda chosen, rejected: -(chosen[:, None] - rejected).sigmoid().log().mean(), "reward", "each row of (chosen - rejected) meets every row"),
+    (lambda values, returns, mask: (((values - returns) * mask).sum() / mask.sum())**2, "value", "the mean of"),
+    (lambda rewards, done, gamma, next_q: rewards + gamma**2 * next_q.amax(-1) * ~done, "q", "multiplied by gamma once more")])
+def test_a_mistake_without_a_name_is_told_by_the_operation_that_differs(fn, kind, said):
+    proof = prove(fn, kind)
+    assert proof.verdict == "mistake" and said in proof.mistakes[0], str(proof)
+
+def test_where_no_gradient_arrives():
+    def stopped(chosen, rejected): return -torch.nn.functional.logsigmoid(chosen - rejected.detach()).mean()
+    assert prove(stopped, "reward").mistakes == ["the value is right, its gradient is not: none reaches rejected"]
+
 def test_a_silent_broadcast_is_no_other_way_to_pass_advantages():
     def outer(logp, advantages, mask): return -((logp * mask).sum(1)[:, None] * advantages).mean()
     assert prove(outer, "grpo").verdict != "exact"

@@ -76,8 +76,7 @@ def _mean(x, mask, how, max_length=1.): # (b t) -> a number, (b) or (b t)
     x, n = x.masked_fill(~m, 0.), m.sum(1).clamp(min=1)
     sums, means = x.sum(1), x.sum(1) / n
     found = dict(tokens=x, responses=means, sums=sums, response_mean=means.mean(), token_sum=x.sum(),
-                 padded=x.mean(),
-                 response_sum=sums.mean(), constant=sums.mean() / max_length, longest=sums.mean() / n.max())
+                 padded=x.mean(), response_sum=sums.mean(), constant=sums.mean() / max_length, longest=sums.mean() / n.max())
     return found[how] if how in found else x.sum() / m.sum().clamp(min=1)
 
 # %% ../../nbs/engine/book/proof_kinds.ipynb #PolicyLoss
@@ -152,8 +151,7 @@ class _PolicyLoss(ProofKind):
         total = d.sum(1, keepdim=True)
         ratio = 1 + d if c["ratio"] == "log" else dict(
             token=d, whole=total, response=total / m.sum(1, keepdim=True).clamp(min=1),
-            first=logp - logp.detach(),
-            inverted=-d, frozen=d.detach())[c["ratio"]].expand_as(d).exp()
+            first=logp - logp.detach(), inverted=-d, frozen=d.detach())[c["ratio"]].expand_as(d).exp()
         low, high = 1 - a.epsilon, 1 + a.epsilon_high
         clipped, free = ratio.clamp(low, high), ratio * advantage
         least = torch.minimum(free, clipped * advantage)
@@ -167,10 +165,9 @@ class _PolicyLoss(ProofKind):
             zero=torch.minimum(free, ratio.clamp(-a.epsilon, a.epsilon_high) * advantage),
             lower=torch.minimum(free, ratio.clamp(min=low) * advantage))[c["clip"]]
         d = logp - ref
-        k3 = torch.expm1(-d) + d
+        k3 = torch.exp(-d) - 1 + d
         kl = dict(none=0., k3=k3, k2=d**2 / 2, k1=d, weighted=ratio * k3, flipped=torch.expm1(d) - d,
-                  reversed=-d,
-                  minus=-k3, unweighted=k3 / a.beta, frozen=k3.detach())[c["kl"]]
+                  reversed=-d, minus=-k3, unweighted=k3 / a.beta, frozen=k3.detach())[c["kl"]]
         return _mean(a.beta * kl + (gain if c["sign"] == "gain" else -gain), a.mask, c["mean"], a.max_length)
 
 # %% ../../nbs/engine/book/proof_kinds.ipynb #ValueLoss
@@ -377,9 +374,8 @@ class _KL(ProofKind):
     def edges(self, given): return {"float32, very near": self.case(30, 1e-4, torch.float32)}
     def compute(self, a, c):
         d = a.logp.double() - a.ref_logp.double()
-        return dict(k1=d, k2=d**2 / 2, k3=torch.expm1(-d) + d, absolute=d.abs(), reversed=-d,
-                    flipped=torch.expm1(d) - d,
-                    square=d**2, ratio=d.exp(), unlogged=torch.expm1(-d), product=d.exp() * d,
+        return dict(k1=d, k2=d**2 / 2, k3=torch.exp(-d) - 1 + d, absolute=d.abs(), reversed=-d,
+                    flipped=torch.expm1(d) - d, square=d**2, ratio=d.exp(), unlogged=torch.expm1(-d), product=d.exp() * d,
                     weighted=a.logp.exp() * d,
                     missing=(-d).exp() + d, half=d / 2)[c["estimator"]]
 
@@ -399,8 +395,7 @@ class _DPO(ProofKind):
     takes = _PAIR_NAMES | dict(beta="beta")
     defaults = dict(beta=.1)
     right = dict(form=dict(sigmoid="-log σ(β gap)", ipo="(gap - 1/2β)²", hinge="hinge of β gap"),
-                 gap=dict(both=""),
-                 beta=dict(inside=""), mean=_PAIRS)
+                 gap=dict(both=""), beta=dict(inside=""), mean=_PAIRS)
     wrong = dict(
         form=dict(no_log="the logarithm is missing: -log σ",
                   plus="the sign: log σ is maximised, its negative minimised",
@@ -459,8 +454,8 @@ class _BradleyTerry(ProofKind):
     def cases(self, given): return {"four pairs": self.case(0), "wide gaps": self.case(10, 4.)}
     def edges(self, given): return {"gaps of thousands": self.case(20, 2e3), "one pair": self.case(30, n=1)}
     def compute(self, a, c):
-        gap = (a.chosen - a.rejected) * (-1 if c["gap"] == "swapped" else 1)
-        gap = gap - a.margin * dict(minus=1, plus=-1, unused=0)[c["margin"]]
+        gap = a.rejected - a.chosen if c["gap"] == "swapped" else a.chosen - a.rejected
+        if c["margin"] != "unused": gap = gap + a.margin if c["margin"] == "plus" else gap - a.margin
         return _over_pairs(dict(
             log=-logsigmoid(gap), hinge=(1 - gap).clamp(min=0), no_log=-gap.sigmoid(), plus=logsigmoid(gap),
             linear=-gap,
@@ -591,8 +586,7 @@ class _Logprobs(ProofKind):
     right = dict(soft=dict(log=""), shift=dict(next=""), masked=dict(all="", used="0 outside of the mask"),
                  form=dict(
         full="(b t), 0 for the first token", short="(b t-1), from the second token on",
-        sums="one sum per response",
-        means="one mean per response"))
+        sums="one sum per response", means="one mean per response"))
     wrong = dict(soft=_SOFT, shift=_SHIFT, masked=_MASK_SLIPS,
                  form=dict(ahead="each log-prob stands one place before its token"))
     def case(self, seed, mask=_WIDE, scale=1.):
@@ -606,7 +600,7 @@ class _Logprobs(ProofKind):
         x, there = _next(a.logits, a.ids, c["shift"], c["soft"])
         m = (_read_mask(a.mask, c["masked"]) | (c["masked"] == "all")) & there
         x = x.masked_fill(~m, 0.)
-        return dict(full=x, short=x[:, 1:], sums=x.sum(1), means=x.sum(1) / m.sum(1).clamp(min=1),
+        return dict(full=x, short=x[:, there], sums=x.sum(1), means=x.sum(1) / m.sum(1).clamp(min=1),
                     ahead=x.roll(-1, 1))[c["form"]]
 
 class _SFT(_Logprobs):
@@ -656,8 +650,7 @@ class _QTargets(ProofKind):
     def compute(self, a, c):
         q, r, g = a.next_q.detach(), a.rewards, a.gamma
         v = dict(most=q.amax(-1), mean=q.mean(-1), soft=q.logsumexp(-1), least=q.amin(-1), first=q[..., 0],
-                 total=q.sum(-1),
-                 expected=(q.softmax(-1) * q).sum(-1))[c["best"]]
+                 total=q.sum(-1), expected=(q.softmax(-1) * q).sum(-1))[c["best"]]
         on = dict(stops=~a.done, goes=torch.ones_like(a.done), inverted=a.done)[c["end"]]
         return dict(plain=r + g * on * v, undiscounted=r + on * v, both=g * (r + on * v),
                     no_reward=g * on * v, minus=r - g * on * v,
@@ -667,31 +660,37 @@ class _Judge(ProofKind):
     asks, chapter = "score of 0 to 5 behind `Score:` in a judge's reply, None without one", "judge"
     takes = dict(reply="reply text response output completion judge_output")
     right = dict(which=dict(last="the last score counts", first="the first score counts"),
-                 reach=dict(inside=""),
-                 missing=dict(none=""), number=dict(named=""))
+                 reach=dict(inside=""), missing=dict(none=""), number=dict(named=""))
     wrong = dict(
         reach=dict(clamped="a score outside of the range is moved to its end: it is no score",
                    kept="a score outside of the range is taken",
                    whole="decimals are cut off", unsigned="the minus sign is dropped",
-                   digit="only one digit is read",
+                   digit="only one digit is read", five="5 is refused: it is the best score",
+                   share="the score is divided by 5", falsy="0 is taken for no score: it is a bad one",
                    zeroed="a score outside of the range becomes 0: it is no score"),
         missing=dict(zero="a reply without a score becomes 0: a bad mark that nobody gave",
                      middle="a reply without a score gets the middle: a mark that nobody gave"),
-        number=dict(any="any number is taken for a score: read the one behind its word"))
+        which=dict(mean="the mean of all scores is taken"),
+        number=dict(any="any number is taken for a score: read the one behind its word",
+                    digit="one digit is read, and the rest of the number dropped",
+                    start="a score is found at the start of a reply only: search, not match"))
     known = {"the last score in range": dict(which="last")}
     def cases(self, given): return {repr(text): dict(reply=text) for text in (
         "Good. Score: 4", "Score: 3.5", "Score: 2 at first. On reflection, Score: 4", "There are 3 reasons.",
-        "Score: 7",
-        "Score: -3", "I give 3 reasons. Score: 1", "", "Score: 0", "Score: 45")}
+        "Score: 7", "Score: -3", "I give 3 reasons. Score: 1", "", "Score: 0", "Score: 45", "Score: 5")}
     def edges(self, given): return {repr(text[:20]): dict(reply=text) for text in (
         "Score:", "Score: nan", "Score: four", "Score: ..", "Score: 1" + "0" * 400)}
     def compute(self, a, c):
         number = r"-?[0-9]+(?:[.][0-9]+)?"
-        found = re.findall(number if c["number"] == "any" else f"Score: ({number})", a.reply)
+        found = re.findall(dict(any=number, digit="Score: ([0-9])", start=f"^Score: ({number})").get(
+            c["number"], f"Score: ({number})"), a.reply)
         if not found: return dict(none=None, zero=0., middle=2.5)[c["missing"]]
+        if c["which"] == "mean": return sum(map(float, found)) / len(found)
         x = found[-1 if c["which"] == "last" else 0]
         x = dict(whole=x.split(".")[0], unsigned=x.lstrip("-"), digit=x.lstrip("-")[0]).get(c["reach"], x)
         inside = 0 <= float(x) <= 5
+        if c["reach"] == "five" and float(x) == 5 or c["reach"] == "falsy" and float(x) == 0: return None
+        if c["reach"] == "share" and inside: return float(x) / 5
         return float(x) if inside or c["reach"] == "kept" else dict(clamped=min(max(float(x), 0.), 5.),
             zeroed=0.).get(c["reach"])
 
