@@ -76,7 +76,8 @@ def _mean(x, mask, how, max_length=1.): # (b t) -> a number, (b) or (b t)
     x, n = x.masked_fill(~m, 0.), m.sum(1).clamp(min=1)
     sums, means = x.sum(1), x.sum(1) / n
     found = dict(tokens=x, responses=means, sums=sums, response_mean=means.mean(), token_sum=x.sum(),
-                 padded=x.mean(), response_sum=sums.mean(), constant=sums.mean() / max_length, longest=sums.mean() / n.max())
+                 padded=x.mean(), response_sum=sums.mean(), constant=sums.mean() / max_length,
+                 longest=sums.mean() / n.max())
     return found[how] if how in found else x.sum() / m.sum().clamp(min=1)
 
 # %% ../../nbs/engine/book/proof_kinds.ipynb #PolicyLoss
@@ -375,7 +376,8 @@ class _KL(ProofKind):
     def compute(self, a, c):
         d = a.logp.double() - a.ref_logp.double()
         return dict(k1=d, k2=d**2 / 2, k3=torch.exp(-d) - 1 + d, absolute=d.abs(), reversed=-d,
-                    flipped=torch.expm1(d) - d, square=d**2, ratio=d.exp(), unlogged=torch.expm1(-d), product=d.exp() * d,
+                    flipped=torch.expm1(d) - d, square=d**2, ratio=d.exp(),
+                    unlogged=torch.expm1(-d), product=d.exp() * d,
                     weighted=a.logp.exp() * d,
                     missing=(-d).exp() + d, half=d / 2)[c["estimator"]]
 

@@ -109,7 +109,8 @@ _NUMBERS = {
     "the root of {} is taken": torch.sqrt, "the absolute value of {} is taken": torch.abs,
     "{} is cut off at 0": torch.relu, "exp - 1 of {} is taken": torch.expm1,
     "{} counts twice": lambda x: x * 2, "{} counts half": lambda x: x / 2,
-    "1 / ({}) stands for it": torch.reciprocal, "1 is added to {}": lambda x: x + 1, "1 is subtracted from {}": lambda x: x - 1,
+    "1 / ({}) stands for it": torch.reciprocal, "1 is added to {}": lambda x: x + 1,
+    "1 is subtracted from {}": lambda x: x - 1,
     "softmax of {} is taken": lambda x: x.softmax(-1), "{} is not used: as if it were 0": torch.zeros_like,
     "{} is not used: as if it were 1": torch.ones_like}
 _PLACES = {
@@ -190,7 +191,8 @@ def _changes(mode, names, case, text, fn, args, kwargs, out): # sentence -> what
                     f"{names[k]} stands where {mode.word(y)} should, in {{}}",
                     lambda fn, args, kwargs, out, i=i, x=x: fn(*args[:i], x, *args[i + 1:], **kwargs))
         elif isinstance(x, Tensor) and x.dtype == torch.bool and x.shape == out.shape: apply((
-            "the mean of {} over tokens is taken here", lambda y, x=x: ((y * x).sum() / x.sum()).expand_as(y)))
+            "the mean of {} over tokens is taken here",
+            lambda y, x=x: ((y * x).sum() / x.sum()).expand_as(y)))
     if not (real and args): return found
     words = [mode.word(x) for x in args]
     if name in _SIGNS and len(args) == 2:
@@ -200,7 +202,8 @@ def _changes(mode, names, case, text, fn, args, kwargs, out): # sentence -> what
         if name in ("sub", "div"): say(f"{{}} is turned around: {words[1]} {_SIGNS[name]} {words[0]}",
             lambda fn, args, kwargs, out: fn(torch.as_tensor(args[1]), args[0]))
         for f in (torch.exp, torch.sigmoid, torch.log): say(
-            f"{f.__name__} of both parts of {{}} is taken", lambda fn, args, kwargs, out, f=f: fn(*map(f, args)))
+            f"{f.__name__} of both parts of {{}} is taken",
+            lambda fn, args, kwargs, out, f=f: fn(*map(f, args)))
         for i in (0, 1): say(f"of {{}} only {words[i]} is there",
             lambda fn, args, kwargs, out, i=i: torch.as_tensor(args[i]).expand_as(out))
         say("each row of {} meets every row: (b 1) with (b)",
