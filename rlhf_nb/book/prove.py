@@ -128,7 +128,7 @@ _MEANT = {
     "the largest of {} over rows is taken": lambda x: x.amax(0, True).expand_as(x)}
 _TRUTHS = {"{} is upside down": torch.logical_not, "{} is not used: all counts": torch.ones_like}
 
-def _plain(fn): return fn.__name__.strip("_").replace("true", "")
+def _op_name(fn): return fn.__name__.strip("_").replace("true", "")
 
 class _Changed(TorchFunctionMode): # torch as it is, but for one place; it writes down what stands where
     def __init__(self, at=None, change=None):
@@ -147,7 +147,7 @@ class _Changed(TorchFunctionMode): # torch as it is, but for one place; it write
         self.found.setdefault(at, (text, *call, out))
         return out
     def __torch_function__(self, fn, types, args=(), kwargs=None):
-        kwargs, frame, name = kwargs or {}, sys._getframe(1), _plain(fn)
+        kwargs, frame, name = kwargs or {}, sys._getframe(1), _op_name(fn)
         out = fn(*args, **kwargs)
         if not isinstance(out, Tensor) and name != "setitem": return out
         while "/torch/" in frame.f_code.co_filename.replace("\\", "/"): frame = frame.f_back
@@ -170,9 +170,10 @@ def _run_changed(kind, names, case, c, at=None, change=None): # what comes out, 
                                              if at in behind or str(at).startswith("result")}, mode
 
 def _changes(mode, names, case, text, fn, args, kwargs, out): # sentence -> what else could stand there
-    name, found = _plain(fn), {}
+    name, found = _op_name(fn), {}
     def say(sentence, change): found[sentence.format(text)] = change
     def apply(x): say(x[0], lambda fn, args, kwargs, out: x[1](out))
+    if not isinstance(out, Tensor): return {}        # x[i] = y: nothing comes out
     if name in _SAME and args and name != "detach" and text != "the result": return {}
     real, lists = out.is_floating_point(), out.ndim > 0
     for x in (_NUMBERS if real else _TRUTHS if out.dtype == torch.bool else {}).items(): apply(x)
@@ -223,7 +224,7 @@ def _changes(mode, names, case, text, fn, args, kwargs, out): # sentence -> what
             lambda fn, args, kwargs, out: fn(args[0].transpose(0, 1), *args[1:], **kwargs))
     earlier = next((x[1:4] for x in mode.found.values() if args and x[4] is args[0] and x[2]), None)
     if earlier and text != "the result":
-        inner, (a, *rest) = _plain(earlier[0]), earlier[1]
+        inner, (a, *rest) = _op_name(earlier[0]), earlier[1]
         say(f"{name} comes before {inner} in {{}}, not after it", lambda fn, args, kwargs, out: earlier[0](
             fn(a, *args[1:], **kwargs), *rest, **earlier[2]))
         if rest and isinstance(rest[0], Tensor):
