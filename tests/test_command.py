@@ -14,7 +14,7 @@ def shell(*words, **kw):
                           **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": 600} | kw)
 
 # ---- words and help
-COMMANDS = ["lab", "copy", "check", "run", "train", "best-of-n", "compare", "pipeline", "paths", "doctor", "env"]
+COMMANDS = ["lab", "copy", "check", "run", "train", "best-of-n", "show", "compare", "pipeline", "paths", "doctor", "env"]
 
 def parsers(parser):
     yield parser

@@ -38,6 +38,7 @@ def save_rollout(
     x:Batch|None,  # the experience of those that are learned from; None: of none
     rows:Tensor,   # numbers of these rows
     tokenizer,
+    named:dict[str,Tensor]={}, # name -> (b) the rewards of which roll.reward is the sum
 ):
     "Write the responses of a step, whole or not at all: tokens, log-probs, advantages, rewards, texts."
     roll = to_host(roll)
@@ -53,12 +54,13 @@ def save_rollout(
         ended=((ids == tokenizer.eos_token_id) & mask).any(1), KL=masked_sum(roll.logp - roll.ref_logp, mask))
     if "advantage" in found:
         numbers["advantage"] = found["advantage"].masked_fill(~mask, torch.nan).nanmean(1)
+    numbers |= {f"rewards/{name}": each for name, each in named.items() if len(each) == len(roll)}
     def text(keep): return tokenizer.decode(keep.tolist(), skip_special_tokens=True)
     facts = dict(step=step, texts=[(text(i[p]), text(i[m])) for i, p, m in zip(ids, prompt, mask)],
                  words={i: tokenizer.decode([i]) for i in ids[real].unique().tolist()})
     tensors = {CHANNELS.get(name, name): each.float()[mask] for name, each in found.items()}
     tensors |= dict(ids=ids[mask].int(), prompt_ids=ids[prompt].int())
-    tensors |= {f"row/{name}": each.float() if name in ("reward", "KL", "advantage") else each.int()
+    tensors |= {f"row/{name}": each.float() if each.is_floating_point() else each.int()
                 for name, each in numbers.items()}
     atomic_write(path, save(tensors, {"rollout": json.dumps(facts)}))
 

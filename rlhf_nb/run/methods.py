@@ -468,9 +468,12 @@ class Rewarding(Prompted):
         return ready.data.reward_fn
     def note(self, job:Job, ready:Ready, row:dict, *sampled):
         "Add the means of several rewards to a row of the log; keep what was sampled in the run's folder."
-        if isinstance(ready.data.reward_fn, WeightedRewards): row.update(ready.data.reward_fn.means())
+        reward_fn, named = ready.data.reward_fn, {}
+        if isinstance(reward_fn, WeightedRewards):
+            named = reward_fn.last
+            row.update(reward_fn.means())
         told = in_first_process(lambda: keep_rollout(
-            job.folder, job.s.rollouts_mb, row["iteration"], *sampled, job.tokenizer))
+            job.folder, job.s.rollouts_mb, row["iteration"], *sampled, job.tokenizer, named))
         if told: job.tell(told)
     def run(self, job, ready):
         "Rollout after rollout; some are measured and kept on the way."

@@ -1,0 +1,54 @@
+"What looks wrong in kept rollouts, and one file of them that runs nothing."
+import subprocess, sys, pytest
+from pathlib import Path
+from rlhf_nb.book.command import main
+from rlhf_nb.show.rollout_page import rollout_alarms, rollouts_page
+from test_pages import BAD, check_page
+HERE = Path(__file__).parent/"rollouts"
+
+def rows(n=8, **more): # 2 steps, 2 groups of n/4 each... every number differs, nothing looks wrong
+    return [dict(step=s, group=g, prompt=f"q{g}", response=f"{s} {k}", reward=s + k / 10, KL=k / 100, ended=1) | {
+        name: f(s, g, k) for name, f in more.items()} for s in (1, 2) for g in (0, 1) for k in range(n)]
+
+@pytest.mark.parametrize("more, words", [
+    ({}, []),
+    (dict(reward=lambda s, g, k: 1. + g + 2 * s), ["in 4 of 4 groups all answers earn the same"]),
+    (dict(response=lambda s, g, k: f"{s} {g}"), ["in 4 of 4 groups all answers say the same"]),
+    (dict(prompt=lambda s, g, k: f"q{k % 2}" if (s, g) == (2, 1) else f"q{g}"), ["in 1 of 4 groups are answers to several prompts"]),
+    (dict(KL=lambda s, g, k: -.5 - k / 100), ["the KL is -0.535 ± 0.0041 nats"]),
+    (dict(KL=lambda s, g, k: (-1)**k * .5 - .01), []),                      # below 0 by chance
+    (dict(ended=lambda s, g, k: int(k == 0)), ["12% of the answers end by themselves"]),
+    (dict(KL=lambda s, g, k: s + k / 100, reward=lambda s, g, k: k % 2 + .01 * k), []),          # too few to know
+    ], ids=["well", "one reward", "one text", "groups mixed", "KL below 0", "noise", "no end", "few rows"])
+def test_each_fault_is_named_and_health_is_not(more, words):
+    found = rollout_alarms(rows(**more))
+    assert len(found) == len(words) and all(w in f for w, f in zip(words, found)), found
+
+def test_a_reward_that_stays_while_the_kl_grows_is_named():
+    flat = rows(200, KL=lambda s, g, k: s + k / 1000, reward=lambda s, g, k: k % 7 - s / 100)
+    found, = rollout_alarms(flat)
+    assert found.startswith("the KL has grown by 1 nats, the reward by -0.01 ± 0.14: does a reward")
+    assert rollout_alarms(rows(200, KL=lambda s, g, k: s + k / 1000, reward=lambda s, g, k: k % 7 + s)) == []
+
+def test_a_sampler_of_another_temperature_is_named():
+    two = [dict(prompt="a", response=str(x), ids=[3, 4], logprobs=[-1., -2.], policy_logprobs=[-1.2, x]) for x in (-2., None)]
+    assert rollout_alarms(two) == ["sampler and policy differ by 0.13 nats per token: temperature, dropout, precision "
+                                   "(chapter 12, symptom 12)"]
+    assert rollout_alarms([row | dict(policy_logprobs=[-1.01, -2.]) for row in two]) == []
+
+def test_a_page_is_whole_escaped_and_no_larger_than_said():
+    page = rollouts_page([row | {"prompt": BAD, "response": BAD, BAD: 1.} for row in rows()])
+    assert "alert(" in check_page(page.replace("http-equiv", "")).text and "default-src 'none'" in page and page.count("<details><summary>row") == 32
+    assert "rows in full" not in page and page.endswith("</html>")
+    big = [dict(response="x" * 2000, reward=float(i)) for i in range(3000)]
+    page = rollouts_page(big, max_mb=.5)
+    assert len(page.encode()) < .5 * 2**20 + 200 and "of 3000 rows in full" in page and "rows 1 to 200 of 3000" in page
+    assert page.index("row 2999 ") < page.index("row 0 ") < page.index("row 2998 ")                # the ends first
+
+def test_the_command_writes_it(tmp_path, capfd):
+    out = tmp_path/"page.html"
+    assert main(["show", str(HERE/"verl"), "-o", str(out), "--sort", "step"]) == 0
+    assert "output is read as response" in out.read_text("utf-8")
+    assert main(["show", str(HERE/"verl"), "-o", str(out), "--columns", "reward=none"]) == 2
+    assert "no column 'none'" in capfd.readouterr().err
+    assert main(["show", str(tmp_path/"not there"), "-o", str(out)]) == 2
