@@ -38,8 +38,8 @@ def test_a_change_is_said_with_the_smallest_case_and_what_is_none_gets_numbers(a
     assert grade(answer, ASK).startswith(said), grade(answer, ASK)
 
 def test_a_change_must_fit_where_the_answer_is_right_as_well():
-    def only_below_1(logp, ref, batch): return cost(logp, ref, batch) * (-1 if batch.beta < 1 else 1)
-    assert "sign" not in grade(only_below_1, ASK)
+    def not_at_1(logp, ref, batch): return cost(logp, ref, batch) * (1 if batch.beta == 1 else -1)
+    assert "sign" not in grade(not_at_1, ASK)
 
 def test_of_two_results_the_wrong_one_is_meant():
     ask = Exercise(lambda *x: dict(a=cost(*x), b=cost(*x) + 1), CASES, {})

@@ -188,3 +188,10 @@ def test_every_bet_is_settled_in_its_chapter_under_its_name():
                          for word in ("bet", "settle"))
         assert [m for _, m in made] == [m for _, m in settled] and all(a < b for (a, _), (b, _) in zip(made, settled)), file
         assert all(m.startswith(file.stem[:2]) for _, m in made)
+
+def test_an_unchanged_answer_is_no_second_try(tmp_path):
+    (tmp_path/MEMORY).touch()
+    for verdict in ("not done yet", "turn the sign", "turn the sign", "not done yet", "turn the sign", "got 1, want 2", "turn the sign", "right"):
+        remember(tmp_path, {"double": verdict, "other": "got 3, want 4"})
+    found = progress(tmp_path)
+    assert found["double"][0] == 4 and found["double"][1] and found["other"] == (1, "")

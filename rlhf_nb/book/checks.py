@@ -80,13 +80,9 @@ class _Call:
     error:str      # the type of the exception, or ""
     message:str    # and its text
 
-def _tensors(x)->list: # all tensors in x that require grad
-    "Inside tuples, lists, dicts, dataclasses and modules as well."
-    if hasattr(x, "parameters"): x = list(x.parameters())
-    if is_dataclass(x): x = vars(x)
-    if isinstance(x, dict): x = list(x.values())
-    if isinstance(x, (tuple, list)): return [t for y in x for t in _tensors(y)]
-    return [x] if getattr(x, "requires_grad", False) else []
+def _tensors(x)->list: # all that require grad, inside nested values and modules as well
+    from rlhf_nb.book.changes import named_leaves
+    return [t for t in named_leaves(x).values() if getattr(t, "requires_grad", False)]
 
 def _readable(args:tuple)->list: # the arguments in which a change can be seen
     return [a for a in args if hasattr(a, "shape") or is_dataclass(a) or isinstance(a, (list, dict))] + [

@@ -25,12 +25,15 @@ def _tries(folder:Path)->list[dict]: # rows of its progress file, but one cut sh
     return rows
 
 def progress(folder:Path)->dict[str,tuple[int,str]]: # exercise -> tries, time of the first right one
-    "The tries that a learner's folder remembers, up to the first right one of each exercise."
-    found = {}
+    """The tries that a learner's folder remembers, up to the first right one of each exercise.
+
+    What gives the verdict of the try before it is the same answer, and no other try."""
+    found, last = {}, {}
     for row in _tries(folder):
-        tries, solved = found.get(row["exercise"], (0, ""))
-        if solved or row["verdict"] == "not done yet": continue
-        found[row["exercise"]] = tries + 1, row["when"] if row["verdict"] == "right" else ""
+        name, verdict = row["exercise"], row["verdict"]
+        tries, solved = found.get(name, (0, ""))
+        if solved or verdict in ("not done yet", last.get(name)): continue
+        found[name], last[name] = (tries + 1, row["when"] if verdict == "right" else ""), verdict
     return found
 
 def last_verdicts(folder:Path)->dict[str,tuple[str,str]]: # exercise -> hash of what was checked, verdict
@@ -49,7 +52,7 @@ def answer_hashes(file:Path)->dict[str,str]: # exercise -> hash; {} for no noteb
     shared = [s for s in needed(nb, []) if s not in answers]
     modules = re.findall(r"^from rlhf_nb\.exercises import (\w+)", "\n".join(shared), re.M)
     here = Path(rlhf_nb.__file__).parent
-    files = [here/"book/checks.py", *(here/f"exercises/{name}.py" for name in modules)]
+    files = [here/"book/checks.py", here/"book/changes.py", *(here/f"exercises/{name}.py" for name in modules)]
     shared += [f.read_text("utf-8") for f in files if f.is_file()]
     return {name: hashlib.sha256(json.dumps(shared + sources).encode()).hexdigest()[:16]
             for name, sources in own.items()}
