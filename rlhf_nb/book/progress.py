@@ -52,7 +52,8 @@ def answer_hashes(file:Path)->dict[str,str]: # exercise -> hash; {} for no noteb
     shared = [s for s in needed(nb, []) if s not in answers]
     modules = re.findall(r"^from rlhf_nb\.exercises import (\w+)", "\n".join(shared), re.M)
     here = Path(rlhf_nb.__file__).parent
-    files = [here/"book/checks.py", here/"book/changes.py", *(here/f"exercises/{name}.py" for name in modules)]
+    files = [here/"book/checks.py", here/"book/changes.py",
+             *(here/f"exercises/{name}.py" for name in modules)]
     shared += [f.read_text("utf-8") for f in files if f.is_file()]
     return {name: hashlib.sha256(json.dumps(shared + sources).encode()).hexdigest()[:16]
             for name, sources in own.items()}
