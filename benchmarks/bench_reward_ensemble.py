@@ -97,7 +97,7 @@ def save(path, **new): # beside what the other form of the command found
 def main_rl(args, sft, tokenizer, usual):
     old = json.loads(args.json.read_text("utf-8")).get("rl", {}).get("rows", []) if args.json.exists() else []
     rows = [row for row in old if row["method"] not in args.rl]
-    rows += [row for method in args.rl for run in range(args.runs) for row in rl_rows(method, sft, tokenizer, usual, run)]
+    rows += [row for method in args.rl for run in range(args.first, args.first + args.runs) for row in rl_rows(method, sft, tokenizer, usual, run)]
     columns = "gold", "gold_07", "greedy", "reward", "kl", "flattery"
     print(" " * 17 + "".join(f"{c:>16}" for c in columns))
     for method, name in dict.fromkeys((r["method"], r["scorer"]) for r in rows):
@@ -110,6 +110,7 @@ def main_rl(args, sft, tokenizer, usual):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--runs", type=int, default=3)
+    p.add_argument("--first", type=int, default=0, help="number of the first run")
     p.add_argument("--pairs", type=int, nargs="+", default=list(STEPS), choices=STEPS)
     p.add_argument("--rl", nargs="+", choices=("PPO", "RLOO"), default=[], help="train on each scorer by these")
     p.add_argument("--json", type=Path, default=ROOT/"nbs/results/reward.json")
@@ -135,7 +136,7 @@ def main():
 
     rows = []
     for n_pairs in args.pairs:
-        for run in range(args.runs):
+        for run in range(args.first, args.first + args.runs):
             pairs, _ = sample_pairs(sft, tokenizer, TRAIN, n_pairs, seeded(100 + run), random.Random(100 + run))
             members = []
             for model in trained_members(sft, pairs, n_pairs, run):
