@@ -184,6 +184,11 @@ def test_what_is_imported_is_required():
             else: continue
             for name in names: assert name.split(".")[0] in allowed | {"rlhf_nb"}, f"{file.name}: {name}"
 
+def test_what_is_required_is_imported():
+    "nbdev and what comes with it build the package and the site: a learner does not pay for them."
+    used = {word for f in MODULES for word in re.findall(r"^\s*(?:from|import) (\w+)", f.read_text("utf-8"), re.M)}
+    assert {re.split("[><=]", w)[0] for w in CFG["requirements"].split()} <= used and "nbdev" in CFG["dev_requirements"]
+
 def test_no_address_of_a_package_registry_is_written_down():
     files = [f for pattern in ("*", "*.d/*", ".ci/*", ".github/workflows/*", "rlhf_nb/*.py",
              "nbs/*.ipynb", "nbs/engine/*/*.ipynb", "tests/*.py", "scripts/*", "benchmarks/*") for f in ROOT.glob(pattern)]
