@@ -1,5 +1,5 @@
 "Distillation: three losses by exact sums, prefixes of either model, hints, chunks and pads; the loop, killed and resumed."
-import json, math, pytest, torch
+import json, math, re, pytest, torch
 from dataclasses import replace
 from pathlib import Path
 from torch import tensor
@@ -12,11 +12,13 @@ from rlhf_nb.book.command import main
 from rlhf_nb.data.text import encode_prompt, train_tokenizer
 from rlhf_nb.run.pipeline import plan_stage
 from rlhf_nb.tokens import Seqs, make_seqs
-from rlhf_nb.trainers.distill_trainer import (DIVERGENCES, DistillConfig, DistillTask, Taught, forward_kl, reverse_kl,
-    sample_taught, sampled_kl, token_divergence, train_distill)
+from rlhf_nb.distillation import DIVERGENCES, forward_kl, reverse_kl, sampled_kl
+from rlhf_nb.trainers.distill_trainer import (DistillConfig, DistillTask, Taught, sample_taught, token_divergence,
+    train_distill)
 from rlhf_nb.worlds.oracle import TabularLM, all_logprobs, micro_tokenizer, micro_world, states
 from tiny_runs import TINY, rows_in, run, run_all, tiny, write_model
 
+ROOT = Path(__file__).resolve().parents[1]
 WORLD = micro_world()
 TOK = micro_tokenizer(WORLD)
 ROWS = [[0, 1, 3], [3], [2, 2, 0], [1, 3]]
@@ -266,3 +268,14 @@ def test_a_teacher_of_an_earlier_stage_and_teachers_that_are_none(monkeypatch):
                     for t in ("t", "wide"))
     times = float(large[0].split()[2])
     assert "1 times" in small[0] and times > 100 and "others 0 MB" in small[1] and "others 6 MB" in large[1]
+
+@command
+def test_every_command_of_the_chapter_runs():
+    "On a tiny teacher and student; the dry run before it leaves nothing."
+    text = "\n".join("".join(c["source"]) for c in json.loads((ROOT/"nbs/21_distillation.ipynb").read_text("utf-8"))["cells"])
+    lines = re.findall(r"^rlhf-nb (train distill .*)$", text, re.M)
+    assert len(lines) == 2
+    small = "--n-iterations 1 --n-prompts 4 --eval-rows 6 --max-new-tokens 4".split()
+    for i, line in enumerate(sorted(lines, key=lambda x: "--dry-run" not in x)):
+        for a, b in (("prompts.jsonl", "pairs.jsonl"), ("runs/small", "o"), ("runs/sft", "m"), ("runs/ppo", "t")): line = line.replace(a, b)
+        assert main([*line.split(), *small]) == 0 and Path("o/run.json").exists() == bool(i)

@@ -52,8 +52,9 @@ from ..sft import mean_loss, sft_loss
 from ..spin import make_spin_loss, opponent_pairs, spin_metrics
 from ..trainers.dpo_tools import (cdpo_loss, hinge_loss, ipo_loss, kto_baseline, kto_loss,
     make_reference_free_loss, orpo_loss, robust_dpo_loss, simpo_loss)
-from rlhf_nb.trainers.distill_trainer import (DistillConfig, DistillTask, Taught, reverse_kl,
-    token_divergence, train_distill)
+from ..distillation import reverse_kl
+from rlhf_nb.trainers.distill_trainer import (DistillConfig, DistillTask, Taught, token_divergence,
+    train_distill)
 from ..trainers.grpo_trainer import GRPOConfig, train_grpo
 from ..trainers.judge_tools import ADDITIVE_PROMPT
 from ..trainers.ppo_trainer import PPOConfig, RLTask, RolloutConfig, checked_reward_fn, train_ppo

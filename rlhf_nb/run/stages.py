@@ -23,7 +23,8 @@ from ..base.sampling import SamplingParams
 from ..base.settings import check_settings, find, nearest
 from ..grpo import ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, group_normalised
 from ..kl import kl_k1, kl_k3
-from ..trainers.distill_trainer import DIVERGENCES, DistillConfig
+from ..distillation import DIVERGENCES
+from ..trainers.distill_trainer import DistillConfig
 from ..trainers.grpo_trainer import GRPOConfig
 from ..trainers.ppo_trainer import (AdaptiveKLController, PPOConfig, fixed_kl_controller)
 
