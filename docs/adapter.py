@@ -71,7 +71,7 @@ def staged(nb):
     "The learner's form; exported code stays visible and solved, nothing but exported cells is run."
     from rlhf_nb.book.copies import learners_copy
     for cell in nb.cells:
-        if EXPORT.search(cell.source): cell.source = re.sub(r"^#\|\s*exercise .*\n", "", cell.source, flags=re.M)
+        if EXPORT.search(cell.source): cell.source = re.sub(r"^#\|\s*exercise .*\n", "#| solution: true\n", cell.source, flags=re.M)
     nb = learners_copy(nb)
     for cell in nb.cells:
         if cell.cell_type != "code": continue
@@ -215,9 +215,10 @@ def chapter(nb, site:Site, file:str, written:str)->dict:
     "The page of one chapter."
     number, name = module_of(file)
     cells, heading = [dict(cell_type="markdown", id="head", metadata={}, source=head(nb, site, file))], ""
-    before = ""
+    before, solved = "", []                     # solved: a solution, which waits for its check and hints
     for cell in nb["cells"]:
         source, where = "".join(cell["source"]), f"{file}, cell {cell.get('id')}"
+        if solved and not re.match(r"\s*<details|(#\|.*\n)*\w+ = check\(", source): cells, solved = cells + solved, []
         if cell["cell_type"] == "markdown":
             text = markdown(source, site, where, written)
             heading, before = (re.findall(r"^#+ (.+)$", text, re.M) or [heading])[-1], text
@@ -225,15 +226,45 @@ def chapter(nb, site:Site, file:str, written:str)->dict:
         if cell["cell_type"] != "code" or "show_doc(" in source: continue
         said, body = split_directives(source)
         if not body.strip() and not cell.get("outputs"): continue
-        tags = ["exported"] * ("exports" in said) + ["remove-input"] * (said.get("echo") == "false")
+        folded, out = "solution" in said, []
+        tags = ["exported"] * ("exports" in said) + ["remove-input"] * (said.get("echo") == "false") + ["hide-input"] * folded
         marks = [f"({label('built', name, n)})=" for n in defined(body) if f"{name}.{n}" in site.names]
-        if "exports" in said and marks: cells.append(dict(
+        if "exports" in said and marks: out.append(dict(
             cell_type="markdown", id=f"at-{cell['id']}"[:64], metadata={}, source="\n".join(marks)))
         told = alt(re.sub(r"[`*$]", "", heading), body, before)
-        cells.append(code_cell(cell, body.rstrip(), tags, told))
+        out.append(code_cell(cell, body.rstrip(), tags, told))
+        if folded: out[-1]["metadata"]["mystnb"] |= dict(code_prompt_show="Solution", code_prompt_hide="Solution")
+        if folded: solved += out
+        else: cells += out
+    cells += solved
     meta = dict(kernelspec=dict(name="python3", display_name="Python 3", language="python"),
                 language_info=dict(name="python", pygments_lexer="python"))
     return dict(cells=cells, metadata=meta, nbformat=4, nbformat_minor=5)
+
+def fields_table(module:str, name:str)->str:
+    "The fields of a dataclass: type, default, what its source says, the flag of `rlhf-nb train`; '' for anything else."
+    import importlib
+    from dataclasses import MISSING, fields, is_dataclass
+    from rlhf_nb.run.stages import KINDS, comments, keys_of
+    try: kind = getattr(importlib.import_module(f"rlhf_nb.{dotted(module)}"), name, None)
+    except ImportError: return ""
+    if not (isinstance(kind, type) and is_dataclass(kind) and fields(kind)): return ""
+    said, flags = comments(kind), {k for method in KINDS for k, (owner, *_) in keys_of(method).items() if issubclass(owner, kind)}
+    def cell(x): return "`" + str(x).replace("|", "\\|") + "`"
+    def row(f):
+        name = f.type if isinstance(f.type, str) or "[" in str(f.type) else getattr(f.type, "__name__", f.type)
+        default = "required" if f.default is MISSING and f.default_factory is MISSING else "new" if f.default is MISSING else cell(
+            getattr(f.default, "__name__", repr(f.default)))
+        flag = [cell("--" + f.name.replace("_", "-")) if f.name in flags else ""] * bool(flags)
+        meaning = "".join(cell(x) if i % 2 else re.sub(r"([\\*_\[\]$<|])", r"\\\1", x)
+                          for i, x in enumerate(re.split(r"(\{\{.*?\}\})", said.get(f.name, ""))))
+        return [cell(f.name), cell(plain_types(str(name))), default, meaning, *flag]
+    head = ["field", "type", "default", "meaning", *["flag"] * bool(flags)]
+    return "\n".join("| " + " | ".join(x) + " |" for x in [head, ["---"] * len(head), *map(row, fields(kind))])
+
+def plain_types(text:str)->str:
+    "__main__.PPOConfig, rlhf_nb.tokens.Seqs -> PPOConfig, Seqs: a page knows where they are built."
+    return re.sub(r"\b(?:__main__|torch|torch\.nn\.modules\.module|collections\.abc|pathlib|rlhf_nb(?:\.\w+)*)\.(?=[A-Z])", "", text)
 
 def reference(found:list[Entry], constants:list[str], site:Site, name:str, lead:str)->str:
     "The reference of one module."
@@ -242,7 +273,8 @@ def reference(found:list[Entry], constants:list[str], site:Site, name:str, lead:
     parts = [f"# rlhf_nb.{dotted(name)}\n\n{{.lead}}\n{lead}\n\nBuilt in [{where}](../{name}.ipynb)."]
     for e in found:
         source = f" · [source]({e.source})" if e.source and site.online else ""
-        shorter = re.sub(r"\btorch\.Tensor\b", "Tensor", e.text)
+        shorter, table = plain_types(link_names(e.text, site)), fields_table(name, e.name)
+        if table: shorter = re.sub(r"\A```python\n.*?\n```\n*", "", shorter, count=1, flags=re.S) + f"\n\n{table}"
         parts.append(f"({label('api', name, e.name)})=\n## `{e.name}`\n\n{{.where}}\n"
                      f"[how it is built](#{label('built', name, e.name)}){source}\n\n{shorter}")
     if constants: parts.append("## Constants\n\n" + ", ".join(f"`{c}`" for c in constants))

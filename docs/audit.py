@@ -52,7 +52,7 @@ class Page(HTMLParser):
         if self.open["math"] and "\\" in text: self.faults.append((line, f"TeX in MathML: {text}"))
         if not any(self.open[tag] for tag in QUIET): self.text.append((line, text))
 
-def audit(site)->tuple[list[str], list[str]]:
+def audit(site, host:str="")->tuple[list[str], list[str]]: # host: where the site will stand; its pages link to each other, not there
     "(faults, requests that would leave the site), each with page and line."
     site, faults, outside = Path(site).resolve(), [], []
     pages = {f: Page(f.read_text("utf-8")) for f in sorted(site.rglob("*.html"))}
@@ -64,10 +64,12 @@ def audit(site)->tuple[list[str], list[str]]:
         return goal
     for file, page in pages.items():
         name = file.relative_to(site)
+        if name.parts[0] == "api" and "__main__" in file.read_text("utf-8"): faults.append(f"{name}: __main__ is no module of ours")
         for line, url in page.loads:
             if OUTSIDE.match(url): outside.append(f"{name}, line {line}: {url}")
             elif not url.startswith(("data:", "#")): there(file, url, line, "a file")
         for line, url in page.links:
+            if host and url.startswith(host): faults.append(f"{name}, line {line}: a link to the site's own host: {url}")
             if re.match(r"[a-z]+:|//", url, re.I): continue
             goal, mark = there(file, url, line, "a link"), unquote(urlsplit(url).fragment)
             if mark and goal in pages and mark not in pages[goal].ids:

@@ -128,7 +128,7 @@ def build(root:Path, out:Path)->dict:
         sphinx(folder/"pages", folder/"html")
         done = finish.finish(folder/"html", site.short, {name: c.get("asked", []) for name, c in card_facts().items()})
         (folder/"html/.nojekyll").touch()       # GitHub: leave folders with _ alone
-        faults, outside = audit.audit(folder/"html")
+        faults, outside = audit.audit(folder/"html", site.host)
         if faults or outside: raise Fault("\n".join(faults + [f"{o}: fetched from outside" for o in outside]))
         shutil.rmtree(out, ignore_errors=True)
         shutil.move(folder/"html", out)

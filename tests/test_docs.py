@@ -618,3 +618,48 @@ def test_a_fault_in_a_chapter_stops_the_build(built, tmp_path):
     nbformat.write(nb, pages/"index.ipynb")
     with pytest.raises(Fault, match=r"index.ipynb, cell two, line \d+: WARNING.*gone\.md"):
         make_site.sphinx(pages, tmp_path/"out")
+
+# ---- settings as tables, solutions behind their hints
+def test_settings_are_a_table_with_what_their_source_says():
+    site = replace(SITE, modules={"ppo_trainer": ("", "ppo_trainer.ipynb"), "kl": ("10", "10_kl.ipynb")})
+    entry = adapter.Entry("PPOConfig", "", "```python\ndef PPOConfig(\n    beta:float=0.1, x:__main__.Y=1\n)->None:\n```\n\n*Settings.*")
+    text = adapter.reference([entry], [], site, "ppo_trainer", "lead")
+    assert "def PPOConfig" not in text and "*Settings.*" in text
+    assert "| `beta` | `float` | `0.1` | coefficient of the KL to the reference, TRL's kl\\_coef | `--beta` |" in text
+    assert "| `n_iterations` | `int` | `18` | rollouts | `--n-iterations` |" in text                        # of the class below it
+    assert "| `kl_controller` | `Callable` | `fixed_kl_controller` | or AdaptiveKLController(target) | `--kl-controller` |" in text
+    from dataclasses import fields
+    from rlhf_nb.trainers.ppo_trainer import PPOConfig
+    assert text.count("\n| `") == len(fields(PPOConfig)) and not re.search(r"\|  \|  \|", text)
+    seqs = adapter.reference([adapter.Entry("Rollout", "", "")], [], replace(site, modules={"batches": ("", "batches.ipynb")}), "batches", "x")
+    assert "| `reward` | `Tensor` | required | (b) one number per response |" in seqs and "flag" not in seqs
+
+def test_signatures_have_plain_types_and_links_of_our_own():
+    entry = adapter.Entry("kl_k1", "", "```python\ndef kl_k1(\n    x:__main__.PPOConfig, y:torch.Tensor, z:rlhf_nb.base.batches.Rollout, f:collections.abc.Callable\n)\n```\n\n"
+                          "*See [`kl_k1`](https://somebody.github.io/rlhf-nb/engine/kl.html#kl_k1).*")
+    text = adapter.reference([entry], [], SITE, "kl", "x")
+    assert "x:PPOConfig, y:Tensor, z:Rollout, f:Callable" in text and "somebody.github.io" not in text and "[`kl_k1`](#api-kl-kl_k1)" in text
+
+def test_a_solution_is_folded_behind_its_check_and_hints():
+    def code(id, source): return dict(cell_type="code", id=id, source=source, outputs=[], metadata={})
+    def md(id, source): return dict(cell_type="markdown", id=id, source=source, metadata={})
+    nb = processed()
+    nb["cells"] += [md("zt", "Write it."), code("zs", "#| solution: true\n#| exports\ndef kl_k1(x): return x"), code("zc", "kl_k1 = check(kl_k1, exercises.kl_k1)"),
+                    md("zh", "<details><summary>Hint 1</summary>\n\nx\n\n</details>"), md("zn", "Next."), code("zo", "#| exports\ndef other(x): return x")]
+    made = adapter.chapter(nb, SITE, "10_kl.ipynb", "")["cells"]
+    ids = [c["id"] for c in made if c["id"].startswith("z")]
+    assert ids == ["zt", "zc", "zh", "zs", "zn", "zo"]
+    s, o = (next(c for c in made if c["id"] == i) for i in ("zs", "zo"))
+    assert "hide-input" in s["metadata"]["tags"] and s["metadata"]["mystnb"]["code_prompt_show"] == "Solution" and "hide-input" not in o["metadata"]["tags"]
+    assert made[made.index(s) - 1]["id"] == "at-zs"                                                          # its place in the reference comes along
+    last = adapter.chapter(dict(nb, cells=nb["cells"][:-2]), SITE, "10_kl.ipynb", "")["cells"]
+    assert last[-1]["id"] == "zs"
+
+def test_the_audit_refuses_the_sites_own_host_and_main(tmp_path):
+    (tmp_path/"api").mkdir()
+    page = '<html><body><a href="https://x.org/rlhf/kl.html">a</a> <pre>{}</pre></body></html>'
+    (tmp_path/"api/kl.html").write_text(page.format("__main__.X"))
+    (tmp_path/"kl.html").write_text(page.format("__main__.X"))
+    faults, _ = audit.audit(tmp_path, "https://x.org/rlhf")
+    assert [("host" in f, "__main__" in f) for f in faults].count((True, False)) == 2 and sum("__main__" in f for f in faults) == 1
+    assert len(audit.audit(tmp_path)[0]) == 1
