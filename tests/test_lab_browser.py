@@ -299,8 +299,7 @@ def test_a_table_of_rollouts_answers_to_the_keyboard_and_outlives_its_kernel(pag
     assert page.locator("table.rlhf-rows:visible").count() == 1             # the live one hides the page that stays
     assert page.evaluate(NAMELESS) == []
     show(page, page.locator("table.rlhf-rows:visible"), "lab-rollouts")
-    sort = page.get_by_role("combobox", name="Sort by")
-    sort.select_option("row")
+    page.get_by_role("button", name="row", exact=True).press("Enter")         # sorts by it
     page.wait_for_function("() => document.querySelector('.jupyter-widgets table.rlhf-rows tbody th').innerText == '0'")
     page.get_by_role("button", name="Next", exact=True).press("Enter")
     page.wait_for_function("() => document.querySelector('.jupyter-widgets table.rlhf-rows caption').innerText.includes('11 to 20')")

@@ -49,9 +49,10 @@ def test_what_a_model_generates_never_becomes_a_tag():
                  drawing(BAD, (9, 9), svg_text(1, 1, BAD))):
         assert "alert(" in check_page(page).text + page             # shown, as text
     assert escape_text("a\nb") == "a⏎b" and escape_text("\u202e") == r"\u202e" and escape_text("Grüße 你好") == "Grüße 你好"
+    assert escape_text("👩‍🔬\n") == "👩‍🔬⏎"                                    # of three code points, one of them a joiner
 
 @pytest.mark.parametrize("write, pairs", [
-    (signed, {0.: "0", 3e-7: "+3e-7", -.0049: "-5e-3", .005: "+0.01", math.inf: "+inf", math.nan: "–"}),
+    (signed, {0.: "0", -2e-7: "0", 3e-6: "+3e-6", -3e-6: "-3e-6", -.0049: "-5e-3", .005: "+0.01", math.inf: "+inf", math.nan: "–"}),
     (brief, {.5: "0.5", 1234.5: "1234", 2.23e-6: "2.2e-06", 0.: "0", .00704: "0.007", 2e6: "2e+06"}),
     (plain_number, {None: "–", .12345: "0.1235", 7: "7", "<b>": "&lt;b&gt;", math.nan: "–"})])
 def test_numbers_have_the_digits_that_fit(write, pairs): assert {x: write(x) for x in pairs} == pairs

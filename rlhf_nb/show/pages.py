@@ -12,10 +12,10 @@ import html, math
 
 # %% ../../nbs/engine/show/pages.ipynb #escape_text
 def escape_text(text:str)->str: # anything, from a model or a user -> for HTML, in text and in attributes
-    "Text escaped for HTML, with unprintable characters by name and ⏎ for a new line."
+    "Text escaped for HTML, with unprintable characters by name and ⏎ for a new line; emoji stay whole."
     def name(c): return c.encode("unicode_escape").decode()
     if not text.isprintable(): text = "".join(
-        c if c.isprintable() else "⏎" if c == "\n" else name(c) for c in text)
+        c if c.isprintable() or c == "\u200d" else "⏎" if c == "\n" else name(c) for c in text)
     return html.escape(text)
 
 # %% ../../nbs/engine/show/pages.ipynb #tint
@@ -32,9 +32,10 @@ def tint(
 
 # %% ../../nbs/engine/show/pages.ipynb #signed
 def signed(x:float)->str:
-    "A number with a sign, two decimals, or one digit and its power if it is smaller."
+    "A number with a sign, two decimals, or one digit and its power if it is smaller; rounding errors are 0."
     if math.isnan(x): return "–"
-    if x == 0 or abs(x) >= .005: return f"{x:+.2f}" if x else "0"
+    if abs(x) < 1e-6: return "0"                # what float32 leaves of a difference of equal log-probs
+    if abs(x) >= .005: return f"{x:+.2f}"
     return f"{x:+.0e}".replace("e-0", "e-")
 
 def brief(x:float)->str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 import torch
-from ipywidgets import (BoundedIntText, Button, Dropdown, HBox, Layout, Text, ToggleButton, ToggleButtons)
+from ipywidgets import BoundedIntText, Button, HBox, Layout, Text, ToggleButton, ToggleButtons
 from ipywidgets import HTML as Page
 from torch import Tensor
 from ..data.rollouts import CHANNELS, Rollouts, read_rollouts
@@ -263,10 +263,11 @@ class TableView(LiveView):
         wide, narrow = (dict(layout=Layout(width=x), **named) for x in ("auto", "9em"))
         def choice(first, names): return [(first, ""), *((k, k) for k in names)]
         c = self.c = SimpleNamespace(
-            sort=Dropdown(options=choice("row", table.columns), value=sort, description="Sort by", **wide),
+            sort=ToggleButtons(options=choice("row", table.columns), value=sort, description="Sort by",
+                               **wide),    # no Dropdown: JupyterLab takes its arrow keys
             largest_first=ToggleButton(True, description="largest first"),
-            text=Text(description="Text", continuous_update=False, **named),
-            column=Dropdown(options=choice("all rows", table.numeric()), description="Keep", **wide),
+            text=Text(description="Text", placeholder="then Enter", continuous_update=False, **named),
+            column=ToggleButtons(options=choice("all rows", table.numeric()), description="Keep", **wide),
             low=Text(description="from", continuous_update=False, **narrow),
             high=Text(description="to", continuous_update=False, **narrow),
             page=BoundedIntText(1, min=1, max=1, description="Page", **narrow),
@@ -274,7 +275,7 @@ class TableView(LiveView):
             opened=ToggleButtons(options=[], description="Open row", **wide),
             look=ToggleButtons(options=[("alone", ""), ("with its group", "group"),
                 ("its prompt over the run", "run")], description="Show it", **wide))
-        c.opened.style.button_width = c.look.style.button_width = "auto"
+        for x in (c.sort, c.column, c.opened, c.look): x.style.button_width = "auto"
         self.table, self.per_page, self.rows, self.busy = table, per_page, [], False
         self.top, self.below, wrap = Page(), Page(), Layout(flex_flow="row wrap")
         filters = [c.sort, c.largest_first, c.text, c.column, c.low, c.high]
