@@ -33,6 +33,9 @@ ASK = Exercise(cost, CASES, {})
     (lambda logp, ref, batch: batch.beta * ((logp - ref) * (batch.mask & (batch.mask.cumsum(1) > 1))).sum(1),
      "the first True of each row is missing in batch.mask"),
     (lambda logp, ref, batch: batch.beta * ((logp.exp() - ref) * batch.mask).sum(1), "exp of logp is taken"),
+    (lambda logp, ref, batch: batch.beta * ((logp - ref).abs() * batch.mask).sum(1), "the absolute value of (logp - ref) is taken"),
+    (lambda logp, ref, batch: batch.beta * ((logp - ref) * batch.mask).amax(1), "sum(((logp - ref) x batch.mask)): amax, not sum"),
+    (lambda logp, ref, batch: batch.beta * ((logp - ref / 2) * batch.mask).sum(1), "ref counts half"),
     (lambda logp, ref, batch: batch.beta * ((logp - ref)**3 * batch.mask).sum(1), "two rows: entry [0] got")])
 def test_a_change_is_said_with_the_smallest_case_and_what_is_none_gets_numbers(answer, said):
     assert grade(answer, ASK).startswith(said), grade(answer, ASK)
@@ -53,6 +56,24 @@ def test_time_that_runs_backwards():
     x = {"a": (noise(6, 2, 4),), "b": (noise(7, 1, 3),)}
     ask = Exercise(lambda x: x.cumsum(1), x, {})
     assert grade(lambda x: x.flip(1).cumsum(1).flip(1), ask).startswith("it runs along time in the wrong direction; b: ")
+
+def gain(r, advantage, low, high): return -torch.minimum(r * advantage, r.clamp(1 - low, 1 + high) * advantage)
+MOVES = {str(k): ((noise(k, 3, 4) / 2).exp(), noise(k + 9, 3, 4), .1 + .1 * k, .3) for k in (1, 2, 3)}
+@pytest.mark.parametrize("answer, said", [
+    (lambda r, A, e, h: -torch.maximum(r * A, r.clamp(1 - e, 1 + h) * A), "maximum and minimum are exchanged"),
+    (lambda r, A, e, h: -torch.minimum(r * A, r.clamp(max=1 + h) * A), "e has no effect: as if there were no limit")])
+def test_an_operation_that_differs_is_said_in_its_own_words(answer, said):
+    assert said in grade(answer, Exercise(gain, MOVES, {})), grade(answer, Exercise(gain, MOVES, {}))
+
+def test_comparisons_axes_and_curves_are_tried():
+    def upto(score): return (score[:, None] >= score).double().sum(-1)
+    x = {str(k): (noise(k, 4).round(decimals=0).double(),) for k in (3, 4, 5)}
+    assert grade(lambda s: (s[:, None] > s).double().sum(-1), Exercise(upto, x, {})).startswith("s > s stands where (s >= s) should; ")
+    z = {str(k): (noise(k, 3, 5),) for k in (1, 2)}
+    ask = Exercise(lambda z: z.log_softmax(-1), z, {})
+    assert grade(lambda z: z.log_softmax(0), ask).startswith("log_softmax runs over axis 0 in log_softmax(z); ")
+    ask = Exercise(lambda z: torch.nn.functional.softplus(-z), z, {})
+    assert grade(lambda z: torch.sigmoid(-z), ask).startswith("σ stands where softplus should, in softplus(")
 
 def test_luck_is_no_reason():
     "Truth values and single numbers fit something by chance."

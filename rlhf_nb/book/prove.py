@@ -8,15 +8,15 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/book/prove.html.md"""
 __all__ = ['Proof', 'prove', 'pytest_configure', 'pytest_pyfunc_call', 'add_prove_parser']
 
 # %% ../../nbs/engine/book/prove.ipynb #prove_imports
-import argparse, importlib.util, inspect, itertools, random, sys
+import argparse, importlib.util, inspect, itertools, random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 import numpy, torch
 from torch import Generator, Tensor
-from torch.overrides import TorchFunctionMode
 from ..base.settings import find, nearest
+from .changes import place_changes, run_changed
 from .checks import record_call, values_match
 from .proof_kinds import PROOF_KINDS
 from ..show.pages import escape_text
@@ -99,141 +99,6 @@ def _search(kind, names, cases,
     return second
 
 # %% ../../nbs/engine/book/prove.ipynb #prove_changed_code
-_SIGNS = dict(add="+", sub="-", mul="x", div="/")
-_SAME = ("masked_fill reshape view expand expand_as unsqueeze squeeze clone getitem repeat to float double "
-         "flatten detach get").split()               # they change no number
-_NUMBERS = {
-    "the sign of {} is turned": torch.neg, "exp of {} is taken": torch.exp,
-    "the logarithm of {} is taken": torch.log, "σ of {} is taken": torch.sigmoid,
-    "log σ of {} is taken": torch.nn.functional.logsigmoid, "{} is squared": torch.square,
-    "the root of {} is taken": torch.sqrt, "the absolute value of {} is taken": torch.abs,
-    "{} is cut off at 0": torch.relu, "exp - 1 of {} is taken": torch.expm1,
-    "{} counts twice": lambda x: x * 2, "{} counts half": lambda x: x / 2,
-    "1 / ({}) stands for it": torch.reciprocal, "1 is added to {}": lambda x: x + 1,
-    "1 is subtracted from {}": lambda x: x - 1,
-    "softmax of {} is taken": lambda x: x.softmax(-1), "{} is not used: as if it were 0": torch.zeros_like,
-    "{} is not used: as if it were 1": torch.ones_like}
-_PLACES = {
-    "{} stands one place late": lambda x: x.roll(1, min(1, x.ndim - 1)),
-    "{} stands one place early": lambda x: x.roll(-1, min(1, x.ndim - 1)),
-    "{} stands one place early, with 0 behind it": lambda x: torch.cat([x[:, 1:], 0 * x[:, :1]], 1),
-    "{} is that of the row before": lambda x: x.roll(1, 0),
-    "{} is that of the next row": lambda x: x.roll(-1, 0),
-    "{} of the first row stands for all": lambda x: x[:1].expand_as(x),
-    "{} is reversed": lambda x: x.flip(-1)}
-_MEANT = {
-    "the mean of {} is taken here, too early": lambda x: x.mean().expand_as(x),
-    "the mean of {} over each row is taken here": lambda x: x.mean(-1, True).expand_as(x),
-    "the mean of {} over rows is taken here": lambda x: x.mean(0, True).expand_as(x),
-    "the largest of {} over rows is taken": lambda x: x.amax(0, True).expand_as(x)}
-_TRUTHS = {"{} is upside down": torch.logical_not, "{} is not used: all counts": torch.ones_like}
-
-def _op_name(fn): return fn.__name__.strip("_").replace("true", "")
-
-class _Changed(TorchFunctionMode): # torch as it is, but for one place; it writes down what stands where
-    def __init__(self, at=None, change=None):
-        self.at, self.change, self.words, self.made, self.found, self.kept = at, change, {}, {}, {}, []
-        super().__init__()
-    def word(self, x): return self.words.get(id(x), f"{x:.4g}" if isinstance(x, float) else
-        "..." if isinstance(x, (Tensor, list, tuple)) else str(x))
-    def note(self, at, text, call, out):
-        if at == self.at: out = self.change(*call, out)
-        behind = [self.made.get(id(x), frozenset()) for y in call[1] for x in (
-            y if isinstance(y, (list, tuple)) else [y])]
-        into = call[1][0] if text.startswith("setitem") else out
-        self.made[id(into)] = frozenset([at]).union(*behind, self.made.get(id(into), ()))
-        self.words[id(into)] = text if call[0] is torch.clone else self.words.get(id(into)) or text
-        self.kept += [into]                                      # or its id is given to another
-        self.found.setdefault(at, (text, *call, out))
-        return out
-    def __torch_function__(self, fn, types, args=(), kwargs=None):
-        kwargs, frame, name = kwargs or {}, sys._getframe(1), _op_name(fn)
-        out = fn(*args, **kwargs)
-        if not isinstance(out, Tensor) and name != "setitem": return out
-        while "/torch/" in frame.f_code.co_filename.replace("\\", "/"): frame = frame.f_back
-        text = self.word(args[0]) if args and name in _SAME else f" {_SIGNS[name]} ".join(
-            map(self.word, args)).join("()") if name in _SIGNS else f"{name}({self.word(args[0])})"
-        return self.note((frame.f_code, frame.f_lasti, name), text if len(text) < 70 else f"{name}(...)",
-                         (fn, args, kwargs), out)
-
-def _run_changed(kind, names, case, c, at=None, change=None): # what comes out, and what stands where
-    with torch.no_grad(), _Changed(at, change) as mode:
-        given = case | {k: mode.note(k, names[k], (torch.clone, [], {}), torch.as_tensor(x).double()
-            if isinstance(x, float) else x) for k, x in case.items()
-            if k in names and isinstance(x, (float, Tensor))}
-        out = kind.compute(SimpleNamespace(**given), c)
-        parts = out if isinstance(out, tuple) else (out,)
-        behind = frozenset().union(*(mode.made.get(id(x), ()) for x in parts))
-        out = tuple(mode.note(f"result {i}", "the result", (torch.clone, [x], {}), x)
-                    for i, x in enumerate(parts))
-    return out if len(out) > 1 else out[0], {at: x for at, x in mode.found.items()
-                                             if at in behind or str(at).startswith("result")}, mode
-
-def _changes(mode, names, case, text, fn, args, kwargs, out): # sentence -> what else could stand there
-    name, found = _op_name(fn), {}
-    def say(sentence, change): found[sentence.format(text)] = change
-    def apply(x): say(x[0], lambda fn, args, kwargs, out: x[1](out))
-    if not isinstance(out, Tensor): return {}        # x[i] = y: nothing comes out
-    if name in _SAME and args and name != "detach" and text != "the result": return {}
-    real, lists = out.is_floating_point(), out.ndim > 0
-    for x in (_NUMBERS if real else _TRUTHS if out.dtype == torch.bool else {}).items(): apply(x)
-    for x in [*_PLACES.items()] * lists + [*_MEANT.items()] * (lists and real): apply(x)
-    for k, x in case.items() if real else ():
-        if k not in names or names[k] == text: continue
-        if isinstance(x, float):
-            apply((f"{{}} is multiplied by {names[k]} once more", lambda y, x=x: y * x))
-            apply((f"{{}} is divided by {names[k]} once more", lambda y, x=x: y / x))
-        elif isinstance(x, Tensor) and x.shape == out.shape and x.is_floating_point():
-            apply((f"{names[k]} stands where {{}} should", lambda y, x=x: x))
-            apply((f"{names[k]} is added to {{}}", lambda y, x=x: y + x))
-            apply((f"{names[k]} is subtracted from {{}}", lambda y, x=x: y - x))
-            for i, y in enumerate(args):
-                if isinstance(y, Tensor) and y.shape == x.shape: say(
-                    f"{names[k]} stands where {mode.word(y)} should, in {{}}",
-                    lambda fn, args, kwargs, out, i=i, x=x: fn(*args[:i], x, *args[i + 1:], **kwargs))
-        elif isinstance(x, Tensor) and x.dtype == torch.bool and x.shape == out.shape: apply((
-            "the mean of {} over tokens is taken here",
-            lambda y, x=x: ((y * x).sum() / x.sum()).expand_as(y)))
-    if not (real and args): return found
-    words = [mode.word(x) for x in args]
-    if name in _SIGNS and len(args) == 2:
-        for other, sign in _SIGNS.items():
-            if other != name: say(f"{words[0]} {sign} {words[1]} stands where {{}} should",
-                lambda fn, args, kwargs, out, other=other: getattr(torch, other)(*map(torch.as_tensor, args)))
-        if name in ("sub", "div"): say(f"{{}} is turned around: {words[1]} {_SIGNS[name]} {words[0]}",
-            lambda fn, args, kwargs, out: fn(torch.as_tensor(args[1]), args[0]))
-        for f in (torch.exp, torch.sigmoid, torch.log): say(
-            f"{f.__name__} of both parts of {{}} is taken",
-            lambda fn, args, kwargs, out, f=f: fn(*map(f, args)))
-        for i in (0, 1): say(f"of {{}} only {words[i]} is there",
-            lambda fn, args, kwargs, out, i=i: torch.as_tensor(args[i]).expand_as(out))
-        say("each row of {} meets every row: (b 1) with (b)",
-            lambda fn, args, kwargs, out: fn(args[0][:, None], args[1]))
-    elif name in ("maximum", "minimum"):
-        say("{}: maximum and minimum are exchanged", lambda fn, args, kwargs, out: (
-            torch.minimum if name == "maximum" else torch.maximum)(*args))
-    elif isinstance(args[0], Tensor) and args[0].shape == out.shape:
-        say(f"{name} is missing: {words[0]}", lambda fn, args, kwargs, out: args[0])
-    if name == "gather": say("the largest stands where {} should",
-        lambda fn, args, kwargs, out: args[0].amax(args[1], True))
-    if isinstance(args[0], Tensor) and args[0].ndim > out.ndim: # over one axis
-        for other in {"sum", "mean", "amax", "amin", "argmax"} - {name}:
-            say(f"{{}}: {other}, not {name}", lambda fn, args, kwargs, out, other=other: getattr(torch,
-                other)(args[0], *args[1:], **kwargs))
-        say("{} is over the other axis",
-            lambda fn, args, kwargs, out: fn(args[0].transpose(0, 1), *args[1:], **kwargs))
-    earlier = next((x[1:4] for x in mode.found.values() if args and x[4] is args[0] and x[2]), None)
-    if earlier and text != "the result":
-        inner, (a, *rest) = _op_name(earlier[0]), earlier[1]
-        say(f"{name} comes before {inner} in {{}}, not after it", lambda fn, args, kwargs, out: earlier[0](
-            fn(a, *args[1:], **kwargs), *rest, **earlier[2]))
-        if rest and isinstance(rest[0], Tensor):
-            say(f"{name} reaches only {mode.word(rest[0])} in {{}}", lambda fn, args, kwargs, out: earlier[0](
-                a, fn(rest[0], *args[1:], **kwargs)))
-            say(f"{name} is taken of each part of {{}}", lambda fn, args, kwargs, out: earlier[0](
-                fn(a, *args[1:], **kwargs), fn(rest[0], *args[1:], **kwargs)))
-    return found
-
 def _one_change(kind, names, cases, calls): # choices and what else is done; or None
     if not all(isinstance(y, Tensor) and y.isfinite().all() for k in cases for y in (
         calls[k].out if isinstance(calls[k].out, tuple) else [calls[k].out])): return None
@@ -243,14 +108,18 @@ def _one_change(kind, names, cases, calls): # choices and what else is done; or 
     left, (key, *others) = 20000, cases
     sized = {k: (x.shape, x.dtype) for k, x in cases[key].items() if k in names and isinstance(x, Tensor)}
     pairs = [(a, b) for a, b in itertools.combinations(sized, 2) if sized[a] == sized[b]]
+    def run(where, c, *rest):
+        case = {k: torch.as_tensor(x).double() if k in names and isinstance(x, float) else x
+                for k, x in cases[where].items()}
+        return run_changed(lambda given: kind.compute(SimpleNamespace(**given), c), names, case, *rest)
     def agrees(where, c, *rest):
-        try: return kind.same(calls[where].out, _run_changed(kind, names, cases[where], c, *rest)[0], 1e-6)
+        try: return kind.same(calls[where].out, run(where, c, *rest)[0], 1e-6)
         except Exception: return False               # another shape, say
     def same_change(where, c, at, text, sentence):
-        _, places, mode = _run_changed(kind, names, cases[where], c)
-        return at in places and _changes(mode, names, cases[where], text, *places[at][1:]).get(sentence)
+        _, places, mode = run(where, c)
+        return at in places and place_changes(mode, names, cases[where], text, *places[at][1:]).get(sentence)
     for c in sorted(every, key=far):
-        out, places, mode = _run_changed(kind, names, cases[key], c)
+        out, places, mode = run(key, c)
         shapes = [[x.shape for x in y] if isinstance(y, tuple) else y.shape for y in (out, calls[key].out)]
         if shapes[0] != shapes[1]: continue
         for a, b in pairs:
@@ -258,18 +127,17 @@ def _one_change(kind, names, cases, calls): # choices and what else is done; or 
             if all(kind.same(calls[k].out, kind.compute(SimpleNamespace(**x), c), 1e-6)
                    for k, x in turned.items()): return c, f"{names[a]} and {names[b]} are exchanged"
         if isinstance(out, Tensor):
-            times = [(calls[k].out / _run_changed(kind, names, x, c)[0]).flatten() for k, x in cases.items()]
+            times = [(calls[k].out / run(k, c)[0]).flatten() for k in cases]
             times = torch.cat([x[x.isfinite()] for x in times]).detach()
             if len(times) and times[0] and (times / times[0] - 1).abs().max() < 1e-6:
                 return c, f"the result is {float(times[0]):.5g} times that"
         for at, (text, *call) in places.items():
-            for sentence, change in _changes(mode, names, cases[key], text, *call).items():
+            for sentence, change in place_changes(mode, names, cases[key], text, *call).items():
                 left -= 1
                 if agrees(key, c, at, change) and all(agrees(k, c, at, same_change(k, c, at, text, sentence))
                                                       for k in others): return c, sentence
         if left < 0: return None
     return None
-
 
 # %% ../../nbs/engine/book/prove.ipynb #sums
 def _compare(found, true): # of two gradients
