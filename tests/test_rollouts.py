@@ -106,11 +106,11 @@ def test_a_damaged_file_and_another_one_are_refused(tmp_path):
 
 @inside
 def test_several_rewards_are_kept_by_their_names():
-    Path("few.py").write_text("def long(prompts, responses): return [len(r) / 9 for r in responses]\n"
+    Path("named_rewards.py").write_text("def long(prompts, responses): return [len(r) / 9 for r in responses]\n"
                               "def some(prompts, responses): return [None if len(r) % 2 else 1. for r in responses]\n")
-    run(tiny("grpo", reward="few:long, .5*few:some"), "o")
+    run(tiny("grpo", reward="named_rewards:long, .5*named_rewards:some"), "o")
     for r in read_run("o").rows:
-        assert r["rewards/few:long"] == pytest.approx(len(r["response"]) / 9, abs=1e-6)
-        other = r["rewards/few:some"]
+        assert r["rewards/named_rewards:long"] == pytest.approx(len(r["response"]) / 9, abs=1e-6)
+        other = r["rewards/named_rewards:some"]
         assert math.isnan(other) == bool(len(r["response"]) % 2)
-        assert r["reward"] == pytest.approx(r["rewards/few:long"] + (0 if math.isnan(other) else .5 * other), abs=1e-6)
+        assert r["reward"] == pytest.approx(r["rewards/named_rewards:long"] + (0 if math.isnan(other) else .5 * other), abs=1e-6)
