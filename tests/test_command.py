@@ -217,3 +217,9 @@ def test_a_reader_that_is_gone_ends_a_command_quietly(tmp_path, words):
 def test_a_full_disk_behind_the_output_is_told_in_one_line():
     with open("/dev/full", "w") as full: done = shell("paths", stdout=full)
     assert done.returncode == 2 and done.stderr.startswith("rlhf-nb paths: ") and done.stderr.count("\n") == 1
+
+def test_arguments_of_jupyterlab_are_asked_for_behind_two_dashes(capfd):
+    for words, hint in ((["lab", "mine", "--no-browser"], True), (["paths", "--all"], False)):
+        with pytest.raises(SystemExit) as e: command.main(words)
+        said = capfd.readouterr().err
+        assert e.value.code == 2 and f"unrecognized arguments: {words[-1]}" in said and ("behind --" in said) == hint

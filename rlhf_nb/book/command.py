@@ -258,7 +258,9 @@ def main(argv:list=None)->int: # words of the command line, sys.argv[1:] when No
             cut = words.index("--") if "--" in words else len(words)
             said = [re.sub(r"^--[\w-]+", lambda m: m[0].replace("_", "-"), w) for w in words[:cut]]
             parser = make_parser(said[0] if said else "")
-            args = parser.parse_args(said or ["--help"])
+            args, unknown = parser.parse_known_args(said or ["--help"])
+            if unknown: parser.error(f"unrecognized arguments: {' '.join(unknown)}" + (
+                "; JupyterLab's own stand behind --" if args.command == "lab" else ""))
             args.extra = words[cut + 1:]
             if args.extra and args.command != "lab":
                 parser.error(f"only lab passes arguments on, got {' '.join(args.extra)}")
