@@ -359,6 +359,7 @@ def test_a_q_tree_has_a_box_for_every_word_of_every_state():
     (boxes,) = ax.collections
     assert len(boxes.get_paths()) == len(ax.texts) == n
     areas = [path.get_extents().width * path.get_extents().height for path in boxes.get_paths()]
-    assert sum(a for a, path in zip(areas, boxes.get_paths()) if path.get_extents().x0 == 0) == pytest.approx(len(WORLD.words)**3)
+    first, *_, last = ([a for a, path in zip(areas, boxes.get_paths()) if path.get_extents().x0 == x] for x in range(WORLD.max_len))
+    assert sum(first) == pytest.approx(len(WORLD.seqs)) and last == pytest.approx([1.] * len(last))    # a row for each response
     inside = [path.get_extents().contains(*text.get_position()) for path, text in zip(boxes.get_paths(), ax.texts)]
     assert all(inside)          # each number stands in its box

@@ -123,19 +123,21 @@ def q_trees(
     from matplotlib.collections import PolyCollection
     from rlhf_nb.show.views import GREY, INK, SHADES
     at, n = {prefix: i for i, prefix in enumerate(states(world))}, len(world.words)
-    def draw_tree(ax, q, prefix, top, tall): # -> corners and value of each box
+    def leaves(prefix): return sum(leaves((*prefix, w)) for w in range(n)) if prefix in at else 1
+    def draw_tree(ax, q, prefix, y): # -> corners and value of each box, as tall as its leaves
         for w, word in enumerate(world.words):
-            x, y, v = len(prefix), top + w * tall / n, q[at[prefix], w].item()
-            ax.text(x + .5, y + tall / n / 2, f"{word} {v:+.2f}", ha="center",
-                    va="center", fontsize=size - x, color=INK)
-            yield [(x, y), (x + 1, y), (x + 1, y + tall / n), (x, y + tall / n)], v
-            if (*prefix, w) in at: yield from draw_tree(ax, q, (*prefix, w), y, tall / n)
+            x, low, v = len(prefix), y + leaves((*prefix, w)), q[at[prefix], w].item()
+            ax.text(x + .5, (y + low) / 2, f"{word} {v:+.2f}", ha="center", va="center",
+                    fontsize=size - x / 2, color=INK)
+            yield [(x, y), (x + 1, y), (x + 1, low), (x, low)], v
+            if (*prefix, w) in at: yield from draw_tree(ax, q, (*prefix, w), y)
+            y = low
     fig, axes = plt.subplots(1, len(tables), figsize=(4.2 * len(tables), height), squeeze=False)
     for ax, (title, q) in zip(axes.flat, tables.items()):
         scale = q[:, :n][~q[:, :n].isnan()].abs().max().item() or 1.
-        boxes, values = zip(*draw_tree(ax, q, (), 0, n**3))
+        boxes, values = zip(*draw_tree(ax, q, (), 0))
         shades = [GREY if v != v else SHADES((v / scale + 1) / 2) for v in values]
-        ax.set(xlim=(0, world.max_len), ylim=(n**3, 0))
+        ax.set(xlim=(0, world.max_len), ylim=(leaves(()), 0))
         ax.set_title(title, y=1.)         # its place is known, so nothing is measured
         ax.axis("off")
         ax.add_artist(PolyCollection(boxes, facecolors=shades, edgecolors="#cfcfcf",
