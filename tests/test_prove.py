@@ -118,10 +118,10 @@ def test_a_test_of_three_lines(tmp_path):
 
 @pytest.mark.parametrize("fn, kind, said", [
     (lambda chosen, rejected: -(chosen - rejected).mean().sigmoid().log(), "reward", "mean of (chosen - rejected)"),
-    (lambda chosen, rejected: -(chosen - rejected).sigmoid().log().mean() / 0.6931471805599453, "reward", "1.4427 times"),
+    (lambda chosen, rejected: -(chosen - rejected).sigmoid().log().mean() / 0.6931471805599453, "reward", "1.443 times"),
     (lambda chosen, rejected: -(chosen[:, None] - rejected).sigmoid().log().mean(), "reward", "each row of (chosen - rejected) meets every row"),
     (lambda values, returns, mask: (((values - returns) * mask).sum() / mask.sum())**2, "value", "the mean of"),
-    (lambda rewards, done, gamma, next_q: rewards + gamma**2 * next_q.amax(-1) * ~done, "q", "multiplied by gamma once more")])
+    (lambda rewards, done, gamma, next_q: rewards + gamma**2 * next_q.amax(-1) * ~done, "q", "gamma is squared")])
 def test_a_mistake_without_a_name_is_told_by_the_operation_that_differs(fn, kind, said):
     proof = prove(fn, kind)
     assert proof.verdict == "mistake" and said in proof.mistakes[0], str(proof)

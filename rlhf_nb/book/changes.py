@@ -128,11 +128,8 @@ class _Changed(TorchFunctionMode): # torch as it is, but for one place; it write
                          (fn, args, kwargs), out)
 
 def run_changed(
-    compute:Callable, # of a case
-    names:dict,       # of its tensors; others are left as they are
-    case:dict,        # by the same keys
-    at=None,          # a place, as it was found
-    change:Callable|None=None, # what to do there, as `place_changes` has it
+    compute:Callable, names:dict, case:dict, # of a case; names of its leaves, their values by the same keys
+    at=None, change:Callable|None=None, # a place, as it was found; what to do there, as `place_changes` has it
 )->tuple: # what comes out; place -> what stands there; what `place_changes` asks for
     "Compute with one operation, argument or result changed; write down what the result is made of."
     floats = {x: names[k] for k, x in case.items() if k in names and isinstance(x, float)}
@@ -148,9 +145,7 @@ def run_changed(
                                              if place in behind or str(place).startswith("result")}, mode
 
 def place_changes(
-    mode,       # as `run_changed` returns it
-    names:dict, # of the arguments
-    case:dict,  # their values, by the same keys
+    mode, names:dict, case:dict, # as `run_changed` returns it; names and values of the arguments
     text:str, fn:Callable, args:tuple, kwargs:dict, out, # what stands there, as `run_changed` found it
 )->dict[str,Callable]: # sentence -> function of (fn, args, kwargs, out)
     "What else could stand in the place of one operation."
@@ -251,11 +246,8 @@ def leaf_changes(
     return NUMBERS | (PLACES | MEANT if x.ndim else {}) if x.is_floating_point() else {}
 
 def changed_results(
-    got:dict,   # case -> what came out
-    want:dict,  # case -> what should have
-    given:dict, # case -> leaves of its arguments
-    names:list[str],   # of the arguments
-    paths:list[tuple], # the leaves of a result that are wrong
+    got:dict, want:dict, given:dict, # case -> what came out, what should have, leaves of its arguments
+    names:list[str], paths:list[tuple], # of the arguments; to the leaves of a result that are wrong
 ): # yields a sentence, and a function of a case
     "What could have been made of the right result: its numbers changed, an amount too many."
     def each(f):
@@ -286,10 +278,8 @@ def changed_results(
                 lambda x, k, p=p, words=words, f=f: f(x, amounts(given[k][p])[words]))
 
 def changed_inputs(
-    reference:Callable, # what is right
-    cases:dict[str,tuple], # its arguments
-    given:dict,      # case -> their leaves
-    names:list[str], # of the arguments
+    reference:Callable, cases:dict[str,tuple], # what is right, its arguments
+    given:dict, names:list[str],               # case -> their leaves; their names
 ): # yields a sentence, and a function of a case
     "What the reference makes of other inputs: one leaf changed, two exchanged, all turned in time."
     def call(change): return lambda k: reference(*change(cases[k], given[k]))
@@ -315,11 +305,8 @@ def changed_inputs(
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]\d+)?")     # in a sentence: it may differ from case to case
 
 def changed_operation(
-    reference:Callable,    # what is right
-    cases:dict[str,tuple], # its arguments; the first case decides whether others are tried
-    given:dict,            # case -> their leaves
-    names:list[str],       # of the arguments
-    agrees:Callable,       # of a case and what came out
+    reference:Callable, cases:dict[str,tuple], # what is right, its arguments; the first case is tried first
+    given:dict, names:list[str], agrees:Callable, # their leaves and names; of a case and what came out
 )->str: # a sentence, or ""
     "The first operation of the reference that gives what was got where it does something else."
     order, spell = [*cases], {p: spoken(p, names) for x in given.values() for p in x}
@@ -356,6 +343,7 @@ def find_change(
     want:dict,             # what the reference gives
     names:list[str],       # of the arguments
     same:Callable,         # of two nested values
+    least:int=6,           # numbers on both sides that are wrong; with fewer a fit may be luck
 )->tuple: # a sentence, the smallest case that is wrong; or ()
     "The first change of result, input or operation that makes the reference give what was got, in all cases."
     parts = {k: (named_leaves(got[k]), named_leaves(want[k])) for k in cases}
@@ -364,7 +352,7 @@ def find_change(
     seen = [side[p] for k in cases for p in wrong[k] for side in parts[k]]
     real = all(isinstance(x, float) or isinstance(x, Tensor) and x.is_floating_point() for x in seen)
     n = sum(x.numel() if isinstance(x, Tensor) else 1 for x in seen)
-    if not real or n < 6: return ()                  # of both sides; with fewer luck is too likely
+    if not real or n < least: return ()
     given = {k: named_leaves(args) for k, args in cases.items()}
     def size(k): return sum(x.numel() for x in given[k].values() if isinstance(x, Tensor))
     order = sorted(cases, key=lambda k: (not wrong[k], size(k)))

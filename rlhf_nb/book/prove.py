@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import numpy, torch
 from torch import Generator, Tensor
 from ..base.settings import find, nearest
-from .changes import place_changes, run_changed
+from .changes import find_change
 from .checks import record_call, values_match
 from .proof_kinds import PROOF_KINDS
 from ..show.pages import escape_text
@@ -105,38 +105,12 @@ def _one_change(kind, names, cases, calls): # choices and what else is done; or 
     def first(axis): return [*kind.right[axis]][:None if kind.needs.get(axis) in (None, *names) else 1]
     every = [dict(zip(kind.right, x)) for x in itertools.product(*map(first, kind.right))]
     def far(c): return min((sum(c[k] != v for k, v in x.items()) for x in kind.known.values()), default=0)
-    left, (key, *others) = 20000, cases
-    sized = {k: (x.shape, x.dtype) for k, x in cases[key].items() if k in names and isinstance(x, Tensor)}
-    pairs = [(a, b) for a, b in itertools.combinations(sized, 2) if sized[a] == sized[b]]
-    def run(where, c, *rest):
-        case = {k: torch.as_tensor(x).double() if k in names and isinstance(x, float) else x
-                for k, x in cases[where].items()}
-        return run_changed(lambda given: kind.compute(SimpleNamespace(**given), c), names, case, *rest)
-    def agrees(where, c, *rest):
-        try: return kind.same(calls[where].out, run(where, c, *rest)[0], 1e-6)
-        except Exception: return False               # another shape, say
-    def same_change(where, c, at, text, sentence):
-        _, places, mode = run(where, c)
-        return at in places and place_changes(mode, names, cases[where], text, *places[at][1:]).get(sentence)
-    for c in sorted(every, key=far):
-        out, places, mode = run(key, c)
-        shapes = [[x.shape for x in y] if isinstance(y, tuple) else y.shape for y in (out, calls[key].out)]
-        if shapes[0] != shapes[1]: continue
-        for a, b in pairs:
-            turned = {k: x | {a: x[b], b: x[a]} for k, x in cases.items()}
-            if all(kind.same(calls[k].out, kind.compute(SimpleNamespace(**x), c), 1e-6)
-                   for k, x in turned.items()): return c, f"{names[a]} and {names[b]} are exchanged"
-        if isinstance(out, Tensor):
-            times = [(calls[k].out / run(k, c)[0]).flatten() for k in cases]
-            times = torch.cat([x[x.isfinite()] for x in times]).detach()
-            if len(times) and times[0] and (times / times[0] - 1).abs().max() < 1e-6:
-                return c, f"the result is {float(times[0]):.5g} times that"
-        for at, (text, *call) in places.items():
-            for sentence, change in place_changes(mode, names, cases[key], text, *call).items():
-                left -= 1
-                if agrees(key, c, at, change) and all(agrees(k, c, at, same_change(k, c, at, text, sentence))
-                                                      for k in others): return c, sentence
-        if left < 0: return None
+    given = {k: (*(case[n] for n in names), SimpleNamespace(**case)) for k, case in cases.items()}
+    for c in sorted(every, key=far)[:40]:
+        def right(*args): return kind.compute(SimpleNamespace(**vars(args[-1]) | dict(zip(names, args))), c)
+        found = find_change(right, given, {k: calls[k].out for k in cases}, {k: right(*x) for k, x in given.items()},
+                            [*names.values()], lambda got, want: kind.same(got, want, 1e-6), least=4)
+        if found: return c, found[0]
     return None
 
 # %% ../../nbs/engine/book/prove.ipynb #sums
