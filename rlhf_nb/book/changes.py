@@ -129,7 +129,7 @@ class _Changed(TorchFunctionMode): # torch as it is, but for one place; it write
 
 def run_changed(
     compute:Callable, names:dict, case:dict, # of a case; names of its leaves, their values by the same keys
-    at=None, change:Callable|None=None, # a place, as it was found; what to do there, as `place_changes` has it
+    at=None, change:Callable|None=None, # a place, as it was found; what to do there, of `place_changes`
 )->tuple: # what comes out; place -> what stands there; what `place_changes` asks for
     "Compute with one operation, argument or result changed; write down what the result is made of."
     floats = {x: names[k] for k, x in case.items() if k in names and isinstance(x, float)}
@@ -310,14 +310,13 @@ def changed_operation(
 )->str: # a sentence, or ""
     "The first operation of the reference that gives what was got where it does something else."
     order, spell = [*cases], {p: spoken(p, names) for x in given.values() for p in x}
-    def compute(k):
-        def call(leaves):
+    def run(k, *change):
+        def compute(leaves):
             args = cases[k]
             for p, x in leaves.items():
                 if isinstance(x, Tensor): args = _put(args, p, x)
             return reference(*args)
-        return call
-    def run(k, *change): return run_changed(compute(k), spell, given[k], *change)
+        return run_changed(compute, spell, given[k], *change)
     def again(k, at, sentence): # the same change in another case
         _, places, mode = run(k)
         there = place_changes(mode, spell, given[k], *places[at]) if at in places else {}

@@ -108,8 +108,9 @@ def _one_change(kind, names, cases, calls): # choices and what else is done; or 
     given = {k: (*(case[n] for n in names), SimpleNamespace(**case)) for k, case in cases.items()}
     for c in sorted(every, key=far)[:40]:
         def right(*args): return kind.compute(SimpleNamespace(**vars(args[-1]) | dict(zip(names, args))), c)
-        found = find_change(right, given, {k: calls[k].out for k in cases}, {k: right(*x) for k, x in given.items()},
-                            [*names.values()], lambda got, want: kind.same(got, want, 1e-6), least=4)
+        want = {k: right(*args) for k, args in given.items()}
+        found = find_change(right, given, {k: calls[k].out for k in cases}, want, [*names.values()],
+                            lambda got, want: kind.same(got, want, 1e-6), least=4)
         if found: return c, found[0]
     return None
 
