@@ -11,6 +11,7 @@ from rlhf_nb.grpo import group_normalised
 from rlhf_nb.ppo import ActorCritic
 from rlhf_nb.reward import train_reward
 from rlhf_nb.sft import train_sft
+from rlhf_nb.trainers.distill_trainer import DistillConfig, DistillTask, train_distill
 from rlhf_nb.trainers.dpo_tools import train_dpo
 from rlhf_nb.trainers.grpo_trainer import GRPOConfig, train_grpo
 from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
@@ -57,4 +58,11 @@ def q(lm, tokenizer, generator, move):
     config = QConfig(double_q=True, target_update_every=2)
     return train_q(move(nets_of(lm, tokenizer)), episodes, CONFIG, config, generator)
 
-RUNS = dict(sft=sft, reward=reward, dpo=dpo, ppo=ppo, grpo=grpo, grpo_dynamic=grpo_dynamic, q=q)
+def distill(lm, tokenizer, generator, move): # half of the answers are the teacher's, who reads a word more
+    teacher, prompts = frozen_copy(lm), questions(tokenizer, 9)
+    with torch.no_grad(): teacher.get_output_embeddings().weight.mul_(1.2)
+    task = DistillTask(move(teacher), prompts, [[p[0], 7, *p[1:]] for p in prompts], tokenizer, SamplingParams(6))
+    config = DistillConfig(n_iterations=2, n_prompts=6, micro_batch_size=2, student_share=.5)
+    return train_distill(move(lm), task, config, generator)
+
+RUNS = dict(sft=sft, reward=reward, dpo=dpo, ppo=ppo, grpo=grpo, grpo_dynamic=grpo_dynamic, q=q, distill=distill)

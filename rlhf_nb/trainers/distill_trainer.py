@@ -39,7 +39,7 @@ def token_divergence(
     divergence:Callable, # of DIVERGENCES
     temperature:float=1., # logits of both are divided by it
 )->tuple[Tensor,Tensor]: # (n), (n) its value and `reverse_kl`, nats, at each response token, row by row
-    """A divergence of next-token distributions at all response tokens, without (n v) of either model.
+    """A divergence of next-token distributions at all response tokens, without a large (n v) of either model.
 
     Exact at each token (Agarwal et al. 2024). Raises ValueError as `logprobs` does."""
     head, hidden, at = response_states(student, x.seqs)
@@ -52,9 +52,10 @@ def token_divergence(
         with torch.no_grad(): teacher_logp = distribution(teacher_head, known)
         logp = distribution(head, hidden)
         return divergence(logp, teacher_logp, token), reverse_kl(logp.detach(), teacher_logp, token)
-    n = max(1, int(rows_in_budget(student) / 4))            # four such tensors at a time
-    parts = [checkpoint(part, *rows, use_reentrant=False)
-             for rows in zip(hidden.split(n), known.split(n), token.split(n))]
+    if 2 * len(hidden) <= (rows := rows_in_budget(student)): return part(hidden, known, token)
+    n = max(1, int(rows / 4))                               # four such tensors at a time
+    parts = [checkpoint(part, *x, use_reentrant=False)
+             for x in zip(hidden.split(n), known.split(n), token.split(n))]
     return tuple(map(torch.cat, zip(*parts)))
 
 # %% ../../nbs/engine/trainers/distill_trainer.ipynb #train_distill
