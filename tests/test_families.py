@@ -2,7 +2,8 @@
 
 What differs: wrappers without `config.vocab_size`, hybrids with states beside keys and values, soft caps and
 scaled logits, experts, heads that are not all, caches that read left padding wrongly, no classifier."""
-import pytest, torch
+import json, pytest, torch
+from pathlib import Path
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModelForCausalLM
 from rlhf_nb.base.batches import PreferencePairs
@@ -209,3 +210,35 @@ def test_a_run_that_needs_a_body_is_refused_before_any_work(method, more, tmp_pa
     with pytest.raises(ValueError, match="Llama4ForCausalLM shows no body apart from its head"):
         train(Stage(method, dict(data="none.jsonl", model=str(tmp_path/"m")) | more), tmp_path/"out")
     assert not (tmp_path/"out").exists()
+
+# ---- the page that does the same on a checkpoint of anybody's
+@pytest.fixture
+def page(): # the names of its two cells
+    cells = json.loads((Path(__file__).parents[1]/"nbs/engine/run/examine.ipynb").read_text("utf-8"))["cells"]
+    found = {c["id"]: "".join(c["source"]) for c in cells}
+    exec(found["examine_imports"] + "\n" + found["examine"], space := {})
+    return space
+
+@pytest.mark.parametrize("name, refused", [("qwen3", {}), ("gemma3", {}), ("mamba", {"reward model": "no sequence classifier for 'mamba'", "LoRA": "LoRA cannot adapt"}),
+    ("llama4_text", {"reward model": "no ", "PPO": "no body apart from its head", "Q-learning": "no body apart from its head", "LoRA": "Llama4Router"})])
+def test_a_folder_is_examined_and_told_what_is_refused_and_why(name, refused, tmp_path, page):
+    tokenizer = make_tokenizer()
+    more = dict(vocab_size=len(tokenizer), max_position_embeddings=512, pad_token_id=0, eos_token_id=tokenizer.eos_token_id)
+    settings = FAMILIES[name] | dict(text_config=FAMILIES[name]["text_config"] | more) if name == "gemma3" else BASE | FAMILIES[name] | more
+    made(name, **settings).save_pretrained(tmp_path/"m"); tokenizer.save_pretrained(tmp_path/"m")
+    found = dict(page["examine"](str(tmp_path/"m")))
+    assert {k for k, words in found.items() if words} == refused.keys() and len(found) == 11
+    for k, words in refused.items(): assert words in found[k]
+
+def test_an_examination_names_what_is_wrong(tmp_path, page):
+    tokenizer = make_tokenizer()
+    made("llama", **BASE | dict(vocab_size=len(tokenizer), pad_token_id=0, eos_token_id=tokenizer.eos_token_id)).save_pretrained(tmp_path/"m")
+    tokenizer.chat_template = tokenizer.chat_template.replace("m['content']", "m['content'] + ' ' * loop.index")     # an answer is written otherwise
+    tokenizer.save_pretrained(tmp_path/"m")
+    found = dict(page["examine"](str(tmp_path/"m")))
+    assert "otherwise than prompt, answer and end" in found.pop("chat template") and not any(found.values())
+    page.update(generate=lambda *args: (lambda seqs, logp: (seqs, logp * 1.1))(*generate(*args)),     # another temperature
+                dpo_loss=lambda *args, **more: dpo_loss(*args, **more) + .1)                                        # no reference
+    found = dict(page["examine"](str(tmp_path/"m")))
+    assert {k for k, words in found.items() if words} == {"chat template", "sampling", "DPO"}
+    assert all("apart from what it should be" in found[k] for k in ("sampling", "DPO"))
