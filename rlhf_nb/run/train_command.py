@@ -20,7 +20,8 @@ from pathlib import Path
 _CHAT = '{"prompt": "...", "response": "..."}, or {"messages": [...]}'
 _PAIR = '{"prompt": "...", "chosen": "...", "rejected": "..."}, as texts or as chats'
 _PROMPT = ('{"prompt": "..."} and further columns, which a reward function may take: in '
-           "sums.py, def right(prompts, responses, answer): return [...]; --reward sums:right")
+           "sums.py, def right(prompts, responses, answer): return [...]; --reward sums:right; "
+           "a response is a text, a prompt too, or the list of its messages where there are several")
 
 ABOUT = dict(     # method -> what it does, a row of its data
     sft=("teach a language model to answer as in DATA",
