@@ -114,3 +114,16 @@ def test_several_rewards_are_kept_by_their_names():
         other = r["rewards/named_rewards:some"]
         assert math.isnan(other) == bool(len(r["response"]) % 2)
         assert r["reward"] == pytest.approx(r["rewards/named_rewards:long"] + (0 if math.isnan(other) else .5 * other), abs=1e-6)
+
+def test_a_step_that_is_written_again_counts_only_those_before_it(tmp_path):
+    from rlhf_nb.base.folder import write_marker
+    from rlhf_nb.data.rollouts import keep_rollout
+    write_marker(tmp_path/"run.json", "rlhf-nb train", run="x", files=[])
+    def keep(step, limit_mb, roll): return keep_rollout(tmp_path, limit_mb, step, roll, None, torch.tensor([]), Words())
+    roll = a_rollout()
+    for step in (1, 2, 3): assert keep(step, 1., roll) == ""
+    size = (tmp_path/"rollouts/000001.safetensors").stat().st_size
+    other = Rollout(roll.seqs, roll.group, roll.logp, roll.ref_logp, roll.reward + 1)
+    assert keep(2, 1.5 * size / 2**20, other) == "" and [r["reward"] for r in read_run(tmp_path).rows[3:6]] == [2., -1., 1.5]
+    assert keep(3, 1.5 * size / 2**20, other).startswith("rollouts: ") and read_run(tmp_path).rows[6]["reward"] == 1.
+    assert keep(5, 1.5 * size / 2**20, other) == ""                          # said at the first that is left out, and never again
