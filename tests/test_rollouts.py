@@ -127,3 +127,10 @@ def test_a_step_that_is_written_again_counts_only_those_before_it(tmp_path):
     assert keep(2, 1.5 * size / 2**20, other) == "" and [r["reward"] for r in read_run(tmp_path).rows[3:6]] == [2., -1., 1.5]
     assert keep(3, 1.5 * size / 2**20, other).startswith("rollouts: ") and read_run(tmp_path).rows[6]["reward"] == 1.
     assert keep(5, 1.5 * size / 2**20, other) == ""                          # said at the first that is left out, and never again
+
+@inside
+def test_distillation_keeps_its_answers_without_rewards():
+    run(tiny("distill"), "o")
+    kept = read_run("o")
+    assert len({r["step"] for r in kept.rows}) == 2 and all(math.isnan(r["reward"]) and math.isnan(r["KL"]) for r in kept.rows if r["length"])
+    assert all(len(kept.tokens_of(i).ids) == r["length"] for i, r in enumerate(kept.rows)) and not foreign_files("o")

@@ -60,7 +60,7 @@ def save_rollout(
                  words={i: tokenizer.decode([i]) for i in ids[real].unique().tolist()})
     tensors = {CHANNELS.get(name, name): each.float()[mask] for name, each in found.items()}
     tensors |= dict(ids=ids[mask].int(), prompt_ids=ids[prompt].int())
-    tensors |= {f"row/{name}": each.float() if each.is_floating_point() else each.int()
+    tensors |= {f"row/{name}": (each.float() if each.is_floating_point() else each.int()).clone().contiguous()
                 for name, each in numbers.items()}
     atomic_write(path, save(tensors, {"rollout": json.dumps(facts)}))
 
@@ -145,7 +145,7 @@ def read_run(
     found = {path: open_shard(path) for stage in ("", "[0-9][0-9]-*/")
              for path in sorted(Path(folder).glob(f"{stage}rollouts/*.safetensors"))}
     if not found: raise ValueError(
-        f"{folder} holds no rollouts/*.safetensors: runs of ppo and grpo keep them")
+        f"{folder} holds no rollouts/*.safetensors: ppo, grpo and distill keep them")
     if len({path.parents[1] for path in found}) > 1:
         for path, x in found.items(): x.rows[:] = [dict(stage=path.parents[1].name) | row for row in x.rows]
     return join_rollouts(list(found.values()))

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from einops import repeat
 from torch import Generator, Tensor, nn
-from ..base.batches import PreferencePairs, concat_seqs, pad_and_eos, response_text
+from ..base.batches import PreferencePairs, Rollout, concat_seqs, pad_and_eos, response_text
 from ..base.candidates import Candidates, PairRules, decode_candidates, summarize_rounds
 from ..base.folder import claim_file
 from ..base.learning import (EvalConfig, TrainConfig, Trainer, evaluate_pairs, fit, is_interactive,
@@ -469,7 +469,7 @@ class Rewarding(Prompted):
         return ready.data.reward_fn
     def note(self, job:Job, ready:Ready, row:dict, *sampled):
         "Add the means of several rewards to a row of the log; keep what was sampled in the run's folder."
-        reward_fn, named = ready.data.reward_fn, {}
+        reward_fn, named = getattr(ready.data, "reward_fn", None), {}
         if isinstance(reward_fn, WeightedRewards):
             named = reward_fn.last
             row.update(reward_fn.means())
@@ -518,7 +518,11 @@ class Distilled(Rewarding):
         return Ready(job.model, task, held, rl_config(job.stage, job.s, width_of(job.model)), _quiet)
     def train(self, job, ready, **more):
         return train_distill(ready.model, ready.data, ready.config, **more)
-    def note(self, job, ready, row, *sampled): "There is no Rollout to keep."
+    def note(self, job, ready, row, taught):
+        "Keep the answers; they have no reward, and their log-probs are inside the loss."
+        none = torch.full(taught.seqs.ids.shape, math.nan)
+        kept = Rollout(taught.seqs, torch.arange(len(none)), none, none, none[:, 0])
+        super().note(job, ready, row, kept, None, torch.arange(0))
     def rewards(self, job, ready):
         "Minus the KL in nats, exact at each token."
         def minus_kl(x):

@@ -137,8 +137,9 @@ class Teaching:
     teacher:str          # language model with the student's tokens: folder, hub id, "stage 1"
     max_new_tokens:int=64 # tokens of a response, at most
     compile_decoding:bool=False # sample in fixed shapes with a compiled step, for GPUs
+    rollouts_mb:float=1000. # MB of sampled responses that the run's folder keeps; 0: none
     def __post_init__(self):
-        check_settings(self, above_0="max_new_tokens")
+        check_settings(self, above_0="max_new_tokens", at_least_0="rollouts_mb")
         if not self.teacher: raise ValueError("teacher is empty: name a language model")
 
 @dataclass(frozen=True)
