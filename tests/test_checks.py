@@ -178,6 +178,7 @@ PARTS = Exercise(lambda x: [x, x + 1], {"two": (torch.tensor([1., 2.]),)}, {})
     (SLIPS, lambda x: (x * 2).sum(), "one number comes back where one per row is wanted"),
     (SLIPS, lambda x: (x * 2).sum(1).tolist(), "a list comes back where a tensor is wanted"),
     (SLIPS, lambda x: (x * 2).sum(1).long(), "integers come back where floats are wanted"),
+    (SLIPS, lambda x: (x * 3).sum(1).numpy(), "a ndarray comes back where a tensor is wanted"),
     (SLIPS, lambda x: (x * 2).sum(1).half(), "16 bits come back where float32 is wanted"),
     (SLIPS, None, "no function of this name: run its cell first"),
     (SLIPS, lambda x: x.mul_(2).sum(1) + 1, "it changes its argument in place"),

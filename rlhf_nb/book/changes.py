@@ -324,7 +324,7 @@ def changed_operation(
                      if _NUMBER.sub("", words) == _NUMBER.sub("", sentence)), None)
     try: _, places, mode = run(order[0])
     except Exception: return ""                      # it learns inside, say
-    left = 60_000                                    # operations: well below a second
+    left = 30_000                                    # operations: well below a second
     for at, found in places.items():
         for sentence, change in place_changes(mode, spell, given[order[0]], *found).items():
             left -= mode.n_run + 5

@@ -133,7 +133,7 @@ def name_mistake(
         found.append((name, [case for case in wrong if case in alike], len(alike)))
     def is_nan(out): # a number or tensor that is nan everywhere
         return isinstance(out, float) and out != out or (
-            hasattr(out, "shape") and out.numel() > 0 and bool((out != out).all()))
+            hasattr(out, "isnan") and out.numel() > 0 and bool((out != out).all()))
     blank = {case for case in wrong if is_nan(calls[case].out)}
     whole = [row for row in found if len(row[1]) == len(wrong)]
     if len(blank) == len(wrong):
@@ -210,7 +210,7 @@ def _difference(case:str, got:_Call, want:_Call, name:str, args:tuple, names:lis
 def _value_slips(got, want)->list[str]: # the first parts that differ
     import torch
     names = [type(x).__name__.lower() for x in (got, want)]
-    if names[0] != names[1] and {*names} & {"list", "tuple", "dict"}: return [
+    if names[0] != names[1] and {*names} & {"list", "tuple", "dict", "ndarray"}: return [
         f"a {names[0]} comes back where a {names[1]} is wanted"]
     if isinstance(want, dict): return [f"the {word} {', '.join(map(repr, keys))}" for word, keys in (
         ("dict lacks", [k for k in want if k not in got]),
@@ -254,8 +254,8 @@ def _slips(got:_Call, want:_Call, args:tuple, names:list[str])->list[str]: # [] 
     if want.error: return [f"no {want.error} is raised where the task asks for one"]
     if found := _first_difference(got.out, want.out):
         _, a, b = found
-        if getattr(a, "shape", 0) == getattr(b, "shape", 1) and a.isnan().any() and not b.isnan().any() and (
-                values_match(a.where(~a.isnan(), b), b)):          # nothing else is wrong
+        if hasattr(a, "isnan") and a.shape == getattr(b, "shape", 1) and a.isnan().any() and (
+                not b.isnan().any() and values_match(a.where(~a.isnan(), b), b)): # nothing else is wrong
             held = " and ".join(k for k, x in leaves.items()
                                 if hasattr(x, "isfinite") and not x.isfinite().all())
             return [f"nan of {held} gets through, since 0 times nan is nan: choose with where or masked_fill"
