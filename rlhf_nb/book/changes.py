@@ -108,6 +108,7 @@ class _Changed(TorchFunctionMode): # torch as it is, but for one place; it write
         return self.words.get(id(x), "..." if isinstance(x, (Tensor, list, tuple)) else str(x))
     def note(self, at, text, call, out):
         if at == self.at: out = self.change(*call, out)
+        if at == self.at and isinstance(out, Tensor): out = out.clone()  # an argument is not written to
         behind = [self.made.get(id(x), frozenset()) for y in call[1] for x in (
             y if isinstance(y, (list, tuple)) else [y])]
         into = call[1][0] if text.startswith("setitem") else out
