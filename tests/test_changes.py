@@ -124,3 +124,13 @@ def test_nan_is_traced_to_what_held_it():
     assert grade(lambda x, mask: x * mask, ask).startswith("nan of x gets through, since 0 times nan is nan: choose with where or masked_fill; a pad")
     ask = Exercise(lambda x: x * 0, {"zero": (torch.zeros(2),)}, {})
     assert grade(lambda x: x / x, ask).startswith("nan comes from 0/0, inf - inf or the log of what is below 0; zero: ")
+
+def test_a_search_leaves_the_cases_as_they_were():
+    "A reference that writes into zeros of its own would write into the case, were `zeros_like` left out."
+    def others(reward):
+        out = torch.zeros_like(reward)
+        for i in range(len(reward)): out[i] = reward[i] - (reward.sum() - reward[i]) / (len(reward) - 1)
+        return out
+    cases = {"four": (tensor([1., 0., 5., 7.]),), "three": (tensor([2., 9., 4.]),)}
+    grade(lambda reward: reward.cos() * 3, Exercise(others, cases, {}))
+    assert [x.tolist() for x, in cases.values()] == [[1., 0., 5., 7.], [2., 9., 4.]]

@@ -107,7 +107,7 @@ class _Changed(TorchFunctionMode): # torch as it is, but for one place; it write
         if isinstance(x, float): return self.floats.get(x, f"{x:.4g}")
         return self.words.get(id(x), "..." if isinstance(x, (Tensor, list, tuple)) else str(x))
     def note(self, at, text, call, out):
-        if at == self.at: out = self.change(*call, out)
+        if at == self.at: out = self.change(*call, out).clone()  # or what is written into it is a case
         if at == self.at and isinstance(out, Tensor): out = out.clone()  # an argument is not written to
         behind = [self.made.get(id(x), frozenset()) for y in call[1] for x in (
             y if isinstance(y, (list, tuple)) else [y])]
@@ -134,9 +134,9 @@ def run_changed(
 )->tuple: # what comes out; place -> what stands there; what `place_changes` asks for
     "Compute with one operation, argument or result changed; write down what the result is made of."
     floats = {x: names[k] for k, x in case.items() if k in names and isinstance(x, float)}
+    fresh = {k: x.detach().clone() for k, x in case.items() if k in names and isinstance(x, Tensor)}
     with torch.no_grad(), _Changed(at, change, floats) as mode:
-        given = case | {k: mode.note(k, names[k], (torch.clone, [], {}), x) for k, x in case.items()
-                        if k in names and isinstance(x, Tensor)}
+        given = case | {k: mode.note(k, names[k], (torch.clone, [], {}), x) for k, x in fresh.items()}
         out = compute(given)
         parts = out if isinstance(out, tuple) else (out,)
         behind = frozenset().union(*(mode.made.get(id(x), ()) for x in parts))
