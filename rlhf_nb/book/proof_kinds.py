@@ -229,7 +229,8 @@ class _GAE(ProofKind):
                    late="this token's value and the next one's are exchanged"),
         trace=dict(lam="γ is missing in the sum: it is γ λ", gamma="λ is missing in the sum: it is γ λ",
                    none="errors are not summed: this is the one-step estimate", squared="λ is applied twice"),
-        white=dict(all="whitened over all positions: padding is in mean and deviation"),
+        white=dict(all="whitened over all positions: padding is in mean and deviation",
+                   back="the mean is added back after whitening: advantages are not centred"),
         returns=dict(white="returns are made of whitened advantages: add the values to the raw ones",
                      same="returns are the advantages: add the values",
                      difference="a return is A + V, not A - V"),
@@ -265,7 +266,8 @@ class _GAE(ProofKind):
         raw = torch.stack([out[i] for i in columns], 1).masked_fill(~m, 0.)
         over = raw.flatten() if c["white"] == "all" else raw[m]
         shift = 0. if c["white"] == "scaled" else over.mean()
-        white = raw if c["white"] == "none" else (raw - shift) / (over.std() + 1e-8)
+        white = raw if c["white"] == "none" else (raw - shift) / (over.std() + 1e-8) + (
+            shift if c["white"] == "back" else 0.)
         back = dict(sum=raw + v0, white=white + v0, same=white, difference=raw - v0)[c["returns"]]
         both = tuple(x.masked_fill(~m, 0.) for x in (white, back))
         return both if c["form"] == "both" else both[0]
@@ -355,7 +357,7 @@ class _KL(ProofKind):
     asks, chapter = "KL estimate of each token", "kl"
     takes = dict(logp=_LOGP + " log_p", ref_logp=_REF + " log_q")
     right = dict(estimator=dict(k1="k1 = d = log π - log π_ref", k2="k2 = d² / 2", k3="k3 = exp(-d) - 1 + d",
-                                absolute="absolute log-ratio"))
+                                absolute="absolute log-ratio", k2_cut="k2, at most 10", k3_cut="k3, at most 10"))
     wrong = dict(estimator=dict(
         reversed="log π_ref - log π: the sign of k1",
         flipped="k3 upside down: exp(-d) - 1 + d with d = log π - log π_ref",
@@ -375,7 +377,9 @@ class _KL(ProofKind):
     def edges(self, given): return {"float32, very near": self.case(30, 1e-4, torch.float32)}
     def compute(self, a, c):
         d = a.logp.double() - a.ref_logp.double()
-        return dict(k1=d, k2=d**2 / 2, k3=torch.exp(-d) - 1 + d, absolute=d.abs(), reversed=-d,
+        k2, k3 = d**2 / 2, torch.exp(-d) - 1 + d
+        return dict(k1=d, k2=k2, k3=k3, k2_cut=k2.clamp(max=10), k3_cut=k3.clamp(max=10), absolute=d.abs(),
+                    reversed=-d,
                     flipped=torch.expm1(d) - d, square=d**2, ratio=d.exp(),
                     unlogged=torch.expm1(-d), product=d.exp() * d,
                     weighted=a.logp.exp() * d,
