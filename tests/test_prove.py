@@ -176,3 +176,13 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     for words, said in ((["mine.py:k3", "--kind", "kl", "-o", "card.html"], "card.html is there"), (["mine.py:k2", "--kind", "kl"], "no function in mine.py"),
                         (["none.py:k3", "--kind", "kl"], "no file"), (["ends.py:k3", "--kind", "kl"], "cannot be imported: SystemExit")):
         assert main(["prove", *words]) == 2 and said in capsys.readouterr().err
+
+def test_a_mean_that_is_added_back_and_a_cap_are_named():
+    def gae(rewards, values, mask, gamma, lam):
+        from rlhf_nb.ppo import gae as ours
+        a, returns = ours(rewards, values, mask, gamma, lam)
+        mean, std = a[mask].mean(), a[mask].std()
+        return ((a - mean) / (std + 1e-8) + mean) * mask, returns * mask
+    assert prove(gae, "gae").mistakes == ["the mean is added back after whitening: advantages are not centred"]
+    def k3(logp, ref_logp): return (torch.exp(ref_logp - logp) - 1 + logp - ref_logp).clamp(max=10)
+    assert (proof := prove(k3, "kl")).verdict == "exact" and proof.definition == "k3, at most 10"
