@@ -357,7 +357,8 @@ class _KL(ProofKind):
     asks, chapter = "KL estimate of each token", "kl"
     takes = dict(logp=_LOGP + " log_p", ref_logp=_REF + " log_q")
     right = dict(estimator=dict(k1="k1 = d = log π - log π_ref", k2="k2 = d² / 2", k3="k3 = exp(-d) - 1 + d",
-                                absolute="absolute log-ratio", k2_cut="k2, at most 10", k3_cut="k3, at most 10"))
+                                absolute="absolute log-ratio", k2_cut="k2, at most 10",
+                                k3_cut="k3, at most 10"))
     wrong = dict(estimator=dict(
         reversed="log π_ref - log π: the sign of k1",
         flipped="k3 upside down: exp(-d) - 1 + d with d = log π - log π_ref",
