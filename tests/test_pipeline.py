@@ -220,6 +220,21 @@ def test_a_run_goes_on_with_a_mended_reward_and_with_no_other(method, fault, ins
     write("moody.py", "calls >= 98")                                             # that never failed: another run
     with pytest.raises(ValueError, match=r"moody.py is not the file .* or delete .*o.new-\w+ to begin anew"): run(stage, "o", overwrite=True)
 
+@pytest.mark.parametrize("reward, first, file", [("pkg.judge:short", "pkg/judge.py", "pkg/__init__.py"), ("pkg.judge:short", "pkg/judge.py", "pkg/judge.py"),
+                                                 ("outer:short", "outer.py", "inner.py")])
+def test_a_reward_that_imports_changed_code_is_another_run(reward, first, file, inside):
+    "A package and a helper count as the reward's own file does; the file that differs is named."
+    Path("pkg").mkdir()
+    Path("pkg/__init__.py").write_text(""); Path("inner.py").write_text("SCALE = 10\n"); Path("outer.py").write_text("")
+    Path(first).write_text("import inner\ndef short(prompts, responses): return [-len(r) / inner.SCALE for r in responses]\n")
+    stage = tiny("grpo", reward=reward, n_iterations=2, eval_every=0)
+    begin(lambda: run(stage, "o"), "train_grpo")
+    before = Path(file).read_text()
+    Path(file).write_text(before + "# changed\n")
+    with pytest.raises(ValueError, match=f"{file} is not the file that the run in o began with"): run(stage, "o")
+    Path(file).write_text(before)
+    assert run(stage, "o").results["iterations"] == 2
+
 @pytest.mark.parametrize("method", ["ppo", "grpo"])
 def test_the_samples_of_a_rollout_come_with_its_checkpoint(method, monkeypatch):
     "A kill, or a reward that fails, in the evaluation of a rollout: after it, no sample is missing and none comes twice."

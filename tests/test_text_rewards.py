@@ -2,7 +2,7 @@
 import sys, pytest, torch
 from rlhf_nb.data.text import train_tokenizer
 from rlhf_nb.base.models import ScalarModel, load_bundled, load_reward_model, load_tokenizer, save_reward_model, tiny_lm, to_classifier
-from rlhf_nb.run.text_rewards import PromptTable, WeightedRewards, reward_parts, load_reward_function, make_model_reward_fn, make_text_reward_fn
+from rlhf_nb.run.text_rewards import PromptTable, WeightedRewards, reward_parts, load_reward_function, make_model_reward_fn, make_text_reward_fn, reward_files
 from rlhf_nb.run.text_rewards import load_reader, score_texts
 from rlhf_nb.reward import score_seqs
 from rlhf_nb.tokens import make_seqs
@@ -214,3 +214,14 @@ def test_a_function_gets_what_it_names_in_any_order(fn, tok, table):
 def test_a_function_that_asks_for_more_than_there_is(fn, words, tok, table):
     with pytest.raises(ValueError, match=r"cannot be called with prompts, responses and the columns of rows in memory \(answer, level\): " + words):
         make_text_reward_fn(fn, table, tok)
+
+def test_the_files_of_a_reward_are_found_without_running_them(tmp_path, monkeypatch):
+    "A package, a relative import, an import in a function, a module that is not there, a circle; not Python's, nor ours."
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/"pkg/deep").mkdir(parents=True)
+    files = {"pkg/__init__.py": "raise SystemExit(0)\n", "pkg/f.py": "import re, torch, rlhf_nb\nfrom . import g\nfrom .deep import h as x\n",
+             "pkg/g.py": "from pkg.f import score\nimport absent\n", "pkg/deep/__init__.py": "", "pkg/deep/h.py": "def k():\n    from .. import far\n    import beside\n",
+             "pkg/far.py": "", "beside.py": "def f(:\n", "alone.py": "", "pkg/unread.py": ""}
+    for name, text in files.items(): (tmp_path/name).write_text(text)
+    assert set(reward_files("pkg.f:score")) == {"pkg/__init__.py", "pkg/f.py", "pkg/g.py", "pkg/deep/__init__.py", "pkg/deep/h.py", "pkg/far.py", "beside.py"}
+    assert list(reward_files("json:loads")) == ["json/__init__.py"] and list(reward_files("alone:f")) == ["alone.py"] and reward_files("absent:f") == {}

@@ -36,8 +36,8 @@ from .model_card import draw_curves, make_model_card, push_to_hub
 from .stages import (KINDS, Stage, StageError, keys_of, name_of, read_stages, settings_of, to_toml)
 from .start import (begin_model, check_disk, check_positions, check_services,
     computing, expert_words, fake_model, fake_teacher, memory_of, new_pad, path_of, start_words, targets_of)
-from rlhf_nb.run.text_rewards import (decode_seqs, load_reader, load_reward_function, make_text_reward_fn,
-    reward_parts)
+from .text_rewards import (decode_seqs, load_reader, load_reward_function, make_text_reward_fn,
+    reward_files, reward_parts)
 from .trackers import open_trackers
 from ..tokens import Seqs, make_seqs, masked_sum
 from ..trainers.ppo_trainer import RewardError, checked_reward_fn
@@ -53,9 +53,9 @@ def _stage_number(name)->int: # "stage 2" -> 2; 0 for other names
     word, _, number = str(name).partition(" ")
     return int(number) if word == "stage" and number.isdecimal() else 0
 
-def _reward_code(s): # files of the modules of reward functions; there or not
-    names = functions_in(getattr(s, "reward", ""))
-    return [name.partition(":")[0].replace(".", "/") + ".py" for name in names]
+def _reward_code(s): # file that a reward function depends on -> its hash
+    return {key: hash for name in functions_in(getattr(s, "reward", "")) for key, file in
+            reward_files(name).items() for hash in file_hashes(file).values()}
 
 def _data_hashes(s): # of the rows; the name of a split is no part of a file's
     place = str(s.data).rpartition(":")[0]
@@ -71,8 +71,7 @@ def identity(stage:Stage, s)->dict: # s: resolved settings
         for i, one in enumerate(reward_parts(name) if key == "reward" and name else [name]):
             for path, found in file_hashes(path_of(one) if one and "{{" not in one else "").items():
                 if Path(path).name != "run.json": facts[f"{key}{i or ''} {Path(path).name}"] = found
-    for file in _reward_code(s): facts |= file_hashes(file)
-    return facts
+    return facts | _reward_code(s)
 
 def _check_run(now, s, out:Path, folder:Path, run:dict):
     "Refuse a run that is finished, or that has begun with other settings than `now`."
@@ -82,7 +81,8 @@ def _check_run(now, s, out:Path, folder:Path, run:dict):
         clear_removed(folder, PROGRAM)
         raise ValueError(f"{folder} holds a finished run: name another folder, or use --overwrite")
     anew = f"{f'delete {folder}' if beside else '--overwrite'} to begin anew"
-    was, code = run.get("settings", {}), _reward_code(s)
+    was = run.get("settings", {})
+    code = [k for k in was | now if k.endswith(".py") and " " not in k]
     if was == now: return
     other = [s.data] * (was.get("data") == now["data"] and was.get("data_sha256") != now["data_sha256"])
     if not run.get("reward_failed"):              # else the new code is taken
@@ -333,7 +333,7 @@ def train(
     return _run_stage(stage, resolve(stage), 0, Path(out), None, overwrite, registry, tell, {})
 
 def _run_stage(stage, s, number, out, last, overwrite, registry, tell, facts)->Done:
-    now, code = identity(stage, s), _reward_code(s)
+    now = identity(stage, s)
     _check_folder(now, s, out, overwrite)            # before anything takes time
     start, recipe = s.start, to_toml([stage])
     check_disk([start], out)
@@ -348,7 +348,7 @@ def _run_stage(stage, s, number, out, last, overwrite, registry, tell, facts)->D
         if taken: raise ValueError(
             f"{taken[0]} is not of this run: move it away, and the same command goes on")
         was = begun["settings"]
-        changed = [x for x in code if was.get(x) != now.get(x)]
+        changed = [x for x in _reward_code(s) if was.get(x) != now.get(x)]
         if begun.get("reward_failed") and changed:                    # run.json keeps both
             in_first_process(lambda: update_marker(folder/"run.json", settings=now, reward_failed=False,
                 rewards_before=[*begun.get("rewards_before", []), *map(was.get, changed)]))
