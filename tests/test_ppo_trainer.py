@@ -448,3 +448,12 @@ def test_a_run_with_the_score_after_eos():
     for roll in seen:                       # what a callback makes of a rollout has the rollout's shape
         assert make_experience(model, roll, config, WORLD.eos).value.shape == roll.seqs.ids.shape
     assert len(seen) == 4 and math.isfinite(trainer.log.rows[-1]["loss/value_avg"])
+
+def test_whitening_reads_the_response_tokens_and_no_other_position():
+    "By hand: mean and deviation of the advantages of answers alone, though prompts and the position after eos have numbers."
+    model, roll = transformer(), ragged()
+    x, parts = make_experience(model, roll, AFTER, EOS_ID), []
+    for i, (_, _, _, advantage, _) in enumerate(one_row_at_a_time(model, roll, AFTER)):
+        parts += advantage[:int(x.seqs.response_mask[i].sum())]
+    raw = torch.tensor(parts)
+    assert_close(x.advantage[x.seqs.response_mask], (raw - raw.mean()) / raw.std(unbiased=False), atol=1e-4, rtol=1e-4)
