@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from transformers import DynamicCache
 from rlhf_nb.base.models import load_bundled, tiny_lm
-from rlhf_nb.base.sampling import SamplingParams, generate
+from rlhf_nb.base.sampling import SamplingParams, cache_name, generate
 from rlhf_nb.base.batches import pad_left
 from rlhf_nb.worlds.world_text import TRAIN, prompt_ids
 
@@ -52,7 +52,7 @@ class Case:
         for _ in range(self.n):
             out = self.model(
                 input_ids=ids, attention_mask=mask[:, :seen], use_cache=True, logits_to_keep=1,
-                position_ids=position[:, seen - ids.shape[1]:seen], past_key_values=cache)
+                position_ids=position[:, seen - ids.shape[1]:seen], **{cache_name(self.model): cache})
             ids = torch.multinomial(out.logits[:, -1].softmax(-1), 1)
             seen += 1
         return len(self.prompts) * self.n

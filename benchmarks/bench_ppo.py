@@ -23,7 +23,7 @@ from rlhf_nb.base.models import ScalarModel, frozen_copy
 from rlhf_nb.ppo import ActorCritic
 from rlhf_nb.trainers.ppo_trainer import PPOConfig, ppo_update
 from rlhf_nb.reward import pooled_scores
-from rlhf_nb.base.sampling import SamplingParams, collect_rollout, generate
+from rlhf_nb.base.sampling import SamplingParams, cache_name, collect_rollout, generate
 
 SIZES = dict(tiny=dict(hidden_size=128, num_hidden_layers=4, num_attention_heads=4,
                        vocab_size=512, intermediate_size=384),
@@ -49,7 +49,7 @@ def make_models(size, device):
 def bare_generate(policy, prompts):
     cache, ids, tokens, logp = DynamicCache(), prompts, [prompts], []
     for _ in range(NEW):
-        out = policy(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        out = policy(input_ids=ids, use_cache=True, logits_to_keep=1, **{cache_name(policy): cache})
         now = out.logits[:, -1].log_softmax(-1)
         ids = torch.multinomial(now.exp(), 1)
         tokens.append(ids)

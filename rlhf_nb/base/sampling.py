@@ -6,8 +6,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/base/sampling.html.md"""
 
 # %% auto #0
 __all__ = ['SamplingParams', 'filter_logits', 'sample_tokens', 'GenerationState', 'require_ids', 'start_generation',
-           'sample_step', 'finish_generation', 'static_decoding', 'sampling_by', 'generate', 'generate_many',
-           'check_sampler', 'in_batches', 'shared_rewards', 'collect_rollout']
+           'sample_step', 'finish_generation', 'cache_name', 'static_decoding', 'sampling_by', 'generate',
+           'generate_many', 'check_sampler', 'in_batches', 'shared_rewards', 'collect_rollout']
 
 # %% ../../nbs/engine/base/sampling.ipynb #from_numbers_to_words
 import inspect
@@ -209,8 +209,17 @@ def _uncached(model, x:GenerationState)->tuple[Seqs, Tensor]:
     return finish_generation(x)
 
 # %% ../../nbs/engine/base/sampling.ipynb #_cached
-# families that read left-padded rows wrongly with their cache, or whose cache keeps all its rows
-_LITERAL = {"minimax", "trocr", "cpmant", "deepseek_v4"}
+# families that read left-padded rows wrongly with their cache or state, or whose cache keeps all its rows
+_LITERAL = {"minimax", "trocr", "cpmant", "deepseek_v4", "mamba", "mamba2", "falcon_mamba", "xlstm"}
+
+def cache_name(
+    model:nn.Module, # whose `forward` is read, not called
+)->str:              # "" where it keeps no cache that we can use
+    "The argument that takes a KV cache: `cache` from transformers 5.24 on, `past_key_values` before."
+    plain = unwrap_model(model)
+    if getattr(text_config_of(plain), "model_type", "") in _LITERAL: return ""
+    known = inspect.signature(plain.forward).parameters
+    return next((name for name in ("cache", "past_key_values") if name in known), "")
 
 @torch.no_grad()
 def _cached(model, x:GenerationState, fixed=False)->tuple[Seqs, Tensor]:
@@ -218,7 +227,7 @@ def _cached(model, x:GenerationState, fixed=False)->tuple[Seqs, Tensor]:
 
     `fixed`: in fixed shapes, so that steps compile; rows wait until all have ended."""
     (pad, _), s, device = x.special, x.sampling.max_new_tokens, x.tokens.device
-    place, plain, step, more = {}, unwrap_model(model), model, 0
+    place, plain, step, more, held = {}, unwrap_model(model), model, 0, cache_name(model)
     known = inspect.signature(plain.forward).parameters
     prompt_of = [place.setdefault(tuple(prompt), len(place)) for prompt in x.prompts]
     ids, mask = pad_left(x.prompts if fixed else list(map(list, place)), pad)
@@ -237,9 +246,9 @@ def _cached(model, x:GenerationState, fixed=False)->tuple[Seqs, Tensor]:
         while True:
             seen, begin = seen + ids.shape[1], seen
             inputs = dict(input_ids=ids, attention_mask=mask if fixed else mask[:, :seen],
-                position_ids=position[:, begin:seen], past_key_values=cache, use_cache=True, logits_to_keep=1)
+                position_ids=position[:, begin:seen], use_cache=True, logits_to_keep=1) | {held: cache}
             out = step(**{name: y for name, y in inputs.items() if name in known})
-            cache, logits = getattr(out, "past_key_values", None), out.logits[:, -1]
+            cache, logits = getattr(out, held, None), out.logits[:, -1]
             if cache is None: raise ValueError(f"{type(plain).__name__} gives no cache of what it has "
                 "read, so it cannot be sampled from here: start from a causal model of another family")
             if not x.step: logits = logits[prompt_of]                    # a row each
@@ -289,9 +298,7 @@ def _respond(model, *args)->tuple[Seqs, Tensor]: # the arguments of start_genera
     if _STATIC.get(): return _cached(model, x, fixed=True)
     plain = unwrap_model(model)
     has = getattr(model, "has_cache", hasattr(plain, "save_pretrained"))
-    takes = "past_key_values" in inspect.signature(plain.forward).parameters
-    literal = getattr(text_config_of(plain), "model_type", "") in _LITERAL
-    return (_cached if has and takes and not literal else _uncached)(model, x)
+    return (_cached if has and cache_name(model) else _uncached)(model, x)
 
 def generate(
     model:nn.Module,         # any causal language model

@@ -9,15 +9,15 @@ __all__ = ['make_q_trainer', 'train_q', 'QPolicy', 'token_q_values', 'q_trees']
 
 # %% ../../nbs/engine/trainers/q_trainer.ipynb #q_trainer_imports
 import math
-from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 import torch
 from torch import Generator, Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import CausalLMOutputWithPast
 from ..base.learning import EvalConfig, TrainConfig, Trainer, fit, make_trainer
 from ..worlds.oracle import MicroWorld, states
 from ..base.q_networks import (Episodes, QConfig, QNets, best_actions, hidden_states, q_terms)
+from ..base.sampling import cache_name
 from ..qlearning import q_loss, q_policy_logprobs, soft_update
 from ..base.batches import send_to
 from ..tokens import Seqs, shift_right
@@ -74,25 +74,23 @@ class QPolicy(nn.Module):
         self.nets, self.ref = nets, ref
         self.temperature, self.epsilon = temperature, epsilon
         models = [nets.online] if ref is None else [nets.online, ref]
-        self.has_cache = all(isinstance(m, PreTrainedModel) and
-                             "past_key_values" in signature(m.forward).parameters for m in models)
+        self.has_cache = all(isinstance(m, PreTrainedModel) and cache_name(m) for m in models)
     config = property(lambda self: self.nets.online.config)
     device = property(lambda self: self.nets.allowed.device)
     def forward(self, input_ids, attention_mask=None, position_ids=None,
-                past_key_values=None, use_cache=False, logits_to_keep=0):
+                cache=None, use_cache=False, logits_to_keep=0):
         "Q, the reference if there is one, and the log-probs that follow from them."
         inputs = dict(input_ids=input_ids, attention_mask=attention_mask,
                       position_ids=position_ids, use_cache=use_cache)
-        old, online, ref_logits = past_key_values or [None, None], self.nets.online, None
-        outs = [online.base_model(past_key_values=old[0], **inputs)]
+        old, online, ref_logits = cache or [], self.nets.online, None
+        outs = [online.base_model(**inputs, **{cache_name(online): c for c in old[:1]})]
         q = online.get_output_embeddings()(outs[0].last_hidden_state[:, -logits_to_keep:])
         if self.ref is not None:
-            outs.append(self.ref(past_key_values=old[1], **inputs))
+            outs.append(self.ref(**inputs, **{cache_name(self.ref): c for c in old[1:]}))
             ref_logits = outs[1].logits[:, -logits_to_keep:]
         logp = q_policy_logprobs(q, self.nets.allowed, self.temperature, ref_logits, self.epsilon)
-        caches = [getattr(o, "past_key_values", None) for o in outs] if use_cache else [None]
-        cache = None if None in caches else _Caches(caches)
-        return CausalLMOutputWithPast(logits=logp, past_key_values=cache)
+        caches = [getattr(o, cache_name(m), None) for o, m in zip(outs, (online, self.ref)) if use_cache]
+        return SimpleNamespace(logits=logp, cache=_Caches(caches) if caches and None not in caches else None)
 
 # %% ../../nbs/engine/trainers/q_trainer.ipynb #token_q_values
 @torch.no_grad()

@@ -135,7 +135,7 @@ def transformers():
         config = SimpleNamespace(pad_token_id=0, problem_type=None, get_text_config=lambda: config)
         here = SimpleNamespace(config=config, score=lambda x: x,
             base_model_prefix="model",
-            model=lambda ids, **kwargs: SimpleNamespace(last_hidden_state=scores[..., None], past_key_values=None,
+            model=lambda ids, **kwargs: SimpleNamespace(last_hidden_state=scores[..., None], cache=None, past_key_values=None,
                 hidden_states=None, attentions=None))
         return Classifier.forward.__wrapped__(here, mask.long()).logits[:, 0]
     return [("ForCausalLMLoss", "sft", sft), ("GenericForSequenceClassification", "pooling", pooling)]
