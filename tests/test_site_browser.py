@@ -236,7 +236,7 @@ SEEN_PICTURES = """() => [...document.querySelectorAll('img')].filter(e => { con
 def test_the_first_page_shows_each_chapter_as_a_picture(page, address):
     page.goto(address)
     cards = page.locator(".cards > li")
-    assert cards.count() == 19
+    assert cards.count() == len(list((Path(__file__).parents[1]/"nbs").glob("[0-9]*.ipynb")))
     for i in (0, 8, 18, 4, 6):
         cards.nth(i).scroll_into_view_if_needed()
         page.wait_for_function(SEEN_PICTURES)

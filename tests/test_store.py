@@ -242,18 +242,20 @@ def test_killed_at_random_moments_it_goes_on_and_ends_the_same(tmp_path, tokeniz
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     whole, killed, before = tmp_path/"whole", tmp_path/"killed", time.perf_counter()
     assert write(whole, 0) == 0
-    lasts = time.perf_counter() - before
-    while code != 0:
-        code = write(killed, (.02 + .3 * rng.random()) * lasts)
-        assert code in (0, -signal.SIGALRM)
-        kills += code != 0
-        if killed.exists():
-            store = open_store(killed, tokenizer)
-            assert len(store) == 7 * store.totals()["appends"]
-            partial.add(len(store))
-    for name in ("tokens.bin", "rows.bin", "store.json"):
-        assert (killed/name).read_bytes() == (whole/name).read_bytes(), name
-    assert kills >= 3 and len(partial) > 2, (kills, partial)
+    lasts = 2 * (time.perf_counter() - before)
+    while kills < 3 or len(partial) < 3:                 # sooner, where the first ran on a busy machine
+        shutil.rmtree(killed, ignore_errors=True)
+        lasts, code = lasts / 2, None
+        while code != 0:
+            code = write(killed, (.02 + .3 * rng.random()) * lasts)
+            assert code in (0, -signal.SIGALRM)
+            kills += code != 0
+            if killed.exists():
+                store = open_store(killed, tokenizer)
+                assert len(store) == 7 * store.totals()["appends"]
+                partial.add(len(store))
+        for name in ("tokens.bin", "rows.bin", "store.json"):
+            assert (killed/name).read_bytes() == (whole/name).read_bytes(), name
 
 # ---- the disk says no
 @POSIX
