@@ -119,7 +119,7 @@ def ledger_page(
     for j, k in enumerate(names[0]):
         css += (f"#{u}-{j}:checked~.b .t{{background:var(--c{j})}}"
                 f"#{u}-{j}:checked~.b .t::after{{content:attr(data-{j})}}")
-        tabs += (f'{_RADIO}"{u}" id="{u}-{j}" aria-label="{escape_text(k)}"{" checked" * (j == 0)}>'
+        tabs += (f'{_RADIO}"{u}" aria-label="{escape_text(k)}" id="{u}-{j}"{" checked" * (j == 0)}>'
                  f'<label class="k" for="{u}-{j}">{escape_text(k)}</label>')
     for i, (title, x) in enumerate(ledgers.items()):
         n_tokens += len(x.tokens)
