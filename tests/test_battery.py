@@ -1,0 +1,29 @@
+"""The second battery is what it says: its right answers agree with one another, its wrong ones with none."""
+import warnings
+import pytest
+import battery_2, battery_inputs as inputs
+
+@pytest.fixture(scope="module")
+def cases(): return inputs.cases()
+
+def same(a, b):
+    if a[0] == "error" or b[0] == "error": return a == b
+    return inputs.close(a[1], b[1]) and inputs.close(list(a[2]), list(b[2])) and a[3:] == b[3:]
+
+@pytest.mark.parametrize("name", battery_2.WRONG)
+def test_right_answers_agree_and_wrong_ones_differ_in_value_gradient_or_what_they_change(name, cases):
+    warnings.simplefilter("ignore")
+    first, *others = battery_2.RIGHT[name]
+    makes = cases[name][::max(1, len(cases[name]) // 12)]
+    want = [inputs.does(first, make) for make in makes]
+    assert ("error", "another") not in want
+    for fn in others: assert all(same(inputs.does(fn, make), w) for make, w in zip(makes, want))
+    for words, fn in battery_2.WRONG[name][::8]:
+        at = next((i for i, (make, w) in enumerate(zip(makes, want)) if not same(inputs.does(fn, make), w)), None)
+        if at is None: at = next((i for i, make in enumerate(cases[name]) if not same(
+            inputs.does(fn, make), inputs.does(first, make))), None)
+        assert at is not None, f"line {fn.__code__.co_firstlineno}, {words}: it is right on every input"
+
+def test_the_battery_is_as_large_as_it_says_and_serves_every_exercise():
+    assert sum(map(len, battery_2.WRONG.values())) >= 600 and sum(map(len, battery_2.RIGHT.values())) >= 120
+    assert all(len(battery_2.WRONG[name]) >= 10 and len(battery_2.RIGHT[name]) >= 2 for name in battery_2.WRONG)
