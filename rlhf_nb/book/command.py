@@ -171,8 +171,10 @@ _LATE = dict([    # command -> module, function that adds it, help
     ("compare", ("book.compare_runs", "add_compare_parser", "compare methods in one table")),
     ("reproduce", ("book.claims", "add_reproduce_parser",
                    "run what a sentence of the course rests on, on fresh seeds")),
-    ("sweep", ("run.sweep", "add_sweep_parser", "try settings of a method, the same seeds for each")),
-    ("doctor-game", ("book.doctor_game", "add_doctor_game_parser", "find what is wrong with six runs, for points")),
+    ("sweep", ("run.sweep", "add_sweep_parser",
+               "try settings of a method, the same seeds for each")),
+    ("doctor-game", ("book.doctor_game", "add_doctor_game_parser",
+                     "find what is wrong with six runs, for points")),
     ("prove", ("book.prove", "add_prove_parser", "is a loss or an estimate of yours right?")),
     ("pipeline", ("run.train_command", "add_pipeline_parser", "run a list of training stages"))])
 

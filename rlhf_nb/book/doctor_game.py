@@ -36,7 +36,7 @@ def deal(
     n:int=6, # runs, 2 or more
     seed:int=0,
 )->Sitting:
-    "Runs of the doctor game in random order: healthy, with two faults, with one. Raises ValueError for n < 2."
+    "Runs in random order: one healthy, one with two faults, others with one. Raises ValueError for n < 2."
     if not 2 <= n <= 18: raise ValueError(f"a sitting has 2 to 18 runs, got {n}")
     data, rng = game_data(), random.Random(seed)
     def some(faults): return rng.choice([r for r in data["runs"] if faults(r["faults"])])
@@ -67,7 +67,7 @@ def call_run(
     causes:list[str], # keys
     fixes:list[str],  # keys of the causes that they fix
 )->dict:              # causes, fixes, points
-    "Decide the next run: 6 points for causes, 4 for fixes, less what was paid, 0 at least. Raises ValueError."
+    "Decide the next run: 6 points for causes, 4 for fixes, less what was paid. Raises ValueError."
     i, known = len(sitting.calls), game_data()["causes"]
     if i == len(sitting.runs): raise ValueError(f"all {i} runs are decided")
     if not causes or not fixes: raise ValueError("name a cause and a fix; a healthy run has them, too")
@@ -100,8 +100,9 @@ def log_page(log:list[dict])->str: # HTML
         mark = f'<polyline points="{points}" fill="none" stroke="currentColor" stroke-width="1.6"/>'
         said = f"{key} over {len(x)} rollouts, from {x[0]:.2f} to {x[-1]:.2f}"
         cells = "".join(f'<td style="text-align:right">{v:.2f}</td>' for v in (x[0], min(x), max(x), x[-1]))
-        return f'<tr><th scope="row" style="text-align:left">{key}</th><td>{drawing(said, (228, 40), mark)}</td>{cells}</tr>'
-    head = "".join(f'<th scope="col">{k}</th>' for k in ("", f"rollouts 1 to {len(log)}", "first", "lowest", "highest", "last"))
+        return f'<tr><th scope="row">{key}</th><td>{drawing(said, (228, 40), mark)}</td>{cells}</tr>'
+    names = "", f"rollouts 1 to {len(log)}", "first", "lowest", "highest", "last"
+    head = "".join(f'<th scope="col">{k}</th>' for k in names)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(map(curve, log[0]))}</tbody></table>"
 
 def seen_page(name:str, text:str)->str: # a key of the prices, what was measured -> HTML
@@ -119,7 +120,8 @@ def verdict(sitting:Sitting, i:int)->str: # of a run that was decided; text
     for k in sitting.runs[i]["faults"]:
         c = data[k]
         where = f"chapter {c['chapter']}" + (f"; met in {c['issue']}" if c["issue"] else "")
-        told.append(f"{'Right' if k in call['causes'] else 'It was'}: {c['wrong']}. Fix: {c['fix']} ({where}).")
+        said = "Right" if k in call["causes"] else "It was"
+        told.append(f"{said}: {c['wrong']}. Fix: {c['fix']} ({where}).")
     told += [f"Not here: {data[k]['wrong']}." for k in call["causes"] if k not in sitting.runs[i]["faults"]]
     return "\n".join(told)
 
@@ -128,9 +130,9 @@ def walk_page(run:dict)->str: # of `game_data` -> HTML
     "A run of the game for a page without a kernel: measurements and answer are folded."
     data = game_data()
     def fold(head, body): return f"<details><summary>{head}</summary>{body}</details>"
-    bought = "".join(fold(f"{escape_text(p['what'])} ({p['price']} of 10 points)", f"<pre>{escape_lines(run['seen'][k])}</pre>")
+    bought = "".join(fold(f"{p['what']} ({p['price']} of 10 points)", f"<pre>{escape_lines(run['seen'][k])}</pre>")
                      for k, p in data["prices"].items())
-    causes = "".join(f"<p><b>{escape_text(c['wrong'])}</b>. Fix: {escape_text(c['fix'])} (chapter {c['chapter']}).</p>"
+    causes = "".join(f"<p><b>{c['wrong']}</b>. Fix: {c['fix']} (chapter {c['chapter']}).</p>"
                      for c in map(data["causes"].get, run["faults"]))
     return log_page(run["log"]) + bought + fold("<b>What is wrong, and how is it fixed?</b>", causes)
 
@@ -146,8 +148,9 @@ def show_doctor_game(
     def choice(keys, part, label): return SelectMultiple(options=[(data["causes"][k][part], k) for k in keys],
         rows=8, description=label, layout=dict(width="98%"))
     causes, fixes = choice(sitting.causes, "wrong", "Cause"), choice(sitting.fixes, "fix", "Fix")
-    decide = Button(description="Decide", button_style="primary", tooltip="one cause and fix, or two with Ctrl")
-    buttons = {k: Button(description=f"{k} ({p['price']})", tooltip=p["what"]) for k, p in data["prices"].items()}
+    decide = Button(description="Decide", button_style="primary", tooltip="one cause and fix; two with Ctrl")
+    buttons = {k: Button(description=f"{k} ({p['price']})", tooltip=p["what"])
+               for k, p in data["prices"].items()}
     def draw(trouble=""):
         i = len(sitting.calls)
         verdicts = [f"<p>{escape_lines(verdict(sitting, j))}</p>" for j in range(i)]
@@ -170,8 +173,8 @@ def show_doctor_game(
         draw()
     for k, b in buttons.items(): b.on_click(lambda _, k=k: buy(k))
     decide.on_click(call)
-    view = LiveView([page, HBox([*buttons.values()], layout=dict(flex_flow="row wrap")), causes, fixes, decide, said],
-                    lambda: page.value + said.value)
+    shop = HBox([*buttons.values()], layout=dict(flex_flow="row wrap"))
+    view = LiveView([page, shop, causes, fixes, decide, said], lambda: page.value + said.value)
     draw()
     return view
 
@@ -207,8 +210,8 @@ def play_game(sitting:Sitting, ask=input, say=print)->float: # points of all run
 def add_doctor_game_parser(sub):
     "Add the command `rlhf-nb doctor-game` to the subparsers."
     p = sub.add_parser("doctor-game", help="find what is wrong with six runs, for points",
-        description="Six real runs, sick or healthy: read the log, pay for measurements, name cause and fix.\n"
-            "10 points a run, less what you paid. About ten minutes; Ctrl-C ends it.",
+        description="Six real runs, sick or healthy: read the log, pay for measurements, name cause and\n"
+            "fix. 10 points a run, less what you paid. About ten minutes; Ctrl-C ends it.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="examples:\n  rlhf-nb doctor-game\n  rlhf-nb doctor-game --runs 3 --seed 7")
     p.add_argument("--runs", type=int, default=6, metavar="N", help="2 to 18 (default: %(default)s)")

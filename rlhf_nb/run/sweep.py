@@ -24,7 +24,8 @@ def read_sweep(
     from rlhf_nb.run.stages import Stage
     try: said = tomllib.loads(text)
     except tomllib.TOMLDecodeError as e: raise ValueError(f"no TOML: {e}") from e
-    if "seed" in said: raise ValueError("seed is no setting of a sweep: --seeds says how many each setting gets")
+    if "seed" in said: raise ValueError(
+        "seed is no setting of a sweep: --seeds says how many each setting gets")
     lists = {k: x if isinstance(x, list) else [x] for k, x in said.items()}
     for k, x in lists.items():
         if not x: raise ValueError(f"{k} is an empty list: name a value to try")
@@ -57,8 +58,8 @@ def run_sweep(
                 rows.append(row_of_run(folder))
                 bar.update()
             groups.append(rows)
-    rows = [row for rows in groups for row in rows]
-    if read_rows(out/"rows.jsonl") != rows: atomic_write(out/"rows.jsonl", "".join(json.dumps(r) + "\n" for r in rows))
+    rows, home = [row for rows in groups for row in rows], out/"rows.jsonl"
+    if read_rows(home) != rows: atomic_write(home, "".join(json.dumps(r) + "\n" for r in rows))
     return groups
 
 # %% ../../nbs/engine/run/sweep.ipynb #sweep_table
@@ -68,7 +69,8 @@ def quality_of(groups:list[list[dict]], name:str="")->str: # of `run_sweep`; "":
     "Name of the measure that settings are ranked by. Raises ValueError where it was not measured."
     found = groups[0][0]["found"]
     usual = [k for k in _QUALITY if k in found]
-    if not name and not usual: raise ValueError(f"nothing was held out: set eval_rows, or name --quality, of {', '.join(found)}")
+    if not name and not usual: raise ValueError(
+        f"nothing was held out: set eval_rows, or name --quality, of {', '.join(found)}")
     find("measure", name or usual[0], found)
     return name or usual[0]
 
@@ -112,17 +114,21 @@ def draw_sweep(groups:list[list[dict]], quality:str): # of `run_sweep`; of `qual
 def add_sweep_parser(sub):
     "Add the command `rlhf-nb sweep` to the subparsers."
     p = sub.add_parser("sweep", help="try settings of a method, the same seeds for each",
-        description="Train every combination of the lists in FILE; print the table, draw quality over KL and time.\n"
-            "The same command goes on after a stop.", formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog='FILE is TOML with the keys of `rlhf-nb train METHOD --help`; a list is tried:\n  data = "prefs.jsonl"\n'
-            '  model = "runs/sft"\n  beta = [0.03, 0.1, 0.3]\n  lr = [5e-5, 2e-4]\nexample:\n'
+        description="Train every combination of the lists in FILE; print the table, draw quality over KL\n"
+            "and time. The same command goes on after a stop.", formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog='FILE is TOML with the keys of `rlhf-nb train METHOD --help`; a list is tried:\n'
+            '  data = "prefs.jsonl"\n  model = "runs/sft"\n  beta = [0.03, 0.1, 0.3]\n  lr = [5e-5, 2e-4]\nexample:\n'
             "  rlhf-nb sweep dpo --settings dpo.toml --seeds 3 -o runs/dpo-sweep")
     p.add_argument("method", metavar="METHOD", help="of rlhf-nb train")
     p.add_argument("--settings", required=True, metavar="FILE", help="what is fixed and what is tried")
-    p.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N - 1 (default: %(default)s)")
-    p.add_argument("-o", "--output-dir", "--out", required=True, metavar="DIR", help="a folder for each run in it")
-    p.add_argument("--quality", default="", metavar="NAME", help="what settings are ranked by (default: what was held out)")
-    p.add_argument("--dry-run", action="store_true", help="print the settings and the plan of the first; train nothing")
+    p.add_argument("--seeds", type=int, default=3, metavar="N", 
+                   help="seeds 0 to N - 1 (default: %(default)s)")
+    p.add_argument("-o", "--output-dir", "--out", required=True, metavar="DIR",
+                   help="a folder for each run in it")
+    p.add_argument("--quality", default="", metavar="NAME",
+                   help="what settings are ranked by (default: what was held out)")
+    p.add_argument("--dry-run", action="store_true", 
+                   help="print the settings and the plan of the first; train nothing")
     def run(args):
         from rlhf_nb.run.stages import KINDS, Stage
         find("method", args.method, KINDS)
@@ -131,9 +137,12 @@ def add_sweep_parser(sub):
         except (ValueError, TypeError) as e: raise ValueError(f"{args.settings}: {e}") from e
         if args.dry_run:
             from rlhf_nb.run.pipeline import plan_stage
-            for i, said in enumerate(tries, 1): print(f"{i:4}  " + ", ".join(f"{k} {x}" for k, x in said.items()))
-            print(plan_stage(Stage(args.method, tries[0] | dict(seed=0)), str(Path(args.output_dir)/"setting-01-seed-0"), False),
-                  f"{len(tries)} settings x {args.seeds} seeds: {len(tries) * args.seeds} such runs; nothing was trained", sep="\n")
+            for i, said in enumerate(tries, 1):
+                print(f"{i:4}  " + ", ".join(f"{k} {x}" for k, x in said.items()))
+            first = Stage(args.method, tries[0] | dict(seed=0))
+            print(plan_stage(first, str(Path(args.output_dir)/"setting-01-seed-0"), False))
+            n = len(tries) * args.seeds
+            print(f"{len(tries)} settings x {args.seeds} seeds: {n} such runs; nothing was trained")
             return
         groups = run_sweep(args.method, tries, args.output_dir, range(args.seeds))
         quality = quality_of(groups, args.quality)
