@@ -2,7 +2,7 @@
 import io, random, re
 import pytest
 from rlhf_nb.book.command import main
-from rlhf_nb.book.doctor_game import call_run, deal, game_data, measure_run, play_game, spent, verdict, walk_page
+from rlhf_nb.book.doctor_game import call_run, deal, game_data, measure_run, price_paid, verdict_text, walk_page
 
 def numbers(text): return [float(x) for x in re.findall(r"[-+]?\d+\.\d+(?:e[-+]\d+)?", text)]
 
@@ -73,12 +73,12 @@ def test_points_are_what_was_right_less_what_was_paid():
     s.runs.insert(0, s.runs.pop(two))
     a, b = s.runs[0]["faults"]
     other = next(k for k in s.causes if k not in (a, b))
-    assert measure_run(s, 0, "ratio") == s.runs[0]["seen"]["ratio"] and spent(s, 0) == 1
+    assert measure_run(s, 0, "ratio") == s.runs[0]["seen"]["ratio"] and price_paid(s, 0) == 1
     assert call_run(s, [a], [a, b])["points"] == 6 / 2 + 4 - 1
-    assert "Right" in verdict(s, 0) and "It was" in verdict(s, 0)
+    assert "Right" in verdict_text(s, 0) and "It was" in verdict_text(s, 0)
     truth = s.runs[1]["faults"]
     wrong = next(k for k in s.causes if k not in truth)
-    assert call_run(s, [*truth, wrong], [wrong])["points"] == 3 and "Not here" in verdict(s, 1)
+    assert call_run(s, [*truth, wrong], [wrong])["points"] == 3 and "Not here" in verdict_text(s, 1)
     for k in game_data()["prices"]: measure_run(s, 2, k)
     assert call_run(s, s.runs[2]["faults"], [wrong])["points"] == 0   # never below
     with pytest.raises(ValueError, match="did you mean 'mask'"): measure_run(s, 3, "masc")

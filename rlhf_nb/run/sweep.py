@@ -74,25 +74,23 @@ def quality_of(groups:list[list[dict]], name:str="")->str: # of `run_sweep`; "":
     find("measure", name or usual[0], found)
     return name or usual[0]
 
-def _mean(rows, key): # over seeds, with its standard error
+def _mean_error(rows, key): # over seeds, with its standard error
     x = [r["found"][key] for r in rows]
     return statistics.fmean(x), statistics.stdev(x) / len(x)**.5 if len(x) > 1 else 0.
-
-def _knobs(groups): # settings in which the groups differ, in words
-    names = [*dict.fromkeys(k for g in groups[1:] for k in differing(groups[0][:1], g[:1]))]
-    return [", ".join(f"{k} {g[0]['settings'].get(k)}" for k in names) for g in groups]
 
 def sweep_table(groups:list[list[dict]], quality:str)->str: # of `run_sweep`; of `quality_of`
     "A line for each setting, the best first: quality with its error over seeds, KL, seconds."
     keys = [k for k in (quality, "kl", "seconds") if all(k in r["found"] for g in groups for r in g)]
     sign = 1 if "loss" in quality else -1
-    order = sorted(range(len(groups)), key=lambda i: sign * _mean(groups[i], quality)[0])
-    lines = ["".join([f"{'':8}", *(f"{k:>14}{'±':>8}" for k in keys)]) + "  setting"]
+    order = sorted(range(len(groups)), key=lambda i: sign * _mean_error(groups[i], quality)[0])
+    shown = ["".join([f"{'':8}", *(f"{k:>14}{'±':>8}" for k in keys)]) + "  setting"]
+    knobs = [*dict.fromkeys(k for g in groups[1:] for k in differing(groups[0][:1], g[:1]))]
     for i in order:
-        cells = "".join(f"{m:14.4g}{e:8.2g}" for m, e in (_mean(groups[i], k) for k in keys))
-        lines.append(f"{i + 1:6}  {cells}  {_knobs(groups)[i]}")
+        told = ", ".join(f"{k} {groups[i][0]['settings'].get(k)}" for k in knobs)
+        cells = "".join(f"{m:14.4g}{e:8.2g}" for m, e in (_mean_error(groups[i], k) for k in keys))
+        shown.append(f"{i + 1:6}  {cells}  {told}")
     n = len(groups[0])
-    return "\n".join([*lines, f"{len(groups)} settings, {n} seed{'s' * (n > 1)} each"])
+    return "\n".join([*shown, f"{len(groups)} settings, {n} seed{'s' * (n > 1)} each"])
 
 # %% ../../nbs/engine/run/sweep.ipynb #draw_sweep
 def draw_sweep(groups:list[list[dict]], quality:str): # of `run_sweep`; of `quality_of` -> a matplotlib Figure
@@ -102,7 +100,7 @@ def draw_sweep(groups:list[list[dict]], quality:str): # of `run_sweep`; of `qual
     fig, axes = plt.subplots(1, len(keys), figsize=(4.4 * len(keys), 3.4), squeeze=False, sharey=True)
     for ax, key in zip(axes[0], keys):
         for i, rows in enumerate(groups, 1):
-            (x, dx), (y, dy) = _mean(rows, key), _mean(rows, quality)
+            (x, dx), (y, dy) = _mean_error(rows, key), _mean_error(rows, quality)
             ax.errorbar(x, y, dy, dx, fmt="o", color="0.4")
             ax.annotate(str(i), (x, y), xytext=(5, 4), textcoords="offset points")
         ax.set_xlabel("KL to the reference, nats per answer" if key == "kl" else "seconds of training")
@@ -115,9 +113,11 @@ def add_sweep_parser(sub):
     "Add the command `rlhf-nb sweep` to the subparsers."
     p = sub.add_parser("sweep", help="try settings of a method, the same seeds for each",
         description="Train every combination of the lists in FILE; print the table, draw quality over KL\n"
-            "and time. The same command goes on after a stop.", formatter_class=argparse.RawDescriptionHelpFormatter,
+            "and time. The same command goes on after a stop.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog='FILE is TOML with the keys of `rlhf-nb train METHOD --help`; a list is tried:\n'
-            '  data = "prefs.jsonl"\n  model = "runs/sft"\n  beta = [0.03, 0.1, 0.3]\n  lr = [5e-5, 2e-4]\nexample:\n'
+            '  data = "prefs.jsonl"\n  model = "runs/sft"\n  beta = [0.03, 0.1, 0.3]\n'
+            '  lr = [5e-5, 2e-4]\nexample:\n'
             "  rlhf-nb sweep dpo --settings dpo.toml --seeds 3 -o runs/dpo-sweep")
     p.add_argument("method", metavar="METHOD", help="of rlhf-nb train")
     p.add_argument("--settings", required=True, metavar="FILE", help="what is fixed and what is tried")
