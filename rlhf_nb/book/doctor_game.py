@@ -146,7 +146,7 @@ def show_doctor_game(
     def choice(keys, part, label): return SelectMultiple(options=[(data["causes"][k][part], k) for k in keys],
         rows=8, description=label, layout=dict(width="98%"))
     causes, fixes = choice(sitting.causes, "wrong", "Cause"), choice(sitting.fixes, "fix", "Fix")
-    decide = Button(description="Decide", button_style="primary", tooltip="one cause and fix; two with Ctrl")
+    submit = Button(description="Decide", button_style="primary", tooltip="one cause and fix; two with Ctrl")
     buttons = {k: Button(description=f"{k} ({p['price']})", tooltip=p["what"])
                for k, p in data["prices"].items()}
     def draw(trouble=""):
@@ -159,7 +159,7 @@ def show_doctor_game(
         page.value = body + (f"<p>{total}</p>" if over else "")
         said.value = f"<p>{escape_text(trouble)}</p>" * bool(trouble) + "".join(verdicts[::-1])
         for k, b in buttons.items(): b.disabled = over or k in sitting.paid[i]
-        decide.disabled = over
+        submit.disabled = over
         view.keep()
     def buy(k):
         measure_run(sitting, len(sitting.calls), k)
@@ -170,9 +170,9 @@ def show_doctor_game(
         causes.value = fixes.value = ()
         draw()
     for k, b in buttons.items(): b.on_click(lambda _, k=k: buy(k))
-    decide.on_click(call)
+    submit.on_click(call)
     shop = HBox([*buttons.values()], layout=dict(flex_flow="row wrap"))
-    view = LiveView([page, shop, causes, fixes, decide, said], lambda: page.value + said.value)
+    view = LiveView([page, shop, causes, fixes, submit, said], lambda: page.value + said.value)
     draw()
     return view
 
