@@ -8,16 +8,18 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/base/models.html.md"""
 __all__ = ['tiny_lm', 'Placement', 'choose_placement', 'quiet_transformers', 'load_tokenizer', 'read_config', 'is_reward_model',
            'require_vocabulary', 'fit_vocabulary', 'load_lm', 'load_bundled', 'unwrap_model', 'eval_mode',
            'text_config_of', 'vocabulary_of', 'require_classifier', 'checkpoint_layers', 'disable_dropout',
-           'validate_length', 'validate_ids', 'frozen_copy', 'add_lora', 'adapters_disabled', 'merge_adapters',
-           'require_body', 'new_score', 'ScalarModel', 'require_scalar_model', 'to_classifier', 'save_reward_model',
-           'load_reward_model', 'save_model']
+           'validate_length', 'validate_ids', 'PlainLM', 'PlainTokenizer', 'frozen_copy', 'add_lora',
+           'adapters_disabled', 'merge_adapters', 'require_body', 'new_score', 'ScalarModel', 'require_scalar_model',
+           'to_classifier', 'save_reward_model', 'load_reward_model', 'save_model']
 
 # %% ../../nbs/engine/base/models.ipynb #one_model_tiny_or_real
 import copy, os, warnings
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 import torch
 from torch import Tensor, nn
 from .batches import pad_and_eos, send_to
@@ -280,6 +282,34 @@ def validate_ids(
     if ids.is_cpu and n and ids.numel() and ids.max() >= n: raise ValueError(
         f"token id {ids.max()} in a model of {n} tokens: tokenizer and model must belong together; "
         "after adding tokens model.resize_token_embeddings(len(tokenizer))")
+
+# %% ../../nbs/engine/base/models.ipynb #PlainLM
+class PlainLM(nn.Module):
+    "Any module from ids (b t) to logits (b t v), each from what stands before, as a language model."
+    def __init__(self,
+        net:nn.Module,  # rows are padded on the right, so that no token looks at a pad
+        vocab_size:int, # v
+        tokenizer,      # with a pad and an eos
+        max_length:int|None=None, # tokens that it can read
+    ):
+        super().__init__()
+        pad, eos = pad_and_eos(tokenizer)
+        self.net, self.config = net, SimpleNamespace(vocab_size=vocab_size, pad_token_id=pad, eos_token_id=eos,
+                                                     max_position_embeddings=max_length)
+    def get_output_embeddings(self): return None
+    def forward(self, input_ids, **_): return SimpleNamespace(logits=self.net(input_ids))
+
+class PlainTokenizer:
+    "Two functions as a tokenizer; messages of a chat are joined by line ends, special tokens are not text."
+    chat_template, unk_token, bos_token_id = "joined", None, None
+    all_special_tokens, added_tokens_decoder = (), {}
+    def __init__(self, encode:Callable, decode:Callable, pad:int, eos:int): # text -> ids, ids -> text
+        self.encode, self.text, self.pad_token_id, self.eos_token_id = encode, decode, pad, eos
+    def __call__(self, text:str, **_)->dict: return {"input_ids": [*self.encode(text)]}
+    def apply_chat_template(self, messages, **_)->list[int]:
+        return [*self.encode("\n".join(m["content"] for m in messages) + "\n")]
+    def decode(self, ids, **_)->str:
+        return self.text([int(i) for i in ids if i not in (self.pad_token_id, self.eos_token_id)])
 
 # %% ../../nbs/engine/base/models.ipynb #frozen_copy
 def frozen_copy(model:nn.Module)->nn.Module: # in eval mode, without gradients
