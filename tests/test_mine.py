@@ -100,15 +100,15 @@ return float(loss.detach())"""}
 def test_another_way_is_right(tmp_path, name): assert verdict(tmp_path, name, OTHER[name]) == "right"
 
 WRONG = [   # (part, body, a word of the verdict)
-    ("logprobs", "return model(input_ids=ids).logits.log_softmax(-1).gather(-1, ids[..., None])[..., 0]", "one place before"),
+    ("logprobs", "return model(input_ids=ids).logits.log_softmax(-1).gather(-1, ids[..., None])[..., 0]", "no shift"),
     ("sft_step", "loss = -logprobs(model, ids, mask).mean()\noptimizer.zero_grad()\nloss.backward()\noptimizer.step()\nreturn loss.item()", ""),
     ("sft_step", "loss = -logprobs(model, ids, mask)[response].mean()\nloss.backward()\noptimizer.step()\nreturn loss.item()", "zero_grad"),
     ("rollout", OTHER["rollout"].replace("torch.multinomial(probs, 1, generator=generator)", "probs.argmax()"), "greedy"),
     ("rollout", OTHER["rollout"].replace(".logits[0, -1]", ".logits[0, -1].div(.7)"), "as often as the model says"),
     ("rollout", OTHER["rollout"].replace(">= torch", "> torch"), ""),
     ("gae", OTHER["gae"].replace("value = value * response\n", ""), ""),
-    ("gae", OTHER["gae"].replace("gamma * F", "F"), "gamma is missing before the next value"),
-    ("group_step", OTHER["group_step"].replace(" if k != i", "").replace("(size - 1)", "size"), "others"),
+    ("gae", OTHER["gae"].replace("gamma * F", "F"), "gamma is missing in delta"),
+    ("group_step", OTHER["group_step"].replace(" if k != i", "").replace("(size - 1)", "size"), "leave it out"),
     ("dpo_step", OTHER["dpo_step"].replace(" - logprobs(ref, ids, mask).detach()", ""), "reference"),
     ("dpo_step", OTHER["dpo_step"].replace(".detach())", ")").replace("optimizer.step()\n", ""), "optimizer.step()")]
 

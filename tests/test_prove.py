@@ -6,7 +6,7 @@ import pytest, torch
 from rlhf_nb.base.sampling import SamplingParams, filter_logits, sample_tokens
 from rlhf_nb import dpo, grpo, kl, ppo, reward, tokens
 from rlhf_nb.book.command import main
-from rlhf_nb.book.proof_kinds import PROOF_KINDS
+from rlhf_nb.exercises.kinds import PROOF_KINDS
 from rlhf_nb.book.prove import prove
 from rlhf_nb.judge import parse_score
 

@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 from ..base.settings import find, nearest
 from .changes import find_change
 from .checks import record_call, values_match
-from .proof_kinds import PROOF_KINDS
+from ..exercises.kinds import PROOF_KINDS
 from ..show.pages import escape_text
 from ..tokens import masked_sum, token_logprobs
 from ..worlds.oracle import all_logprobs, bigram_lm, expectation, micro_world

@@ -1,8 +1,11 @@
 "Exercises of the chapter on DPO."
 import torch
 from torch import Generator, tensor
-from torch.nn.functional import softplus
-from rlhf_nb.book.checks import Exercise
+from torch.nn.functional import logsigmoid, softplus
+from rlhf_nb import dpo as package
+from rlhf_nb.book.checks import Exercise, ProofKind
+from rlhf_nb.exercises.reward import PAIRS, over_pairs
+from rlhf_nb.exercises.tokens import normal, widened
 from rlhf_nb.worlds.oracle import TabularLM, micro_world
 from rlhf_nb.tokens import Seqs, make_seqs, shift_right
 
@@ -14,6 +17,51 @@ def mask_of(*rows): return tensor([[c == "r" for c in row] for row in rows])
 def shift_left(mask): return torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1)
 def _first(mask): return mask & (mask.cumsum(1) == 1)
 def _last(mask): return mask & (mask.flip(1).cumsum(1).flip(1) == 1)
+
+_PAIR_NAMES = {f"{who}_{side}": " ".join([                     # -> the names code gives them
+        *(f"{start}{side}{end}" for start in (f"{who}_", other)
+          for end in ("", "_logps", "_logp", "_logprobs", "_log_probs")),
+        f"{who}_logp_{letter}", f"logp_{who}_{side}", f"{who}_logp_{side}", f"{short}_{letter}"])
+    for who, other, short in (("policy", "", "pi"), ("ref", "reference_", "ref"))
+    for side, letter in (("chosen", "w"), ("rejected", "l"))}
+
+class DPO(ProofKind):
+    asks, chapter = "DPO loss", "dpo"
+    takes = _PAIR_NAMES | dict(beta="beta")
+    defaults = dict(beta=.1)
+    right = dict(form=dict(sigmoid="-log σ(β gap)", ipo="(gap - 1/2β)²", hinge="hinge of β gap"),
+                 gap=dict(both=""), beta=dict(inside=""), mean=PAIRS)
+    wrong = dict(
+        form=dict(no_log="the log is missing: -log σ is the loss", probability="that is the probability: -log of it is the loss",
+                  plus="the sign: a loss is above 0", exp="exp(-β gap) is no -log σ(β gap)",
+                  weight="that is the weight of the gradient, not the loss", one="IPO's margin is 1/2β, not 1/β",
+                  linear="σ and its logarithm are missing"),
+        gap=dict(free="the reference is missing", swapped="chosen and rejected are swapped: it learns the rejected ones",
+                 added="the reference is added: subtract it on both sides",
+                 plus="the two log-ratios are added: subtract the rejected one's",
+                 ratio="log-ratios are divided: subtract", chosen="only the chosen side is looked at",
+                 frozen="the rejected response is detached: nothing pushes it down"),
+        beta=dict(outside="beta belongs inside the sigmoid, it is no factor of the loss", missing="beta is missing",
+                  one="beta is for both ratios", under="multiply by beta, do not divide"))
+    known = {"DPO (Rafailov et al. 2023)": dict(form="sigmoid"), "IPO (Azar et al. 2023)": dict(form="ipo"),
+             "the hinge of SLiC": dict(form="hinge")}
+    def case(self, seed, beta, scale=1.):
+        names = "policy_chosen", "policy_rejected", "ref_chosen", "ref_rejected"
+        return {k: (normal(seed + i, 4, scale=scale) - 5).requires_grad_(i < 2) for i,
+                k in enumerate(names)} | dict(beta=beta)
+    def cases(self, given): return {"four pairs": self.case(0, .1), "wide gaps": self.case(20, .1, 6.)} | (
+        {"another β": self.case(10, .5)} if "beta" in given else {})
+    def edges(self, given): return {"gaps of thousands": self.case(30, .1, 1e4)}
+    def compute(self, a, c):
+        w, l, rw, rl = a.policy_chosen, a.policy_rejected, a.ref_chosen, a.ref_rejected
+        gap = dict(both=lambda: (w - rw) - (l - rl), free=lambda: w - l, swapped=lambda: (l - rl) - (w - rw),
+                   added=lambda: (w + rw) - (l + rl), plus=lambda: (w - rw) + (l - rl), ratio=lambda: (w - rw) / (l - rl),
+                   chosen=lambda: w - rw, frozen=lambda: (w - rw) - (l - rl).detach())[c["gap"]]()
+        x = dict(inside=gap * a.beta, under=gap / a.beta, one=a.beta * (w - rw) - (l - rl)).get(c["beta"], gap)
+        loss = dict(sigmoid=-logsigmoid(x), ipo=(gap - 1 / (2 * a.beta))**2, hinge=(1 - x).clamp(min=0), no_log=-x.sigmoid(),
+                    probability=x.sigmoid(), weight=(-x).sigmoid(), plus=logsigmoid(x), exp=(-x).exp(),
+                    one=(gap - 1 / a.beta)**2, linear=-x)[c["form"]]
+        return over_pairs(loss * (a.beta if c["beta"] == "outside" else 1.), c["mean"])
 
 # ------------------------------------------------------------------ fixed_answer_logprob
 def answer_logprob(logits, ids, counts, shift=True, over="sum", log=True, low=True):
@@ -106,37 +154,23 @@ sequence_logprobs = Exercise(
             _scores(m, s, s.response_mask & (torch.arange(s.ids.shape[1]) == i)) for i in range(s.ids.shape[1])], 1)})
 
 # ------------------------------------------------------------------ dpo_loss
-def _dpo(a, b, c, d, beta=.1, last=lambda x: softplus(-x), checked=True):
-    if checked and not beta > 0: raise ValueError("beta must be above 0")
-    a, b, c, d = [x if x.dtype == torch.double else x.float() for x in (a, b, c, d)]
-    return last(beta * ((a - c) - (b - d)))
+def _pairs(w, l, rw, rl, beta=.1):
+    if not beta > 0: raise ValueError("beta must be above 0")
+    return dict(zip(("policy_chosen", "policy_rejected", "ref_chosen", "ref_rejected"), map(widened, (w, l, rw, rl))), beta=beta)
 
 def _four(seed, n, *beta, dtype=torch.float32): return *[draw(seed + k, n).to(dtype).requires_grad_() for k in range(4)], *beta
 
 dpo_loss = Exercise(
-    reference=_dpo,
+    reference=package.dpo_loss,
     cases={"four pairs": _four(0, 4, .5), "one pair": _four(10, 1, .1), "beta 2": _four(20, 3, 2.), "no beta given": _four(30, 3),
            "policy = reference": (*[draw(40, 3), draw(41, 3)] * 2, .3), "bf16": _four(50, 3, .5, dtype=torch.bfloat16),
            "float64": _four(60, 3, .5, dtype=torch.double),
            "log-probs of -300": (tensor([-300., -5.]).requires_grad_(), tensor([-5., -300.]), tensor([-6., -6.]), tensor([-6., -6.]), 1.),
            "beta 0": _four(70, 2, 0.)},
-    mistakes={
-        "chosen and rejected are swapped: it learns the rejected ones": lambda a, b, c, d, beta=.1: _dpo(b, a, d, c, beta),
-        "the reference is missing": lambda a, b, c, d, beta=.1: _dpo(a, b, 0 * c, 0 * d, beta),
-        "the reference is added: subtract it on both sides": lambda a, b, c, d, beta=.1: _dpo(a, b, -c, -d, beta),
-        "beta is missing": lambda a, b, c, d, beta=.1: _dpo(a, b, c, d, 1. if beta > 0 else beta),
-        "beta belongs inside the sigmoid, it is no factor of the loss": lambda a, b, c, d, beta=.1: beta * _dpo(
-            a, b, c, d, 1. if beta > 0 else beta),
-        "beta is for both ratios": lambda a, b, c, d, beta=.1: _dpo(
-            a * beta, b, c * beta, d, 1. if beta > 0 else beta),
-        "multiply by beta, do not divide": lambda a, b, c, d, beta=.1: _dpo(a, b, c, d, 1 / beta if beta > 0 else beta),
-        "that is a mean: one number per pair": lambda *x: _dpo(*x).mean(),
-        "the sign: a loss is above 0": lambda *x: -_dpo(*x),
-        "that is the probability: -log of it is the loss": lambda *x: _dpo(*x, last=torch.sigmoid),
-        "that is the weight of the gradient, not the loss": lambda *x: _dpo(*x, last=lambda y: torch.sigmoid(-y)),
-        "that is the hinge": lambda *x: _dpo(*x, last=lambda y: (1 - y).relu()),
-        "sigmoid, then log is infinite at -300: use logsigmoid": lambda *x: _dpo(*x, last=lambda y: -torch.sigmoid(y).log()),
-        "only the chosen side is looked at": lambda a, b, c, d, beta=.1: _dpo(a, 0 * b, c, 0 * d, beta),
-        "no gradient reaches the policy": lambda *x: _dpo(*x).detach(),
-        "beta must be above 0, or ValueError": lambda *x: _dpo(*x, checked=False)})
+    mistakes=DPO().told(_pairs, "form gap beta", {
+        "that is a mean: one number per pair": dict(mean="mean"), "that is the hinge": dict(form="hinge"),
+        "that is IPO's loss": dict(form="ipo")}, mean="pairs") | {
+        "sigmoid, then log is infinite at -300: use logsigmoid": lambda *x: -(-package.dpo_loss(*x)).exp().log(),
+        "no gradient reaches the policy": lambda *x: package.dpo_loss(*x).detach(),
+        "beta must be above 0, or ValueError": lambda w, l, rw, rl, beta=.1: softplus(-beta * ((w - rw) - (l - rl)))})
 

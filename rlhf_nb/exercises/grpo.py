@@ -3,45 +3,106 @@ import math
 import torch
 from torch import Generator, tensor
 from rlhf_nb import grpo as package
-from rlhf_nb.book.checks import Exercise
+from rlhf_nb.book.checks import Exercise, ProofKind
+from rlhf_nb.exercises.ppo import PolicyLoss
+
+class GroupLoss(PolicyLoss): asks, chapter = "policy loss of groups", "grpo"
+
+class Advantages(ProofKind):
+    asks, chapter = "advantages of a group", "grpo"
+    takes = dict(rewards="rewards reward r scores",
+                 group="group groups group_ids group_id prompt_ids index uid",
+                 group_size="group_size num_generations k n n_samples")
+    right = dict(
+        base=dict(group="reward less its group's mean", others="reward less the mean of the others",
+                  batch="reward less the batch's mean", none="reward without a baseline"),
+        scale=dict(none="", sample="divided by the group's deviation (n - 1)",
+                   population="divided by the group's deviation (n)",
+                   batch="divided by the batch's deviation (n - 1)",
+                   batch_population="divided by the batch's deviation (n)"),
+        eps={"0": ""} | {e: f"+ {e}" for e in ("1e-4", "1e-6", "1e-8", "1e-5", "1e-9")},
+        place=dict(beside="", inside="under the root"), sign=dict(plus=""), rows=dict(given=""))
+    wrong = dict(
+        base=dict(best="less the group's best: then nothing is good", worst="less the group's worst: then nothing is bad",
+                  rival="with the best of the others? with their mean", sum="the mean of the others, not their sum",
+                  n="the mean of the others: divide by n - 1, not by n", median="less the group's median, not its mean",
+                  own="the answer itself is in the sum, which is divided by n - 1: take it off first"),
+        scale=dict(root="divided by the root of the summed squares: divide these by n first",
+                   square="that is the variance: divide by its square root",
+                   range="divided by the range, not by the deviation"),
+        place=dict(times="multiplied by the deviation: divide"),
+        sign=dict(minus="the sign: better than the group is above 0",
+                  baseline="that is the baseline: subtract it from the reward"),
+        rows=dict(across="every k-th row is taken for a group: answers to different prompts are compared",
+                  columns="along the wrong axis: the answers to one prompt stand in a row",
+                  order="the rows of a group may stand anywhere: use `group`, not the order",
+                  whole="compare with the group, not with the whole batch"))
+    mixed = {"divided by the group's deviation, but not centred on the group": dict(
+        base=("batch", "none"), scale=("sample", "population"))}
+    known = {"RLOO (Ahmadian et al. 2024)": dict(base="others", scale="none"),
+             "GRPO (Shao et al. 2024; n - 1 as in torch and TRL)": dict(base="group", scale="sample"),
+             "Dr. GRPO (Liu et al. 2025)": dict(base="group", scale="none"),
+             "REINFORCE with the batch's mean": dict(base="batch", scale="none"),
+             "the group's mean, the batch's deviation": dict(base="group", scale="batch")}
+    def case(self, given, *rows, order=None):
+        rewards = tensor([float(r) for row in rows for r in row], dtype=torch.double)
+        at = tensor([i for i, row in enumerate(rows) for _ in row])
+        if order is not None: rewards, at = rewards[order], at[order]
+        return dict(rewards=rewards if given & {"group", "group_size"} else rewards.view(len(rows), -1),
+                    group=at, group_size=len(rows[0]))
+    def cases(self, given):
+        found = {"two prompts": self.case(given, [1, 0, 4], [5, 7, 6.5]), "rewards close together":
+                 self.case(given, [1, 1.001, 1.003], [2, 2.004, 1]), "three prompts":
+                 self.case(given, [2, 0, 1, 4], [1, 1.5, 3, 3], [0, 9, 2, 2.5])}
+        return found | ({} if "group" not in given else {
+            "a group of three and one of two": self.case(given, [1, 0, 4], [5, 7]),
+            "rows in any order": self.case(given, [1, 0, 4], [5, 7, 6.5], order=tensor([3, 0, 4, 2, 1, 5]))})
+    def edges(self, given):
+        found = {"equal rewards": self.case(given, [2, 2, 2], [0, 1, 3]),
+                 "large rewards": self.case(given, [2e3, 0, 1e3], [1e3, 5e3, 7e3])}
+        return found | ({} if "group" not in given else {"an answer alone": self.case(given, [3], [1, 5]),
+            "an answer that nobody scored": self.case(given, [1, torch.nan, 0], [2, 4])})
+    def compute(self, a, c):
+        r, scored, out = a.rewards.flatten(), ~a.rewards.flatten().isnan(), torch.zeros(a.rewards.numel(),
+            dtype=torch.double)
+        n_first, at = int((a.group == a.group[0]).sum()), torch.arange(len(r))
+        at = dict(given=a.group, across=at % (len(r) // n_first), columns=at % n_first, whole=0 * a.group,
+                  order=at // n_first)[c["rows"]]
+        def variance(x, less): return ((x - x.mean())**2).sum() / max(len(x) - less, 1)
+        for i in scored.nonzero()[:, 0].tolist():
+            mine, batch = (at == at[i]) & scored, r[scored]
+            own, others = r[mine], r[mine & (torch.arange(len(r)) != i)]
+            n, rest = len(own), others.sum()
+            if n == 1 and c["base"] not in ("batch", "none"): continue
+            base = dict(group=own.mean, others=lambda: rest / max(n - 1, 1), batch=batch.mean, none=lambda: 0., best=own.max,
+                        rival=others.max, sum=lambda: rest, own=lambda: own.sum() / max(n - 1, 1), n=lambda: rest / n,
+                        worst=own.min, median=own.median)[c["base"]]()
+            spread = dict(none=own.new_ones(()), sample=variance(own, 1), population=variance(own, 0),
+                          batch=variance(batch, 1), batch_population=variance(batch, 0), root=variance(own, 0) * n,
+                          square=variance(own, 1)**2, range=(own.max() - own.min())**2)[c["scale"]]
+            eps = float(c["eps"]) if c["scale"] != "none" else 0.
+            scale = (spread + eps).sqrt() if c["place"] == "inside" else spread.sqrt() + eps
+            x = dict(plus=r[i] - base, minus=base - r[i], baseline=base)[c["sign"]]
+            out[i] = x * scale if c["place"] == "times" else x / scale if scale else 0.
+        return out.view(a.rewards.shape)
 
 # ------------------------------------------------------------------ fixed_groups
-def _groups(reward, k, own=0, by=None, each=lambda r, base, others: r - base):
-    out, n = torch.zeros_like(reward), len(reward)
-    for i in range(n):
-        first = i // k * k
-        others = [reward[j] for j in range(first, first + k) if own or j != i]
-        out[i] = each(reward[i], sum(others) / (by or len(others)), others)
-    return out
-
 def _drawn(seed, p, k, scale=1., dtype=torch.float32):
     return (scale * torch.randn(p * k, generator=Generator().manual_seed(seed))).to(dtype), k
 
+def _loo(reward, k): return package.leave_one_out(reward, torch.arange(len(reward)) // k)
+def _table(reward, k): return dict(rewards=reward, group=torch.arange(len(reward)) // k)
+OTHERS = {"the answer itself is in its baseline: leave it out": dict(base="group"),
+          "not divided by the standard deviation: that is GRPO": dict(scale="sample", eps="1e-4")}
+
 fixed_groups = Exercise(
-    reference=_groups,
+    reference=_loo,
     cases={"two prompts, two answers each": (tensor([1., 0., 5., 7.]), 2),
            "three answers each": (tensor([1., 0., 0., 5., 7., 9.]), 3), "one prompt": _drawn(0, 1, 4),
            "many prompts": _drawn(1, 5, 3), "large rewards": _drawn(2, 3, 4, 100.),
            "double precision": _drawn(3, 2, 5, dtype=torch.float64)},
-    mistakes={
-        "as it was: answers to different prompts are compared":
-            lambda r, k: _groups(r.view(k, -1).T.flatten(), k).view(-1, k).T.flatten(),
-        "the answer itself is in its baseline: leave it out": lambda r, k: _groups(r, k, own=1),
-        "the sign: better than the others is above 0": lambda r, k: -_groups(r, k),
-        "that is the baseline: subtract it from the reward":
-            lambda r, k: _groups(r, k, each=lambda r, base, others: base),
-        "the others are k - 1, not k": lambda r, k: _groups(r, k, by=k),
-        "the mean of the others, not their sum": lambda r, k: _groups(r, k, by=1),
-        "the answer itself is in the sum, which is divided by k - 1: take it off first":
-            lambda r, k: _groups(r, k, own=1, by=k - 1),
-        "along the wrong axis: the answers to one prompt stand in a row of view(-1, k)": lambda r, k: (
-            lambda x: (x - (x.sum(0) - x) / (len(x) - 1)).flatten())(r.view(-1, k)),
-        "compare with the group, not with the whole batch": lambda r, k: _groups(r, len(r)),
-        "with the best of the others? with their mean":
-            lambda r, k: _groups(r, k, each=lambda r, base, others: r - max(others)),
-        "not divided by the standard deviation": lambda r, k: _groups(r, k) / (
-            r.view(-1, k).std(1, keepdim=True) + 1e-4).expand(-1, k).flatten(),
-        "that is one number per prompt: one per answer": lambda r, k: _groups(r, k).view(-1, k).mean(1)})
+    mistakes=Advantages().told(_table, "base sign rows", OTHERS, "order", base="others") | {
+        "that is one number per prompt: one per answer": lambda r, k: _loo(r, k).view(-1, k).mean(1)})
 
 # ------------------------------------------------------------------ leave_one_out, group_normalised
 NAN = math.nan
@@ -67,85 +128,43 @@ GROUPS = {"a group of three and one of two": _rows([1, 0, 0], [5, 7]),
           "many groups": _noise(0, 5, 4), "large rewards": _noise(1, 3, 3, 100.),
           "double precision": _rows([1, 0, 0], [5, 7, 8], dtype=torch.float64)}
 
-def _per_row(reward, group, value): # slow: value(own reward, scored rewards of the others, all of the group)
-    out = torch.zeros_like(reward)
-    for i, r in enumerate(reward):
-        if r.isnan(): continue
-        others = [reward[j] for j in range(len(reward)) if j != i and group[j] == group[i] and not reward[j].isnan()]
-        out[i] = value(r, others, [r, *others])
-    return out
-def _mean(xs): return sum(xs) / len(xs) if xs else 0.
 def _scored(reward, group): # of each row's group
     return [[x for x in reward[group == k] if not x.isnan()] for k in group]
-def _std(xs, correction=1):
-    if len(xs) <= correction: return 0.
-    return math.sqrt(sum(float(x - _mean(xs))**2 for x in xs) / (len(xs) - correction))
+def _alone(reward, group): return tensor([len(x) == 1 for x in _scored(reward, group)])
+def _given(reward, group): return dict(rewards=reward, group=group)
 
 leave_one_out = Exercise(
     reference=package.leave_one_out, cases=GROUPS,
-    mistakes={
-        "the answer itself is in its baseline: leave it out":
-            lambda r, g: _per_row(r, g, lambda x, o, a: x - _mean(a)),
-        "the sign: better than the others is above 0":
-            lambda r, g: _per_row(r, g, lambda x, o, a: _mean(o) - x if o else 0.),
-        "that is the baseline: subtract it from the reward":
-            lambda r, g: _per_row(r, g, lambda x, o, a: _mean(o)),
-        "the mean of the others: divide by n - 1, not by n":
-            lambda r, g: _per_row(r, g, lambda x, o, a: x - sum(o) / len(a) if o else 0.),
-        "the mean of the others, not their sum":
-            lambda r, g: _per_row(r, g, lambda x, o, a: x - sum(o) if o else 0.),
-        "compare with the group, not with the whole batch":
-            lambda r, g: _per_row(r, torch.zeros_like(g), lambda x, o, a: x - _mean(o) if o else 0.),
-        "an answer that is alone has advantage 0, not its reward":
-            lambda r, g: _per_row(r, g, lambda x, o, a: x - _mean(o)),
+    mistakes=Advantages().told(_given, "base sign rows", OTHERS, base="others") | {
+        "an answer that is alone has advantage 0, not its reward": lambda r, g: torch.where(
+            _alone(r, g) & ~r.isnan(), r, package.leave_one_out(r, g)),
         "an answer that nobody scored is not a reward of 0":
             lambda r, g: package.leave_one_out(r.nan_to_num(0.), g),
         "an answer that nobody scored is no 0 in the mean of the others": lambda r, g: torch.where(
             r.isnan(), 0., package.leave_one_out(r.nan_to_num(0.), g)),
         "an answer that nobody scored has advantage 0": lambda r, g: torch.where(
-            r.isnan(), tensor([-float(_mean(x)) for x in _scored(r, g)]).to(r),
-            package.leave_one_out(r, g)),
+            r.isnan(), tensor([-float(sum(x) / max(len(x), 1)) for x in _scored(r, g)]).to(r), package.leave_one_out(r, g)),
         "nan spreads over the group: leave such answers out":
             lambda r, g: torch.stack([r[i] - (r[g == g[i]].sum() - r[i]) / ((g == g[i]).sum() - 1)
-                                      if (g == g[i]).sum() > 1 else r[i] * 0. for i in range(len(r))]),
-        "not divided by the standard deviation: that is GRPO":
-            lambda r, g: _per_row(r, g, lambda x, o, a: (x - _mean(o)) / (_std(a) + 1e-4) if o else 0.),
-        "with the best of the others? with their mean":
-            lambda r, g: _per_row(r, g, lambda x, o, a: x - max(o) if o else 0.),
-        "the rows of a group may stand anywhere: use `group`, not the order":
-            lambda r, g: _per_row(r, torch.cat([g[:1] * 0, (g[1:] != g[:-1]).long().cumsum(0)]),
-                                  lambda x, o, a: x - _mean(o) if o else 0.)})
-
-def _normal(x, o, a, correction=1, eps=1e-4): return (x - _mean(a)) / (_std(a, correction) + eps)
+                                      if (g == g[i]).sum() > 1 else r[i] * 0. for i in range(len(r))])})
 
 group_normalised = Exercise(
     reference=package.group_normalised, cases=GROUPS,
-    mistakes={
-        "the standard deviation divides by n - 1, not by n":
-            lambda r, g: _per_row(r, g, lambda x, o, a: _normal(x, o, a, 0)),
-        "that is the variance: divide by its square root":
-            lambda r, g: _per_row(r, g, lambda x, o, a: (x - _mean(a)) / (_std(a)**2 + 1e-4)),
-        "not divided by the standard deviation: that is Dr. GRPO": lambda r, g: package.group_centered(r, g),
-        "subtract the mean, too":
-            lambda r, g: _per_row(r, g, lambda x, o, a: x / (_std(a) + 1e-4)),
-        "the mean is that of the whole group, the answer included":
-            lambda r, g: _per_row(r, g, lambda x, o, a: (x - _mean(o)) / (_std(a) + 1e-4) if o else 0.),
-        "the standard deviation of the group, not of the whole batch":
-            lambda r, g: package.group_centered(r, g) / (r[~r.isnan()].std() + 1e-4),
-        "mean and standard deviation of the group, not of the whole batch":
-            lambda r, g: _per_row(r, torch.zeros_like(g), _normal),
-        "10^-4 is added to the standard deviation, not to the variance": lambda r, g: _per_row(
-            r, g, lambda x, o, a: (x - _mean(a)) / math.sqrt(_std(a)**2 + 1e-4)),
+    mistakes=Advantages().told(_given, "base scale place sign rows", {
+        "the standard deviation divides by n - 1, not by n": dict(scale="population"),
+        "not divided by the standard deviation: that is Dr. GRPO": dict(scale="none"),
+        "subtract the mean, too": dict(base="none"),
+        "the mean is that of the whole group, the answer included": dict(base="others"),
+        "the standard deviation of the group, not of the whole batch": dict(scale="batch"),
+        "10^-4 is added to the standard deviation, not to the variance": dict(place="inside"),
+        "10^-4 is added to the standard deviation": dict(eps="0")}, base="group", scale="sample", eps="1e-4") | {
         "equal rewards give 0/0: 10^-4 is added to the standard deviation":
-            lambda r, g: package.group_centered(r, g) / tensor([_std(x) for x in _scored(r, g)]),
+            lambda r, g: package.group_centered(r, g) / tensor(
+                [float(torch.stack(x).double().std()) if len(x) > 1 else 0. for x in _scored(r, g)]),
         "a group with one scored answer gives 0/0: n - 1 is 0 there": lambda r, g: torch.where(
-            tensor([len(x) == 1 for x in _scored(r, g)]), NAN, package.group_normalised(r, g)),
-        "10^-4 is added to the standard deviation":
-            lambda r, g: _per_row(r, g, lambda x, o, a: _normal(x, o, a, eps=0.) if _std(a) else 0.),
+            _alone(r, g), NAN, package.group_normalised(r, g)),
         "an answer that nobody scored is not a reward of 0":
-            lambda r, g: package.group_normalised(r.nan_to_num(0.), g),
-        "the sign: better than the mean is above 0":
-            lambda r, g: -package.group_normalised(r, g)})
+            lambda r, g: package.group_normalised(r.nan_to_num(0.), g)})
 
 # ------------------------------------------------------------------ loss_weights
 def _mask(*lengths, t=5, left=False):

@@ -2,12 +2,50 @@
 import math, re
 import torch
 from torch import tensor
-from rlhf_nb.book.checks import Exercise
+from rlhf_nb.book.checks import Exercise, ProofKind
 from rlhf_nb.judge import (
     WORLD_PROMPT, JudgePrompt, Verdicts, agreement as _agreement,
     judge_messages as _judge_messages, pair_accuracy, parse_score as _parse_score)
 from rlhf_nb.trainers.judge_tools import PairwisePrompt
 from rlhf_nb.base.replies import escape_special_tokens, score_regex
+
+class Judge(ProofKind):
+    asks, chapter = "score of 0 to 5 behind `Score:` in a judge's reply, None without one", "judge"
+    takes = dict(reply="reply text response output completion judge_output")
+    right = dict(which=dict(last="the last score counts", first="the first score counts"),
+                 reach=dict(inside=""), missing=dict(none=""), number=dict(named=""))
+    wrong = dict(
+        reach=dict(clamped="a number out of range is no score: do not cut it to the range",
+                   kept="a number outside low to high is no score",
+                   whole="half a point counts: a score is a float", unsigned="the minus sign is dropped",
+                   digit="only one digit is read", five="5 is refused: it is the best score",
+                   share="the score is divided by 5", falsy="0 is a score: it is false to `if`, but it was parsed",
+                   zeroed="a score outside of the range becomes 0: it is no score"),
+        missing=dict(zero="a place without a good number has no score, None, not 0",
+                     middle="a reply without a score gets the middle: a mark that nobody gave"),
+        which=dict(mean="the mean of all scores is taken"),
+        number=dict(any="any number is taken for a score: read the one behind its word",
+                    digit="one digit is read, and the rest of the number dropped",
+                    start="a score is found at the start of a reply only: search, not match"))
+    known = {"the last score in range": dict(which="last")}
+    def cases(self, given): return {repr(text): dict(reply=text) for text in (
+        "Good. Score: 4", "Score: 3.5", "Score: 2 at first. On reflection, Score: 4", "There are 3 reasons.",
+        "Score: 7", "Score: -3", "I give 3 reasons. Score: 1", "", "Score: 0", "Score: 45", "Score: 5")}
+    def edges(self, given): return {repr(text[:20]): dict(reply=text) for text in (
+        "Score:", "Score: nan", "Score: four", "Score: ..", "Score: 1" + "0" * 400)}
+    def compute(self, a, c):
+        number = r"-?[0-9]+(?:[.][0-9]+)?"
+        found = re.findall(dict(any=number, digit="Score: ([0-9])", start=f"^Score: ({number})").get(
+            c["number"], f"Score: ({number})"), a.reply)
+        if not found: return dict(none=None, zero=0., middle=2.5)[c["missing"]]
+        if c["which"] == "mean": return sum(map(float, found)) / len(found)
+        x = found[-1 if c["which"] == "last" else 0]
+        x = dict(whole=x.split(".")[0], unsigned=x.lstrip("-"), digit=x.lstrip("-")[0]).get(c["reach"], x)
+        inside = 0 <= float(x) <= 5
+        if c["reach"] == "five" and float(x) == 5 or c["reach"] == "falsy" and float(x) == 0: return None
+        if c["reach"] == "share" and inside: return float(x) / 5
+        return float(x) if inside or c["reach"] == "kept" else dict(clamped=min(max(float(x), 0.), 5.),
+            zeroed=0.).get(c["reach"])
 
 # --------------------------------------------------------------- judge_messages
 class _Tokenizer: # as much of one as escaping needs
@@ -109,15 +147,15 @@ parse_score = Exercise(
         "first and last are exchanged": lambda *a: _score(*a, place=lambda found, last: found[0 if last else -1]),
         "the last place decides, even where no good number stands in it": lambda *a: _score(*a, place=_last_good),
         "the last place decides, even if its number is out of range": _in_range,
-        "a number outside low to high is no score": lambda *a: _score(*a, good=lambda x, low, high: True),
+        Judge.wrong["reach"]["kept"]: lambda *a: _score(*a, good=lambda x, low, high: True),
         "a number below low is no score": lambda *a: _score(*a, good=lambda x, low, high: x <= high),
         "a number above high is no score": lambda *a: _score(*a, good=lambda x, low, high: low <= x),
         "low and high are scores, too": lambda *a: _score(*a, good=lambda x, low, high: low < x < high),
-        "a number out of range is no score: do not cut it to the range": _clamp,
-        "a place without a good number has no score, None, not 0": lambda *a: _score(*a, none=0.),
+        Judge.wrong["reach"]["clamped"]: _clamp,
+        Judge.wrong["missing"]["zero"]: lambda *a: _score(*a, none=0.),
         "None, not nan, where there is no score": lambda *a: _score(*a, none=math.nan),
-        "0 is a score: it is false to `if`, but it was parsed": lambda *a: _score(*a) or None,
-        "half a point counts: a score is a float": lambda *a: _score(*a, number=_whole),
+        Judge.wrong["reach"]["falsy"]: lambda *a: _score(*a) or None,
+        Judge.wrong["reach"]["whole"]: lambda *a: _score(*a, number=_whole),
         "that is the text of the number: make a float of it":
             lambda *a: None if _score(*a) is None else str(_score(*a)),
         "score_regex(pattern, high) must be told high: 7/10 is a score from 1 to 10": lambda *a: _score(

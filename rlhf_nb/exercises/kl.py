@@ -1,12 +1,54 @@
 "Exercises of the chapter on the KL."
 import torch
 from torch import Generator, tensor
-from rlhf_nb.book.checks import Exercise
+from rlhf_nb.book.checks import Exercise, ProofKind
+from rlhf_nb.exercises.tokens import normal, widened
 
 def quarters(seed, *size): # sums of quarters are exact in any order and precision
     return torch.randint(-20, 0, size, generator=Generator().manual_seed(seed)) / 4
 
 def mask_of(*rows): return tensor([[c == "r" for c in row] for row in rows])
+
+LOGP = ("logp logprobs log_probs logps per_token_logps log_prob logprob new_logp new_logprobs new_log_probs "
+         "policy_logps curr_log_probs log_probs_new")
+REF = ("ref_logp ref_logprobs ref_log_probs ref_per_token_logps ref_logps ref_log_prob logp_ref "
+        "reference_logprobs")
+
+class KL(ProofKind):
+    asks, chapter = "KL estimate of each token", "kl"
+    takes = dict(logp=LOGP + " log_p", ref_logp=REF + " log_q")
+    right = dict(estimator=dict(k1="k1 = d = log π - log π_ref", k2="k2 = d² / 2", k3="k3 = exp(-d) - 1 + d",
+                                absolute="absolute log-ratio", k2_cut="k2, at most 10", k3_cut="k3, at most 10"),
+                 over=dict(tokens=""))
+    wrong = dict(estimator=dict(
+        reversed="the policy comes first: that is the reference minus the policy",
+        cut="it may be below 0: do not cut there", square="k2 is half the square", half="k1 is not halved",
+        ratio="that is the ratio: its log is wanted",
+        flipped="the exponent is -d: that is k3 with the arguments swapped",
+        exponent="the exponent is -d", subtracted="d is added, not taken off",
+        missing="minus 1 is missing: at d = 0 it is 0", unlogged="d is missing: that has mean 0",
+        negative="turn the sign: it is never below 0",
+        product="weighted by the ratio: samples come from π already",
+        weighted="each token weighs alike: samples already come with their probability"),
+        over=dict(rows="that is one number per row: keep one per token", all="that is one number for all: keep one per token"))
+    known = {f"k{i} (Schulman 2020)": dict(estimator=f"k{i}") for i in (1, 2, 3)}
+    def case(self, seed, scale, kind=torch.double):
+        logp = -normal(seed, 3, 5).abs()
+        ref = logp + normal(seed + 1, 3, 5, scale=scale)
+        return dict(logp=logp.to(kind).requires_grad_(), ref_logp=ref.to(kind))
+    def cases(self, given): return {"three responses": self.case(0, .5), "near": self.case(10, .05),
+                                    "far": self.case(20, 2.)}
+    def edges(self, given): return {"float32, very near": self.case(30, 1e-4, torch.float32)}
+    def compute(self, a, c):
+        d = widened(a.logp) - widened(a.ref_logp)
+        x = dict(k1=lambda: d, k2=lambda: d**2 / 2, k3=lambda: torch.expm1(-d) + d, k2_cut=lambda: (d**2 / 2).clamp(max=10),
+                 k3_cut=lambda: (torch.expm1(-d) + d).clamp(max=10), absolute=d.abs, reversed=lambda: -d,
+                 cut=lambda: d.clamp(min=0), square=lambda: d**2, half=lambda: d / 2, ratio=d.exp,
+                 flipped=lambda: torch.expm1(d) - d, exponent=lambda: torch.expm1(d) + d,
+                 subtracted=lambda: torch.expm1(-d) - d, missing=lambda: (-d).exp() + d, unlogged=lambda: torch.expm1(-d),
+                 negative=lambda: -torch.expm1(-d) - d, product=lambda: d.exp() * d,
+                 weighted=lambda: a.logp.exp() * d)[c["estimator"]]()
+        return dict(tokens=x, rows=x.sum(-1), all=x.mean())[c["over"]]
 
 # ------------------------------------------------------------------ fixed_charge
 def _charge(logp, ref_logp, mask, beta, cost=lambda d: d, data=True):
@@ -53,9 +95,10 @@ fixed_charge = Exercise(
             lambda *x: _charge(*x).sum(1)})
 
 # ------------------------------------------------------------------ kl_k1, kl_k3
-def _ratio(logp, ref_logp, checked=True):
-    if checked and logp.shape != ref_logp.shape: raise ValueError("two shapes")
-    return logp.to(torch.promote_types(logp.dtype, torch.float32)) - ref_logp
+def _two(logp, ref_logp):
+    if logp.shape != ref_logp.shape: raise ValueError("two shapes")
+    return dict(logp=logp, ref_logp=ref_logp)
+def _ratio(logp, ref_logp): return widened(logp) - ref_logp
 
 def _pair(seed, *shape, dtype=torch.float32):
     return [quarters(seed + k, *shape).to(dtype).requires_grad_() for k in (0, 1)]
@@ -68,30 +111,18 @@ _PAIRS = {"two rows": _pair(20, 2, 3), "one row": _pair(22, 1, 4), "a single tok
           "shapes that would broadcast": [_pair(34, 2, 3)[0], _pair(36, 3)[0]],
           "a column against rows": [_pair(38, 2, 1)[0], _pair(40, 2, 3)[0]],
           "a column against a row, as many numbers": [_pair(42, 3, 1)[0], _pair(44, 1, 3)[0]]}
-_SHAPES = "shapes that differ broadcast silently: raise ValueError"
-
-def _estimator(formula, mistakes):
-    return Exercise(reference=lambda a, b: formula(_ratio(a, b)), cases=_PAIRS, mistakes={
-        **{m: (lambda f: lambda a, b: f(_ratio(a, b)))(f) for m, f in mistakes.items()},
-        "that is one number per row: keep one per token": lambda a, b: formula(_ratio(a, b)).sum(-1),
-        "that is one number for all: keep one per token": lambda a, b: formula(_ratio(a, b)).mean(),
-        "each token weighs alike: samples already come with their probability": lambda a, b: a.exp() * formula(_ratio(a, b)),
-        "a gradient flows into both arguments: detach nothing": lambda a, b: formula(_ratio(a, b)).detach(),
+def _estimator(name, formula, also={}):
+    def asked(a, b): return formula(_ratio(**_two(a, b)))
+    others = {f"that is {k}": dict(estimator=k) for k in ("k1", "k2", "k3") if k != name}
+    return Exercise(reference=asked, cases=_PAIRS, mistakes=KL().told(
+        _two, "estimator over", others | also, estimator=name) | {
+        "a gradient flows into both arguments: detach nothing": lambda a, b: asked(a, b).detach(),
         "the difference is rounded to 16 bits: go to float32 first": lambda a, b: formula(
-            (a - b).to(torch.promote_types(a.dtype, torch.float32)) if a.shape == b.shape else _ratio(a, b)),
-        _SHAPES: lambda a, b: formula(_ratio(a, b, False))})
+            widened(a - b)) if a.shape == b.shape else asked(a, b),
+        "shapes that differ broadcast silently: raise ValueError": lambda a, b: formula(_ratio(a, b))})
 
-kl_k1 = _estimator(lambda d: d, {
-    "the policy comes first: that is the reference minus the policy": lambda d: -d,
-    "that is the ratio: its log is wanted": torch.exp, "it may be below 0: no absolute value": torch.abs,
-    "it may be below 0: do not cut there": lambda d: d.clamp(min=0), "that is k2": lambda d: d**2 / 2,
-    "that is k3": lambda d: torch.expm1(-d) + d})
-kl_k3 = _estimator(lambda d: torch.expm1(-d) + d, {
-    "the exponent is -d: that is k3 with the arguments swapped": lambda d: torch.expm1(d) - d,
-    "the exponent is -d": lambda d: torch.expm1(d) + d, "d is added, not taken off": lambda d: torch.expm1(-d) - d,
-    "minus 1 is missing: at d = 0 it is 0": lambda d: (-d).exp() + d, "d is missing: that has mean 0": lambda d: torch.expm1(-d),
-    "that is k2": lambda d: d**2 / 2, "that is k1": lambda d: d,
-    "turn the sign: it is never below 0": lambda d: -(torch.expm1(-d) + d)})
+kl_k1 = _estimator("k1", lambda d: d, {"it may be below 0: no absolute value": dict(estimator="absolute")})
+kl_k3 = _estimator("k3", lambda d: torch.expm1(-d) + d)
 
 # ------------------------------------------------------------------ token_rewards
 def _rewards(score, penalty, mask, where=None, give=lambda p, s: p + s, checked=True, empty=False):

@@ -3,6 +3,10 @@ import importlib.util
 import torch
 from rlhf_nb.base.files import notebooks
 from rlhf_nb.book.checks import Exercise
+from rlhf_nb.exercises.dpo import DPO
+from rlhf_nb.exercises.grpo import OTHERS, Advantages
+from rlhf_nb.exercises.ppo import GAE, PolicyLoss, ValueLoss
+from rlhf_nb.exercises.tokens import Logprobs
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.worlds.oracle import bigram_lm, micro_world, to_tabular_lm
 
@@ -131,36 +135,9 @@ def _steps(name, n): return {
     "the gradients of the step before are still there: optimizer.zero_grad()": _kept(name, n),
     "the weights are as before: optimizer.step()": _never(name, n)}
 
-def _unshifted(model, ids, mask):
-    return model(input_ids=ids, attention_mask=mask.long()).logits.log_softmax(-1).gather(-1, ids[..., None])[..., 0]
-
 def _descend(loss, optimizer):
     optimizer.zero_grad(); loss.backward(); optimizer.step()
     return loss.item()
-
-def _gae(reward, value, response, gamma, lam, boot=False, turned=False):
-    if boot: # the critic's word behind the last token counts
-        advantage, after = torch.zeros_like(reward), 0.
-        for i in reversed(range(reward.shape[1])):
-            v = value[:, i + 1] if i + 1 < reward.shape[1] else 0.
-            after = reward[:, i] + gamma * v - value[:, i] + gamma * lam * after
-            advantage[:, i] = torch.where(response[:, i], after, 0.)
-            after = advantage[:, i]
-    else: advantage = OURS.gae(reward.flip(1), value.flip(1), response.flip(1), gamma, lam)[0].flip(1)
-    return advantage, torch.where(response, advantage + value, 0.)
-
-def _gae_once(reward, v, response, gamma, lam, value=None, advantage=None): # gamma stands in one of its two places
-    out, after, v_after = torch.zeros_like(reward), 0., 0.
-    for i in reversed(range(reward.shape[1])):
-        now = reward[:, i] + (value or gamma) * v_after - v[:, i] + (advantage or gamma) * lam * after
-        after, v_after = (torch.where(response[:, i], x, 0.) for x in (now, v[:, i]))
-        out[:, i] = after
-    return out, torch.where(response, out + v, 0.)
-
-def _group(reward, size, std=False):
-    g = reward.view(-1, size)
-    a = g - g.mean(1, keepdim=True)
-    return (a / (g.std(1, keepdim=True) + 1e-4) if std else a).view(-1, 1)
 
 def _group_wrong(advantage_of, per_row=False):
     def wrong(policy, optimizer, ids, mask, response, old_logp, reward, size, clip=.2):
@@ -171,29 +148,47 @@ def _group_wrong(advantage_of, per_row=False):
         return _descend(rows.mean() if per_row else loss[response].mean(), optimizer)
     return _in_place_of("group_step", wrong)
 
-def _loo(reward, size):
-    g = reward.view(-1, size)
-    return (g - (g.sum(1, keepdim=True) - g) / (size - 1)).view(-1, 1)
+# ---- the mistakes of the kinds, in the learner's functions
 
-def _ppo_wrong(sign=1, clipped=True, smaller=True, half=True, everywhere=False):
-    def wrong(policy, critic, optimizer, ids, mask, response, old_logp, advantage, returns, clip=.2, vf=.1):
-        ratio = (OURS.logprobs(policy, ids, mask) - old_logp).exp()
-        a, b = ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage
-        loss = -sign * ((torch.minimum if smaller else torch.maximum)(a, b) if clipped else a)
-        loss = loss + vf * (OURS.values(critic, ids, mask) - returns)**2 / (2 if half else 1)
-        return _descend(loss.mean() if everywhere else loss[response].mean(), optimizer)
-    return _in_place_of("ppo_step", wrong)
+def _logits(model, ids, mask): return dict(
+    logits=model(input_ids=ids, attention_mask=mask.long()).logits, ids=ids, mask=mask)
+def _table(reward, size): return dict(rewards=reward, group=torch.arange(len(reward)) // size)
+def _moved(policy, critic, optimizer, ids, mask, response, old_logp, advantage, returns, clip=.2, vf=.1):
+    logp = OURS.logprobs(policy, ids, mask)
+    return dict(logp=logp, old_logp=old_logp, ref_logp=logp, advantages=advantage, mask=response, epsilon=clip,
+                epsilon_high=clip, beta=0., max_length=1)
+def _valued(policy, critic, optimizer, ids, mask, response, old_logp, advantage, returns, clip=.2, vf=.1):
+    value = OURS.values(critic, ids, mask)
+    return dict(values=value, old_values=value.detach(), returns=returns, mask=response, epsilon=clip)
+def _paired(policy, ref, optimizer, chosen, rejected, beta, mean=False):
+    def total(model, ids, mask, response):
+        x = torch.where(response, OURS.logprobs(model, ids, mask), 0.).sum(1)
+        return x / response.sum(1) if mean else x
+    return {f"{who}_{side}": total(model, *rows) if who == "policy" else total(model, *rows).detach() for who, model in
+            (("policy", policy), ("ref", ref)) for side, rows in (("chosen", chosen), ("rejected", rejected))} | dict(beta=beta)
 
-def _dpo_wrong(turned=False, no_ref=False, whole=False, mean=False):
-    def wrong(policy, ref, optimizer, chosen, rejected, beta):
-        def ratio(ids, mask, response):
-            base = 0. if no_ref else OURS.logprobs(ref, ids, mask).detach()
-            kept = mask if whole else response
-            x = torch.where(kept, OURS.logprobs(policy, ids, mask) - base, 0.).sum(1)
-            return x / kept.sum(1) if mean else x
-        gap = ratio(*chosen) - ratio(*rejected)
-        return _descend(-torch.nn.functional.logsigmoid(beta * (-gap if turned else gap)).mean(), optimizer)
-    return _in_place_of("dpo_step", wrong)
+def _ppo_steps(vf=.1): # each loss wrong, beside the other one right
+    policy = PolicyLoss().told(_moved, "ratio clip mean sign", {"": {}, "the ratio is not clipped": dict(clip="none"),
+        "that weighs each answer alike: take the mean over all response tokens": dict(mean="response_mean")},
+        "linear longest", ratio="token", mean="token_mean")
+    value = ValueLoss().told(_valued, "factor", {"": {}, "the value's error has a half": dict(factor="one")}, mean="token_mean")
+    right = policy.pop(""), value.pop("")
+    def step(f, g): return _in_place_of("ppo_step", lambda *args: _descend(f(*args) + vf * g(*args), args[2]))
+    return {words: step(f, right[1]) for words, f in policy.items()} | {
+        words: step(right[0], g) for words, g in value.items()}
+
+def _dpo_steps():
+    told = DPO().told(_paired, "form gap beta") | {
+        "the log-prob of an answer is the sum over its tokens, not the mean": DPO().told(
+            lambda *args: _paired(*args, mean=True), "", {"": {}})[""]}
+    return {words: _in_place_of("dpo_step", lambda *args, f=f: _descend(f(*args), args[2])) for words, f in told.items()}
+
+def _group_steps():
+    told = Advantages().told(_table, "base sign rows", OTHERS | {"there is no baseline": dict(base="none")}, "order", base="others")
+    right = Advantages().told(_table, "", {"": {}}, base="others")[""]
+    return {words: _group_wrong(lambda r, n, f=f: f(r, n).float()[:, None]) for words, f in told.items()} | {
+        "that weighs each answer alike: take the mean over all response tokens":
+            _group_wrong(lambda r, n: right(r, n).float()[:, None], per_row=True)}
 
 def _reward_wrong(turned=False, first=False):
     def wrong(model, optimizer, chosen, rejected):
@@ -223,16 +218,8 @@ def _two(rows): return rows[:2]
 
 PARTS = dict(
     logprobs=({"rows of unequal length": (_LM, *_THREE[:2]), "one row": (_LM, *_ONE[:2]), "another model": (_OTHER, *_FOUR[:2])}, {
-        "entry i is of token i: read the logits one place before it": _in_place_of("logprobs", _unshifted),
-        "no shift, and entry 0 is set to 0: read the logits one place before the token": _in_place_of("logprobs",
-            lambda *a: torch.nn.functional.pad(_unshifted(*a)[:, 1:], (1, 0))),
-        "the first entry is missing: it is 0": _in_place_of("logprobs", lambda *a: OURS.logprobs(*a)[:, 1:]),
-        "the 0 stands at the end, it belongs to the first token": _in_place_of("logprobs", lambda *a:
-            torch.nn.functional.pad(OURS.logprobs(*a)[:, 1:], (0, 1))),
-        "those are probabilities: take the log": _in_place_of("logprobs", lambda m, ids, mask:
-            torch.nn.functional.pad(OURS.logprobs(m, ids, mask)[:, 1:].exp(), (1, 0))),
-        "the logits are not normalised: log_softmax": _in_place_of("logprobs", lambda m, ids, mask: torch.nn.functional.pad(
-            m(input_ids=ids).logits[:, :-1].gather(-1, ids[:, 1:, None])[..., 0], (1, 0)))}),
+        words: _in_place_of("logprobs", wrong) for words, wrong in Logprobs().told(
+            _logits, "soft shift sign form", {"entry 0 is missing: the result is (b t)": dict(form="short")}).items()}),
     sft_step=({"three answers": (_LM, *_THREE), "one row": (_LM, *_ONE), "another model": (_OTHER, *_FOUR)}, {
         "the prompt is learned, too: only response tokens count": _sft_wrong(lambda mask, response: mask),
         "pads are learned, too: only response tokens count": _sft_wrong(lambda mask, response: torch.ones_like(mask)),
@@ -258,37 +245,19 @@ PARTS = dict(
         "beta is missing": lambda reward, a, b, m, beta: OURS.token_rewards(reward, a, b, m, 1.)}),
     gae=({"three rows": (_r, _v, _m, 1., .9), "a discount": (_r, _v, _m, .8, .5),
           "lambda 0": (_r[:2], _v[:2], _m[:2], .9, 0.), "lambda 1": (_r[:2], _v[:2], _m[:2], .9, 1.)}, {
-        "nothing comes after the last token: no value of what stands behind it": lambda *a: _gae(*a, boot=True),
-        "time runs the other way: begin at the last token": lambda *a: _gae(*a, turned=True),
-        "lambda is missing": lambda r, v, m, gamma, lam: OURS.gae(r, v, m, gamma, 1.),
-        "gamma is missing before the next value": lambda *a: _gae_once(*a, value=1.),
-        "gamma is missing before the next advantage": lambda *a: _gae_once(*a, advantage=1.),
-        "gamma is missing": lambda r, v, m, gamma, lam: OURS.gae(r, v, m, 1., lam),
-        "the returns are advantages plus values": lambda r, v, m, *a: (OURS.gae(r, v, m, *a)[0], r.masked_fill(~m, 0.))}),
+        **GAE().told(lambda r, v, m, gamma, lam: dict(rewards=r, values=v, mask=m, gamma=gamma, lam=lam),
+                     "end way delta trace discount sign returns read")}),
     ppo_step=({"three answers": (_LM, _SCORES, *_THREE, _old, _adv, .5 * _adv + .1),
                "one row": (_LM, _SCORES, *(x[:1] for x in (*_THREE, _old, _adv, 2 * _adv))),
                "another policy": (_OTHER, _SCORES, *_THREE, _old, _adv, -_adv)}, {
-        "the sign: a loss goes down where the advantage is earned": _ppo_wrong(sign=-1),
-        "the ratio is not clipped": _ppo_wrong(clipped=False),
-        "take the smaller of the two, as the objective, not the larger": _ppo_wrong(smaller=False),
-        "the value's error has a half": _ppo_wrong(half=False),
-        "prompt and pads are in the mean": _ppo_wrong(everywhere=True),
-        **_steps("ppo_step", 2)}),
+        **_ppo_steps(), **_steps("ppo_step", 2)}),
     group_step=({"two groups of two": (_LM, *_FOUR, _old4, tensor([1., 0., 2., 3.5]), 2),
                  "one group of four": (_LM, *_FOUR, _old4, tensor([1., 0., 2., 3.5]), 4),
                  "equal rewards": (_LM, *_FOUR, _old4, tensor([2., 2., 2., 2.]), 2)}, {
-        "the mean is that of the others: an answer is not its own baseline": _group_wrong(_group),
-        "that divides by the group's deviation, as GRPO does": _group_wrong(lambda r, n: _group(r, n, std=True)),
-        "there is no baseline": _group_wrong(lambda r, n: r.view(-1, 1)),
-        "the baseline is that of the whole batch, not of the group": _group_wrong(lambda r, n: _loo(r, len(r))),
-        "that weighs each answer alike: take the mean over all response tokens": _group_wrong(_loo, per_row=True),
-        **_steps("group_step", 1)}),
+        **_group_steps(), **_steps("group_step", 1)}),
     dpo_step=({"two pairs": (_LM, _OTHER, *_PAIR, .5), "one pair": (_LM, _OTHER, *_SINGLE, .1),
                "a larger beta": (_OTHER, _LM, *_PAIR, 2.)}, {
-        "chosen and rejected are swapped": _dpo_wrong(turned=True),
-        "the reference is missing": _dpo_wrong(no_ref=True),
-        "the log-prob of an answer is the sum over its tokens, not the mean": _dpo_wrong(mean=True),
-        **_steps("dpo_step", 2)}))
+        **_dpo_steps(), **_steps("dpo_step", 2)}))
 
 for _name, (_cases, _mistakes) in PARTS.items():
     vars()[_name] = Exercise(reference=probe(OURS, _name), cases=_cases, mistakes=_mistakes)

@@ -3,7 +3,10 @@ import math
 import torch
 from torch import Generator, tensor
 from rlhf_nb import ppo
-from rlhf_nb.book.checks import Exercise
+from rlhf_nb.book.checks import Exercise, ProofKind
+from rlhf_nb.exercises.kl import LOGP, REF
+from rlhf_nb.exercises.tokens import (
+    EMPTY, MASK, MASK_NAMES, MEAN_SLIPS, MEANS, mean_over, normal, read_mask, widened)
 
 nan, inf = math.nan, math.inf
 
@@ -11,13 +14,204 @@ def mask_of(*rows): return tensor([[c == "r" for c in row] for row in rows])
 
 def randn(seed, *size, scale=1.): return scale * torch.randn(*size, generator=Generator().manual_seed(seed))
 
+class PolicyLoss(ProofKind):
+    asks, chapter = "policy loss", "grpo"
+    takes = dict(logp=LOGP, advantages="advantages advantage adv advs", mask=MASK_NAMES, ref_logp=REF,
+        old_logp="old_logp old_logprobs old_log_probs old_logps old_per_token_logps old_log_prob logp_old "
+                 "log_probs_old logprobs_old sampling_logprobs",
+        epsilon="epsilon eps cliprange clip_range clip_eps epsilon_low clip_coef clip_ratio clip_epsilon "
+                "clip_param",
+        epsilon_high="epsilon_high eps_high clip_high cliprange_high clip_ratio_high",
+        beta="beta kl_coef kl_coeff kl_beta",
+        max_length="max_length max_len max_completion_length max_tokens")
+    defaults = dict(epsilon=.2, epsilon_high="epsilon", beta=.04, max_length=7)
+    needs = dict(kl="ref_logp", ratio="old_logp")
+    right = dict(
+        ratio=dict(first="ratio to the policy itself, right in the first step on a rollout",
+                   token="ratio of each token",
+                   response="geometric mean ratio of each response", whole="ratio of each whole response"),
+        clip=dict(least="minimum of clipped and unclipped", none="no clip",
+                  score="advantage x log π without a ratio",
+                  cispo="clipped weight without gradient x log π",
+                  cispo_high="weight clipped at its upper end, without gradient, x log π",
+                  weight="weight without gradient x log π",
+                  dual="minimum of clipped and unclipped, dual clip at 3"),
+        mean=MEANS, sign=dict(loss=""),
+        kl=dict(none="", k3="β k3 in the loss", k2="β k2 in the loss", weighted="β ratio x k3 in the loss"))
+    wrong = dict(
+        ratio=dict(inverted="the ratio is the wrong way round: now over when sampled",
+                   log="that is the log-ratio: exp is missing", linear="1 + d is no ratio: take exp of d",
+                   frozen="no gradient reaches the policy"),
+        clip=dict(only="only the clipped product: where the policy moved the wrong way the gradient must flow",
+                  most="take the smaller gain, not the larger", zero="the clip is around 1, not around 0",
+                  upper="the ratio may also not fall below 1 - eps", lower="the ratio may also not rise above 1 + eps",
+                  logs="clip the ratio, not its log", smaller="the smaller product, not the smaller ratio: where A is below 0 these differ",
+                  fixed="at the clip the ratio is 1, the advantage alone"),
+        mean=MEAN_SLIPS, sign=dict(gain="the sign: a loss is minus the gain"),
+        kl=dict(k1="k1 in the loss: its expected gradient is 0, so nothing holds the policy",
+                flipped="k3 upside down: it is exp(-d) - 1 + d with d = log π - log π_ref",
+                reversed="the KL term is log π_ref - log π",
+                minus="the KL term is subtracted: drifting away is rewarded",
+                unweighted="β is not applied to the KL term",
+                frozen="the KL term is detached: a number for the log only"))
+    known = {
+        "GRPO (Shao et al. 2024)": dict(ratio="token", clip="least", mean="response_mean", kl="k3"),
+        "GRPO without its KL term": dict(ratio="token", clip="least", mean="response_mean", kl="none"),
+        "PPO's policy loss, and DAPO's": dict(ratio="token", clip="least", mean="token_mean", kl="none"),
+        "Dr. GRPO (Liu et al. 2025)": dict(ratio="token", clip="least", mean="constant", kl="none"),
+        "GSPO (Zheng et al. 2025)": dict(ratio="response", clip="least", mean="response_mean", kl="none"),
+        "CISPO (MiniMax 2025)": dict(ratio="token", clip="cispo", mean="token_mean", kl="none"),
+        "REINFORCE": dict(clip="score", mean="response_sum", kl="none")}
+    forms = [dict, lambda case: case | dict(advantages=case["advantages"][:, None].repeat(1,
+        case["mask"].shape[1]))]
+    def case(self, seed, scale, epsilon=.2, mask=MASK, each=1.):
+        logp = -normal(seed, *mask.shape).abs()
+        return dict(logp=logp.requires_grad_(), old_logp=logp.detach() + normal(seed + 1, *mask.shape,
+            scale=scale),
+            advantages=each * normal(seed + 2, len(mask)), mask=mask, epsilon=epsilon,
+            epsilon_high=1.4 * epsilon,
+            ref_logp=logp.detach() + normal(seed + 3, *mask.shape, scale=.5), beta=.2 + .1 * epsilon,
+            max_length=7)
+    def cases(self, given): return {
+        "three responses": self.case(0, .4), "far from the old policy": self.case(10, 1.6),
+        "another clip": self.case(20, .3, .1), "large advantages": self.case(40, .5, each=-3.)}
+    def edges(self, given): return {
+        "on the old policy": self.case(30, 0.), "an empty response": self.case(50, .4, mask=EMPTY),
+        "one response": self.case(60, .4, mask=MASK[:1]), "log-ratios of 30": self.case(70, 12.)}
+    def compute(self, a, c):
+        m = read_mask(a.mask, c["mean"])
+        logp, old, ref = (x.masked_fill(~m, 0.) for x in (a.logp, a.old_logp, a.ref_logp))
+        d, advantage = logp - old, a.advantages.reshape(len(m), -1)
+        total = d.sum(1, keepdim=True)
+        ratio = dict(linear=1 + d, log=d)[c["ratio"]] if c["ratio"] in ("linear", "log") else dict(
+            token=d, whole=total, response=total / m.sum(1, keepdim=True).clamp(min=1),
+            first=logp - logp.detach(), inverted=-d, frozen=d.detach())[c["ratio"]].expand_as(d).exp()
+        low, high = 1 - a.epsilon, 1 + a.epsilon_high
+        clipped, free = ratio.clamp(low, high), ratio * advantage
+        near = clipped * advantage
+        gain = dict(
+            least=lambda: torch.minimum(free, near), none=lambda: free, score=lambda: advantage * logp, only=lambda: near,
+            cispo=lambda: clipped.detach() * advantage * logp, weight=lambda: ratio.detach() * advantage * logp,
+            cispo_high=lambda: ratio.clamp(max=high).detach() * advantage * logp, most=lambda: torch.maximum(free, near),
+            dual=lambda: torch.where(advantage < 0, torch.maximum(torch.minimum(free, near), 3. * advantage), torch.minimum(free, near)),
+            upper=lambda: torch.minimum(free, ratio.clamp(max=high) * advantage),
+            lower=lambda: torch.minimum(free, ratio.clamp(min=low) * advantage),
+            zero=lambda: torch.minimum(free, ratio.clamp(-a.epsilon, a.epsilon_high) * advantage),
+            logs=lambda: torch.minimum(free, ratio.log().clamp(-a.epsilon, a.epsilon_high).exp() * advantage),
+            smaller=lambda: torch.where(advantage < 0, torch.maximum(free, near), torch.minimum(free, near)),
+            fixed=lambda: (0 * ratio + 1) * advantage)[c["clip"]]()
+        d = logp - ref
+        k3 = torch.exp(-d) - 1 + d
+        kl = dict(none=0., k3=k3, k2=d**2 / 2, k1=d, weighted=ratio * k3, flipped=torch.expm1(d) - d,
+                  reversed=-d, minus=-k3, unweighted=k3 / a.beta, frozen=k3.detach())[c["kl"]]
+        return mean_over(a.beta * kl + (gain if c["sign"] == "gain" else -gain), a.mask, c["mean"], a.max_length)
+
+class ValueLoss(ProofKind):
+    asks, chapter = "value loss", "ppo"
+    takes = dict(values="values value v vpreds new_values value_preds", returns="returns return_ ret targets",
+        old_values="old_values old_value values_old old_v old_vpreds", mask=MASK_NAMES,
+        epsilon="epsilon eps cliprange_value cliprange clip_range value_clip vf_clip clip_range_vf")
+    defaults, needs = dict(epsilon=.2), dict(clip="old_values")
+    right = dict(clip=dict(none="squared error", most="maximum of clipped and unclipped squared error"),
+                 factor=dict(half="halved", one="not halved"), target=dict(returns=""), mean=MEANS)
+    wrong = dict(
+        clip=dict(least="the minimum in place of the maximum: the clip rewards staying wrong",
+                  only="clipped only: beyond the clip no gradient brings the value back",
+                  absolute="the absolute error: its minimum is the median, not the mean",
+                  around="clipped around 0, not around the old value"),
+        factor=dict(minus="the sign: minimising this makes the critic worse"), mean=MEAN_SLIPS,
+        target=dict(old="the target is the old value, not the return",
+                    sum="the old value is added to a return, which holds it already"))
+    known = {"PPO's clipped value loss": dict(clip="most"), "the squared error": dict(clip="none")}
+    def case(self, seed, scale, epsilon=.2, mask=MASK):
+        old = normal(seed, *mask.shape)
+        return dict(values=(old + normal(seed + 1, *mask.shape, scale=scale)).requires_grad_(), old_values=old,
+                    returns=normal(seed + 2, *mask.shape), mask=mask, epsilon=epsilon)
+    def cases(self, given): return {"three responses": self.case(0, .5), "another clip": self.case(10, .4,
+        .1),
+                                    "far from the old values": self.case(20, 2., .3)}
+    def edges(self, given): return {"an empty response": self.case(30, .4, mask=EMPTY),
+                                    "one response": self.case(40, .4, mask=MASK[:1])}
+    def compute(self, a, c):
+        m = read_mask(a.mask, c["mean"])
+        v, old, g = (x.masked_fill(~m, 0.) for x in (a.values, a.old_values, a.returns))
+        target = dict(returns=g, old=old, sum=g + old)[c["target"]]
+        free, near = (v - target)**2, (old + (v - old).clamp(-a.epsilon, a.epsilon) - target)**2
+        x = dict(most=torch.maximum(free, near), none=free, least=torch.minimum(free, near), only=near,
+                 absolute=(v - target).abs(),
+                 around=torch.maximum(free, (v.clamp(-a.epsilon, a.epsilon) - target)**2))[c["clip"]]
+        return mean_over(x * dict(half=.5, one=1., minus=-.5)[c["factor"]], a.mask, c["mean"])
+
+class GAE(ProofKind):
+    asks, chapter = "generalized advantage estimates", "ppo"
+    takes = dict(rewards="rewards reward r token_rewards", values="values value v old_values", mask=MASK_NAMES,
+                 gamma="gamma discount", lam="lam lambda_ lmbda gae_lambda lambd lamb")
+    defaults = dict(gamma=1., lam=.95)
+    right = dict(form=dict(both="advantages and returns", advantages="advantages"), end=dict(zero=""),
+        way=dict(backward=""), delta=dict(td=""), trace=dict(both=""), discount=dict(both=""), gap=dict(over=""),
+        sign=dict(plus=""), read=dict(masked=""), returns=dict(sum=""),
+        white=dict(none="", mask="whitened over the response tokens", scaled="divided by their deviation"))
+    wrong = dict(
+        end=dict(own="after the last token the value is 0", pad="nothing follows the last token: the value behind it is no part"),
+        way=dict(forward="the sum looks ahead, not back"),
+        delta=dict(undiscounted="gamma is missing in delta: it discounts the next value as well",
+                   minus="the signs of the two values are exchanged", late="this token's value and the next one's are exchanged",
+                   no_value="delta: take the value of the token itself off"),
+        trace=dict(lam="gamma is missing in the sum: it discounts the next advantage as well", gamma="lambda is missing",
+                   none="that is delta alone: later deltas count in part", squared="lambda is applied twice"),
+        discount=dict(missing="gamma is missing"), gap=dict(
+            stops="a gap in the mask is stepped over: the next token is the next one that the mask holds"),
+        sign=dict(minus="the sign: reward and next value minus value"),
+        white=dict(all="whitened over all positions: padding is in mean and deviation",
+                   back="the mean is added back after whitening: advantages are not centred"),
+        returns=dict(white="returns are made of whitened advantages: add the values to the raw ones",
+                     same="returns are A + V: the value is missing", difference="returns are A + V, not A - V",
+                     reward="returns are A + V: that is the reward plus V",
+                     rest="returns are A + V, for lambda below 1 not the sum of rewards"),
+        read=dict(all="where the mask is False rewards and values must not count"))
+    known = {"GAE (Schulman et al. 2016)": dict(white="none"), "whitened GAE": dict(white="mask")}
+    def case(self, seed, gamma, lam, mask=MASK):
+        return dict(rewards=normal(seed, *mask.shape), values=normal(seed + 1, *mask.shape), mask=mask,
+                    gamma=gamma, lam=lam)
+    def cases(self, given): return {"three responses": self.case(0, .9, .8), "no discount": self.case(10, 1.,
+        .95),
+                                    "one step": self.case(20, .7, 0.), "to the end": self.case(30, .8, 1.)}
+    def edges(self, given): return {"an empty response": self.case(40, .9, .8, EMPTY),
+                                    "padding on the left": self.case(50, .9, .8, MASK.flip(1))}
+    def compute(self, a, c):
+        m, v0, g = a.mask, a.values, 1. if c["discount"] == "missing" else a.gamma
+        read = m if c["read"] == "masked" else torch.ones_like(m)
+        r, v = (x.masked_fill(~read, 0.) for x in (a.rewards, v0))
+        zero, t, fwd = torch.zeros_like(v[:, 0]), m.shape[1], c["way"] == "forward"
+        def swept(lam, forward=False): # errors summed from the end, or from the start
+            following, later, out = zero, zero, {}
+            for i in range(t) if forward else range(t)[::-1]:
+                after, last = (v0[:, i + 1], ~m[:, i + 1]) if i + 1 < t else (zero, torch.ones_like(m[:, 0]))
+                near = after.masked_fill(last, 0.) if forward else following
+                if c["gap"] == "stops": near, later = near.masked_fill(last, 0.), later.masked_fill(last, 0.)
+                follows = dict(zero=near, pad=after, own=torch.where(last, v[:, i], after))[c["end"]]
+                delta = dict(td=r[:, i] + g * follows - v[:, i], undiscounted=r[:, i] + follows - v[:, i],
+                             minus=r[:, i] - g * follows + v[:, i], no_value=r[:, i] + g * follows,
+                             late=r[:, i] + g * v[:, i] - follows)[c["delta"]]
+                out[i] = delta + dict(both=g * lam, lam=lam, gamma=g, none=0., squared=g * lam**2)[c["trace"]] * later
+                later = torch.where(read[:, i], out[i], later)
+                following = torch.where(read[:, i], v[:, i], following)
+            return torch.stack([out[i] for i in range(t)], 1).masked_fill(~m, 0.) * (-1 if c["sign"] == "minus" else 1)
+        raw = swept(a.lam, fwd)
+        over = raw.flatten() if c["white"] == "all" else raw[m]
+        shift = 0. if c["white"] == "scaled" else over.mean()
+        white = raw if c["white"] == "none" else (raw - shift) / (over.std() + 1e-8) + (
+            shift if c["white"] == "back" else 0.)
+        back = dict(sum=lambda: raw + v0, white=lambda: white + v0, same=lambda: white, difference=lambda: raw - v0,
+                    reward=lambda: r + v0, rest=lambda: swept(1.) + v0)[c["returns"]]()
+        both = tuple(x.masked_fill(~m, 0.) for x in (white, back))
+        return both if c["form"] == "both" else both[0]
+
 # ------------------------------------------------------------------ clipped_policy_loss
-def _clipped(logp, old_logp, advantage, cliprange=.2, ratio=lambda d: d.exp(), both=torch.minimum, sign=-1,
-             clip=lambda r, e: r.clamp(1 - e, 1 + e)):
-    kind = torch.promote_types(logp.dtype, torch.float32)
-    logp, old_logp, advantage = logp.to(kind), old_logp.to(kind), advantage.to(kind)
-    r = ratio(logp - old_logp)
-    return sign * both(r * advantage, clip(r, cliprange) * advantage)
+def _moved(logp, old_logp, advantage, cliprange):
+    logp, old_logp, advantage = map(widened, (logp, old_logp, advantage))
+    return dict(logp=logp, old_logp=old_logp, advantages=advantage, ref_logp=logp, mask=torch.ones_like(logp).bool(),
+                epsilon=cliprange, epsilon_high=cliprange, beta=0., max_length=1)
 
 def _moves(seed, *size, dtype=torch.float32, cliprange=.2, scale=.4):
     old = -3 * torch.rand(*size, generator=Generator().manual_seed(seed))
@@ -34,63 +228,15 @@ clipped_policy_loss = Exercise(
            "log-probs of -300": (tensor([[-300., -301.]]).requires_grad_(), tensor([[-300.1, -299.]]),
                                  tensor([[2., -2.]]), .2),
            "float64": _moves(12, 2, 3, dtype=torch.float64), "bf16": _moves(15, 2, 4, dtype=torch.bfloat16)},
-    mistakes={
-        "the sign: a loss is minus the gain": lambda *x: _clipped(*x, sign=1),
-        "take the smaller gain, not the larger": lambda *x: _clipped(*x, both=torch.maximum),
-        "the ratio is not clipped": lambda *x: _clipped(*x, clip=lambda r, e: r),
-        "only the clipped product: where the policy moved the wrong way the gradient must flow":
-            lambda *x: _clipped(*x, both=lambda a, b: b),
-        "that is the log-ratio: exp is missing": lambda *x: _clipped(*x, ratio=lambda d: d),
-        "the ratio is the wrong way round: now over when sampled": lambda *x: _clipped(*x, ratio=lambda d: (-d).exp()),
-        "the ratio may also not fall below 1 - eps": lambda *x: _clipped(*x, clip=lambda r, e: r.clamp(max=1 + e)),
-        "the ratio may also not rise above 1 + eps": lambda *x: _clipped(*x, clip=lambda r, e: r.clamp(min=1 - e)),
-        "the clip is around 1, not around 0": lambda *x: _clipped(*x, clip=lambda r, e: r.clamp(-e, e)),
-        "cliprange is an argument, not always .2": lambda a, b, A, e: _clipped(a, b, A, .2),
-        "clip the ratio, not its log": lambda *x: _clipped(*x, clip=lambda r, e: r.log().clamp(-e, e).exp()),
-        "the smaller product, not the smaller ratio: where A is below 0 these differ": lambda a, b, A, e: _clipped(
-            a, b, A, e, both=lambda x, y: torch.where(A < 0, torch.maximum(x, y), torch.minimum(x, y))),
-        "the loss of each token, not their mean": lambda *x: _clipped(*x).mean(),
-        "the loss of each token, not their sum": lambda *x: _clipped(*x).sum(),
-        "the loss of each token, not one number per row": lambda *x: _clipped(*x).mean(1),
-        "no gradient reaches the policy": lambda a, b, A, e: _clipped(a.detach(), b, A, e),
-        "the ratio at the clip is 1, the advantage alone": lambda a, b, A, e: -A * ((a - b).exp() * 0 + 1)})
+    mistakes=PolicyLoss().told(_moved, "sign ratio clip", {
+        "the ratio is not clipped": dict(clip="none"), "the loss of each token, not their mean": dict(mean="token_mean"),
+        "the loss of each token, not their sum": dict(mean="token_sum"),
+        "the loss of each token, not one number per row": dict(mean="responses")}, ratio="token", mean="tokens") | {
+        "cliprange is an argument, not always .2": lambda a, b, A, e: ppo.clipped_policy_loss(a, b, A, .2)})
 
 # ------------------------------------------------------------------ gae
-def _gae(reward, value, mask, gamma=1., lam=.95, next_gamma=None, far=True, ret=lambda A, v: A + v, end=False,
-         late=False, gap=False, sign=1, dtype=None):
-    kind = dtype or torch.promote_types(reward.dtype, torch.float32)
-    r, v = [x.masked_fill(~mask, 0.).to(kind) for x in (reward, value)]
-    out = torch.zeros_like(r)
-    for b in range(len(r)):
-        at = mask[b].nonzero().flatten().tolist()
-        A = 0.
-        for k in reversed(range(len(at))):
-            i = at[k]
-            ahead = v[b, at[k + 1]] if k + 1 < len(at) else (v[b, i] if end else 0.)
-            if gap and k + 1 < len(at) and at[k + 1] != i + 1: ahead, A = 0., 0.
-            delta = sign * (r[b, i] + (gamma if next_gamma is None else next_gamma) * ahead - (0. if late else v[b, i]))
-            A = delta + gamma * lam * A if far else delta
-            out[b, i] = A
-    return out, ret(out, v)
-
-def _returns_as_sum(reward, value, mask, gamma=1., lam=.95): # Monte Carlo, whatever lambda is
-    A, _ = _gae(reward, value, mask, gamma, lam)
-    B, _ = _gae(reward, value, mask, gamma, 1.)
-    return A, B + value.masked_fill(~mask, 0.).to(B.dtype)
-
-def _forwards(reward, value, mask, gamma=1., lam=.95): # the sum runs over the tokens before
-    flipped = [x.flip(1) for x in (reward, value, mask)]
-    kind = torch.promote_types(reward.dtype, torch.float32)
-    r, v = [x.masked_fill(~mask, 0.).to(kind) for x in (reward, value)]
-    delta, _ = _gae(reward, value, mask, gamma, 0.)
-    A = torch.zeros_like(delta)
-    run = torch.zeros(len(r), dtype=kind)
-    for i in range(r.shape[1]):
-        run = torch.where(mask[:, i], delta[:, i] + gamma * lam * run, run)
-        A[:, i] = torch.where(mask[:, i], run, torch.zeros_like(run))
-    return A, A + v
-
-def _unmasked(reward, value, mask, gamma=1., lam=.95): return _gae(reward, value, mask | True, gamma, lam)
+def _steps(reward, value, mask, gamma=1., lam=.95):
+    return dict(rewards=widened(reward), values=widened(value), mask=mask, gamma=gamma, lam=lam)
 
 def _wild(seed, *rows, gamma=.9, lam=.8, fill=nan, dtype=torch.float32):
     mask = mask_of(*rows)
@@ -110,33 +256,14 @@ gae = Exercise(
            "gamma 1": _wild(18, "prrrr", gamma=1.), "inf at a pad": _wild(20, "prrr..", "prrrrr", fill=inf),
            "values of -300": (tensor([[-300., 2.]]), tensor([[-299., -301.]]), mask_of("rr"), .99, .95),
            "float64": _wild(22, "prr.", dtype=torch.float64), "bf16": _wild(24, "prrrr", "prr..", dtype=torch.bfloat16)},
-    mistakes={
-        "lambda is missing": lambda r, v, m, g, l: _gae(r, v, m, g, 1.),
-        "gamma is missing": lambda r, v, m, g, l: _gae(r, v, m, 1., l),
-        "gamma is missing in delta: it discounts the next value as well": lambda *x: _gae(*x, next_gamma=1.),
-        "gamma is missing in the sum: it discounts the next advantage as well":
-            lambda r, v, m, g, l: _gae(r, v, m, 1., l, next_gamma=g),
-        "that is delta alone: later deltas count in part": lambda *x: _gae(*x, far=False),
-        "after the last token the value is 0": lambda *x: _gae(*x, end=True),
-        "delta: take the value of the token itself off": lambda *x: _gae(*x, late=True),
-        "a gap in the mask is stepped over: the next token is the next one that the mask holds":
-            lambda *x: _gae(*x, gap=True),
-        "the sum looks ahead, not back": _forwards,
-        "where the mask is False rewards and values must not count": _unmasked,
+    mistakes=GAE().told(_steps, "end way delta trace discount gap sign returns read",
+                        {"two results: advantages and returns": dict(form="advantages")}) | {
         "0 times nan is nan: write 0 where the mask is False, do not multiply": lambda r, v, m, g, l: tuple(
-            x + torch.where(m, 0., 0. * (r + v)) for x in _gae(r, v, m, g, l)),
-        "returns are A + V: that is the reward plus V": lambda r, v, m, g, l: (_gae(r, v, m, g, l)[0], _gae(
-            r, v, m, g, l, ret=lambda A, v: r.masked_fill(~m, 0.).to(v.dtype) + v)[1]),
-        "prompt and pads get 0": lambda r, v, m, g, l: tuple(
-            x + 5. * ~m for x in _gae(r, v, m, g, l)),
-        "returns are A + V, for lambda below 1 not the sum of rewards": _returns_as_sum,
-        "returns are A + V, not A - V": lambda *x: _gae(*x, ret=lambda A, v: A - v),
-        "returns are A + V: the value is missing": lambda *x: _gae(*x, ret=lambda A, v: A),
-        "the other way round: first advantages, then returns": lambda *x: _gae(*x)[::-1],
-        "two results: advantages and returns": lambda *x: _gae(*x)[0],
-        "the sign: reward and next value minus value": lambda *x: _gae(*x, sign=-1),
+            x + torch.where(m, 0., 0. * (r + v)) for x in ppo.gae(r, v, m, g, l)),
+        "prompt and pads get 0": lambda r, v, m, g, l: tuple(x + 5. * ~m for x in ppo.gae(r, v, m, g, l)),
+        "the other way round: first advantages, then returns": lambda *x: ppo.gae(*x)[::-1],
         "sums in 16 bits lose digits: go to float32 first": lambda r, v, m, g, l: tuple(
-            x.to(r.dtype) for x in _gae(r, v, m, g, l))})
+            x.to(r.dtype) for x in ppo.gae(r, v, m, g, l))})
 
 # ------------------------------------------------------------------ ppo_rewards
 def _rewards(score, logp, ref_logp, mask, beta=.1, cost=lambda d: d, data=True, at=None, penalised=None, sign=-1):
@@ -194,16 +321,12 @@ ppo_rewards = Exercise(
             x[3] & (x[3].flip(1).cumsum(1).flip(1) == 1), _rewards(*x).sum(1, keepdim=True), 0.)})
 
 # ------------------------------------------------------------------ ppo_loss
-def _value_loss(v, old, G, e, both=torch.maximum):
-    clipped = old + (v - old).clamp(-e, e)
-    return both((v - G)**2, (clipped - G)**2) / 2
-
 def _loss(logp, old_logp, advantage, value, old_value, returns, mask, e=.2, ev=.2, c=.1, over=None, sign=1,
-          value_loss=_value_loss, where=None):
+          where=None):
     keep = mask if where is None else where
     kind = torch.promote_types(logp.dtype, torch.float32)
     x = [y.masked_fill(~keep, 0.).to(kind) for y in (logp, old_logp, advantage, value, old_value, returns)]
-    each = sign * _clipped(*x[:3], e) + c * value_loss(*x[3:], ev)
+    each = sign * ppo.clipped_policy_loss(*x[:3], e) + c * ppo.clipped_value_loss(*x[3:], ev)
     return over(each.masked_fill(~keep, 0.), keep) if over else each.masked_fill(~keep, 0.).sum() / keep.sum().clamp(min=1)
 
 def _batch(seed, *rows, e=.2, ev=.3, c=.5, fill=nan, dtype=torch.float32, data=()):

@@ -2,13 +2,50 @@
 import torch
 from torch import Generator, tensor
 from rlhf_nb import qlearning
-from rlhf_nb.book.checks import Exercise
+from rlhf_nb.book.checks import Exercise, ProofKind
+from rlhf_nb.exercises.tokens import MASK, normal
 from rlhf_nb.worlds.oracle import TabularLM, micro_world
 from rlhf_nb.base.q_networks import (Episodes, QConfig, QNets, discounts, hidden_states, next_values, q_network,
                                 q_terms, shift_left)
 from rlhf_nb.tokens import Seqs, shift_right
 
 def _draw(seed, *size): return torch.randint(-8, 9, size, generator=Generator().manual_seed(seed)) / 4
+
+class QTargets(ProofKind):
+    asks, chapter = "targets of Q-learning", "qlearning"
+    takes = dict(rewards="rewards reward r", done="done dones terminal terminated terminals is_last",
+                 gamma="gamma discount",
+                 next_q="next_q q_next next_q_values next_qs q_next_values target_q")
+    defaults = dict(gamma=.99)
+    right = dict(best=dict(most="r + γ max Q", soft="r + γ log Σ exp Q", expected="r + γ Σ softmax(Q) Q"),
+                 end=dict(stops=""), form=dict(plain=""))
+    wrong = dict(
+        best=dict(mean="the mean over next tokens, not the best", least="the worst next token, not the best",
+                  first="the value of token 0, whatever it is worth",
+                  total="the sum over next tokens, not the best"),
+        end=dict(goes="nothing follows the last token of a response that ended",
+                 inverted="done is upside down: the next value counts only where there is none"),
+        form=dict(undiscounted="gamma is missing", both="the reward of token i itself is not discounted",
+                  no_reward="the reward is missing",
+                  minus="the next value is subtracted", shifted="value[i] is what follows token i already: no shift",
+                  dropped="the last token's reward is dropped together with its next value"))
+    known = {"the Bellman target": dict(best="most")}
+    def case(self, seed, gamma, mask=MASK, learns=False):
+        done = mask & ~torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1)
+        return dict(rewards=normal(seed, *mask.shape), next_q=normal(seed + 1, *mask.shape,
+            4).requires_grad_(learns), done=done, gamma=gamma)
+    def cases(self, given): return {"three responses": self.case(0, .9), "another discount": self.case(10,
+        .6)}
+    def edges(self, given): return {"one row": self.case(20, .9, MASK[:1]),
+                                    "no gradient through the target": self.case(30, .9, learns=True)}
+    def compute(self, a, c):
+        q, r, g = a.next_q.detach(), a.rewards, a.gamma
+        v = dict(most=q.amax(-1), mean=q.mean(-1), soft=q.logsumexp(-1), least=q.amin(-1), first=q[..., 0],
+                 total=q.sum(-1), expected=(q.softmax(-1) * q).sum(-1))[c["best"]]
+        on = dict(stops=~a.done, goes=torch.ones_like(a.done), inverted=a.done)[c["end"]]
+        return dict(plain=r + g * on * v, undiscounted=r + on * v, both=g * (r + on * v),
+                    no_reward=g * on * v, minus=r - g * on * v,
+                    shifted=r + g * on * v.roll(-1, 1), dropped=on * (r + g * v))[c["form"]]
 
 # ------------------------------------------------------------ fixed_soft_update
 def _follow(slow, fast, rate, step, start=0, every=1, old=None, detach=True):
@@ -94,16 +131,16 @@ bellman_targets = Exercise(
            "two steps, bootstrap": (*_episodes(70, *_ROWS), QConfig(gamma=.5, n_step=2, mc_bound=False,
                                                                     on_truncation="bootstrap"))},
     mistakes={
-        "nothing follows the last token of a response that ended": lambda *x: _targets(
+        QTargets.wrong["end"]["goes"]: lambda *x: _targets(
             *x, over=lambda x, c: tensor(False)),
         "a truncated response goes on when on_truncation is bootstrap": lambda *x: _targets(
             *x, over=lambda x, c: tensor(True)),
         "a truncated response is over, unless on_truncation is bootstrap": lambda *x: _targets(
             *x, over=lambda x, c: x.ended[:, None]),
-        "gamma is missing": lambda x, v, c: _targets(x, v, c, gamma=torch.ones_like(x.reward)),
+        QTargets.wrong["form"]["undiscounted"]: lambda x, v, c: _targets(x, v, c, gamma=torch.ones_like(x.reward)),
         "gamma acts where `discounts` tells: per token or per response": lambda x, v, c: _targets(
             x, v, c, gamma=torch.full_like(x.reward, c.gamma)),
-        "the reward of token i itself is not discounted": lambda x, v, c: _targets(x, v, c, own=c.gamma),
+        QTargets.wrong["form"]["both"]: lambda x, v, c: _targets(x, v, c, own=c.gamma),
         "the bound is missing: y is at least the observed return": lambda *x: _targets(*x, bound=None),
         "the bound is a lower one: take the maximum": lambda *x: _targets(*x, bound=torch.minimum),
         "a response that bootstraps has no bound: only a part of its return was seen": lambda *x: _targets(
@@ -111,7 +148,7 @@ bellman_targets = Exercise(
         "n_step is not used": lambda *x: _targets(*x, steps=1),
         "n_step is one too many": lambda x, v, c: _targets(x, v, c, steps=c.n_step + 1),
         "outside the response the target is 0": lambda *x: _targets(*x, inside=False),
-        "value[i] is what follows token i already: no shift": lambda *x: _targets(*x, ahead=shift_left)})
+        QTargets.wrong["form"]["shifted"]: lambda *x: _targets(*x, ahead=shift_left)})
 
 # ------------------------------------------------------------------ q_loss
 def _loss(nets, x, config, shift=shift_right, size=lambda td: td.sum() / 2, half=True, alpha=True, lowest=None,

@@ -3,8 +3,71 @@ import torch
 from torch import Generator, nn, tensor
 from torch.nn.functional import logsigmoid
 from rlhf_nb import reward
-from rlhf_nb.book.checks import Exercise
+from rlhf_nb.book.checks import Exercise, ProofKind
+from rlhf_nb.exercises.tokens import MASK_NAMES, normal
 from rlhf_nb.tokens import Seqs
+
+PAIRS = dict(mean="mean over pairs", sum="sum over pairs", pairs="one number per pair")
+def over_pairs(x, how): return dict(mean=x.mean(), sum=x.sum(), pairs=x)[how]
+
+class Pooling(ProofKind):
+    asks, chapter = "score of a response, from one per position", "reward"
+    takes = dict(scores="scores logits rewards values token_scores", mask="mask attention_mask padding_mask")
+    right = dict(at=dict(last="the score at the last token that is no padding"))
+    wrong = dict(at=dict(
+        column="that is the last column, pads included", pad="shifted by one: that is the place behind the last token",
+        before="shifted by one: that is the token before the last", first="that is the first real token",
+        mean="that is the mean over real tokens: only the last has seen the whole answer",
+        all="the mean over all positions, padding too", sum="that is the sum over real tokens",
+        most="that is the highest score: asked is the last"))
+    known = {"last token that is no padding": dict(at="last")}
+    def case(self, seed, lengths, left=False):
+        mask = torch.arange(max(lengths)) < tensor(lengths)[:, None]
+        return dict(scores=normal(seed, *mask.shape).requires_grad_(), mask=mask.flip(1) if left else mask)
+    def cases(self, given): return {"padding on the right": self.case(0, [3, 6, 2, 4]),
+                                    "no padding": self.case(10, [4, 4, 4])}
+    def edges(self, given): return {"padding on the left": self.case(20, [3, 6, 2, 4], left=True),
+                                    "one row": self.case(30, [3])}
+    def compute(self, a, c):
+        s, m, row, at = a.scores, a.mask, torch.arange(len(a.mask)), torch.arange(a.mask.shape[1])
+        last, first = torch.where(m, at, -1).amax(1), torch.where(m, at, len(at)).amin(1).clamp(max=len(at) - 1)
+        place = dict(last=last, column=-1, pad=(last + 1).clamp(max=len(at) - 1), before=last - 1, first=first)
+        if c["at"] in place: return s[row, place[c["at"]]]
+        return dict(mean=(s * m).sum(1) / m.sum(1).clamp(min=1), all=s.mean(1), sum=(s * m).sum(1),
+                    most=s.masked_fill(~m, -torch.inf).amax(1))[c["at"]]
+
+class BradleyTerry(ProofKind):
+    asks, chapter = "Bradley-Terry loss of a reward model", "reward"
+    takes = dict(chosen="chosen chosen_rewards chosen_reward rewards_chosen r_chosen chosen_scores r_w",
+                 rejected="rejected rejected_rewards rejected_reward rewards_rejected r_rejected "
+                          "rejected_scores r_l",
+                 margin="margin margins", center_coef="center_coef center_rewards_coefficient")
+    defaults, needs = dict(margin=0., center_coef=0.), dict(margin="margin", centre="center_coef")
+    right = dict(form=dict(log="-log σ(r_w - r_l)", hinge="hinge"), gap=dict(right=""), sign=dict(loss=""),
+                 margin=dict(unused="", minus="less a margin"), centre=dict(unused="", sum="centred"), mean=PAIRS)
+    wrong = dict(
+        form=dict(no_log="the log is missing", linear="the sigmoid is missing",
+                  square="the squared error of a gap of 1: larger gaps are punished", exp="exp(-gap) is no -log σ(gap)",
+                  other="-log(1 - σ): that pair's other side", error="1 - σ: take -log σ",
+                  two="each score is compared with 0, not with the other"),
+        sign=dict(gain="turn the sign: a loss is above 0"),
+        gap=dict(swapped="chosen and rejected are the wrong way round"),
+        margin=dict(plus="the margin eases the task: turn its sign", weight="the margin is a gap, not a weight"),
+        centre=dict(gap="centring takes the sum of both scores, not their gap", each="centring squares the sum, not each score",
+                    size="the sum is squared: that is its size", plain="the sum is not squared"))
+    known = {"Bradley-Terry (Ouyang et al. 2022)": dict(form="log")}
+    def case(self, seed, scale=1., n=4): return {k: normal(seed + i, n, scale=scale).requires_grad_()
+        for i, k in enumerate(("chosen", "rejected"))} | dict(margin=normal(seed + 2, n).abs(), center_coef=.1)
+    def cases(self, given): return {"four pairs": self.case(0), "wide gaps": self.case(10, 4.)}
+    def edges(self, given): return {"gaps of thousands": self.case(20, 2e3), "one pair": self.case(30, n=1)}
+    def compute(self, a, c):
+        w, l = a.chosen, a.rejected
+        gap = (l - w if c["gap"] == "swapped" else w - l) + dict(plus=a.margin, minus=-a.margin).get(c["margin"], 0.)
+        loss = dict(log=-logsigmoid(gap), hinge=(1 - gap).clamp(min=0), no_log=-gap.sigmoid(), linear=-gap, square=(1 - gap)**2,
+                    exp=(-gap).exp(), other=-logsigmoid(-gap), error=1 - gap.sigmoid(),
+                    two=-logsigmoid(w) - logsigmoid(-l))[c["form"]] * (1 + a.margin if c["margin"] == "weight" else 1)
+        pull = dict(unused=0., sum=(w + l)**2, gap=(w - l)**2, each=w**2 + l**2, size=(w + l).abs(), plain=w + l)[c["centre"]]
+        return over_pairs((-1 if c["sign"] == "gain" else 1) * (loss + a.center_coef * pull), c["mean"])
 
 # ------------------------------------------------------------------ pooled_scores
 class _Fixed(nn.Module):
@@ -37,20 +100,9 @@ pooled_scores = Exercise(
            "no pads": _rows(3, "xxx", "xxx"), "one row, one token": _rows(4, ".x."),
            "one row": _rows(5, "xxxx."), "bf16": _rows(6, ".xx.", "xxxx", dtype=torch.bfloat16),
            "a row of pads alone is refused": _rows(7, "xx.", "...")},
-    mistakes={
+    mistakes=Pooling().told(lambda model, seqs: dict(scores=model(seqs), mask=seqs.attention_mask), "at") | {
         "a count of real tokens is a place only if no pad stands in front":
             _read(lambda s, m: _pick(s, m.sum(1) - 1)),
-        "that is the last column, pads included": _read(lambda s, m: s[:, -1]),
-        "shifted by one: that is the token before the last":
-            _read(lambda s, m: _pick(s, _last(m) - 1)),
-        "shifted by one: that is the place behind the last token":
-            _read(lambda s, m: _pick(s, (_last(m) + 1).clamp(max=s.shape[1] - 1))),
-        "that is the first real token": _read(lambda s, m: _pick(s, m.int().argmax(1))),
-        "that is the mean over real tokens: only the last has seen the whole answer":
-            _read(lambda s, m: (s * m).sum(1) / m.sum(1).clamp(min=1)),
-        "that is the sum over real tokens": _read(lambda s, m: (s * m).sum(1)),
-        "that is the highest score: asked is the last":
-            _read(lambda s, m: s.masked_fill(~m, -torch.inf).amax(1)),
         "no gradient reaches the model": _read(lambda s, m: _pick(s, _last(m)), detach=True),
         "every row at every row's place: (b b); pair rows with their places":
             _read(lambda s, m: s[:, _last(m)]),
@@ -61,15 +113,9 @@ pooled_scores = Exercise(
             _read(lambda s, m: _pick(s, m.shape[1] - 1 - m.int().flip(1).argmax(1)))})
 
 # ------------------------------------------------------------------ bradley_terry_loss
-def _bt(chosen, rejected, margin=0., center_coef=0., sign=1, log=logsigmoid, weigh=1.,
-        centre=lambda c, r: (c + r)**2):
+def _compared(chosen, rejected, margin=0., center_coef=0.):
     if chosen.shape != rejected.shape: raise ValueError("two scores per pair")
-    return -log(weigh * (chosen - rejected - sign * margin)) + center_coef * centre(chosen, rejected)
-def _each(f): # an error where the shapes differ
-    def answer(chosen, rejected, *more):
-        if chosen.shape != rejected.shape: raise ValueError("two scores per pair")
-        return f(chosen, rejected, *more)
-    return answer
+    return dict(chosen=chosen, rejected=rejected, margin=margin, center_coef=center_coef)
 
 def _scores(seed, n, *more, dtype=torch.float32):
     generator = Generator().manual_seed(seed)
@@ -86,27 +132,14 @@ bradley_terry_loss = Exercise(
                          tensor([-300., 300., 1.]).requires_grad_()),
            "bf16": _scores(6, 3, dtype=torch.bfloat16), "float64": _scores(7, 3, dtype=torch.float64),
            "sides of different length": (torch.ones(3), torch.ones(1))},
-    mistakes={
-        "turn the sign: a loss is above 0": lambda *x: -_bt(*x),
-        "chosen and rejected are the wrong way round": lambda c, r, *m: _bt(r, c, *m),
-        "that is one number: keep one loss per pair": lambda *x: _bt(*x).mean(),
-        "that is the sum: keep one loss per pair": lambda *x: _bt(*x).sum(),
-        "the log is missing": lambda *x: _bt(*x, log=torch.sigmoid),
-        "the sigmoid is missing": lambda *x: _bt(*x, log=lambda d: d),
+    mistakes=BradleyTerry().told(_compared, "form sign gap margin centre", {
+        "that is one number: keep one loss per pair": dict(mean="mean"),
+        "that is the sum: keep one loss per pair": dict(mean="sum"),
+        "the margin is missing": dict(margin="unused"), "the centring term is missing": dict(centre="unused")},
+        margin="minus", centre="sum", mean="pairs") | {
         "the probability of a hopeless pair rounds to 0, and its log is infinite: logsigmoid":
-            lambda *x: _bt(*x, log=lambda d: d.sigmoid().log()),
-        "the margin eases the task: turn its sign": lambda *x: _bt(*x, sign=-1),
-        "the margin is missing": lambda *x: _bt(*x, sign=0),
-        "the centring term is missing": lambda c, r, m=0., k=0.: _bt(c, r, m, 0.),
-        "centring takes the sum of both scores, not their gap":
-            lambda *x: _bt(*x, centre=lambda c, r: (c - r)**2),
-        "centring squares the sum, not each score":
-            lambda *x: _bt(*x, centre=lambda c, r: c**2 + r**2),
-        "the sum is squared: that is its size": lambda *x: _bt(*x, centre=lambda c, r: (c + r).abs()),
-        "the sum is not squared": lambda *x: _bt(*x, centre=lambda c, r: c + r),
-        "the margin is a gap, not a weight": _each(
-            lambda c, r, m=0., k=0.: -logsigmoid(c - r) * (1 + m) + k * (c + r)**2),
-        "no gradient reaches the scores": lambda c, r, *m: _bt(c.detach(), r.detach(), *m),
+            lambda c, r, m=0., k=0.: k * (c + r)**2 - (-reward.bradley_terry_loss(c, r, m)).exp().log(),
+        "no gradient reaches the scores": lambda c, r, *m: reward.bradley_terry_loss(c.detach(), r.detach(), *m),
         "different shapes broadcast without a word: raise ValueError":
             lambda c, r, m=0., k=0.: -logsigmoid(c - r - m) + k * (c + r)**2})
 

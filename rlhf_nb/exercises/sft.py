@@ -4,12 +4,28 @@ from torch import tensor
 from rlhf_nb import sft
 from rlhf_nb.base import sampling
 from rlhf_nb.book.checks import Exercise
+from rlhf_nb.exercises.tokens import (EMPTY, MEAN_SLIPS, MEANS, SHIFTS, SOFTMAXES, Logprobs, mean_over, next_logps, read_mask)
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.worlds.oracle import bigram_lm, micro_world
 from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.tokens import Seqs, make_seqs
 
 X = -100                                       # a label that nobody reads
+
+class SFT(Logprobs):
+    asks, chapter = "SFT loss", "sft"
+    takes, needs = Logprobs.takes | dict(labels="labels label targets"), {}
+    right = dict(soft=dict(log=""), shift=dict(next=""), sign=dict(minus=""), mean=MEANS)
+    wrong = dict(soft=SOFTMAXES, shift=SHIFTS, mean=MEAN_SLIPS,
+                 sign=dict(plus="the sign: minimising this makes the demonstrations less probable"))
+    known = {"cross-entropy of the response tokens": dict(mean="token_mean"),
+             "mean over responses of each one's cross-entropy": dict(mean="response_mean")}
+    def edges(self, given): return super().edges(given) | {"an empty response": self.case(40, EMPTY)}
+    def compute(self, a, c):
+        x, there = next_logps(a.logits, a.ids, c["shift"], c["soft"])
+        m = read_mask(a.mask, c["mean"])[:, there]
+        how = c["mean"] if c["mean"] not in ("late", "early", "inverted", "forgot") else "token_mean"
+        return mean_over((x if c["sign"] == "plus" else -x)[:, there], m, how, a.ids.shape[1])
 
 # ---- the clinic: labels upside down
 

@@ -1,11 +1,51 @@
 "Exercises of the chapter on tokens."
 import torch
-from torch import tensor
+from torch import Generator, tensor
 from rlhf_nb import tokens
-from rlhf_nb.book.checks import Exercise
+from rlhf_nb.book.checks import Exercise, ProofKind, values_match
 
 def _gen(seed): return torch.Generator().manual_seed(seed)
 def _randn(seed, *size): return torch.randn(size, generator=_gen(seed))
+
+# ---- what the kinds of `prove` are made of
+
+def normal(seed, *shape, scale=1.): # normal numbers, float64
+    return scale * torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.double)
+
+def widened(x): return x.to(torch.promote_types(x.dtype, torch.float32)) # 16 bits become 32
+
+MASK = tensor([[0, 1, 1, 1, 0], [0, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool()
+EMPTY = MASK & tensor([[1], [0], [1]]).bool()
+WIDE = torch.cat([MASK, torch.zeros(3, 1).bool()], 1)     # no response reaches the last column
+MASK_NAMES = "mask response_mask completion_mask action_mask loss_mask eos_mask attention_mask padding_mask"
+
+MEANS = dict(
+    token_mean="mean over the tokens of the batch", response_mean="mean over responses of each one's mean",
+    token_sum="sum over tokens", response_sum="mean over responses of each one's sum",
+    constant="sum over tokens / (responses x max_length)", tokens="one number per token",
+    responses="one mean per response", sums="one sum per response")
+MASK_SLIPS = dict(
+    late="the mask stands one position late",
+    inverted="the mask is upside down: it keeps what it should drop",
+    early="the mask stands one position early: were the log-probs shifted, and the mask not?")
+MEAN_SLIPS = MASK_SLIPS | dict(
+    forgot="the mask is not used: prompt and padding count",
+    padded="the mean divides by all positions, padding too: divide by mask.sum()",
+    longest="divided by the longest response of the batch, a number that changes from batch to batch")
+
+def read_mask(mask, how): # (b t) what is kept if the mask is used in this way
+    if how == "forgot": return torch.ones_like(mask)
+    if how == "inverted": return ~mask
+    return torch.roll(mask, dict(late=1, early=-1).get(how, 0), 1)
+
+def mean_over(x, mask, how, max_length=1.): # (b t) -> a number, (b) or (b t)
+    m = read_mask(mask, how)
+    x, n = x.masked_fill(~m, 0.), m.sum(1).clamp(min=1)
+    sums, means = x.sum(1), x.sum(1) / n
+    found = dict(tokens=x, responses=means, sums=sums, response_mean=means.mean(), token_sum=x.sum(),
+                 padded=x.mean(), response_sum=sums.mean(), constant=sums.mean() / max_length,
+                 longest=sums.mean() / n.max())
+    return found[how] if how in found else x.sum() / m.sum().clamp(min=1)
 
 # ---- one shift along the time axis
 
@@ -40,17 +80,126 @@ shift_right = Exercise(
         "the first row is gone: set row 0 to 0 after moving, not before":
             lambda x: torch.cat([x[:, :1] * 0, x[:, :1] * 0, x[:, 1:-1]], 1)[:, :x.shape[1]]})
 
+# ---- log-probs and samples, as code computes them
+
+SHIFTS = dict(same="no shift: row i of the logits predicts token i+1",
+              zeroed="no shift, only entry 0 set to 0: row i of the logits predicts token i+1",
+              back="the shift goes the wrong way: token i is predicted by row i-1",
+              logits="entry 0 is 0: shift log-probs, not logits (zeros are logits too)",
+              ids="the ids moved as well: only the logits shift")
+SOFTMAXES = dict(raw="those are logits: log_softmax makes log-probs of them", probs="those are probabilities: take their log",
+                 time="softmax runs over the words, the last axis",
+                 best="that is the log-prob of the most probable token: pick that of ids")
+
+def next_logps(logits, ids, shift, soft): # (b t) log-prob of token i, (t) where there is one
+    if shift == "logits": logits = tokens.shift_right(logits)
+    if shift == "ids": ids = tokens.shift_right(ids)
+    x = dict(raw=logits, probs=logits.softmax(-1), time=logits.log_softmax(1)).get(soft, logits.log_softmax(-1))
+    step = dict(same=0, zeroed=0, logits=0, back=-1).get(shift, 1)
+    at, n = torch.arange(ids.shape[1]), ids.shape[1]
+    x = x.roll(step, 1)
+    x = x.amax(-1) if soft == "best" else x.gather(-1, ids[..., None])[..., 0]
+    there = (at - step >= 0) & (at - step < n) & ((at > 0) | (shift != "zeroed"))
+    return x.masked_fill(~there, 0.), there
+
+class Logprobs(ProofKind):
+    asks, chapter = "log-probs of the tokens", "tokens"
+    takes = dict(logits="logits lm_logits", ids="ids input_ids tokens token_ids", mask=MASK_NAMES)
+    needs = dict(masked="mask")
+    right = dict(soft=dict(log=""), shift=dict(next=""), sign=dict(plus=""), masked=dict(all="", used="0 outside of the mask"),
+                 form=dict(
+        full="(b t), 0 for the first token", short="(b t-1), from the second token on",
+        sums="one sum per response", means="one mean per response"))
+    wrong = dict(soft=SOFTMAXES, shift=SHIFTS, masked=MASK_SLIPS, sign=dict(minus="turn the sign: a log-prob is never above 0"),
+                 form=dict(ahead="the zeros stand at the end: they belong in front, entry i is of token i"))
+    def case(self, seed, mask=WIDE, scale=1.):
+        ids = torch.randint(0, 7, mask.shape, generator=Generator().manual_seed(seed))
+        return dict(logits=normal(seed, *mask.shape, 7, scale=scale).requires_grad_(), ids=ids, mask=mask,
+                    labels=ids.masked_fill(~mask, -100))
+    def cases(self, given): return {"three responses": self.case(0), "wide logits": self.case(10, scale=5.)}
+    def edges(self, given): return {"one row": self.case(20, MASK[:1]), "logits of hundreds": self.case(30,
+        scale=300.)}
+    def compute(self, a, c):
+        x, there = next_logps(a.logits, a.ids, c["shift"], c["soft"])
+        m = (read_mask(a.mask, c["masked"]) | (c["masked"] == "all")) & there
+        x = x.masked_fill(~m, 0.) * (-1 if c["sign"] == "minus" else 1)
+        return dict(full=x, short=x[:, there], sums=x.sum(1), means=x.sum(1) / m.sum(1).clamp(min=1),
+                    ahead=x.roll(-1, 1))[c["form"]]
+
+class Sampler(ProofKind):
+    asks, chapter = "token drawn from logits, and its log-prob", "tokens"
+    takes = dict(logits="logits lm_logits next_token_logits scores", temperature="temperature temp tau",
+                 top_k="top_k topk", top_p="top_p topp nucleus", generator="generator rng")
+    defaults = dict(temperature=1., top_k=0, top_p=1.)
+    right = dict(drawn=dict(warm="drawn after temperature, top-k and top-p"),
+                 told=dict(drawn="with the log-prob it was drawn with", none="without a log-prob"))
+    wrong = dict(
+        drawn=dict(greedy="the likeliest token always comes: nothing is drawn",
+                   plain="the temperature is not used",
+                   times="logits are multiplied by the temperature: divide",
+                   late="top-p counts before the temperature, not after it",
+                   open="top-k and top-p are not used", all_k="top-k is not used", all_p="top-p is not used",
+                   less="top-p drops the token that reaches it",
+                   more="top-p keeps one token too many", even="kept tokens are drawn with equal probability",
+                   twice="probabilities are taken for logits: softmax comes twice"),
+        told=dict(plain="log-probs before the temperature: a token was not drawn with them",
+                  open="log-probs before top-k and top-p: a token was not drawn with them, ratios are biased",
+                  raw="logits are reported, not log-probs", probs="probabilities are reported, not log-probs",
+                  best="the log-prob of the likeliest token, whichever was drawn",
+                  minus="the sign: a log-prob is at most 0"))
+    known = {"a token and the log-prob that it was drawn with": dict(told="drawn"),
+             "a token": dict(told="none")}
+    n = 8000
+    def asked(self, fn):
+        def told(out): return [torch.as_tensor(x).detach().double().flatten()
+                               for x in (out if isinstance(out, (tuple, list)) else [out])]
+        def count(logits, **rest):
+            try: out = told(fn(logits=logits.repeat(self.n, 1), **rest))
+            except Exception: out = [[]]                          # it takes one row
+            if len(out[0]) != self.n: out = [torch.cat(x) for x in zip(*(
+                told(fn(logits=logits, **rest)) for _ in range(self.n)))]
+            logp = torch.full((len(logits),), torch.nan).double()
+            if len(out) > 1: logp[out[0].long()] = out[1]
+            return torch.bincount(out[0].long(), minlength=len(logits)) / self.n, logp
+        return count
+    def same(self, got, want, tol):
+        if not isinstance(got, tuple) or got[0].shape != want[0].shape: return False
+        error = 5 * (want[0] * (1 - want[0]) / self.n).sqrt()
+        return bool(((got[0] - want[0]).abs() <= error + 1e-9).all()) and values_match(got[1].masked_fill(
+            got[0] == 0, 0.), want[1].masked_fill(got[0] == 0, 0.), max(tol, 1e-5))
+    def case(self, **rest): return dict(logits=tensor([.4, 1.6, -.9, 1.1, .7, -.3]).double(),
+        generator=Generator().manual_seed(1)) | self.defaults | rest
+    def cases(self, given):
+        asked = dict(temperature=1.7, top_k=5, top_p=.6)
+        return {"plain": self.case()} | {k: self.case(**{k: x}) for k, x in asked.items() if k in given} | {
+            "all at once": self.case(**{k: x for k, x in asked.items() if k in given})}
+    def edges(self, given): return {
+        "one token": self.case(top_k=1)} if "top_k" in given else {}
+    def compute(self, a, c):
+        def kept(x, like, k, p): # the logits that are left
+            x = x.masked_fill(x < x.topk(min(k or len(x), len(x))).values[-1], -torch.inf)
+            prob, order = like.masked_fill(x.isinf(), -torch.inf).softmax(0).sort(descending=True)
+            before = prob.cumsum(0) - prob
+            cut = dict(less=(before + prob > p) & (before > 0), more=before - prob.roll(1) * (
+                before > 0) >= p).get(c["drawn"], before >= p) if p < 1 else torch.zeros_like(order).bool()
+            return x.masked_fill(torch.zeros_like(cut).scatter(0, order, cut), -torch.inf)
+        x, how = a.logits, c["drawn"]
+        warm = x / a.temperature
+        warm = dict(plain=x, times=x * a.temperature, twice=warm.softmax(0)).get(how, warm)
+        left = kept(warm, x if how == "late" else warm, 0 if how in ("open", "all_k") else a.top_k,
+                    1. if how in ("open", "all_p") else a.top_p)
+        if how == "even": left = left.masked_fill(left.isfinite(), 0.)
+        if how == "greedy": left = warm.masked_fill(warm < warm.max(), -torch.inf)
+        told = dict(drawn=left.log_softmax(0), plain=x.log_softmax(0), open=warm.log_softmax(0), raw=x,
+                    probs=left.softmax(0), best=left.log_softmax(0).max().expand_as(x),
+                    minus=-left.log_softmax(0), none=torch.full_like(x, torch.nan))[c["told"]]
+        return left.softmax(0), told
+
 # ---- the log-prob of each token
 
-def _logprobs(logits, ids, by=1, score=lambda z: z.float().log_softmax(-1), sign=1):
-    logp = _moved(score(logits.double() if logits.dtype == torch.double else logits), by)
-    return sign * logp.gather(-1, ids[..., None])[..., 0]
-def _wide(z): return z if z.dtype == torch.double else z.float()
-def _checked(fn): # the shapes are checked as the spec asks, the rest is the mistake
-    def call(logits, ids):
-        if logits.shape[:2] != ids.shape: raise ValueError("one (b t)")
-        return fn(logits, ids)
-    return call
+def _next(logits, ids):
+    if logits.shape[:2] != ids.shape: raise ValueError("one (b t)")
+    return dict(logits=widened(logits), ids=ids, mask=ids >= 0)
 
 _ids = torch.randint(9, (3, 6), generator=_gen(7))
 _far = _randn(8, 2, 4, 9)
@@ -70,42 +219,21 @@ token_logprobs = Exercise(
            "float16": (_randn(16, 3, 6, 9).half(), _ids),
            "float64": (_randn(17, 3, 6, 9).double(), _ids),
            "logits that were cut": (_randn(18, 3, 5, 9), _ids)},
-    mistakes={
-        "no shift: row i of the logits predicts token i+1":
-            _checked(lambda z, y: _logprobs(z, y, by=0)),
-        "the shift goes the wrong way: token i is predicted by row i-1":
-            _checked(lambda z, y: _logprobs(z, y, by=-1)),
-        "those are logits: log_softmax makes log-probs of them":
-            _checked(lambda z, y: _logprobs(z, y, score=_wide)),
-        "those are probabilities: take their log":
-            _checked(lambda z, y: _logprobs(z, y, score=lambda z: _wide(z).softmax(-1))),
+    mistakes=Logprobs().told(_next, "soft shift sign form", {
+        "entry 0 is missing: the result is (b t)": dict(form="short"),
+        "that is one number per response: keep one per token": dict(form="sums")}) | {
         "the log of softmax is -inf where a probability underflows: use log_softmax":
-            _checked(lambda z, y: _logprobs(z, y, score=lambda z: _wide(z).softmax(-1).log())),
-        "entry 0 is 0: shift log-probs, not logits (zeros are logits too)":
-            _checked(lambda z, y: _moved(_wide(z)).log_softmax(-1).gather(-1, y[..., None])[..., 0]),
-        "turn the sign: a log-prob is never above 0": _checked(lambda z, y: _logprobs(z, y, sign=-1)),
-        "entry 0 is missing: the result is (b t)":
-            _checked(lambda z, y: _logprobs(z, y)[:, 1:]),
-        "softmax runs over the words, the last axis":
-            _checked(lambda z, y: _logprobs(z, y, score=lambda z: _wide(z).log_softmax(1))),
-        "the ids moved as well: only the logits shift": _checked(lambda z, y: _logprobs(z, _moved(y))),
+            lambda z, y: tokens.token_logprobs(widened(z).softmax(-1).log(), y),
         "logits and ids must share (b t), or ValueError":
-            lambda z, y: _logprobs(z[:, :y.shape[1]], y[:, :z.shape[1]]),
-        "that is one number per response: keep one per token":
-            _checked(lambda z, y: _logprobs(z, y).sum(1)),
-        "the zeros stand at the end: they belong in front, entry i is of token i":
-            _checked(lambda z, y: _moved(_logprobs(z, y), -1)),
-        "that is the log-prob of the most probable token: pick that of ids":
-            _checked(lambda z, y: _moved(_wide(z).log_softmax(-1)).amax(-1)),
-        "no gradient reaches the logits: do not detach":
-            _checked(lambda z, y: _logprobs(z.detach(), y))})
+            lambda z, y: tokens.token_logprobs(z[:, :y.shape[1]], y[:, :z.shape[1]]),
+        "no gradient reaches the logits: do not detach": lambda z, y: tokens.token_logprobs(z.detach(), y)})
 
 # ---- the mean over the tokens that count
 
 def _mean(x, mask, total=lambda x, m: torch.where(m, x, torch.zeros_like(x)).sum(),
           count=lambda m: m.sum()):
     if x.shape != mask.shape or not mask.any(): raise ValueError("no mean")
-    x = x if x.dtype == torch.double else x.float()
+    x = widened(x)
     return total(x, mask) / count(mask)
 
 def _bare(x, mask): return torch.where(mask, x, 0.).sum() / mask.sum()    # without a check

@@ -20,7 +20,7 @@ def plain(x): # JSON of a value, to 12 digits
 def recorded(what, kind, fn):
     import inspect
     from rlhf_nb.book.prove import prove
-    from rlhf_nb.book.proof_kinds import PROOF_KINDS
+    from rlhf_nb.exercises.kinds import PROOF_KINDS
     it, proof, cases = PROOF_KINDS[kind], prove(fn, kind), {}
     ours = {name: arg for arg, words in it.takes.items() for name in words.split()}
     names = {ours[p]: p for p in inspect.signature(fn).parameters}

@@ -177,16 +177,16 @@ def under_the_root(reward, group):
     return out
 WRONG = {
     "fixed_groups": [
-        ("as it was: answers to different prompts are compared", stride),
+        ("every k-th row is taken for a group: answers to different prompts are compared", stride),
         ("the answer itself is in its baseline: leave it out", with_itself),
-        ("the sign: better than the others is above 0", flipped),
+        ("the sign: better than the group is above 0", flipped),
         ("that is the baseline: subtract it from the reward", baseline),
-        ("the others are k - 1, not k", by_k), ("the mean of the others, not their sum", summed),
+        ("the mean of the others: divide by n - 1, not by n", by_k), ("the mean of the others, not their sum", summed),
         ("compare with the group, not with the whole batch", whole_batch),
-        ("not divided by the standard deviation", normalised)],
+        ("not divided by the standard deviation: that is GRPO", normalised)],
     "leave_one_out": [
         ("the answer itself is in its baseline: leave it out", loo_with_itself),
-        ("the sign: better than the others is above 0", loo_flipped),
+        ("the sign: better than the group is above 0", loo_flipped),
         ("compare with the group, not with the whole batch", loo_batch),
         ("the mean of the others: divide by n - 1, not by n", loo_by_n),
         ("the mean of the others, not their sum", loo_sum),
@@ -198,9 +198,9 @@ WRONG = {
         ("that is the variance: divide by its square root", variance),
         ("not divided by the standard deviation: that is Dr. GRPO", centred_only),
         ("subtract the mean, too", scaled_only),
-        ("mean and standard deviation of the group, not of the whole batch", whitened_batch),
+        ("compare with the group, not with the whole batch", whitened_batch),
         ("the standard deviation of the group, not of the whole batch", batch_std),
-        ("the sign: better than the mean is above 0", turned)],
+        ("the sign: better than the group is above 0", turned)],
     "loss_weights": [
         ("dapo and grpo are exchanged", exchanged),
         ("grpo: every answer counts the same, so divide by the number of answers, too", no_rows),
