@@ -42,6 +42,7 @@ def test_each_mistake_is_named_as_itself(kind):
     assert prove(made(it, first), kind).verdict == "exact"
     for axis, mistakes in it.wrong.items():
         for choice, sentence in mistakes.items():
+            if choice == "stops": continue                                            # seen where a mask has a gap: an exercise's case
             c = first | {axis: choice}
             if choice in ("times", "root", "square", "range"): c |= dict(base="group", scale="sample") | {axis: choice}
             if choice == "white": c["white"] = "mask"                             # only then another number
@@ -155,7 +156,8 @@ def test_what_is_wrong_beside_the_formula():
 
 @pytest.mark.parametrize("fn, said", [
     (lambda logp, ref_logp: None, "nothing comes back"), (lambda logp, ref_logp: logp[9], "it raised IndexError"),
-    (lambda logp, ref_logp: logp * torch.nan, "gives numbers of shape (3, 5)"), (lambda logp, ref_logp: (logp - ref_logp).sum(), "it gives")])
+    (lambda logp, ref_logp: logp * torch.nan, "nan comes back"), (lambda logp, ref_logp: (logp - ref_logp).sum(), "the shape is wrong: (), not (3, 5)"),
+    (lambda logp, ref_logp: logp.cuda() - ref_logp, "asks for a GPU"), (lambda logp, ref_logp: logp.tan() + ref_logp, "no two mistakes, give that")])
 def test_what_is_unknown_is_described(fn, said):
     proof = prove(fn, "kl")
     assert proof.verdict == "unknown" and said in proof.mistakes[0] and not proof.definition
@@ -172,7 +174,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     (tmp_path/"ends.py").write_text("raise SystemExit(0)\n")
     assert main(["prove", "mine.py:k3", "--kind", "kl", "-o", "card.html"]) == 0
     assert "k3 (Schulman 2020)" in capsys.readouterr().out and "k3 (Schulman 2020)" in (tmp_path/"card.html").read_text()
-    assert main(["prove", "mine.py:k1", "--kind", "kl"]) == 1 and "the sign of k1" in capsys.readouterr().out
+    assert main(["prove", "mine.py:k1", "--kind", "kl"]) == 1 and "the policy comes first" in capsys.readouterr().out
     for words, said in ((["mine.py:k3", "--kind", "kl", "-o", "card.html"], "card.html is there"), (["mine.py:k2", "--kind", "kl"], "no function in mine.py"),
                         (["none.py:k3", "--kind", "kl"], "no file"), (["ends.py:k3", "--kind", "kl"], "cannot be imported: SystemExit")):
         assert main(["prove", *words]) == 2 and said in capsys.readouterr().err

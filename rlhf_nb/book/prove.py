@@ -8,14 +8,16 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/book/prove.html.md"""
 __all__ = ['Proof', 'prove', 'pytest_configure', 'pytest_pyfunc_call', 'add_prove_parser']
 
 # %% ../../nbs/engine/book/prove.ipynb #prove_imports
-import argparse, importlib.util, inspect, itertools, random
+import argparse, importlib.util, inspect, itertools, random, re
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 import numpy, torch
 from torch import Generator, Tensor
-from ..base.settings import find, nearest
+from ..base.files import notebooks
+from ..base.settings import find
 from .changes import find_change
 from .checks import record_call, values_match
 from ..exercises.kinds import PROOF_KINDS
@@ -34,16 +36,21 @@ class Proof:
     mistakes:list[str]  # a sentence each; of an unknown function, what was seen
     fragile:list[str]   # cases at the edge where it leaves its own definition
     sums:list[str]      # what exact sums over all responses say
+    shown:str           # the smallest case that shows a mistake, what it gives and what is right; or ""
     n_cases:int         # cases tried
     def __str__(self):
         verdict = dict(exact=f"exact to 1e-6 on {self.n_cases} cases", mistake="a mistake",
                        unknown="no definition that is known")
-        chapter = f"explained in the chapter {PROOF_KINDS[self.kind].chapter}"
         return "\n  ".join([f"{self.name} as {PROOF_KINDS[self.kind].asks}: {verdict[self.verdict]}",
             *[f"it is      {self.definition}"] * bool(self.definition),
-            *(f"mistake    {x}" for x in self.mistakes),
+            *(f"mistake    {x}" for x in self.mistakes), *[f"shown by   {self.shown}"] * bool(self.shown),
             *(f"exact sum  {x}" for x in self.sums), *(f"fragile    {x}" for x in self.fragile),
-            *[chapter] * (self.verdict != "exact"), *[self.badge] * (self.verdict == "exact")])
+            *[f"chapter    {self.chapter}"] * (self.verdict != "exact"), *[self.badge] * (self.verdict == "exact")])
+    @property
+    def chapter(self)->str: # address of the page that explains it
+        site = next(x for x in metadata.metadata("rlhf-nb").get_all("Project-URL") if x.startswith("Doc"))
+        page = next(notebooks().glob(f"[0-9]*_{PROOF_KINDS[self.kind].chapter}.ipynb")).stem
+        return f"{site.split(', ')[1]}{page}.html"
     @property
     def badge(self)->str: # a line for a README
         return (f"![{self.kind}: exact to 1e-6](https://img.shields.io/badge/rlhf--nb%20prove-"
@@ -51,8 +58,9 @@ class Proof:
     def _repr_html_(self):
         colour = dict(exact="#2a7", mistake="#c33", unknown="#b80")[self.verdict]
         head, *rows = str(self).split("\n  ")
+        def told(row): return re.sub(r"https://[^ )]+html", r'<a href="\g<0>">\g<0></a>', escape_text(row))
         return (f'<div style="border-left:6px solid {colour};padding:.2em 1em"><b>{escape_text(head)}</b><ul>'
-                + "".join(f"<li>{escape_text(row)}</li>" for row in rows) + "</ul></div>")
+                + "".join(f"<li>{told(row)}</li>" for row in rows) + "</ul></div>")
 
 # %% ../../nbs/engine/book/prove.ipynb #name
 def _name(fn): return getattr(fn, "__name__", type(fn).__name__)
@@ -157,13 +165,74 @@ def _expected_gradient(call, name): # over all responses of a small language
     return ["of one response, not clipped, the expected gradient " + _compare(-grad((probs[:,
         None] * parts * logp).sum()), grad(expectation(total, reward)))]
 
-# %% ../../nbs/engine/book/prove.ipynb #prove
+# %% ../../nbs/engine/book/prove.ipynb #prove_seen
 def _brief(x): # a value in a sentence
     if isinstance(x, Tensor): x = x.detach()
     if not isinstance(x, Tensor): return f"{x:.6g}" if isinstance(x, float) else str(x)
     if x.numel() > 6: return f"numbers of shape {tuple(x.shape)}"
     return str([round(v, 4) for v in x.flatten().tolist()] if x.ndim else round(float(x), 6))
 
+def _smallest(fn, it, names, cases, calls, right): # the least part of a case where it differs, and both numbers; or ""
+    def both(case):
+        got, want = _called(fn, it, names, case)[0], _computed(it, names, case, right)
+        return None if got.error or want.error or it.same(got.out, want.out, 1e-4) else (got.out, want.out)
+    def without(case, axis, i): # one row less, or one column
+        n = max(len(x) for x in case.values() if isinstance(x, Tensor) and x.ndim) if not axis else max(
+            x.shape[1] for x in case.values() if isinstance(x, Tensor) and x.ndim > 1)
+        kept = [k for k in range(n) if k != i]
+        return {k: x.detach().index_select(axis, torch.tensor(kept).long()).requires_grad_(x.requires_grad) if isinstance(
+            x, Tensor) and x.ndim > axis and x.shape[axis] == n else x for k, x in case.items()}
+    def size(case): return sum(x.numel() if isinstance(x, Tensor) else len(str(x)) for k, x in case.items() if k in names)
+    def smaller(case): # one row or column less, or fewer digits
+        for axis, i in itertools.product((0, 1)["group_size" in names:], range(8)):
+            try: yield without(case, axis, i)
+            except (ValueError, IndexError, RuntimeError): continue
+    case = next((x for x in sorted(cases.values(), key=size) if both(x)), None)
+    if case is None: return ""
+    while less := next((x for x in smaller(case) if size(x) < size(case) and both(x)), None): case = less
+    short = {k: x.detach().round(decimals=1).requires_grad_(x.requires_grad) if isinstance(
+        x, Tensor) and x.is_floating_point() else x for k, x in case.items()}
+    case = short if both(short) else case
+    got, want = map(_brief, both(case))
+    return ", ".join(f"{name} {_brief(case[k])}" for k, name in names.items()) + f": gives {got}, right is {want}"
+
+def _broken(fn, it, names, cases, calls): # what changes the result and must not
+    if "mask" not in names: return []
+    found = []
+    for k, case in cases.items():
+        mask, was = case["mask"], calls[k].out
+        if not isinstance(was, Tensor): return []
+        def again(f, back=lambda y: y): # with other arguments (b ...): is the result another one?
+            now = _called(fn, it, names, {k: f(x) if isinstance(x, Tensor) and x.ndim and len(x) == len(mask) else x
+                                          for k, x in case.items()})[0]
+            a, b = (back(now.out), was) if isinstance(now.out, Tensor) else (None, was)
+            if a is not None and a.shape == b.shape == mask.shape: a, b = a * mask, b * mask
+            return a is None or not it.same(a, b, 1e-4)
+        def other(x): return x.detach().where(mask, 7.) if x.shape == mask.shape and x.is_floating_point() else x
+        def wider(x): return torch.cat([x, torch.zeros_like(x[:, :1])], 1) if x.ndim > 1 else x
+        found += ["what stands outside of the mask reaches the result"] * again(other)
+        found += ["a column of padding changes the result"] * again(wider, lambda y: y[:, :-1] if y.ndim > 1 else y)
+        found += ["the order of the rows changes the result"] * again(lambda x: x.flip(0), lambda y: y.flip(0) if y.ndim else y)
+    return list(dict.fromkeys(found))
+
+def _seen(it, cases, calls): # of a function that is not known: a sentence
+    what, first = next((k, calls[k]) for k in sorted(cases, key=lambda k: not calls[k].error))
+    if first.error:
+        gpu = re.search("cuda|nvidia|gpu|mps|xpu", first.message, re.I)
+        return (f"on {what} it raised {first.error}: {first.message}".splitlines()[0]
+                + "; it asks for a GPU: let it use the device of its arguments" * bool(gpu))
+    outs = {k: calls[k].out for k in cases}
+    if all(y is None for y in outs.values()): return "nothing comes back: is there a return?"
+    def parts(y): return [x for x in (y if isinstance(y, tuple) else [y]) if isinstance(x, Tensor)]
+    for k, y in outs.items():
+        if any(x.isnan().any() for x in parts(y)): return f"on {k} nan comes back"
+    every = [dict(zip(it.right, x)) for x in itertools.product(*it.right.values())]
+    shapes = {str([tuple(x.shape) for x in parts(it.compute(SimpleNamespace(**cases[what]), c))]) for c in every[:200]}
+    came = str([tuple(x.shape) for x in parts(first.out)])
+    if came not in shapes: return f"on {what} the shape is wrong: {came[1:-1]}, not {' or '.join(sorted(x[1:-1] for x in shapes))}"
+    return f"on {what} it gives {_brief(first.out)}; no definition, and no two mistakes, give that"
+
+# %% ../../nbs/engine/book/prove.ipynb #prove
 def _proved(fn, it, kind, names, form): # one way to pass the arguments
     def fill(case): # the defaults of what the function does not take
         unasked = {k: v for k, v in it.defaults.items() if k not in names}
@@ -186,12 +255,13 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
     if not found and not failed and (near := _one_change(it, names, cases, calls)):
         found, slip = (near[0], (), 1e-6, True), near[1]
     if not found:
-        what, first = next((k, calls[k]) for k in sorted(cases, key=lambda k: not calls[k].error))
-        seen = f"on {what} it gives {_brief(first.out)}; no definition, and no two mistakes, give that"
-        if all(calls[k].out is None for k in cases): seen = "nothing comes back: is there a return?"
-        if first.error: seen = f"on {what} it raised {first.error}: {first.message}".splitlines()[0]
-        return Proof(_name(fn), kind, "unknown", "", [seen], fragile, [], len(calls))
+        broken = _broken(fn, it, names, cases, calls)
+        return Proof(_name(fn), kind, "mistake" if broken else "unknown", "",
+                     broken or [_seen(it, cases, calls)], fragile, [], "", len(calls))
     c, bad, tol, graded = found
+    mix = [axis for held in it.mixed.values() if all(c[k] in these for k, these in held.items()) for axis in held]
+    right = c | {axis: it.meant.get(c[axis], [*it.right[axis]][it.needs.get(axis) in names]) for axis in {*bad, *mix[:1]}}
+    shown = _smallest(fn, it, names, cases, calls, right) if bad or mix or slip else ""
     def unused(axis): return f"{names[it.needs[axis]]} is taken and not used"
     mistakes = [it.wrong.get(axis, {}).get(c[axis]) or unused(axis) for axis in bad]
     mistakes += [slip] * bool(slip)
@@ -219,7 +289,7 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
                                        "advantages") and "batch" not in "".join(c.values())
     return Proof(_name(fn), kind, "mistake" if mistakes else "exact",
                  "; ".join(known[:1] + [", ".join(filter(None, words))]),
-                 mistakes, fragile, _expected_gradient(call, kind) if summed else [], len(calls))
+                 mistakes, fragile, _expected_gradient(call, kind) if summed else [], shown, len(calls))
 
 def prove(
     fn:Callable, # takes some of what PROOF_KINDS[kind].takes, by name; it runs as it is

@@ -43,6 +43,7 @@ class DPO(ProofKind):
                  frozen="the rejected response is detached: nothing pushes it down"),
         beta=dict(outside="beta belongs inside the sigmoid, it is no factor of the loss", missing="beta is missing",
                   one="beta is for both ratios", under="multiply by beta, do not divide"))
+    meant = dict(one="ipo")
     known = {"DPO (Rafailov et al. 2023)": dict(form="sigmoid"), "IPO (Azar et al. 2023)": dict(form="ipo"),
              "the hinge of SLiC": dict(form="hinge")}
     def case(self, seed, beta, scale=1.):

@@ -31,6 +31,7 @@ class KL(ProofKind):
         product="weighted by the ratio: samples come from π already",
         weighted="each token weighs alike: samples already come with their probability"),
         over=dict(rows="that is one number per row: keep one per token", all="that is one number for all: keep one per token"))
+    meant = dict(square="k2") | dict.fromkeys("flipped exponent subtracted missing unlogged negative".split(), "k3")
     known = {f"k{i} (Schulman 2020)": dict(estimator=f"k{i}") for i in (1, 2, 3)}
     def case(self, seed, scale, kind=torch.double):
         logp = -normal(seed, 3, 5).abs()

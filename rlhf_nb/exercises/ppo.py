@@ -15,7 +15,7 @@ def mask_of(*rows): return tensor([[c == "r" for c in row] for row in rows])
 def randn(seed, *size, scale=1.): return scale * torch.randn(*size, generator=Generator().manual_seed(seed))
 
 class PolicyLoss(ProofKind):
-    asks, chapter = "policy loss", "grpo"
+    asks, chapter = "policy loss", "ppo"
     takes = dict(logp=LOGP, advantages="advantages advantage adv advs", mask=MASK_NAMES, ref_logp=REF,
         old_logp="old_logp old_logprobs old_log_probs old_logps old_per_token_logps old_log_prob logp_old "
                  "log_probs_old logprobs_old sampling_logprobs",

@@ -1,4 +1,4 @@
-"""Record what public trainers compute: `python tests/peers/record.py PACKAGE [FOLDER]` writes numbers/PACKAGE.json.
+"""Record what public trainers compute: `python tests/peers/record.py PACKAGE [FOLDER]` writes numbers/PACKAGE-VERSION.json.
 
 PACKAGE is a key of `ADAPTERS`; FOLDER holds it where it is not installed (pip install --no-deps --target FOLDER).
 Each row has the card of `prove` in words, and each case of `prove` with inputs, result and gradients. Then
@@ -44,7 +44,7 @@ def record(package, folder=None):
     rows = [recorded(*row) for row in rows_of(package)]
     facts = dict(package=package, version=version(package), torch=torch.__version__.split("+")[0], rows=rows)
     (HERE/"numbers").mkdir(exist_ok=True)
-    (HERE/f"numbers/{package}.json").write_text(json.dumps(facts, separators=(",", ":")) + "\n", "utf-8")
+    (HERE/f"numbers/{package}-{facts['version']}.json").write_text(json.dumps(facts, separators=(",", ":")) + "\n", "utf-8")
     for row in rows: print(f"{row['verdict']:8} {row['what']}: {row['definition'] or row['mistakes'][0]}")
 
 def all_recorded(): return [json.loads(x.read_text("utf-8")) for x in sorted((HERE/"numbers").glob("*.json"))]
