@@ -170,7 +170,7 @@ def _paired(policy, ref, optimizer, chosen, rejected, beta, mean=False):
 def _ppo_steps(vf=.1): # each loss wrong, beside the other one right
     policy = PolicyLoss().told(_moved, "ratio clip mean sign", {"": {}, "the ratio is not clipped": dict(clip="none"),
         "that weighs each answer alike: take the mean over all response tokens": dict(mean="response_mean")},
-        "linear longest", ratio="token", mean="token_mean")
+        "linear longest padded", ratio="token", mean="token_mean")
     value = ValueLoss().told(_valued, "factor", {"": {}, "the value's error has a half": dict(factor="one")}, mean="token_mean")
     right = policy.pop(""), value.pop("")
     def step(f, g): return _in_place_of("ppo_step", lambda *args: _descend(f(*args) + vf * g(*args), args[2]))
@@ -246,7 +246,7 @@ PARTS = dict(
     gae=({"three rows": (_r, _v, _m, 1., .9), "a discount": (_r, _v, _m, .8, .5),
           "lambda 0": (_r[:2], _v[:2], _m[:2], .9, 0.), "lambda 1": (_r[:2], _v[:2], _m[:2], .9, 1.)}, {
         **GAE().told(lambda r, v, m, gamma, lam: dict(rewards=r, values=v, mask=m, gamma=gamma, lam=lam),
-                     "end way delta trace discount sign returns read")}),
+                     "end way delta trace discount sign returns read", without="white")}),
     ppo_step=({"three answers": (_LM, _SCORES, *_THREE, _old, _adv, .5 * _adv + .1),
                "one row": (_LM, _SCORES, *(x[:1] for x in (*_THREE, _old, _adv, 2 * _adv))),
                "another policy": (_OTHER, _SCORES, *_THREE, _old, _adv, -_adv)}, {

@@ -257,7 +257,7 @@ gae = Exercise(
            "values of -300": (tensor([[-300., 2.]]), tensor([[-299., -301.]]), mask_of("rr"), .99, .95),
            "float64": _wild(22, "prr.", dtype=torch.float64), "bf16": _wild(24, "prrrr", "prr..", dtype=torch.bfloat16)},
     mistakes=GAE().told(_steps, "end way delta trace discount gap sign returns read",
-                        {"two results: advantages and returns": dict(form="advantages")}) | {
+                        {"two results: advantages and returns": dict(form="advantages")}, "white") | {
         "0 times nan is nan: write 0 where the mask is False, do not multiply": lambda r, v, m, g, l: tuple(
             x + torch.where(m, 0., 0. * (r + v)) for x in ppo.gae(r, v, m, g, l)),
         "prompt and pads get 0": lambda r, v, m, g, l: tuple(x + 5. * ~m for x in ppo.gae(r, v, m, g, l)),
