@@ -97,7 +97,7 @@ def groups(task, spec, models, data):
     def run(i):
         roll = collect_rollout(policy, models["ref"], data["prompts"][i][:config.n_prompts].tolist(), distinct,
                                never, rl_task.sampling, generator, k, spec["batch"])
-        x = make_group_experience(policy, roll, config, rl_task)
+        x = make_group_experience(roll, config, rl_task)
         train_step(trainer, x, lambda model, rows: grpo_loss(model, rows, config))
         return {}
     return run

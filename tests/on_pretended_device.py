@@ -160,7 +160,7 @@ def one_update(name, lm, tokenizer, device, parts):
     settings = GRPOConfig(n_prompts=2, num_generations=3)
     trainer = make_trainer(device.move(lm), config)
     roll, _, _ = sample_groups(trainer, frozen_copy(lm), task_of(tokenizer), settings, seeded())
-    x = make_group_experience(lm, roll, settings, task_of(tokenizer))
+    x = make_group_experience(roll, settings, task_of(tokenizer))
     return partial(train_step, trainer, x, partial(grpo_loss, config=settings))
 
 @pytest.mark.parametrize("parts", [1, 3])
@@ -210,7 +210,7 @@ def test_waits_outside_decoding_do_not_grow_with_the_batches(lm, tokenizer, devi
         assert n == 2 + 2 * 6 + 2 + 7, device.waits            # two epochs' orders; seven tensors that this test sends
         (roll, _, _), n = waits(lambda: sample_groups(type("T", (), dict(model=lm, queue=[])), ref, task, grpo_config, seeded()))
         assert n == 2 and roll.logp.is_cpu, device.waits                      # rewards are looked at, the rollout comes to the host
-        assert waits(lambda: make_group_experience(lm, roll, grpo_config, task))[1] == 0, device.waits
+        assert waits(lambda: make_group_experience(roll, grpo_config, task))[1] == 0, device.waits
         assert waits(lambda: evaluate_pairs(lm, pairs, make_pair_loss(dpo_loss), size))[1] == 1, device.waits
         assert waits(lambda: precompute_ref_logprobs(ref, pairs.pairs, size))[1] == 1, device.waits
 

@@ -46,7 +46,8 @@ WRONG = [("n_iterations", 0), ("n_prompts", 0), ("n_epochs", -1), ("n_minibatche
          ("temperature", 0.), ("beta", math.inf), ("max_kl", math.nan), ("missing_eos_penalty", -1.), ("gamma", 1.1), ("lam", 1.5),
          ("cliprange", 0.), ("cliprange_value", -1.), ("vf_coef", -.1), ("entropy_coef", math.nan), ("mixed_precision", "fp8"),
          ("critic_lr", -1.), ("warmup_steps", -1), ("final_lr_frac", 1.5), ("max_grad_norm", 0.), ("weight_decay", -.1),
-         ("generation_batch_size", -1), ("save_every", 0)]
+         ("generation_batch_size", -1), ("save_every", 0), ("lag", -1), ("importance_sampling_cap", -1.), ("importance_sampling_min", math.nan),
+         ("importance_sampling_mode", "token")]
 WRONG_TYPE = [("n_epochs", 2.), ("lr", "1e-3"), ("kl_controller", .1), ("kl_estimator", "k1"), ("score_after_eos", 1),
               ("whiten_rewards", "no"), ("gamma", True), ("mixed_precision", 16), ("optimizer", "adamw")]
 
@@ -139,26 +140,29 @@ def test_converges_to_the_closed_form(seed, heat, more):
 OTHER = dict(        # another value of every setting
     n_iterations=5, lr=.01, warmup_steps=3, final_lr_frac=.5, max_grad_norm=2., weight_decay=.1, optimizer=torch.optim.SGD,
     micro_batch_size=7, generation_batch_size=3, mixed_precision="bf16", temperature=.5, save_every=2,
+    lag=1, importance_sampling_cap=3., importance_sampling_min=.5, importance_sampling_mode="sequence_mask",
     n_prompts=12, n_epochs=1, n_minibatches=2, critic_lr=.02, beta=.2, kl_controller=AdaptiveKLController(.3), max_kl=9., kl_estimator=kl_k3,
     missing_eos_penalty=1., score_after_eos=True, whiten_rewards=True, gamma=.9, lam=.5, cliprange=.1,
     cliprange_value=.3, vf_coef=.2, entropy_coef=.1)
 
+CAPPED = replace(SMALL, n_iterations=2, importance_sampling_cap=2.)    # a mode needs a cap
+
 @pytest.fixture(scope="module")
 def two_iterations(tmp_path_factory): # a run's folder
     folder = tmp_path_factory.mktemp("ppo")/"run"
-    train_ppo(actor(), frozen_copy(actor().policy), TASK, replace(SMALL, n_iterations=2), seeded(7), folder)
+    train_ppo(actor(), frozen_copy(actor().policy), TASK, CAPPED, seeded(7), folder)
     return folder
 
 def test_no_setting_may_change_when_a_run_goes_on_but_how_long_and_how_often_it_saves(two_iterations, tmp_path):
     assert list(OTHER) == [field.name for field in fields(PPOConfig)]
-    config, ref, checked = replace(SMALL, n_iterations=2), frozen_copy(actor().policy), 0
+    config, ref, checked = CAPPED, frozen_copy(actor().policy), 0
     for name, value in OTHER.items():
         assert value != getattr(config, name)
         if name in ("n_iterations", "save_every"): continue
         with pytest.raises(ValueError, match=rf"another run.*config\.{name} was"):
             train_ppo(actor(), ref, TASK, replace(config, **{name: value}), seeded(7), two_iterations)
         checked += 1
-    assert checked == 27
+    assert checked == 31
     whole, more = actor(), actor()
     shutil.copytree(two_iterations, tmp_path/"run")
     train_ppo(whole, ref, TASK, replace(config, n_iterations=5), seeded(7))
@@ -166,7 +170,7 @@ def test_no_setting_may_change_when_a_run_goes_on_but_how_long_and_how_often_it_
     assert weight_hash(more) == weight_hash(whole) and trainer.log.rows[-1]["iteration"] == 5
 
 def test_neither_another_task_nor_another_reference_nor_seed_goes_on(two_iterations):
-    config, ref = replace(SMALL, n_iterations=3), frozen_copy(actor().policy)
+    config, ref = replace(CAPPED, n_iterations=3), frozen_copy(actor().policy)
     rm = ScalarModel.from_lm(actor().policy).requires_grad_(False)
     with torch.no_grad(): other = actor().policy; other.head.weight.add_(.01)
     for name, task, reference, seed in (

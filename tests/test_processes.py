@@ -84,7 +84,7 @@ def test_two_processes_make_the_run_of_one(name, of_two):
             for k in b: assert a[k] == pytest.approx(b[k], abs=1e-5, rel=1e-6), (index, b.get("step"), k)
         assert (torch.tensor(got["weights"]) - torch.tensor(want["weights"])).abs().max() < 1e-5
     assert both[0]["weights"] == both[1]["weights"] and both[0]["log"] == both[1]["log"]    # to the last bit
-    if name == "ppo": assert [x["scored"] for x in both] == [[3, 3], [3, 3]]                # of 6 responses, twice
+    if name == "ppo": assert [x["scored"] for x in both] == [[3, 3, 3]] * 2             # of 6 responses, three times: lag 1
     if name == "grpo": assert [x["scored"] for x in both] == [[8, 8], [4, 4]]               # whole groups of 4
 
 def message_of(fn):

@@ -130,6 +130,8 @@ def other_value(method, key):
     if key == "monitor": return dict(monitor="norm", measure="norm")
     if key == "eval_rows": return dict(eval_rows=6)
     if key == "lora_targets": return dict(lora_r=2, lora_targets="dense")
+    if key in ("importance_sampling_mode", "importance_sampling_min"): # of weights, which need a cap
+        return dict(importance_sampling_cap=.25) | {key: "sequence_mask" if key.endswith("mode") else .1}
     if key in ("judge_high", "judge_low"): return {key: 3. if key == "judge_low" else 9.}
     if key in named: return {key: named[key]}
     if key in FUNCTIONS: return {key: next(name for name, fn in FUNCTIONS[key].items() if fn is not default and name != default)}

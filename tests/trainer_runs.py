@@ -41,14 +41,15 @@ def dpo(lm, tokenizer, generator, move):
 
 def ppo(lm, tokenizer, generator, move):
     config = PPOConfig(n_iterations=2, n_prompts=6, n_epochs=1, n_minibatches=2, micro_batch_size=2, score_after_eos=True,
-                       whiten_rewards=True, missing_eos_penalty=1., entropy_coef=.01)
+                       whiten_rewards=True, missing_eos_penalty=1., entropy_coef=.01, lag=1, importance_sampling_cap=1.5)
     return train_ppo(move(ActorCritic(lm, ScalarModel.from_lm(lm))), frozen_copy(lm), task_of(tokenizer), config, generator)
 
 def grpo(lm, tokenizer, generator, move, **more):
     config = GRPOConfig(n_iterations=2, n_prompts=3, num_generations=4, micro_batch_size=6, **more)
     return train_grpo(move(lm), frozen_copy(lm), task_of(tokenizer), config, generator)
 
-grpo_dynamic = partial(grpo, advantage_fn=group_normalised, dynamic_sampling=2, importance_sampling_cap=2., loss_type="grpo",
+grpo_dynamic = partial(grpo, advantage_fn=group_normalised, dynamic_sampling=2, importance_sampling_cap=3., lag=1,
+                       importance_sampling_mode="sequence_mask", loss_type="grpo",
                        kl_in_loss=True, mask_truncated_completions=True)
 
 def nets_of(lm, tokenizer): return QNets(q_network(lm), [tokenizer.pad_token_id])

@@ -100,7 +100,7 @@ def save_checkpoint(
     own = dict(dropout=torch.get_rng_state(),                          # of this process
                dropout_gpu=torch.cuda.get_rng_state_all() if gpu else [])
     rng = gather_objects([own])
-    state = dict(optimizer=trainer.optimizer.state_dict(), queue=trainer.queue,
+    state = dict(optimizer=trainer.optimizer.state_dict(), queue=trainer.queue, pending=trainer.pending,
                  generator=generator.get_state(), **rng[0], others=rng[1:])
     def save(folder):
         old, place = list_checkpoints(folder), str(folder.resolve())
@@ -161,7 +161,7 @@ def restore_checkpoint(
     load_model(trainer.model, str(last/"model.safetensors"))
     trainer.best_weights = load_file(last/"best.safetensors")
     trainer.optimizer.load_state_dict(state["optimizer"])
-    trainer.queue[:] = state["queue"]
+    trainer.queue[:], trainer.pending[:] = state["queue"], state.get("pending", ())
     generator.set_state(state["generator"])
     own = [state, *state["others"]][process_index()]
     torch.set_rng_state(own["dropout"])

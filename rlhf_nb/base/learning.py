@@ -82,6 +82,7 @@ class Trainer:
     num_bad_evals:int=0          # evaluations since then
     best_weights:dict=field(default_factory=dict)
     queue:list[Tensor]=field(default_factory=list) # batches left in this epoch
+    pending:list=field(default_factory=list) # rollouts sampled ahead, see `sampled_before`
     saved:dict=field(default_factory=dict) # folder -> the part of the log that is there
     def metadata(self)->dict: # name -> number or text
         "What a checkpoint keeps of it as plain JSON."

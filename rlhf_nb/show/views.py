@@ -339,7 +339,7 @@ _NODES = {  # name: middle x, middle y, kind, chapters
     "base model": (.75, 3.15, "model", "02 tokens"), "SFT model": (2.45, 3.15, "model", "04 sft"),
     "pairs": (4.15, 3.15, "data", "03 world\n13 judge"),
     "reward model": (5.85, 3.15, "model", "05 reward"),
-    "PPO, GRPO": (7.55, 3.15, "training method", "08 ppo\n09 grpo\n21 distillation"),
+    "PPO, GRPO": (7.55, 3.15, "training method", "08 ppo\n09 grpo\n20 off_policy\n21 distillation"),
     "policy": (9.25, 3.15, "model", "06 best_policy\n11 compare\n12 doctor"),
     "DPO, SPIN": (4.15, 1.95, "training method", "10 dpo\n15 spin"),
     "Q-learning": (6.7, 1.5, "training method", "16 qlearning\n17, 18"),

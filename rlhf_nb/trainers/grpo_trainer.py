@@ -14,18 +14,19 @@ import torch
 from torch import Generator, Tensor, nn
 from ..base.batches import Rollout, masked_mean_rows, pad_and_eos, to_host
 from ..base.learning import Trainer, train_step
-from ..base.logprobs import logprobs, logprobs_and_entropy
+from ..base.logprobs import logprobs_and_entropy
 from ..base.sampling import collect_rollout
 from ..grpo import (ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, clipped_token_loss,
     group_centered, leave_one_out, loss_weights, mean_baseline)
 from ..kl import kl_k3, response_kl
 from ..tokens import Batch, Seqs, masked_sum
-from .ppo_trainer import (RLTask, RolloutConfig, begin_rollouts,
-    RewardError, checked_reward_fn, first_columns, next_prompts, run_rollouts, validate_rollouts)
+from rlhf_nb.trainers.ppo_trainer import (RLTask, RewardError, SamplerConfig, begin_rollouts,
+    checked_reward_fn, first_columns, next_prompts, run_rollouts, sampled_before, validate_rollouts,
+    weigh_rollout)
 
 # %% ../../nbs/engine/trainers/grpo_trainer.ipynb #GRPOConfig
 @dataclass(frozen=True)
-class GRPOConfig(RolloutConfig):
+class GRPOConfig(SamplerConfig):
     """Settings of GRPO and its relatives; RLOO by default.
 
     Three are functions, given as such or by their name in a table of `grpo`: advantage_fn(reward (b),
@@ -46,10 +47,9 @@ class GRPOConfig(RolloutConfig):
     use_bias_correction_kl:bool=False # multiply k3 by the ratio
     mask_truncated_completions:bool=False # learn nothing from responses without eos
     dynamic_sampling:int=1 # sample so many times n_prompts, keep groups that differ
-    importance_sampling_cap:float=0. # > 0: cap on trainer / sampler probability
     def __post_init__(self):
         self.check("n_prompts num_generations num_iterations dynamic_sampling",
-            "beta epsilon_high importance_sampling_cap", "epsilon",
+            "beta epsilon_high", "epsilon",
             choices=dict(importance_sampling_level=("token", "sequence")),
             named=dict(advantage_fn=ADVANTAGES, token_loss=TOKEN_LOSSES, loss_type=LOSS_WEIGHTS))
         if self.num_generations < 2 and self.advantage_fn is not mean_baseline:
@@ -72,8 +72,9 @@ class GroupExperience(Batch):
 
 @torch.no_grad()
 def make_group_experience(
-    policy:nn.Module, roll:Rollout, config:GRPOConfig,
+    roll:Rollout, config:GRPOConfig,
     task:RLTask, # its eos; its max_new_tokens is the constant length of "dr_grpo"
+    weight:Tensor|float=1., # (b t) or (b 1) of each token's advantage, see `weigh_rollout`
 )->GroupExperience:
     "Advantages and loss weights of a rollout, before the first optimiser step."
     (_, eos), length = pad_and_eos(task.tokenizer), task.sampling.max_new_tokens
@@ -82,10 +83,7 @@ def make_group_experience(
     if config.mask_truncated_completions: mask = mask & ended
     kl = response_kl(roll.logp, roll.ref_logp, roll.seqs.response_mask)
     reward = roll.reward if config.kl_in_loss else roll.reward - config.beta * kl
-    a = config.advantage_fn(reward, roll.group)[:, None].expand_as(logp)
-    if config.importance_sampling_cap:
-        logp = logprobs(policy, roll.seqs, temperature=config.temperature).to(logp)
-        a = a * (logp - roll.logp).exp().clamp(max=config.importance_sampling_cap)
+    a = (config.advantage_fn(reward, roll.group)[:, None] * weight).expand_as(logp)
     return GroupExperience(roll.seqs, mask, logp, roll.ref_logp, a, loss_weights(mask, "dapo", 1),
         config.loss_type(mask, max_length=length))
 
@@ -158,9 +156,12 @@ def train_grpo(
         config.n_iterations * config.num_iterations, config.n_prompts * config.num_generations))
     def iterate(i):
         with trainer.autocast:              # old and new log-probs in one precision
-            sampled, row, rows = sample_groups(trainer, ref, task, config, generator)
-            roll = sampled[rows]
-            x = make_group_experience(policy, roll, config, task) if len(roll) else None
+            sampled, row, rows = sampled_before(trainer, config.lag, lambda: sample_groups(
+                trainer, ref, task, config, generator))
+            roll, x = sampled[rows], None
+            if len(roll):
+                weighed, weight, found = weigh_rollout(policy, roll, config)
+                x, row = make_group_experience(weighed, config, task, weight), row | found
         learn = x is not None and x.mask.any()          # else all cut and masked: no step
         steps = [train_step(trainer, x, lambda m, b: grpo_loss(m, b, config))
                  for _ in range(config.num_iterations if learn else 0)]
