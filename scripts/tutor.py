@@ -2,6 +2,7 @@
 
     python scripts/tutor.py            # per exercise: refused, named, named falsely, seconds
     python scripts/tutor.py --verdicts # and what is said of each
+    python scripts/tutor.py --battery battery_2 # other answers: a module of tests/ with WRONG and RIGHT
 """
 import re, sys, time, warnings
 from importlib import import_module
@@ -10,7 +11,8 @@ from rlhf_nb.book.checks import Exercise, grade
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT/"tests"))
-from battery import RIGHT, WRONG
+NAME = sys.argv[sys.argv.index("--battery") + 1] if "--battery" in sys.argv else "battery"
+WRONG, RIGHT = (vars(import_module(NAME))[k] for k in ("WRONG", "RIGHT"))
 
 def exercises(): # name -> Exercise
     modules = [import_module(f"rlhf_nb.exercises.{f.stem}") for f in sorted((ROOT/"rlhf_nb/exercises").glob("[a-z]*.py"))
@@ -22,7 +24,7 @@ def judged(words, verdict): # "accepted", "named", "falsely" or "numbers": case,
     said = re.split(r"; see exercises", verdict)[0]
     bare = r"(right on [^;]*; )?[^:;]*: (entry |got |stopped with (?!.*, because )|the value is right, its gradient is not)"
     named = not re.match(bare, said)
-    return "numbers" if not named else "named" if re.search(words, said) else "falsely"
+    return "numbers" if not named else "named" if re.search(words, said.lower()) else "falsely"
 
 def main(show):
     warnings.simplefilter("ignore")
