@@ -55,4 +55,4 @@ def best_of_n_policy(
     level = (probs * (order == 0)).sum(-1)           # probability of this very score
     upto = (probs * (order >= 0)).sum(-1)            # of this score or a lower one
     gain = upto**n - (upto - level).clamp(min=0)**n  # of being the best of n
-    return (logp - level.log() + gain.log()).masked_fill(logp == -torch.inf, -torch.inf)
+    return (logp - level.log() + gain.log()).masked_fill(probs == 0, -torch.inf)

@@ -25,8 +25,8 @@ def mean_baseline(
 def _group_sums(reward, group):
     "(b) sum and (b) count of the scored rewards in each row's group."
     scored = ~reward.isnan()
-    _, at = group.unique(return_inverse=True)
-    def total(x): return torch.zeros(int(at.max()) + 1).to(x).index_add(0, at, x)[at]
+    names, at = group.unique(return_inverse=True)
+    def total(x): return torch.zeros(len(names)).to(x).index_add(0, at, x)[at]
     return total(reward.nan_to_num(0.)), total(scored.to(reward))
 
 def group_centered(
@@ -117,8 +117,10 @@ def pass_at_k(
 )->Tensor:          # (p) probability
     """pass@k = 1 - C(n - c, k) / C(n, k), unbiased (Chen et al. 2021, eq. 1).
 
-    Raises ValueError unless 1 <= k <= n."""
+    Raises ValueError unless 1 <= k <= n, and for a count that is not 0 to n."""
     if not 1 <= k <= n: raise ValueError(
         f"pass_at_k needs 1 <= k <= n = {n}, got k = {k}: sample more responses")
+    if not all(0 <= c <= n for c in n_right): raise ValueError(
+        f"pass_at_k counts right ones among n = {n} responses, got {n_right.tolist()}")
     missed = [math.comb(n - int(c), k) / math.comb(n, k) for c in n_right]
     return 1 - torch.tensor(missed)

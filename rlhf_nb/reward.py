@@ -47,6 +47,7 @@ def bradley_terry_loss(
         f"{tuple(chosen.shape)} chosen and {tuple(rejected.shape)} rejected: "
         "score both sides of the same pairs")
     nll = -logsigmoid(chosen - rejected - margin)
+    if not center_coef: return nll                       # 0 times inf is nan
     return nll + center_coef * (chosen + rejected)**2
 
 # %% ../nbs/05_reward.ipynb #reward_loss
@@ -92,7 +93,7 @@ def score_pairs(
 def preference_accuracy(
     chosen:Tensor,   # (b) scores
     rejected:Tensor, # (b) scores
-)->float:            # 0 to 1
+)->float:            # 0 to 1; nan of no pair
     "Share of pairs whose chosen side has the higher score; a tie counts half."
     return ((chosen > rejected).float() + .5 * (chosen == rejected)).mean().item()
 
@@ -123,8 +124,10 @@ def calibration_bins(
 
     A bin holds its lower edge, the last one also 1; a tie is half right.
 
-    Guo et al. 2017."""
+    Guo et al. 2017. Raises ValueError for a score that is not finite."""
     gap = chosen - rejected
+    if not gap.isfinite().all(): raise ValueError(
+        "calibration_bins needs finite scores: leave the others out of both sides")
     confidence, right = gap.abs().sigmoid(), (gap > 0).float() + .5 * (gap == 0)
     index = ((confidence - .5) * 2 * n_bins).long().clamp(max=n_bins - 1)     # (b)
     count = torch.bincount(index, minlength=n_bins)

@@ -4,7 +4,8 @@ from pathlib import Path
 from rlhf_nb.data.text import (encode_prompt, load_demonstrations, load_pairs, load_prompts, load_unpaired,
     pair_margins, parse_row, prompts_of, row_format, read_texts, split_by_prompt, train_tokenizer,
     truncate_tokens)
-from rlhf_nb.data.records import DataError, RowError, read_jsonl
+from rlhf_nb.base.reading import RowError, read_jsonl
+from rlhf_nb.data.records import DataError
 
 GOOD = dict(prompt="What is it?", chosen="A kind answer.", rejected="No.")
 
@@ -35,8 +36,8 @@ TO_FIX = [
     ("[" * 100_000, "broken JSON", ["deep"]),
     ('{"prompt": "a", "prompt": "b", "chosen": "c", "rejected": "d"}', "repeated key", ['"prompt"']),
     (b'{"prompt": "caf\xe9", "chosen": "b", "rejected": "c"}', "not UTF-8", ["0xe9", "column 16", "iconv"]),
-    ('{"prompt": "a", "chosen": "b", "rejected": "c", "score": ' + "9" * 5000 + "}", "broken JSON", ["4300 digits", "as text"]),
-    ('{"prompt": -' + "9" * 5000 + "}", "broken JSON", ["4300 digits"]),
+    ('{"prompt": "a", "chosen": "b", "rejected": "c", "score": ' + "9" * 5000 + "}", "broken JSON", ["5000 digits", "as text"]),
+    ('{"prompt": -' + "9" * 5000 + "}", "broken JSON", ["500"]),
     ('["a", "b"]', "not an object", ["a list"]),
     ("17", "not an object", ["17"]),
     ("null", "not an object", ["null"]),

@@ -95,7 +95,7 @@ def test_a_file_that_is_not_ours_is_kept(tmp_path, text):
     home = tmp_path/"notes.jsonl"
     home.write_text(json.dumps(rows(gold=[1.])[0]) + "\n" + text)
     x, calls = counting(home)
-    with pytest.raises(ValueError, match=r"notes.jsonl, line 2, is not a row"): x.over([1])
+    with pytest.raises(ValueError, match=r"notes.jsonl, line 2: (no \"|broken JSON|not an object)"): x.over([1])
     assert not calls and home.read_text().endswith(text)
 
 def test_a_caption_says_what_was_run():

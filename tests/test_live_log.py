@@ -13,7 +13,8 @@ def test_a_log_is_read_in_whole_lines_and_a_shorter_one_is_new(tmp_path):
     assert read_new_rows(path) == ([], 0, False)
     path.write_bytes(b'{"step": 0}\nnot json\n[1]\n{"step": 1, "x": "\xc3')       # cut inside a letter
     rows, at, anew = read_new_rows(path)
-    assert rows == [{"step": 0}] and not anew
+    assert rows[0] == {"step": 0} and not anew
+    assert [str(x)[:23] for x in rows[1:]] == ["line 2: broken JSON: Ex", "line 3: not an object: "]
     with open(path, "ab") as file: file.write(b'\xa4"}\n')
     rows, at, anew = read_new_rows(path, at)
     assert rows == [{"step": 1, "x": "ä"}] and read_new_rows(path, at) == ([], at, False)
@@ -38,6 +39,9 @@ def test_a_board_follows_a_log(tmp_path):
     assert x.update() == 2 and x.dashboard.metrics == ["loss"] and x.dashboard.state == "watching"
     append(path, {"step": 15, "loss": 1., "reward": .5})
     assert x.update() == 1 and x.dashboard.metrics == ["loss", "reward"]
+    with open(path, "a") as file: file.write("{half\n")                     # of a run that was killed
+    x.update()
+    assert "1 left out, the last: line 4: broken JSON" in x.dashboard.note
     assert x.dashboard.traces["loss"] == ([5, 10, 15], [2., 1.5, 1.])      # a new column loses no old point
     check_page(x.dashboard.page.value)
     append(path, {"step": 15, "event": "finished"})

@@ -74,7 +74,7 @@ def test_columns_name_what_has_another_name():
 
 ROW = '{"prompt": "a", "response": "b"}\n'
 @pytest.mark.parametrize("text, message", [
-    (ROW + '{"prompt"\n' + ROW, "line 2: broken JSON"), (ROW + '{"prompt": "a", "answer": "b"}\n', "line 2 has no text of a response, it has answer, prompt"),
+    (ROW + '{"prompt"\n' + ROW, "line 2: broken JSON"), (ROW + '{"prompt": "a", "answer": "b"}\n', "line 2: there is no text of a response, only answer, prompt"),
     ('{"response": "b", "ids": [1, 2], "logprobs": [-1]}\n', "line 1: a response has one number of tokens, got {'ids': 2, 'logprobs': 1}"),
     ("", "holds no row"), ('{"resp', "line 1: broken JSON"), (ROW + "[1]\n" + ROW, "line 2: not an object")])
 def test_what_cannot_be_used_is_named_with_its_line(tmp_path, text, message):

@@ -1,7 +1,8 @@
 "Every kind of file with the same rows, and every way in which one can be no good."
 import csv, json, sys, pytest
 from rlhf_nb.data.text import load_demonstrations, load_pairs, read_texts, train_tokenizer
-from rlhf_nb.data.records import DataError, RowError, read_records, record_kind
+from rlhf_nb.base.reading import RowError
+from rlhf_nb.data.records import DataError, read_records, record_kind
 
 ROWS = [dict(prompt="What is it?", chosen="A kind, long answer.\nTwo lines.", rejected="No."),
         dict(prompt=[dict(role="user", content="日本語?")], chosen="Yes.", rejected="No.")]

@@ -85,7 +85,7 @@ ROWS = [dict(prompt="a", response="Fox", reward=2., tag="x"), dict(prompt="b", r
     (TableQuery("reward", text="o", column="reward", low=-5.), [0, 3, 2]), (TableQuery(text="none"), [])], ids=str)
 def test_sort_and_filter(query, rows): assert pick_rows(as_table(ROWS), query) == rows
 
-@pytest.mark.parametrize("text, message", [('{"response": "a"}\n{"x": 1}', "r.jsonl, line 2 has no text of a response, it has x"),
+@pytest.mark.parametrize("text, message", [('{"response": "a"}\n{"x": 1}', "r.jsonl, line 2: there is no text of a response, only x"),
     ('{"x"\n{"response": "a"}', "r.jsonl, line 1: broken JSON"), ("7", "line 1: not an object"), ("", "holds no row")])
 def test_a_file_that_is_no_table_is_refused(tmp_path, text, message):
     (tmp_path/"r.jsonl").write_text(text)

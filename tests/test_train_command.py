@@ -164,7 +164,7 @@ def test_a_recipe_says_the_same_as_flags_and_flags_win(inside):
     ("method = [", "is no TOML"), ("lora_r = 4", "is for None"), ('method = "sftt"', "is for 'sftt'"), ('method = "dpo"', "the recipe r.toml is for 'dpo': rlhf-nb train dpo"),
     ('method = "sft"\nlora_rank = 4', "sft has no key 'lora_rank'; did you mean 'lora_r'"), ('method = "sft"\n[model]\na = 1', "model must be a text"),
     ('method = "sft"\nn_steps = "4"', "n_steps must be a whole number, got '4'"), ('method = "sft"\nn_steps = -1', "n_steps must be above 0"),
-    ('method = "sft"\nmodel = "\xe9"', "is no TOML: 'utf-8' codec"), ('[[stage]]\nmethod = "sft"', "rlhf-nb pipeline run r.toml")])
+    ('method = "sft"\nmodel = "\xe9"', "r.toml: not UTF-8: byte 0xe9 at line 2, column 10"), ('[[stage]]\nmethod = "sft"', "rlhf-nb pipeline run r.toml")])
 def test_a_recipe_that_is_no_good_is_named(text, error, inside, capfd):
     (inside/"r.toml").write_bytes(text.encode("latin-1"))
     said = says(capfd, ["train", "sft", "pairs.jsonl", "-o", "x", "--recipe", "r.toml"], 2, error)

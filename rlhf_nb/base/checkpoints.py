@@ -104,9 +104,11 @@ def save_checkpoint(
                  generator=generator.get_state(), **rng[0], others=rng[1:])
     def save(folder):
         old, place = list_checkpoints(folder), str(folder.resolve())
-        if old and place not in trainer.saved: raise ValueError(
+        last = (trainer.saved.get(place) or {}).get("last", "")
+        if old and (place not in trainer.saved or last not in ("", old[-1].name)): raise ValueError(
             f"{folder} holds checkpoints that this trainer neither wrote nor restored, the last is "
-            f"{old[-1].name}: restore_checkpoint goes on with it; or take another folder")
+            f"{old[-1].name}: restore_checkpoint goes on with it; or take another folder, if another process "
+            "trains in this one")
         new = folder/f"{_number(old[-1]) + 1 if old else 0:06d}-step-{trainer.step}"
         with disk_errors(folder, f"{old[-1].name} is whole" if old else "Nothing was there before"):
             with atomic_folder(new) as temp:
@@ -117,10 +119,12 @@ def save_checkpoint(
                 write_marker(temp/_MARKER, "rlhf-nb checkpoint", log=log,
                     settings=_settings(trainer, generator), trainer=trainer.metadata(),
                     files={name: _checksum(temp/name) for name in _FILES})
-                trainer.saved[place] = log
+                trainer.saved[place] = log | dict(last=new.name)
             for path in old: _remove_checkpoint(path)
         return new
-    return in_first_process(lambda: save(Path(folder)))
+    try: return in_first_process(lambda: save(Path(folder)))
+    except FileNotFoundError as e: raise ValueError(
+        f"{folder} changes while it is written: does another process train in it?") from e
 
 def _append_log(path, rows, known)->dict: # rows and bytes that count, their checksum
     "Append the rows that the file does not have yet."
@@ -158,8 +162,11 @@ def restore_checkpoint(
     saved, rows, state = _read_checkpoint(last, f"put it back from a copy, or {remedy}")
     require_same_run(f"{last.parent.name}/{last.name}", saved["settings"],
                      _settings(trainer, generator), trainer.may_change)
-    load_model(trainer.model, str(last/"model.safetensors"))
-    trainer.best_weights = load_file(last/"best.safetensors")
+    try:
+        load_model(trainer.model, str(last/"model.safetensors"))
+        trainer.best_weights = load_file(last/"best.safetensors")
+    except FileNotFoundError as e: raise ValueError(
+        f"{last} went away while it was read: does another process train in {folder}?") from e
     trainer.optimizer.load_state_dict(state["optimizer"])
     trainer.queue[:], trainer.pending[:] = state["queue"], state.get("pending", ())
     generator.set_state(state["generator"])
@@ -170,7 +177,7 @@ def restore_checkpoint(
     trainer.log.restore(rows)
     trainer.run = saved["settings"] | trainer.run
     for name, x in saved["trainer"].items(): setattr(trainer, name, x)
-    trainer.saved[str(Path(folder).resolve())] = saved["log"]
+    trainer.saved[str(Path(folder).resolve())] = saved["log"] | dict(last=last.name)
     return trainer.step
 
 def _read_checkpoint(last:Path, remedy:str)->tuple[dict,list,dict]: # marker, log, state.pt

@@ -13,6 +13,7 @@ import glob, hashlib, json, os, re, shutil, uuid, zlib
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from .files import atomic_write, lock_folder
+from .reading import RowError, parse_json
 from .processes import in_first_process
 
 # %% ../../nbs/engine/base/folder.ipynb #check_output
@@ -57,9 +58,8 @@ def read_marker(
     "Read a marker. Raises ValueError if it is missing, damaged, or of another format."
     def damaged(reason, e=None):
         raise ValueError(f"{path} is damaged or missing ({reason}): {remedy}") from e
-    try: marker = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as e:
-        damaged(f"it holds no JSON: {e}" if isinstance(e, ValueError) else e, e)
+    try: marker = parse_json(Path(path).read_bytes())
+    except (OSError, RowError) as e: damaged(e, e)
     kind = marker.pop("format", None) if isinstance(marker, dict) else None
     if kind != _FORMAT: raise ValueError(
         f"{path} is of another program or version: its format is {kind!r}, {_FORMAT} is read; {remedy}")

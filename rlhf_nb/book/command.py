@@ -177,6 +177,7 @@ _LATE = dict([    # command -> module, function that adds it, help
     ("doctor-game", ("book.doctor_game", "add_doctor_game_parser",
                      "find what is wrong with six runs, for points")),
     ("prove", ("book.prove", "add_prove_parser", "is a loss or an estimate of yours right?")),
+    ("verify", ("run.verify", "add_verify_parser", "is a run's folder whole, and what has changed since?")),
     ("pipeline", ("run.train_command", "add_pipeline_parser", "run a list of training stages"))])
 
 def make_parser(command:str)->argparse.ArgumentParser:
@@ -253,6 +254,8 @@ def main(argv:list=None)->int: # words of the command line, sys.argv[1:] when No
     Exit status: 0 success; 1 failed chapters, wrong answers, an invalid pipeline;
     2 usage or bad input; 128 + n after signal n, such as 130 after Ctrl-C."""
     words = sys.argv[1:] if argv is None else list(argv)
+    for name in ("stdout", "stderr"):                     # closed by who started it: nobody listens
+        if getattr(sys, name) is None: setattr(sys, name, open(os.devnull, "w"))
     def terminate(signum, frame): raise _Terminated(signum)
     main_thread = threading.current_thread() is threading.main_thread()   # elsewhere Python sets no signals
     taken = [getattr(signal, k) for k in ("SIGTERM", "SIGHUP") if main_thread and hasattr(signal, k)]
@@ -274,7 +277,10 @@ def main(argv:list=None)->int: # words of the command line, sys.argv[1:] when No
     except KeyboardInterrupt as e:
         return _end("stopped", 128 + (e.signum if isinstance(e, _Terminated) else signal.SIGINT))
     except BrokenPipeError: return _end("", 128 + 13)           # SIGPIPE
-    except (ValueError, OSError) as e:
+    except (ValueError, OSError, RuntimeError) as e:
+        if isinstance(e, RuntimeError) and "Symlink loop" not in str(e): raise
+        if isinstance(e, OSError) and str(e).startswith("[Errno"): # Python's own words
+            e = f"{str(e.filename).removesuffix('.unfinished')}: {str(e.strerror).lower()}"
         return _end(f"rlhf-nb {' '.join(words[:1])}: {e}", 2)
     finally:
         for s in taken: signal.signal(s, signal.SIG_DFL)

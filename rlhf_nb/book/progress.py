@@ -13,16 +13,18 @@ import hashlib, json, math, os, re, threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import rlhf_nb
+from ..base.reading import parse_rows
 from .checks import CHECK, MEMORY, PROGRESS, check_notebook, needed, remember
 from .copies import TASK, chapters
 
 # %% ../../nbs/engine/book/progress.ipynb #progress
-def _tries(folder:Path)->list[dict]: # rows of its progress file, but one cut short by a full disk
-    rows, file = [], folder/PROGRESS
-    for text in file.read_text("utf-8").splitlines() if file.is_file() else []:
-        try: rows.append(json.loads(text))
-        except ValueError: continue
-    return rows
+_ROW = "exercise", "verdict", "when"
+
+def _tries(folder:Path)->list[dict]: # rows of its progress file, without what is damaged
+    file = folder/PROGRESS
+    rows = [row for _, row in parse_rows(file.read_bytes().splitlines() if file.is_file() else [])]
+    return [row for row in rows if isinstance(row, dict) and all(
+        isinstance(row.get(k, ""), str) for k in (*_ROW, "hash")) and {*_ROW} <= row.keys()]
 
 def progress(folder:Path)->dict[str,tuple[int,str]]: # exercise -> tries, time of the first right one
     """The tries that a learner's folder remembers, up to the first right one of each exercise.
@@ -173,7 +175,7 @@ def bets(folder:Path)->dict[str,tuple[float,bool,str]]: # name -> how sure, whet
         if not row["exercise"].startswith("bet ") or name in found: continue
         if said in ("true", "false"):
             if name in sure: found[name] = sure[name][0], said == "true", sure[name][1]
-        else: sure[name] = float(said.partition("%")[0]) / 100, said.partition(" ")[2]
+        elif hit := re.match(r"(\d{1,3})% (.*)", said, re.S): sure[name] = int(hit[1]) / 100, hit[2]
     return found
 
 def settle(

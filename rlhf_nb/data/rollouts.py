@@ -24,7 +24,8 @@ from torch import Tensor
 from ..base.batches import Rollout, to_host
 from ..base.files import atomic_write
 from ..base.folder import claim_file
-from .records import RowError, read_records, renamed
+from ..base.reading import RowError, at_line, json_kind, parse_json, read_json
+from .records import read_records, renamed
 from .text import encode_prompt
 from ..tokens import Batch, Seqs, make_seqs, masked_sum
 
@@ -118,10 +119,10 @@ def open_shard(path:str|Path)->Rollouts: # of `save_rollout`
     "One rollout. Raises ValueError for a file that is damaged or holds something else."
     try:
         with safe_open(path, "pt") as file:
-            facts = json.loads((file.metadata() or {}).get("rollout", "null"))
+            facts = parse_json((file.metadata() or {}).get("rollout", "null"))
             known = {k: file.get_tensor(k).tolist() for k in file.keys() if k.startswith("row/")}
             channels = [k for k in [*CHANNELS.values(), "policy"] if k in file.keys()]
-    except (SafetensorError, ValueError) as e:
+    except (SafetensorError, ValueError, RowError) as e:
         raise ValueError(f"{path} is damaged ({e}): move it away") from e
     if not facts: raise ValueError(f"{path} holds no rollout of ours: name the folder of a run")
     numbers = {k.removeprefix("row/"): x for k, x in known.items()}
@@ -156,7 +157,7 @@ def flat_row(row:dict)->dict:
     found = {}
     for name, x in row.items():
         if name in ("messages", "metadata") and isinstance(x, str | bytes):             # of trackio
-            with suppress(ValueError): x = json.loads(x)
+            with suppress(RowError): x = parse_json(x)
         stroke = "" if name in ("metadata", "tokens") else f"{name}/"
         found |= {stroke + k: y for k, y in flat_row(x).items()} if x and isinstance(x, dict) else {name: x}
     return found
@@ -206,6 +207,14 @@ _NAMES = {"prompt": "prompt input question query", "response": "response complet
     "reference": "reference ref_logprobs ref_logp ref_log_probs ref_per_token_logps",
     "value": "value values", "advantage": "advantage advantages", "return": "return returns"}
 _OF_TOKENS = [*_NAMES][6:]   # lists with an entry for each token of the response
+_OF_LISTS = "prompt_ids", *_OF_TOKENS
+
+def _check_list(name, x): # a packed list of tokens
+    texts, kinds = name == "tokens", ("q",) if name in ("ids", "prompt_ids") else ("q", "d")
+    right = not x or isinstance(x, list) and all(isinstance(y, str) for y in x) if texts else \
+        not x or isinstance(x, array) and x.typecode in kinds
+    if not right: raise ValueError(f"{name} holds a {'text' if texts else 'number'} for each token, "
+                                   f"got {list(x[:3])!r:.80}")
 
 def open_rows(source)->Iterator: # of (line or number from 1, row or RowError)
     "The rows of a file or of what is in memory, as they are."
@@ -216,16 +225,19 @@ def open_rows(source)->Iterator: # of (line or number from 1, row or RowError)
     if path.is_file() and path.open("rb").read(15) == b"SQLite format 3":
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
             db.row_factory = sqlite3.Row
-            try: rows = db.execute("select run_name, step, messages, metadata from traces order by step, id")
-            except sqlite3.Error as e: raise ValueError(f"{path} holds no traces of trackio: {e}") from e
-            return enumerate(map(dict, rows.fetchall()), 1)
+            try: rows = db.execute(
+                "select run_name, step, messages, metadata from traces order by step, id").fetchall()
+            except (sqlite3.Error, ValueError, OverflowError) as e: raise ValueError(
+                f"{path} holds no traces of trackio: {e}") from e
+            return enumerate(map(dict, rows), 1)
     if path.suffix not in (".json", ".pt") or not path.is_file(): return read_records(source)
     if path.stat().st_size > 2**31: raise ValueError(f"{path} has over 2 GB and is read at once: split it")
-    try: found = torch.load(path, "cpu", weights_only=True) if path.suffix == ".pt" else json.loads(
-        path.read_text("utf-8-sig"))
-    except Exception as e: raise ValueError(f"{path} is damaged, or holds more than data: {e}") from e
+    try: found = torch.load(path, "cpu", weights_only=True) if path.suffix == ".pt" else read_json(path)
+    except Exception as e: raise ValueError(str(e) if path.suffix == ".json" else
+        f"{path} is damaged, or holds more than data ({type(e).__name__}): get it again") from e
     step = {k: found[k] for k in ("step", "rollout_id") if k in found} if isinstance(found, dict) else {}
     if isinstance(found, dict): found = found.get("entries", found.get("samples", [found]))
+    if not isinstance(found, list): raise ValueError(f"{path} holds no list of rows")
     return enumerate([step | x if isinstance(x, dict) else RowError("not an object", repr(x)[:80])
                       for x in found], 1)
 
@@ -254,7 +266,8 @@ def read_rollouts(
     for line, raw in open_rows(source):
         if broken: raise ValueError(f"{name}, line {broken[0]}: {broken[1]}")
         if isinstance(raw, RowError): broken = line, raw
-        else: found += ((line, row) for row in program_rows(raw))
+        else:
+            with at_line(name, line): found += [(line, row) for row in program_rows(raw)]
         if len(found) > max_rows: notes.append(f"{name}: the first {max_rows:,} responses are read")
         if len(found) > max_rows: break
     if broken and found: notes.append(f"{name}: line {broken[0]}, the last, is damaged ({broken[1]})")
@@ -268,26 +281,35 @@ def read_rollouts(
         free = [x for x in words.split() if x in known and x not in taken.values()]
         if free: taken.setdefault(here, free[0])
     rows, seen, channels, shown = [], set(taken.values()), set(), set()
-    for line, raw in found:
-        lists = {k: x for k in map(taken.get, _OF_TOKENS) if isinstance(x := raw.get(k), array | list)}
-        sizes = {k: len(x) for k, x in lists.items()}
-        if len(set(sizes.values())) > 1: raise ValueError(
-            f"{name}, line {line}: a response has one number of tokens, got {sizes}")
+    def add(raw): # a response, and the names of what it has besides
+        lists = {k: x for k in _OF_LISTS if isinstance(x := raw.get(taken.get(k)), array | list)}
+        for k, x in lists.items(): _check_list(k, x)
+        sizes = {taken[k]: len(x) for k, x in lists.items() if k != "prompt_ids"}
+        if len(set(sizes.values())) > 1: raise ValueError(f"a response has one number of tokens, got {sizes}")
         texts = {k: messages_text(raw.get(taken.get(k))) for k in ("prompt", "response")}
-        if texts["response"] is None and "tokens" in taken: texts["response"] = "".join(raw[taken["tokens"]])
-        if not isinstance(texts["response"], str): raise ValueError(f"{name}, line {line} has no text of a "
-            f"response, it has {', '.join(sorted(raw))}: read_rollouts(source, 'response=...') names it")
+        if texts["response"] is None and "tokens" in lists: texts["response"] = "".join(lists["tokens"])
+        if not isinstance(texts["response"], str): raise ValueError("there is no text of a response, only "
+            f"{', '.join(sorted(raw))}: read_rollouts(source, 'response=...') names it")
+        if not isinstance(texts["prompt"], str | None): raise ValueError(f"a prompt is a text or messages, "
+            f"got {texts['prompt']!r:.80}")
         n, rest = max(sizes.values(), default=0), {
             k: raw.get(taken[k]) for k in ("step", "group", "reward", "advantage") if k in taken}
         rest |= {k: sum(x) / len(x) for k, x in rest.items() if isinstance(x, array)}
-        a, b, mask = (raw.get(taken.get(k)) for k in ("log-prob", "reference", "mask"))
+        if re.fullmatch(r"-?\d{1,15}", str(rest.get("step"))): rest["step"] = int(rest["step"])     # of a CSV
+        wrong = [k for k, x in rest.items() if not isinstance(x, int | float | str | None)
+                 or k == "step" and isinstance(x, str)]
+        if wrong: raise ValueError(f"{wrong[0]} is one number, got {rest[wrong[0]]!r:.80}")
+        a, b, mask = (lists.get(k) for k in ("log-prob", "reference", "mask"))
         if a and b: rest["KL"] = sum(compress(a, mask or repeat(1))) - sum(compress(b, mask or repeat(1)))
         rest |= dict(length=n) if n else {}
         own = {k: x for k, x in raw.items() if isinstance(x, int | float | str | None)
                and not {k} & {*seen, *rest, *texts}}
-        shown |= own.keys()
+        shown.update(own)
         rows.append(texts | rest | own)
-        channels |= {k for k, x in raw.items() if k not in seen and isinstance(x, array) and len(x) == n > 0}
+        channels.update(k for k, x in raw.items()
+                        if k not in seen and isinstance(x, array) and len(x) == n > 0)
+    for line, raw in found:
+        with at_line(name, line): add(raw)
     def tokens_of(i):
         raw = found[i][1]
         x = {k: y for k in _OF_TOKENS if isinstance(y := raw.get(taken.get(k)), array | list)}
@@ -307,9 +329,12 @@ def rollout_seqs(x:Rollouts, tokenizer, max_rows:int=512)->Seqs:
     "Token ids of the first rows as they were sampled, or as the tokenizer encodes their texts."
     def encode(text): return tokenizer(text, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
     found = [x.tokens_of(i) or TokenRow([], [], [], {}) for i in range(min(len(x), max_rows))]
-    prompts = [t.prompt or encode_prompt(tokenizer, [dict(role="user", content=row["prompt"] or "")])
-               for t, row in zip(found, x.rows)]
-    answers = [t.ids or encode(row["response"]) for t, row in zip(found, x.rows)]
+    prompts, answers = [], []
+    for i, (t, row) in enumerate(zip(found, x.rows), 1):
+        with at_line("rollouts", i):
+            asked = [dict(role="user", content=row["prompt"] or "")]
+            prompts.append(t.prompt or encode_prompt(tokenizer, asked))
+            answers.append(t.ids or encode(row["response"]))
     return make_seqs(prompts, answers, tokenizer.pad_token_id)
 
 def trl_rows(x:Rollouts)->list[dict]:

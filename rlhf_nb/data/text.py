@@ -21,7 +21,8 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 from ..base.batches import PreferencePairs, pad_and_eos
-from .records import DataError, RowError, json_kind, read_records, record_kind
+from ..base.reading import RowError, json_kind
+from .records import DataError, read_records, record_kind
 from ..tokens import Seqs, make_seqs
 
 # %% ../../nbs/engine/data/text.ipynb #_text

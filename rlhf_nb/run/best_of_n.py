@@ -20,7 +20,7 @@ from ..base.processes import require_one_process
 from ..base.folder import check_output
 from ..base.sampling import SamplingParams, generate_many
 from ..base.settings import check_settings
-from ..data.records import read_jsonl
+from ..base.reading import read_jsonl
 from ..data.text import load_prompts
 from ..reward import best_of_n
 from .stages import comments

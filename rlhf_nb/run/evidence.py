@@ -16,6 +16,7 @@ from pathlib import Path
 from .. import __version__
 from ..base.files import atomic_write, disk_errors
 from ..base.folder import read_marker
+from ..base.reading import require_rows
 from ..base.settings import find
 
 # %% ../../nbs/engine/run/evidence.ipynb #read_rows
@@ -23,13 +24,7 @@ def read_rows(
     path:str|Path,  # JSON lines
 )->list[dict]:      # name, settings, seed, found, cpu_seconds, version; [] without a file
     "Rows of experiments. Raises ValueError that names the line which is none."
-    rows = []
-    for i, line in enumerate(Path(path).read_text("utf-8").splitlines() if Path(path).exists() else [], 1):
-        try: rows.append(json.loads(line))
-        except json.JSONDecodeError: rows.append(None)
-        if not isinstance(rows[-1], dict) or not {"name", "settings", "seed", "found"} <= rows[-1].keys():
-            raise ValueError(f"{path}, line {i}, is not a row of an experiment: name another file")
-    return rows
+    return require_rows(path, "name", "settings", "seed", "found") if Path(path).exists() else []
 
 # %% ../../nbs/engine/run/evidence.ipynb #Experiment
 @dataclass(frozen=True)

@@ -45,8 +45,9 @@ from ..qlearning import q_loss
 from ..reward import (bradley_terry_loss, preference_accuracy, reward_loss, score_seqs)
 from .stages import ByJudge, Stage, Stopping, config_of
 from .start import add_scalar_head, new_pad, path_of, placement_of, targets_of, training_precision
-from .text_rewards import (PromptTable, WeightedRewards, decode_seqs, load_reward_function,
-    make_model_reward_fn, make_text_reward_fn, reward_parts)
+from .reward_process import open_reward_function
+from .text_rewards import (PromptTable, WeightedRewards, decode_seqs, make_model_reward_fn,
+    make_text_reward_fn, reward_parts)
 from ..self_reward import PairsWithReplay, make_replay_loss, select_pairs
 from ..sft import mean_loss, sft_loss
 from ..spin import make_spin_loss, opponent_pairs, spin_metrics
@@ -411,7 +412,8 @@ def open_reward(
     "Seqs (b t) -> (b): a named reward, a function of texts, a model's scores; or the sum of several."
     def one(name):
         if name in registry.rewards: return scaled(registry.rewards[name](tokenizer))
-        if is_function(name): return make_text_reward_fn(load_reward_function(name), table, tokenizer)
+        if is_function(name): return make_text_reward_fn(
+            open_reward_function(name, max(s.reward_timeout, 0.)), table, tokenizer)
         place = placement_of(s.start)
         return scaled(make_model_reward_fn(path_of(name), table, tokenizer, place, batch_size))
     parts = {name: (weight, one(name)) for name, weight in reward_parts(s.reward).items()}

@@ -10,7 +10,7 @@ __all__ = ['KINDS', 'FUNCTIONS', 'Common', 'Watch', 'Stopping', 'Chats', 'Rating
            'config_of', 'Settings', 'settings_of', 'name_of', 'StageError', 'read_stages', 'to_toml', 'comments']
 
 # %% ../../nbs/engine/run/stages.ipynb #stages
-import inspect, json, re, tomllib
+import inspect, json, re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
@@ -20,6 +20,7 @@ from ..base.candidates import best_second, max_min
 from ..base.learning import TrainConfig, adamw
 from ..base.q_networks import QConfig
 from ..base.sampling import SamplingParams
+from ..base.reading import parse_toml
 from ..base.settings import check_settings, find, nearest
 from ..grpo import ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, group_normalised
 from ..kl import kl_k1, kl_k3
@@ -49,6 +50,7 @@ class Common:
     tf32:bool=False      # faster float32 products of NVIDIA GPUs, 10 bits of 23
     report_to:str=""     # trackers, with commas: tensorboard, wandb, trackio, ...
     push_to_hub:str=""   # you/name on the hub, where model and card go in the end
+    accept_changed:str="" # names of what may differ from what the run began with: rules.py,version torch
     def __post_init__(self):
         check_settings(self, above_0="max_length max_logits_mb", at_least_0="seed lora_r",
                        choices=dict(mixed_precision=("auto", "bf16", "no")))
@@ -125,11 +127,14 @@ class Rewarded:
     max_new_tokens:int=64 # tokens of a response, at most
     compile_decoding:bool=False # sample in fixed shapes with a compiled step, for GPUs
     rollouts_mb:float=1000. # MB of sampled responses that the run's folder keeps; 0: none
+    reward_timeout:float=-1. # s for module:function in its own process; 0: in this; -1: in the shell 60, else 0
     def __post_init__(self): _check_reward_words(self, "max_new_tokens", at_least_0="rollouts_mb")
 
 def _check_reward_words(x, above_0, **rules):
     check_settings(x, above_0=above_0, **rules)
     if not x.reward: raise ValueError("reward is empty: name a reward model, or module:function")
+    if x.reward_timeout < 0 and x.reward_timeout != -1: raise ValueError(
+        f"reward_timeout must be seconds, 0 or -1, got {x.reward_timeout}")
 
 @dataclass(frozen=True)
 class Teaching:
@@ -184,6 +189,7 @@ class Sampled:
 class ByReward:
     "Whose scores make the pairs: a reward. Raises ValueError that names the field."
     reward:str           # reward model: folder, hub id, "stage 1"; module:function; a sum: "a:f,.5*runs/rm"
+    reward_timeout:float=-1. # s for module:function in its own process; 0: in this; -1: in the shell 60, else 0
     def __post_init__(self): _check_reward_words(self, "")
 
 @dataclass(frozen=True)
@@ -328,8 +334,8 @@ def read_stages(text:str)->list[Stage]: # of a TOML file
     """The stages that a file describes.
 
     Raises StageError for a key that is not known, with the nearest one that is."""
-    try: table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e: raise StageError(f"no TOML: {e}") from e
+    try: table = parse_toml(text)
+    except ValueError as e: raise StageError(str(e)) from e
     table.pop("about", None)
     listed = table.pop("stage", None)
     if listed is None: listed, table = [table], {}

@@ -52,8 +52,8 @@ def recipe_text(name:str)->str:
     "A shipped recipe or a TOML file. Raises ValueError for a name that is neither."
     if name in RECIPES: return RECIPES[name]
     if Path(name).is_file():
-        try: return Path(name).read_text("utf-8")
-        except UnicodeDecodeError as e: raise ValueError(f"{name} is no TOML: {e}") from e
+        from rlhf_nb.base.reading import read_text
+        return read_text(name)
     raise ValueError(f"no recipe {name!r}: name a TOML file, or one of "
                      f"{', '.join(get_close_matches(name, RECIPES) or RECIPES)}")
 
@@ -64,8 +64,10 @@ def read_recipe(
     "Keys of a recipe. Raises ValueError for unknown names, keys, methods and bad TOML."
     from dataclasses import MISSING
     from rlhf_nb.run.stages import Stage, keys_of
-    try: said = tomllib.loads(recipe_text(name))
-    except tomllib.TOMLDecodeError as e: raise ValueError(f"{name} is no TOML: {e}") from e
+    from rlhf_nb.base.reading import parse_toml
+    text = recipe_text(name)
+    try: said = parse_toml(text)
+    except ValueError as e: raise ValueError(f"{name} is {e}") from e
     said.pop("about", None)
     if "stage" in said: raise ValueError(f"{name} holds several stages: rlhf-nb pipeline run {name}")
     own = said.pop("method", None)
@@ -195,10 +197,16 @@ def _one_prints(): # of several processes
     with open(os.devnull, "w") as nowhere, (contextlib.redirect_stdout(nowhere)
             if process_index() else contextlib.nullcontext()): yield
 
+def _guarded(stages:list)->list: # the same; a function of a reward gets a process of its own
+    from rlhf_nb.run.methods import functions_in
+    from rlhf_nb.run.stages import Stage
+    return [Stage(x.method, dict(reward_timeout=60.) | x.said) if functions_in(x.said.get("reward", "")) else x
+            for x in stages]
+
 @_one_prints()
 def _run_one(stage, out, overwrite=False, dry_run=False):
     from rlhf_nb.run import pipeline
-    many = pipeline.expanded([stage])
+    many = _guarded(pipeline.expanded([stage]))
     if dry_run: return _print_plans(many, out, overwrite)
     try:
         if len(many) > 1: return _run_all(many, out, overwrite)
@@ -230,11 +238,12 @@ def resumed(
 
     Raises ValueError for a folder without a run, or with one that is finished."""
     from rlhf_nb.base.folder import clear_removed, read_folder
+    from rlhf_nb.base.reading import read_text
     from rlhf_nb.run.pipeline import PROGRAM
     from rlhf_nb.run.stages import read_stages
     run = read_folder(folder, "run.json", PROGRAM)
     many = "stages" in run
-    text = Path(folder, "pipeline.toml").read_text("utf-8") if many else run.get("stage")
+    text = read_text(Path(folder, "pipeline.toml")) if many else run.get("stage")
     if not text: raise ValueError(f"{folder} holds no run that can go on: name the folder after -o of a run "
         "that was interrupted, or give its command again")
     if run.get("results") and not Path(folder, "work").exists():
@@ -248,8 +257,12 @@ def _go_on(folder, run_code):
     stages, place, many = resumed(folder)
     from rlhf_nb.run.methods import functions_in
     code = [name for x in stages for name in functions_in(x.said.get("reward", ""))]
-    if code and not run_code: raise ValueError(f"{folder} runs {', '.join(code)} in {place}: if that code is "
-        "yours, add --run-code, or give the run's first command again")
+    if code and not run_code:
+        from rlhf_nb.run.text_rewards import reward_files
+        with contextlib.chdir(place if Path(place).is_dir() else "."):
+            read = [os.path.abspath(file) for name in code for file in reward_files(name).values()]
+        raise ValueError(f"{folder} runs {', '.join(code)} in {place}, code of {', '.join(read) or 'no file'}: "
+            "if it is yours, add --run-code, or give the run's first command again")
     out = str(Path(folder).resolve())
     if not Path(place).is_dir(): raise ValueError(f"the run was begun in {place}, which is not there any "
         "more: give its command again, with the paths as they are now")
@@ -285,13 +298,13 @@ example:
 @_one_prints()
 def _run_pipeline(args)->int|None:
     from rlhf_nb.base.folder import check_output
+    from rlhf_nb.base.reading import read_text
     from rlhf_nb.run.pipeline import expanded
     from rlhf_nb.run.stages import StageError, read_stages
     if not Path(args.file).is_file(): raise ValueError(f"no file {args.file}: name a TOML file")
     check_output(args.output_dir, args.file)
     try:
-        try: stages = expanded(read_stages(Path(args.file).read_text(encoding="utf-8")))
-        except UnicodeDecodeError as e: raise StageError(f"no UTF-8 text: {e}") from e
+        stages = _guarded(expanded(read_stages(read_text(args.file))))
         if args.dry_run: return _print_plans(stages, args.output_dir, args.overwrite)
         _run_all(stages, args.output_dir, args.overwrite)
     except KeyboardInterrupt:

@@ -105,7 +105,7 @@ def curves_of(dashboard:Dashboard)->dict[str,tuple]: # metric -> (xs, ys)
         for i in range(dashboard.n_read, len(dashboard.rows)):
             row = dashboard.rows[i]
             for k in dashboard.metrics:
-                if row.get(k) is None: continue
+                if not isinstance(row.get(k), int | float): continue
                 xs, ys = dashboard.traces.setdefault(k, ([], []))
                 xs.append(row.get("iteration", i))
                 ys.append(row[k])

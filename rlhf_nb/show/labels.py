@@ -16,6 +16,7 @@ from pathlib import Path
 from ipywidgets import BoundedIntText, Button, HBox
 from ipywidgets import HTML as Page
 from ..base.files import atomic_write, disk_errors
+from ..base.reading import require_rows
 from .live_view import LiveView
 from .pages import escape_text
 try: import fcntl
@@ -28,12 +29,12 @@ def _read_labels(session)->list[dict]: # one for each pair so far
     "The labels in the book of a session, if book and preferences are of its pairs."
     path, book, n, rows = session.path, session.book(), len(session.pairs), []
     if book.exists():
-        try: head, *rows = map(json.loads, book.read_text("utf-8").splitlines())
-        except ValueError: head = None
+        head, *rows = require_rows(book) or [None]
         if head != _HEAD: raise ValueError(
             f"{book} is not a file of labels that is read here: give another one")
     for i, (row, (prompt, *_)) in enumerate(zip(rows, session.pairs), 1):
-        if row["prompt"] != prompt: raise ValueError(f"label {i} of {book.name} answers {row['prompt']!r}, "
+        asked = row.get("prompt")
+        if asked != prompt: raise ValueError(f"label {i} of {book.name} answers {asked!r}, "
             f"pair {i} here asks {prompt!r}: give the same pairs in the same order, or another file")
     if len(rows) > n: raise ValueError(f"{book.name} holds {len(rows)} labels for {n} pairs")
     if not path.exists(): return rows

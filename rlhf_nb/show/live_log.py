@@ -14,35 +14,44 @@ from collections.abc import Callable
 from pathlib import Path
 from transformers import TrainerCallback
 from ..base.files import atomic_write
+from ..base.reading import RowError, parse_rows, read_json
 from ..base.checkpoints import Log
 from ..data.rollouts import flat_row
 from .dashboard import (GPU_MEMORY, Dashboard, gpu_memory, refresh, show_dashboard)
 from .live_view import LiveView
 
 # %% ../../nbs/engine/show/live_log.ipynb #read_new_rows
-def _as_dict(text:str|bytes)->dict|None: # None for what is no JSON object
-    try: found = json.loads(text)
-    except ValueError: return None
-    return found if isinstance(found, dict) else None
+_MOST = 2**24      # bytes of a reading; what is more comes with the next one
+
+def _of_log(row:dict)->dict: # numbers and texts by name, samples as texts
+    row = {k: x for k, x in flat_row(row).items() if isinstance(x, int | float | str | None)
+           or k == "samples" and isinstance(x, list) and all(isinstance(y, str) for y in x)}
+    return {k: x for k, x in row.items() if k not in ("step", "iteration") or isinstance(x, int | float)}
 
 def read_new_rows(
     path:str|Path, # a file of JSON lines that somebody writes, or a trainer_state.json
     at:int=0,      # bytes, or rows of a trainer_state.json, that were read before
-)->tuple[list[dict],int,bool]: # rows, what was read in all, and whether it began anew
+)->tuple[list[dict|RowError],int,bool]: # rows or what is wrong, all that was read, whether it began anew
     "The whole lines that came to a log since the last reading; metrics in metrics as train/loss."
     path = Path(path)
-    if not path.exists(): return [], 0, at > 0
+    if not path.is_file(): return [], 0, at > 0
     if path.suffix == ".json":                           # of transformers.Trainer, written anew each time
-        rows = (_as_dict(path.read_bytes()) or {}).get("log_history", [])
+        try: rows = read_json(path, 256)["log_history"]
+        except (ValueError, TypeError, LookupError): rows = None
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            return [RowError("no log_history", "it is damaged, or of another program")], at, False
         anew = len(rows) < at
-        return [flat_row(row) for row in rows[0 if anew else at:]], len(rows), anew
+        return [*map(_of_log, rows[0 if anew else at:])], len(rows), anew
     if anew := path.stat().st_size < at: at = 0
     with open(path, "rb") as file:
         file.seek(at)
-        data = file.read()
-    whole = data[:data.rfind(b"\n") + 1]
-    rows = [flat_row(row) for row in map(_as_dict, whole.splitlines()) if row is not None]
-    return rows, at + len(whole), anew
+        data = file.read(_MOST)
+    whole = data if len(data) == _MOST and b"\n" not in data else data[:data.rfind(b"\n") + 1]
+    found = [*parse_rows(whole.splitlines())]
+    bad = any(isinstance(row, RowError) for _, row in found)
+    before = path.read_bytes()[:at].count(b"\n") if bad else 0
+    return [RowError(f"line {before + n}", str(x)) if isinstance(x, RowError) else _of_log(x)
+            for n, x in found], at + len(whole), anew
 
 # %% ../../nbs/engine/show/live_log.ipynb #default_metrics
 _WORDS = ("loss", "reward", "score", "kl", "length", "tokens", "entropy", "clip",
@@ -63,13 +72,14 @@ def control_path(path:str|Path)->Path:
     return Path(f"{path}.control")
 
 def _read_orders(path)->dict|None: # None if there are none that can be read
-    try: return _as_dict(control_path(path).read_text("utf-8"))
+    try: found, kinds = read_json(control_path(path), 1), dict(paused=bool, stop=bool, save=int)
     except (OSError, ValueError): return None
+    right = isinstance(found, dict) and all(type(x) is kinds.get(k) for k, x in found.items())
+    return found if right and found.get("save", 0) >= 0 else None
 
 def _our_control(path)->Path: # a file that may be replaced or removed
     control, found = control_path(path), _read_orders(path)
-    if not control.exists() or found is not None and found.keys() <= {"paused", "stop", "save"}:
-        return control
+    if not control.exists() or found is not None: return control
     raise ValueError(f"{control} holds no orders for a run: move it away")
 
 def send_orders(path:str|Path, **orders): # of the log; paused, stop: bool; save: how often it was pressed
@@ -127,15 +137,17 @@ class LogFollower:
         seconds:float=1.,            # between two readings
     ):
         self.path, self.metrics, self.seconds = Path(path), metrics, seconds
-        self.dashboard, self.at, self.saves = Dashboard(metrics or []), 0, 0
+        self.dashboard, self.at, self.saves, self.damaged = Dashboard(metrics or []), 0, 0, []
         self.closed = threading.Event()
     def update(self)->int: # rows that came
         "Read what is new and draw it; a log that began anew clears the dashboard."
         x, (rows, self.at, anew) = self.dashboard, read_new_rows(self.path, self.at)
+        if anew or self.path.suffix == ".json": self.damaged.clear()
         if anew: x.rows.clear()
-        for row in rows:
+        self.damaged += [row for row in rows if isinstance(row, RowError)]
+        for row in (row for row in rows if isinstance(row, dict)):
             x.rows.append({"iteration": row.get("step", len(x.rows))} | row)
-            x.samples[:] = row.get("samples") or x.samples
+            if isinstance(row.get("samples"), list): x.samples[:] = row["samples"] or x.samples
         found = self.metrics or default_metrics(x.rows[-500:])
         if anew or found != x.metrics:            # curves are read again from row 0
             x.metrics[:], x.n_read = found, 0
@@ -144,6 +156,7 @@ class LogFollower:
         x.state = "finished" if ended else "paused" if x.paused else ("stopping" if x.stop else "watching")
         x.note = self.path.name if x.metrics else f"{self.path.name}: " + (
             f"no numbers in its rows, they have {', '.join(x.rows[-1])}" if x.rows else "no row yet")
+        if self.damaged: x.note += f"; {len(self.damaged)} left out, the last: {self.damaged[-1]}"
         if rows or anew: refresh(x)
         return len(rows)
     def send(self):
