@@ -45,7 +45,7 @@ def best_of_n_policy(
     logp:Tensor,  # (m) log-prob of every response
     score:Tensor, # (m) what is compared; of equal scores the first one drawn wins
     n:int,        # how many are drawn, 1 or more
-)->Tensor:        # (m) log-prob that a response is the one picked
+)->Tensor:        # (m) log-prob that a response is the one picked; -inf: never
     """Exact distribution of best-of-n: the highest-scored of n independent samples.
 
     Its KL to logp is at most log n - (n-1)/n (Beirami et al. 2024). Raises ValueError

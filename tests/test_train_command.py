@@ -216,8 +216,9 @@ def test_ctrl_c_says_how_to_go_on_and_the_folder_alone_is_enough(words, inside, 
     ours = []
     if method == "grpo":                           # a folder of somebody else could name any code
         ours = ["--run-code"]
-        monkeypatch.setattr("rlhf_nb.run.text_rewards.import_module", lambda name: pytest.fail(f"{name} was run"))
-        says(capfd, ["train", "--resume", "home/o"], 2, "home/o runs tiny_rules:even in", "if that code is yours, add --run-code")
+        for name in ("import_module", "RewardProcess"):
+            monkeypatch.setattr(f"rlhf_nb.run.reward_process.{name}", lambda *args: pytest.fail(f"{args[0]} was run"))
+        says(capfd, ["train", "--resume", "home/o"], 2, "home/o runs tiny_rules:even in", "home/tiny_rules.py: if it is yours, add --run-code")
         monkeypatch.undo(); monkeypatch.chdir(tmp_path)
     says(capfd, ["train", "--resume", "home/o", *ours], 0)
     assert weights("home/o") == weights("home/whole")
