@@ -86,11 +86,11 @@ def _lines(file): # of a binary file; of one that is too long its beginning
         while len(raw) > _MOST and not raw.endswith(b"\n"): raw = file.readline(_MOST) or b"\n"
 
 def parse_rows(
-    lines:Iterable[bytes],
+    raws:Iterable[bytes], # lines
     first:int=1, # number of the first one
 )->Iterator[tuple[int,dict|RowError]]: # of each line that is not blank: its number; the row, or what is wrong
     "JSON objects, one in a line."
-    for line, raw in enumerate(lines, first):
+    for line, raw in enumerate(raws, first):
         if not raw.strip(): continue
         try:
             if len(raw) > _MOST: raise RowError("long line", f"over {_MOST >> 20} MB; split it")

@@ -24,9 +24,9 @@ def verify_run(
     if not run: raise ValueError(f"{folder} holds no run: name the folder after -o of rlhf-nb train")
     if "stages" in run:
         parts = {p.parent.name: verify_run(p.parent) for p in sorted(folder.glob("[0-9][0-9]-*/run.json"))}
-        lines = [[f"{name}: {line}" for name, two in parts.items() for line in two[i]] for i in (0, 1)]
+        told = [[f"{name}: {line}" for name, two in parts.items() for line in two[i]] for i in (0, 1)]
         left = len(run["stages"]) - len(parts)
-        return lines[0] + [f"stages that are not begun: {left}"] * (left > 0), lines[1]
+        return told[0] + [f"stages that are not begun: {left}"] * (left > 0), told[1]
     for name, wanted in run.get("sha256", {}).items():
         found = file_hashes(folder/name).values()
         if wanted not in found: broken.append(f"{name} is {'not what was written' if found else 'missing'}")
