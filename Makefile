@@ -39,6 +39,11 @@ $(EXTRAS): $(READY)
 	  $$(sed -n 's/^$(@F)_requirements = //p' settings.ini)
 	@touch $@
 
+$(VENV)/widgets7: $(READY) # the version of Colab, which stands in nobody's way there
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --no-deps --upgrade --target $@ \
+	  ipywidgets==7.7.1 ipython_genutils==0.2.0
+	@touch $@
+
 lab: $(READY) ## open your copy of the workbook, with exercises, in JupyterLab (DIR=rlhf-workbook; DIR=nbs edits the source)
 	$(BIN)/rlhf-nb lab --exercises $(DIR)
 
@@ -54,7 +59,7 @@ test: test-chapters test-package ## pass every check
 test-chapters: $(READY) ## run every cell of every chapter
 	$(TESTING) python scripts/run_notebooks.py
 
-test-package: $(READY) ## run tests/ (export unchanged, wheel, layers, command line, each module)
+test-package: $(READY) $(VENV)/widgets7 ## run tests/ (export unchanged, wheel, layers, command line, each module)
 	$(TESTING) python -m pytest -n 2 --dist loadfile
 
 browser: $(VENV)/docs $(VENV)/browser ## install what the tests in a real browser need (chromium: apt install chromium)

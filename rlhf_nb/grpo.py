@@ -6,7 +6,7 @@ Docs: https://OWNER.github.io/rlhf-nb/grpo.html.md"""
 
 # %% auto #0
 __all__ = ['TOKEN_LOSSES', 'ADVANTAGES', 'LOSS_WEIGHTS', 'mean_baseline', 'group_centered', 'leave_one_out', 'group_normalised',
-           'loss_weights', 'clipped_token_loss', 'cispo_loss', 'pass_at_k']
+           'loss_weights', 'clipped_token_loss', 'cispo_loss', 'sapo_loss', 'token_sum', 'pass_at_k']
 
 # %% ../nbs/09_grpo.ipynb #grpo
 import math
@@ -102,12 +102,28 @@ def cispo_loss(
     return -weight * advantage * ratio.log()
 
 # %% ../nbs/09_grpo.ipynb #TOKEN_LOSSES
-TOKEN_LOSSES = dict(clipped=clipped_token_loss,
+def sapo_loss(
+    ratio:Tensor,          # (b t) ρ = π / π_old
+    advantage:Tensor,      # (b t) A
+    epsilon:float=.2,      # not read: the gate is soft
+    epsilon_high:float=.2, # nor this
+)->Tensor:                 # (b t)
+    """SAPO loss -4 / τ σ(τ (ρ - 1)) A; τ = 1 where A > 0, else 1.05.
+
+    Gao et al. 2025."""
+    tau = torch.where(advantage > 0, 1., 1.05)
+    return -4 / tau * (tau * (ratio - 1)).sigmoid() * advantage
+
+def token_sum(mask:Tensor, max_length:int)->Tensor: # (b t), not read -> (b t)
+    "Each token counts 1, each answer its length: REINFORCE; LUSPO (Liu et al. 2026)."
+    return mask / len(mask)
+
+TOKEN_LOSSES = dict(clipped=clipped_token_loss, sapo=sapo_loss,
                     cispo=cispo_loss)
 ADVANTAGES = {fn.__name__: fn for fn in (leave_one_out, group_normalised,
                                          group_centered, mean_baseline)}
 LOSS_WEIGHTS = {name: partial(loss_weights, loss_type=name)
-                for name in ("dapo", "grpo", "dr_grpo")}
+                for name in ("dapo", "grpo", "dr_grpo")} | dict(sum=token_sum)
 
 # %% ../nbs/09_grpo.ipynb #pass_at_k
 def pass_at_k(

@@ -58,7 +58,8 @@ def test_normalised_is_trls_with_odd_groups_none_and_no_variance():
 def test_weights_by_hand_and_the_words_that_are_not_known():
     mask = tensor([[0, 1, 1, 1, 0], [0, 1, 0, 0, 0], [0, 0, 0, 0, 0]]).bool()
     want = dict(dapo=mask / 4., grpo=mask * tensor([[1 / 9], [1 / 3], [0.]]), dr_grpo=mask / 21.)
-    assert want.keys() == LOSS_WEIGHTS.keys()
+    assert {*want, "sum"} == LOSS_WEIGHTS.keys()
+    assert_close(LOSS_WEIGHTS["sum"](mask, max_length=7), mask / 3.)
     for name, weights in want.items():
         assert_close(loss_weights(mask, name, 7), weights)
         assert_close(LOSS_WEIGHTS[name](mask, max_length=7), weights)
@@ -188,6 +189,13 @@ def test_cispo_clips_the_weight_of_a_token_and_not_its_gain():
     log_ratio = tensor([.5, 1.1, 2.]).log().requires_grad_()
     loss = TOKEN_LOSSES["cispo"](log_ratio.exp(), tensor([2., -1., 3.]), .2, .28)
     assert_close(torch.autograd.grad(loss.sum(), log_ratio)[0], -tensor([.8 * 2, -1.1, 1.28 * 3]))
+
+def test_sapos_gate_is_soft_and_the_steeper_for_what_was_bad():
+    log_ratio = tensor([.5, 2., .5, 2.]).log().requires_grad_()
+    loss = TOKEN_LOSSES["sapo"](log_ratio.exp(), tensor([2., 2., -1., -1.]), .2, .28)
+    gate = lambda tau, x: 4 * x / (2 + math.exp(tau * (x - 1)) + math.exp(tau * (1 - x)))      # 4 σ (1 - σ) ρ
+    want = [-2 * gate(1, .5), -2 * gate(1, 2), gate(1.05, .5), gate(1.05, 2)]
+    assert_close(torch.autograd.grad(loss.sum(), log_ratio)[0], tensor(want))
 
 def gmpo(ratio, advantage, epsilon, epsilon_high): # Zhao et al. 2025: one geometric mean of clipped ratios a response
     sign, n = advantage.sign(), (advantage != 0).sum(-1, keepdim=True)

@@ -1,7 +1,8 @@
-"""The instruments on ipywidgets 7.7, which Colab and older hubs have; the other tests run on version 8.
+"""The instruments on ipywidgets 7.7.1, which Colab has; the other tests run on version 8.
 
-    pip install --no-deps --target w7 "ipywidgets==7.7.5" ipython_genutils
-    RLHF_NB_IPYWIDGETS7=w7 pytest tests/test_ipywidgets7.py
+`make test` puts that version into a folder of its own, .venv/widgets7; so does
+
+    pip install --no-deps --target .venv/widgets7 ipywidgets==7.7.1 ipython_genutils
 """
 import os, subprocess, sys, pytest
 from pathlib import Path
@@ -41,8 +42,10 @@ def test_the_script_passes_on_the_version_that_is_installed(monkeypatch, capsys)
     exec(SCRIPT, {})
     assert capsys.readouterr().out.split(".")[0] in ("7", "8")
 
-@pytest.mark.skipif("RLHF_NB_IPYWIDGETS7" not in os.environ, reason="needs a folder with ipywidgets 7.7: see above")
+WIDGETS7 = Path(sys.prefix)/"widgets7"
+
+@pytest.mark.skipif(not (WIDGETS7/"ipywidgets").is_dir(), reason="needs a folder with ipywidgets 7.7: see above")
 def test_the_instruments_work_on_version_7():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=os.environ | dict(
-        HF_HUB_OFFLINE="1", PYTHONPATH=str(Path(os.environ["RLHF_NB_IPYWIDGETS7"]).resolve())))
+        HF_HUB_OFFLINE="1", PYTHONPATH=str(WIDGETS7)))
     assert done.returncode == 0 and done.stdout.startswith("7.7"), done.stderr[-2000:]

@@ -1,5 +1,5 @@
 """The oracle is the judge of the other modules, so it is judged here by brute force."""
-import copy, itertools, math, pytest, torch
+import copy, itertools, math, subprocess, sys, pytest, torch
 from torch.testing import assert_close
 from rlhf_nb.base import models
 from rlhf_nb.base.logprobs import logprobs
@@ -205,3 +205,19 @@ def test_refusals(call, says):
 def test_counts_are_whole_numbers(call, count):
     "A length of 2.5 is never reached: the listing would not end."
     with pytest.raises(TypeError, match="must be a whole number, got"): call(count)
+
+WITHOUT = """
+import importlib, sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("transformers", "tokenizers", "ipywidgets"): raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+for name in ("tokens", "kl", "ppo", "grpo", "dpo", "worlds.oracle", "book.checks"): importlib.import_module("rlhf_nb." + name)
+from rlhf_nb.worlds.oracle import micro_world
+assert len(micro_world().responses()) == 40
+"""
+
+def test_the_mathematics_needs_no_transformers_tokenizers_or_widgets():
+    "Who has torch alone can import the losses, the exact sums and the checks."
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

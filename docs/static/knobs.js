@@ -27,7 +27,7 @@
     `<${tag}>${typeof x == "number" ? general(x, 4) : escaped(x)}</${tag}>`).join("")}</tr>`
   const table = (head, rows) => `<details><summary>All numbers</summary><table>${row_of("th", head)}${
     rows.map(r => row_of("td", r)).join("")}</table></details>`
-  const svg = (said, height, drawn) => `<svg role="img" aria-label="${escaped(said)}" width="680" viewBox="0 0 680 ${
+  const svg = (said, height, drawn, width = 680) => `<svg role="img" aria-label="${escaped(said)}" width="${width}" viewBox="0 0 ${width} ${
     height}" style="max-width:100%">${drawn}</svg>`
 
   // ---- random numbers: mt19937, a double from 53 bits of two words
@@ -124,17 +124,50 @@
       + table(["token", "probability", "sampled with"], top.map(i => [words[i], raw[i], drawn[i]]))]
   }
 
+  // ---- the loss laboratory: how hard a loss pushes one token; rlhf_nb.grpo, rlhf_nb.dpo and docs/moving.py
+  const sigma = x => 1 / (1 + Math.exp(-x)), free = [Infinity, Infinity], narrow = [3e-4, 4e-4]
+  const METHODS = [["RLOO", "clipped", "sum", 0, free], ["REINFORCE", "clipped", "sum", 0, free], ["GRPO", "clipped", "grpo", 0, [.2, .2]],
+    ["Dr. GRPO", "clipped", "dr_grpo", 0, [.2, .2]], ["DAPO", "clipped", "dapo", 0, [.2, .28]], ["GSPO", "clipped", "grpo", 1, narrow],
+    ["LUSPO", "clipped", "sum", 1, narrow], ["CISPO", "cispo", "dapo", 0, [1, .2]], ["SAPO", "sapo", "grpo", 0, [.2, .2]], ["PPO", "clipped", "dapo", 0, [.2, .2]]]
+  const GAINS = {                                           // derivative of the gain by log ρ
+    clipped: (r, a, [low, high]) => a > 0 && r > 1 + high || a < 0 && r < 1 - low ? 0 : r * a,
+    cispo: (r, a, [low, high]) => Math.min(Math.max(r, 1 - low), 1 + high) * a,
+    sapo: (r, a) => { const tau = a > 0 ? 1 : 1.05, s = sigma(tau * (r - 1)); return 4 * s * (1 - s) * r * a } }
+  const COUNTS = { sum: n => 1, grpo: n => 8 / n, dr_grpo: n => 1, dapo: n => 16 / (n + 8) }
+  const of_f = (f, slope) => (g, b) => b * slope(g) * sigma(-b * (f(g) - f(0)))
+  const PAIRS = { DPO: (g, b) => b * sigma(-b * g), cDPO: (g, b) => b * (.9 * sigma(-b * g) - .1 * sigma(b * g)),
+    "robust DPO": (g, b) => b * (.9 * sigma(-b * g) + .1 * sigma(b * g)) / .8, hinge: (g, b) => b * g < 1 ? b : 0, IPO: (g, b) => 1 / b - 2 * g,
+    "DPO, forward KL": of_f(u => -Math.exp(-u), u => Math.exp(-u)), "DPO, Jensen-Shannon": of_f(u => u - Math.log1p(Math.exp(u)), u => sigma(-u)),
+    "DPO, alpha .5": of_f(u => 2 - 2 * Math.exp(-u / 2), u => Math.exp(-u / 2)) }
+  function losses(_, { ratio, advantage: a, length: n, gap, beta }) {
+    const family = METHODS.map(([name, gain, count, whole, clip]) => [name, [ratio, 1].map((r, k) =>
+      k && n == 1 ? 0 : COUNTS[count](n) * GAINS[gain](whole ? ratio ** (1 / n) : r, a, clip))])
+    const pairs = Object.entries(PAIRS).map(([name, push]) => [name, [push(gap, beta)]])
+    const number = x => x.toFixed(3).replace("-0.000", "0.000"), largest = rows => Math.max(...rows.flatMap(([, v]) => v.map(Math.abs))) || 1
+    const bars = (rows, left, head) => words_at(left, 14, head, 'font-weight="bold"') + rows.map(([name, values], i) => {
+      const y = 24 + 24 * i, most = largest(rows)
+      return words_at(left, y + 13, name) + values.map((v, k) => { const wide = 70 * Math.abs(v) / most
+        return `<rect x="${(left + 175 - (v < 0 ? wide : 0)).toFixed(1)}" y="${y + 9 * k}" width="${wide.toFixed(1)}" height="8" fill="${v > 0 ? ORANGE : BLUE}"${k ? ' fill-opacity=".5"' : ""}/>` }).join("")
+        + words_at(left + 255, y + 13, values.map(number).join(" ")) }).join("")
+    const said = "push on log π: " + family.map(([k, v]) => `${k} ${number(v[0])}`).join(", ")
+    return [said, svg(said, 270, bars(family, 2, "this token, and below it another of its answer") + bars(pairs, 380, "a token of the chosen answer"), 720)
+      + table(["method", "this token", "another"], [...family.map(([k, v]) => [k, ...v.map(number)]), ...pairs.map(([k, v]) => [k, number(v[0]), ""])])]
+  }
+
   // ---- the controls
   document.querySelectorAll("[data-knobs]").forEach((box, n) => {
-    const facts = JSON.parse(box.dataset.knobs), draw = { kl, next }[facts.kind]
+    const facts = JSON.parse(box.dataset.knobs), draw = { kl, next, losses }[facts.kind]
     const form = Object.assign(document.createElement("form"), { className: `knobs ${facts.kind}`, innerHTML: facts.knobs.map(([name, value, low, high, step], i) =>
       `<label for="knob-${n}-${i}">${escaped(name)}</label><input type="range" id="knob-${n}-${i}" name="${escaped(name)}" value="${
         value}" min="${low}" max="${high}" step="${step}"><span aria-hidden="true">${value}</span>`).join("") + '<button type="reset">Reset</button><p role="status"></p>' })
     const picture = document.createElement("div")
     picture.append(...box.childNodes)
-    Object.assign(picture, { className: "picture", tabIndex: 0, role: "region", ariaLabel: facts.kind == "kl" ? "KL estimators" : "next token" })
+    Object.assign(picture, { className: "picture", tabIndex: 0, role: "region", ariaLabel: { kl: "KL estimators", next: "next token", losses: "losses" }[facts.kind] })
     box.append(form, picture)
-    const turn = () => {
+    const fields = [...form.querySelectorAll("input")], own = `${facts.kind}${n || ""}`
+    const kept = new URLSearchParams(location.hash.slice(1)).get(own)?.split("_") || []        // #losses=1.5_1_8_0.5_0.3
+    const turn = e => {
+      if (e) history.replaceState(null, "", `#${own}=${fields.map(x => x.value).join("_")}`)
       const at = {}, open = picture.querySelector("details")?.open
       for (const x of form.querySelectorAll("input")) x.nextElementSibling.textContent = at[x.name] = x.valueAsNumber
       const [said, page] = draw(facts, at)
@@ -143,7 +176,8 @@
       form.querySelector("[role=status]").textContent = said
     }
     form.addEventListener("input", turn)
-    form.addEventListener("reset", () => setTimeout(turn))
+    form.addEventListener("reset", e => setTimeout(() => turn(e)))
+    if (kept.length == fields.length) { fields.forEach((x, i) => { x.value = kept[i] }); turn() }
     form.addEventListener("submit", e => e.preventDefault())
   })
 })()

@@ -43,8 +43,10 @@ class Ledger:
     sums:dict[str,tuple[float,float]] # two ways to one number, which must agree
     notes:list[str]|None=None      # t lines more for the note of each token
     framed:int|None=None           # number of a token with a frame
+    terms:list[str]|None=None      # t pages of HTML, one opens with each token
     def __post_init__(self):
-        for name, x in [*self.channels.items(), ("notes", self.notes or self.tokens)]:
+        for name, x in [*self.channels.items(), ("notes", self.notes or self.tokens),
+                        ("terms", self.terms or self.tokens)]:
             if len(x) != len(self.tokens): raise ValueError(f"channel {name!r} has {len(x)} values for "
                 f"{len(self.tokens)} tokens: cut both to the response")
         if not self.channels: raise ValueError("a ledger needs at least one channel")
@@ -76,13 +78,17 @@ _STYLE = """#U{font:14px/1.5 ui-monospace,monospace}
 #U .b:has(.t:hover) .t:not(:hover)::before{display:none}
 #U div.r:not(:hover,:focus-within),#U details[open]:not(:hover,:focus-within){
  content-visibility:auto;contain-intrinsic-size:auto calc(var(--n)*6px + 60px)}
-#U .s{font:12px/1.6 sans-serif}"""
+#U .s{font:12px/1.6 sans-serif}
+#U .w{overflow-x:auto;margin:6px 0;padding:4px;border:2px solid #ee9a57;border-radius:5px}
+#U .w :is(td,th){padding:1px 7px;text-align:left;white-space:nowrap;font:12px/1.5 sans-serif}
+#U .w mark{background:#ffe08a;color:#000}#U .g .t:has(:checked)::before{display:none}"""
 _RADIO = '<input type="radio" data-lm-suppress-shortcuts="true" name='
 _OPEN = 600 # tokens on the page; responses behind them are folded
 
 def _response(title:str, ledger:Ledger, max_abs:dict[str,float], radios:str, folded:bool)->str: # HTML
     "One response: title, tokens in colours that are strongest at `max_abs` of a channel, sums, a table."
-    body, titled = "", escape_text(title)
+    body, titled, terms, pages = "", escape_text(title), ledger.terms or [], ""
+    place = {page: k for k, page in enumerate(dict.fromkeys(terms))}  # equal ones stand there once
     for i, token in enumerate(ledger.tokens):
         x = {k: v[i] for k, v in ledger.channels.items()}
         tints = ";".join(f"--c{j}:{tint(v, max_abs[k])}" for j, (k, v) in enumerate(x.items()))
@@ -91,14 +97,21 @@ def _response(title:str, ledger:Ledger, max_abs:dict[str,float], radios:str, fol
         rows = ["".join(words[j:j + 2]).rstrip() for j in range(0, len(words), 2)]
         rows += ledger.notes[i].split("\n") if ledger.notes else []
         note = "&#10;".join(map(escape_text, [f"token {i}: {token!r}", *rows]))
-        body += (f'<label class="t{" f" * (i == ledger.framed)}" style="{tints}" {short} '
+        kind = "t" + " f" * (i == ledger.framed) + (f" p{place[terms[i]]}" if terms else "")
+        body += (f'<label class="{kind}" style="{tints}" {short} '
                  f'data-n="{note}">{_RADIO}"{radios}">{escape_text(token)}</label>')
     sums = "".join(f"<div>{escape_text(k)}: {a:+.4f} = {b:+.4f} "
         f"{'agree' if abs(a - b) <= 1e-3 * max(1, abs(a)) else '<b>DO NOT AGREE</b>'}</div>"
         for k, (a, b) in ledger.sums.items())
     numbers = html_table(["token", *ledger.channels], list(zip(ledger.tokens, *ledger.channels.values())))
-    body = (f'<div role="radiogroup" aria-label="tokens: {titled}">{body}'
-            f'</div><div class="s">{sums}{numbers}</div>')
+    for page, k in place.items():
+        u = f"{radios}p{k}"
+        pages += (f'<style>#{radios}:has(.p{k} :checked) #{u}{{display:block}}</style>'
+                  f'<div class="w" id="{u}" hidden tabindex="0" role="region" aria-label="loss of the token">'
+                  f"{page}</div>")
+    body = (f'<div role="radiogroup" aria-label="tokens: {titled}">{body}</div>{pages}'
+            f'<div class="s">{sums}{numbers}</div>')
+    if terms: body = f'<div class="g" id="{radios}">{body}</div>'
     size = f'class="r" style="--n:{len(ledger.tokens)}"'    # until it is drawn
     if not folded: return f"<div {size}><h4>{titled}</h4>{body}</div>"
     return f"<details {size}><summary><h4>{titled}</h4></summary>{body}</details>"

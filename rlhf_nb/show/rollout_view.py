@@ -24,6 +24,7 @@ from ..kl import response_kl
 from .ledger import Ledger, clip_state, ledger_page, token_texts
 from .live_view import LiveView
 from .pages import escape_text, plain_number, tint
+from .token_loss import LossRow, loss_pages
 from ..tokens import Batch, masked_mean
 
 # %% ../../nbs/engine/show/rollout_view.ipynb #RolloutTable
@@ -51,6 +52,7 @@ def token_table(
     channels:dict[str,Tensor], # name -> (b t)
     tokenizer,
     notes_of:Callable=lambda i: None, # row -> a note per token, or None
+    loss_of:Callable=lambda i: None, # row -> LossRow, or None
 )->RolloutTable:
     "A table of token sequences: prompt, response, and the channels of its tokens."
     ids, real, response = (x.cpu() for x in seqs.parts())
@@ -60,7 +62,8 @@ def token_table(
     def ledgers_of(i):
         words = token_texts(tokenizer, ids[i][mask[i]].tolist())
         known = {k: x[i, :len(mask[i])][mask[i]].tolist() for k, x in channels.items()}
-        return {"response": Ledger(words, known, {}, notes_of(i))} if words and known else {}
+        if not words or not known: return {}
+        return {"response": Ledger(words, known, {}, notes_of(i), terms=(x := loss_of(i)) and loss_pages(x))}
     return RolloutTable({k: v.tolist() for k, v in columns.items()}, text_of, ledgers_of)
 
 def rollout_to_table(
@@ -92,7 +95,13 @@ def rollout_to_table(
             columns["clipped"] = mean(channels["clip"].abs())
     if "group" in found and len(found["group"].unique()) < len(mask):
         columns["group"] = found["group"]
-    return token_table(columns, rollout.seqs, mask, channels, tokenizer)
+    def loss_of(i): # its ratio is 1 before the first step
+        at = torch.nonzero(mask[i])[:, 0]
+        return LossRow(found["reward"], found.get("group", torch.arange(len(mask))), mask.sum(1), i,
+                       channels["ratio"][i][at].log() if now is not None else torch.zeros(len(at)),
+                       found["advantage"][i][at] if "value" in found else torch.full((len(at),), math.nan))
+    return token_table(columns, rollout.seqs, mask, channels, tokenizer,
+                       loss_of=loss_of if "reward" in found else lambda i: None)
 
 # %% ../../nbs/engine/show/rollout_view.ipynb #from_jsonl
 def rollouts_to_table(x:Rollouts, tokenizer=None)->RolloutTable: # whose tokens are shown as it decodes them
@@ -101,6 +110,18 @@ def rollouts_to_table(x:Rollouts, tokenizer=None)->RolloutTable: # whose tokens 
     columns = {k: [row.get(k) for row in x.rows] for k in names}
     if "length" not in columns: columns["characters"] = [len(row["response"]) for row in x.rows]
     def text_of(i): return x.rows[i]["prompt"] or "", {"response": x.rows[i]["response"]}
+    def known(i): return isinstance(r := x.rows[i].get("reward"), int | float) and r == r
+    def loss_of(i, channels): # beside the answers of its step; the ratio is policy over sampler
+        own, n = [x.rows[i].get(k) for k in ("stage", "run_name", "step")], len(next(iter(channels.values())))
+        batch = [j for j, y in enumerate(x.rows) if [y.get(k) for k in ("stage", "run_name", "step")] == own]
+        nans, names = [math.nan] * n, [x.rows[j].get("group", x.rows[j]["prompt"]) for j in batch]
+        a, b, own = (torch.tensor(channels.get(k, nans)) for k in ("policy", "log-prob", "advantage"))
+        rewards = torch.tensor([float(x.rows[j]["reward"]) if known(j) else math.nan for j in batch])
+        log_ratio = (a - b).nan_to_num(0.)
+        if "log-prob" in channels: log_ratio[b.isnan()] = math.nan
+        length = torch.tensor([x.rows[j].get("length") or n for j in batch])
+        return LossRow(rewards, torch.tensor([names.index(k) for k in names]), length, batch.index(i),
+                       log_ratio, own if "value" in channels else torch.tensor(nans))
     def ledgers_of(i):
         tokens = x.tokens_of(i)
         if tokens is None or not tokens.channels: return {}
@@ -108,7 +129,8 @@ def rollouts_to_table(x:Rollouts, tokenizer=None)->RolloutTable: # whose tokens 
         if {"log-prob", "reference"} <= channels.keys():
             channels["KL"] = [a - b for a, b in zip(channels["log-prob"], channels["reference"])]
         words = token_texts(tokenizer, tokens.ids) if tokenizer and tokens.ids else tokens.texts
-        return {"response": Ledger(words, channels, {})}
+        terms = loss_pages(loss_of(i, tokens.channels)) if known(i) else None
+        return {"response": Ledger(words, channels, {}, terms=terms)}
     return RolloutTable(columns, text_of, ledgers_of, x.said())
 
 # %% ../../nbs/engine/show/rollout_view.ipynb #pick_rows

@@ -12,11 +12,6 @@ __all__ = ['BIGRAM_PROBS', 'MicroWorld', 'micro_world', 'micro_tokenizer', 'stat
 from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import PreTrainedConfig, PreTrainedTokenizerFast
-from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
 from ..base.settings import check_number
 from ..tokens import Seqs, make_seqs, masked_sum, shift_right, token_logprobs
 
@@ -62,11 +57,13 @@ def micro_world(
     return MicroWorld(tuple(words), eos + 2, eos + 1, eos, seqs)
 
 # %% ../../nbs/engine/worlds/oracle.ipynb #micro_tokenizer
-def micro_tokenizer(world:MicroWorld)->PreTrainedTokenizerFast: # of words with spaces between them
+def micro_tokenizer(world:MicroWorld): # of words with spaces between them
     "Build a tokenizer with the token ids of the world."
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
     names = [*world.words, "<start>", "<pad>"]
-    words = Tokenizer(WordLevel({w: i for i, w in enumerate(names)}, "<pad>"))
-    words.pre_tokenizer = WhitespaceSplit()
+    words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, "<pad>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<start>",
                                    pad_token="<pad>", eos_token=world.words[-1])
 
@@ -81,6 +78,7 @@ class OneHotBackbone(nn.Module):
     "A backbone without weights: the hidden state is the state (prefix) read, one-hot."
     def __init__(self, world:MicroWorld):
         super().__init__()
+        from transformers import PreTrainedConfig
         index = {prefix: i for i, prefix in enumerate(states(world))}
         self.pad, self.ended = world.pad, len(index)   # ended: nothing can follow
         step = torch.full((self.ended + 1, world.vocab_size), self.ended)
@@ -99,6 +97,7 @@ class OneHotBackbone(nn.Module):
         for token in input_ids.masked_fill(~read.bool(), self.pad).unbind(1):
             path.append(self.step[path[-1], token])
         hidden = self.one_hot[torch.stack(path[1:], 1)]                   # (b t s)
+        from transformers.modeling_outputs import BaseModelOutput
         return BaseModelOutput(last_hidden_state=hidden)
 
 # %% ../../nbs/engine/worlds/oracle.ipynb #TabularLM
@@ -116,6 +115,7 @@ class TabularLM(nn.Module):
     def get_output_embeddings(self): return self.head
     def forward(self, input_ids, attention_mask=None, logits_to_keep=0, **_):
         hidden = self.base_model(input_ids, attention_mask).last_hidden_state
+        from transformers.modeling_outputs import CausalLMOutput
         return CausalLMOutput(logits=self.head(hidden[:, -logits_to_keep:]))
 
 # %% ../../nbs/engine/worlds/oracle.ipynb #bigram_lm

@@ -1,0 +1,125 @@
+"What moves on the site without a kernel, on a small page of its own: the numbers are those of the package."
+import json, sys, time, pytest, torch
+from pathlib import Path
+from rlhf_nb.base.models import load_bundled
+from rlhf_nb.show.inspectors import prefix_scores
+from rlhf_nb.tokens import make_seqs
+from rlhf_nb.worlds.world_text import TEST, prompt_ids
+from test_site_browser import assert_drawn_as_in_python
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT/"docs"))
+import moving
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chromium")]
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    (folder/"models.js").write_text(moving.models_js(), "utf-8")
+    for name in ("model.js", "knobs.js", "site.css"): (folder/name).write_text((ROOT/"docs/static"/name).read_text("utf-8"), "utf-8")
+    (folder/"model.html").write_text('<!doctype html><html lang="en"><head><meta charset="utf-8"><title>t</title><link rel="stylesheet" href="site.css">'
+        f'<script defer src="model.js"></script></head><body><main><h1>t</h1>{moving.model_block()}</main></body></html>', "utf-8")
+    (folder/"losses.html").write_text('<!doctype html><html lang="en"><head><meta charset="utf-8"><title>t</title><link rel="stylesheet" href="site.css">'
+        f'<script defer src="knobs.js"></script></head><body><main><h1>t</h1>{moving.losses_block()}</main></body></html>', "utf-8")
+    return folder
+
+def test_the_loss_laboratory_has_the_gradients_of_training(browser, place, axe):
+    "Each bar at other settings is the gradient of the functions that train; the settings stand in the address."
+    page = browser.new_page(viewport=dict(width=390, height=900), color_scheme="dark")
+    page.goto((place/"losses.html").as_uri())
+    box = page.locator("[data-knobs]")
+    for at in ((1.55, 1., 8, .5, .3), (.55, -1.3, 20, -2., 1.), (2.95, -.7, 1, 3.1, .5), (.3, 2., 64, 3.9, 2.), (1., 0., 3, 0., .1)):
+        values = dict(zip(("ratio", "advantage", "length", "gap", "beta"), at))
+        page.evaluate("""values => { const f = document.querySelector('form.knobs')
+            for (const x of f.querySelectorAll('input')) x.value = values[x.name]
+            f.dispatchEvent(new Event('input')) }""", values)
+        assert_drawn_as_in_python(box, moving.losses_page(values), 2e-3)
+    box.get_by_role("slider", name="ratio").press("ArrowRight")
+    assert "#losses=1.05_0_3_0_0.1" in page.evaluate("location.href")
+    shared = browser.new_page()
+    shared.goto((place/"losses.html").as_uri() + "#losses=0.55_-1.3_20_-2_1")
+    want = moving.losses_page(dict(ratio=.55, advantage=-1.3, length=20, gap=-2., beta=1.))
+    assert_drawn_as_in_python(shared.locator("[data-knobs]"), want, 2e-3)
+    assert axe(page, ".picture") == []
+    page.screenshot(path=ROOT/"runs/screenshots/site-losses.png")
+    for x in (page, shared): x.close()
+
+@pytest.fixture(params=["light", "dark"])
+def page(request, browser, place):
+    page = browser.new_page(viewport=dict(width=1000 if request.param == "light" else 390, height=900), color_scheme=request.param)
+    page.set_default_timeout(120_000)
+    errors = []
+    page.on("pageerror", lambda e: errors.append(str(e)))
+    page.goto((place/"model.html").as_uri())                        # from a disk, without a server
+    page.wait_for_selector("[data-ready]")
+    yield page
+    page.close()
+    assert not errors
+
+def test_the_models_in_the_page_are_those_of_transformers(page):
+    "Logits and scores after every token to 1e-4, of ids that no prompt resembles; forty tokens in under a second."
+    ids = torch.randint(3, 200, (2, 40), generator=torch.Generator().manual_seed(0))
+    for name in ("sft", "base", "reward"):
+        model = load_bundled(name)[0].float()
+        for row in ids:
+            with torch.no_grad():
+                if name == "reward": want = torch.tensor(prefix_scores(model, make_seqs([row.tolist()], [[]], 0)))[:, None]
+                else: want = model(input_ids=row[None]).logits[0]
+            took, got = page.evaluate("""async ([name, ids]) => { const kit = await rlhfPage.load(), began = performance.now()
+                const out = kit[name].read(ids).map(x => [...x]); return [performance.now() - began, out] }""", [name, row.tolist()])
+            assert torch.tensor(got).shape == want.shape and (torch.tensor(got) - want).abs().max() < 1e-4, name
+            assert took < 1000, f"{name}: 40 tokens in {took:.0f} ms"
+        print(f"{name}: {took:.0f} ms, largest difference {(torch.tensor(got) - want).abs().max():.1e}")
+
+def test_the_words_are_those_of_the_tokenizer(page):
+    _, tokenizer = load_bundled("sft")
+    for q in TEST[:6]:
+        assert page.evaluate("async q => (await rlhfPage.load()).tokenizer.prompt(q)", q.text) == prompt_ids(tokenizer, q)
+    text = "What a lovely question! it eats 3 zzz."
+    assert page.evaluate("async t => (await rlhfPage.load()).tokenizer.encode(t)", text) == tokenizer(text, add_special_tokens=False)["input_ids"]
+
+def test_samples_of_the_page_follow_the_policy(page):
+    "The first words of 400 samples have the frequencies of the model, within four standard errors."
+    model, tokenizer = load_bundled("sft")
+    prompt = prompt_ids(tokenizer, TEST[0])
+    with torch.no_grad(): logits = model.float()(input_ids=torch.tensor([prompt])).logits[0, -1]
+    logits[0] = -torch.inf
+    p = logits.softmax(-1)
+    firsts = page.evaluate("""async prompt => { const kit = await rlhfPage.load(); let s = 7
+        const random = () => (s = (s * 16807) % 2147483647) / 2147483647
+        return Array.from({length: 400}, () => rlhfPage.sample(kit.sft, prompt, 1, random, 1)[0]) }""", prompt)
+    for i in p.topk(4).indices.tolist():
+        share, error = firsts.count(i) / 400, (p[i] * (1 - p[i]) / 400).sqrt().item()
+        assert abs(share - p[i].item()) < 4 * error, (tokenizer.decode([i]), share, p[i].item())
+
+def test_the_first_screen_answers_while_one_types(page, axe):
+    _, tokenizer = load_bundled("sft")
+    rm, _ = load_bundled("reward")
+    field, status = page.get_by_label("Your answer"), page.get_by_role("status")
+    field.fill("it eats berries.")
+    q = TEST[:12][0]
+    ids = prompt_ids(tokenizer, q) + tokenizer("it eats berries.", add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+    with torch.no_grad(): want = prefix_scores(rm.float(), make_seqs([ids], [[]], 0))
+    assert float(page.locator("[data-ready]").get_attribute("data-ready")) == pytest.approx(want[-1], abs=1e-4)
+    steps = [float(x.replace("−", "-")) for x in page.locator(".token small").all_inner_texts()]
+    assert steps == pytest.approx([b - a for a, b in zip(want[-len(steps) - 1:], want[-len(steps):])], abs=.0051)
+    field.press("End")
+    field.press_sequentially(" zzz")
+    assert "1 words that the model does not know" in status.inner_text()
+    before = page.locator(".token").count()
+    field.fill("it")
+    page.locator(".next button").first.press("Enter")
+    assert page.locator(".token").count() == 3 < before
+    page.get_by_role("button", name="Let the SFT model answer").press("Enter")
+    page.wait_for_function("() => document.querySelector('form.model button + span').textContent.startsWith('best of 8')")
+    page.locator("details summary").press("Enter")
+    assert page.get_by_role("region", name="numbers of each token").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert axe(page) == []
+    took = page.evaluate("""async () => { const f = document.querySelector('form.model input'), found = []
+        for (let k = 0; k < 9; k++) { f.value = 'You will find it in the pond' + ' it'.repeat(k); const began = performance.now()
+            f.dispatchEvent(new Event('input')); found.push(performance.now() - began) }
+        return found.sort((a, b) => a - b)[4] }""")
+    print(f"from key to picture: {took:.0f} ms")
+    (ROOT/"runs/screenshots").mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=ROOT/f"runs/screenshots/site-model-{page.viewport_size['width']}.png")
