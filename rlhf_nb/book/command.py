@@ -168,6 +168,8 @@ _LATE = dict([    # command -> module, function that adds it, help
     ("best-of-n", ("run.best_of_n", "add_best_of_n_parser",
                    "let a reward model pick the best of n sampled answers")),
     ("export", ("run.export", "add_export_parser", "write a run as a script for an engine that scales")),
+    ("judge", ("run.judge_command", "add_judge_parser",
+               "is B better than A? any judge in both orders, corrected by your labels")),
     ("show", ("show.rollout_page", "add_show_parser", "what a run sampled, as one page to mail")),
     ("compare", ("book.compare_runs", "add_compare_parser", "compare methods in one table")),
     ("reproduce", ("book.claims", "add_reproduce_parser",

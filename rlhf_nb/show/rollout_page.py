@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from ..base.files import atomic_write
 from ..data.rollouts import read_rollouts
-from .pages import escape_text, plain_number
+from .pages import HEAD, escape_text, plain_number
 from .rollout_view import TableQuery, pick_rows, row_page, rollouts_to_table, table_page
 
 # %% ../../nbs/engine/show/rollout_page.ipynb #rollout_alarms
@@ -57,11 +57,6 @@ def rollout_alarms(source)->list[str]: # what `read_rollouts` takes
     return found
 
 # %% ../../nbs/engine/show/rollout_page.ipynb #rollouts_page
-_HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"/><meta name="viewport"
-content="width=device-width"/><meta http-equiv="Content-Security-Policy" content="default-src 'none';
-style-src 'unsafe-inline'"/><style>:root{color-scheme:light dark}body{font:14px/1.5 sans-serif;margin:1em}
-summary{padding:4px;cursor:pointer}</style>"""
-
 def rollouts_page(
     source, columns:str="", # as of `read_rollouts`
     sort:str="reward",      # column by which rows are sorted
@@ -74,7 +69,7 @@ def rollouts_page(
     rows, name = pick_rows(table, query), escape_text(str(source)[:80])
     alarms = "".join(f"<li>{escape_text(text)}</li>" for text in rollout_alarms(x) or ["no alarm"])
     words, ends, n = f"rows 1 to {min(len(rows), 200)} of {len(rows)}", "</main></body></html>", 0
-    page = (f"{_HEAD}<title>{name}</title></head><body><main><h1>{name}</h1><p>{escape_text(table.said)}</p>"
+    page = (f"{HEAD}<title>{name}</title></head><body><main><h1>{name}</h1><p>{escape_text(table.said)}</p>"
             f"<ul>{alarms}</ul>{table_page(table, rows[:200], words, query)}")
     left = max_mb * 2**20 - len(page.encode())
     for i in dict.fromkeys(i for pair in zip(rows, reversed(rows)) for i in pair):
