@@ -170,8 +170,8 @@ def win_rate_page(text:str, rows:list[tuple], judged:list[dict])->str: # HTML, c
                   f'<circle cx="{x}" cy="{y}" r="4" fill="currentColor"/>')
     pairs = "".join(f"<details><summary>judge {r['judge']}, label {r['label']}: {escape_text(r['prompt'][:90])}"
         f"</summary><p>A: {escape_text(r['a'])}</p><p>B: {escape_text(r['b'])}</p></details>" for r in judged[:100])
-    lines = "\n".join(map(escape_text, text.splitlines()))
-    return (f"{HEAD}<title>B against A</title></head><body><main><h1>B against A</h1><pre>{lines}</pre>"
+    words = "\n".join(map(escape_text, text.splitlines()))
+    return (f"{HEAD}<title>B against A</title></head><body><main><h1>B against A</h1><pre>{words}</pre>"
             f"{drawing('win rates of B, 0 to 1', (520, 24 * len(rows)), marks)}{pairs}</main></body></html>")
 
 def judge_main(words:list[str])->int|None:
