@@ -164,4 +164,4 @@ def at_line(
     try: yield
     except (ValueError, RowError) as e: raise ValueError(f"{path}, line {line}: {e}") from e
     except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as e: raise ValueError(
-        f"{path}, line {line}: a value has not the type that its name says; correct or delete the line") from e
+        f"{path}, line {line}: a value is not of the type that its name says; correct the line") from e

@@ -49,7 +49,8 @@ PROGRAM = "rlhf-nb train"
 _LINES = "log.jsonl", "held_out.jsonl", "samples.jsonl"
 _IN_WORK = "checkpoints", "model", "pairs"
 _MAY_DIFFER = "report_to", "push_to_hub", "save_every", "rollouts_mb", "reward_timeout", "accept_changed"
-_ACCEPTED = re.compile(r".*\.py|version .*|computed_on|(reward\d*|judge|judge_prompt|measure|kl_to|teacher|replay) .*")
+_ACCEPTED = re.compile(r".*\.py|version .*|computed_on|"
+                       r"(reward\d*|judge|judge_prompt|measure|kl_to|teacher|replay) .*")
 _NAMED = "model", "reward", "teacher", "judge", "judge_prompt", "replay", "measure", "kl_to"
 
 def _stage_number(name)->int: # "stage 2" -> 2; 0 for other names
@@ -82,8 +83,8 @@ def accepted(s, was:dict, now:dict)->dict: # settings; as `identity` gives them,
     "What differs and may, because `accept_changed` names it. Raises ValueError for what cannot be accepted."
     names = [x.strip() for x in s.accept_changed.split(",") if x.strip()]
     wrong = [k for k in names if not _ACCEPTED.fullmatch(k) or k not in was | now]
-    if wrong: raise ValueError(f"accept_changed: {wrong[0]!r} cannot be accepted; code, versions and files of "
-        f"models can: {', '.join(k for k in was | now if _ACCEPTED.fullmatch(k))}")
+    if wrong: raise ValueError(f"accept_changed: {wrong[0]!r} cannot be accepted; code, versions and files "
+        f"of models can: {', '.join(k for k in was | now if _ACCEPTED.fullmatch(k))}")
     return {k: now.get(k) for k in names if was.get(k) != now.get(k)}
 
 def _check_run(now, s, out:Path, folder:Path, run:dict):
@@ -103,8 +104,8 @@ def _check_run(now, s, out:Path, folder:Path, run:dict):
         other += [x for x in code if was.get(x, now.get(x)) != now.get(x)]
     other += [f"{s.model}/{k[6:]}" for k in was if k.startswith("model ") and now.get(k, was[k]) != was[k]]
     if other: raise ValueError(f"{other[0]} is not the file that the run in {folder} began with: bring that "
-                               f"one back, name another folder, or {anew}" + f"; or --accept-changed {other[0]}"
-                               * bool(_ACCEPTED.fullmatch(other[0])))
+                               f"one back, name another folder, or {anew}"
+                               + f"; or --accept-changed {other[0]}" * bool(_ACCEPTED.fullmatch(other[0])))
     try: require_same_run(folder, was, now, tuple(code))
     except ValueError as e: raise ValueError(f"{e}; {anew}") from e
 

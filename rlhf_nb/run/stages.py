@@ -127,7 +127,7 @@ class Rewarded:
     max_new_tokens:int=64 # tokens of a response, at most
     compile_decoding:bool=False # sample in fixed shapes with a compiled step, for GPUs
     rollouts_mb:float=1000. # MB of sampled responses that the run's folder keeps; 0: none
-    reward_timeout:float=-1. # s for module:function in its own process; 0: in this; -1: in the shell 60, else 0
+    reward_timeout:float=-1. # s for module:function in its own process; 0: in this; -1: shell 60, else 0
     def __post_init__(self): _check_reward_words(self, "max_new_tokens", at_least_0="rollouts_mb")
 
 def _check_reward_words(x, above_0, **rules):
@@ -189,7 +189,7 @@ class Sampled:
 class ByReward:
     "Whose scores make the pairs: a reward. Raises ValueError that names the field."
     reward:str           # reward model: folder, hub id, "stage 1"; module:function; a sum: "a:f,.5*runs/rm"
-    reward_timeout:float=-1. # s for module:function in its own process; 0: in this; -1: in the shell 60, else 0
+    reward_timeout:float=-1. # s for module:function in its own process; 0: in this; -1: shell 60, else 0
     def __post_init__(self): _check_reward_words(self, "")
 
 @dataclass(frozen=True)

@@ -200,8 +200,8 @@ def _one_prints(): # of several processes
 def _guarded(stages:list)->list: # the same; a function of a reward gets a process of its own
     from rlhf_nb.run.methods import functions_in
     from rlhf_nb.run.stages import Stage
-    return [Stage(x.method, dict(reward_timeout=60.) | x.said) if functions_in(x.said.get("reward", "")) else x
-            for x in stages]
+    def named(x): return functions_in(x.said.get("reward", ""))
+    return [Stage(x.method, dict(reward_timeout=60.) | x.said) if named(x) else x for x in stages]
 
 @_one_prints()
 def _run_one(stage, out, overwrite=False, dry_run=False):
@@ -261,7 +261,8 @@ def _go_on(folder, run_code):
         from rlhf_nb.run.text_rewards import reward_files
         with contextlib.chdir(place if Path(place).is_dir() else "."):
             read = [os.path.abspath(file) for name in code for file in reward_files(name).values()]
-        raise ValueError(f"{folder} runs {', '.join(code)} in {place}, code of {', '.join(read) or 'no file'}: "
+        raise ValueError(f"{folder} runs {', '.join(code)} in {place}, code of "
+            f"{', '.join(read) or 'no file'}: "
             "if it is yours, add --run-code, or give the run's first command again")
     out = str(Path(folder).resolve())
     if not Path(place).is_dir(): raise ValueError(f"the run was begun in {place}, which is not there any "
