@@ -96,9 +96,9 @@ def test_the_first_screen_answers_while_one_types(page, axe):
     _, tokenizer = load_bundled("sft")
     rm, _ = load_bundled("reward")
     field, status = page.get_by_label("Your answer"), page.get_by_role("status")
-    field.fill("it eats berries.")
+    field.fill("It eats berries.")
     q = TEST[:12][0]
-    ids = prompt_ids(tokenizer, q) + tokenizer("it eats berries.", add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+    ids = prompt_ids(tokenizer, q) + tokenizer("It eats berries.", add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
     with torch.no_grad(): want = prefix_scores(rm.float(), make_seqs([ids], [[]], 0))
     assert float(page.locator("[data-ready]").get_attribute("data-ready")) == pytest.approx(want[-1], abs=1e-4)
     steps = [float(x.replace("−", "-")) for x in page.locator(".token small").all_inner_texts()]
@@ -107,7 +107,7 @@ def test_the_first_screen_answers_while_one_types(page, axe):
     field.press_sequentially(" zzz")
     assert "1 words that the model does not know" in status.inner_text()
     before = page.locator(".token").count()
-    field.fill("it")
+    field.fill("It")
     page.locator(".next button").first.press("Enter")
     assert page.locator(".token").count() == 3 < before
     page.get_by_role("button", name="Let the SFT model answer").press("Enter")
