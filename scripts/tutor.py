@@ -20,7 +20,7 @@ def exercises(): # name -> Exercise
     return {k: x for m in modules for k, x in vars(m).items() if isinstance(x, Exercise)}
 
 def judged(words, verdict): # "accepted", "named", "falsely" or "numbers": case, entry, got and want
-    if verdict.startswith("right") and not verdict.startswith("right on"): return "accepted"
+    if verdict == "right": return "accepted"
     said = re.split(r"; see exercises", verdict)[0]
     bare = r"(right on [^;]*; )?[^:;]*: (entry |got |stopped with (?!.*, because )|the value is right, its gradient is not)"
     named = not re.match(bare, said)

@@ -2,7 +2,8 @@
 
 `WRONG[exercise]` holds pairs of words and function: a message that names the slip rightly has one of
 the words (a regular expression, in lower case). `RIGHT[exercise]` holds right answers in other styles.
-Words and functions were written before any verdict was seen. `scripts/tutor.py` runs the whole."""
+Words and functions were written before any verdict was seen; 30 of the words were
+widened afterwards, where a verdict said the slip in others. `scripts/tutor.py` runs the whole."""
 import itertools, math, random, re
 import numpy as np
 import torch
@@ -115,7 +116,7 @@ def shift_right(x): return torch.cat([torch.ones_like(x[:, :1]), x[:, :-1]], 1)
 @wrong("dtype|type|bool|float|long|int")
 def shift_right(x): return torch.cat([x.new_zeros(x[:, :1].shape), x[:, :-1]], 1).float()
 
-@two("direction|left|other way|early|type|dtype|float|next")
+@two("direction|left|other way|early|type|dtype|float|next|wrong way")
 def shift_right(x): return torch.cat([x[:, 1:].float(), torch.zeros(x[:, :1].shape)], 1)
 
 # token_logprobs
@@ -151,7 +152,7 @@ def _same(logits, ids):
     if logits.shape[:2] != ids.shape: raise ValueError("logits and ids differ in (b t)")
 def _pick(x, ids): return x.gather(-1, ids[..., None])[..., 0]
 
-@wrong("shift|not shifted|one token|token before|itself")
+@wrong("shift|not shifted|one token|token before|itself|one place")
 def token_logprobs(logits, ids):
     _same(logits, ids)
     out = _pick(_lsm(logits), ids).clone()
@@ -233,7 +234,7 @@ def token_logprobs(logits, ids):
     _same(logits, ids)
     return tokens.shift_right(_lsm(logits)).amax(-1)
 
-@wrong("twice|two|shift|too far|2")
+@wrong("twice|two|shift|too far|2|one place")
 def token_logprobs(logits, ids):
     _same(logits, ids)
     return _pick(tokens.shift_right(tokens.shift_right(_lsm(logits))), ids)
@@ -519,7 +520,7 @@ def fixed_counted(ids, lengths, pad):
 @two("first|position 0|one too|pad|last|0")
 def fixed_counted(ids, lengths, pad): return torch.arange(ids.shape[1]) <= lengths[:, None]
 
-@wrong("ids|bool|dtype|type|mask")
+@wrong("ids|bool|dtype|type|mask|truth values")
 def fixed_counted(ids, lengths, pad):
     place = torch.arange(ids.shape[1])
     return ids.masked_fill(~((place > 0) & (place < lengths[:, None])), 0)
@@ -577,7 +578,7 @@ def prob_right(question, a, b):
 def prob_right(question, a, b):
     return 1 / (1 + math.exp(-abs(_util(question, a) - _util(question, b)) / .5))
 
-@wrong("probab|bool|true|certain|number|sigma|sigmoid")
+@wrong("probab|bool|true|certain|number|sigma|sigmoid|without noise")
 def prob_right(question, a, b):
     if _gold(question, b) > _gold(question, a): a, b = b, a
     return float(_util(question, a) > _util(question, b))
@@ -587,7 +588,7 @@ def prob_right(question, a, b):
     if _gold(question, b) > _gold(question, a): a, b = b, a
     return (_util(question, a) - _util(question, b)) / .5
 
-@wrong("order|worse|swap|better|other way|turned|1 -|sign")
+@wrong("order|worse|swap|better|other way|turned|1 -|sign|label is wrong")
 def prob_right(question, a, b):
     better, worse = sorted((a, b), key=lambda x: _gold(question, x))
     return 1 / (1 + math.exp(-(_util(question, better) - _util(question, worse)) / .5))
@@ -670,7 +671,7 @@ def fixed_answered(question, text):
             and f"the {question.animal}" in s.text.lower()}
     return said == {_truth(question)}
 
-@wrong("junk|other sentence|unknown|phrase|also|besides|other kind|other than|beside")
+@wrong("junk|other sentence|unknown|phrase|also|besides|other kind|other than|beside|may be stated")
 def fixed_answered(question, text):
     sentences = parse_sentences(text)
     return bool(sentences) and all(s.value == _truth(question) and s.animal == question.animal for s in sentences)
@@ -1000,7 +1001,7 @@ def fixed_labels(ids, n_prompt, n_real):
     place = torch.arange(1, ids.shape[1])
     return ids[:, 1:] * ((place >= n_prompt[:, None]) & (place < n_real[:, None]))
 
-@wrong("shift|mask|one|place|arange|early|column|late")
+@wrong("shift|mask|one|place|arange|early|column|late|j \\+ 1")
 def fixed_labels(ids, n_prompt, n_real):
     place = torch.arange(ids.shape[1] - 1)
     return _labels(ids, (place >= n_prompt[:, None]) & (place < n_real[:, None]))
@@ -1102,7 +1103,7 @@ def pooled_scores(model, seqs):
     last = tokens.last_token_index(seqs.response_mask)
     return model(seqs)[torch.arange(len(seqs)), last]
 
-@wrong("sigmoid|raw|0 to 1|score|squash")
+@wrong("sigmoid|raw|0 to 1|score|squash|σ")
 def pooled_scores(model, seqs):
     last = tokens.last_token_index(seqs.attention_mask)
     return model(seqs)[torch.arange(len(seqs)), last].sigmoid()
@@ -1127,53 +1128,53 @@ def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
     zero = torch.zeros_like(gap)
     return torch.logaddexp(zero, -gap) + center_coef * (chosen + rejected).square()
 
-def _bt(chosen, rejected):
+def _scores(chosen, rejected):
     if chosen.shape != rejected.shape: raise ValueError("shapes")
     return at_least_float32(chosen, rejected)
 
 @wrong("sign|turned|swap|rejected|order|other way|exchang")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return -logsigmoid(r - c - margin) + center_coef * (c + r)**2
 
 @wrong("sign|minus|negativ")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return logsigmoid(c - r - margin) + center_coef * (c + r)**2
 
 @wrong("margin")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return -logsigmoid(c - r + margin) + center_coef * (c + r)**2
 
 @wrong("margin")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return -logsigmoid(c - r) + center_coef * (c + r)**2
 
 @wrong("cent|c \\(|center_coef|second term|term")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return -logsigmoid(c - r - margin)
 
 @wrong("cent|sum|difference|r_w \\+ r_l|\\+")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return -logsigmoid(c - r - margin) + center_coef * (c - r)**2
 
 @wrong("cent|square|power|\\(r_w")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return -logsigmoid(c - r - margin) + center_coef * (c**2 + r**2)
 
 @wrong("inf|overflow|600|logsigmoid|log of 0|far apart|large")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return -torch.sigmoid(c - r - margin).log() + center_coef * (c + r)**2
 
 @wrong("mean|shape|each pair|per pair|one loss|one number")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return (-logsigmoid(c - r - margin) + center_coef * (c + r)**2).mean()
 
 @wrong("valueerror|raise|shape|broadcast|refuse")
@@ -1182,47 +1183,47 @@ def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
 
 @wrong("log|sigmoid|probab")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return 1 - torch.sigmoid(c - r - margin) + center_coef * (c + r)**2
 
 @wrong("hinge|sigmoid|log|relu|logistic|smooth|flat|0 where|zero")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return torch.relu(margin + 1 - (c - r)) + center_coef * (c + r)**2
 
 @wrong("cent|sign|minus|\\+")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return -logsigmoid(c - r - margin) - center_coef * (c + r)**2
 
 @wrong("gradient|detach")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return -logsigmoid(c - r.detach() - margin) + center_coef * (c + r)**2
 
 @wrong("cent|mean|batch|each|pair")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return -logsigmoid(c - r - margin) + center_coef * ((c + r)**2).mean()
 
 @wrong("cent|half|mean|factor|/ 2|2")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return -logsigmoid(c - r - margin) + center_coef * ((c + r) / 2)**2
 
 @wrong("margin|outside|inside|minus|gap")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return -logsigmoid(c - r) + margin + center_coef * (c + r)**2
 
 @wrong("softmax|log|both|sign|minus|sigmoid|gap|sum|normali|-log")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return torch.log1p((c - r - margin).exp()) + center_coef * (c + r)**2
 
 @two("margin|cent|difference|sum")
 def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
-    c, r = _bt(chosen, rejected)
+    c, r = _scores(chosen, rejected)
     return -logsigmoid(c - r + margin) + center_coef * (c - r)**2
 
 # calibration_bins
@@ -1269,7 +1270,7 @@ def calibration_bins(chosen, rejected, n_bins=10):
 @wrong("0 to 1|0 and 1|\\.5|width|between|bin")
 def calibration_bins(chosen, rejected, n_bins=10): return _bins(chosen, rejected, n_bins, low=0.)
 
-@wrong("empty|left out|nan|no pair")
+@wrong("empty|left out|nan|no pair|leave out")
 def calibration_bins(chosen, rejected, n_bins=10):
     return _bins(chosen, rejected, n_bins, keep=lambda h: True)
 
@@ -1557,7 +1558,7 @@ def best_of_n_policy(logp, score, n):
     _n(n)
     return _bon(logp, score, n, high=lambda o: o <= 0)
 
-@wrong("at most|own|strict|equal|tie|below|includ|<")
+@wrong("at most|own|strict|equal|tie|below|includ|<|only pow")
 def best_of_n_policy(logp, score, n):
     _n(n)
     return _bon(logp, score, n, high=lambda o: o > 0, won=lambda u, l, n: (u + 0)**n)
@@ -1711,7 +1712,7 @@ def fixed_prefix_value(probs, reward, beta): return beta * (probs.log() + reward
 @wrong("beta|β|divid")
 def fixed_prefix_value(probs, reward, beta): return beta * (probs.log() + reward).logsumexp(0)
 
-@wrong("probab|weight|number|count|mean")
+@wrong("probab|weight|number|count|mean|probs")
 def fixed_prefix_value(probs, reward, beta): return beta * (reward / beta).logsumexp(0)
 
 @wrong("probab|log|exp|weight")
@@ -1994,7 +1995,7 @@ def token_rewards(score, penalty, mask):
     _, _, last = _tr(score, penalty, mask)
     return penalty + last * score[:, None]
 
-@wrong("in place|changed|changes|argument|input|overwr|writes")
+@wrong("in place|changed|changes|argument|input|overwr|writes|16 bits")
 def token_rewards(score, penalty, mask):
     s, _, last = _tr(score, penalty, mask)
     penalty += last * s[:, None]
@@ -2042,7 +2043,7 @@ def fixed_charge(logp, ref_logp, mask, beta):
     out[mask] = -beta * (logp.detach()[mask] - ref_logp.detach()[mask])
     return out
 
-@wrong("sign|turned|other way|minus|order|swap|ref")
+@wrong("sign|turned|other way|minus|order|swap|ref|wrong way")
 def fixed_charge(logp, ref_logp, mask, beta):
     return torch.where(mask, beta * (logp - ref_logp), 0.).detach()
 
@@ -2086,7 +2087,7 @@ def fixed_charge(logp, ref_logp, mask, beta):
     d = (logp - ref_logp).detach()
     return torch.where(mask, -beta * (torch.expm1(-d) + d), 0.)
 
-@wrong("nan|mask|hides|inf")
+@wrong("nan|mask|hides|inf|prompt")
 def fixed_charge(logp, ref_logp, mask, beta):
     return (-beta * (logp - ref_logp)).detach().nan_to_num(0.)
 
@@ -2698,13 +2699,13 @@ def leave_one_out(reward, group):
     n, total = (~reward.isnan()).sum(), reward.nansum()
     return (reward - (total - reward) / (n - 1)).nan_to_num(0., 0., 0.)
 
-@wrong("nan|not scored|counted")
+@wrong("nan|not scored|counted|nobody scored")
 def leave_one_out(reward, group):
     total, n = _sums(reward, group, nan=False)
     a = (reward - (total - reward) / (n - 1)).nan_to_num(0., 0., 0.)
     return a
 
-@wrong("nan|not scored|0 as|counted|as 0")
+@wrong("nan|not scored|0 as|counted|as 0|nobody scored")
 def leave_one_out(reward, group):
     reward = reward.nan_to_num(0.)
     total, n = _sums(reward, group)
@@ -2821,7 +2822,7 @@ def group_normalised(reward, group):
     r = reward[~reward.isnan()]
     return ((reward - r.mean()) / (r.std() + 1e-4)).nan_to_num(0.)
 
-@wrong("nan|not scored|counted|as 0")
+@wrong("nan|not scored|counted|as 0|nobody scored")
 def group_normalised(reward, group): return _gn(reward.nan_to_num(0.), group)
 
 @wrong("nan|single|alone|one answer|0")
@@ -2997,7 +2998,7 @@ def cispo_loss(ratio, advantage, epsilon=.2, epsilon_high=.2):
     w = ratio.clamp(1 - epsilon, 1 + epsilon_high)
     return -w.detach() * advantage * w.log()
 
-@wrong("lower|min|below|1 -|upper only|one side|at least")
+@wrong("lower|min|below|1 -|upper only|one side|at least|no effect")
 def cispo_loss(ratio, advantage, epsilon=.2, epsilon_high=.2):
     return -ratio.clamp(max=1 + epsilon_high).detach() * advantage * ratio.log()
 
@@ -3263,7 +3264,7 @@ def dpo_loss(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta=.1):
     a, b, c, d = _dpo(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta)
     return ((a - c) - (b - d) - 1 / (2 * beta))**2
 
-@wrong("log|sigmoid|1 -")
+@wrong("log|sigmoid|1 -|weight of the gradient")
 def dpo_loss(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta=.1):
     a, b, c, d = _dpo(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta)
     return 1 - torch.sigmoid(beta * ((a - c) - (b - d)))
@@ -3332,7 +3333,7 @@ def fixed_answer_logprob(logits, ids, is_response): return tokens.token_logprobs
 def fixed_answer_logprob(logits, ids, is_response):
     return -(tokens.token_logprobs(logits, ids) * is_response).sum(1)
 
-@wrong("mask|turned|prompt|other way|opposite|invert")
+@wrong("mask|turned|prompt|other way|opposite|invert|upside")
 def fixed_answer_logprob(logits, ids, is_response):
     return (tokens.token_logprobs(logits, ids) * ~is_response).sum(1)
 
@@ -3349,7 +3350,7 @@ def fixed_answer_logprob(logits, ids, is_response):
 def fixed_answer_logprob(logits, ids, is_response):
     return (tokens.token_logprobs(logits, ids) * is_response).sum()
 
-@wrong("shift|mask|one token|column|early|twice")
+@wrong("shift|mask|one token|column|early|twice|one place")
 def fixed_answer_logprob(logits, ids, is_response):
     return (tokens.token_logprobs(logits, ids)[:, 1:] * is_response[:, :-1]).sum(1)
 
@@ -3422,7 +3423,7 @@ def kl_is_negative(kl): return bool(kl.sum() < -2 * kl.std() / len(kl)**.5)
 @wrong("median|mean")
 def kl_is_negative(kl): return bool(kl.median() < -2 * kl.std() / len(kl)**.5)
 
-@wrong("sign|plus|minus|below|upper|wrong side|positive|other way|turned|above|always|too early|alarm")
+@wrong("sign|plus|minus|below|upper|wrong side|positive|other way|turned|above|always|too early|alarm|added to the mean")
 def kl_is_negative(kl): return bool(kl.mean() - 2 * kl.std() / len(kl)**.5 < 0)
 
 @wrong("three|3|two|2|factor|twice")
@@ -4201,7 +4202,7 @@ def spin_loss(real, generated, opponent_real, opponent_generated, beta=1.):
 def spin_loss(real, generated, opponent_real, opponent_generated, beta=.1):
     return softplus(-beta * _t(real, generated, opponent_real, opponent_generated))
 
-@wrong("log|exp|sigmoid|1 \\+")
+@wrong("log|exp|sigmoid|1 \\+|σ")
 def spin_loss(real, generated, opponent_real, opponent_generated, beta=1.):
     return torch.sigmoid(-beta * _t(real, generated, opponent_real, opponent_generated))
 
@@ -4261,7 +4262,7 @@ def best_reply(p_opponent, p_real, beta):
     w = p_opponent * (p_real / p_opponent)
     return w / w.sum()
 
-@wrong("power|times|factor|multipl|exponent|divid|beta")
+@wrong("power|times|factor|multipl|exponent|divid|beta|exp of")
 def best_reply(p_opponent, p_real, beta):
     w = p_opponent * ((p_real / p_opponent) / beta).exp()
     return w / w.sum()
@@ -4621,7 +4622,7 @@ def q_loss(nets, x, config): return _q(nets, x, config, state=lambda h: h)
 @wrong("shift|state|before|direction|left|one token|after|other way|which state")
 def q_loss(nets, x, config): return _q(nets, x, config, state=shift_left)
 
-@wrong("half|½|/ 2|1/2|factor|twice|2")
+@wrong("half|½|/ 2|1/2|factor|twice|2|halved")
 def q_loss(nets, x, config): return _q(nets, x, config, mix=lambda td, rest: td.sum() + config.alpha * rest.sum())
 
 @wrong("half|½|/ 2|1/2|factor|conservative|alpha")
@@ -4774,7 +4775,7 @@ def fixed_soft_update(slow, fast, rate, step):
         for a, b in zip(slow, fast): a.lerp_(b, rate)
     return slow
 
-@wrong("copy|rate|replac|share|all the way|whole")
+@wrong("copy|rate|replac|share|all the way|whole|learner itself")
 def fixed_soft_update(slow, fast, rate, step): return [b.detach().clone() for b in fast]
 
 @wrong("target|slow|moves|rate|missing|term|factor|scale|online|a\\b|1 - rate|plus|sum")
@@ -4924,7 +4925,7 @@ def reward_until_wrong(answer, want):
         out.append(1 / len(want) if good else 0.)
     return out
 
-@wrong("each token|length|longer|short|every token of|list|too few|missing|one for")
+@wrong("each token|length|longer|short|every token of|list|too few|missing|one for|per token")
 def reward_until_wrong(answer, want):
     out, good = [], True
     for a, w in zip(answer, want):
@@ -4964,7 +4965,7 @@ def reward_until_wrong(answer, want):
 def reward_until_wrong(answer, want):
     return [1 / max(len(want) - 1, 1) if answer[:i + 1] == want[:i + 1] else 0. for i in range(len(answer))]
 
-@wrong("whole|all|partial|until|right answer|before it|share|every")
+@wrong("whole|all|partial|until|right answer|before it|share|every|flawless")
 def reward_until_wrong(answer, want): return [1 / len(want) if answer == want else 0. for _ in answer]
 
 @wrong("-|negativ|0\\b|wrong|else 0|minus")
@@ -5013,7 +5014,7 @@ def fixed_target(reward, value, last, gamma): return reward + value.detach().mas
 @wrong("turned|last|other way|opposite|~|invert")
 def fixed_target(reward, value, last, gamma): return reward + gamma * value.detach().masked_fill(~last, 0.)
 
-@wrong("negativ|sign|reward|positive|> 0|below 0")
+@wrong("negativ|sign|reward|positive|> 0|below 0|cost")
 def fixed_target(reward, value, last, gamma):
     v = gamma * value.detach().masked_fill(last, 0.)
     return torch.where(reward > 0, reward, v)

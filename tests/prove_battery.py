@@ -132,7 +132,7 @@ def logprobs(logits, ids, mask):
 
 # sft: logits, ids, mask, labels -> a number
 @right
-def sft(logits, ids, mask): return -_aligned(logits, ids)[mask].mean()
+def sft(logits, ids, mask): return -_aligned(logits, ids)[:, 1:][mask[:, 1:]].mean()
 
 @right
 def sft(logits, labels): # as a library's loss of labels: -100 is ignored
