@@ -339,7 +339,7 @@ _NODES = {  # name: middle x, middle y, kind, chapters
     "base model": (.75, 3.15, "model", "02 tokens"), "SFT model": (2.45, 3.15, "model", "04 sft"),
     "pairs": (4.15, 3.15, "data", "03 world\n13 judge"),
     "reward model": (5.85, 3.15, "model", "05 reward"),
-    "PPO, GRPO": (7.55, 3.15, "training method", "08 ppo\n09 grpo\n20 off_policy\n21 distillation"),
+    "PPO, GRPO": (7.55, 3.15, "training method", "08 ppo\n09 grpo, 20\n21 distillation"),
     "policy": (9.25, 3.15, "model", "06 best_policy\n11 compare, 24\n12 doctor"),
     "DPO, SPIN": (4.15, 1.95, "training method", "10 dpo\n15 spin"),
     "Q-learning": (6.7, 1.5, "training method", "16 qlearning\n17, 18"),
@@ -362,8 +362,10 @@ _NOTES = [  # x, y, alignment, text
     (4.9, 2.1, "left", "learn from the pairs directly"),
     (5.98, 1.5, "right", "learn from\na log"), (2.55, 1.5, "left", "a frozen\ncopy"),
     (7.1, .7, "center", "KL: how far from the reference?")]
-_PLACES = {word: name for name, (*_, text) in _NODES.items() for word in text.split() if word.isidentifier()}
-_PLACES |= dict(arithmetic="Q-learning", q_faults="Q-learning", self_reward="policy", win_rate="policy")
+_PLACES = {word: name for name, (*_, text) in _NODES.items() for word in text.replace(",", "").split()
+           if word.isidentifier()}
+_PLACES |= dict(arithmetic="Q-learning", q_faults="Q-learning", self_reward="policy", win_rate="policy",
+                off_policy="PPO, GRPO")
 
 @plt.rc_context({**STYLE, "figure.constrained_layout.use": False})
 def course_map(
