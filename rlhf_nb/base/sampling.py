@@ -6,8 +6,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/base/sampling.html.md"""
 
 # %% auto #0
 __all__ = ['SamplingParams', 'filter_logits', 'sample_tokens', 'GenerationState', 'require_ids', 'start_generation',
-           'sample_step', 'finish_generation', 'cache_name', 'static_decoding', 'sampling_by', 'generate',
-           'generate_many', 'check_sampler', 'in_batches', 'shared_rewards', 'collect_rollout']
+           'EnvironmentFault', 'sample_step', 'finish_generation', 'cache_name', 'static_decoding', 'sampling_by',
+           'generate', 'generate_many', 'check_sampler', 'in_batches', 'shared_rewards', 'collect_rollout']
 
 # %% ../../nbs/engine/base/sampling.ipynb #from_numbers_to_words
 import inspect
@@ -99,6 +99,9 @@ class GenerationState:
     look_every:int          # tokens after which ended rows are taken out
     keep_rows:bool=False    # they stay until all have ended: fixed shapes
     step:int=0              # tokens generated per unfinished row
+    environment:Callable|None=None # which may insert tokens, see `generate`
+    parts:tuple=()          # of each row: what the model wrote, what was inserted, what it wrote then, ...
+    left:tuple=()           # of each row: what is still to be inserted
 
 def require_ids(prompts): # what was given as a list of prompts
     "Raises TypeError unless they are lists of token ids: no text, no tokenizer's dict."
@@ -128,6 +131,7 @@ def start_generation(
     sampling:SamplingParams,
     uniforms:Tensor,         # (b s) uniform on [0, 1)
     row_ids:Tensor|None=None, # (b) what messages call the rows; 0, 1, ... without
+    environment:Callable|None=None, # see `generate`
 )->GenerationState:
     """The state before the first token: nothing generated, every row unfinished.
 
@@ -141,11 +145,39 @@ def start_generation(
     live_rows = torch.arange(n, device=weight.device)
     row_ids = live_rows if row_ids is None else send_to(row_ids, weight.device)
     done, broken = torch.zeros_like(live_rows).bool(), torch.full_like(live_rows, -1)
-    look_every = 1 if weight.device.type == "cpu" else 8      # a look is waited for
-    return GenerationState(prompts, sampling, special, uniforms, tokens, logp,
-                           live_rows, row_ids, done, broken, look_every)
+    look_every = 1 if environment or weight.device.type == "cpu" else 8   # a look is waited for
+    parts, left = ([[]] for _ in range(n)), ([] for _ in range(n))
+    return GenerationState(prompts, sampling, special, uniforms, tokens, logp, live_rows, row_ids, done,
+                           broken, look_every, environment=environment, parts=tuple(parts), left=tuple(left))
 
 # %% ../../nbs/engine/base/sampling.ipynb #sample_step
+class EnvironmentFault(ValueError):
+    "An environment raised, or returned what is no list of token ids."
+
+def _answer(x, row, n_vocab)->list[int]: # what the environment inserts after the row's newest token
+    name = f"the environment, for row {int(x.row_ids[row])} after the tokens {x.parts[row][-1][-8:]},"
+    try: ids = x.environment(list(x.prompts[row]), [list(part) for part in x.parts[row]]) or []
+    except (Exception, SystemExit) as e:
+        raise EnvironmentFault(f"{name} raised {type(e).__name__}: {e}") from e
+    pad = x.special[0]
+    if isinstance(ids, list) and all(type(i) is int and 0 <= i < n_vocab and i != pad
+                                     for i in ids): return ids
+    raise EnvironmentFault(f"{name} must return token ids from 0 to {n_vocab - 1} without pad {pad}, as a list, "
+                           f"[] for nothing, got {repr(ids)[:60]}")
+
+def _insert(x, token, idle, n_vocab): # (n) sampled, (n) bool -> (n) as it stands, (n) inserted, (n) ends
+    "Ask the environment; what it inserts takes the place of what is sampled, a token in each step."
+    found = []
+    for row, new, skip in zip(x.live_rows.tolist(), token.tolist(), idle.tolist()):
+        (*_, part), left, forced = x.parts[row], x.left[row], bool(x.left[row]) and not skip
+        if forced: new = left.pop(0)
+        elif not skip:
+            part.append(new)
+            if x.step + 1 < x.sampling.max_new_tokens: left += _answer(x, row, n_vocab)
+            if left: x.parts[row].extend([list(left), []])
+        found.append((new, forced, new == x.special[1] and not left))
+    return torch.tensor(found, device=token.device).unbind(1)
+
 def sample_step(
     x:GenerationState,    # is changed: tokens, logp, live_rows and step
     logits:Tensor,        # (n v) of the n rows that are left
@@ -161,10 +193,14 @@ def sample_step(
     refused = ~(logits.amax(-1).isfinite() | x.done)
     token = token.masked_fill(refused, eos).masked_fill(x.done, pad)
     token_logp = logp.gather(-1, token[:, None])[:, 0].masked_fill(x.done, 0.)
+    end = token == eos
+    if x.environment:
+        token, forced, end = _insert(x, token, refused | x.done, logits.shape[1])
+        token_logp, end = token_logp.masked_fill(forced.bool(), 0.), end.bool()
     x.broken = x.broken.masked_fill(refused, x.step)
     x.tokens[x.live_rows, x.step] = token
     x.logp[x.live_rows, x.step] = token_logp
-    x.done, x.step = x.done | (token == eos), x.step + 1
+    x.done, x.step = x.done | end, x.step + 1
     everybody = torch.arange(n, device=token.device)
     if x.step % x.look_every and x.step < x.sampling.max_new_tokens:
         return token, everybody
@@ -185,7 +221,12 @@ def finish_generation(x:GenerationState)->tuple[Seqs, Tensor]: # b rows, (b t) l
     pad, _ = x.special
     rows = x.tokens.tolist()
     responses = [row[:row.index(pad)] if pad in row else row for row in rows]
-    seqs = send_to(make_seqs(x.prompts, responses, pad), x.tokens.device)
+    seqs = make_seqs(x.prompts, responses, pad)
+    for mask, prompt, row, parts in zip(seqs.response_mask, x.prompts, responses, x.parts):
+        if len(parts) < 2: continue                           # the model wrote all of it
+        written = [k % 2 == 0 for k, part in enumerate(parts) for _ in part][:len(row)]
+        mask[len(prompt):len(prompt) + len(row)] = torch.tensor(written)
+    seqs = send_to(seqs, x.tokens.device)
     (b, s), t = x.tokens.shape, seqs.ids.shape[1]
     begin = send_to(torch.tensor([len(prompt) for prompt in x.prompts]), x.logp.device)
     place = begin[:, None] + torch.arange(s, device=x.logp.device)             # (b s)
@@ -290,6 +331,7 @@ def _respond(model, *args)->tuple[Seqs, Tensor]: # the arguments of start_genera
     "With the cache where the model has one, the literal way where it has none."
     x, (sampler, sampled) = start_generation(model, *args), _OUTSIDE.get()
     if sampled is model:
+        if x.environment: raise ValueError("a sampler of another program asks no environment: leave out one")
         for i, (row, logp) in enumerate(zip(*sampler(model, x), strict=True)):
             n = row.index(x.special[1]) + 1 if x.special[1] in row else len(row)
             x.tokens[i, :n] = torch.tensor(row[:n])
@@ -306,12 +348,16 @@ def generate(
     tokenizer,               # with a pad and an eos
     sampling:SamplingParams,
     generator:Generator,     # on any device
+    environment:Callable|None=None, # (prompt, parts) -> ids to insert now; asked after each sampled token
 )->tuple[Seqs, Tensor]:      # b rows, (b t) log-probs as sampled; 0 elsewhere
     """Sample one response per prompt, in one batch, with a KV cache where there is one.
 
-    Raises ValueError if a prompt is empty or too long, pad is eos, or logits are not finite."""
+    An environment's parts are what the model wrote, what was inserted, what it wrote then, ...; inserted ids
+    count as tokens, `response_mask` leaves them out, and a row ends with an eos after which nothing is
+    inserted. Raises ValueError if a prompt is empty or too long, pad is eos, logits are not finite, or where
+    the environment raises or returns something else, naming the row."""
     return _respond(model, prompts, pad_and_eos(tokenizer), sampling,
-                    _uniforms(len(prompts), sampling, generator))
+                    _uniforms(len(prompts), sampling, generator), None, environment)
 
 # %% ../../nbs/engine/base/sampling.ipynb #generate_many
 def _own_batches(order, batch_size): # row numbers of this process, in batches
@@ -326,6 +372,7 @@ def generate_many(
     generator:Generator,     # on any device
     batch_size:int=64,       # rows at a time
     progress:bool=False,     # show a bar with the time left
+    environment:Callable|None=None, # see `generate`
 )->tuple[Seqs, Tensor]:      # one row per prompt, in their order; (b t) log-probs
     "As `generate`, in batches of similar length; raises ValueError where it does."
     _validate_prompts(model, prompts, sampling)
@@ -335,7 +382,7 @@ def generate_many(
     with tqdm(total=len(prompts), disable=not progress, unit="row", leave=False) as bar:
         for rows in _own_batches(order, batch_size):
             parts.append((rows, *_respond(model, [prompts[i] for i in rows.tolist()],
-                                          special, sampling, uniforms[rows], rows)))
+                                          special, sampling, uniforms[rows], rows, environment)))
             bar.update(len(rows))
     rows, seqs, logp = zip(*gather_parts(parts, next(model.parameters()).device))
     seqs = concat_seqs(seqs, special[0])
@@ -429,6 +476,7 @@ def collect_rollout(
     num_generations:int=1,   # responses per prompt
     batch_size:int=64,       # rows at a time
     generation_batch_size:int=0, # rows sampled at a time; 0: batch_size
+    environment:Callable|None=None, # see `generate`: what it inserts is no action of the policy
 )->Rollout:                  # b = num_generations * len(prompts) rows
     """Sample responses; add their log-probs under policy and reference, and rewards.
 
@@ -445,7 +493,7 @@ def collect_rollout(
                 "tokenizer.pad_token_id and eos_token_id likewise, then make the reference")
     repeated = [prompt for prompt in prompts for _ in range(num_generations)]
     seqs, logp = generate_many(policy, repeated, tokenizer, sampling, generator,
-                               generation_batch_size or batch_size)
+                               generation_batch_size or batch_size, environment=environment)
     def score(part): return logprobs(ref, part, temperature=sampling.temperature or 1.)
     off = ref is policy and hasattr(policy, "disable_adapter")
     with adapters_disabled(policy) if off else nullcontext(), eval_mode(ref):

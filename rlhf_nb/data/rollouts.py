@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
-from ..base.batches import Rollout, to_host
+from ..base.batches import Rollout, ended_rows, to_host
 from ..base.files import atomic_write
 from ..base.folder import claim_file
 from ..base.reading import RowError, at_line, json_kind, parse_json, read_json
@@ -44,23 +44,26 @@ def save_rollout(
     "Write the responses of a step, whole or not at all: tokens, log-probs, advantages, rewards, texts."
     roll = to_host(roll)
     ids, real, mask = roll.seqs.parts()
-    found, prompt = dict(logp=roll.logp, ref_logp=roll.ref_logp), real & ~mask
+    said = real & (mask.cumsum(1) > 0)    # the response, with what an environment inserted
+    found, prompt = dict(logp=roll.logp, ref_logp=roll.ref_logp), real & ~said
     for name in CHANNELS.keys() - {"ref_logp"} if x is not None else ():
         if not hasattr(x, name) or name == "logp" and torch.equal(to_host(x.logp), roll.logp[rows]): continue
         lost = ~to_host(getattr(x, "mask", mask[rows]))
         some = to_host(getattr(x, name)).float().masked_fill(lost, torch.nan)
         every = torch.full(mask.shape, torch.nan).index_copy(0, rows, some)
         found["policy" if name == "logp" else name] = every
-    numbers = dict(reward=roll.reward, group=roll.group, length=mask.sum(1), prompt_length=prompt.sum(1),
-        ended=((ids == tokenizer.eos_token_id) & mask).any(1), KL=masked_sum(roll.logp - roll.ref_logp, mask))
+    numbers = dict(reward=roll.reward, group=roll.group, length=said.sum(1), prompt_length=prompt.sum(1),
+        ended=ended_rows(roll.seqs, tokenizer.eos_token_id), KL=masked_sum(roll.logp - roll.ref_logp, mask))
     if "advantage" in found:
         numbers["advantage"] = found["advantage"].masked_fill(~mask, torch.nan).nanmean(1)
     numbers |= {f"rewards/{name}": each for name, each in named.items() if len(each) == len(roll)}
     def text(keep): return tokenizer.decode(keep.tolist(), skip_special_tokens=True)
-    facts = dict(step=step, texts=[(text(i[p]), text(i[m])) for i, p, m in zip(ids, prompt, mask)],
+    facts = dict(step=step, texts=[(text(i[p]), text(i[r])) for i, p, r in zip(ids, prompt, said)],
                  words={i: tokenizer.decode([i]) for i in ids[real].unique().tolist()})
-    tensors = {CHANNELS.get(name, name): each.float()[mask] for name, each in found.items()}
-    tensors |= dict(ids=ids[mask].int(), prompt_ids=ids[prompt].int())
+    tensors = {CHANNELS.get(name, name): each.float().masked_fill(~mask, torch.nan)[said]
+               for name, each in found.items()}
+    tensors |= dict(ids=ids[said].int(), prompt_ids=ids[prompt].int())
+    if (said & ~mask).any(): tensors["written"] = mask[said].float()      # 0: inserted
     tensors |= {f"row/{name}": (each.float() if each.is_floating_point() else each.int()).clone().contiguous()
                 for name, each in numbers.items()}
     atomic_write(path, save(tensors, {"rollout": json.dumps(facts)}))
@@ -121,7 +124,7 @@ def open_shard(path:str|Path)->Rollouts: # of `save_rollout`
         with safe_open(path, "pt") as file:
             facts = parse_json((file.metadata() or {}).get("rollout", "null"))
             known = {k: file.get_tensor(k).tolist() for k in file.keys() if k.startswith("row/")}
-            channels = [k for k in [*CHANNELS.values(), "policy"] if k in file.keys()]
+            channels = [k for k in [*CHANNELS.values(), "policy", "written"] if k in file.keys()]
     except (SafetensorError, ValueError, RowError) as e:
         raise ValueError(f"{path} is damaged ({e}): move it away") from e
     if not facts: raise ValueError(f"{path} holds no rollout of ours: name the folder of a run")
@@ -335,7 +338,11 @@ def rollout_seqs(x:Rollouts, tokenizer, max_rows:int=512)->Seqs:
             asked = [dict(role="user", content=row["prompt"] or "")]
             prompts.append(t.prompt or encode_prompt(tokenizer, asked))
             answers.append(t.ids or encode(row["response"]))
-    return make_seqs(prompts, answers, tokenizer.pad_token_id)
+    seqs = make_seqs(prompts, answers, tokenizer.pad_token_id)
+    for mask, prompt, t in zip(seqs.response_mask, prompts, found):
+        if "written" in t.channels: mask[len(prompt):len(prompt) + len(t.ids)] = torch.tensor(
+            t.channels["written"]).bool()
+    return seqs
 
 def trl_rows(x:Rollouts)->list[dict]:
     "Rows with TRL's columns: step, prompt, completion, rewards by name, advantage."

@@ -184,6 +184,8 @@ def export_run(
     out, (stage, place) = Path(out).resolve(), stage_of(source)
     if out.exists() and any(out.iterdir()): raise ValueError(f"{out} is not empty: name another folder")
     s, method = settings_of(stage), METHODS[stage.method]
+    if getattr(s, "environment", ""): raise ValueError("an environment is not exported, because engines "
+        "ask for tools in ways of their own: leave it out of the stage, and add yours there")
     if not s.model or s.data in (*WORLD_REGISTRY.demonstrations, *WORLD_REGISTRY.prompts): raise ValueError(
         "a model from scratch and the world's rows are this package's own: name a model and a file of rows")
     def named(x): return str(Path(path_of(x)).resolve()) if Path(path_of(x)).exists() else x

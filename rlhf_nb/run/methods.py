@@ -8,8 +8,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/methods.html.md"""
 __all__ = ['WORLD_REGISTRY', 'METHODS', 'Registry', 'open_measure', 'Rows', 'Job', 'Ready', 'Method', 'split_rows', 'split_data',
            'first_side', 'load_chats', 'Prompted', 'width_of', 'open_config', 'train_rows', 'loss_error', 'FromRows',
            'with_reference', 'Imitated', 'Rated', 'Thumbs', 'Labelled', 'Logged', 'is_function', 'functions_in',
-           'open_reward', 'make_critic', 'rl_config', 'Rewarding', 'Distilled', 'ConcatPairs', 'Opposed', 'open_judge',
-           'make_scorer', 'old_examples', 'Picked']
+           'code_of', 'open_reward', 'make_critic', 'rl_config', 'Rewarding', 'Distilled', 'ConcatPairs', 'Opposed',
+           'open_judge', 'make_scorer', 'old_examples', 'Picked']
 
 # %% ../../nbs/engine/run/methods.ipynb #imports
 import math, random, torch
@@ -45,9 +45,9 @@ from ..qlearning import q_loss
 from ..reward import (bradley_terry_loss, preference_accuracy, reward_loss, score_seqs)
 from .stages import ByJudge, Stage, Stopping, config_of
 from .start import add_scalar_head, new_pad, path_of, placement_of, targets_of, training_precision
-from .reward_process import open_reward_function
+from .reward_process import load_reward_function, open_reward_function
 from .text_rewards import (PromptTable, WeightedRewards, decode_seqs, make_model_reward_fn,
-    make_text_reward_fn, reward_parts)
+    make_text_environment, make_text_reward_fn, reward_parts)
 from ..self_reward import PairsWithReplay, make_replay_loss, select_pairs
 from ..sft import mean_loss, sft_loss
 from ..spin import make_spin_loss, opponent_pairs, spin_metrics
@@ -404,6 +404,10 @@ def functions_in(reward:str)->list[str]:
     "Those of several rewards that are functions."
     return [name for name in reward_parts(reward) if is_function(name)] if reward else []
 
+def code_of(said:dict)->list[str]: # key -> value, of a stage
+    "Functions of one's own that a stage runs: rewards and the environment."
+    return functions_in(said.get("reward", "")) + [x for x in [said.get("environment")] if x]
+
 def open_reward(
     s, table:PromptTable, tokenizer, registry:Registry,
     batch_size:int=64, # rows per forward pass of a reward model
@@ -448,16 +452,18 @@ class Rewarding(Prompted):
         "A model's scores are brought to mean 0 and std 1; a function's numbers stay as they are."
         s, table, n = job.s, job.rows.data, SamplingParams(job.s.max_new_tokens)
         learn, held = self.sides(job)
+        environment = make_text_environment(load_reward_function(s.environment, "environment"), table,
+                                            job.tokenizer) if s.environment else None
         size = 64 if job.number else s.micro_batch_size  # sums are rounded by it, too
         def scaled(raw):
             some = held * 2 or [table.prompts[i % len(table.prompts)] for i in range(256)]
             with job.autocast():
                 seqs, _ = generate_many(job.model, some, job.tokenizer, replace(n, temperature=s.temperature),
-                    job.chance("normaliser" if held else "scale"), s.micro_batch_size)
+                    job.chance("normaliser" if held else "scale"), s.micro_batch_size, False, environment)
                 scale = fit_normalizer(shared_rewards(raw, seqs).cpu())
             return lambda seqs: normalize_scores(raw(seqs), scale)
         reward_fn = open_reward(s, table, job.tokenizer, job.registry, size, scaled)
-        return Ready(job.model, RLTask(learn, reward_fn, job.tokenizer, n), held,
+        return Ready(job.model, RLTask(learn, reward_fn, job.tokenizer, n, environment), held,
                      rl_config(job.stage, s, width_of(job.model)), _quiet)
     def sides(self, job:Job)->list: # prompts to learn from, prompts held out
         return [[job.rows.data.prompts[i] for i in rows.tolist()] for rows in (job.rows.learn, job.rows.held)]
@@ -503,7 +509,8 @@ class Rewarding(Prompted):
         "One response to each held-out prompt, from the same samples whatever was learned."
         task, texts = ready.data, [job.rows.data.texts[i] for i in job.rows.held.tolist()]
         seqs, _ = generate_many(ready.model, ready.held, task.tokenizer, replace(
-            task.sampling, temperature=job.s.temperature), job.chance("evaluation"), job.s.micro_batch_size)
+            task.sampling, temperature=job.s.temperature), job.chance("evaluation"), job.s.micro_batch_size,
+            environment=getattr(task, "environment", None))
         reward = shared_rewards(checked_reward_fn(self.rewards(job, ready), task.tokenizer), seqs).cpu()
         return _scored_rows(job, texts, seqs, reward)
     def planned(self, stage, s, lm, rows):

@@ -25,21 +25,21 @@ from ..base.learning import named_generator
 from ..base.models import (Placement, ScalarModel, load_lm, is_reward_model, load_tokenizer,
     merge_adapters, quiet_transformers, read_config, require_body, save_reward_model, unwrap_model)
 from ..base.processes import (in_first_process, process_index, require_one_process, stop_after_step)
-from ..base.sampling import SamplingParams, collect_rollout, generate_many
+from ..base.sampling import EnvironmentFault, SamplingParams, collect_rollout, generate_many
 from ..base.reading import RowError, read_jsonl
 from ..data.records import read_records, record_kind, renamed
 from ..data.text import chat_text, prompts_of
 from ..reward import score_pairs
 from .memory_plan import count_weights
-from .methods import (Job, METHODS, Registry, WORLD_REGISTRY, first_side, functions_in,
+from .methods import (Job, METHODS, Registry, WORLD_REGISTRY, code_of, first_side, functions_in,
     is_function, loss_error, old_examples, open_judge, open_measure)
 from .model_card import draw_curves, make_model_card, package_versions, push_to_hub
 from .stages import (KINDS, Stage, StageError, keys_of, name_of, read_stages, settings_of, to_toml)
 from .start import (begin_model, check_disk, check_positions, check_services,
     computing, expert_words, fake_model, fake_teacher, memory_of, new_pad, path_of, start_words, targets_of)
-from .reward_process import open_reward_function
-from rlhf_nb.run.text_rewards import (decode_seqs, load_reader, make_text_reward_fn, reward_files,
-    reward_parts)
+from .reward_process import load_reward_function, open_reward_function
+from .text_rewards import (decode_seqs, load_reader, make_text_environment,
+    make_text_reward_fn, reward_files, reward_parts)
 from .trackers import open_trackers
 from ..tokens import Seqs, make_seqs, masked_sum
 from ..trainers.ppo_trainer import RewardError, checked_reward_fn
@@ -57,8 +57,8 @@ def _stage_number(name)->int: # "stage 2" -> 2; 0 for other names
     word, _, number = str(name).partition(" ")
     return int(number) if word == "stage" and number.isdecimal() else 0
 
-def _reward_code(s): # file that a reward function depends on -> its hash
-    return {key: hash for name in functions_in(getattr(s, "reward", "")) for key, file in
+def _reward_code(s): # file that a reward function or an environment depends on -> its hash
+    return {key: hash for name in code_of(vars(s)) for key, file in
             reward_files(name).items() for hash in file_hashes(file).values()}
 
 def _data_hashes(s): # of the rows; the name of a split is no part of a file's
@@ -196,6 +196,8 @@ def _open_all(stage, s, registry, tell, begin)->tuple: # model, tokenizer, rows
     ask("kl_to", lambda: read_config(path_of(s.kl_to)))
     rows = METHODS[s.method].load(s, tokenizer, registry)
     for fn in functions.values(): make_text_reward_fn(fn, rows.data, tokenizer)   # their columns
+    ask("environment", lambda: make_text_environment(
+        load_reward_function(s.environment, "environment"), rows.data, tokenizer))
     if rows.report: tell(rows.report)
     words = s.model and expert_words(read_config(path_of(s.model)))
     if words: tell(words)
@@ -384,10 +386,10 @@ def _run_stage(stage, s, number, out, last, overwrite, registry, tell, facts)->D
         job = Job(stage, s, number, lm, tokenizer, rows, folder, work, registry, last, tell=tell, keep=keep)
         try:
             with computing(start): done = _train_in(job)
-        except RewardError as e:                                # the run takes a mended one
-            if not functions_in(s.reward): raise
+        except (RewardError, EnvironmentFault) as e:            # the run takes a mended one
+            if not code_of(vars(s)): raise
             with suppress(OSError): update_marker(folder/"run.json", reward_failed=True)
-            raise RewardError(f"{e}. Checkpoints are whole: mend {', '.join(functions_in(s.reward))}, and "
+            raise RewardError(f"{e}. Checkpoints are whole: mend {', '.join(code_of(vars(s)))}, and "
                               "the same command goes on") from e
     def push():
         ours = read_folder(out, "run.json", PROGRAM)["files"]

@@ -18,22 +18,23 @@ from pathlib import Path
 # %% ../../nbs/engine/run/reward_process.ipynb #load_reward_function_0
 def load_reward_function(
     name:str, # "module:function"; the module is looked for in the current folder first
+    what:str="reward", # what it is called in messages; or "environment"
 )->Callable:  # (prompts, responses, **columns) -> list of float
-    "Import a reward function. Raises ValueError that says what is missing."
+    "Import a reward function or an environment. Raises ValueError that says what is missing."
     module, _, function = name.partition(":")
     if not function or not all(x.isidentifier() for x in module.split(".")) or (
             module.endswith(".py")): raise ValueError(
-        f"a reward function is named as module:function, such as rules:score for the "
+        f"a function for the {what} is named as module:function, such as rules:score for the "
         f"function score in rules.py, got {name!r}")
     sys.path.insert(0, os.getcwd())
     try: found = import_module(module)
-    except ModuleNotFoundError as e: raise ValueError(f"no module {e.name!r} for the reward ({e}): run where "
+    except ModuleNotFoundError as e: raise ValueError(f"no module {e.name!r} for the {what} ({e}): run where "
         f"{module}.py lies, or install what it needs") from e
     except (Exception, SystemExit) as e:
         numbers = [frame.lineno for frame in traceback.extract_tb(e.__traceback__)
                    if Path(frame.filename).stem == module.rpartition(".")[2]]
         line = f" in line {numbers[-1]}" if numbers else ""
-        raise ValueError(f"the module {module} of the reward cannot be imported: "
+        raise ValueError(f"the module {module} of the {what} cannot be imported: "
                          f"{type(e).__name__}, {e}{line}; correct it") from e
     finally: sys.path.remove(os.getcwd())
     fn = getattr(found, function, None)

@@ -124,7 +124,8 @@ class Odds:
 class Rewarded:
     "What PPO and GRPO say besides. Raises ValueError that names the field."
     reward:str           # reward model: folder, hub id, "stage 1"; module:function; a sum: "a:f,.5*runs/rm"
-    max_new_tokens:int=64 # tokens of a response, at most
+    environment:str=""   # module:function(messages) -> reply or None, asked when the model ends a turn: tools
+    max_new_tokens:int=64 # tokens of a response, at most, with those of the environment
     compile_decoding:bool=False # sample in fixed shapes with a compiled step, for GPUs
     rollouts_mb:float=1000. # MB of sampled responses that the run's folder keeps; 0: none
     reward_timeout:float=-1. # s for module:function in its own process; 0: in this; -1: shell 60, else 0

@@ -6,7 +6,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/text_rewards.html.md"""
 
 # %% auto #0
 __all__ = ['decode_seqs', 'load_reader', 'score_texts', 'reward_files', 'PromptTable', 'make_text_reward_fn',
-           'make_model_reward_fn', 'reward_parts', 'WeightedRewards']
+           'make_model_reward_fn', 'turn_ids', 'make_text_environment', 'reward_parts', 'WeightedRewards']
 
 # %% ../../nbs/engine/run/text_rewards.ipynb #text_rewards_imports
 import ast, inspect, math, os, sys, sysconfig, torch
@@ -19,6 +19,7 @@ from ..data.text import load_prompts, parse_row, prompts_of, row_format, truncat
 from rlhf_nb.base.models import (Placement, load_reward_model, load_tokenizer, require_vocabulary,
     text_config_of)
 from ..data.records import read_records
+from ..base.batches import ended_rows, pad_and_eos, response_text
 from ..base.processes import gather_objects
 from .reward_process import load_reward_function
 from ..reward import score_seqs
@@ -28,8 +29,9 @@ from ..tokens import Seqs, make_seqs
 def decode_seqs(tokenizer, seqs:Seqs)->list[tuple[str,str]]: # (b t) -> b times prompt, response
     "Prompt and response of every row as text, without special tokens."
     def decode(ids): return tokenizer.decode(ids.tolist(), skip_special_tokens=True)
-    is_prompt = seqs.attention_mask & ~seqs.response_mask
-    return [(decode(ids[p]), decode(ids[r])) for ids, p, r in zip(seqs.ids, is_prompt, seqs.response_mask)]
+    answered = seqs.response_mask.cumsum(1) > 0          # also what an environment inserted
+    return [(decode(ids[real & ~a]), decode(ids[real & a]))
+            for ids, real, a in zip(seqs.ids, seqs.attention_mask, answered)]
 
 def load_reader(
     path:str,   # folder or hub id of a reward model
@@ -196,12 +198,61 @@ def make_model_reward_fn(
     most = getattr(text_config_of(model.backbone), "max_position_embeddings", math.inf)
     def reward_fn(seqs):
         found = [table.report.lines[i] for i in table.find(seqs)]
-        is_eos = seqs.response_mask & (seqs.ids == tokenizer.eos_token_id)
         texts = [text for _, text in decode_seqs(tokenizer, seqs)]
         limit = min(table.max_length + seqs.ids.shape[1], most)
         return score_texts((model, reader), [by_line[n] for n in found],
-                           list(zip(texts, is_eos.any(1).tolist())), limit)
+                           list(zip(texts, ended_rows(seqs, tokenizer.eos_token_id).tolist())), limit)
     return reward_fn
+
+# %% ../../nbs/engine/run/text_rewards.ipynb #make_text_environment
+def turn_ids(
+    tokenizer,
+    messages:list[dict], # role and content of each
+)->list[int]:            # token ids
+    """What the chat template puts between an assistant's eos and its next turn; the contents without one.
+
+    Raises ValueError for a special token in a content, and for one that the template leaves out."""
+    text, mark, eos = "".join(m["content"] for m in messages), "[[answer]]", tokenizer.eos_token
+    found = [t.content for t in tokenizer.added_tokens_decoder.values() if t.special and t.content in text]
+    if found: raise ValueError(f"its text holds {found[0]}, which is a special token: take it out")
+    if tokenizer.chat_template:
+        chat = [dict(role="user", content="question"), dict(role="assistant", content=mark), *messages]
+        text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        text = text.partition(mark)[2]
+        if text.lstrip().startswith(eos): text = text.lstrip().removeprefix(eos)
+        lost = [m for m in messages if m["content"].strip() not in text]
+        if lost: raise ValueError(f"the chat template leaves out {lost[0]}: give it the role user")
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+def make_text_environment(
+    fn:Callable,       # (messages, columns that it names) -> the user's text, a message, several, or None
+    table:PromptTable, # of the prompts that are sampled from
+    tokenizer,         # of the policy
+)->Callable:           # (prompt, parts) -> token ids, see `generate`
+    """An environment of texts, asked when the model ends a turn; None ends the response.
+
+    Raises ValueError if `fn` cannot be called with messages and the columns that it names."""
+    (_, eos), said, name = pad_and_eos(tokenizer), {}, getattr(fn, "__name__", "the environment")
+    signature = inspect.signature(fn)                             # said: inserted ids -> their messages
+    columns = {k: x for k, x in table.report.columns.items() if k in signature.parameters}
+    try: signature.bind([], **columns)
+    except TypeError as e: raise ValueError(f"{name} cannot be called with messages and the columns of "
+        f"{table.report.path} ({', '.join(table.report.columns) or 'it has none'}): {e}") from e
+    def environment(prompt, parts):
+        if parts[-1][-1] != eos: return []
+        i = table.rows[tuple(prompt)]
+        def messages(x, role="user"): # of a text, a message or several
+            if isinstance(x, str): x = dict(role=role, content=x)
+            return [x] if isinstance(x, dict) else [*x]
+        chat = messages(table.given[i])
+        for k, ids in enumerate(parts):
+            chat += said[tuple(ids)] if k % 2 else messages(response_text(tokenizer, ids), "assistant")
+        new = fn(chat, **{k: x[i] for k, x in columns.items()})
+        if not new: return []
+        ids = turn_ids(tokenizer, messages(new))
+        said[tuple(ids)] = messages(new)
+        return ids
+    return environment
 
 # %% ../../nbs/engine/run/text_rewards.ipynb #WeightedRewards
 def reward_parts(

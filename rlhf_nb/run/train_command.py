@@ -255,8 +255,8 @@ def resumed(
 @_one_prints()
 def _go_on(folder, run_code):
     stages, place, many = resumed(folder)
-    from rlhf_nb.run.methods import functions_in
-    code = [name for x in stages for name in functions_in(x.said.get("reward", ""))]
+    from rlhf_nb.run.methods import code_of
+    code = [name for x in stages for name in code_of(x.said)]
     if code and not run_code:
         from rlhf_nb.run.text_rewards import reward_files
         with contextlib.chdir(place if Path(place).is_dir() else "."):

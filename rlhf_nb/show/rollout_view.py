@@ -19,6 +19,7 @@ import torch
 from ipywidgets import BoundedIntText, Button, HBox, Layout, Text, ToggleButton, ToggleButtons
 from ipywidgets import HTML as Page
 from torch import Tensor
+from ..base.batches import ended_rows
 from ..data.rollouts import CHANNELS, Rollouts, read_rollouts
 from ..kl import response_kl
 from .ledger import Ledger, clip_state, ledger_page, token_texts
@@ -84,7 +85,7 @@ def rollout_to_table(
         channels["KL"] = found["logp"] - found["ref_logp"]
         columns["KL"] = response_kl(found["logp"], found["ref_logp"], mask)
     columns["length"], eos = mask.sum(1), getattr(tokenizer, "eos_token_id", None)
-    if eos is not None: columns["ended"] = ((ids == eos) & mask).any(1).long()
+    if eos is not None: columns["ended"] = ended_rows(rollout.seqs, eos).long().cpu()
     def mean(x): return torch.stack([masked_mean(row, m) if m.any() else
                                      torch.tensor(math.nan) for row, m in zip(x, mask)])
     if "advantage" in found: columns["advantage"] = mean(found["advantage"])

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 import torch
 from torch import Generator, Tensor, nn
-from ..base.batches import Rollout, masked_mean_rows, pad_and_eos, to_host
+from ..base.batches import Rollout, ended_rows, masked_mean_rows, pad_and_eos, to_host
 from ..base.learning import Trainer, train_step
 from ..base.logprobs import logprobs_and_entropy
 from ..base.sampling import collect_rollout
@@ -79,8 +79,7 @@ def make_group_experience(
     "Advantages and loss weights of a rollout, before the first optimiser step."
     (_, eos), length = pad_and_eos(task.tokenizer), task.sampling.max_new_tokens
     mask, logp = roll.seqs.response_mask, roll.logp
-    ended = ((roll.seqs.ids == eos) & mask).any(1, keepdim=True)
-    if config.mask_truncated_completions: mask = mask & ended
+    if config.mask_truncated_completions: mask = mask & ended_rows(roll.seqs, eos)[:, None]
     kl = response_kl(roll.logp, roll.ref_logp, roll.seqs.response_mask)
     reward = roll.reward if config.kl_in_loss else roll.reward - config.beta * kl
     a = (config.advantage_fn(reward, roll.group)[:, None] * weight).expand_as(logp)
@@ -124,12 +123,12 @@ def sample_groups(
     reward_fn = checked_reward_fn(task.reward_fn, task.tokenizer, nan=True)
     roll = to_host(collect_rollout(trainer.model, ref, [task.prompts[row] for row in rows], reward_fn,
         task.tokenizer, replace(task.sampling, temperature=config.temperature), generator,
-        config.num_generations, config.micro_batch_size, config.generation_batch_size))
+        config.num_generations, config.micro_batch_size, config.generation_batch_size, task.environment))
     gap = group_centered(roll.reward, roll.group).abs()
     differ = torch.zeros(n).to(gap).scatter_reduce(0, roll.group, gap, "amax") > 1e-6
     mask, scored = roll.seqs.response_mask, roll.reward[~roll.reward.isnan()]
     if not len(scored): raise RewardError(f"no response of this rollout has a score: all {len(roll)} are nan")
-    ended = ((roll.seqs.ids == task.tokenizer.eos_token_id) & mask).any(1)
+    ended = ended_rows(roll.seqs, task.tokenizer.eos_token_id)
     row = {"reward": scored.mean().item(), "reward_std": scored.std().item(), # TRL's names
            "frac_reward_zero_std": 1 - differ.float().mean().item(),
            "objective/kl": response_kl(roll.logp, roll.ref_logp, mask).mean().item(),  # nats, as PPO's

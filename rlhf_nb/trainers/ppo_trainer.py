@@ -29,8 +29,8 @@ from ..off_policy import bounded_weights, effective_sample_size, importance_rati
 from ..ppo import ActorCritic, clipped_policy_loss, clipped_value_loss, gae
 from ..base.sampling import SamplingParams, collect_rollout, in_batches, require_ids
 from ..base.settings import check_number, check_settings, data_fingerprint
-from rlhf_nb.base.batches import (Rollout, batch_tensors, masked_whiten, pad_and_eos, require_generator,
-    to_host)
+from ..base.batches import (Rollout, batch_tensors, ended_rows, masked_whiten, pad_and_eos,
+    require_generator, to_host)
 from ..tokens import Batch, Seqs, masked_sum, shift_right
 
 # %% ../../nbs/engine/trainers/ppo_trainer.ipynb #RolloutConfig
@@ -181,8 +181,7 @@ def reward_mask(
     return seqs.response_mask | shift_right(is_eos)
 
 def _scores(roll, config, eos): # (b) less the penalty of a response without eos
-    ended = ((roll.seqs.ids == eos) & roll.seqs.response_mask).any(1)
-    return roll.reward - config.missing_eos_penalty * ~ended
+    return roll.reward - config.missing_eos_penalty * ~ended_rows(roll.seqs, eos)
 
 def rollout_rewards(
     roll:Rollout,     # b rows
@@ -255,6 +254,7 @@ class RLTask:
     reward_fn:Callable      # Seqs of b rows -> (b)
     tokenizer:object
     sampling:SamplingParams # max_new_tokens; the temperature is that of the config
+    environment:Callable|None=None # (prompt, parts) -> token ids to insert, see `generate`
     def __post_init__(self):
         check_settings(self)
         try: names = {*inspect.signature(self.reward_fn).parameters}
@@ -283,6 +283,8 @@ def validate_rollouts(
         f"{name.removesuffix('Config')} scores what it samples at one temperature, no top-k, no top-p; got "
         f"{sampling}: use SamplingParams(max_new_tokens) and {name}(temperature=...), or for a filter "
         "importance_sampling_cap")
+    if getattr(task, "environment", None) and getattr(config, "score_after_eos", False): raise ValueError(
+        "score_after_eos is for responses of one turn: leave it, or the environment, out")
     require_ids(task.prompts)
     if not len(task.prompts): raise ValueError(f"{type(task).__name__} needs prompts to train on, got none")
     n, longest = sampling.max_new_tokens, max(map(len, task.prompts))
@@ -369,7 +371,7 @@ def rollout_metrics(
             "objective/non_score_reward": mean(penalty), "objective/rlhf_reward": score + mean(penalty),
             "objective/entropy": mean(-roll.logp),
             "completions/mean_length": mean(torch.ones_like(roll.logp)),
-            "val/num_eos_tokens": ((roll.seqs.ids == eos) & mask).sum().item()}
+            "val/num_eos_tokens": ended_rows(roll.seqs, eos).sum().item()}
 
 # %% ../../nbs/engine/trainers/ppo_trainer.ipynb #weigh_rollout
 @torch.no_grad()
@@ -444,7 +446,7 @@ def ppo_rollout(
         config.n_prompts, len(task.prompts), trainer.queue, generator)]
     roll = collect_rollout(trainer.model.policy, ref, prompts, checked_reward_fn(task.reward_fn,
         task.tokenizer), task.tokenizer, replace(task.sampling, temperature=config.temperature), generator,
-        batch_size=config.micro_batch_size, generation_batch_size=config.generation_batch_size)
+        1, config.micro_batch_size, config.generation_batch_size, task.environment)
     pad, eos = pad_and_eos(task.tokenizer)
     roll = add_score_column(to_host(roll), config, eos, pad)
     row = rollout_metrics(roll, config, eos)
@@ -472,7 +474,8 @@ def begin_rollouts(
 )->Trainer:
     "A trainer for rollouts, dropout off; it goes on from the last checkpoint."
     prompts = data_fingerprint(task.prompts)
-    said = {k: x for k, x in vars(task).items() if k in ("reward_fn", "teacher_prompts", "sampling")}
+    said = {k: x for k, x in vars(task).items() if x is not None and k in (
+        "reward_fn", "teacher_prompts", "sampling", "environment")}
     run = dict(config=config, prompts=prompts, ref=ref, **said) if folder else {}
     trainer = make_trainer(model, train_config, run=run, lrs=lrs, may_change=(
         "config.n_iterations", "config.save_every", "train_config.n_steps"))
