@@ -12,7 +12,7 @@ from rlhf_nb.book.progress import check_chapters
 # ---- which notebooks
 def test_chapters_come_in_reading_order():
     stems = list(chapters())
-    course = [s for s in stems if s[0].isdigit()]
+    course = [s for s in stems if s[0].isdigit() or s[0] == "A"]
     engine = stems[1 + len(course):]
     assert stems == ["index", *sorted(course), *sorted(engine)] and "copies" in engine
 
@@ -80,9 +80,11 @@ def test_nbgrader_metadata():
     assert marked[3].metadata["nbgrader"] == dict(grade=False, solution=True, locked=False, task=False, schema_version=3,
                                                   grade_id="double")
     assert marked[4].metadata["nbgrader"] == dict(grade=True, solution=False, locked=True, task=False, schema_version=3,
-                                                  grade_id="check_double", points=1)
+                                                  grade_id="check_double", points=10)             # a point for each minute
     assert marked[4].source == ('import os; os.environ["RLHF_NB_STRICT"] = "1"\n'
-                                f'double = globals().get("double")   # None where its cell stopped\n{CELLS[2]}')
+                                f'double = globals().get("double")   # None where its cell stopped\n{CELLS[2]}\n'
+                                "### BEGIN HIDDEN TESTS\nfrom rlhf_nb.exercises.others import others\n"
+                                "_ = check(double, others(exercises.double, 0))\n### END HIDDEN TESTS")
     assert CHECK.findall(marked[4].source) == ["double"] and "nbgrader" not in marked[1].metadata
     assert marked[3].source == 'def double(x):\n    "twice x"\n    ### BEGIN SOLUTION\n    return x + x\n    ### END SOLUTION'
 

@@ -17,7 +17,7 @@ from .checks import CHECK, MEMORY, needed
 
 # %% ../../nbs/engine/book/copies.ipynb #chapters
 def chapters()->dict[str,Path]: # stem -> path
-    "Every notebook in reading order: index, the course by number, the engine room."
+    "Every notebook in reading order: index, the course by number, assignments, the engine room."
     course = sorted(notebooks().glob("[!._]*.ipynb"), key=lambda f: (f.stem != "index", f.stem))
     rooms = sorted(notebooks().glob("engine/*/[!._]*.ipynb"), key=lambda f: f.stem)
     return {f.stem: f for f in course + rooms}
@@ -29,8 +29,8 @@ def find_chapters(names:list[str])->list[Path]:
     with the names there are."""
     known, aliases = chapters(), {}
     for stem, f in known.items():
-        short = stem.split("_", 1) if stem[0].isdigit() else [f"engine/{f.parent.name}/{stem}"]
-        aliases |= dict.fromkeys([stem, f.name, *short], f)
+        short = stem.lower().split("_", 1) if re.match(r"A?\d", stem) else [f"engine/{f.parent.name}/{stem}"]
+        aliases |= dict.fromkeys([x.lower() for x in (stem, f.name, *short)], f)
     found = [aliases.get(n.lower()) or (Path(n) if Path(n).is_file() else None) for n in names]
     missing = [n for n, f in zip(names, found) if f is None]
     if missing: raise ValueError(f"no chapter {', '.join(missing)}: there are {', '.join(known)}")
@@ -42,7 +42,7 @@ def place_of(file:Path)->str: # in the folder of a run, or in a copy
     return file.resolve().relative_to(notebooks()).as_posix() if inside else file.name
 
 # %% ../../nbs/engine/book/copies.ipynb #emptied
-TASK = re.compile(r"(?:#\|.*\n)*#\|\s*exercise (\d+) (•+)[ \t]*\n")
+TASK = re.compile(r"(?:#\|.*\n)*#\|\s*(?:exercise|assignment) (\d+) (•+)[ \t]*\n")
 
 def split_exercise(source:str)->tuple: # of a cell with an exercise -> signature and docstring; body
     """The two parts of an exercise, without directives.
@@ -90,7 +90,7 @@ def _with_tools(nb): # another one: imports for answers, in a cell that a check 
     return nb
 
 def learners_copy(nb): # a notebook as nbformat reads it, which is not changed; another notebook
-    "A copy with stubs for solutions, each solution folded behind its check and hints."
+    "A copy with stubs for solutions, those of exercises folded behind check and hints."
     from nbformat.v4 import new_markdown_cell
     nb, cells, waiting = _with_tools(nb), [], []
     for cell in nb.cells:
@@ -98,10 +98,11 @@ def learners_copy(nb): # a notebook as nbformat reads it, which is not changed; 
             cells += waiting
             waiting = []
         if TASK.match(cell.source):
-            solution = "\n".join(split_exercise(cell.source))
-            waiting.append(new_markdown_cell("<details><summary>Solution</summary>\n\n```python\n"
-                                             f"{solution}\n```\n\n</details>"))
-            waiting[-1]["id"] = f"{cell['id']}-solution"[-64:]
+            if "#| assignment" not in cell.source:
+                solution = "\n".join(split_exercise(cell.source))
+                waiting.append(new_markdown_cell("<details><summary>Solution</summary>\n\n```python\n"
+                                                 f"{solution}\n```\n\n</details>"))
+                waiting[-1]["id"] = f"{cell['id']}-solution"[-64:]
             cell.source, cell.outputs = emptied(cell.source), []
         if CHECK.match(cell.source): cell.outputs = []
         cells.append(cell)
@@ -109,22 +110,33 @@ def learners_copy(nb): # a notebook as nbformat reads it, which is not changed; 
     return nb
 
 # %% ../../nbs/engine/book/copies.ipynb #instructors_copy
+_TEST = """import os; os.environ["RLHF_NB_STRICT"] = "1"
+{0} = globals().get("{0}")   # None where its cell stopped
+"""
+_HIDDEN = "\n### BEGIN HIDDEN TESTS\n{}\n### END HIDDEN TESTS"
+
 def instructors_copy(
     nb, # a notebook as nbformat reads it; it is not changed
+    seed:int=0, # of the cases that a learner does not see
 ): # another notebook, with the metadata that nbgrader asks for
-    "A copy whose answers are cells to fill in and whose checks are tests of one point."
-    nb = _with_tools(nb)
+    """A copy whose answers are cells to fill in and whose checks are tests, a point for each minute.
+
+    Behind the visible cases come others, with other numbers, which nbgrader hides until it marks."""
+    nb, minutes = _with_tools(nb), {}
     for cell in nb.cells:
-        test = CHECK.match(cell.source)
-        if not TASK.match(cell.source) and not test: continue
-        name = f"check_{test[1]}" if test else re.search(r"def (\w+)", cell.source)[1]
-        meta = dict(grade=bool(test), solution=not test, locked=bool(test),
-                    task=False, schema_version=3, grade_id=name)
-        cell.metadata["nbgrader"] = meta | (dict(points=1) if test else {})
-        if test: cell.source = (f'import os; os.environ["RLHF_NB_STRICT"] = "1"\n'
-            f'{test[1]} = globals().get("{test[1]}")   # None where its cell stopped\n{cell.source}')
-        else: cell.source = "{}\n    ### BEGIN SOLUTION\n{}\n    ### END SOLUTION".format(
+        task, test = TASK.match(cell.source), CHECK.match(cell.source)
+        if not task and not test: continue
+        name = test[1] if test else re.search(r"def (\w+)", cell.source)[1]
+        if task: minutes[name] = int(task[1]), "assignment" in task[0]
+        points, whole = minutes[name]
+        cell.metadata["nbgrader"] = dict(grade=bool(test), solution=not test, locked=bool(test), task=False,
+            schema_version=3, grade_id=f"check_{name}" if test else name) | (dict(points=points) if test else {})
+        if task: cell.source = "{}\n    ### BEGIN SOLUTION\n{}\n    ### END SOLUTION".format(
             *split_exercise(cell.source))
+        elif whole: cell.source = (_TEST.format(name) + "seed = 0" + _HIDDEN.format(f"seed = {seed}") +
+                                   f"\nexercises.{name}.points({name}, {points}, seed)")
+        else: cell.source = _TEST.format(name) + cell.source + _HIDDEN.format(
+            f"from rlhf_nb.exercises.others import others\n_ = check({name}, others(exercises.{name}, {seed}))")
     return nb
 
 # %% ../../nbs/engine/book/copies.ipynb #decide

@@ -54,7 +54,7 @@ def answer_hashes(file:Path)->dict[str,str]: # exercise -> hash; {} for no noteb
     shared = [s for s in needed(nb, []) if s not in answers]
     modules = re.findall(r"^from rlhf_nb\.exercises import (\w+)", "\n".join(shared), re.M)
     here = Path(rlhf_nb.__file__).parent
-    files = [here/"book/checks.py", here/"book/changes.py",
+    files = [*(here/f"{k}.py" for k in ("book/checks", "book/changes", "exercises/properties")),
              *(here/f"exercises/{name}.py" for name in modules)]
     shared += [f.read_text("utf-8") for f in files if f.is_file()]
     return {name: hashlib.sha256(json.dumps(shared + sources).encode()).hexdigest()[:16]
@@ -128,7 +128,7 @@ def show_progress(folder:Path=Path()): # a learner's; any other counts as not be
     from IPython.display import HTML
     known, rows, whole = last_verdicts(Path(folder)), "", [0, 0, 0]
     for stem, file in chapters().items():
-        times = task_times([file]) if stem[0].isdigit() else {}
+        times = task_times([file]) if re.match(r"A?\d", stem) else {}
         if not times: continue
         right = [k for k in times if known.get(k, ("", ""))[1] == "right"]
         left = sum(t for k, (t, _) in times.items() if k not in right)

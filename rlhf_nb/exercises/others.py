@@ -1,0 +1,52 @@
+"""Other cases of the same exercise, for a teacher's marks: every number is another one, shapes, ties and signs stay.
+
+A list of visible numbers that an answer has learned by heart is worth nothing on these."""
+import random
+from dataclasses import is_dataclass, replace
+import torch
+from rlhf_nb.book.changes import named_leaves
+from rlhf_nb.book.checks import Exercise, record_call
+
+def _put(x, path, leaf): # the same nested value but for one leaf
+    if not path: return leaf
+    k, *rest = path
+    if is_dataclass(x): return replace(x, **{k: _put(getattr(x, k), rest, leaf)})
+    if isinstance(x, dict): return x | {k: _put(x[k], rest, leaf)}
+    return type(x)(_put(y, rest, leaf) if i == k else y for i, y in enumerate(x))
+
+def _other(x, c): # a float or its tensor, of the same kind: probabilities stay probabilities
+    if not isinstance(x, torch.Tensor): return x * c
+    y = x.detach()
+    if y.numel() > 1 and bool((y == y.round()).all()) and y.unique().numel() > 1:  # whole numbers, in their range
+        return (y.max() + y.min() - y).requires_grad_(x.requires_grad)
+    if y.ndim and y.shape[-1] > 1:
+        wide, ones = y.double(), torch.ones(()).double()
+        if (wide >= 0).all() and torch.allclose(wide.sum(-1), ones, atol=1e-3):
+            y = (wide**c / (wide**c).sum(-1, keepdim=True)).to(x.dtype)
+            return y.requires_grad_(x.requires_grad)
+        if (wide <= 0).all() and torch.allclose(wide.exp().sum(-1), ones, atol=1e-3):
+            return (c * wide).log_softmax(-1).to(x.dtype).requires_grad_(x.requires_grad)
+    return (y * c).clone().requires_grad_(x.requires_grad)
+
+def _alike(a, b)->bool: # of two calls: the same error, or the same kind of result, finite in the same places
+    if a.error or b.error: return a.error == b.error
+    def kind(call): return [(k, x.shape, x.isfinite().tolist()) if isinstance(x, torch.Tensor) else (k, type(x))
+                            for k, x in named_leaves([call.out, call.gradients]).items()]
+    return kind(a) == kind(b)
+
+def others(exercise:Exercise, seed:int)->Exercise:
+    "The exercise with other numbers in every case; where a number cannot be another one it stays."
+    rng, cases = random.Random(seed), {}
+    for name, args in exercise.cases.items():
+        was = record_call(exercise.reference, args)
+        for path, x in named_leaves(args).items() if not was.error else ():
+            real = isinstance(x, float) or isinstance(x, torch.Tensor) and x.is_floating_point()
+            if not real: continue
+            try: new = _put(args, path, _other(x, rng.uniform(.6, .95)))
+            except (TypeError, ValueError, AttributeError): continue     # inside a model, or checked when it is made
+            if _alike(record_call(exercise.reference, new), was): args = new
+        cases[name] = args
+    hand = MORE.get(id(exercise), lambda rng: {})
+    return Exercise(exercise.reference, cases | hand(rng), exercise.mistakes)
+
+MORE = {}   # id of an exercise -> (rng) -> further cases, where there are no numbers to change
