@@ -162,7 +162,7 @@ def decide(
 # %% ../../nbs/engine/book/copies.ipynb #shipped
 FORMS = {"solutions": None, "exercises": learners_copy, "nbgrader": instructors_copy}
 
-def shipped(file:Path, form:str)->str: # of the package; of FORMS
+def shipped(file:Path, form:str, *seed:int)->str: # of the package; of FORMS; of hidden cases, for nbgrader
     """The content of one file as a copy of this form gets it.
 
     With the metadata that Lab itself writes, so that one only opened is not `unsaved`."""
@@ -174,7 +174,7 @@ def shipped(file:Path, form:str)->str: # of the package; of FORMS
     except ValueError: nb = None                # no notebook
     if file.name == "my_rlhf.py" and form != "solutions": return emptied_parts(text)
     if nb is None: return text
-    nb = FORMS[form](nb) if FORMS[form] else nb
+    nb = FORMS[form](nb, *seed) if FORMS[form] else nb
     kernel = {k: get_kernel_dict()[k] for k in ("display_name", "language")}
     nb.metadata.update(kernelspec=dict(name="python3", **kernel), language_info=IPythonKernel.language_info)
     return writes(nb) + "\n"
