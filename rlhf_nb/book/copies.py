@@ -129,14 +129,16 @@ def instructors_copy(
         name = test[1] if test else re.search(r"def (\w+)", cell.source)[1]
         if task: minutes[name] = int(task[1]), "assignment" in task[0]
         points, whole = minutes[name]
-        cell.metadata["nbgrader"] = dict(grade=bool(test), solution=not test, locked=bool(test), task=False,
-            schema_version=3, grade_id=f"check_{name}" if test else name) | (dict(points=points) if test else {})
+        meta = dict(grade=bool(test), solution=not test, locked=bool(test), task=False, schema_version=3)
+        cell.metadata["nbgrader"] = meta | (dict(grade_id=f"check_{name}", points=points) if test else
+                                            dict(grade_id=name))
         if task: cell.source = "{}\n    ### BEGIN SOLUTION\n{}\n    ### END SOLUTION".format(
             *split_exercise(cell.source))
         elif whole: cell.source = (_TEST.format(name) + "seed = 0" + _HIDDEN.format(f"seed = {seed}") +
                                    f"\nexercises.{name}.points({name}, {points}, seed)")
         else: cell.source = _TEST.format(name) + cell.source + _HIDDEN.format(
-            f"from rlhf_nb.exercises.others import others\n_ = check({name}, others(exercises.{name}, {seed}))")
+            "from rlhf_nb.exercises.others import others\n"
+            f"_ = check({name}, others(exercises.{name}, {seed}))")
     return nb
 
 # %% ../../nbs/engine/book/copies.ipynb #decide
