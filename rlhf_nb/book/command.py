@@ -179,6 +179,7 @@ _LATE = dict([    # command -> module, function that adds it, help
     ("doctor-game", ("book.doctor_game", "add_doctor_game_parser",
                      "find what is wrong with six runs, for points")),
     ("prove", ("book.prove", "add_prove_parser", "is a loss or an estimate of yours right?")),
+    ("teach", ("book.teach", "add_teach_parser", "weeks, points, hidden tests and a report for a class")),
     ("verify", ("run.verify", "add_verify_parser", "is a run's folder whole, and what has changed since?")),
     ("pipeline", ("run.train_command", "add_pipeline_parser", "run a list of training stages"))])
 

@@ -129,7 +129,7 @@ def class_report(
 def add_teach_parser(sub):
     "Add the command `rlhf-nb teach` to the subparsers."
     p = sub.add_parser("teach", help="weeks, points, hidden tests and a report for a class",
-        description="plan: print weeks and points. set: write an nbgrader course. report: what a class has tried.",
+        description="plan: weeks and points. set: write an nbgrader course. report: what a class tried.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="examples:\n  rlhf-nb teach plan --weeks 12\n"
             "  rlhf-nb teach set rlhf101 --weeks 12 --seed 7\n  rlhf-nb teach report rlhf101")
