@@ -91,7 +91,7 @@ def logprobs(logits, ids, mask): return F.pad(logits[:, :-1].log_softmax(-1).ama
 @wrong("gradient|detach|no_grad")
 def logprobs(logits, ids, mask): return _aligned(logits.detach(), ids) * mask
 
-@wrong("inf|underflow|log of|softmax|stable|extreme|nan")
+@wrong("inf|underflow|log of|softmax|stable|extreme|nan|hundreds")
 def logprobs(logits, ids, mask):
     p = logits[:, :-1].float().softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
     return F.pad(p.log(), (1, 0)).masked_fill(~mask, 0.)
@@ -103,13 +103,13 @@ def logprobs(logits, ids, mask):
 @wrong("temperature|scale|factor|divid")
 def logprobs(logits, ids, mask): return _aligned(logits / .7, ids) * mask
 
-@wrong("base|log2|bits|factor|scale")
+@wrong("base|log2|bits|factor|scale|times what")
 def logprobs(logits, ids, mask): return _aligned(logits, ids) / math.log(2) * mask
 
 @wrong("cumul|running|sum")
 def logprobs(logits, ids, mask): return (_aligned(logits, ids) * mask).cumsum(1) * mask
 
-@wrong("twice|two|shift")
+@wrong("twice|two|shift|one place")
 def logprobs(logits, ids, mask): return F.pad(_gather(logits[:, :-2], ids[:, 2:]), (2, 0)) * mask
 
 @wrong("eps|1e-|clamp|stable|extreme|small|floor")
@@ -170,7 +170,7 @@ def sft(logits, labels): return F.cross_entropy(logits.transpose(1, 2), labels, 
 def sft(logits, ids): return -_aligned(logits, ids)[:, 1:].mean()
 
 @wrong("sign|negat|minus")
-def sft(logits, ids, mask): return _aligned(logits, ids)[mask].mean()
+def sft(logits, ids, mask): return _aligned(logits, ids)[:, 1:][mask[:, 1:]].mean()
 
 @wrong("count|divid|number|pads|mean over|denominator|numel|mask")
 def sft(logits, ids, mask): return -(_aligned(logits, ids) * mask).mean()
@@ -185,10 +185,10 @@ def sft(logits, ids, mask): return -_gather(logits[:, :-1], ids[:, 1:])[mask[:, 
 def sft(logits, ids, mask): return -_aligned(logits, ids)[mask & F.pad(mask[:, 1:], (0, 1))].mean()
 
 @wrong("gradient|detach|no_grad")
-def sft(logits, ids, mask): return -_aligned(logits.detach(), ids)[mask].mean() + 0 * logits.sum()
+def sft(logits, ids, mask): return -_aligned(logits.detach(), ids)[:, 1:][mask[:, 1:]].mean() + 0 * logits.sum()
 
 @wrong("log\\b|probabilit|exp")
-def sft(logits, ids, mask): return -_aligned(logits, ids).exp()[mask].mean()
+def sft(logits, ids, mask): return -_aligned(logits, ids).exp()[:, 1:][mask[:, 1:]].mean()
 
 @wrong("-100|ignore|pad|label|prompt|clamp|0")
 def sft(logits, labels):
@@ -213,7 +213,7 @@ def sft(logits, ids, mask):
 def sft(logits, ids, mask): return -_aligned(logits[:1], ids[:1])[mask[:1]].mean()
 
 @wrong("square|power")
-def sft(logits, ids, mask): return (_aligned(logits, ids)[mask]**2).mean()
+def sft(logits, ids, mask): return (_aligned(logits, ids)[:, 1:][mask[:, 1:]]**2).mean()
 
 # reward: Bradley-Terry
 @right
@@ -239,7 +239,7 @@ def reward(chosen, rejected):
 def reward(chosen, rejected, margin):
     return torch.stack([torch.logaddexp(torch.zeros_like(c), -(c - r - m)) for c, r, m in zip(chosen, rejected, margin)])
 
-@wrong("sign|swap|turned|rejected|order|exchang")
+@wrong("sign|swap|turned|rejected|order|exchang|other side")
 def reward(chosen, rejected): return -F.logsigmoid(rejected - chosen).mean()
 
 @wrong("sign|negat|minus")
@@ -428,7 +428,7 @@ def kl(logp, ref_logp): return logp.exp() * (logp - ref_logp)
 @wrong("detach|gradient")
 def kl(logp, ref_logp): return (logp.detach() - ref_logp)
 
-@wrong("clamp|clip|limit|bound|large|extreme|0 or more")
+@wrong("clamp|clip|limit|bound|large|extreme|0 or more|below 0")
 def kl(logp, ref_logp): return (logp - ref_logp).clamp(min=0)
 
 @wrong("clamp|clip|limit|bound|large|extreme")
@@ -441,7 +441,7 @@ def kl(logp, ref_logp):
     d = ref_logp - logp
     return -(d.exp() - d - 1)
 
-@wrong("divid|ratio|quotient|difference|log\\b")
+@wrong("divid|ratio|quotient|difference|log\\b|stands where")
 def kl(logp, ref_logp): return logp / ref_logp
 
 @wrong("weight|probab|exp|reference|ref|forward|factor")
@@ -1345,13 +1345,13 @@ def q(rewards, done, gamma, next_q): return rewards + gamma * next_q.amax(-1).ma
 @wrong("mean|max|average|expect")
 def q(rewards, done, gamma, next_q): return rewards + gamma * next_q.mean(-1).masked_fill(done, 0.)
 
-@wrong("min|max|smallest")
+@wrong("min|max|smallest|worst")
 def q(rewards, done, gamma, next_q): return rewards + gamma * next_q.amin(-1).masked_fill(done, 0.)
 
 @wrong("reward|missing|term")
 def q(rewards, done, gamma, next_q): return gamma * next_q.amax(-1).masked_fill(done, 0.)
 
-@wrong("sign|minus|negat")
+@wrong("sign|minus|negat|subtract")
 def q(rewards, done, gamma, next_q): return rewards - gamma * next_q.amax(-1).masked_fill(done, 0.)
 
 @wrong("gamma|γ|reward|both|bracket|discount")
@@ -1395,7 +1395,7 @@ def q(rewards, done, gamma, next_q): return (1 - gamma) * rewards + gamma * next
 def q(rewards, done, gamma, next_q):
     return torch.where(rewards > 0, rewards, gamma * next_q.amax(-1).masked_fill(done, 0.))
 
-@wrong("clamp|0 or more|negat|max|below 0|value|floor")
+@wrong("clamp|0 or more|negat|max|below 0|value|floor|cut off")
 def q(rewards, done, gamma, next_q): return rewards + gamma * next_q.amax(-1).clamp(min=0).masked_fill(done, 0.)
 
 # sampler: (b v) logits and settings -> tokens (b), their log-probs (b)
