@@ -1,12 +1,11 @@
 """Off-policy over seeds: how old rollouts may be, and what each correction repairs.
 
-    python benchmarks/bench_off_policy.py                      # all parts, three seeds, about twelve CPU minutes
-    python benchmarks/bench_off_policy.py --part lag --seeds 1
+    python benchmarks/bench_off_policy.py                      # three seeds, about twelve CPU minutes
+    python benchmarks/bench_off_policy.py --seeds 1 --json /tmp/one.json
 
-lag: RLOO on the true score with `train_grpo`, one step per rollout of 64 responses, 36 steps, no KL; responses are
+RLOO on the true score with `train_grpo`, one step per rollout of 64 responses, 36 steps, no KL; responses are
 0, 3, 6 or 12 rollouts old. *ignored* takes the sampler's responses for the learner's; *clip alone* is PPO's clip against
-the sampler; the four modes weigh by importance ratios. filter: the sampler keeps top-p .8 of its mass, lag 0. rate: runs
-of lag 0 and 12 at half the learning rate.
+the sampler; the four modes weigh by importance ratios.
 
 Everywhere: 48 held-out questions, 8 answers each at temperature 1; one greedy answer each. Seeds change prompts and
 samples. Numbers go to nbs/results/off_policy.json, from which the chapter draws.
@@ -48,19 +47,19 @@ def measured(model):
     return dict(gold=score(QUESTIONS, ASKED, 1.), greedy=score(TEST, ASKED[::8], 0.))
 
 
-def trained(seed, mode, lag, reward_fn=true_score, sampling=SamplingParams(), lr=2e-3):
+def trained(seed, mode, lag):
     policy, path = copy.deepcopy(SFT).requires_grad_(), []
-    config = GRPOConfig(n_iterations=36, n_prompts=16, num_generations=4, num_iterations=1, beta=0., lr=lr, warmup_steps=0,
+    config = GRPOConfig(n_iterations=36, n_prompts=16, num_generations=4, num_iterations=1, beta=0., lr=2e-3, warmup_steps=0,
                         lag=lag, **MODES[mode])
     def callback(row, roll):
         if row["iteration"] % 12 == 0: path.append(dict(step=row["iteration"], **measured(policy)))
-    rows = [row for row in train_grpo(policy, frozen_copy(SFT), RLTask(PROMPTS, reward_fn, TOK, sampling), config, seeded(seed),
+    rows = [row for row in train_grpo(policy, frozen_copy(SFT), RLTask(PROMPTS, true_score, TOK, SamplingParams()), config, seeded(seed),
                                       callback=callback).log.rows if "iteration" in row]
     def late(name): # mean over the last 24 rollouts; what fresh responses have by definition
         found = [row[name] for row in rows[12:] if name in row]
         return sum(found) / len(found) if found else dict(max=1., mean=1., outside=0.).get(name.split("/")[-1], 1.)
     kept = dict(ess=late("sampling/effective_sample_size"), ratio_max=late(NAME + "max"), ratio_mean=late(NAME + "mean"), outside=late(NAME + "outside"))
-    return dict(run=mode, lag=lag, lr=lr, **path[-1], **kept, path=path, reward=[row["reward"] for row in rows],
+    return dict(run=mode, lag=lag, lr=2e-3, **path[-1], **kept, path=path, reward=[row["reward"] for row in rows],
                 ess_path=[row.get("sampling/effective_sample_size", 1.) for row in rows])
 
 
@@ -72,37 +71,20 @@ def lag(seed):
         if mode not in ("ignored", "response, truncated at 2"): yield trained(seed, mode, 12)
 
 
-def filtered(seed):
-    for mode in ("ignored", "token, truncated at 2", "response, truncated at 2"):
-        yield trained(seed, mode, 0, sampling=SamplingParams(top_p=.8))
-
-
-def rate(seed):
-    yield dict(trained(seed, "ignored", 0, lr=1e-3), run="fresh")
-    for mode in ("ignored", "response, truncated at 2"): yield trained(seed, mode, 12, lr=1e-3)
-
-
-PARTS = dict(lag=lag, filter=filtered, rate=rate)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=PARTS, nargs="+", default=[*PARTS])
     parser.add_argument("--seeds", type=int, default=3, help="how many (default: 3)")
     parser.add_argument("--first", type=int, default=40, help="the first of them (default: 40)")
     parser.add_argument("--json", type=Path, default=OUT, help="default: nbs/results/off_policy.json")
     a = parser.parse_args()
     torch.set_num_threads(1)
-    saved = json.loads(a.json.read_text("utf-8")) if a.json.is_file() else {}
-    for part in a.part:
-        saved[part] = []
-        for seed in range(a.first, a.first + a.seeds):
+    saved = dict(lag=[])
+    for seed in range(a.first, a.first + a.seeds):
+        began = time.process_time()
+        for row in lag(seed):
+            saved["lag"].append(row | dict(seed=seed, cpu_s=round(time.process_time() - began, 2)))
             began = time.process_time()
-            for row in PARTS[part](seed):
-                row |= dict(seed=seed, cpu_s=round(time.process_time() - began, 2))
-                saved[part].append(row)
-                began = time.process_time()
-                print(part, row["run"], row["lag"], row["lr"], seed, {k: round(v, 2) for k, v in row.items() if isinstance(v, float)}, flush=True)
+            print(row["run"], row["lag"], seed, {k: round(v, 2) for k, v in row.items() if isinstance(v, float)}, flush=True)
     saved |= dict(command="python benchmarks/bench_off_policy.py")
     a.json.write_text(json.dumps(saved, indent=1) + "\n", "utf-8")
 
