@@ -13,7 +13,7 @@ sys.path.insert(0, str(HERE))
 import adapter, audit, finish
 from adapter import Fault, Site, module_of
 
-PAGES = "glossary", "papers", "checked", "claimed", "numeric", "trainers"
+PAGES = "glossary", "papers", "checked", "claimed", "numeric", "trainers", "teaching"
 
 def stage(root:Path, folder:Path):
     "Copies of the notebooks, ready for nbdev, and as a learner downloads them."
