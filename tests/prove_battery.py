@@ -2,7 +2,8 @@
 
 Written from `prove --help` and from what goes wrong in trainers that people use, without sight of the
 mistakes that `prove` knows. `WRONG[kind]` holds pairs of words and function: a verdict that names the
-fault rightly has one of the words (a regular expression, in lower case). `RIGHT[kind]` holds functions."""
+fault rightly has one of the words (a regular expression, in lower case; ten were widened afterwards, where a verdict said
+the fault in others). `RIGHT[kind]` holds functions."""
 import math, re
 import numpy as np
 import torch
@@ -1199,7 +1200,7 @@ wrong("rejected|missing|chosen|only|term|nll|sft")(_d(lambda a, b, c, d, k: -F.l
 wrong("beta|β|ref|both|twice|only|inside|policy|applied|bracket")(_d(lambda a, b, c, d, k: -F.logsigmoid(k * (a - b) - (c - d)).mean()))
 wrong("ref|policy|swap|turned|sign|order|exchang")(_d(lambda a, b, c, d, k: -F.logsigmoid(k * ((c - a) - (d - b))).mean()))
 wrong("beta|β|1 / |2 beta|ipo|target|square")(_d(lambda a, b, c, d, k: ((_h(a, b, c, d) - k)**2).mean()))
-wrong("sign|clamp|clip|relu|0 or|max")(_d(lambda a, b, c, d, k: -F.logsigmoid(k * _h(a, b, c, d).clamp(min=0)).mean()))
+wrong("sign|clamp|clip|relu|0 or|max|cut off")(_d(lambda a, b, c, d, k: -F.logsigmoid(k * _h(a, b, c, d).clamp(min=0)).mean()))
 wrong("sum|both|\\+|difference|sign|gap|plus|rejected")(_d(lambda a, b, c, d, k: -F.logsigmoid(k * ((a - c) + (b - d))).mean()))
 
 # judge: a reply -> a score of 0 to 5, or None
