@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT/"tests"))
 def judged(words, fn, kind): # "accepted", "named", "falsely" or "unnamed"; what was said
     try: proof = prove(fn, kind)
     except ValueError as e: return "unnamed", str(e)
-    said = "; ".join(proof.mistakes)
+    said = "; ".join(proof.mistakes + proof.fragile)
     if proof.verdict == "exact": return "accepted", proof.definition
     if re.search(words, said, re.I): return "named", said
     return "falsely" if proof.verdict == "mistake" else "unnamed", said

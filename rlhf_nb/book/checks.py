@@ -123,6 +123,7 @@ class ProofKind:
     chapter=""  # page of the course that explains it
     takes={}    # argument -> names that code gives it, with spaces between
     defaults={} # argument -> its value, or another argument, for code that does not take it
+    unmasked=True # whether code may take no mask: then everything counts
     needs={}    # axis -> the argument without which it has its first choice only
     right={}    # axis -> choice -> words of a definition
     wrong={}    # axis -> choice -> sentence on a mistake

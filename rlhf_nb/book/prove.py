@@ -8,7 +8,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/book/prove.html.md"""
 __all__ = ['Proof', 'prove', 'pytest_configure', 'pytest_pyfunc_call', 'add_prove_parser']
 
 # %% ../../nbs/engine/book/prove.ipynb #prove_imports
-import argparse, importlib.util, inspect, itertools, random, re
+import argparse, importlib.util, inspect, itertools, random, re, time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -47,10 +47,12 @@ class Proof:
             *(f"exact sum  {x}" for x in self.sums), *(f"fragile    {x}" for x in self.fragile),
             *[f"chapter    {self.chapter}"] * (self.verdict != "exact"), *[self.badge] * (self.verdict == "exact")])
     @property
-    def chapter(self)->str: # address of the page that explains it
+    def chapter(self)->str: # name of the page that explains it
+        return next(notebooks().glob(f"[0-9]*_{PROOF_KINDS[self.kind].chapter}.ipynb")).stem
+    @property
+    def link(self)->str:    # and its address
         site = next(x for x in metadata.metadata("rlhf-nb").get_all("Project-URL") if x.startswith("Doc"))
-        page = next(notebooks().glob(f"[0-9]*_{PROOF_KINDS[self.kind].chapter}.ipynb")).stem
-        return f"{site.split(', ')[1]}{page}.html"
+        return f"{site.split(', ')[1]}{self.chapter}.html"
     @property
     def badge(self)->str: # a line for a README
         return (f"![{self.kind}: exact to 1e-6](https://img.shields.io/badge/rlhf--nb%20prove-"
@@ -58,7 +60,8 @@ class Proof:
     def _repr_html_(self):
         colour = dict(exact="#2a7", mistake="#c33", unknown="#b80")[self.verdict]
         head, *rows = str(self).split("\n  ")
-        def told(row): return re.sub(r"https://[^ )]+html", r'<a href="\g<0>">\g<0></a>', escape_text(row))
+        def told(row): return escape_text(row).replace(
+            f"chapter    {self.chapter}", f'chapter <a href="{self.link}">{self.chapter}</a>')
         return (f'<div style="border-left:6px solid {colour};padding:.2em 1em"><b>{escape_text(head)}</b><ul>'
                 + "".join(f"<li>{told(row)}</li>" for row in rows) + "</ul></div>")
 
@@ -114,7 +117,9 @@ def _one_change(kind, names, cases, calls): # choices and what else is done; or 
     every = [dict(zip(kind.right, x)) for x in itertools.product(*map(first, kind.right))]
     def far(c): return min((sum(c[k] != v for k, v in x.items()) for x in kind.known.values()), default=0)
     given = {k: (*(case[n] for n in names), SimpleNamespace(**case)) for k, case in cases.items()}
+    start = time.process_time()
     for c in sorted(every, key=far)[:40]:
+        if time.process_time() - start > 8: return None                  # seconds
         def right(*args): return kind.compute(SimpleNamespace(**vars(args[-1]) | dict(zip(names, args))), c)
         want = {k: right(*args) for k, args in given.items()}
         found = find_change(right, given, {k: calls[k].out for k in cases}, want, [*names.values()],
@@ -203,12 +208,12 @@ def _broken(fn, it, names, cases, calls): # what changes the result and must not
         mask, was = case["mask"], calls[k].out
         if not isinstance(was, Tensor): return []
         def again(f, back=lambda y: y): # with other arguments (b ...): is the result another one?
-            now = _called(fn, it, names, {k: f(x) if isinstance(x, Tensor) and x.ndim and len(x) == len(mask) else x
+            now = _called(fn, it, names, {k: f(x.detach()) if isinstance(x, Tensor) and x.ndim and len(x) == len(mask) else x
                                           for k, x in case.items()})[0]
             a, b = (back(now.out), was) if isinstance(now.out, Tensor) else (None, was)
             if a is not None and a.shape == b.shape == mask.shape: a, b = a * mask, b * mask
             return a is None or not it.same(a, b, 1e-4)
-        def other(x): return x.detach().where(mask, 7.) if x.shape == mask.shape and x.is_floating_point() else x
+        def other(x): return x.where(mask, 7.) if x.shape == mask.shape and x.is_floating_point() else x
         def wider(x): return torch.cat([x, torch.zeros_like(x[:, :1])], 1) if x.ndim > 1 else x
         found += ["what stands outside of the mask reaches the result"] * again(other)
         found += ["a column of padding changes the result"] * again(wider, lambda y: y[:, :-1] if y.ndim > 1 else y)
@@ -237,7 +242,7 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
     def fill(case): # the defaults of what the function does not take
         unasked = {k: v for k, v in it.defaults.items() if k not in names}
         unasked |= {k: (case | unasked)[v] for k, v in unasked.items() if isinstance(v, str)}
-        blind = "mask" in case and not {"mask", "labels"} & set(names)
+        blind = it.unmasked and "mask" in case and not {"mask", "labels"} & set(names)
         return form(case | unasked | (dict(mask=torch.ones_like(case["mask"])) if blind else {}))
     cases, edges = ({k: fill(x) for k, x in made(set(names)).items()} for made in (it.cases, it.edges))
     def states(): return torch.get_rng_state().tolist(), random.getstate(), str(numpy.random.get_state())
@@ -345,7 +350,7 @@ def _prove_command(args):
     proof = prove(find(f"function in {file}", function, found), args.kind)
     page = f'<!doctype html><meta charset="utf-8"><title>{args.kind}</title>{proof._repr_html_()}'
     if args.output: Path(args.output).write_text(page, "utf-8")
-    print(proof)
+    print(proof, *[f"  read       {proof.link}"] * (proof.verdict != "exact"), sep="\n")
     return int(proof.verdict != "exact")
 
 def add_prove_parser(

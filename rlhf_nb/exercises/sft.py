@@ -15,14 +15,18 @@ X = -100                                       # a label that nobody reads
 class SFT(Logprobs):
     asks, chapter = "SFT loss", "sft"
     takes, needs = Logprobs.takes | dict(labels="labels label targets"), {}
-    right = dict(soft=dict(log=""), shift=dict(next=""), sign=dict(minus=""), mean=MEANS)
-    wrong = dict(soft=SOFTMAXES, shift=SHIFTS, mean=MEAN_SLIPS,
-                 sign=dict(plus="the sign: minimising this makes the demonstrations less probable"))
+    unmasked, right = False, dict(soft=dict(log=""), shift=dict(next=""), sign=dict(minus=""), first=dict(out=""),
+                                  mean={k: words for k, words in MEANS.items() if k != "constant"})
+    wrong = dict(soft=SOFTMAXES, shift=SHIFTS, mean=MEAN_SLIPS | dict(
+        constant="the mean divides by all positions, padding too: divide by the number of labels"),
+        sign=dict(plus="the sign: minimising this makes the demonstrations less probable"),
+        first=dict(counted="the first token is counted: nothing stands before it that predicts it"))
     known = {"cross-entropy of the response tokens": dict(mean="token_mean"),
              "mean over responses of each one's cross-entropy": dict(mean="response_mean")}
     def edges(self, given): return super().edges(given) | {"an empty response": self.case(40, EMPTY)}
     def compute(self, a, c):
         x, there = next_logps(a.logits, a.ids, c["shift"], c["soft"])
+        if c["first"] == "counted": there = there | True
         m = read_mask(a.mask, c["mean"])[:, there]
         how = c["mean"] if c["mean"] not in ("late", "early", "inverted", "forgot") else "token_mean"
         return mean_over((x if c["sign"] == "plus" else -x)[:, there], m, how, a.ids.shape[1])
