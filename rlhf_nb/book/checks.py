@@ -118,7 +118,7 @@ class Exercise:
     mistakes:dict[str,Callable]  # what to tell the learner -> a function that errs so
 
 class ProofKind:
-    "A quantity of RLHF that code computes: each definition in use, and each mistake, is a choice on some axes."
+    "A quantity of RLHF that code computes: each definition in use, and each mistake, is a choice on an axis."
     asks=""     # the quantity, in words
     chapter=""  # page of the course that explains it
     takes={}    # argument -> names that code gives it, with spaces between
@@ -131,7 +131,7 @@ class ProofKind:
     known={}    # what the field calls it -> {axis: choice}
     mixed={}    # sentence on a mistake -> {axis: choices}, each right alone and wrong together
     forms=[dict] # ways to pass a case; the best verdict counts
-    def cases(self, given:set[str])->dict[str,dict]: # what is special -> arguments; they tell all choices apart
+    def cases(self, given:set[str])->dict[str,dict]: # what is special -> arguments that tell choices apart
         raise NotImplementedError
     def edges(self, given:set[str])->dict[str,dict]: # where code may be fragile
         return {}
