@@ -159,7 +159,7 @@ def one_update(name, lm, tokenizer, device, parts):
         return partial(train_step, trainer, x, partial(q_loss, config=settings))
     settings = GRPOConfig(n_prompts=2, num_generations=3)
     trainer = make_trainer(device.move(lm), config)
-    roll, _, _ = sample_groups(trainer, frozen_copy(lm), task_of(tokenizer), settings, seeded())
+    roll, *_ = sample_groups(trainer, frozen_copy(lm), task_of(tokenizer), settings, seeded())
     x = make_group_experience(roll, settings, task_of(tokenizer))
     return partial(train_step, trainer, x, partial(grpo_loss, config=settings))
 
@@ -208,7 +208,7 @@ def test_waits_outside_decoding_do_not_grow_with_the_batches(lm, tokenizer, devi
         assert n == 1 + 2 * 6, device.waits                                   # values, then six updates
         _, n = waits(lambda: ppo_update(trainer, roll.to(DEVICE), ppo_config, eos, DeviceGenerator().manual_seed(0)))
         assert n == 2 + 2 * 6 + 2 + 7, device.waits            # two epochs' orders; seven tensors that this test sends
-        (roll, _, _), n = waits(lambda: sample_groups(type("T", (), dict(model=lm, queue=[])), ref, task, grpo_config, seeded()))
+        (roll, *_), n = waits(lambda: sample_groups(type("T", (), dict(model=lm, queue=[])), ref, task, grpo_config, seeded()))
         assert n == 2 and roll.logp.is_cpu, device.waits                      # rewards are looked at, the rollout comes to the host
         assert waits(lambda: make_group_experience(roll, grpo_config, task))[1] == 0, device.waits
         assert waits(lambda: evaluate_pairs(lm, pairs, make_pair_loss(dpo_loss), size))[1] == 1, device.waits

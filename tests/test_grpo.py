@@ -17,7 +17,7 @@ from rlhf_nb.grpo import (ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, group_centered
     leave_one_out, loss_weights, mean_baseline, pass_at_k)
 from rlhf_nb.kl import kl_k3
 from rlhf_nb.trainers.grpo_trainer import GRPOConfig, grpo_loss, make_group_experience, sample_groups, train_grpo
-from rlhf_nb.trainers.ppo_trainer import RLTask
+from rlhf_nb.trainers.ppo_trainer import RLTask, WeightedRewards, reward_metrics
 from rlhf_nb.worlds.oracle import micro_tokenizer, micro_world
 
 WORLD = micro_world()
@@ -251,6 +251,97 @@ def test_the_page_on_adding_a_method_shows_lines_that_are_there():
         assert added and set(added) <= set(text.splitlines()), f"{file}: {set(added) - set(text.splitlines())}"
     assert len(parts) == 8 and sum(line[:1] in "+-" for line in diff.splitlines() if line) <= 60
 
+# ---- several rewards, each normalised in its group before they are summed
+def apart(**more): return GRPOConfig(**dict(n_prompts=2, num_generations=3, advantage_fn="group_normalised", beta=0.,
+                                            multi_objective_aggregation="normalize_then_sum") | more)
+def paid(**rewards): # name -> weight and numbers of 6 rows
+    return WeightedRewards({name: (w, lambda seqs, x=x: tensor(x)[:len(seqs)]) for name, (w, x) in rewards.items()})
+
+def test_rewards_apart_by_hand():
+    "Two groups of three with unequal numbers; one reward is silent on a row, one on a group, all on the last row."
+    two = paid(a=(2., [1., 4., 1., 0., 6., NAN]), b=(-.5, [NAN, 10., 30., NAN, NAN, NAN]))
+    two(torch.zeros(6))
+    s, d = 3**.5, 2**.5                     # a: -1 2 -1 over √3, then -3 3 over √18; b: -10 10 over √200
+    want = [-2 / s, 4 / s + .5 / d, -2 / s - .5 / d, -2 / d, 2 / d, NAN]
+    assert_close(two.apart(3), tensor(want), rtol=2e-4, atol=0, equal_nan=True)
+    assert_close(two(torch.zeros(6)), tensor([2., 3., -13., 0., 12., NAN]), equal_nan=True)
+    found = reward_metrics(two)
+    assert found.pop("rewards/a/std") == pytest.approx(math.sqrt((1.4**2 * 2 + 1.6**2 + 2.4**2 + 3.6**2) / 4))
+    assert found == pytest.approx({"rewards/a/mean": 2.4, "rewards/b/mean": 20., "rewards/b/std": math.sqrt(200)})
+    assert reward_metrics(lambda seqs: seqs) == {}
+    none = paid(a=(1., [NAN] * 3), b=(1., [NAN, 7., NAN]))
+    assert none(torch.zeros(3)).isnan().tolist() == [True, False, True] and none.apart(3)[1] == 0
+    assert all(map(math.isnan, (reward_metrics(none)[f"rewards/a/{k}"] for k in ("mean", "std")))) and reward_metrics(none)["rewards/b/std"] == 0
+
+def trls_advantages(rewards, weights, n): # (b k), the formula of TRL 1.16's normalize_then_sum in plain Python
+    def moments(x):
+        x = [v for v in x if not math.isnan(v)]
+        mean = sum(x) / len(x) if x else NAN
+        return mean, math.sqrt(sum((v - mean)**2 for v in x) / (len(x) - 1)) if len(x) > 1 else NAN
+    sums = []
+    for i, row in enumerate(rewards):
+        total, seen = 0., False
+        for k, r in enumerate(row):
+            mean, std = moments([x[k] for x in rewards[i // n * n:i // n * n + n]])
+            if not math.isnan((r - mean) / (std + 1e-4)): total += weights[k] * (r - mean) / (std + 1e-4)
+            seen |= not math.isnan(r)
+        sums.append(total if seen else NAN)
+    mean, std = moments(sums)
+    return [0. if math.isnan(x) else (x - mean) / (std + 1e-4) for x in sums]
+
+def test_advantages_are_trls_and_a_kl_in_the_reward_is_compared_within_its_group():
+    rewards = [[1., NAN], [4., 10.], [1., 30.], [0., NAN], [6., NAN], [NAN, NAN], [5., 1.], [5., 0.], [5., 0.]]
+    two = paid(a=(2., [r[0] for r in rewards]), b=(-.5, [r[1] for r in rewards]))
+    two(torch.zeros(9))
+    roll = rollout(policy(1), policy(3), 3)[torch.arange(9)]
+    roll = replace(roll, group=torch.arange(9) // 3, reward=two.apart(3))
+    x = make_group_experience(roll, apart(), task())
+    assert_close(x.advantage[:, 0], tensor(trls_advantages(rewards, (2., -.5), 3)), rtol=1e-4, atol=1e-5)
+    assert x.advantage[8, 0] != 0 == x.advantage[5, 0] and x.advantage[:, 0].std() == pytest.approx(math.sqrt(7 / 8), abs=1e-3)
+    kl = ((roll.logp - roll.ref_logp) * roll.seqs.response_mask).sum(1)
+    a, scored = roll.reward - .3 * kl, ~roll.reward.isnan()
+    for i in range(3): a[i * 3:i * 3 + 3] -= a[i * 3:i * 3 + 3].nanmean()
+    got = make_group_experience(roll, apart(beta=.3), task()).advantage[:, 0]
+    assert_close(got, (a / (a[scored].std() + 1e-4)).nan_to_num(0.), rtol=1e-4, atol=1e-5)
+    assert_close(make_group_experience(roll, apart(beta=.3, kl_in_loss=True), task()).advantage, x.advantage)
+
+def test_equal_sums_tie_in_a_sum_and_not_apart():
+    "Each of six answers is paid once, by a reward that pays one, two or three of them."
+    three = paid(one=(1., [1., 0., 0., 0., 0., 0.]), two=(1., [0., 1., 1., 0., 0., 0.]), three=(1., [0., 0., 0., 1., 1., 1.]))
+    model = policy(1)
+    def sampled(**more): return sample_groups(make_trainer(model, TrainConfig()), frozen_copy(model), task(three),
+                                              apart(n_prompts=1, num_generations=6, **more), seeded())
+    roll, row, _, worth = sampled()
+    assert roll.reward.tolist() == [1.] * 6 and row["reward"] == 1 and row["reward_std"] == row["frac_reward_zero_std"] == 0
+    z = [math.sqrt(5 * (6 - k) / (6 * k)) for k in (1, 2, 3)]            # paid to k of 6: (1 - k/6) / std; the others get -z k / (6 - k)
+    none = [-x * k / (6 - k) for x, k in zip(z, (1, 2, 3))]
+    want = [z[0] + none[1] + none[2]] + [none[0] + z[1] + none[2]] * 2 + [none[0] + none[1] + z[2]] * 3
+    assert_close(worth, tensor(want), rtol=1e-3, atol=1e-3)
+    assert want[0] > .48 > 0 > want[1] > want[3] and row["rewards/two/mean"] == pytest.approx(1 / 3)
+    _, row, _, worth = sampled(multi_objective_aggregation="sum_then_normalize")
+    assert row["frac_reward_zero_std"] == 1 and worth.tolist() == [1.] * 6
+
+def test_what_normalize_then_sum_needs():
+    with pytest.raises(ValueError, match="set advantage_fn=group_normalised"): apart(advantage_fn="leave_one_out")
+    with pytest.raises(ValueError, match="one of.*normalize_then_sum"): apart(multi_objective_aggregation="normalise_then_sum")
+    model = policy(1)
+    with pytest.raises(ValueError, match="give RLTask.reward_fn as WeightedRewards"): train_grpo(model, frozen_copy(model), task(), apart(), seeded())
+
+def test_scales_and_shifts_of_a_reward_change_nothing_apart_and_the_first_reward_wins_a_sum():
+    "A run is the same when one reward is written in other units; in a sum the larger units win."
+    def run(scale, **more):
+        def first(seqs): return scale * (seqs.ids == 1).sum(1).float()
+        def second(seqs): return (seqs.ids == 2).sum(1).float()
+        model = policy(1).double()
+        config = apart(n_iterations=6, num_generations=6, lr=3e-3, **more)
+        both = WeightedRewards(dict(first=(1., first), second=(1., second)))
+        rows = [r for r in train_grpo(model, frozen_copy(model), task(both), config, seeded(2)).log.rows if "iteration" in r]
+        return [[r[f"rewards/{k}/mean"] / (scale if k == "first" else 1) for r in rows] for k in ("first", "second")]
+    a, b = run(1.), run(1000.)
+    assert_close(tensor(a), tensor(b), rtol=1e-5, atol=1e-6)
+    c = run(1000., multi_objective_aggregation="sum_then_normalize")
+    assert a != c
+
 # ---- the trainer
 def test_it_learns_is_repeatable_and_resumes(tmp_path):
     class Stop(Exception): pass
@@ -273,7 +364,7 @@ def test_groups_without_variance_are_counted_and_passed_over():
     model = policy(1)
     trainer = make_trainer(model, TrainConfig())
     config = GRPOConfig(n_prompts=1, num_generations=6, dynamic_sampling=3)
-    every, row, rows = sample_groups(trainer, frozen_copy(model), task(half), config, seeded(3))
+    every, row, rows, _ = sample_groups(trainer, frozen_copy(model), task(half), config, seeded(3))
     roll = every[rows]
     assert len(every) == row["n_responses"] == 18 and row["frac_reward_zero_std"] >= 1 / 3 - 1e-6
     assert len(roll) == 6 and len(roll.group.unique()) == 1 and roll.reward.std() > 0

@@ -2,10 +2,11 @@
 import sys, pytest, torch
 from rlhf_nb.data.text import train_tokenizer
 from rlhf_nb.base.models import ScalarModel, load_bundled, load_reward_model, load_tokenizer, save_reward_model, tiny_lm, to_classifier
-from rlhf_nb.run.text_rewards import PromptTable, WeightedRewards, reward_parts, load_reward_function, make_model_reward_fn, make_text_reward_fn, reward_files
+from rlhf_nb.run.text_rewards import PromptTable, reward_parts, load_reward_function, make_model_reward_fn, make_text_reward_fn, reward_files
 from rlhf_nb.run.text_rewards import load_reader, score_texts
 from rlhf_nb.reward import score_seqs
 from rlhf_nb.tokens import make_seqs
+from rlhf_nb.trainers.ppo_trainer import WeightedRewards, reward_metrics
 
 ROWS = [dict(prompt="What is 2 + 2?", answer="4", level=1), dict(prompt="What is 3 + 5?", answer="8", level=2)]
 
@@ -70,7 +71,7 @@ def test_a_weighted_sum_leaves_out_what_is_not_scored_and_is_nan_where_nothing_i
     nan = float("nan")
     both = WeightedRewards({"a": (2., lambda seqs: torch.tensor([1., nan, nan, 3.])), "b": (-.5, lambda seqs: torch.tensor([nan, 2., nan, 4.]))})
     assert str(both(None).tolist()) == "[2.0, -1.0, nan, 4.0]"
-    assert both.means() == {"rewards/a/mean": 2., "rewards/b/mean": 3.}
+    assert reward_metrics(both) == pytest.approx({"rewards/a/mean": 2., "rewards/a/std": 2**.5, "rewards/b/mean": 3., "rewards/b/std": 2**.5})
     assert reward_parts("a:f, .5*b/c ,-2*gold") == {"a:f": 1., "b/c": .5, "gold": -2.}
 
 def test_rows_that_are_left_out_ask_nothing(tok):

@@ -1,5 +1,6 @@
 "Every trainer, small: (language model, tokenizer, generator, move) -> Trainer; `move` takes a model to where it learns."
 import random, torch
+from dataclasses import replace
 from functools import partial
 from rlhf_nb.base.batches import PreferencePairs
 from rlhf_nb.base.learning import TrainConfig
@@ -14,7 +15,7 @@ from rlhf_nb.sft import train_sft
 from rlhf_nb.trainers.distill_trainer import DistillConfig, DistillTask, train_distill
 from rlhf_nb.trainers.dpo_tools import train_dpo
 from rlhf_nb.trainers.grpo_trainer import GRPOConfig, train_grpo
-from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, WeightedRewards, train_ppo
 from rlhf_nb.trainers.q_trainer import train_q
 from rlhf_nb.worlds.world_text import TRAIN, demonstrations, prompt_ids
 
@@ -52,6 +53,14 @@ grpo_dynamic = partial(grpo, advantage_fn=group_normalised, dynamic_sampling=2, 
                        importance_sampling_mode="sequence_mask", loss_type="grpo",
                        kl_in_loss=True, mask_truncated_completions=True)
 
+def gdpo(lm, tokenizer, generator, move): # two rewards, one silent on some rows
+    def some(seqs): return torch.where(seqs.response_mask.sum(1) > 5, (seqs.ids == 7).sum(1).float(), float("nan"))
+    task = task_of(tokenizer)
+    both = WeightedRewards(dict(first=(1., task.reward_fn), some=(-.5, some)))
+    config = GRPOConfig(n_iterations=3, n_prompts=3, num_generations=4, micro_batch_size=6, lag=1, dynamic_sampling=2,
+                        advantage_fn=group_normalised, multi_objective_aggregation="normalize_then_sum")
+    return train_grpo(move(lm), frozen_copy(lm), replace(task, reward_fn=both), config, generator)
+
 def nets_of(lm, tokenizer): return QNets(q_network(lm), [tokenizer.pad_token_id])
 
 def q(lm, tokenizer, generator, move):
@@ -66,4 +75,4 @@ def distill(lm, tokenizer, generator, move): # half of the answers are the teach
     config = DistillConfig(n_iterations=2, n_prompts=6, micro_batch_size=2, student_share=.5)
     return train_distill(move(lm), task, config, generator)
 
-RUNS = dict(sft=sft, reward=reward, dpo=dpo, ppo=ppo, grpo=grpo, grpo_dynamic=grpo_dynamic, q=q, distill=distill)
+RUNS = dict(sft=sft, reward=reward, dpo=dpo, ppo=ppo, grpo=grpo, grpo_dynamic=grpo_dynamic, gdpo=gdpo, q=q, distill=distill)

@@ -84,7 +84,7 @@ def trl_settings(
     in_reward = config.beta and not config.kl_in_loss
     differs += ["the KL is k3 per token in the loss, here k1 in the reward"] * bool(in_reward)
     return "GRPO", found | dict(scale_rewards=scale) | {k: c[k] for k in (
-        "loss_type", "importance_sampling_level", "use_bias_correction_kl")}, differs
+        "loss_type", "importance_sampling_level", "use_bias_correction_kl", "multi_objective_aggregation")}, differs
 
 # %% ../../nbs/engine/run/export.ipynb #trl_reward
 def trl_reward(

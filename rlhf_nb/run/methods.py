@@ -46,8 +46,8 @@ from ..reward import (bradley_terry_loss, preference_accuracy, reward_loss, scor
 from .stages import ByJudge, Stage, Stopping, config_of
 from .start import add_scalar_head, new_pad, path_of, placement_of, targets_of, training_precision
 from .reward_process import load_reward_function, open_reward_function
-from .text_rewards import (PromptTable, WeightedRewards, decode_seqs, make_model_reward_fn,
-    make_text_environment, make_text_reward_fn, reward_parts)
+from .text_rewards import (PromptTable, decode_seqs, make_model_reward_fn, make_text_environment,
+    make_text_reward_fn, reward_parts)
 from ..self_reward import PairsWithReplay, make_replay_loss, select_pairs
 from ..sft import mean_loss, sft_loss
 from ..spin import make_spin_loss, opponent_pairs, spin_metrics
@@ -58,7 +58,8 @@ from rlhf_nb.trainers.distill_trainer import (DistillConfig, DistillTask, Taught
     train_distill)
 from ..trainers.grpo_trainer import GRPOConfig, train_grpo
 from ..trainers.judge_tools import ADDITIVE_PROMPT
-from ..trainers.ppo_trainer import PPOConfig, RLTask, RolloutConfig, checked_reward_fn, train_ppo
+from ..trainers.ppo_trainer import (PPOConfig, RLTask, RolloutConfig, WeightedRewards,
+    checked_reward_fn, train_ppo)
 from ..trainers.q_trainer import make_q_trainer
 from ..trainers.reward_tools import PairsWithMargin, margin_reward_loss
 from ..trainers.self_reward_tools import replay_examples
@@ -422,7 +423,8 @@ def open_reward(
         return scaled(make_model_reward_fn(path_of(name), table, tokenizer, place, batch_size))
     parts = {name: (weight, one(name)) for name, weight in reward_parts(s.reward).items()}
     (weight, fn), *more = parts.values()
-    return WeightedRewards(parts) if more or weight != 1 else fn
+    apart = getattr(s, "multi_objective_aggregation", "") == "normalize_then_sum"
+    return WeightedRewards(parts) if more or weight != 1 or apart else fn
 
 def make_critic(
     lm:nn.Module, # the policy; with LoRA the critic gets adapters as well
@@ -476,11 +478,9 @@ class Rewarding(Prompted):
     def rewards(self, job:Job, ready:Ready)->Callable: # Seqs -> (b), by which held-out answers are measured
         return ready.data.reward_fn
     def note(self, job:Job, ready:Ready, row:dict, *sampled):
-        "Add the means of several rewards to a row of the log; keep what was sampled in the run's folder."
-        reward_fn, named = getattr(ready.data, "reward_fn", None), {}
-        if isinstance(reward_fn, WeightedRewards):
-            named = reward_fn.last
-            row.update(reward_fn.means())
+        "Keep what was sampled in the run's folder, several rewards by name if they were the last call's."
+        named = {} if getattr(ready.config, "lag", 0) else getattr(
+            getattr(ready.data, "reward_fn", None), "last", {})
         told = in_first_process(lambda: keep_rollout(
             job.folder, job.s.rollouts_mb, row["iteration"], *sampled, job.tokenizer, named))
         if told: job.tell(told)

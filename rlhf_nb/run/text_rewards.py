@@ -6,7 +6,7 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/text_rewards.html.md"""
 
 # %% auto #0
 __all__ = ['decode_seqs', 'load_reader', 'score_texts', 'reward_files', 'PromptTable', 'make_text_reward_fn',
-           'make_model_reward_fn', 'turn_ids', 'make_text_environment', 'reward_parts', 'WeightedRewards']
+           'make_model_reward_fn', 'turn_ids', 'make_text_environment', 'reward_parts']
 
 # %% ../../nbs/engine/run/text_rewards.ipynb #text_rewards_imports
 import ast, inspect, math, os, sys, sysconfig, torch
@@ -20,7 +20,6 @@ from rlhf_nb.base.models import (Placement, load_reward_model, load_tokenizer, r
     text_config_of)
 from ..data.records import read_records
 from ..base.batches import ended_rows, pad_and_eos, response_text
-from ..base.processes import gather_objects
 from .reward_process import load_reward_function
 from ..reward import score_seqs
 from ..tokens import Seqs, make_seqs
@@ -254,7 +253,7 @@ def make_text_environment(
         return ids
     return environment
 
-# %% ../../nbs/engine/run/text_rewards.ipynb #WeightedRewards
+# %% ../../nbs/engine/run/text_rewards.ipynb #reward_parts
 def reward_parts(
     reward:str, # names with commas, each with its weight in front: "sums:right, .5*runs/rm"
 )->dict[str,float]: # name -> weight
@@ -268,16 +267,3 @@ def reward_parts(
     if "" in found or len(found) <= reward.count(","): raise ValueError(
         f"{reward!r} names a reward twice or none: write rules:f,0.5*rules:g")
     return found
-
-class WeightedRewards:
-    "Sum of w_k r_k over the rewards that score a response, nan where none does; as TRL's `reward_weights`."
-    def __init__(self, parts:dict[str,tuple[float,Callable]]): # name -> weight, Seqs (b t) -> (b)
-        self.parts, self.last = parts, {}    # last: name -> (b) of the last call
-    def __call__(self, seqs:Seqs)->Tensor: # (b)
-        self.last = {name: fn(seqs).cpu() for name, (_, fn) in self.parts.items()}
-        each = torch.stack([weight * self.last[name] for name, (weight, _) in self.parts.items()])   # (k b)
-        return each.nansum(0).masked_fill(each.isnan().all(0), math.nan)
-    def means(self)->dict[str,float]: # "rewards/NAME/mean" -> number; nan: of no response
-        "Mean of each reward over the responses that it scored in the last call, of all processes."
-        found = gather_objects([self.last])
-        return {f"rewards/{k}/mean": torch.cat([x[k] for x in found]).nanmean().item() for k in self.parts}

@@ -15,14 +15,14 @@ from torch import Generator, Tensor, nn
 from ..base.batches import Rollout, ended_rows, masked_mean_rows, pad_and_eos, to_host
 from ..base.learning import Trainer, train_step
 from ..base.logprobs import logprobs_and_entropy
-from ..base.sampling import collect_rollout
+from ..base.sampling import collect_rollout, shared_rewards
 from ..grpo import (ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, clipped_token_loss,
-    group_centered, leave_one_out, loss_weights, mean_baseline)
+    group_centered, group_normalised, leave_one_out, loss_weights, mean_baseline)
 from ..kl import kl_k3, response_kl
 from ..tokens import Batch, Seqs, masked_sum
-from rlhf_nb.trainers.ppo_trainer import (RLTask, RewardError, SamplerConfig, begin_rollouts,
-    checked_reward_fn, first_columns, next_prompts, run_rollouts, sampled_before, validate_rollouts,
-    weigh_rollout)
+from .ppo_trainer import (RLTask, RewardError, SamplerConfig, WeightedRewards,
+    begin_rollouts, checked_reward_fn, first_columns, next_prompts, reward_metrics, run_rollouts,
+    sampled_before, validate_rollouts, weigh_rollout)
 
 # %% ../../nbs/engine/trainers/grpo_trainer.ipynb #GRPOConfig
 @dataclass(frozen=True)
@@ -46,15 +46,21 @@ class GRPOConfig(SamplerConfig):
     kl_in_loss:bool=False  # k3 per token in the loss instead of k1 in the reward
     use_bias_correction_kl:bool=False # multiply k3 by the ratio
     mask_truncated_completions:bool=False # learn nothing from responses without eos
+    multi_objective_aggregation:str="sum_then_normalize" # or normalize_then_sum: GDPO
     dynamic_sampling:int=1 # sample so many times n_prompts, keep groups that differ
     def __post_init__(self):
         self.check("n_prompts num_generations num_iterations dynamic_sampling",
             "beta epsilon_high", "epsilon",
-            choices=dict(importance_sampling_level=("token", "sequence")),
+            choices=dict(importance_sampling_level=("token", "sequence"),
+                         multi_objective_aggregation=("sum_then_normalize", "normalize_then_sum")),
             named=dict(advantage_fn=ADVANTAGES, token_loss=TOKEN_LOSSES, loss_type=LOSS_WEIGHTS))
         if self.num_generations < 2 and self.advantage_fn is not mean_baseline:
             raise ValueError("a group needs two responses to compare, got num_generations "
                              "= 1: raise it, or use advantage_fn=mean_baseline")
+        if self.apart and self.advantage_fn is not group_normalised: raise ValueError("normalize_then_sum is "
+            "group_normalised of each reward, then their sum: set advantage_fn=group_normalised")
+    @property
+    def apart(self)->bool: return self.multi_objective_aggregation == "normalize_then_sum"
 
 # %% ../../nbs/engine/trainers/grpo_trainer.ipynb #make_group_experience
 @dataclass(frozen=True, eq=False)
@@ -70,9 +76,13 @@ class GroupExperience(Batch):
     def trim(self): # without columns that are padding in every row
         return first_columns(self, int(self.seqs.attention_mask.any(0).sum()))
 
+def _batch_normalised(reward, group): # GDPO's last step; only a KL in the reward has yet to be compared
+    a, scored = group_centered(reward, group), ~reward.isnan()
+    return a / (a[scored].std(correction=int(scored.sum() > 1)) + 1e-4)
+
 @torch.no_grad()
 def make_group_experience(
-    roll:Rollout, config:GRPOConfig,
+    roll:Rollout, config:GRPOConfig, # with normalize_then_sum its reward is the sum of normalised ones
     task:RLTask, # its eos; its max_new_tokens is the constant length of "dr_grpo"
     weight:Tensor|float=1., # (b t) or (b 1) of each token's advantage, see `weigh_rollout`
 )->GroupExperience:
@@ -82,7 +92,8 @@ def make_group_experience(
     if config.mask_truncated_completions: mask = mask & ended_rows(roll.seqs, eos)[:, None]
     kl = response_kl(roll.logp, roll.ref_logp, roll.seqs.response_mask)
     reward = roll.reward if config.kl_in_loss else roll.reward - config.beta * kl
-    a = (config.advantage_fn(reward, roll.group)[:, None] * weight).expand_as(logp)
+    advantage_fn = _batch_normalised if config.apart else config.advantage_fn
+    a = (advantage_fn(reward, roll.group)[:, None] * weight).expand_as(logp)
     return GroupExperience(roll.seqs, mask, logp, roll.ref_logp, a, loss_weights(mask, "dapo", 1),
         config.loss_type(mask, max_length=length))
 
@@ -116,15 +127,17 @@ def sample_groups(
     ref:nn.Module,       # frozen; or the policy itself, when it has LoRA
     task:RLTask, config:GRPOConfig,
     generator:Generator, # chooses prompts and tokens
-)->tuple[Rollout,dict,Tensor]: # all responses, on the CPU; their metrics; rows to learn from
-    "One rollout: `num_generations` responses to each prompt, scored, and its metrics."
+)->tuple[Rollout,dict,Tensor,Tensor]: # all responses, on the CPU; metrics; rows to learn from; (b) worth
+    "One rollout: `num_generations` responses to each prompt, scored, its metrics, and what is compared."
     n = config.n_prompts * config.dynamic_sampling
     rows = next_prompts(n, len(task.prompts), trainer.queue, generator)
     reward_fn = checked_reward_fn(task.reward_fn, task.tokenizer, nan=True)
     roll = to_host(collect_rollout(trainer.model, ref, [task.prompts[row] for row in rows], reward_fn,
         task.tokenizer, replace(task.sampling, temperature=config.temperature), generator,
         config.num_generations, config.micro_batch_size, config.generation_batch_size, task.environment))
-    gap = group_centered(roll.reward, roll.group).abs()
+    worth = shared_rewards(lambda part: task.reward_fn.apart(config.num_generations), roll.seqs,
+                           config.num_generations) if config.apart else roll.reward
+    gap = group_centered(worth, roll.group).abs()
     differ = torch.zeros(n).to(gap).scatter_reduce(0, roll.group, gap, "amax") > 1e-6
     mask, scored = roll.seqs.response_mask, roll.reward[~roll.reward.isnan()]
     if not len(scored): raise RewardError(f"no response of this rollout has a score: all {len(roll)} are nan")
@@ -134,10 +147,10 @@ def sample_groups(
            "objective/kl": response_kl(roll.logp, roll.ref_logp, mask).mean().item(),  # nats, as PPO's
            "completions/mean_length": mask.sum(1).float().mean().item(),
            "completions/clipped_ratio": 1 - ended.float().mean().item(),
-           "n_responses": len(roll)}
-    if config.dynamic_sampling == 1: return roll, row, torch.arange(len(roll))
+           "n_responses": len(roll)} | reward_metrics(task.reward_fn)
+    if config.dynamic_sampling == 1: return roll, row, torch.arange(len(roll)), worth
     kept = differ.nonzero()[:config.n_prompts, 0]
-    return roll, row, torch.isin(roll.group, kept).nonzero()[:, 0]
+    return roll, row, torch.isin(roll.group, kept).nonzero()[:, 0], worth
 
 # %% ../../nbs/engine/trainers/grpo_trainer.ipynb #train_grpo
 def train_grpo(
@@ -151,15 +164,17 @@ def train_grpo(
 )->Trainer:              # log rows of iterations have "iteration"
     "GRPO, RLOO and their relatives: sample groups, compare within them, step."
     validate_rollouts(policy, ref, task, config)
+    if config.apart and not isinstance(task.reward_fn, WeightedRewards): raise ValueError(
+        "normalize_then_sum takes rewards apart: give RLTask.reward_fn as WeightedRewards({name: (weight, function)})")
     trainer = begin_rollouts(policy, ref, task, config, generator, folder, config.train_config(
         config.n_iterations * config.num_iterations, config.n_prompts * config.num_generations))
     def iterate(i):
         with trainer.autocast:              # old and new log-probs in one precision
-            sampled, row, rows = sampled_before(trainer, config.lag, lambda: sample_groups(
+            sampled, row, rows, worth = sampled_before(trainer, config.lag, lambda: sample_groups(
                 trainer, ref, task, config, generator))
             roll, x = sampled[rows], None
             if len(roll):
-                weighed, weight, found = weigh_rollout(policy, roll, config)
+                weighed, weight, found = weigh_rollout(policy, replace(roll, reward=worth[rows]), config)
                 x, row = make_group_experience(weighed, config, task, weight), row | found
         learn = x is not None and x.mask.any()          # else all cut and masked: no step
         steps = [train_step(trainer, x, lambda m, b: grpo_loss(m, b, config))

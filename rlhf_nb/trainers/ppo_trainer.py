@@ -8,8 +8,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/trainers/ppo_trainer.html.md"""
 __all__ = ['METRICS', 'RolloutConfig', 'SamplerConfig', 'fixed_kl_controller', 'AdaptiveKLController', 'PPOConfig',
            'first_columns', 'Experience', 'add_score_column', 'reward_mask', 'rollout_rewards', 'make_experience',
            'minibatch_loss', 'RLTask', 'validate_rollouts', 'next_prompts', 'RewardError', 'checked_reward_fn',
-           'rollout_metrics', 'weigh_rollout', 'sampled_before', 'ppo_update', 'ppo_rollout', 'begin_rollouts',
-           'run_rollouts', 'train_ppo']
+           'WeightedRewards', 'reward_metrics', 'rollout_metrics', 'weigh_rollout', 'sampled_before', 'ppo_update',
+           'ppo_rollout', 'begin_rollouts', 'run_rollouts', 'train_ppo']
 
 # %% ../../nbs/engine/trainers/ppo_trainer.ipynb #ppo_trainer_imports
 from collections.abc import Callable
@@ -18,11 +18,12 @@ import inspect, math, torch
 from functools import partial
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
+from ..grpo import group_normalised
 from ..kl import kl_k1, kl_penalty, token_rewards
 from ..base.checkpoints import list_checkpoints, restore_checkpoint, save_checkpoint
 from ..base.learning import (Trainer, TrainConfig, require_same_start, adamw, make_trainer,
     progress_bar, train_step)
-from ..base.processes import stop_if_asked
+from ..base.processes import gather_objects, stop_if_asked
 from ..base.models import disable_dropout, validate_length, vocabulary_of
 from ..base.logprobs import logprobs, logprobs_and_entropy
 from ..off_policy import bounded_weights, effective_sample_size, importance_ratios
@@ -336,6 +337,35 @@ def checked_reward_fn(
         return reward
     return checked
 
+# %% ../../nbs/engine/trainers/ppo_trainer.ipynb #WeightedRewards
+class WeightedRewards:
+    "Sum of w_k r_k over the rewards that score a response, nan where none does; as TRL's `reward_weights`."
+    def __init__(self, parts:dict[str,tuple[float,Callable]]): # name -> weight, Seqs (b t) -> (b)
+        self.parts, self.last = parts, {}    # last: name -> (b) of the last call
+    def _sum(self, found): # name -> (b)
+        each = torch.stack([weight * found[name] for name, (weight, _) in self.parts.items()])   # (k b)
+        return each.nansum(0).masked_fill(each.isnan().all(0), math.nan)
+    def __call__(self, seqs:Seqs)->Tensor: # (b)
+        self.last = {name: torch.as_tensor(fn(seqs), dtype=torch.float).cpu()
+                     for name, (_, fn) in self.parts.items()}
+        return self._sum(self.last)
+    def apart(self, n:int)->Tensor: # responses to each prompt -> (b)
+        """Sum of w_k (r_k - mean_k) / (std_k + 1e-4) of the last call, each in its group; nan as above.
+
+        GDPO (Liu et al. 2026)."""
+        def normalised(r): return group_normalised(r, torch.arange(len(r)) // n).where(~r.isnan(), math.nan)
+        return self._sum({name: normalised(r) for name, r in self.last.items()})
+
+def reward_metrics(reward_fn:Callable)->dict[str,float]: # "rewards/NAME/mean" and "/std" -> number
+    "Mean and std of each of several rewards over what it scored in its last call, in all processes."
+    found, row = gather_objects([getattr(reward_fn, "last", {})]), {}
+    for k in getattr(reward_fn, "parts", ()):
+        x = torch.cat([each[k] for each in found if k in each])
+        x = x[~x.isnan()]
+        std = x.std(correction=int(len(x) > 1)) if len(x) else x.mean()
+        row |= {f"rewards/{k}/mean": x.mean().item(), f"rewards/{k}/std": std.item()}
+    return row
+
 # %% ../../nbs/engine/trainers/ppo_trainer.ipynb #rollout_metrics
 METRICS = {
     "episode": "responses so far",
@@ -449,7 +479,7 @@ def ppo_rollout(
         1, config.micro_batch_size, config.generation_batch_size, task.environment)
     pad, eos = pad_and_eos(task.tokenizer)
     roll = add_score_column(to_host(roll), config, eos, pad)
-    row = rollout_metrics(roll, config, eos)
+    row = rollout_metrics(roll, config, eos) | reward_metrics(task.reward_fn)
     if math.isinf(config.max_kl): return roll, row
     kl, learned = row["objective/kl"], {k: p.data for k, p in
                                         trainer.model.named_parameters() if p.requires_grad}
@@ -539,7 +569,7 @@ def train_ppo(
         with trainer.autocast:              # old and new log-probs in one precision
             roll, row = sampled_before(trainer, config.lag, lambda: ppo_rollout(
                 trainer, ref, task, now, generator, last_good))
-        if config.lag: row = rollout_metrics(roll, now, eos)           # with the beta of today
+        if config.lag: row |= rollout_metrics(roll, now, eos)           # with the beta of today
         x, found = ppo_update(trainer, roll, now, eos, generator)
         row |= found
         beta = config.kl_controller(beta, row["objective/kl"], config.n_prompts)
