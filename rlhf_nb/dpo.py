@@ -76,7 +76,7 @@ def dpo_loss(
 @dataclass(frozen=True, eq=False)
 class PairsWithRef(Batch):
     "Preference pairs with the reference's log-prob of both responses."
-    pairs:PreferencePairs # or anything with len, lengths and [rows]: a store on disk
+    pairs:PreferencePairs # or anything with len, lengths and [rows]
     ref_chosen:Tensor     # (b) log-probs of the chosen responses under the reference
     ref_rejected:Tensor   # (b) of the rejected ones
     def lengths(self): return self.pairs.lengths()
@@ -88,7 +88,7 @@ class PairsWithRef(Batch):
 @torch.no_grad()
 def precompute_ref_logprobs(
     ref:nn.Module,         # frozen; or the policy itself, when it has LoRA
-    pairs:PreferencePairs, # or anything with len, lengths and [rows]: a store on disk
+    pairs:PreferencePairs, # or anything with len, lengths and [rows]
     batch_size:int=64,     # pairs per forward pass
 )->PairsWithRef: # on the CPU, in the order of `pairs`
     """Log-probs of both sides under the reference π_ref, in eval mode, no gradient.

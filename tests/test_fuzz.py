@@ -11,7 +11,7 @@ from rlhf_nb.book.progress import bets, last_verdicts, progress
 from rlhf_nb.base.reading import read_text
 from rlhf_nb.data.records import read_records
 from rlhf_nb.data.rollouts import read_rollouts, rollout_seqs, trl_rows
-from rlhf_nb.data.store import create_store, open_store
+from rlhf_nb.data.store import PairChunk, read_chunks, save_chunk
 from rlhf_nb.data.text import load_pairs
 from rlhf_nb.run.evidence import read_rows
 from rlhf_nb.run.stages import read_stages
@@ -75,9 +75,7 @@ def learn(path): progress(path.parent), bets(path.parent), last_verdicts(path.pa
 def label(path): add_label(LabelSession(LABELLED, path.with_suffix(".jsonl")), "left")
 def recipe(path): read_recipe(str(path), "ppo")
 def run_folder(path): find_run(path.parent, "rlhf-nb train", True), foreign_files(path.parent)
-def store(path):
-    with open_store(path.parent, tokenizer()) as found:
-        for i in range(len(found)): found.read(i)
+def kept_pairs(path): read_chunks(path.parent, tokenizer())
 
 FORMATS = {           # name -> file, what a right one holds, who reads it
     "pairs.jsonl": ("p.jsonl", lines(PAIRS), read_pairs), "pairs.json": ("p.json", json.dumps(PAIRS).encode(), read_pairs),
@@ -95,7 +93,7 @@ FORMATS = {           # name -> file, what a right one holds, who reads it
     "labels": ("a.labels", lines([dict(format=2), dict(prompt="The owl", chosen="flies", rejected="hops")]), label),
     "experiments": ("e.jsonl", lines(dict(name="a", settings={}, seed=i, found=dict(x=i), version="0") for i in range(3)), read_rows),
     "run.json": ("run.json", None, run_folder),
-    "store.json": ("store.json", None, store), "rows.bin": ("rows.bin", None, store), "tokens.bin": ("tokens.bin", None, store)}
+    "chunk": ("000000.safetensors", None, kept_pairs)}
 
 def right_bytes(name, folder):
     file, data, _ = FORMATS[name]
@@ -103,8 +101,7 @@ def right_bytes(name, folder):
     if callable(data): data(folder/"made"); return (folder/"made").read_bytes()
     home = folder/"home"
     if name == "run.json": make_folder(home)
-    else:
-        with create_store(home, tokenizer()) as s: s.append(make_pairs(3))
+    else: save_chunk(home, 0, PairChunk(make_pairs(3), dict(tie=1), {}), tokenizer())
     return (home/file).read_bytes()
 
 # ---- mutations

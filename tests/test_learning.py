@@ -302,14 +302,6 @@ def test_a_fingerprint_sees_every_token_of_large_data_and_is_not_slow():
     assert a["rows"] == 2**20 and a != data_fingerprint(y) and a == data_fingerprint(x.clone())
     assert took < 1                                         # 25 MB
 
-def test_data_with_a_fingerprint_of_its_own_is_not_read():
-    class Stored:
-        def __init__(self, text): self.text = text
-        def __len__(self): return 7
-        def fingerprint(self): return self.text
-    assert data_fingerprint(Stored("a")) == data_fingerprint(Stored("a")) != data_fingerprint(Stored("b"))
-    assert data_fingerprint(Stored("a"))["rows"] == 7
-
 # one change of a run each, and the name that is told; of losses and seeds in test_dpo
 def _other(**changes):
     given = dict(config=CONFIG, data=rows(50), monitor="x", patience=9, every=4, run=dict(method=Method(.1)), may_change=()) | changes

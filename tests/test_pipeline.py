@@ -4,10 +4,9 @@ from pathlib import Path
 from rlhf_nb.base.folder import foreign_files
 from rlhf_nb.base.models import load_lm, load_reward_model, tiny_lm
 from rlhf_nb.book.command import main
-from rlhf_nb.data.store import create_store, open_store
-from rlhf_nb.data.text import load_pairs, train_tokenizer
+from rlhf_nb.data.store import join_chunks, read_chunks
+from rlhf_nb.data.text import train_tokenizer
 from rlhf_nb.run import methods, pipeline
-from rlhf_nb.run.methods import ConcatPairs
 from rlhf_nb.run.pipeline import require_valid, resolve, rows_of, table_of
 from rlhf_nb.run.stages import Stage, StageError, read_stages, to_toml
 from rlhf_nb.trainers.ppo_trainer import RewardError
@@ -292,15 +291,15 @@ def test_a_pipeline_dies_at_the_disk_and_its_overwriting_leaves_one_whole(tmp_pa
 
 def test_what_was_sampled_is_not_sampled_again(monkeypatch):
     stage, calls = tiny("rdpo"), []
-    def pairs(): return open_store("o/work/pairs", tokenizer())
+    def done(): return len(read_chunks("o/work/pairs", tokenizer()))
     k = 30
-    while not Path("o/work/pairs").exists() or pairs().totals()["appends"] < 2:
+    while done() < 2:
         assert dies_at(k, lambda: run(stage, "o"))
         k += 3
-    done, real = pairs().totals()["appends"], methods.Picked.sample_chunk
+    first, real = done(), methods.Picked.sample_chunk
     monkeypatch.setattr(methods.Picked, "sample_chunk", lambda self, job, c, generator: calls.append(c) or real(self, job, c, generator))
     run(stage, "o")
-    assert calls == list(range(done, len(calls) + done)) and done >= 2, (calls, done)
+    assert calls == list(range(first, len(calls) + first)), (calls, first)
 
 # ---- what a pipeline is
 def test_any_order_again_is_free_and_later_stages_may_be_added(capfd):
@@ -324,8 +323,8 @@ def test_a_stage_begins_with_what_the_one_before_left_and_draws_of_its_place(tmp
     run_all(in_a_row(tiny("rdpo", model="a/01-sft")), "b")
     a, b, c = (list(weights(x).values())[-1] for x in "abc")
     assert a != b and a != c and weights("a") != weights("c")        # the seed of a stage is that of its place in the run
-    store = open_store("a/02-rdpo/pairs", tokenizer())
-    answers = {tuple(row[m].tolist()) for row, m in zip(store[:].chosen.ids, store[:].chosen.response_mask)}
+    chosen = join_chunks(read_chunks("a/02-rdpo/pairs", tokenizer()), tokenizer().pad_token_id).pairs.chosen
+    answers = {tuple(row[m].tolist()) for row, m in zip(chosen.ids, chosen.response_mask)}
     assert len(answers) >= 5                                         # chunk after chunk
 
 def test_python_rewards_reward_models_and_stages_by_their_number(inside):
@@ -336,9 +335,9 @@ def test_python_rewards_reward_models_and_stages_by_their_number(inside):
     assert [row["n_eval"] for row in rows] == [6] * 4 and rows[3]["kl"] > 0
     start, policy = (resolve(stages[i], i + 1, "o", [Stage(x.method, x.said | ({} if k else dict(model="m"))) for k, x in enumerate(stages)]) for i in (1, 2))
     assert (start.model, start.reward, policy.model) == ("m", str(Path("o/01-reward")), str(Path("o/02-ppo")))
-    scorer, store = load_reward_model("o/01-reward"), open_store("o/03-rdpo/pairs", tokenizer())
-    got = [methods.score_seqs(scorer, side) for side in (store[:].chosen, store[:].rejected)]
-    assert torch.allclose(got[0], store.column("chosen_score"), atol=1e-4) and (got[0] > got[1]).all()
+    scorer, kept = load_reward_model("o/01-reward"), join_chunks(read_chunks("o/03-rdpo/pairs", tokenizer()), tokenizer().pad_token_id)
+    got = [methods.score_seqs(scorer, side) for side in (kept.pairs.chosen, kept.pairs.rejected)]
+    assert torch.allclose(got[0], kept.columns["chosen_score"], atol=1e-4) and (got[0] > got[1]).all()
     for stages, words in (((tiny("ppo", reward="stage 1"),), "reward: stage 1 is no reward model before it; the stages before it are none"),
                           ((tiny("reward"), tiny("ppo", reward="stage 2")), "stage 2 is no reward model"), ((tiny("sft"), tiny("ppo", reward="stage 1")), "stages before it are sft"),
                           ((tiny("reward"), tiny("sft", model="stage 1")), "model: stage 1 is no policy"), ((tiny("sft"), tiny("dpo", kl_to="stage 0")), "kl_to: stage 0 is no policy")):
@@ -493,15 +492,3 @@ def test_a_wrong_value_is_refused_before_any_model_is_loaded(capfd, monkeypatch)
         assert main(["pipeline", *words]) == 1
         assert "p.toml: stage 1, ppo: ppo has no key 'cliprang'; did you mean 'cliprange'?" in capfd.readouterr().err
     assert not Path("o").exists()
-
-def test_concat_pairs_reads_like_one_store():
-    pairs, stores = load_pairs("pairs.jsonl", tokenizer())[0], []
-    for k, rows in enumerate((slice(0, 5), slice(5, 24))):
-        stores.append(create_store(f"store{k}", tokenizer()))
-        stores[-1].append(pairs[rows])
-    both = ConcatPairs(stores)
-    assert len(both) == 24 and both.lengths().tolist() == pairs.lengths().tolist()
-    for rows in ([23, 0, 5, 4], torch.tensor([1]), [7, 7, 0]):
-        for side in ("chosen", "rejected"):
-            got, want = getattr(both[torch.as_tensor(rows)], side).trim(), getattr(pairs[torch.as_tensor(rows)], side).trim()
-            assert torch.equal(got.ids, want.ids) and torch.equal(got.response_mask, want.response_mask)

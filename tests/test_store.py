@@ -1,16 +1,15 @@
-"The pair store: round trips, kills at random moments, spoiled folders, a full and a read-only disk."
-import errno, json, os, random, re, shutil, signal, time, pytest, torch
+"Kept pairs: round trips, kills at random moments, spoiled folders, a full and a read-only disk."
+import os, random, shutil, signal, stat, time, pytest, torch
 from pathlib import Path
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
-from rlhf_nb.data import store as store_module
-from rlhf_nb.base.folder import write_marker
-from rlhf_nb.data.store import create_store, open_store, tokenizer_hash
+from rlhf_nb.data.store import PairChunk, join_chunks, read_chunks, save_chunk, tokenizer_hash
 from rlhf_nb.base.batches import PreferencePairs
-from rlhf_nb.tokens import Seqs, make_seqs
+from rlhf_nb.tokens import make_seqs
 from rlhf_nb.worlds.world_text import make_tokenizer
-from disks import disk_of
+from disks import dies_at, disk_of
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
 
@@ -23,56 +22,42 @@ def some_pairs(n, seed=0, longest=12):
     prompts = [ids(1) for _ in range(n)]
     return PreferencePairs(*[make_seqs(prompts, [ids(0) for _ in range(n)], 0) for _ in range(2)])
 
+def chunk(pairs, counts={}, **columns): return PairChunk(pairs, counts, columns)
+
 def same(a, b):
     sides = (a.chosen, b.chosen), (a.rejected, b.rejected)
     return len(a) == len(b) and (not len(a) or all(
         torch.equal(p, q) for x, y in sides for p, q in zip(x.trim().parts(), y.trim().parts())))
 
 # ---- what goes in comes out
-def test_round_trip_in_any_cut_and_any_order(tmp_path, tokenizer):
-    pairs = some_pairs(57)
+def test_round_trip_in_any_cut(tmp_path, tokenizer):
+    pairs, margin = some_pairs(57), torch.randn(57)
     for k, cut in enumerate(([57], [1, 0, 30, 26], [19] * 3)):
-        with create_store(tmp_path/str(k), tokenizer) as store:
-            for i, n in enumerate(cut): store.append(pairs[sum(cut[:i]):sum(cut[:i]) + n])
-        for s in (store, open_store(tmp_path/str(k), tokenizer)):
-            assert len(s) == 57 and same(s[:], pairs) and s.totals()["appends"] == len(cut)
-            for rows in ([5, 0, 5], slice(3, 50, 7), torch.tensor([-1, 2]), torch.arange(57) % 3 == 0,
-                         slice(0, 0), []):
-                assert same(s[rows], pairs[rows])
-    files = [(tmp_path/str(k)/name).read_bytes() for k in range(3) for name in ("tokens.bin", "rows.bin")]
-    assert files[0] == files[2] == files[4] and files[1] == files[3] == files[5]
+        for i, n in enumerate(cut):
+            rows = slice(sum(cut[:i]), sum(cut[:i]) + n)
+            save_chunk(tmp_path/str(k), i, chunk(pairs[rows], dict(ties=n), b_=margin[rows], a_=-margin[rows]), tokenizer)
+        found = read_chunks(tmp_path/str(k), tokenizer)
+        assert [len(x) for x in found] == cut and [x.counts for x in found] == [dict(ties=n) for n in cut]
+        x = join_chunks(found, 0)
+        assert same(x.pairs, pairs) and x.pairs.chosen.ids.dtype == torch.int64 and x.counts == dict(ties=57)
+        assert torch.equal(x.columns["b_"], margin) and torch.equal(x.columns["a_"], -margin)     # every bit
+        assert x.pairs.lengths().tolist() == pairs.lengths().tolist()
 
-def test_padding_side_and_width_leave_no_trace(tmp_path, tokenizer):
-    pairs = some_pairs(9)
-    def moved(x): # left padded, two columns wider
-        rows = [row.roll(int((~m).sum())) for row, m in zip(x.ids, x.attention_mask)]
-        def roll(y): return torch.stack([r.roll(int((~m).sum())) for r, m in zip(y, x.attention_mask)])
-        return Seqs(torch.stack(rows), roll(x.attention_mask), roll(x.response_mask))
-    store = create_store(tmp_path/"s", tokenizer)
-    store.append(PreferencePairs(moved(pairs.chosen), moved(pairs.rejected)))
-    assert same(store[:], pairs)
+def test_empty_columns_leave_no_trace(tmp_path, tokenizer):
+    short, long = some_pairs(3, 1, 4), some_pairs(1, 2, 40)
+    wide = PreferencePairs(*[join_chunks([chunk(short), chunk(long)], 0).pairs.chosen[:3]] * 2)
+    assert wide.chosen.ids.shape[1] > short.trim().chosen.ids.shape[1]
+    for name, pairs in (("a", wide), ("b", wide.trim())): save_chunk(tmp_path/name, 0, chunk(pairs), tokenizer)
+    a, b = [(tmp_path/name/"000000.safetensors").read_bytes() for name in "ab"]
+    assert a == b
 
-def test_columns_keep_every_bit_and_their_order(tmp_path, tokenizer):
-    store, x = create_store(tmp_path/"s", tokenizer, ("b_", "a_")), torch.randn(20)
-    store.append(some_pairs(5), b_=x[:5], a_=-x[:5])
-    store.append(some_pairs(15, 1), a_=-x[5:], b_=x[5:])
-    assert torch.equal(store.column("b_"), x) and torch.equal(store.column("a_"), -x)
-    store.column("b_")[0] = 9                    # a copy: the file stays
-    assert torch.equal(open_store(tmp_path/"s", tokenizer).column("b_"), x)
-    for bad in (dict(b_=x[:5]), dict(b_=x[:5], a_=x[:4]), dict(b_=x[:5], a_=x[:5], c=x[:5]),
-                dict(b_=x[:5], a_=torch.full((5,), torch.inf))):
-        with pytest.raises(ValueError, match="column"): store.append(some_pairs(5), **bad)
-    assert len(store) == 20
-    for names in (("start",), ("a", "a"), ("pairs",), ("counts",), ("a b",)):
-        with pytest.raises(ValueError, match="columns are names"):
-            create_store(tmp_path/"t", tokenizer, names)
-
-def test_counts_add_up(tmp_path, tokenizer):
-    store = create_store(tmp_path/"s", tokenizer)
-    store.append(some_pairs(2), dict(ties=3, vote_std=.5))
-    store.append(some_pairs(0 + 1), dict(ties=1))
-    store.append(some_pairs(1)[:0], dict(ties=1, vote_std=.25))
-    assert open_store(tmp_path/"s", tokenizer).totals() == dict(appends=3, ties=5, vote_std=.75)
+def test_joined_pairs_are_padded_and_their_counts_added_up():
+    x = join_chunks([chunk(some_pairs(2), dict(ties=3, vote_std=.5)), chunk(some_pairs(3, 1, 30), dict(ties=1)),
+                     chunk(some_pairs(1)[:0], dict(vote_std=.25, cut=2))], 7)
+    assert x.counts == dict(ties=4, vote_std=.75, cut=2) and len(x) == 5
+    assert same(x.pairs[:2], some_pairs(2)) and same(x.pairs[2:], some_pairs(3, 1, 30))
+    assert (x.pairs.chosen.ids[:2][~x.pairs.chosen.attention_mask[:2]] != 0).any()     # 7, where the first was widened
+    with pytest.raises(ValueError, match="at least one batch"): join_chunks([], 0)
 
 # ---- who wrote it
 def test_the_tokenizer_hash_sees_tokens_and_marks_not_state(tokenizer):
@@ -88,142 +73,84 @@ def test_the_tokenizer_hash_sees_tokens_and_marks_not_state(tokenizer):
 
 @pytest.fixture
 def made(tmp_path, tokenizer):
-    store = create_store(tmp_path/"made", tokenizer, ("margin",), run="one")
-    store.append(some_pairs(8), margin=torch.arange(8.))
-    store.close()
+    pairs = some_pairs(8)
+    for i in range(2): save_chunk(tmp_path/"made", i, chunk(pairs[4 * i:4 * i + 4], dict(ties=i), margin=torch.arange(4.)), tokenizer, "one")
     return tmp_path/"made"
 
-def cut(name, n): return lambda f: os.truncate(f/name, (f/name).stat().st_size - n)
-def flip(name, at):
+def whole(folder, tokenizer): return same(join_chunks(read_chunks(folder, tokenizer, "one"), 0).pairs, some_pairs(8))
+
+FIRST, LAST = "000000.safetensors", "000001.safetensors"
+def flip(at):
     def spoil(f):
-        raw = bytearray((f/name).read_bytes())
+        raw = bytearray((f/FIRST).read_bytes())
         raw[at] ^= 1
-        (f/name).write_bytes(raw)
+        (f/FIRST).write_bytes(raw)
     return spoil
-def metadata(change, fits=True): # store.json, with a checksum that fits or without
-    def spoil(f):
-        x = json.loads((f/"store.json").read_text())
-        change(x)
-        if not fits: return (f/"store.json").write_text(json.dumps(x))
-        write_marker(f/"store.json", **{k: v for k, v in x.items() if k not in ("format", "crc")})
-    return spoil
-def of_another(name):
-    def spoil(f):
-        with create_store(f.with_name("other"), make_tokenizer(), ("margin",), run="one") as other:
-            other.append(some_pairs(8, seed=1), margin=torch.arange(8.))
-        shutil.copy(f.with_name("other")/name, f/name)
-    return spoil
+def replaced(old, new): return lambda f: (f/FIRST).write_bytes((f/FIRST).read_bytes().replace(old, new))
+def other_tokenizer(f):
+    tokenizer = make_tokenizer()
+    tokenizer.eos_token = "<bos>"
+    os.remove(f/FIRST), save_chunk(f, 0, chunk(some_pairs(4)), tokenizer, "one")
+def foreign(f): save_file(load_file(f/LAST), f/FIRST)                        # without what ours tells
 
 SPOILED = {
-    "tokens one byte short": (cut("tokens.bin", 1), "tokens.bin is too short"),
-    "rows gone": (lambda f: os.remove(f/"rows.bin"), "rows.bin is too short"),
-    "rows garbage": (lambda f: (f/"rows.bin").write_bytes(random.Random(0).randbytes(28 * 8)), "rows.bin is not what was written"),
-    "tokens zeros": (lambda f: (f/"tokens.bin").write_bytes(bytes(10_000)), "row 7 of .*tokens.bin is not what was written"),
-    "no metadata": (lambda f: os.remove(f/"store.json"), "no pair store in .*: make one with create_store"),
-    "half metadata": (lambda f: (f/"store.json").write_text('{"format": '), "store.json is damaged"),
-    "a list": (lambda f: (f/"store.json").write_text('[]'), "another program or version.*another folder"),
-    "newer": (metadata(lambda x: x.update(format=3), False), "another program or version"),
-    "changed by hand": (metadata(lambda x: x.update(run="two"), False), "store.json is damaged.*not what was written"),
-    "other columns": (metadata(lambda x: x.update(columns=[])), "rows.bin is not what was written"),
-    "more columns": (metadata(lambda x: x.update(columns=["margin", "b"])), "rows.bin is too short"),
-    "other tokenizer": (metadata(lambda x: x.update(tokenizer="0")), "another tokenizer.*the same ids would be other words"),
-    "last token": (flip("tokens.bin", -4), "row 7 of .*tokens.bin is not what was written"),
-    "a length": (flip("rows.bin", 28 * 3 + 8), "rows.bin is not what was written"),
-    "a margin": (flip("rows.bin", 28 * 2 + 24), "rows.bin is not what was written"),
-    "rows of another": (of_another("rows.bin"), "rows.bin is not what was written"),
-    "metadata of another": (of_another("store.json"), "too short|not what was written"),
-    "tokens of another": (of_another("tokens.bin"), "too short|not what was written"),
+    "a byte short": (lambda f: os.truncate(f/FIRST, (f/FIRST).stat().st_size - 1), f"{FIRST} is damaged.*bring it back.*anew"),
+    "empty": (lambda f: os.truncate(f/FIRST, 0), f"{FIRST} is damaged"),
+    "garbage": (lambda f: (f/FIRST).write_bytes(random.Random(0).randbytes(999)), f"{FIRST} is damaged"),
+    "zeros": (lambda f: (f/FIRST).write_bytes(bytes(999)), f"{FIRST} is damaged"),
+    "the last bit": (flip(-1), f"{FIRST} is damaged.*not what was written.*anew"),
+    "a token": (flip(-400), f"{FIRST} is damaged.*not what was written"),
+    "a count": (replaced(rb'\"ties\": 0', rb'\"ties\": 1'), f"{FIRST} is damaged.*not what was written"),
+    "a column's name": (replaced(b"margin", b"nigram"), f"{FIRST} is damaged.*not what was written"),
+    "foreign": (foreign, f"{FIRST} is damaged, or no chunk of pairs"),
+    "a chunk is missing": (lambda f: os.remove(f/FIRST), f"holds {LAST} and no {FIRST}: bring it back.*anew"),
+    "somebody's file": (lambda f: shutil.copy(f/FIRST, f/"a.safetensors"), "holds a.safetensors and no 000002"),
+    "of an older version": (lambda f: (f/"store.json").write_text("{}"), "older version.*anew in another folder"),
+    "of another tokenizer": (other_tokenizer, "another tokenizer: the same ids would be other words"),
 }
 @pytest.mark.parametrize("name", SPOILED)
-def test_a_spoiled_store_is_refused_with_a_remedy_until_the_copy_is_back(made, tokenizer, name):
+def test_a_spoiled_folder_is_refused_with_a_remedy_until_the_copy_is_back(made, tokenizer, name):
     change, message = SPOILED[name]
     kept = {p.name: p.read_bytes() for p in made.iterdir()}
     change(made)
     spoiled = {p.name: p.read_bytes() for p in made.iterdir()}
-    for writable in (False, True, True):                    # and the lock is free again
-        with pytest.raises(ValueError, match=message) as e: open_store(made, tokenizer, writable)
-    assert re.search("anew|create_store|name another folder|other words", str(e.value))
+    assert spoiled != kept
+    with pytest.raises(ValueError, match=message): read_chunks(made, tokenizer, "one")
     assert {p.name: p.read_bytes() for p in made.iterdir()} == spoiled       # nothing was mended or cut
+    for p in made.iterdir(): p.unlink()
     for file, raw in kept.items(): (made/file).write_bytes(raw)
-    with open_store(made, tokenizer, writable=True) as store: assert same(store[:], some_pairs(8))
+    assert whole(made, tokenizer)
+
+def test_one_run_writes_a_folder_and_nothing_is_written_over(made, tokenizer):
+    assert len(read_chunks(made, tokenizer)) == 2
+    with pytest.raises(ValueError, match="is of run 'one', not of 'two': name another folder"): read_chunks(made, tokenizer, "two")
+    with pytest.raises(ValueError, match=f"{FIRST} is there"): save_chunk(made, 0, chunk(some_pairs(1)), tokenizer, "one")
+    assert whole(made, tokenizer) and read_chunks(made/"none", tokenizer) == []
 
 @POSIX
-def test_a_child_that_outlives_a_writer_does_not_hold_its_lock(made, tokenizer):
-    "The writer forks a process that sleeps, as data loaders do, and dies."
-    folder, (come, go), (listen, end) = made, os.pipe(), os.pipe()
-    if not (writer := os.fork()):
-        store = open_store(folder, tokenizer, writable=True)
-        if not os.fork():
-            os.close(end)
-            os.write(go, b"x")
-            os.read(listen, 1)                          # until the test has ended
-        elif os.read(come, 1): os.kill(os.getpid(), signal.SIGKILL)
-        os._exit(0)
-    os.waitpid(writer, 0)
+def test_a_folder_that_may_not_be_read_is_named(made, tokenizer):
+    os.chmod(made/LAST, 0)
     try:
-        with open_store(folder, tokenizer, writable=True) as store: assert store.lock
-    finally: os.close(end)
+        if os.access(made/LAST, os.R_OK): pytest.skip("root reads everything")
+        with pytest.raises(PermissionError, match=f"you may not read .*{LAST}"): read_chunks(made, tokenizer)
+    finally: os.chmod(made/LAST, stat.S_IRUSR | stat.S_IWUSR)
 
-@POSIX
-def test_a_failed_or_interrupted_writer_leaves_no_lock(made, tokenizer, monkeypatch):
-    "Held by the traceback as in a notebook, the store must not keep the next try out."
-    caught = []
-    def try_it(work):
-        try: work()
-        except BaseException as e: caught.append(e)         # its frames live as long as this
-        else: raise AssertionError("let through")
-        open_store(made, tokenizer, writable=True).close()
-    def append(pairs, **columns):
-        with open_store(made, tokenizer, writable=True) as store: store.append(pairs, **columns)
-    try_it(lambda: append(some_pairs(1)))                   # a column is missing
-    try_it(lambda: open_store(made, tokenizer, writable=True, run="two"))
-    for name in ("tokenizer_hash", "_files", "PairStore", "flatten_pairs", "append_bytes", "write_marker"):
-        with monkeypatch.context() as patch:
-            def stop(*_): raise KeyboardInterrupt
-            patch.setattr(store_module, name, stop)
-            try: append(some_pairs(1), margin=[0.])
-            except BaseException as e: caught.append(e)
-        open_store(made, tokenizer, writable=True).close()
-    assert len(caught) == 8 and len(open_store(made, tokenizer)) == 8
+# ---- killed while it is written
+def test_what_a_kill_left_behind_is_dropped(made, tokenizer):
+    (made/"000002.safetensors.unfinished").write_bytes(os.urandom(99))
+    assert whole(made, tokenizer)
+    save_chunk(made, 2, chunk(some_pairs(2, 5)), tokenizer, "one")
+    assert same(read_chunks(made, tokenizer)[2].pairs, some_pairs(2, 5)) and len(list(made.iterdir())) == 3
 
-def test_a_damaged_row_in_the_middle_is_found_when_read(made, tokenizer):
-    flip("tokens.bin", 0)(made)
-    store = open_store(made, tokenizer)
-    assert len(store[1:]) == 7
-    with pytest.raises(ValueError, match="row 0 of .*tokens.bin is not what was written.*anew"): store[:3]
-
-def test_one_store_per_run(made, tokenizer):
-    assert open_store(made, tokenizer, run="one").column("margin").tolist() == list(range(8))
-    with pytest.raises(ValueError, match="belongs to run 'one', not to 'two'"):
-        open_store(made, tokenizer, run="two")
-    with pytest.raises(ValueError, match="not empty"): create_store(made, tokenizer)
-    with pytest.raises(ValueError, match="no column|has the columns"):
-        open_store(made, tokenizer).column("reward")
-    made.with_name("file").touch()
-    with pytest.raises(ValueError, match="not empty"): create_store(made.with_name("file"), tokenizer)
-
-@POSIX
-def test_one_writer_and_any_readers(made, tokenizer):
-    a = open_store(made, tokenizer, writable=True)
-    with pytest.raises(ValueError, match="being written"): open_store(made, tokenizer, writable=True)
-    reader = open_store(made, tokenizer)
-    with pytest.raises(ValueError, match="not open for writing"): reader.append(some_pairs(1), margin=[0.])
-    a.append(some_pairs(3), margin=torch.zeros(3))
-    assert len(reader) == 8 and same(reader[:], some_pairs(8))         # what it saw stays
-    a.close()
-    open_store(made, tokenizer, writable=True).close()
-
-# ---- a half-written tail
-@pytest.mark.parametrize("tail", [0, 1, 3, 4, 27, 28, 500])
-def test_what_a_kill_left_behind_is_dropped(made, tokenizer, tail):
-    for name in ("tokens.bin", "rows.bin"):
-        with open(made/name, "ab") as file: file.write(os.urandom(tail))
-    (made/"store.json.unfinished").write_text("{")
-    assert same(open_store(made, tokenizer)[:], some_pairs(8))
-    store = open_store(made, tokenizer, writable=True)
-    store.append(some_pairs(2, 5), margin=[1., 2.])
-    assert same(store[8:], some_pairs(2, 5)) and same(store[:8], some_pairs(8))
-    assert (made/"rows.bin").stat().st_size == 28 * 10                   # the tail is cut off
+def test_dying_at_any_operation_leaves_the_chunk_or_nothing(made, tokenizer):
+    there, k = set(), 0
+    while dies_at(k, lambda: save_chunk(made, 2, chunk(some_pairs(3, 5)), tokenizer, "one")):
+        found = read_chunks(made, tokenizer, "one")
+        there.add(len(found))
+        assert same(join_chunks(found[:2], 0).pairs, some_pairs(8))
+        if len(found) == 3: os.remove(made/"000002.safetensors")
+        k += 1
+    assert there == {2, 3} and k > 3
 
 @POSIX
 def test_killed_at_random_moments_it_goes_on_and_ends_the_same(tmp_path, tokenizer):
@@ -234,14 +161,12 @@ def test_killed_at_random_moments_it_goes_on_and_ends_the_same(tmp_path, tokeniz
             try:
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)                # nothing catches it
                 signal.setitimer(signal.ITIMER_REAL, seconds)
-                if not folder.exists(): create_store(folder, tokenizer).close()
-                with open_store(folder, tokenizer, writable=True) as store:
-                    for k in range(store.totals()["appends"], 40): store.append(blocks[k], dict(seed=k))
+                for k in range(len(read_chunks(folder, tokenizer)), 40): save_chunk(folder, k, chunk(blocks[k], dict(seed=k)), tokenizer)
                 os._exit(0)
             finally: os._exit(1)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    whole, killed, before = tmp_path/"whole", tmp_path/"killed", time.perf_counter()
-    assert write(whole, 0) == 0
+    everything, killed, before = tmp_path/"everything", tmp_path/"killed", time.perf_counter()
+    assert write(everything, 0) == 0
     lasts = 2 * (time.perf_counter() - before)
     while kills < 3 or len(partial) < 3:                 # sooner, where the first ran on a busy machine
         shutil.rmtree(killed, ignore_errors=True)
@@ -250,57 +175,18 @@ def test_killed_at_random_moments_it_goes_on_and_ends_the_same(tmp_path, tokeniz
             code = write(killed, (.02 + .3 * rng.random()) * lasts)
             assert code in (0, -signal.SIGALRM)
             kills += code != 0
-            if killed.exists():
-                store = open_store(killed, tokenizer)
-                assert len(store) == 7 * store.totals()["appends"]
-                partial.add(len(store))
-        for name in ("tokens.bin", "rows.bin", "store.json"):
-            assert (killed/name).read_bytes() == (whole/name).read_bytes(), name
+            found = read_chunks(killed, tokenizer)
+            assert [x.counts for x in found] == [dict(seed=k) for k in range(len(found))] and {len(x) for x in found} <= {7}
+            partial.add(len(found))
+        for path in everything.iterdir(): assert (killed/path.name).read_bytes() == path.read_bytes(), path.name
+        assert len(list(killed.iterdir())) == 40
 
 # ---- the disk says no
 @POSIX
-@pytest.mark.parametrize("room_left", [0, 10, 600, 2000])
-def test_a_full_disk_leaves_the_last_good_state(made, tokenizer, room_left):
-    store = open_store(made, tokenizer, writable=True)
-    with disk_of((made/"tokens.bin").stat().st_size + room_left), pytest.raises(OSError, match="grow.*The 8 pairs from before are whole"):
-        store.append(some_pairs(900, 4), margin=torch.zeros(900))
-    assert same(store[:], some_pairs(8)) and same(open_store(made, tokenizer)[:], some_pairs(8))
-    store.append(some_pairs(900, 4), margin=torch.zeros(900))            # the same call, with room
-    assert same(store[8:], some_pairs(900, 4))
-
-def test_a_folder_that_may_not_be_written_is_told_in_words(tmp_path, tokenizer, monkeypatch):
-    def refuse(self, *args, **kw): raise PermissionError(errno.EACCES, "Permission denied")
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(OSError, match="you may not write here"): create_store(tmp_path/"s", tokenizer)
-
-@POSIX
-@pytest.mark.parametrize("name", ["store.json", "rows.bin", "tokens.bin", "."])
-@pytest.mark.parametrize("writable", [False, True])
-def test_what_may_not_be_read_is_told_in_words(tokenizer, open_tmp, not_root, name, writable):
-    with create_store(open_tmp/"s", tokenizer, ("margin",)) as store: store.append(some_pairs(8), margin=torch.zeros(8))
-    file, before = open_tmp/"s"/name, some_pairs(8)
-    mode = file.stat().st_mode
-    with not_root(open_tmp/"s"):
-        file.chmod(0)
-        with pytest.raises(PermissionError, match="you may not read .*allow reading it") as e: open_store(open_tmp/"s", tokenizer, writable)
-        file.chmod(mode)
-    assert str(file) in str(e.value) and same(open_store(open_tmp/"s", tokenizer, writable=True)[:], before)
-
-def test_what_stands_in_the_place_of_a_new_store_is_left_alone(tmp_path, tokenizer):
-    for name in ("notes.txt", "store.json", "lock"):
-        (tmp_path/name).mkdir(); (tmp_path/name/name).write_text("mine")
-        with pytest.raises(ValueError, match="is not empty"): create_store(tmp_path/name, tokenizer)
-        assert (tmp_path/name/name).read_text() == "mine" and len(list((tmp_path/name).iterdir())) == 1
-
-def test_the_fingerprint_tells_stores_apart(made, tokenizer):
-    def now(): return open_store(made, tokenizer).fingerprint()
-    first = now()
-    assert first == now()
-    with open_store(made, tokenizer, writable=True) as store: store.append(some_pairs(1), margin=[0.])
-    assert now() != first
-    seen = {first, now()}
-    for k, (seed, margin) in enumerate(((0, 1.), (1, 0.))):
-        with create_store(made.with_name(str(k)), tokenizer, ("margin",)) as store:
-            store.append(some_pairs(8, seed), margin=torch.full((8,), margin))
-            seen.add(store.fingerprint())
-    assert len(seen) == 4
+@pytest.mark.parametrize("room", [0, 10, 2000])
+def test_a_full_disk_leaves_the_last_good_state(made, tokenizer, room):
+    big = chunk(some_pairs(900, 4), margin=torch.zeros(900))
+    with disk_of(room), pytest.raises(OSError, match="grow.*The 2 chunks from before are whole"): save_chunk(made, 2, big, tokenizer, "one")
+    assert whole(made, tokenizer) and len(list(made.iterdir())) == 2
+    save_chunk(made, 2, big, tokenizer, "one")                            # the same call, with room
+    assert len(read_chunks(made, tokenizer)[2]) == 900

@@ -79,7 +79,7 @@ class ScoredPair:
     rejected_score:float
 
 # what is counted in a round, beside the reasons of dropped prompts
-ROUND_COUNTS = ("appends", "prompts", "kept", "not needed", "candidates", "cut",
+ROUND_COUNTS = ("prompts", "kept", "not needed", "candidates", "cut",
                 "replies", "parsed", "vote_std", "several")
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def file_hashes(
     return hashes
 
 # %% ../../nbs/engine/base/folder.ipynb #write_marker
-_FORMAT = 2 # of every marker: run.json, work.json, trainer_state.json, store.json
+_FORMAT = 2 # of every marker: run.json, work.json, trainer_state.json
 
 def read_marker(
     path:Path,

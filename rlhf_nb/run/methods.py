@@ -8,8 +8,8 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/run/methods.html.md"""
 __all__ = ['WORLD_REGISTRY', 'METHODS', 'Registry', 'open_measure', 'Rows', 'Job', 'Ready', 'Method', 'split_rows', 'split_data',
            'first_side', 'load_chats', 'Prompted', 'width_of', 'open_config', 'train_rows', 'loss_error', 'FromRows',
            'with_reference', 'Imitated', 'Rated', 'Thumbs', 'Labelled', 'Logged', 'is_function', 'functions_in',
-           'code_of', 'open_reward', 'make_critic', 'rl_config', 'Rewarding', 'Distilled', 'ConcatPairs', 'Opposed',
-           'open_judge', 'make_scorer', 'old_examples', 'Picked']
+           'code_of', 'open_reward', 'make_critic', 'rl_config', 'Rewarding', 'Distilled', 'Opposed', 'open_judge',
+           'make_scorer', 'old_examples', 'Picked']
 
 # %% ../../nbs/engine/run/methods.ipynb #imports
 import math, random, torch
@@ -33,7 +33,7 @@ from ..base.replies import generate_replies
 from ..base.sampling import SamplingParams, generate_many, shared_rewards
 from ..data.records import renamed
 from ..data.rollouts import keep_rollout
-from ..data.store import create_store, open_store
+from ..data.store import PairChunk, join_chunks, read_chunks, save_chunk
 from ..data.text import (LoadReport, chat_text, load_demonstrations, load_pairs,
     load_unpaired, pair_margins, prompts_of, split_by_prompt)
 from ..tokens import Batch, Seqs, make_seqs
@@ -549,31 +549,30 @@ def _scored_rows(job, texts, seqs, reward): # mean and error of rewards (n) that
 # %% ../../nbs/engine/run/methods.ipynb #fill
 def _fill(
     job:Job,
-    columns:tuple,       # of the store
     n_chunks:int,        # at most
     make_chunk:Callable, # number of the chunk -> pairs, counts, columns
-): # a PairStore
+)->PairChunk: # all of them
     "Make chunk after chunk until there are enough pairs; each is kept at once."
     run, folder, n_pairs = f"{job.number} {job.s.method}", job.work/"pairs", job.s.n_pairs
-    if folder.exists(): store = open_store(folder, job.tokenizer, True, run)
-    else: store = create_store(folder, job.tokenizer, columns, run)
-    done = store.totals()["appends"]
-    with store, progress_bar(n_pairs, len(store), "pairs", "pair") as bar:
-        for c in range(done, n_chunks):
-            n_wanted = n_pairs - len(store)
-            if not n_wanted: break
+    chunks = read_chunks(folder, job.tokenizer, run)
+    n = sum(map(len, chunks))
+    with progress_bar(n_pairs, n, "pairs", "pair") as bar:
+        for c in range(len(chunks), n_chunks):
+            if not (n_wanted := n_pairs - n): break
             with job.autocast(): pairs, counts, x = make_chunk(c)
             kept, dropped = pairs[:n_wanted], pairs[n_wanted:]
             counts |= {"kept": len(kept), "not needed": len(dropped)}
-            store.append(kept, counts, **{k: v[:n_wanted] for k, v in x.items()})
-            job.tell(f"  chunk {c + 1} of {n_chunks}: {len(store)} of {n_pairs} pairs")
+            made = PairChunk(kept, counts, {k: v[:n_wanted] for k, v in x.items()})
+            save_chunk(folder, c, made, job.tokenizer, run)
+            n += len(kept)
+            job.tell(f"  chunk {c + 1} of {n_chunks}: {n} of {n_pairs} pairs")
             bar.update(len(kept))
-        totals = store.totals()
-        if not len(store): raise ValueError(f"{job.s.method}: " + (
-            f"no pair came of {n_chunks} chunks: {totals}" if totals.get("parsed", 1) else
-            f"none of {totals['replies']} replies of the judge held a score: change judge_prompt, "
-            "judge_pattern or judge"))
-    return store
+    found = join_chunks(read_chunks(folder, job.tokenizer, run), job.tokenizer.pad_token_id)
+    if not len(found): raise ValueError(f"{job.s.method}: " + (
+        f"no pair came of {n_chunks} chunks: {found.counts}" if found.counts.get("parsed", 1) else
+        f"none of {found.counts['replies']} replies of the judge held a score: change judge_prompt, "
+        "judge_pattern or judge"))
+    return found
 
 def _learn_pairs(job, ready, pairs, loss_fn, old=None):
     "Preference training; the reference is the model as the stage began."
@@ -585,22 +584,6 @@ def _learn_pairs(job, ready, pairs, loss_fn, old=None):
     config = config_of(job.stage, TrainConfig, mixed_precision=training_precision(job.s.start),
                   **{} if "n_steps" in job.stage.said else dict(n_steps=n_steps))
     return train_rows(job, replace(ready, data=data, config=config, loss_fn=loss_fn))
-
-class ConcatPairs:
-    "Several pair stores read as one: rows of the first, then of the second, and so on."
-    def __init__(self, stores:list): self.stores = stores
-    def __len__(self): return sum(map(len, self.stores))
-    def lengths(self)->Tensor: return torch.cat([s.lengths() for s in self.stores])
-    def __getitem__(self, rows)->PreferencePairs:
-        rows, parts, begin, order = torch.as_tensor(rows), [], 0, []
-        for store in self.stores:
-            here = ((rows >= begin) & (rows < begin + len(store))).nonzero()[:, 0]
-            if len(here): parts.append(store[rows[here] - begin])
-            order.append(here)
-            begin += len(store)
-        back = torch.cat(order).argsort()
-        return PreferencePairs(*[concat_seqs([getattr(p, side) for p in parts], self.stores[0].pad)[back]
-                                 for side in ("chosen", "rejected")])
 
 # %% ../../nbs/engine/run/methods.ipynb #spin
 class Opposed(Method):
@@ -625,11 +608,15 @@ class Opposed(Method):
             rows, generator = real[chunks[c]], job.chance(f"chunk {c}")
             pairs = opponent_pairs(job.model, rows, job.tokenizer, sampling, generator)
             return pairs, {"prompts": len(rows)}, {}
-        store, last = _fill(job, (), len(chunks), make_chunk), job.last
+        last = job.last
         mixed = s.mix_previous and last is not None and last.name.endswith("-spin")
-        past = [open_store(last/"pairs", job.tokenizer)] if mixed else []
-        trainer, found = _learn_pairs(job, ready, ConcatPairs([*past, store]), ready.loss_fn)
-        return trainer, dict(prompts=len(store), pairs=len(store)) | found
+        past = read_chunks(last/"pairs", job.tokenizer) if mixed else []
+        if mixed and not past: raise ValueError(f"{last/'pairs'} holds no pairs: bring them back from a copy, "
+                                                "or set mix_previous = false")
+        made = _fill(job, len(chunks), make_chunk)
+        pairs = join_chunks([*past, made], job.tokenizer.pad_token_id).pairs
+        trainer, found = _learn_pairs(job, ready, pairs, ready.loss_fn)
+        return trainer, dict(prompts=len(made), pairs=len(made)) | found
     def measure(self, job, ready):
         found = spin_metrics(ready.model, ready.held)
         return dict(eval_accuracy=found["accuracy"], eval_margin=found["margin"]), []
@@ -685,8 +672,6 @@ def old_examples(s, tokenizer, registry:Registry)->Seqs:
     if s.replay in known: return known[s.replay](tokenizer)
     return load_demonstrations(s.replay, tokenizer, s.max_length, not s.skip_invalid)[0]
 
-_SCORES = "chosen_score", "rejected_score"    # columns of the store
-
 class Picked(Prompted):
     "Answers, scores, pairs, DPO (Yuan et al. 2024): scored by a reward, or by a judge."
     def begin(self, job):
@@ -717,14 +702,15 @@ class Picked(Prompted):
             generator = job.chance(f"chunk {c}")
             texts, x = self.sample_chunk(job, c, generator)
             got = select_pairs(texts, x, ready.held(texts, x, generator), job.tokenizer, rules)
-            return got.pairs, got.counts, {name: getattr(got, name) for name in _SCORES}
-        store = _fill(job, _SCORES, -(-s.n_prompts // s.chunk_size), make_chunk)
+            return got.pairs, got.counts, dict(
+                chosen_score=got.chosen_score, rejected_score=got.rejected_score)
+        made = _fill(job, -(-s.n_prompts // s.chunk_size), make_chunk)
         if getattr(s, "replay", "") and s.replay_weight:
             old = old_examples(s, job.tokenizer, job.registry)
             n_tokens = old.response_mask.sum(1).double().mean().item()
             loss_fn = make_replay_loss(s.beta, s.replay_weight, n_tokens)
-        trainer, found = _learn_pairs(job, ready, store, loss_fn, old)
-        totals = dict(vote_std=math.nan, several=0, parsed=0, replies=1) | store.totals()
+        trainer, found = _learn_pairs(job, ready, made.pairs, loss_fn, old)
+        totals = dict(vote_std=math.nan, several=0, parsed=0, replies=1) | made.counts
         row = summarize_rounds(totals | dict(vote_std=totals["vote_std"] or math.nan))
         return trainer, row | found
     def measure(self, job, ready):
