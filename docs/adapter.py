@@ -3,7 +3,7 @@
 staged     a chapter as a learner gets it, made ready for nbdev
 chapter    what nbdev made of it: a page, and an entry of the reference for each name
 page       a Markdown file of docs/: links to chapters, names and tests come alive"""
-import ast, base64, html, json, re, time
+import ast, base64, html, json, re, sys, time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -322,7 +322,8 @@ def papers(text:str, site:Site, where:str, written:dict[str, str])->str:
 
 def claimed(text:str, root:Path)->str:
     "The ledger as tables, a chapter each, and how often its claims held on fresh seeds, if that was run."
-    from rlhf_nb.book.claims import read_claims
+    sys.path.append(str(root/"scripts"))
+    from reproduce import read_claims         # of the ledger
     ledger, file = read_claims(root/"nbs"), root/"nbs/claims/report.json"
     again = {r["id"]: r for r in json.loads(file.read_text("utf-8"))} if file.is_file() else {}
     if again: text += f"\n{sum(r['verdict'] == 'holds' for r in again.values())} of {len(again)} claims held on fresh seeds.\n"

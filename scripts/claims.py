@@ -4,8 +4,8 @@ python scripts/claims.py              entries, and sentences that claim somethin
 python scripts/claims.py 08           chapter 08: what the rows of its entries say, what is wrong, and those sentences"""
 import json, math, re, sys, tomllib
 from pathlib import Path
-from rlhf_nb.book.claims import claim_rows, claim_verdict, measure_claim, printed_claim, read_claims
 from rlhf_nb.run.evidence import flatten_settings
+from reproduce import claim_rows, claim_verdict, measure_claim, printed_claim, read_claims
 
 ROOT = Path(__file__).resolve().parents[1]
 CLAIMING = re.compile(r"\b(better|best|worse|worst|more|most|less|least|fewer|lower|higher|larger|smaller|longer|shorter|faster|"

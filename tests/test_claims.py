@@ -1,11 +1,11 @@
 "Every entry of the ledger stands in its chapter and says what its rows say; a hand that changes one is seen."
 import json, math, sys
 import pytest
-from rlhf_nb.book.claims import claim_rows, claim_verdict, measure_claim, printed_claim, read_claims, reproduce, value_at
 from rlhf_nb.book.command import main
 from test_project import ROOT
 sys.path.insert(0, str(ROOT/"scripts"))
 from claims import chapter_text, exceptions, faults, uncovered
+from reproduce import claim_rows, claim_verdict, measure_claim, printed_claim, read_claims, reproduce, value_at
 
 LEDGER = read_claims(ROOT/"nbs")
 
@@ -173,7 +173,7 @@ json.dump(rows, open(out, "w"))
 """
 def test_claims_on_fresh_seeds(book, tmp_path, monkeypatch):
     (tmp_path/"make.py").write_text(MAKE)
-    monkeypatch.setattr("rlhf_nb.book.claims.notebooks", lambda: tmp_path/"nbs")
+    monkeypatch.setattr("reproduce.notebooks", lambda: tmp_path/"nbs")
     claim = read_claims(book)["08-lambda"] | dict(command=f"{sys.executable} make.py {{first}} {{n}} {{out}}")
     other = claim | dict(id="other", fails_if="<= 0")
     report = reproduce([claim, read_claims(book)["08-cell"], other], range(20, 23), tmp_path/"out")
@@ -190,3 +190,8 @@ def test_the_command(capsys):
     assert main(["reproduce"]) == 0 and "08-lambda" in capsys.readouterr().out
     assert main(["reproduce", "08-lamda"]) == 2 and "08-lambda" in capsys.readouterr().err
     assert main(["reproduce", "--all", "--seeds", "10"]) == 2 and "such as 10-14" in capsys.readouterr().err
+
+def test_without_a_checkout_it_says_so(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("rlhf_nb.book.command.notebooks", lambda: tmp_path/"nbs")
+    for words in ([], ["08-lambda"], ["--all", "--seeds", "10-14"], ["--help"]):
+        assert main(["reproduce", *words]) == 2 and "needs a checkout of the project" in capsys.readouterr().err

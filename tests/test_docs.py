@@ -9,7 +9,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT/"docs"))
 import adapter, audit, finish, make_site
 from adapter import Fault, Site
-from rlhf_nb.book.claims import read_claims
+sys.path.insert(0, str(ROOT/"scripts"))
+from reproduce import read_claims
 
 NUMBERED = sorted((ROOT/"nbs").glob("[!._]*.ipynb"))
 NOTEBOOKS = [*NUMBERED, *sorted((ROOT/"nbs/engine").glob("*/[!._]*.ipynb"), key=lambda f: f.stem)]
