@@ -35,7 +35,8 @@ def test_round_trip_in_any_cut(tmp_path, tokenizer):
     for k, cut in enumerate(([57], [1, 0, 30, 26], [19] * 3)):
         for i, n in enumerate(cut):
             rows = slice(sum(cut[:i]), sum(cut[:i]) + n)
-            save_chunk(tmp_path/str(k), i, chunk(pairs[rows], dict(ties=n), b_=margin[rows], a_=-margin[rows]), tokenizer)
+            above, below = torch.stack([margin, -margin])[:, rows].unbind()          # they share their memory
+            save_chunk(tmp_path/str(k), i, chunk(pairs[rows], dict(ties=n), b_=above, a_=below), tokenizer)
         found = read_chunks(tmp_path/str(k), tokenizer)
         assert [len(x) for x in found] == cut and [x.counts for x in found] == [dict(ties=n) for n in cut]
         x = join_chunks(found, 0)

@@ -64,7 +64,7 @@ def save_chunk(
     path = Path(folder)/f"{number:06d}.safetensors"
     if path.exists(): raise ValueError(f"{path} is there, and is not written over: name another folder")
     tensors = dict(zip(_PARTS, batch_tensors(to_host(chunk.pairs.trim()))))
-    tensors |= {name: x.float().cpu() for name, x in chunk.columns.items()}
+    tensors |= {name: x.float().cpu().clone() for name, x in chunk.columns.items()}
     facts = dict(run=run, tokenizer=tokenizer_hash(tokenizer), counts=chunk.counts)
     facts["crc"] = _crc(facts, tensors)
     with disk_errors(path, f"The {number} chunks from before are whole"):
