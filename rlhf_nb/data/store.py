@@ -42,9 +42,9 @@ def join_chunks(
     pad:int,                # id of the pad token
 )->PairChunk:
     "All rows in order, their columns too; counts are added up."
-    sides, counts = [[getattr(x.pairs, side) for x in chunks] for side in ("chosen", "rejected")], Counter()
+    rows, counts = [[getattr(x.pairs, side) for x in chunks] for side in ("chosen", "rejected")], Counter()
     for chunk in chunks: counts.update(chunk.counts)
-    return PairChunk(PreferencePairs(*[concat_seqs(side, pad) for side in sides]), dict(counts), {
+    return PairChunk(PreferencePairs(*[concat_seqs(x, pad) for x in rows]), dict(counts), {
         name: torch.cat([x.columns[name] for x in chunks]) for name in chunks[0].columns})
 
 # %% ../../nbs/engine/data/store.ipynb #create_store
