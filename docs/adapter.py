@@ -378,8 +378,8 @@ def cards(text:str, given:dict[str, dict])->str:
     listed = '\n<ul class="cards">' + "".join(map(card, rows)) + "</ul>\n"
     return text[:begin] + listed + text[rows[-1].end():]
 
-def landing(made:dict, given:dict[str, dict])->dict:
-    "The first page of the site: what it is, then the chapters, then how to start."
+def landing(made:dict, given:dict[str, dict], block:str)->dict: # HTML that moves
+    "The first page of the site: what it is, then the live model, the chapters, and how to start."
     at = next((i for i, c in enumerate(made["cells"]) if re.search(r"^## The course", "".join(c["source"]), re.M)), None)
     if at is None: raise Fault("index.ipynb: no section `## The course`")
     cell = made["cells"].pop(at)
@@ -387,4 +387,8 @@ def landing(made:dict, given:dict[str, dict])->dict:
     made["cells"].insert(at, {**cell, "source": engine})
     first = next(i for i, c in enumerate(made["cells"]) if "".join(c["source"]).startswith("## "))
     made["cells"].insert(first, {**cell, "id": "the_course", "source": cards(course, given)})
+    text = ("## Fool the reward model\n\nIt was trained on comparisons of answers, and it can be fooled: find a *wrong* answer that it "
+            "likes better than the right one. Orange words raise the reward, blue ones lower it; all of it runs in this page. "
+            "Chapter [05](reward.ipynb) says why this happens, [08](ppo.ipynb) what a policy does with it.\n\n")
+    made["cells"].insert(1, {**cell, "id": "live_model", "source": text + block})
     return made

@@ -10,7 +10,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-import adapter, audit, finish
+import adapter, audit, finish, moving
 from adapter import Fault, Site, module_of
 
 PAGES = "glossary", "papers", "checked", "claimed", "numeric", "trainers", "teaching"
@@ -66,6 +66,10 @@ def write_pages(root:Path, folder:Path, out:Path)->Site:
     for file, nb in processed.items():
         name = module_of(file)[1]
         made = adapter.chapter(nb, site, file, (folder/"nbs"/file).read_text("utf-8"))
+        if name in moving.BLOCKS:
+            behind, words, block = moving.BLOCKS[name]
+            at = [c["id"] for c in made["cells"]].index(behind)
+            made["cells"].insert(at + 1, dict(cell_type="markdown", id="laboratory", metadata={}, source=words + block()))
         (out/f"{name}.ipynb").write_text(json.dumps(made), "utf-8")
         if name == "index": continue
         lead = re.search(r"\{\.lead\}\n(.*)", made["cells"][0]["source"])[1]
@@ -81,7 +85,7 @@ def write_pages(root:Path, folder:Path, out:Path)->Site:
         if name == "papers": text = adapter.papers(text, site, f"docs/{name}.md", written)
         if name == "claimed": text = adapter.claimed(text, root)
         (out/f"{name}.md").write_text(adapter.page(text, site, f"docs/{name}.md", root/"tests"), "utf-8")
-    index = adapter.landing(json.loads((out/"index.ipynb").read_text("utf-8")), given := card_facts())
+    index = adapter.landing(json.loads((out/"index.ipynb").read_text("utf-8")), given := card_facts(), moving.model_block())
     toc = adapter.toctree({**captions, "Reference": [*PAGES, "api/index"]}, short)
     index["cells"].append(dict(cell_type="markdown", id="toc", metadata={}, source=toc))
     (out/"index.ipynb").write_text(json.dumps(index), "utf-8")
@@ -89,6 +93,7 @@ def write_pages(root:Path, folder:Path, out:Path)->Site:
     shutil.copytree(folder/"files", out/"files")
     shutil.copytree(HERE/"static", out/"_static")
     shutil.copytree(HERE/"templates", out/"templates")
+    (out/"_static/models.js").write_text(moving.models_js(), "utf-8")
     (out/"_static/cards").mkdir()
     for name, card in given.items():
         file = site.modules[name][1] if name in site.modules else f"{name}.ipynb"

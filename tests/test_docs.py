@@ -359,9 +359,10 @@ CARDS = {"kl": {"alt": 'A "curve"'}, "ppo": {"alt": "A clip"}}
 def test_the_landing_page_shows_a_card_for_each_chapter_first():
     page = dict(cells=[dict(id="head", source="# T"), dict(id="intro", source="![map](map.svg)\n\nWords"),
                        dict(id="start", source="## Start"), dict(id="c", source=TABLE_OF_CHAPTERS)])
-    made = adapter.landing(page, CARDS)
-    assert [c["id"] for c in made["cells"]] == ["head", "intro", "the_course", "start", "c"]
-    course, engine = made["cells"][2]["source"], made["cells"][4]["source"]
+    made = adapter.landing(page, CARDS, "<p data-model></p>")
+    assert [c["id"] for c in made["cells"]] == ["head", "live_model", "intro", "the_course", "start", "c"]
+    course, engine = made["cells"][3]["source"], made["cells"][5]["source"]
+    assert made["cells"][1]["source"].endswith("\n\n<p data-model></p>")
     assert course.startswith("## The course\n\nRead in this order.") and "After it." in course
     assert engine.startswith("## The engine room") and "[data](data.ipynb)" in engine
     assert course.count("<li>") == 2 and "|---|" not in course and "chapter |" not in course
@@ -374,7 +375,7 @@ def test_the_landing_page_shows_a_card_for_each_chapter_first():
     ("## The course\n\nwords\n\n## The engine room", CARDS, "no table of chapters"), ("## Else", CARDS, "no section `## The course`")])
 def test_a_landing_page_without_its_cards_is_refused(text, given, said):
     page = dict(cells=[dict(id="a", source="## Start"), dict(id="c", source=text)])
-    with pytest.raises(Fault, match=said): adapter.landing(page, given)
+    with pytest.raises(Fault, match=said): adapter.landing(page, given, "")
 
 def test_each_chapter_has_a_card_with_a_picture_of_its_own():
     cards = make_site.card_facts()
