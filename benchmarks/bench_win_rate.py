@@ -15,16 +15,16 @@ Bradley-Terry strengths of all models by each judge, and how many pairs of model
 Texts are not kept: `pairs` needs `answers` in the same call. Seeds change models, data and samples. Numbers go to nbs/results/win_rate.json, from which the chapter draws.
 """
 import argparse, json, random, time
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 import torch
+from arena import TRAIN, task_told
 from rlhf_nb.base.batches import response_text
 from rlhf_nb.base.learning import TrainConfig, fit, make_trainer
 from rlhf_nb.base.models import load_bundled
 from rlhf_nb.base.sampling import SamplingParams
-from rlhf_nb.book.compare_runs import CONTENDERS, true_reward, winner
-from rlhf_nb.compare import best_of_n_responses, length_controlled_win_rate, make_compare_task
+from rlhf_nb.book.compare_runs import CONTENDERS, winner
+from rlhf_nb.compare import best_of_n_responses, length_controlled_win_rate
 from rlhf_nb.judge import JudgeConfig, judge_answers
 from rlhf_nb.reward import score_seqs
 from rlhf_nb.sft import sft_loss
@@ -47,7 +47,6 @@ PAIR = PairwisePrompt("""
     Answer: {{ first }}
     Answer: {{ second }}
     """, "Answer: {{ winner }}")
-TASK = make_compare_task()
 RM, TOK = load_bundled("reward")
 JUDGE, _ = load_bundled("judge")
 
@@ -63,9 +62,8 @@ def shown(seed, name): return {r["run"]: r for r in SAVED["answers"] if r["seed"
 
 def answers(seed):
     for c in MODELS:
-        settings = winner(c).settings
-        task = replace(TASK, reward_fn=true_reward(TASK)) if c.signal == "true score" else TASK
-        policy = c.train(task, settings, seed, lambda rollout, policy: None)
+        settings, task = winner(c), task_told(c.signal)
+        policy = TRAIN[c.name](task, settings, seed, lambda rollout, policy: None)
         with torch.no_grad():
             seqs, _ = best_of_n_responses(policy, task, QUESTIONS, settings.get("n", 1), seed=seed)
             said = texts(seqs)

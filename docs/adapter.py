@@ -189,7 +189,7 @@ def code_cell(cell, body:str, tags:list[str], said:str)->dict:
     outputs = [{**o, "execution_count": None} if o["output_type"] == "execute_result" else o
                for o in cell.get("outputs", [])]
     for o in outputs:                           # a figure without its picture says nothing
-        if "image/png" in o.get("data", {}) or "text/html" in o.get("data", {}):
+        if {"image/png", "image/svg+xml", "text/html"} & o.get("data", {}).keys():
             o["data"] = {k: v for k, v in o["data"].items() if k != "text/plain"}
     return dict(cell_type="code", id=cell["id"], source=body, outputs=outputs,
                 execution_count=None, metadata=dict(tags=tags, mystnb=dict(image=dict(alt=said))))

@@ -1,5 +1,5 @@
 "One evaluation for all methods, the forms of over-optimisation, and rows that stay."
-import hashlib, json, math
+import hashlib, importlib.util, json, math
 from dataclasses import replace
 from pathlib import Path
 import pytest, torch
@@ -7,15 +7,18 @@ from torch import tensor
 from torch.testing import assert_close
 from rlhf_nb.compare import (OveroptimizationFit, best_of_n_responses, measure_policy, fit_overoptimization,
     length_controlled_win_rate, make_compare_task, preference_probs)
-from rlhf_nb.book.compare_runs import (ARENA, CONTENDERS, REPORTED, Contender, arena_groups, arena_table,
-    best_of_n_curve, draw_arena, load_rows, look_at, mean_curve, mean_of, reported, run_contender, search, standard_error,
-    tried, true_reward, way_of, winner)
+from rlhf_nb.book.compare_runs import (ARENA, CONTENDERS, REPORTED, Contender, arena_groups, arena_table, draw_arena,
+    reported, standard_error, tried, way_of, winner)
 from rlhf_nb.base.batches import response_text
 from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.book.command import main
-from rlhf_nb.run.evidence import read_rows
+from rlhf_nb.run.evidence import difference, differing, read_rows
 from rlhf_nb.world import gold_score, parse_sentences, utility
 from rlhf_nb.worlds.world_text import prompt_ids
+
+ROOT = Path(__file__).resolve().parents[1]
+spec = importlib.util.spec_from_file_location("arena", ROOT/"benchmarks/arena.py")
+arena = importlib.util.module_from_spec(spec); spec.loader.exec_module(arena)
 
 @pytest.fixture(scope="module")
 def task(): return make_compare_task()
@@ -26,8 +29,8 @@ def few(task): return replace(task, held_out=task.held_out[:12])
 def row(found=(), seed=70, **settings):
     return dict(name="A", settings=settings, seed=seed, found=dict(train_seconds=2.) | dict(found))
 
-def a_contender(grid=None, name="A", signal="none", train=None):
-    return Contender(name, signal, train, 7, 1234, dict(lr=(1., 2., 3.)) if grid is None else grid)
+def a_contender(grid=None, name="A", signal="none"):
+    return Contender(name, signal, 7, 1234, dict(lr=(1., 2., 3.)) if grid is None else grid)
 
 # ---- responses and scores
 
@@ -52,7 +55,7 @@ def test_the_reward_has_mean_0_and_std_1_on_training_answers_and_the_true_one_is
     questions = [task.train[0], task.held_out[1]]
     seqs, _ = best_of_n_responses(task.sft, task, questions, seed=5)
     gold = [gold_score(q, t) / 1.5 for q, t in zip(questions, texts(task, seqs))]
-    assert_close(true_reward(task)(seqs), tensor(gold), check_dtype=False)
+    assert_close(arena.true_reward(task)(seqs), tensor(gold), check_dtype=False)
 
 def texts(task, seqs):
     return [response_text(task.tokenizer, ids[m].tolist()) for ids, m in zip(seqs.ids, seqs.response_mask)]
@@ -94,7 +97,7 @@ def test_the_start_against_itself(few):
     assert found["greedy"] > found["gold_07"] > found["gold"]     # less chance, better here
 
 def test_best_of_n_is_measured_by_its_own_kl_and_chosen_by_its_signal(task):
-    curve, true = (best_of_n_curve(signal, "held-out", 3, 4) for signal in ("reward model", "true score"))
+    curve, true = (arena.best_of_n_curve(signal, "held-out", 3, 4) for signal in ("reward model", "true score"))
     many = [q for q in task.held_out for _ in range(4)]
     seqs, _ = best_of_n_responses(task.sft, task, many, seed=3)
     gold = torch.tensor([gold_score(q, t) for q, t in zip(many, texts(task, seqs))]).view(-1, 4)
@@ -141,28 +144,31 @@ def searched(home, gold=(2., 5., 3.)): # rows of three settings, and of five see
 def test_the_winner_is_the_best_on_training_questions_and_is_reported_on_the_others(tmp_path):
     home, c = tmp_path/"rows.jsonl", a_contender()
     rows = searched(home)
-    assert [e.settings["lr"] for e in search(c, home)] == [1., 2., 3.] and len(tried(c, home)) == 3
-    assert winner(c, home).settings == rows[3]["settings"] and reported(c, home) == rows[3:]
+    assert c.tries == len(tried(c, home)) == 3
+    assert winner(c, home) == rows[3]["settings"] and reported(c, home) == rows[3:]
     assert tried(a_contender(signal="labels"), home) == []
     searched(home, (2., 3., 5.))
-    assert winner(c, home).settings["lr"] == 3. and reported(c, home) == []    # its five seeds were not run
+    assert winner(c, home)["lr"] == 3. and reported(c, home) == []    # its five seeds were not run
     for missing in (0, 4):                                # one of the search, one of the seeds
         home.write_text("".join(json.dumps(r) + "\n" for i, r in enumerate(rows) if i != missing))
         assert reported(c, home) == []                    # and nothing is run
 
 def test_a_grid_is_every_combination():
-    c = a_contender(dict(lr=(1., 2.), beta=(.1, .2, .3)))
-    got = [(e.settings["lr"], e.settings["beta"]) for e in search(c, "none")]
-    assert got == [(1., .1), (1., .2), (1., .3), (2., .1), (2., .2), (2., .3)]
-    settings, = [e.settings for e in search(a_contender({}), "none")]
-    assert settings == dict(signal="none", start="sft", samples=1234, questions="training")
+    c = a_contender(dict(lr=(1., 2.), beta=(.1, .2, .3)), "PPO")
+    got = [(e.settings["lr"], e.settings["beta"]) for e in arena.search(c, "none")]
+    assert got == [(1., .1), (1., .2), (1., .3), (2., .1), (2., .2), (2., .3)] and c.tries == 6
+    none = a_contender({}, "SFT")
+    settings, = [e.settings for e in arena.search(none, "none")]
+    assert settings == dict(signal="none", start="sft", samples=1234, questions="training") and none.tries == 1
+    assert winner(none, "none") == settings | dict(questions="held-out")
 
 def test_every_method_gets_twelve_settings_and_the_same_samples():
     for c in CONTENDERS.values():
-        assert not c.grid or len(search(c)) == 12, c.name
+        assert not c.grid or len(arena.search(c)) == c.tries == 12, c.name
         assert c.samples in (0, 2304), c.name
         if "group" in c.grid: assert all(128 % g == 0 for g in c.grid["group"])
-    assert len({(c.name, c.signal) for c in CONTENDERS.values()}) == len(CONTENDERS)
+    assert len(CONTENDERS) == len((ROOT/"nbs/results/arena_methods.jsonl").read_text("utf-8").splitlines())
+    assert {c.name for c in CONTENDERS.values()} == arena.TRAIN.keys()
 
 def test_a_run_is_told_its_signal_and_looked_at_on_its_way(task):
     got = []
@@ -171,13 +177,14 @@ def test_a_run_is_told_its_signal_and_looked_at_on_its_way(task):
         for rollout in (1, 2, 3, 6): look(rollout, x.sft)
         return x.sft
     some, _ = best_of_n_responses(task.sft, task, task.held_out[:3], seed=2)
-    for signal, reward in (("true score", true_reward(task)), ("reward model", task.reward_fn)):
-        short = run_contender(a_contender(signal=signal, train=train), dict(questions="training"), 5)
+    for signal, reward in (("true score", arena.true_reward(task)), ("reward model", task.reward_fn)):
+        told = dict(signal=signal, questions="training")
+        short = arena.run_contender(train, told, 5)
         assert {*short} == {"gold", "proxy", "kl"}        # what a search needs
-        assert got[-1] == (dict(questions="training"), 5, [f"{r:.3f}" for r in reward(some)])
-    again = look_at(task.sft, task.train[::4], 5)
+        assert got[-1] == (told, 5, [f"{r:.3f}" for r in reward(some)])
+    again = arena.look_at(task.sft, task.train[::4], 5)
     assert short == again and abs(again["kl"]) < 1e-4
-    full = run_contender(a_contender(train=train), dict(questions="held-out"), 5)
+    full = arena.run_contender(train, told | dict(questions="held-out"), 5)
     assert len(full["way_kl"]) == len(full["way_gold"]) == 2 and full["train_seconds"] < .5    # looks are left out
     assert full["gold"] == measure_policy(task.sft, task, task.sft, 1, 5)["gold"]
 
@@ -209,19 +216,23 @@ def test_the_figure_has_a_panel_for_each_signal():
     assert list(way.get_ydata()) == [2., 2.5, 4.5] and "one" in one.get_title()
     assert_close(way_of([*groups.values()][0])[1], tensor([2., 2.5, 4.5]))
 
-def test_rows_of_the_chapters_by_hand():
-    rows = [dict(method="A", gold=1., curve=[dict(kl=1., gold=2.), dict(kl=4., gold=3.)]),
-            dict(method="A", gold=4., curve=[dict(kl=3., gold=4.)])]
-    assert mean_of(rows, "A", "gold") == 2.5
-    kl, gold = mean_curve(rows, "A", 2.5)
-    assert_close(kl, tensor([0., 2.]))                            # only places that all seeds have
-    assert_close(gold, tensor([2.5, 3.]))
-    assert {r["seed"] for r in load_rows()} == {40, 41, 42}
+def test_a_method_of_yours_is_searched_as_the_chapter_says(few, tmp_path, monkeypatch, capsys):
+    chapter = json.loads((ROOT/"nbs/11_compare.ipynb").read_text("utf-8"))["cells"]
+    text, = ["".join(c["source"]) for c in chapter if c.get("id") == "own_text"]
+    monkeypatch.chdir(tmp_path)
+    tiny = replace(few, held_out=few.held_out[:3], train=few.train[:8])
+    exec(text.split("```")[1], globals() | dict(task=tiny, REPORTED=[70, 71], groups=arena_groups()))
+    rows = read_rows("mine.jsonl")
+    assert [(r["settings"]["questions"], r["settings"]["lr"], r["seed"]) for r in rows] == [
+        ("training", 5e-4, 60), ("training", 1e-3, 60), ("held-out", 5e-4, 70), ("held-out", 5e-4, 71)]
+    assert rows[0]["found"]["gold"] == arena.look_at(few.sft, few.train[:8:4], 60)["gold"]     # as the arena's own searches
+    said = capsys.readouterr().out
+    assert "paired by seed, 2 pairs" in said and "method (mine against imitate the best)" in said and "start" not in said
 
 # ---- the shipped rows, the cover and the command
 
 def test_shipped_rows_are_of_known_settings():
-    known = {json.dumps([e.name, e.but(questions=q).settings]) for c in CONTENDERS.values() for e in search(c)
+    known = {json.dumps([e.name, e.but(questions=q).settings]) for c in CONTENDERS.values() for e in arena.search(c)
              for q in ("training", "held-out")}
     rows = read_rows(ARENA)
     assert {json.dumps([r["name"], r["settings"]]) for r in rows} <= known
@@ -236,7 +247,7 @@ draw_arena({c: x for c, x in arena_groups().items() if c.signal in ('reward mode
     'Description': f'rows {hashlib.sha256(rows).hexdigest()[:16]}'})" """
 
 def test_the_cover_shows_these_rows():
-    svg = (Path(__file__).parents[1]/"nbs/images/frontier.svg").read_text("utf-8")
+    svg = (ROOT/"nbs/images/frontier.svg").read_text("utf-8")
     assert f"rows {hashlib.sha256(ARENA.read_bytes()).hexdigest()[:16]}" in svg, f"the rows have changed: draw it again, {DRAW}"
     shown = [c for c in arena_groups() if c.signal in ("reward model", "true score", "comparisons")]
     assert len(shown) == 17 and all(f"<!-- {c.name} -->" in svg for c in shown), DRAW

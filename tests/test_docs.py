@@ -550,7 +550,7 @@ def test_the_built_site(built):
         urls = tomllib.loads((ROOT/"pyproject.toml").read_text("utf-8"))["project"]["urls"]
         colab = f'colab.research.google.com/github/{urls["Repository"].split("/", 3)[3]}/blob/main/nbs/{adapter.place(file.name)}'
         assert (colab in page) == ("OWNER" not in colab) and "/OWNER/" not in page, f"{name}: a link that cannot work"
-        pictures = sum("image/png" in o.get("data", {}) for c in nb.cells for o in c.get("outputs", []))
+        pictures = sum(bool({"image/png", "image/svg+xml"} & o.get("data", {}).keys()) for c in nb.cells for o in c.get("outputs", []))
         source = nbformat.read(ROOT/"nbs"/adapter.place(file.name), 4)      # exported answers stand open
         solutions = sum(bool(re.match(r"#\| (hide\n#\| )?exercise", c.source)) for c in source.cells)
         assert page.count("<img alt=\"Figure") == pictures, f"{name}: a figure is missing"

@@ -1,20 +1,24 @@
 "The pictures: pure, nothing cut or overlapping, ragged data refused. No display needed."
-import inspect, math, re, struct, matplotlib
+import inspect, math, re, struct, sys, matplotlib
 from pathlib import Path
+from xml.etree import ElementTree
 matplotlib.use("Agg")
 import pytest, torch
 from matplotlib import pyplot as plt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.textpath import TextPath
 from torch import tensor
-from rlhf_nb.show import views
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.show.views import (BLUE, GREY, ORANGE, STYLE, bars, calibration_plot, curves,
     hist, lines, course_map, scatter, snapshot, strip, token_strip)
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT/"scripts"))
+import draw_map
+
 NAN = math.nan
-PIPELINE = Path(__file__).parents[1]/"nbs"/"images"/"pipeline.svg"
 
 class Tokenizer:
     words = ["<pad>", "<eos>", " who", "purrs", "$", "_x_", "\n", " ", "antidisestablishment", "{b}"]
@@ -36,7 +40,6 @@ FIGURES = {
     "bars": lambda s: bars(["a label of some length", "$b_1$"], {"x": [-1., 2.], "y": [NAN, 30000.]}, "x"),
     "scatter": lambda s: scatter([1, NAN, 3], [1, 2, 3], "x", "y"),
     "calibration": lambda s: calibration_plot([.1, .9], [0., 1.], [3, 0]),
-    "map": lambda s: course_map("ppo", {"pairs": "811"}),
 }
 
 def texts_of(fig): # every visible text with its box in pixels
@@ -173,42 +176,59 @@ def test_wrong_data_is_refused_by_name(case):
     assert "got" in view or "nothing to show" in view or "no row" in view
 
 # the map
-def test_node_texts_stay_inside_their_nodes():
-    fig = course_map("", {name: "3.81 ± .10" for name in views._NODES})
-    ax, boxes = fig.axes[0], {}
-    for text, box in texts_of(fig): boxes[text.get_text()] = box.transformed(ax.transData.inverted())
-    for name, (x, y, _, words) in views._NODES.items():
-        for text in (name, f"3.81 ± .10\n{words}"):
-            assert boxes[text].x0 > x - .62 and boxes[text].x1 < x + .62, text
-            assert boxes[text].y0 > y - .4 and boxes[text].y1 < y + .4, text
+def rows_of(page): # every visible row of text: words, left, right, top, bottom
+    root = ElementTree.fromstring(page)
+    for group in root.findall("{*}g[@visibility]"): root.remove(group)
+    for text in root.findall(".//{*}text"):
+        x, y, size = (float(text.get(k)) for k in ("x", "y", "font-size"))
+        anchored, bold = text.get("text-anchor") == "middle", text.get("font-weight")
+        for row in [text] if text.text else [t for t in text if t.text]:
+            y += float(row.get("dy", 0))
+            prop = dict(family="DejaVu Sans", weight=row.get("font-weight", bold or "normal"))
+            wide = TextPath((0, 0), row.text, size=size, prop=prop).get_extents().x1
+            yield row.text, x - anchored * wide / 2, x - anchored * wide / 2 + wide, y - .75 * size, y + .1 * size
 
-def test_no_arrow_runs_through_a_node():
-    for corners in views._PLAIN + views._DASHED:
+@pytest.mark.parametrize("chapter, numbers", [
+    ("", {}), ("", dict.fromkeys(draw_map.NODES, "3.81 ± .10")), *((c, {}) for c in ("world", "grpo", "win_rate", "kl")),
+    *((c, {"PPO, GRPO": "3.81", "pairs": "81 % right"}) for c in ("ppo", "judge"))])
+def test_no_word_of_the_map_leaves_its_node_or_covers_another(chapter, numbers):
+    rows = [*rows_of(course_map(chapter, numbers).data)]
+    for i, (one, x0, x1, y0, y1) in enumerate(rows):
+        assert 0 <= x0 and x1 <= draw_map.WIDTH and 0 <= y0 and y1 <= draw_map.HEIGHT, one
+        for other, u0, u1, v0, v1 in rows[:i]: assert min(x1, u1) <= max(x0, u0) or min(y1, v1) <= max(y0, v0), (one, other)
+        for x, y, *_ in draw_map.NODES.values():
+            in_x, in_y = x - 46 < (x0 + x1) / 2 < x + 46, y - 31 < (y0 + y1) / 2 < y + 31
+            if in_x and in_y: assert x - 46 < x0 and x1 < x + 46 and y - 31 < y0 and y1 < y + 31, one
+    assert sum(text == "3.81 ± .10" for text, *_ in rows) == (len(numbers) if not chapter else 0)
+
+def test_arrows_begin_and_end_at_nodes_and_run_through_none():
+    def inside(x, y, by): return any(abs(x - u) < 46 + by and abs(y - v) < 31 + by for u, v, *_ in draw_map.NODES.values())
+    for corners in draw_map.PLAIN + draw_map.DASHED:
+        assert inside(*corners[0], 1) and inside(*corners[-1], 1), corners
         for (x0, y0), (x1, y1) in zip(corners, corners[1:]):
-            for s in torch.linspace(0, 1, 50):
-                at = x0 + s * (x1 - x0), y0 + s * (y1 - y0)
-                assert not any(abs(at[0] - x) < .6 and abs(at[1] - y) < .38 for x, y, *_ in views._NODES.values())
+            assert not any(inside(x0 + s * (x1 - x0), y0 + s * (y1 - y0), 0) for s in torch.linspace(0, 1, 50).tolist()), corners
+    for i, (u, v, *_) in enumerate(draw_map.NODES.values()):
+        assert all(abs(u - x) > 92 or abs(v - y) > 62 for x, y, *_ in [*draw_map.NODES.values()][:i])
 
 def test_the_map_names_every_chapter_of_the_course_and_marks_one_place():
-    here = Path(__file__).parents[1]/"nbs"
-    course = {f.stem.split("_", 1)[1]: f.stem[:2] for f in here.glob("[0-9]*.ipynb")}
-    shown = [t.get_text() for t in course_map().axes[0].texts]
+    course = {f.stem.split("_", 1)[1]: f.stem[:2] for f in (ROOT/"nbs").glob("[0-9]*.ipynb")}
+    shown = [text for text, *_ in rows_of(course_map().data)]
     for name, number in course.items():
         if name in ("first_sitting", "your_model"): continue                  # the whole way
         assert any(number in text for text in shown), f"{number} {name} is not on the map"
-        marked = [t for t in course_map(name).axes[0].texts if t.get_text() == "you are here"]
-        assert len(marked) == 1
+        marked = [(x0, x1, y0) for text, x0, x1, y0, _ in rows_of(course_map(name).data) if text == "you are here"]
+        (x0, x1, y0), = marked
+        place, = [n for n, (x, y, *_) in draw_map.NODES.items() if x0 < x < x1 and 0 < y0 - y < 45]
+        rows, others = draw_map.NODES[place][3:]
+        assert name in " ".join([*rows, others]), (name, place)
     for words in re.findall(r"(\d\d) ([a-z_]+)", "\n".join(shown)):
         assert course.get(words[1]) == words[0], f"the map says {words}"
     with pytest.raises(ValueError, match="not on the map: kitchen"): course_map("kitchen")
+    with pytest.raises(ValueError, match="not on the map: oven; chapters are tokens, .* nodes are base model, "): course_map("", {"oven": "1"})
+    assert "<b>" not in course_map("", {"pairs": "<b>"}).data and course_map().data.count("hidden") == len(draw_map.NODES)
 
-def test_saved_picture_is_the_drawn_one():
-    svg = PIPELINE.read_text(encoding="utf-8")
-    shown = {line for t in course_map().axes[0].texts for line in t.get_text().split("\n")}
-    missing = [t for t in shown if f"<!-- {t} -->" not in svg]
-    assert not missing, (
-        f"{PIPELINE.name} lacks {missing}: draw it again, python -c 'from rlhf_nb.show.views import *; "
-        "plt.rcParams.update(STYLE); course_map().savefig(\"nbs/images/pipeline.svg\", metadata={\"Date\": None})'")
+def test_the_saved_picture_is_the_drawn_one():
+    assert draw_map.PICTURE.read_text("utf-8") == draw_map.drawn(), "stale: python scripts/draw_map.py"
 
 def test_a_snapshot_is_drawn_once_in_its_own_size(monkeypatch):
     "As a slider wants it: the parameters kept, the size fixed whatever the labels, no figure left open."
