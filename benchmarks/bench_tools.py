@@ -4,12 +4,13 @@
     python benchmarks/bench_tools.py --part carry --seeds 1
 
 tool: a model from scratch copies 3,000 answers to sums of three numbers, seven in ten of them with two calls of a
-calculator; its loss leaves the calculator's words out, or does not. Then RLOO on right answers with the calculator
-(20 rollouts of 16 prompts, 8 answers each), with the mask and without. 256 answers to held-out sums at temperature 1,
-with the calculator and with one that is silent. turns: the same start and loop without a KL, a reward for a right
-first call and one for the right result: the sum of both on all tokens, or from each turn on. carry: a model from
-scratch copies 4,000 sums of two numbers of two digits, the answer alone, behind the written carries, or behind as
-many zeros; 200 held-out sums, greedy and 33 samples. Numbers go to nbs/results/tools.json.
+calculator; its loss leaves the calculator's words out, or does not. Then, from the first, RLOO on right answers with
+the calculator (20 rollouts of 16 prompts, 8 answers each), with the mask and without, with a KL of .02 and with none.
+256 answers to held-out sums at temperature 1, with the calculator and with one that is silent: log-probs of its words,
+of their first token and of their digits; how often the model speaks for it. turns: the same start and loop without a
+KL, a reward for a right first call and one for the right result: the sum of both on all tokens, or from each turn on.
+carry: a model from scratch copies 4,000 sums of two numbers of two digits, the answer alone, behind the written
+carries, or behind as many zeros; 200 held-out sums, greedy and 33 samples. Numbers go to nbs/results/tools.json.
 """
 import argparse, copy, json, random, re, time
 from dataclasses import replace
@@ -101,9 +102,12 @@ class World:
         seqs, _ = generate_many(policy, asked, TOK, SAMPLING, seeded(9), 128, environment=self.calls)
         with torch.no_grad(): logp = logprobs(policy, everything(seqs))
         gap = everything(seqs).response_mask & ~seqs.response_mask
+        digit = gap & torch.isin(seqs.ids, torch.tensor(encode('0123456789')))
+        first = gap & torch.nn.functional.pad(seqs.response_mask, (1, 0))[:, :-1]      # right behind a call
         silent = "".join(texts(generate_many(policy, asked, TOK, SAMPLING, seeded(9), 128)[0]))
         called = "".join(texts(seqs))
-        return dict(right=self.right(seqs).mean().item(), calls=called.count("?") / len(seqs), tool_logp=(logp[gap].mean().item()),
+        return dict(right=self.right(seqs).mean().item(), calls=called.count("?") / len(seqs), tool_logp=logp[gap].mean().item(),
+                    mark_logp=logp[first].mean().item(), result_logp=logp[digit].mean().item(),
                     speaks=silent.count("?:") / max(1, silent.count("?")))
     def learn(self, policy, ref, seed, advantage=None, unmasked=False, n=20, beta=.02):
         config, task = GRPOConfig(beta=beta), RLTask(self.prompts, self.right, TOK, SAMPLING, self.calls)
@@ -113,10 +117,11 @@ class World:
             rows = torch.randint(len(self.prompts), (16,), generator=generator).tolist()
             roll = collect_rollout(policy, ref, [self.prompts[i] for i in rows], self.right, TOK, SAMPLING, generator, 8, 128, environment=self.calls)
             path.append(roll.reward.mean().item())
+            written = roll.seqs.response_mask
             if unmasked:
                 seqs = everything(roll.seqs)
                 with torch.no_grad(): roll = replace(roll, seqs=seqs, logp=logprobs(policy, seqs), ref_logp=logprobs(ref, seqs))
-            kl = response_kl(roll.logp, roll.ref_logp, roll.seqs.response_mask).mean().item()
+            kl = response_kl(roll.logp, roll.ref_logp, written).mean().item()     # of what the model wrote
             x = make_group_experience(roll, config, task)
             if advantage: x = replace(x, advantage=advantage(roll))
             for _ in range(config.num_iterations): train_step(trainer, x, lambda m, b: grpo_loss(m, b, config))
@@ -127,10 +132,11 @@ def tool(seed):
     world = World(seed)
     starts = {name: world.copied(seed, name == "mask") for name in ("mask", "no mask")}
     for name, start in starts.items(): yield dict(run=f"copied, {name}", **world.measure(start))
-    for name, unmasked in (("mask", False), ("no mask", True)):
-        policy = copy.deepcopy(starts["mask"])
-        found = world.learn(policy, frozen_copy(starts["mask"]), seed, unmasked=unmasked)
-        yield dict(run=f"copied, mask; then RL, {name}", **world.measure(policy.eval()), **found)
+    for beta in (.02, 0.):
+        for name, unmasked in (("mask", False), ("no mask", True)):
+            policy = copy.deepcopy(starts["mask"])
+            found = world.learn(policy, frozen_copy(starts["mask"]), seed, unmasked=unmasked, beta=beta)
+            yield dict(run=f"RL, {name}" + ", no KL" * (not beta), beta=beta, **world.measure(policy.eval()), **found)
 
 
 def turns(seed):

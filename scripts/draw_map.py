@@ -16,7 +16,7 @@ NODES = {  # name: middle x and y, kind, rows of chapters; more chapters that ha
     "SFT model": (176, 115, "model", ["04 sft"], ""),
     "pairs": (299, 115, "data", ["03 world", "13 judge"], ""),
     "reward model": (421, 115, "model", ["05 reward"], ""),
-    "PPO, GRPO": (544, 115, "training method", ["08 ppo", "09 grpo, 20", "21 distillation"], "off_policy"),
+    "PPO, GRPO": (544, 115, "training method", ["08 ppo", "09 grpo, 20, 23", "21 distillation"], "off_policy tools"),
     "policy": (666, 115, "model", ["06 best_policy", "11 compare, 24", "12 doctor"], "self_reward win_rate"),
     "DPO, SPIN": (299, 202, "training method", ["10 dpo", "15 spin"], ""),
     "Q-learning": (482, 242, "training method", ["16 qlearning", "17, 18"], "arithmetic q_faults"),

@@ -27,7 +27,8 @@ turn_numbers = Exercise(
         "-1 where the model did not write": lambda m: _turns(m, other=0),
         "what is inserted has no turn": lambda m: ((m & ~torch.cat([torch.zeros_like(m[:, :1]), m[:, :-1]], 1)).cumsum(1) - 1),
         "that counts tokens, not turns": lambda m: (m.cumsum(1) - 1).masked_fill(~m, -1),
-        "a turn begins after a gap, not at it": lambda m: _turns(m, begins=lambda before, now: before and not now) + m,
+        "a turn has its number from its first token on, not from its last":
+            lambda m: ((m & ~torch.cat([m[:, 1:], torch.zeros_like(m[:, :1])], 1)).cumsum(1) - 1).masked_fill(~m, -1),
         "a row begins outside a turn: the token before the first counts as False": lambda m: _turns(m, start=True),
         "each row counts anew": lambda m: ((m & ~torch.cat([torch.zeros_like(m[:, :1]), m[:, :-1]], 1)).flatten().cumsum(0).view(m.shape) - 1)
             .masked_fill(~m, -1),
@@ -99,7 +100,7 @@ majority_vote = Exercise(
     reference=_vote,
     cases={"by hand": (["132", None, "122", "132"],), "equals": (["5", "7", "7", "5"],), "most hold none": ([None, None, None, "4", "5", "5"],),
            "none at all": ([None, None],), "no sample": ([],), "one": (["9"],), "no majority, only the most": (["1", "2", "3", "3", "4", "5"],),
-           "numbers": ([3, 11, 11, 2],), "equals, the later one larger": (["2", "9", "2", "9", "4"],)},
+           "numbers": ([3, 11, 11, 2],), "equals, the first one larger": (["7", "5", None, "5", "7"],), "equals, the later one larger": (["2", "9", "2", "9", "4"],)},
     mistakes={
         "None is no vote": lambda a: _vote(a, keep=lambda x: True),
         "of equals the one that came first": lambda a: _vote(a, order=lambda xs: xs[::-1]),
