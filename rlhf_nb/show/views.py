@@ -21,9 +21,11 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.collections import PatchCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+from matplotlib.patches import Rectangle
 import torch
+from IPython.display import SVG
 from torch import Tensor
+from ..base.files import notebooks
 from .pages import BLUE, ORANGE
 
 # %% ../../nbs/engine/show/views.ipynb #one_meaning_per_colour
@@ -335,70 +337,18 @@ def calibration_plot(
     return fig
 
 # %% ../../nbs/engine/show/views.ipynb #the_map
-_NODES = {  # name: middle x, middle y, kind, chapters
-    "base model": (.75, 3.15, "model", "02 tokens"), "SFT model": (2.45, 3.15, "model", "04 sft"),
-    "pairs": (4.15, 3.15, "data", "03 world\n13 judge"),
-    "reward model": (5.85, 3.15, "model", "05 reward"),
-    "PPO, GRPO": (7.55, 3.15, "training method", "08 ppo\n09 grpo, 20, 23\n21 distillation"),
-    "policy": (9.25, 3.15, "model", "06 best_policy\n11 compare, 24\n12 doctor"),
-    "DPO, SPIN": (4.15, 1.95, "training method", "10 dpo\n15 spin"),
-    "Q-learning": (6.7, 1.5, "training method", "16 qlearning\n17, 18"),
-    "reference": (4.15, .55, "frozen model", "07 kl")}
-_KINDS = {"data": "#f2f2f2", "model": "#d3e9e7", "training method": "#e4dff6", "frozen model": "white"}
-
-_PLAIN = [  # corners of an arrow
-    *([(x + .63, 3.15), (x + 1.07, 3.15)] for x in (.75, 2.45, 4.15, 5.85, 7.55)),
-    [(4.15, 2.75), (4.15, 2.35)], [(4.78, 1.95), (9., 1.95), (9., 2.75)],
-    [(7.33, 1.5), (9.25, 1.5), (9.25, 2.75)],
-    [(9.25, 3.55), (9.25, 4.4), (4.15, 4.4), (4.15, 3.55)]]
-_DASHED = [  # of the reference
-    [(2.45, 2.75), (2.45, .55), (3.52, .55)], [(9.5, 2.75), (9.5, .55), (4.78, .55)]]
-
-_NOTES = [  # x, y, alignment, text
-    (1.6, 3.75, "center", "imitate\nanswers"), (3.3, 3.75, "center", "compare two\nanswers"),
-    (5., 3.75, "center", "predict the\nchoice"), (6.7, 3.75, "center", "score new\nanswers"),
-    (8.4, 3.75, "center", "raise what\nscores well"),
-    (6.7, 4.54, "center", "14 self_reward: the policy judges its own answers"),
-    (4.9, 2.1, "left", "learn from the pairs directly"),
-    (5.98, 1.5, "right", "learn from\na log"), (2.55, 1.5, "left", "a frozen\ncopy"),
-    (7.1, .7, "center", "KL: how far from the reference?")]
-_PLACES = {word: name for name, (*_, text) in _NODES.items() for word in text.replace(",", "").split()
-           if word.isidentifier()}
-_PLACES |= dict(arithmetic="Q-learning", q_faults="Q-learning", self_reward="policy", win_rate="policy",
-                off_policy="PPO, GRPO", tools="PPO, GRPO")
-
-@plt.rc_context({**STYLE, "figure.constrained_layout.use": False})
 def course_map(
-    chapter:str="",         # "kl": where the reader is; "" marks no place
+    chapter:str="",           # "kl": where the reader is; "" marks no place
     numbers:dict[str,str]={}, # node, such as "SFT model" -> what was measured there
-)->Figure:
-    """Draw the way from a base model to a policy, each part with its chapters.
+)->SVG:
+    """The way from a base model to a policy, each part with its chapters.
 
     Raises ValueError for a chapter or node that is not on the map."""
-    unknown = {chapter} - {"", *_PLACES} | numbers.keys() - _NODES.keys()
+    page = (notebooks()/"images/pipeline.svg").read_text("utf-8")
+    nodes = dict(re.findall('data-node="(.*?)" data-chapters="(.*?)"', page))
+    places = {word: name for name, words in nodes.items() for word in words.split()}
+    unknown = {chapter} - {"", *places} | numbers.keys() - nodes.keys()
     if unknown: raise ValueError(f"not on the map: {', '.join(sorted(unknown))}; chapters are "
-        f"{', '.join(_PLACES)}; nodes are {', '.join(_NODES)}")
-    fig, ((ax,),) = _subplots(size=(10., 4.75))
-    ax.set(position=[0, 0, 1, 1], xlim=(0, 10), ylim=(0, 4.75))
-    ax.set_axis_off()
-    for corners in _PLAIN + _DASHED:
-        color, dashes = (COLORS[1], (0, (4, 2.5))) if corners in _DASHED else ("#555555", "-")
-        for a, b in zip(corners, corners[1:]): ax.add_patch(FancyArrowPatch(
-            a, b, arrowstyle="-|>" if b == corners[-1] else "-", mutation_scale=11, lw=1.3,
-            color=color, shrinkA=0, shrinkB=0, ls=dashes))
-    for x, y, ha, text in _NOTES: ax.text(x, y, text, ha=ha, va="center", fontsize=9,
-        color=COLORS[1] if text.startswith("KL") else "#444444")
-    for name, (x, y, kind, words) in _NODES.items():
-        marked, words = name == _PLACES.get(chapter), f"{numbers.get(name, '')}\n{words}".strip()
-        ax.add_patch(FancyBboxPatch((x - .63, y - .4), 1.26, .8, fc=_KINDS[kind],
-            boxstyle="round,pad=0,rounding_size=.08", lw=2.6 if marked else .9,
-            ec=COLORS[1] if marked else "#8c8c8c", ls="--" if kind[0] == "f" else "-"))
-        middle = dict(ha="center", va="center")
-        ax.text(x, y + .22, name, fontsize=10.5, weight="bold", color=INK, **middle)
-        ax.text(x, y - .09, words, fontsize=8.4, color="#3c3c3c", linespacing=1.1, **middle)
-        if marked: ax.text(x, y - .4, "you are here", fontsize=9, weight="bold", color="white",
-                           bbox=dict(fc=COLORS[1], ec="none", pad=1.5), **middle)
-    for i, (kind, color) in enumerate(_KINDS.items()):
-        ax.add_patch(Rectangle((.15, 1.25 - .27 * i), .22, .15, fc=color, ec="#8c8c8c"))
-        ax.text(.47, 1.32 - .27 * i, kind, va="center", fontsize=9, color="#444444")
-    return fig
+        f"{', '.join(places)}; nodes are {', '.join(nodes)}")
+    for name, x in numbers.items(): page = page.replace(f'number="{name}">', f'number="{name}">{escape(x)}')
+    return SVG(page.replace(f'here="{places.get(chapter)}" visibility="hidden"', f'here="{chapter}"'))
