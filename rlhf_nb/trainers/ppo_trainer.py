@@ -352,7 +352,7 @@ class WeightedRewards:
     def apart(self, n:int)->Tensor: # responses to each prompt -> (b)
         """Sum of w_k (r_k - mean_k) / (std_k + 1e-4) of the last call, each in its group; nan as above.
 
-        GDPO (Liu et al. 2026)."""
+        GDPO (Liu et al. 2026, 2601.05242)."""
         def normalised(r): return group_normalised(r, torch.arange(len(r)) // n).where(~r.isnan(), math.nan)
         return self._sum({name: normalised(r) for name, r in self.last.items()})
 
