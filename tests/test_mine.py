@@ -5,7 +5,7 @@ from rlhf_nb.base.files import notebooks
 from rlhf_nb.book.checks import grade
 from rlhf_nb.book.command import main
 from rlhf_nb.book.copies import emptied_parts
-from rlhf_nb.book.mine import check_parts, own_curve, part_chapters
+from rlhf_nb.book.mine import check_parts, part_chapters
 from rlhf_nb.exercises import my_rlhf as exercises
 
 TEXT = (notebooks()/"my_rlhf.py").read_text("utf-8")
@@ -124,13 +124,13 @@ def test_what_is_missing_is_lent(tmp_path, monkeypatch, capsys):
         'after the last."""\n    raise NotImplementedError', 'after the last."""\n    return 2 * reward, 2 * reward'), "utf-8")
     own = check_parts("gae", "ppo_step")
     assert capsys.readouterr().out.splitlines()[1] == "ppo_step: not done yet; ours is lent"
-    curves = own_curve(own, "ppo")                       # ours throughout
+    curves = exercises.own_curve(own, "ppo")                       # ours throughout
     best = curves["the best there is"][0]
     assert all(best - .05 < curves[name][-1] < best for name in ("yours", "the package's"))
     assert min(curves["yours"][:2]) < best - .5
 
 def test_the_best_there_is_is_the_exact_sum():
-    curves = own_curve(exercises.OURS, "groups")
+    curves = exercises.own_curve(exercises.OURS, "groups")
     assert curves["the best there is"][0] == 3. and 1.5 < curves["yours"][-1] < 3.
 
 def test_the_command_says_whose_a_part_is(tmp_path, capsys):

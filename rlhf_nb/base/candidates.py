@@ -115,7 +115,6 @@ def check_self_reward(x): # a SelfRewardConfig
         "a pair needs two candidates that can differ: num_generations of 2 or more and "
         f"temperature above 0, got {x.num_generations} and {x.sampling.temperature:g}")
 
-# %% ../../nbs/engine/base/candidates.ipynb #summarize_rounds
 def scored_selection(
     seqs:Seqs,             # b rows
     score:Tensor,          # (b)

@@ -110,7 +110,6 @@ def check_readable(*paths:str|Path): # files and folders; those that are not the
         except PermissionError as e: raise PermissionError(e.errno, f"you may not read {path}: allow reading "
             "it, or name another folder; nothing was changed") from e
 
-# %% ../../nbs/engine/base/files.ipynb #lock_folder
 _LOCKS = weakref.WeakSet()   # a forked process closes them: it would hold them for a parent that died
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [lock.close() for lock in list(_LOCKS)])
@@ -130,7 +129,6 @@ def lock_folder(folder:str|Path)->object: # close it, best in a `finally`, and a
     _LOCKS.add(lock)
     return lock
 
-# %% ../../nbs/engine/base/files.ipynb #notebooks
 def notebooks()->Path: # the folder that holds the chapters
     """The folder `nbs/` of a checkout, or the copy inside an installed package.
 

@@ -82,7 +82,6 @@ def update_marker(path:Path, **facts):
 
 _BEGIN = json.dumps(dict(format=_FORMAT, program="rlhf-nb "), indent=1)[:-3].encode()
 
-# %% ../../nbs/engine/base/folder.ipynb #read_folder
 def read_folder(
     folder:str|Path,
     marker:str,   # name of the marker, such as run.json
@@ -143,7 +142,6 @@ def foreign_files(folder:str|Path)->list[Path]: # of a run
            and (path.is_symlink() or not path.is_dir())]
     return sorted([*own, *(path for stage in stages for path in foreign_files(stage))])
 
-# %% ../../nbs/engine/base/folder.ipynb #_remove
 def _remove(folder, marker):
     "Delete a folder of ours, its marker last: after a kill it is still known as ours."
     for path in folder.glob("*"):
@@ -223,7 +221,6 @@ def find_run(
     new = _beside(out, "new", old["run"])
     return new, read_folder(new, "run.json", program)
 
-# %% ../../nbs/engine/base/folder.ipynb #open_run
 def _finish_swap(out, program, locks): # True if a new run is in its place by now
     swapped = False
     for old in out.parent.glob(f"{glob.escape(out.name)}.old-*"):

@@ -325,7 +325,6 @@ def fit(
             bar.update()
     return trainer.log
 
-# %% ../../nbs/engine/base/learning.ipynb #progress_bar
 def is_interactive()->bool:
     "Whether someone may see a progress bar: in a terminal, or in an open notebook."
     live = ("JPY_SESSION_NAME", "COLAB_RELEASE_TAG", "VSCODE_PID")

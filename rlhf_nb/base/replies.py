@@ -43,7 +43,6 @@ def _parsed(template): # -> its syntax tree, with nothing in it that can grow
             f"have blanks, conditions and the filters {', '.join(_FILTERS)}")
     return tree
 
-# %% ../../nbs/engine/base/replies.ipynb #_compiled
 @lru_cache(maxsize=64)
 def _compiled(template): return _SANDBOX.from_string(_parsed(template))
 

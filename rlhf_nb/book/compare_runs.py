@@ -144,7 +144,6 @@ def draw_arena(groups:dict[Contender,list[dict]])->Figure: # of each method its 
     plt.close(fig)
     return fig
 
-# %% ../../nbs/engine/book/compare_runs.ipynb #arena_groups
 def arena_groups(home:str|Path=ARENA)->dict[Contender,list[dict]]:
     "Every method whose search and reporting seeds are complete, with its reported rows."
     return {c: rows for c in CONTENDERS.values() if (rows := reported(c, home))}

@@ -19,6 +19,7 @@ import rlhf_nb
 from ..base.files import atomic_write, disk_errors
 from .checks import MEMORY
 from .copies import content_hash, place_of
+from ..show.pages import style_sheet
 
 # %% ../../nbs/engine/book/runner.ipynb #run_chapter
 @dataclass(frozen=True)
@@ -116,21 +117,7 @@ def show_output(output)->str: # one output of a cell; HTML, "" when there is not
     return f"<pre>{_plain(chr(10).join(rows[:12]) + rest)}</pre>" if rows else ""
 
 # %% ../../nbs/engine/book/runner.ipynb #report
-_STYLE = """
-:root { color-scheme: light dark; background: Canvas; color: CanvasText; --line: #8884;
-        --bad: light-dark(#b03022, #ff8f80); --ok: light-dark(#1f7a78, #6cd0cc) }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse; width: 100% }
-td, th { text-align: left; padding: .3rem .7rem .3rem 0; vertical-align: top;
-         border-bottom: 1px solid var(--line) }
-.num { text-align: right; white-space: nowrap } .ok { color: var(--ok) }
-.failed, .bad { color: var(--bad) } .bad { font-weight: 600; white-space: pre-wrap }
-details { border-bottom: 1px solid var(--line); padding: .6rem 0 }
-summary { cursor: pointer } h3 { font-size: 1rem; margin: 1.2rem 0 .3rem }
-pre { overflow-x: auto; font-size: .8rem; line-height: 1.35; margin: .4rem 0;
-      padding: .5rem .7rem; background: #8881; border-radius: 4px }
-img { max-width: 100%; background: white; border-radius: 4px; margin: .3rem 0 }
-"""
+_STYLE = style_sheet("report")
 
 def machine()->dict: # name -> words
     "Versions and the machine, without importing anything heavy."

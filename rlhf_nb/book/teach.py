@@ -92,7 +92,6 @@ def class_tries(
                                    "folder in which the learners' copies lie, or the course")
     return found
 
-# %% ../../nbs/engine/book/teach.ipynb #class_report
 def slip_of(verdict:str)->str:
     "The words of a verdict without one learner's numbers."
     text = re.sub(r"^(mostly|much like|\d+ of \d+ hold; not so): |^right on \d+ of \d+ cases; ", "", verdict)

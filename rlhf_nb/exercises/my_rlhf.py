@@ -2,13 +2,18 @@
 import importlib.util
 import torch
 from rlhf_nb.base.files import notebooks
+from rlhf_nb.base.models import ScalarModel, frozen_copy
+from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.book.checks import Exercise
 from rlhf_nb.exercises.dpo import DPO
 from rlhf_nb.exercises.grpo import OTHERS, Advantages
 from rlhf_nb.exercises.ppo import GAE, PolicyLoss, ValueLoss
 from rlhf_nb.exercises.tokens import Logprobs
+from rlhf_nb.ppo import ActorCritic
 from rlhf_nb.tokens import make_seqs
-from rlhf_nb.worlds.oracle import bigram_lm, micro_world, to_tabular_lm
+from rlhf_nb.trainers.grpo_trainer import GRPOConfig, train_grpo
+from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
+from rlhf_nb.worlds.oracle import all_logprobs, bigram_lm, expectation, micro_tokenizer, micro_world, to_tabular_lm
 
 def load(file): # a module, run anew
     spec = importlib.util.spec_from_file_location("my_rlhf", file)
@@ -28,6 +33,47 @@ def probe(module, name): # a part of this module, called as its check does; all 
         finally: vars(module).update(others)
     run.__name__ = f"my {name}"
     return run
+
+# ---- the whole, against the package and the exact sum
+
+def _praise(words): # kind +1, rude -1, doubled by each very in front; cut -1
+    total, times = 0., 1.
+    for word in words:
+        if word == "very": times *= 2
+        else: total, times = total + times * {"kind": 1, "rude": -1}.get(word, 0), 1.
+    return total - (words[-1] != ".")
+
+def own_curve(
+    module,     # as `check_parts` returns it
+    method:str, # "ppo", with a KL, or "groups", without
+    seed:int=0,
+)->dict[str,list[float]]: # yours, the package's, and the best there is: J after each rollout
+    "The learner's whole trainer beside the package's, both measured by the exact sum."
+    world, beta = micro_world(), .5 * (method == "ppo")
+    start = bigram_lm(world).float()
+    ref_logp = all_logprobs(start, world).detach()
+    reward = tensor([_praise([*filter(None, row)]) for row in world.texts()])
+    worth = dict(zip(world.responses(), reward.tolist()))
+    def reward_fn(ids, mask, response):
+        return tensor([worth[tuple(row[kept].tolist())] for row, kept in zip(ids, response)])
+    found = {"yours": [], "the package's": []}
+    def see(policy, name):
+        logp = all_logprobs(policy, world).detach()
+        found[name].append(expectation(logp, reward - beta * (logp - ref_logp)).item())
+    policy, twin = bigram_lm(world).float(), bigram_lm(world).float()
+    own = dict(lr=.1, beta=beta, epochs=4) if beta else dict(lr=.1)
+    (module.train_ppo if beta else module.train_groups)(
+        policy, reward_fn, [[world.start]], 3, world.eos, world.pad, torch.Generator().manual_seed(seed),
+        n_rollouts=40, see=lambda i: see(policy, "yours"), **own)
+    task = RLTask([[world.start]], lambda x: reward_fn(x.ids, x.attention_mask, x.response_mask),
+                  micro_tokenizer(world), SamplingParams(3))
+    model = ActorCritic(twin, ScalarModel.from_lm(twin)) if beta else twin
+    config = (PPOConfig(n_iterations=40, n_prompts=64, n_epochs=4, lr=.1, beta=beta, lam=.95) if beta else
+              GRPOConfig(n_iterations=40, n_prompts=8, num_generations=8, num_iterations=1, lr=.1, beta=0.))
+    (train_ppo if beta else train_grpo)(model, frozen_copy(start), task, config,
+        torch.Generator().manual_seed(seed), callback=lambda *_: see(twin, "the package's"))
+    best = beta * torch.logsumexp(ref_logp + reward / beta, 0) if beta else reward.max()
+    return found | {"the best there is": [best.item()] * 40}
 
 # ---- how a part is called, and what is looked at
 

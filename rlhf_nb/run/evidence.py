@@ -26,7 +26,6 @@ def read_rows(
     "Rows of experiments. Raises ValueError that names the line which is none."
     return require_rows(path, "name", "settings", "seed", "found") if Path(path).exists() else []
 
-# %% ../../nbs/engine/run/evidence.ipynb #Experiment
 @dataclass(frozen=True)
 class Experiment:
     "A training with all its settings; its rows are kept, so that nothing is run twice."
@@ -90,7 +89,6 @@ def differing(
     other = [k for k in x | y if k not in x or k not in y or x[k] != y[k]]
     return names | {k: (x.get(k), y.get(k)) for k in other}
 
-# %% ../../nbs/engine/run/evidence.ipynb #Difference
 @dataclass(frozen=True)
 class Difference:
     "What one experiment measures more than another, paired, and all that differs between them."

@@ -585,7 +585,6 @@ def _learn_pairs(job, ready, pairs, loss_fn, old=None):
                   **{} if "n_steps" in job.stage.said else dict(n_steps=n_steps))
     return train_rows(job, replace(ready, data=data, config=config, loss_fn=loss_fn))
 
-# %% ../../nbs/engine/run/methods.ipynb #spin
 class Opposed(Method):
     "SPIN: demonstrations against the model's own answers (Chen et al. 2024)."
     def load(self, s, tokenizer, registry):

@@ -11,6 +11,7 @@ __all__ = ['draw_curves', 'package_versions', 'make_model_card', 'check_hub', 'p
 import html, json, math, platform, tomllib
 from contextlib import suppress
 from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData, constants
 from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
@@ -40,34 +41,6 @@ def draw_curves(
     return True
 
 # %% ../../nbs/engine/run/model_card.ipynb #make_model_card
-_CARD = """# {title}
-
-{method} from {model} on `{data}`, with rlhf-nb.
-
-{curves}## Held out
-
-{results}
-
-These numbers are of rows that were held out from the same file; nothing else was
-measured.
-
-## The same again
-
-`rlhf-nb train {method} {data} -o DIR --recipe recipe.toml`, with this `recipe.toml`:
-
-```toml
-{toml}
-```
-
-## Data and code
-
-{files}
-
-## Versions
-
-{versions}
-"""
-
 def package_versions()->dict[str,str]: # package -> version
     "Of Python and of the packages that a run computes with."
     names = "rlhf-nb", "torch", "transformers", "tokenizers", "accelerate", "peft"
@@ -96,7 +69,7 @@ def make_model_card(
     def plain(x): return " ".join(html.escape(str(x)).replace("`", "'").replace("|", "/").split())
     def short(x): return f"{x:.4g}" if isinstance(x, float) and math.isfinite(x) else plain(x)
     def table(rows): return "\n".join(f"| {plain(k)} | {short(v)} |" for k, v in rows.items())
-    body = _CARD.format(
+    body = files("rlhf_nb.run").joinpath("bridge/hub/README.md").read_text("utf-8").format(
         title=plain(title), method=method, data=plain(Path(said["data"]).name), toml="\n".join([*toml, ""]),
         model=f"`{plain(near.get('model', model))}`" if model else "a tiny new model",
         curves="![curves of the run](curves.png)\n\n" if with_curves else "",

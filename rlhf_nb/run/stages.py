@@ -370,7 +370,6 @@ def to_toml(stages:list[Stage])->str:
     if len(stages) == 1: return "\n".join(lines(stages[0])) + "\n"
     return "\n\n".join("\n".join(["[[stage]]", *lines(x)]) for x in stages) + "\n"
 
-# %% ../../nbs/engine/run/stages.ipynb #comments
 @cache
 def comments(kind:type)->dict: # field -> what the source of the class says of it
     "The comment beside each field of a dataclass, and of the classes it is made of."

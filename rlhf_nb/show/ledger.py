@@ -11,7 +11,7 @@ __all__ = ['token_texts', 'Ledger', 'ledger_page', 'clip_state']
 import hashlib, math
 from dataclasses import dataclass
 from torch import Tensor
-from .pages import escape_text, html_table, signed, tint
+from .pages import escape_text, html_table, signed, style_sheet, tint
 
 # %% ../../nbs/engine/show/ledger.ipynb #token_texts
 def token_texts(
@@ -52,36 +52,7 @@ class Ledger:
         if not self.channels: raise ValueError("a ledger needs at least one channel")
 
 # %% ../../nbs/engine/show/ledger.ipynb #ledger_style
-_STYLE = """#U{font:14px/1.5 ui-monospace,monospace}
-#U input{position:absolute;opacity:0;width:1px;height:1px;margin:0;scroll-margin:9em}
-#U .k{font:12px sans-serif;padding:2px 9px;border:1px solid #8888;cursor:pointer;
- border-radius:9px;margin:0 4px 4px 0;display:inline-block}
-#U input:checked+.k{background:#25c;color:#fff}
-#U input:focus-visible+.k{outline:3px solid #ee9a57}
-#U .b{display:grid;gap:12px;grid-template-columns:repeat(auto-fit,minmax(min(300px,100%),1fr))}
-#U .r{position:relative;min-width:0}#U h4{font:bold 13px sans-serif;display:inline}
-#U .t{display:inline-block;white-space:pre;text-align:center;cursor:help;margin:1px;
- border-radius:3px;padding:1px 2px;font:inherit;min-width:40px;max-width:100%}
-#U .f{outline:3px solid currentColor}
-#U .t::after{display:block;font-size:10px;line-height:1.2}
-#U .t:focus-within{outline:2px solid #58f}
-#U .t:hover::before,#U .t:focus-within::before{content:attr(data-n);position:absolute;
- left:0;margin-top:2.9em;max-width:min(34em,100%);box-sizing:border-box;color:#fff;
- white-space:pre-wrap;overflow-wrap:anywhere;background:#222;padding:5px 9px;
- font:12px/18px ui-monospace,monospace;border-radius:5px;text-align:left;z-index:9;
- pointer-events:none;outline:1px solid #8888}
-@supports (position-area:bottom){#U .t{anchor-scope:--n}
-#U .t:hover,#U .t:focus-within{anchor-name:--n}
-#U .t:hover::before,#U .t:focus-within::before{position:fixed;position-anchor:--n;
- inset:auto;margin:3px 0;max-width:min(34em,92vw);position-area:bottom span-right;
- position-try-fallbacks:flip-inline,flip-block,flip-block flip-inline}}
-#U .b:has(.t:hover) .t:not(:hover)::before{display:none}
-#U div.r:not(:hover,:focus-within),#U details[open]:not(:hover,:focus-within){
- content-visibility:auto;contain-intrinsic-size:auto calc(var(--n)*6px + 60px)}
-#U .s{font:12px/1.6 sans-serif}
-#U .w{overflow-x:auto;margin:6px 0;padding:4px;border:2px solid #ee9a57;border-radius:5px}
-#U .w :is(td,th){padding:1px 7px;text-align:left;white-space:nowrap;font:12px/1.5 sans-serif}
-#U .w mark{background:#ffe08a;color:#000}#U .g .t:has(:checked)::before{display:none}"""
+_STYLE = style_sheet("ledger")
 _RADIO = '<input type="radio" data-lm-suppress-shortcuts="true" name='
 _OPEN = 600 # tokens on the page; responses behind them are folded
 

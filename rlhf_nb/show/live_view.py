@@ -13,22 +13,16 @@ from collections.abc import Callable
 from IPython.display import HTML, display
 from ipywidgets import (BoundedFloatText, BoundedIntText, FloatSlider, HBox, IntSlider, Layout, VBox, link)
 from ipywidgets import HTML as Page
-from .pages import escape_text
+from .pages import escape_text, style_sheet
 
 # %% ../../nbs/engine/show/live_view.ipynb #LiveView
-_STILL = """<style>body:has(.live-{u}) .jp-OutputArea-child:has(#{u}),
-body:has(.live-{u}) #{u}{{display:none}}
-.jp-OutputArea-child:has(#{u})+.jp-OutputArea-child:not(:has(.live-{u})){{display:none}}
-.by-mouse.jupyter-widgets :is(.noUi-handle,.ui-slider-handle){{visibility:hidden}}
-.by-mouse.jupyter-widgets :is(.noUi-handle,.ui-slider-handle)::after{{content:"";
-position:absolute;inset:-1px;display:block;width:auto;height:auto;visibility:visible;
-border:1px solid #888;border-radius:50%;background:var(--jp-layout-color1,#fff)}}
-</style><div id="{u}">{page}</div>"""
+_STILL = style_sheet("still")
 _showings = itertools.count(1)
 
 def still_page(page:str, u:str)->str: # HTML; id of one showing -> HTML
     "A page as it stays in the notebook; its ids differ from those of the live one."
-    return _STILL.format(u=u, page=re.sub(r"\bl(?=[0-9a-f]{8}\b)", "s", page))
+    kept = re.sub(r"\bl(?=[0-9a-f]{8}\b)", "s", page)
+    return f'<style>{_STILL.replace("UID", u)}\n</style><div id="{u}">{kept}</div>'
 
 class LiveView(VBox):
     "Controls and a page; in the notebook stays what they showed last, as plain HTML."

@@ -6,10 +6,11 @@ Docs: https://OWNER.github.io/rlhf-nb/engine/show/pages.html.md"""
 
 # %% auto #0
 __all__ = ['ORANGE', 'BLUE', 'HEAD', 'escape_text', 'tint', 'signed', 'brief', 'plain_number', 'html_table', 'svg_text',
-           'drawing']
+           'drawing', 'style_sheet']
 
 # %% ../../nbs/engine/show/pages.ipynb #pages_imports
 import html, math
+from importlib.resources import files
 
 # %% ../../nbs/engine/show/pages.ipynb #escape_text
 def escape_text(text:str)->str: # anything, from a model or a user -> for HTML, in text and in attributes
@@ -78,6 +79,10 @@ def drawing(
     wide, tall = size
     return (f'<svg role="img" aria-label="{escape_text(said)}" width="{wide}" '
             f'viewBox="0 0 {wide} {tall}" style="max-width:100%">{marks}</svg>')
+
+def style_sheet(name:str)->str: # such as "ledger"
+    "CSS of a page."
+    return files("rlhf_nb.show").joinpath(f"styles/{name}.css").read_text("utf-8").strip()
 
 HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"/><meta name="viewport"
 content="width=device-width"/><meta http-equiv="Content-Security-Policy" content="default-src 'none';

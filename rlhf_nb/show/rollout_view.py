@@ -24,7 +24,7 @@ from ..data.rollouts import CHANNELS, Rollouts, read_rollouts
 from ..kl import response_kl
 from .ledger import Ledger, clip_state, ledger_page, token_texts
 from .live_view import LiveView
-from .pages import escape_text, plain_number, tint
+from .pages import escape_text, plain_number, style_sheet, tint
 from .token_loss import LossRow, loss_pages
 from ..tokens import Batch, masked_mean
 
@@ -196,12 +196,7 @@ def side_by_side(tables:dict[str,RolloutTable])->RolloutTable:
     return RolloutTable(columns, text_of, ledgers_of)
 
 # %% ../../nbs/engine/show/rollout_view.ipynb #table_page
-_TABLE_CSS = """<style>.rlhf-rows{border-collapse:collapse;font:13px/1.4 sans-serif;
-width:100%;table-layout:auto!important}.rlhf-rows :is(td,th){padding:3px 7px;
-text-align:right;border-bottom:1px solid #8885;vertical-align:top}
-.rlhf-rows caption{text-align:left}.rlhf-rows tr.o{outline:2px solid #58f}
-.rlhf-rows .x{text-align:left!important;width:30%;max-width:14em;overflow:hidden;
-white-space:nowrap;text-overflow:ellipsis}</style>"""
+_TABLE_CSS = style_sheet("rows")
 
 def table_page(
     table:RolloutTable,
@@ -230,7 +225,7 @@ def table_page(
                      if k in max_abs and _has_value(x[i]) else "")
             body += f"<td{color}>{plain_number(x[i])}</td>"
         body += "</tr>"
-    return (f'{_TABLE_CSS}<div tabindex="0" role="region" aria-label="rollouts" '
+    return (f'<style>{_TABLE_CSS}</style><div tabindex="0" role="region" aria-label="rollouts" '
             f'style="overflow-x:auto"><table class="rlhf-rows"><caption>'
             f"{escape_text(words)}</caption><thead><tr>{heads}</tr></thead>"
             f"<tbody>{body}</tbody></table></div>")
