@@ -29,7 +29,8 @@ setup(
                  "Intended Audience :: Education", "Programming Language :: Python :: 3",
                  "Topic :: Scientific/Engineering :: Artificial Intelligence"],
     packages=find_packages(include=[lib, lib+".*"]),
-    package_data={lib: ["checkpoints/*/*", "run/recipes/*.toml", "run/bridge/*/*", "show/styles/*.css"]},
+    package_data={lib: ["checkpoints/*/*", "run/recipes/*.toml", "run/bridge/*/*", "show/styles/*.css",
+                        "trainers/prompts/*.jinja"]},
     cmdclass={"build_py": BuildWithNotebooks},
     install_requires=cfg["requirements"].split(),
     extras_require={k.removesuffix("_requirements"): v.split()

@@ -199,24 +199,6 @@ def _first_difference(got, want, at:str="")->tuple: # where, got, want; or ()
     found = (_first_difference(*parts[k], f"{at}[{k!r}]") for k in parts)
     return next(filter(None, found), (at, got, want))
 
-_REASONS = {                                      # of a message -> what it means
-    "selected index k out of range": "topk asks for more entries than the axis has",
-    "index out of range|out of bounds":
-        "an index is larger than the list or axis; of nothing even [0] and [-1] are",
-    "must match the (size|existing)|cannot be (broadcast|multiplied)|is invalid for input|not broadcastable":
-        "two sizes do not go together",
-    "more than one value is ambiguous":
-        "`if`, `and`, `or`, `not` take one truth value: a tensor wants where, &, |, ~",
-    "boolean mask|torch.bool|[Bb]itwise|for '?~":
-        "a mask holds whole numbers: .bool() makes truth values of them",
-    "NoneType": "None is used as a value: did a search find nothing, or a function return nothing?",
-    "does not require grad": "a number has no gradient: it was detached, or made anew",
-    "expected scalar type|same dtype": "two types of numbers meet, such as float32 and float64",
-    "division by zero|modulo by zero": "a number or a length is 0",
-    "empty|numel\\(\\) == 0|zero-size": "something is empty",
-    "is not defined": "no cell above defines this name",
-    "positional argument|unexpected keyword": "the arguments are those of the stub, in its order"}
-
 def _difference(case:str, got:_Call, want:_Call, name:str, args:tuple, names:list[str])->str:
     "Where the answer differs from the reference first, and how to see it again."
     again = f'; see exercises.{name}.cases["{case}"]' * name.isidentifier()
@@ -224,7 +206,8 @@ def _difference(case:str, got:_Call, want:_Call, name:str, args:tuple, names:lis
     if got.error and want.error: return f"{stopped}, should raise {want.error}{again}"
     if got.error:
         from rlhf_nb.book.changes import named_leaves, spoken
-        why = next((f", because {reason}" for words, reason in _REASONS.items()
+        from rlhf_nb.exercises.slips import REASONS
+        why = next((f", because {reason}" for words, reason in REASONS.items()
                     if re.search(words, got.message)), "")
         sizes = ", ".join(f"{spoken(path, names)} {_few_digits(x).removeprefix('shape ')}"
                           for path, x in [*named_leaves(args).items()][:6])

@@ -1,0 +1,65 @@
+"What else could stand in a place of a computation, in words and as a function, and what messages of Python and torch mean."
+import torch
+from torch.nn import functional as F
+
+NUMBERS = {                                       # of a float or its tensor
+    "{} is not used: as if it were 0": torch.zeros_like, "{} is not used: as if it were 1": torch.ones_like,
+    "the sign of {} is turned": torch.neg,
+    "{} counts twice": lambda x: x * 2, "{} counts half": lambda x: x / 2,
+    "the absolute value of {} is taken": torch.abs, "{} is cut off at 0": torch.relu,
+    "exp of {} is taken": torch.exp, "the logarithm of {} is taken": torch.log, "{} is squared": torch.square,
+    "the root of {} is taken": torch.sqrt, "1 / ({}) stands for it": torch.reciprocal,
+    "1 is added to {}": lambda x: x + 1, "1 is subtracted from {}": lambda x: x - 1,
+    "σ of {} is taken": torch.sigmoid, "log σ of {} is taken": F.logsigmoid,
+    "exp - 1 of {} is taken": torch.expm1, "softmax of {} is taken": lambda x: x.softmax(-1)}
+PLACES = {                                        # of any tensor, (b) or (b t)
+    "{} stands one place late": lambda x: x.roll(1, min(1, x.ndim - 1)),
+    "{} stands one place early": lambda x: x.roll(-1, min(1, x.ndim - 1)),
+    "{} stands one place late, with 0 in front":
+        lambda x: torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], 1),
+    "{} stands one place early, with 0 behind it":
+        lambda x: torch.cat([x[:, 1:], torch.zeros_like(x[:, :1])], 1),
+    "{} is that of the row before": lambda x: x.roll(1, 0),
+    "{} is that of the next row": lambda x: x.roll(-1, 0),
+    "{} of the first row stands for all": lambda x: x[:1].expand_as(x),
+    "{} is reversed": lambda x: x.flip(-1)}
+MEANT = {
+    "the mean of {} is taken here, too early": lambda x: x.mean().expand_as(x),
+    "the mean of {} over each row is taken here": lambda x: x.mean(-1, True).expand_as(x),
+    "the mean of {} over rows is taken here": lambda x: x.mean(0, True).expand_as(x),
+    "the largest of {} over rows is taken": lambda x: x.amax(0, True).expand_as(x)}
+TRUTHS = {"{} is upside down": torch.logical_not, "{} is not used: all counts": torch.ones_like}
+
+def _ahead(m): return m.flip(1).cumsum(1).flip(1) # True entries from here on
+MASKS = TRUTHS | PLACES | {
+    "the first True of each row is missing in {}": lambda m: m & (m.cumsum(1) > 1),
+    "the last True of each row is missing in {}": lambda m: m & (_ahead(m) > 1),
+    "of {} only the first True of each row counts": lambda m: m & (m.cumsum(1) == 1),
+    "of {} only the last True of each row counts": lambda m: m & (_ahead(m) == 1),
+    "what stands before the first True of {} counts": lambda m: _ahead(m) > 0,
+    "what stands behind the last True of {} counts": lambda m: m.cumsum(1) > 0}
+AMOUNTS = {
+    "the result is multiplied by {}": lambda x, n: x * n, "the result is divided by {}": lambda x, n: x / n,
+    "the result is divided by {} + 1": lambda x, n: x * n / (n + 1),
+    "the result is divided by {} - 1": lambda x, n: x * n / (n - 1),
+    "the result is divided by {}, not by one less": lambda x, n: x * (n - 1) / n,
+    "the result is multiplied by {} / 2": lambda x, n: x * n / 2,
+    "{} is added to the result": lambda x, n: x + n, "{} is subtracted from the result": lambda x, n: x - n}
+
+REASONS = {                                      # of a message -> what it means
+    "selected index k out of range": "topk asks for more entries than the axis has",
+    "index out of range|out of bounds":
+        "an index is larger than the list or axis; of nothing even [0] and [-1] are",
+    "must match the (size|existing)|cannot be (broadcast|multiplied)|is invalid for input|not broadcastable":
+        "two sizes do not go together",
+    "more than one value is ambiguous":
+        "`if`, `and`, `or`, `not` take one truth value: a tensor wants where, &, |, ~",
+    "boolean mask|torch.bool|[Bb]itwise|for '?~":
+        "a mask holds whole numbers: .bool() makes truth values of them",
+    "NoneType": "None is used as a value: did a search find nothing, or a function return nothing?",
+    "does not require grad": "a number has no gradient: it was detached, or made anew",
+    "expected scalar type|same dtype": "two types of numbers meet, such as float32 and float64",
+    "division by zero|modulo by zero": "a number or a length is 0",
+    "empty|numel\\(\\) == 0|zero-size": "something is empty",
+    "is not defined": "no cell above defines this name",
+    "positional argument|unexpected keyword": "the arguments are those of the stub, in its order"}
