@@ -18,7 +18,7 @@ def test_each_module_has_mutants_that_apply_to_lines_it_has_once(module):
     for m in own: mutants.mutate(mutants.file_of(ROOT, module).read_text("utf-8"), m) # ValueError: how to mend the list
 
 def test_the_list_is_long_without_repeats_and_names_tests_that_are_there():
-    assert len(MUTANTS) >= 150 and {m.module for m in MUTANTS} <= {*MODULES}
+    assert len(MUTANTS) >= 150 and all(m.module in MODULES or mutants.file_of(ROOT, m.module).is_file() for m in MUTANTS)
     assert not [k for k, n in Counter(m.key for m in MUTANTS).items() if n > 1]
     for m in MUTANTS:
         assert len(m.why) > 15 and any((ROOT/f"tests/test_{name}.py").is_file() for name in m.tests), m
