@@ -1,6 +1,6 @@
 """Two CPU processes make the run that one process makes; what dies ends the run and
 goes on later; a signal waits for its step; what cannot be split is refused."""
-import json, os, re, signal, subprocess, sys, threading, pytest, torch
+import json, os, re, signal, subprocess, sys, threading, time, pytest, torch
 from functools import cache, partial
 from pathlib import Path
 from torch.nn.utils import parameters_to_vector
@@ -143,6 +143,7 @@ def fragile_loss(model, x): # process 1 dies in its third and last step, behind 
     how = os.environ.get("HOW") if process_index() and now[0].step == 2 else ""
     if how == "kill": os.kill(os.getpid(), signal.SIGKILL)
     if how == "raise": raise ValueError("this row is not good")
+    if how == "hang": time.sleep(1e5)
     return sft_loss(model, x)
 def fragile(out):
     model, tokenizer = load_bundled("base")
@@ -150,12 +151,18 @@ def fragile(out):
     fit(now[0], rows(tokenizer), fragile_loss, seeded(), folder=out/"run", eval_every=1)
     return dict(weights=parameters_to_vector(model.parameters()).tolist(), seconds=[row["seconds"] for row in now[0].log.rows])
 
-@pytest.mark.parametrize("how", ["raise", "kill"])
-def test_a_process_that_dies_ends_the_run_which_goes_on_with_as_many(how, tmp_path):
-    (code, first), (other, second) = ended(tmp_path, start(tmp_path, lambda rank: fragile(tmp_path) and 0, dict(HOW=how)))
-    assert [code, other] == [1, -9 if how == "kill" else 1]
+@pytest.mark.parametrize("how", ["raise", "kill", "hang"])
+def test_a_process_that_dies_or_hangs_ends_the_run_which_goes_on_with_as_many(how, tmp_path):
+    pids = start(tmp_path, lambda rank: fragile(tmp_path) and 0, dict(HOW=how, RLHF_NB_PATIENCE="5" if how == "hang" else "300"))
+    if how == "hang": # the first ends by itself; a launcher ends the other one then
+        code, first = ended(tmp_path, pids[:1])[0]
+        os.kill(pids[1], signal.SIGKILL)
+        (other, second), = [(status_of(pids[1]), "")]
+    else: (code, first), (other, second) = ended(tmp_path, pids)
+    assert [code, other] == [1, 1 if how == "raise" else -9]
     assert "stops because another one has ended" in first and "last checkpoint is whole" in first
-    assert how == "kill" or "this row is not good" in second
+    assert how != "hang" or "hung for 5 s" in first
+    assert how != "raise" or "this row is not good" in second
     [checkpoint] = list_checkpoints(tmp_path/"run")
     state = torch.load(checkpoint/"state.pt", weights_only=True)["optimizer"]["state"]
     model, _ = load_bundled("base")

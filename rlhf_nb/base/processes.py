@@ -13,6 +13,7 @@ __all__ = ['process_count', 'process_index', 'own_rows', 'all_present', 'gather_
 import os, signal, sys, threading, time
 from collections.abc import Callable
 from contextlib import contextmanager
+from datetime import timedelta
 import torch
 from torch import Tensor, distributed as dist
 
@@ -33,15 +34,18 @@ def own_rows()->slice: # use it as `batch[own_rows()]`
 # %% ../../nbs/engine/base/processes.ipynb #gather_rows
 @contextmanager
 def all_present():
-    "Connect the processes, once: gloo between CPUs, NCCL between GPUs."
+    """Connect the processes, once: gloo between CPUs, NCCL between GPUs.
+
+    Raises ConnectionError where one has ended, or keeps the others waiting for longer than RLHF_NB_PATIENCE (300 s)."""
+    patience = float(os.environ.get("RLHF_NB_PATIENCE", 300))
     try:
         if not dist.is_initialized():
             cuda = torch.cuda.is_available()
             if cuda: torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-            dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+            dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timedelta(seconds=patience))
         yield
     except RuntimeError as e: raise ConnectionError(f"process {process_index()} stops because another one "
-        "has ended: its message tells why, and the last checkpoint is whole") from e
+        f"has ended (its message tells why) or hung for {patience:g} s (RLHF_NB_PATIENCE); the last checkpoint is whole") from e
 
 def gather_objects(
     x:list, # of this process, of anything that can be pickled
@@ -79,13 +83,17 @@ def sum_gradients(params:list): # parameters; their .grad is changed
         with all_present(): dist.all_reduce(params[i].grad)
 
 # %% ../../nbs/engine/base/processes.ipynb #in_first_process
+_alone = []  # the group in which the others wait for process 0
+
 def in_first_process(fn:Callable): # () -> anything that can be pickled; the same, in every process
     "Let process 0 call a function while the others wait; if it raises, all stop."
     if process_count() == 1: return fn()
     result, error = [None, ""], None
     try: result[0] = None if process_index() else fn()
     except Exception as e: result, error = [None, str(e) or type(e).__name__], e
-    with all_present(): dist.broadcast_object_list(result)
+    with all_present(): # what one does alone may take its time
+        if not _alone: _alone.append(dist.new_group(backend="gloo", timeout=timedelta(days=1)))
+        dist.broadcast_object_list(result, group=_alone[0])
     if error: raise error
     if result[1]: raise ConnectionError(f"process 0 has stopped: {result[1]}")
     return result[0]
