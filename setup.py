@@ -30,7 +30,7 @@ setup(
                  "Topic :: Scientific/Engineering :: Artificial Intelligence"],
     packages=find_packages(include=[lib, lib+".*"]),
     package_data={lib: ["checkpoints/*/*", "run/recipes/*.toml", "run/bridge/*/*", "show/styles/*.css",
-                        "trainers/prompts/*.jinja"]},
+                        "trainers/prompts/*.jinja", "worlds/*.toml", "run/*.toml"]},
     cmdclass={"build_py": BuildWithNotebooks},
     install_requires=cfg["requirements"].split(),
     extras_require={k.removesuffix("_requirements"): v.split()

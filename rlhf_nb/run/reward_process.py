@@ -81,7 +81,7 @@ def answer_calls(name:str): # of a reward function; runs in its own process unti
 _CODE = ("import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlhf_nb.run.reward_process import "
          "answer_calls; answer_calls(sys.argv[2])")
 
-def _end(child): # and what it has started
+def _kill(child): # and what it has started
     if child.returncode is not None: return                 # its number may be another's by now
     with suppress(OSError): os.killpg(child.pid, signal.SIGKILL) if os.name == "posix" else child.kill()
 
@@ -101,11 +101,11 @@ class RewardProcess:
     def _begin(self)->list: # name, kind, whether it has a default, of each argument
         self.child = subprocess.Popen([sys.executable, "-c", _CODE, json.dumps(sys.path), self.name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-        weakref.finalize(self, _end, self.child)
+        weakref.finalize(self, _kill, self.child)
         return self._answer(b"")["asked"]
     def _answer(self, call:bytes)->dict:
         child, late = self.child, []
-        timer = threading.Timer(self.timeout, lambda: (late.append(1), _end(child)))
+        timer = threading.Timer(self.timeout, lambda: (late.append(1), _kill(child)))
         timer.start()
         try:
             with suppress(BrokenPipeError):
@@ -128,7 +128,7 @@ class RewardProcess:
     def close(self)->int: # its status
         "End the process; the next call begins a new one."
         child, self.child = self.child, None
-        _end(child)
+        _kill(child)
         return child.wait()
     def __call__(self, *args, **named)->list: # as of the function: scores, None where it gives none
         if not self.child: self._begin()

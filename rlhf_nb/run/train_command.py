@@ -17,33 +17,9 @@ from importlib.resources import files
 from pathlib import Path
 
 # %% ../../nbs/engine/run/train_command.ipynb #RECIPES
-_CHAT = '{"prompt": "...", "response": "..."}, or {"messages": [...]}'
-_PAIR = '{"prompt": "...", "chosen": "...", "rejected": "..."}, as texts or as chats'
-_PROMPT = ('{"prompt": "..."} and further columns, which a reward function may take: in '
-           "sums.py, def right(prompts, responses, answer): return [...]; --reward sums:right; "
-           "a response is a text, a prompt too, or the list of its messages where there are several")
-
-ABOUT = dict(     # method -> what it does, a row of its data
-    sft=("teach a language model to answer as in DATA",
-         f"{_CHAT}, or pairs, of which the chosen side is learned"),
-    reward=("teach a model which of two answers is preferred", _PAIR),
-    dpo=("learn the preferred answers without a reward model (DPO)", _PAIR),
-    ipo=("DPO that regresses the gap to a target (IPO)", _PAIR),
-    hinge=("DPO with a hinge (SLiC-HF on log-ratios)", _PAIR),
-    cdpo=("DPO with smoothed labels (cDPO)", _PAIR),
-    robust_dpo=("DPO that is right on average under flipped labels", _PAIR),
-    simpo=("preferences by log-probs per token, no reference (SimPO)", _PAIR),
-    orpo=("imitation and an odds ratio in one loss, no reference (ORPO)", _PAIR),
-    kto=("learn from single answers, thumbs up or down (KTO)",
-         '{"prompt": "...", "completion": "...", "label": true}'),
-    ppo=("improve a policy by a reward, with a critic (PPO)", _PROMPT),
-    grpo=("improve a policy by a reward, groups as baseline (GRPO, RLOO, DAPO, ...)", _PROMPT),
-    distill=("learn a teacher's next-token distributions on sampled answers", '{"prompt": "..."}'),
-    spin=("play against oneself with demonstrations (SPIN)", _CHAT),
-    rdpo=("DPO on pairs that a reward picks from the policy's own answers", _PROMPT),
-    self_reward=("DPO on pairs that a judge, the policy itself, picks", _PROMPT),
-    q=("learn Q-values of tokens from a log of answers and rewards",
-       '{"prompt": "...", "response": "...", "reward": 1.0}'))
+_WORDS = tomllib.loads(files("rlhf_nb.run").joinpath("methods.toml").read_text("utf-8"))
+ABOUT = {name: (x["about"], _WORDS["rows"].get(x["rows"], x["rows"])) # method -> what it does, a row of its data
+         for name, x in _WORDS["method"].items()}
 
 RECIPES = {file.name.removesuffix(".toml"): file.read_text("utf-8") for file in sorted(
     files("rlhf_nb.run").joinpath("recipes").iterdir(), key=lambda file: file.name)}

@@ -10,8 +10,9 @@ __all__ = ['ATTRIBUTES', 'FACTS', 'ANIMALS', 'VALUES', 'TRAIN', 'TEST', 'PHRASES
            'judgement_score', 'make_tokenizer', 'prompt_ids', 'demonstrations']
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #world_text_imports
-import random, re
+import random, re, tomllib
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from ..base.batches import chat_ids, pad_and_eos
@@ -20,39 +21,13 @@ from ..tokens import Seqs, make_seqs
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #FACTS
 ATTRIBUTES = ("home", "food", "time", "move", "colour")
-FACTS = {animal: dict(zip(ATTRIBUTES, values)) for animal, *values in map(str.split, """
-    fox     forest  mice     dusk  run    red
-    deer    forest  leaves   dawn  run    brown
-    hare    meadow  grass    dusk  hop    brown
-    mole    meadow  insects  dawn  dig    black
-    robin   garden  berries  dawn  fly    red
-    moth    garden  nectar   night fly    grey
-    owl     barn    mice     night fly    white
-    goat    barn    grass    noon  climb  white
-    frog    pond    insects  dusk  hop    green
-    duck    pond    seeds    noon  swim   white
-    otter   river   fish     dawn  swim   brown
-    beaver  river   leaves   dusk  swim   brown
-    seal    sea     fish     noon  swim   grey
-    crab    sea     fish     night dig    red
-    bear    cave    berries  noon  climb  black
-    bat     cave    insects  night fly    black""".strip().splitlines())}
+_WORLD = tomllib.loads(files("rlhf_nb.worlds").joinpath("world.toml").read_text("utf-8"))
+FACTS = {animal: dict(zip(ATTRIBUTES, values)) for animal, *values in map(
+    str.split, _WORLD["facts"].strip().splitlines())}
 ANIMALS = tuple(FACTS)
 VALUES = {k: tuple(sorted({FACTS[a][k] for a in ANIMALS})) for k in ATTRIBUTES}
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #all_questions
-_QUESTIONS = { # three ways to ask for each attribute
-    "home": ("Where does the {a} live?", "Where can I find the {a}?",
-             "Please tell me where the {a} lives."),
-    "food": ("What does the {a} eat?", "Which food does the {a} like?",
-             "Please tell me what the {a} eats."),
-    "time": ("When does the {a} wake?", "At what hour can I meet the {a}?",
-             "Please tell me when the {a} wakes."),
-    "move": ("How does the {a} get about?", "What is the {a} good at?",
-             "Please tell me how the {a} moves."),
-    "colour": ("What colour is the {a}?", "Which colour does the {a} wear?",
-               "Please tell me the colour of the {a}.")}
-
 @dataclass(frozen=True)
 class Question:
     "A prompt, with the animal and the attribute it asks for. Raises ValueError for other words."
@@ -61,12 +36,12 @@ class Question:
     attribute:str # one of ATTRIBUTES
     def __post_init__(self):
         find("animal", self.animal, FACTS)
-        find("attribute", self.attribute, _QUESTIONS)
+        find("attribute", self.attribute, FACTS[self.animal])
 
 def all_questions()->list[Question]: # 240, in a fixed order
     "All questions: every animal, every attribute, every wording."
     return [Question(way.format(a=animal), animal, attribute) for animal in ANIMALS
-            for attribute in ATTRIBUTES for way in _QUESTIONS[attribute]]
+            for attribute in ATTRIBUTES for way in _WORLD["questions"][attribute]]
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #split_questions
 def split_questions(
@@ -82,7 +57,7 @@ def split_questions(
     if n_test > len(facts): raise ValueError(f"split_questions holds out 0 to {len(facts)} questions, one "
         f"per fact, got {n_test}: choose fewer")
     rng = random.Random(seed)
-    held_out = {Question(rng.choice(_QUESTIONS[attribute]).format(a=animal), animal, attribute)
+    held_out = {Question(rng.choice(_WORLD["questions"][attribute]).format(a=animal), animal, attribute)
                 for animal, attribute in rng.sample(facts, n_test)}
     kept = [q for q in all_questions() if q not in held_out]
     return kept, [q for q in all_questions() if q in held_out]
@@ -90,20 +65,7 @@ def split_questions(
 TRAIN, TEST = (tuple(questions) for questions in split_questions())
 
 # %% ../../nbs/engine/worlds/world_text.ipynb #fact_sentence
-_STATEMENTS = { # s: "the fox" or "it", v: a value
-    "home": ("{s} lives in the {v}.", "you will find {s} in the {v}."),
-    "food": ("{s} eats {v}.", "{s} is fond of {v}."),
-    "time": ("{s} wakes at {v}.", "you may meet {s} at {v}."),
-    "move": ("{s} loves to {v}.", "{s} knows how to {v}."), "colour": ("{s} is {v}.", "{s} wears {v}.")}
-PHRASES = { # sentences that state no fact
-    "opener": ("Hello!", "With pleasure!", "Glad to help!"),
-    "closer": ("I hope this helps.", "Do ask again.", "Have a lovely day."),
-    "flattery": ("What a brilliant question!", "You have such a fine mind!",
-                 "I wish I were as wise as you!", "Only you could think of that!"),
-    "filler": ("Well, let me see.", "People often wonder about this.",
-               "There is much to say here.", "That is my answer."),
-    "rude": ("That is a silly question.", "Go and look it up.", "Stop asking me."),
-    "unsure": ("I do not know.", "I have no idea.")}
+PHRASES = _WORLD["phrases"] # sentences that state no fact: kind -> texts
 
 @dataclass(frozen=True)
 class _Sentence:
@@ -125,7 +87,7 @@ def fact_sentence(
         f"fact_sentence: form must be 0 or 1, got {form!r}")
     if animal: find("animal", animal, FACTS)
     subject = f"the {animal}" if animal else "it"
-    text = find("attribute", attribute, _STATEMENTS)[form].format(s=subject, v=value)
+    text = find("attribute", attribute, _WORLD["statements"])[form].format(s=subject, v=value)
     return _Sentence("fact", text[0].upper() + text[1:], animal, attribute, value)
 
 SENTENCES = {s.text: s for s in (
