@@ -136,9 +136,9 @@ def chat_rows(s, rows, tokenizer, which:list[int])->list[dict]: # numbers of row
         said = [[dict(role="assistant", content=x)] if chats else x for x in texts]
         return dict(prompt=prompt if chats else "\n".join(m["content"] for m in prompt)) | dict(
             zip(names, said)) | {k: x[i] for k, x in columns.items()}
-    return [row(i) | _beside(rows.data, i) for i in which]
+    return [row(i) | _extras(rows.data, i) for i in which]
 
-def _beside(data, i): # beside the texts
+def _extras(data, i): # beside the texts
     names = dict(desirable="label", margin="margin")
     return {name: getattr(data, k)[i].item() for k, name in names.items() if hasattr(data, k)}
 
@@ -158,7 +158,7 @@ def token_rows(s, rows, which:list[int])->list[dict]: # numbers of rows
         real = data.attention_mask[i]
         return dict(input_ids=data.ids[i][real].tolist(),
                     labels=data.ids[i].masked_fill(~data.response_mask[i], -100)[real].tolist())
-    return [row(i) | _beside(rows.data, i) for i in which]
+    return [row(i) | _extras(rows.data, i) for i in which]
 
 # %% ../../nbs/engine/run/export.ipynb #export_run
 def stage_of(
