@@ -15,7 +15,7 @@ NODES = {  # name: middle x and y, kind, rows of chapters; more chapters that ha
     "base model": (54, 115, "model", ["02 tokens"], ""),
     "SFT model": (176, 115, "model", ["04 sft"], ""),
     "pairs": (299, 115, "data", ["03 world", "13 judge"], ""),
-    "reward model": (421, 115, "model", ["05 reward"], ""),
+    "reward model": (421, 115, "model", ["05 reward", "22 rubrics"], ""),
     "PPO, GRPO": (544, 115, "training method", ["08 ppo", "09 grpo, 20, 23", "21 distillation"], "off_policy tools"),
     "policy": (666, 115, "model", ["06 best_policy", "11 compare, 24", "12 doctor"], "self_reward win_rate"),
     "DPO, SPIN": (299, 202, "training method", ["10 dpo", "15 spin"], ""),

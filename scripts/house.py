@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-STREET = """tokens base data worlds kl sft reward ppo grpo off_policy distillation dpo world arithmetic tools best_policy judge
+STREET = """tokens base data worlds kl sft reward ppo grpo rubrics off_policy distillation dpo world arithmetic tools best_policy judge
 qlearning spin self_reward compare win_rate show trainers run book""".split()    # from the ground up
 COURSE = [floor for floor in STREET if not (ROOT/"rlhf_nb"/floor).is_dir()]
 LIMITS = {"package lines": 18_000, "helpers used once (engine)": 40, "helper names with two meanings": 0, "copies of six lines": 0,

@@ -18,7 +18,6 @@ import inspect, math, torch
 from functools import partial
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
-from ..grpo import group_normalised
 from ..kl import kl_k1, kl_penalty, token_rewards
 from ..base.checkpoints import list_checkpoints, restore_checkpoint, save_checkpoint
 from ..base.learning import (Trainer, TrainConfig, require_same_start, adamw, make_trainer,
@@ -27,6 +26,7 @@ from ..base.processes import gather_objects, stop_if_asked
 from ..base.models import disable_dropout, validate_length, vocabulary_of
 from ..base.logprobs import logprobs, logprobs_and_entropy
 from ..off_policy import bounded_weights, effective_sample_size, importance_ratios
+from ..rubrics import normalised_sum
 from ..ppo import ActorCritic, clipped_policy_loss, clipped_value_loss, gae
 from ..base.sampling import SamplingParams, collect_rollout, in_batches, require_ids
 from ..base.settings import check_number, check_settings, data_fingerprint
@@ -342,19 +342,16 @@ class WeightedRewards:
     "Sum of w_k r_k over the rewards that score a response, nan where none does; as TRL's `reward_weights`."
     def __init__(self, parts:dict[str,tuple[float,Callable]]): # name -> weight, Seqs (b t) -> (b)
         self.parts, self.last = parts, {}    # last: name -> (b) of the last call
-    def _sum(self, found): # name -> (b)
-        each = torch.stack([weight * found[name] for name, (weight, _) in self.parts.items()])   # (k b)
-        return each.nansum(0).masked_fill(each.isnan().all(0), math.nan)
+        self.weights = torch.tensor([float(w) for w, _ in parts.values()])
     def __call__(self, seqs:Seqs)->Tensor: # (b)
         self.last = {name: torch.as_tensor(fn(seqs), dtype=torch.float).cpu()
                      for name, (_, fn) in self.parts.items()}
-        return self._sum(self.last)
+        rewards = torch.stack(list(self.last.values()), 1)
+        return (self.weights * rewards).nansum(1).masked_fill(rewards.isnan().all(1), math.nan)
     def apart(self, n:int)->Tensor: # responses to each prompt -> (b)
-        """Sum of w_k (r_k - mean_k) / (std_k + 1e-4) of the last call, each in its group; nan as above.
-
-        GDPO (Liu et al. 2026, 2601.05242)."""
-        def normalised(r): return group_normalised(r, torch.arange(len(r)) // n).where(~r.isnan(), math.nan)
-        return self._sum({name: normalised(r) for name, r in self.last.items()})
+        "`normalised_sum` of the last call."
+        rewards = torch.stack(list(self.last.values()), 1)
+        return normalised_sum(rewards, self.weights, torch.arange(len(rewards)) // n)
 
 def reward_metrics(reward_fn:Callable)->dict[str,float]: # "rewards/NAME/mean" and "/std" -> number
     "Mean and std of each of several rewards over what it scored in its last call, in all processes."
