@@ -18,7 +18,7 @@ from pathlib import Path
 
 # %% ../../nbs/engine/run/train_command.ipynb #RECIPES
 _WORDS = tomllib.loads(files("rlhf_nb.run").joinpath("methods.toml").read_text("utf-8"))
-ABOUT = {name: (x["about"], _WORDS["rows"].get(x["rows"], x["rows"])) # method -> what it does, a row of its data
+ABOUT = {name: (x["about"], _WORDS["rows"].get(x["rows"], x["rows"])) # what it does, its rows
          for name, x in _WORDS["method"].items()}
 
 RECIPES = {file.name.removesuffix(".toml"): file.read_text("utf-8") for file in sorted(
@@ -125,26 +125,14 @@ def parse_flags(method:str, words:list[str]): # Stage, the other flags
         k in given_or_said or v != name_of(k, known[k][2]))}), given
 
 # %% ../../nbs/engine/run/train_command.ipynb #train_main
-_EPILOG = """
-examples:
-  rlhf-nb train sft chats.jsonl -o runs/sft
-  rlhf-nb train reward prefs.jsonl -o runs/reward
-  rlhf-nb train grpo sums.jsonl -o runs/g --model runs/sft --reward sums:right \\
-      --loss-type dapo --epsilon-high .28 --dynamic-sampling 3
-  rlhf-nb train --list                 recipes; --list NAME prints one
-  rlhf-nb train --resume runs/sft      go on with an interrupted run; --run-code if a reward is a function
-  rlhf-nb train METHOD --help          all settings of a method
-several GPUs share the rows:
-  accelerate launch --multi_gpu -m rlhf_nb \\
-      train sft chats.jsonl -o runs/sft --model DIR"""
-
 def train_main(words:list[str])->int|None:
     "`rlhf-nb train`. Raises ValueError in words; status 2 for a command line that is wrong."
     first = words[0] if words else ""
     if first in ("", "-h", "--help"):                      # of all methods, without torch
         table = [f"  {name:12}{about}" for name, (about, _) in ABOUT.items()]
         print("usage: rlhf-nb train METHOD DATA -o DIR [--help] [flags]", "", "train on a file of your own",
-              "", "methods:", *table, _EPILOG, sep="\n", file=sys.stdout if first else sys.stderr)
+              "", "methods:", *table, _WORDS["help"]["train"], sep="\n",
+              file=sys.stdout if first else sys.stderr)
         return None if first else 2
     if first == "--list" and len(words) > 1: return print(recipe_text(words[1]).strip())
     if first == "--list":
@@ -257,21 +245,6 @@ def add_train_parser(sub): # the subparsers of `rlhf-nb`
     add_words(sub, "train", "train a model on your own data", train_main)
 
 # %% ../../nbs/engine/run/train_command.ipynb #pipeline_command
-_PIPELINE = """a list of stages, written as TOML. Killed at any moment, the same command
-goes on. A stage has a method of `rlhf-nb train`, and the keys of its flags; keys above
-the stages hold for all that have them; `rlhf-nb train METHOD --help` lists them.
-example:
-  model = "sft"
-  lora_r = 8
-  [[stage]]
-  method = "reward"
-  data = "pairs.jsonl"
-  [[stage]]
-  method = "ppo"
-  data = "pairs.jsonl"
-  reward = "stage 1"
-"""
-
 @_one_prints()
 def _run_pipeline(args)->int|None:
     from rlhf_nb.base.folder import check_output
@@ -294,7 +267,7 @@ def _run_pipeline(args)->int|None:
 
 def add_pipeline_parser(sub): # the subparsers of `rlhf-nb`
     "Add `rlhf-nb pipeline run`."
-    p = sub.add_parser("pipeline", help="run a list of training stages", epilog=_PIPELINE,
+    p = sub.add_parser("pipeline", help="run a list of training stages", epilog=_WORDS["help"]["pipeline"],
                        formatter_class=argparse.RawDescriptionHelpFormatter)
     text = "run what is not done yet"
     run = p.add_subparsers(metavar="TASK", required=True).add_parser("run", help=text, description=text)
