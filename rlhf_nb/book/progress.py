@@ -55,8 +55,8 @@ def answer_hashes(file:Path)->dict[str,str]: # exercise -> hash; {} for no noteb
     shared = [s for s in needed(nb, []) if s not in answers]
     modules = re.findall(r"^from rlhf_nb\.exercises import (\w+)", "\n".join(shared), re.M)
     here = Path(rlhf_nb.__file__).parent
-    files = [*(here/f"{k}.py" for k in ("book/checks", "book/changes", "exercises/properties")),
-             *(here/f"exercises/{name}.py" for name in modules)]
+    parts = ["book/checks", "book/changes", *(f"exercises/{k}" for k in ("properties", "slips", *modules))]
+    files = [here/f"{k}.py" for k in parts]
     shared += [f.read_text("utf-8") for f in files if f.is_file()]
     return {name: hashlib.sha256(json.dumps(shared + sources).encode()).hexdigest()[:16]
             for name, sources in own.items()}
@@ -200,20 +200,13 @@ def settle(
 # %% ../../nbs/engine/book/progress.ipynb #bet_score
 def show_bets(folder:Path=Path()): # a matplotlib Figure; None where nothing is settled
     "How often it was true, over how sure the learner was, with the mean Brier score."
-    from matplotlib import pyplot as plt
+    from rlhf_nb.show.views import calibration_plot
     rows = [*bets(Path(folder)).values()]
     if not rows: return print("no bets yet: they stand before the key figures of the chapters")
-    fig, ax = plt.subplots(figsize=(4, 3.6))
-    ax.plot([0, 1], [0, 1], ":", color="0.6", label="calibrated")
     at = {p: [was for q, was, _ in rows if q == p] for p in sorted({p for p, _, _ in rows})}
-    share = [sum(x) / len(x) for x in at.values()]
-    ax.plot([*at], share, "o-", color="k", label="you")
-    for (p, x), y in zip(at.items(), share):
-        ax.annotate(f"{len(x)}", (p, y), xytext=(6, -4), textcoords="offset points")
-    ax.set(xlabel="how sure you were", ylabel="how often it was true", xlim=(-.05, 1.1), ylim=(-.05, 1.1))
-    ax.set_title(f"{len(rows)} bets, {sum((p - was)**2 for p, was, _ in rows) / len(rows):.2f} points a bet")
-    ax.legend()
-    plt.close(fig)
+    fig = calibration_plot([*at], [sum(x) / len(x) for x in at.values()], [*map(len, at.values())])
+    score = sum((p - was)**2 for p, was, _ in rows) / len(rows)
+    fig.axes[0].set_title(f"{len(rows)} bets, {score:.2f} points a bet")
     return fig
 
 def lost_bet(
