@@ -1,6 +1,6 @@
 """Tools and turns over seeds: masks, credit per turn, carries written out, votes.
 
-    python benchmarks/bench_tools.py                     # all parts, six seeds, about 16 CPU minutes
+    python benchmarks/bench_tools.py                     # all parts, about ten CPU minutes
     python benchmarks/bench_tools.py --part carry --seeds 1
 
 tool: a model from scratch copies 3,000 answers to sums of three numbers, seven in ten of them with two calls of a
@@ -187,7 +187,7 @@ PARTS = dict(tool=tool, turns=turns, carry=carry)
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=PARTS, nargs="+", default=[*PARTS])
-    parser.add_argument("--seeds", type=int, default=6, help="how many (default: 6)")
+    parser.add_argument("--seeds", type=int, help="how many (default: 3, and 5 of carry)")
     parser.add_argument("--first", type=int, default=40, help="the first of them (default: 40)")
     parser.add_argument("--json", type=Path, default=OUT, help="default: nbs/results/tools.json")
     a = parser.parse_args()
@@ -195,7 +195,7 @@ def main():
     saved = json.loads(a.json.read_text("utf-8")) if a.json.is_file() else {}
     for part in a.part:
         saved[part] = []
-        for seed in range(a.first, a.first + a.seeds):
+        for seed in range(a.first, a.first + (a.seeds or (5 if part == "carry" else 3))):
             began = time.process_time()
             for row in PARTS[part](seed):
                 row |= dict(seed=seed, cpu_s=round(time.process_time() - began, 2))

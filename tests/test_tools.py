@@ -27,6 +27,7 @@ def test_what_is_no_call_gets_nothing(text): assert calculator(TOK)([], [encode(
 
 def test_a_call_cut_off_in_another_part_is_none():
     assert calculator(TOK)([], [encode("74+"), encode(":2;"), encode("8?")]) == []      # the sum is not the model's newest part
+    assert calculator(TOK)([], [encode("7?"), encode("5+8"), encode("?")]) == []         # nor is what another tool said
     assert TOK.decode(calculator(TOK)([], [encode("5+74+8?")])) == ":55;"               # of a longer sum the last two
 
 def test_it_answers_in_a_rollout_until_the_limit():
@@ -56,6 +57,11 @@ def test_one_turn_is_the_centred_reward_of_the_response():
     reward, group = tensor([1., 0., 4., 2.]), tensor([3, 3, 5, 5])
     mask = tensor([[0, 1, 1], [0, 1, 0], [0, 1, 1], [0, 1, 1]]).bool()
     assert_close(turn_advantages(reward[:, None], group, turn_numbers(mask)), group_centered(reward, group)[:, None] * mask)
+
+def test_advantages_by_hand():
+    turn = tensor([[0, -1, 1, 1], [0, -1, 1, -1], [0, 0, -1, -1]])
+    got = turn_advantages(tensor([[1., 2.], [0., 1.], [1., NAN]]), tensor([7, 7, 7]), turn)
+    assert_close(got, tensor([[4/3, 0, .5, .5], [-2/3, 0, -.5, 0], [-2/3, -2/3, 0, 0]]))
 
 def test_later_rewards_of_others_and_order_of_rows_change_nothing():
     reward = tensor([[1., 2.], [0., 1.], [1., NAN], [5., 2.]])
