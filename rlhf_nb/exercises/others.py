@@ -36,6 +36,16 @@ def _without_first(x, b): # of every tensor of b rows in a nested value; models 
     if is_dataclass(x): return replace(x, **{k: _without_first(y, b) for k, y in vars(x).items()})
     return x
 
+def _flat(x): return [z for y in x for z in _flat(y)] if isinstance(x, (list, tuple)) else [x]
+
+def _swapped(x): # a list of whole numbers or texts: the smallest of them for the largest and so on; equals stay equal
+    to = {}
+    for kind in (int, str):
+        found = sorted({y for y in _flat(x) if type(y) is kind})
+        to |= {(kind, a): b for a, b in zip(found, found[::-1])}
+    def put(y): return type(y)(map(put, y)) if isinstance(y, (list, tuple)) else to.get((type(y), y), y)
+    return put(x)
+
 def _alike(a, b)->bool: # of two calls: the same error, or the same kind of result, finite in the same places
     if a.error or b.error: return a.error == b.error
     def kind(call): return [(k, x.shape, x.isfinite().tolist()) if isinstance(x, torch.Tensor) else (k, type(x))
@@ -43,7 +53,8 @@ def _alike(a, b)->bool: # of two calls: the same error, or the same kind of resu
     return kind(a) == kind(b)
 
 def others(exercise:Exercise, seed:int)->Exercise:
-    "The exercise with other numbers in every case; where there is none to change there is a row fewer, or the case stays."
+    """The exercise with other numbers in every case; where there is none to change there is a row
+    fewer, or lists hold their whole numbers and texts in other places, or the case stays."""
     rng, cases = random.Random(seed), {}
     for name, args in exercise.cases.items():
         was = record_call(exercise.reference, args)
@@ -60,5 +71,8 @@ def others(exercise:Exercise, seed:int)->Exercise:
             now = record_call(exercise.reference, fewer)
             if not now.error and all(x.isfinite().all() for x in named_leaves([now.out]).values() if isinstance(x, torch.Tensor)):
                 args = fewer
+        if args is exercise.cases[name] and not was.error and all(isinstance(x, list) for x in args): # of token ids, of answers
+            swapped = tuple(map(_swapped, args))
+            if _alike(record_call(exercise.reference, swapped), was): args = swapped
         cases[name] = args
     return Exercise(exercise.reference, cases, exercise.mistakes)
