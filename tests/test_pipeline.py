@@ -482,7 +482,7 @@ def test_a_pipeline_on_the_command_line(capfd, monkeypatch):
     Path("p.toml").write_text("model = ")
     assert "p.toml: no TOML" in ends(1, "run", "p.toml", "--out", "p")
     Path("p.toml").write_bytes(b'model = "\xe9"')
-    assert "p.toml: not UTF-8" in ends(2, "run", "p.toml", "-o", "p", "--dry-run")
+    assert "p.toml: not UTF-8" in ends(1, "run", "p.toml", "-o", "p", "--dry-run")
     assert "no file none.toml" in ends(2, "run", "none.toml", "-o", "p") and not Path("p").exists()
 
 def test_a_wrong_value_is_refused_before_any_model_is_loaded(capfd, monkeypatch):

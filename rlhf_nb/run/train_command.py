@@ -253,8 +253,10 @@ def _run_pipeline(args)->int|None:
     from rlhf_nb.run.stages import StageError, read_stages
     if not Path(args.file).is_file(): raise ValueError(f"no file {args.file}: name a TOML file")
     check_output(args.output_dir, args.file)
+    try: text = read_text(args.file)
+    except ValueError as e: return print(e, file=sys.stderr) or 1    # as what is no TOML
     try:
-        stages = _guarded(expanded(read_stages(read_text(args.file))))
+        stages = _guarded(expanded(read_stages(text)))
         if args.dry_run: return _print_plans(stages, args.output_dir, args.overwrite)
         _run_all(stages, args.output_dir, args.overwrite)
     except KeyboardInterrupt:
