@@ -42,14 +42,14 @@ def tuned_lam(
     gold:Tensor,     # (... m) their labels
     n:int,           # pairs without a label
 )->Tensor:           # (...) 0 where the judge says the same of all
-    "λ of the smallest error: cov(g, j) / var(j) n / (n + m) (Angelopoulos et al. 2024)."
+    "λ of the smallest error: cov(g, j) / var(j) n / (n + m) (Angelopoulos et al. '24)."
     off = labelled - labelled.mean(-1, keepdim=True)
     slope = (off * gold).sum(-1) / (off**2).sum(-1).clamp(min=1e-9)
     return slope * n / (n + gold.shape[-1])
 
 # %% ../nbs/24_win_rate.ipynb #bradley_terry_strengths
 def bradley_terry_strengths(
-    wins:Tensor,   # (... k k) how often row i won against column j; a tie: half a win each
+    wins:Tensor,   # (... k k) how often row i beat column j; a tie: half a win each
     steps:int=100,
 )->Tensor:         # (... k) log-strengths s with mean 0
     """s with P(i beats j) = σ(s_i - s_j), by Zermelo's iteration (Hunter 2004).

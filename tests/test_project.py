@@ -288,7 +288,8 @@ def test_the_wheel_holds_every_chapter_room_and_checkpoint(dist):
         *NOTEBOOKS, *(ROOT/"nbs").glob("images/*.svg"), *(ROOT/"nbs").glob("results/*.json*"), *(ROOT/"nbs").glob("claims/*.*"),
         ROOT/"nbs/my_rlhf.py"]}
     want |= {f.relative_to(ROOT).as_posix() for f in (ROOT/"rlhf_nb").glob("**/*.py") if "nbs" not in f.parts}
-    want |= {f.relative_to(ROOT).as_posix() for pattern in ("checkpoints/*/*", "run/recipes/*.toml")
+    want |= {f.relative_to(ROOT).as_posix() for pattern in ("checkpoints/*/*", "run/recipes/*.toml", "run/bridge/*/*",
+             "show/styles/*.css", "trainers/prompts/*.jinja", "worlds/*.toml", "run/*.toml")
              for f in (ROOT/"rlhf_nb").glob(pattern)}
     have = {n for n in names if n.startswith("rlhf_nb/")}
     assert want == have, (want - have, have - want)

@@ -294,8 +294,9 @@ class PlainLM(nn.Module):
     ):
         super().__init__()
         pad, eos = pad_and_eos(tokenizer)
-        self.net, self.config = net, SimpleNamespace(vocab_size=vocab_size, pad_token_id=pad, eos_token_id=eos,
-                                                     max_position_embeddings=max_length)
+        self.net = net
+        self.config = SimpleNamespace(vocab_size=vocab_size, pad_token_id=pad, eos_token_id=eos,
+                                      max_position_embeddings=max_length)
     def get_output_embeddings(self): return None
     def forward(self, input_ids, **_): return SimpleNamespace(logits=self.net(input_ids))
 

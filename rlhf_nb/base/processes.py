@@ -36,16 +36,18 @@ def own_rows()->slice: # use it as `batch[own_rows()]`
 def all_present():
     """Connect the processes, once: gloo between CPUs, NCCL between GPUs.
 
-    Raises ConnectionError where one has ended, or keeps the others waiting for longer than RLHF_NB_PATIENCE (300 s)."""
+    Raises ConnectionError where one has ended, or is awaited for longer than RLHF_NB_PATIENCE (300 s)."""
     patience = float(os.environ.get("RLHF_NB_PATIENCE", 300))
     try:
         if not dist.is_initialized():
             cuda = torch.cuda.is_available()
             if cuda: torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-            dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timedelta(seconds=patience))
+            dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo",
+                                    timeout=timedelta(seconds=patience))
         yield
     except RuntimeError as e: raise ConnectionError(f"process {process_index()} stops because another one "
-        f"has ended (its message tells why) or hung for {patience:g} s (RLHF_NB_PATIENCE); the last checkpoint is whole") from e
+        f"has ended (its message tells why) or hung for {patience:g} s (RLHF_NB_PATIENCE); "
+        "the last checkpoint is whole") from e
 
 def gather_objects(
     x:list, # of this process, of anything that can be pickled

@@ -162,7 +162,7 @@ def _answer(x, row, n_vocab)->list[int]: # what the environment inserts after th
     pad = x.special[0]
     if isinstance(ids, list) and all(type(i) is int and 0 <= i < n_vocab and i != pad
                                      for i in ids): return ids
-    raise EnvironmentFault(f"{name} must return token ids from 0 to {n_vocab - 1} without pad {pad}, as a list, "
+    raise EnvironmentFault(f"{name} must return a list of token ids from 0 to {n_vocab - 1} without pad {pad}, "
                            f"[] for nothing, got {repr(ids)[:60]}")
 
 def _insert(x, token, idle, n_vocab): # (n) sampled, (n) bool -> (n) as it stands, (n) inserted, (n) ends

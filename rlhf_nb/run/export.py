@@ -12,6 +12,7 @@ __all__ = ['trl_settings', 'trl_reward', 'trl_reward_model', 'chat_rows', 'token
 import contextlib, inspect, json, os, shutil
 from collections.abc import Callable
 from functools import wraps
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from jinja2 import Environment, StrictUndefined
@@ -83,8 +84,8 @@ def trl_settings(
         f"a loss sums over an answer's tokens: it and its gradient are {s.max_new_tokens} times those here"]
     in_reward = config.beta and not config.kl_in_loss
     differs += ["the KL is k3 per token in the loss, here k1 in the reward"] * bool(in_reward)
-    return "GRPO", found | dict(scale_rewards=scale) | {k: c[k] for k in (
-        "loss_type", "importance_sampling_level", "use_bias_correction_kl", "multi_objective_aggregation")}, differs
+    also = "loss_type importance_sampling_level use_bias_correction_kl multi_objective_aggregation"
+    return "GRPO", found | dict(scale_rewards=scale) | {k: c[k] for k in also.split()}, differs
 
 # %% ../../nbs/engine/run/export.ipynb #trl_reward
 def trl_reward(
@@ -223,10 +224,12 @@ def _write_jsonl(path, rows):
     path.write_text("".join(json.dumps(x, ensure_ascii=False) + "\n" for x in rows), "utf-8")
 
 def _write_parquet(path, rows): # verl's columns
-    import pyarrow, pyarrow.parquet
+    try: arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as e: raise ValueError("verl reads Parquet, which needs the package pyarrow: "
+                                              "pip install pyarrow") from e
     def chat(x): return x if isinstance(x, list) else [dict(role="user", content=x)]
     rule = dict(style="rule", ground_truth="")
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([dict(data_source="rlhf-nb", reward_model=rule,
+    parquet.write_table(arrow.Table.from_pylist([dict(data_source="rlhf-nb", reward_model=rule,
         prompt=chat(x["prompt"]), extra_info=dict(row=json.dumps(x))) for x in rows]), path)
 
 # %% ../../nbs/engine/run/export.ipynb #export_command

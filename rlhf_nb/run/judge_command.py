@@ -48,7 +48,7 @@ def answered_pairs(
 
     Raises ValueError for a prompt that a file of answers lacks, and for fewer than ten prompts."""
     asked = dict(list(_rows(s.prompts, ()).items())[:s.max_prompts])
-    if len(asked) < 10: raise ValueError(f"{s.prompts} gives {len(asked)} prompts: an interval needs ten or more")
+    if len(asked) < 10: raise ValueError(f"{s.prompts} gives {len(asked)} prompts: an interval needs ten")
     def answers(name, seed):
         if Path(name).is_file():
             found = {text: said for text, (_, said, *_) in _rows(name, DEMONSTRATION).items()}
@@ -57,9 +57,9 @@ def answered_pairs(
                 f"{s.prompts}, the first is {lacking[0][:60]!r}: answer them, or leave them out")
             return found
         lm, tokenizer = load_lm(path_of(name), choose_placement(s.device), new_pad(path_of(name)))
-        seqs, _ = generate_many(lm, [encode_prompt(tokenizer, chat) for chat, *_ in asked.values()], tokenizer,
-            SamplingParams(s.max_new_tokens, temperature=s.temperature), Generator().manual_seed(seed),
-            progress=sys.stderr.isatty())
+        ids = [encode_prompt(tokenizer, chat) for chat, *_ in asked.values()]
+        seqs, _ = generate_many(lm, ids, tokenizer, SamplingParams(s.max_new_tokens, temperature=s.temperature),
+                                Generator().manual_seed(seed), progress=sys.stderr.isatty())
         return dict(zip(asked, (text.strip() for _, text in decode_seqs(tokenizer, seqs))))
     a, b = answers(s.a, 2 * s.seed), answers(s.b, 2 * s.seed + 1)
     return random.Random(s.seed).sample([(text, a[text], b[text]) for text in asked], len(asked))
@@ -67,23 +67,24 @@ def answered_pairs(
 # %% ../../nbs/engine/run/judge_command.ipynb #open_comparison
 def open_comparison(
     s,         # settings, as `judge_main` reads them
-)->Callable:   # (prompts, a, b), n texts each -> (2 n) 1 where b wins, .5 a tie, nan no verdict: b second, b first
-    "A judge in both orders. Raises ValueError for one that cannot be opened; the result does for no verdicts."
+)->Callable:   # (prompts, a, b), n texts each -> (2 n) 1 where b wins, .5 a tie, nan: b second, b first
+    "A judge in both orders. Raises ValueError for one that cannot be opened; so does the result."
     def by_score(score): # (prompts, responses) -> (n)
         return lambda p, a, b: ((score(p, b) - score(p, a)).sign() + 1).div(2).expand(2, -1)
     if is_function(s.judge):
         fn = load_reward_function(s.judge)
         n = sum(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
                 for p in inspect.signature(fn).parameters.values())
-        if n not in (2, 3): raise ValueError(f"{s.judge} takes {n} arguments: a judge takes (prompts, responses) "
-                                             "or (prompts, first, second)")
+        if n not in (2, 3): raise ValueError(f"{s.judge} takes {n} arguments: a judge takes "
+                                             "(prompts, responses) or (prompts, first, second)")
         def numbers(*columns):
             x = torch.tensor([math.nan if x is None else float(x) for x in fn(*columns)])
             if len(x) != len(columns[0]) or x.isinf().any() or n == 3 and ((x < 0) | (x > 1)).any():
                 raise ValueError(f"{s.judge} must give a number{', 0 to 1,' * (n == 3)} or None for each of "
                                  f"{len(columns[0])} rows, got {x}")
             return x
-        return by_score(numbers) if n == 2 else lambda p, a, b: torch.stack([1 - numbers(p, a, b), numbers(p, b, a)])
+        if n == 2: return by_score(numbers)
+        return lambda p, a, b: torch.stack([1 - numbers(p, a, b), numbers(p, b, a)])
     name, place, text = path_of(s.judge), choose_placement(s.device), s.judge_prompt or prompt_text("compare")
     if is_reward_model(read_config(name)):
         model = load_reward_model(name, place)
@@ -106,11 +107,12 @@ def read_labels(
 )->Tensor:    # (n) 1 where b was chosen, .5 a tie, 0 where a was; nan without a label
     "Labels of pairs, whichever side they were shown on. Raises ValueError if none belongs to a pair."
     book = Path(path).with_suffix(".labels")
-    rows = [r for _, r in read_jsonl(book if book.is_file() else path) if isinstance(r, dict) and "prompt" in r]
-    said = {(r["prompt"], *sorted(r.get("tie") or (r["chosen"], r["rejected"]))): r.get("chosen") for r in rows}
+    read = read_jsonl(book if book.is_file() else path)
+    said = {(r["prompt"], *sorted(r.get("tie") or (r["chosen"], r["rejected"]))): r.get("chosen")
+            for _, r in read if isinstance(r, dict) and "prompt" in r}
     keys = [(p, *sorted((a, b))) for p, a, b in pairs]
-    if said.keys().isdisjoint(keys): raise ValueError(f"none of the {len(said)} labels of {path} is of one of these "
-        f"{len(keys)} pairs: give the answers, prompts and seed with which they were labelled")
+    if said.keys().isdisjoint(keys): raise ValueError(f"none of the {len(said)} labels of {path} is of one of "
+        f"these {len(keys)} pairs: give the answers, prompts and seed with which they were labelled")
     return torch.tensor([math.nan if k not in said else .5 if said[k] is None else float(said[k] == b)
                          for k, (_, _, b) in zip(keys, pairs)])
 
@@ -136,11 +138,13 @@ def win_rate_table(
     for name, (use, fn) in asked.items():
         if not use.any(): continue
         i = use.nonzero()[:, 0]
-        rows.append((name, fn(i), *bootstrap_interval(lambda at: fn(i[at]), len(i), Generator().manual_seed(0))))
+        ends = bootstrap_interval(lambda at: fn(i[at]), len(i), Generator().manual_seed(0))
+        rows.append((name, fn(i), *ends))
         page.append("{:30}{:6.3f}  {:.3f} to {:.3f}".format(*rows[-1]))
     if not rows: return "nothing is known yet: give --judge, or --labels with ten labels or more", rows
-    if known.any(): page.append(f"judge: {(judge[known] == .5).double().mean():.0%} ties, {int((~known).sum())} without "
-        f"a verdict, position bias {(orders[1] - orders[0])[known].mean() / 2:+.3f} (.5: the first always wins)")
+    if known.any(): page.append(f"judge: {(judge[known] == .5).double().mean():.0%} ties, {int((~known).sum())} "
+        f"without a verdict, position bias {(orders[1] - orders[0])[known].mean() / 2:+.3f} "
+        "(.5: the first always wins)")
     if both >= 10:
         r = torch.corrcoef(torch.stack([judge, gold])[:, known & labelled])[0, 1].nan_to_num(0.).item()
         page.append(f"correlation of judge and labels {r:.2f}: {both} labels with this judge are worth "
@@ -159,22 +163,24 @@ def win_rate_page(text:str, rows:list[tuple], judged:list[dict])->str: # HTML, c
         marks += (svg_text(4, y + 4, name) + f'<path d="M{low} {y}H{high}" stroke="currentColor"/>'
                   f'<circle cx="{x}" cy="{y}" r="4" fill="currentColor"/>')
     pairs = "".join(f"<details><summary>judge {r['judge']}, label {r['label']}: {escape_text(r['prompt'][:90])}"
-        f"</summary><p>A: {escape_text(r['a'])}</p><p>B: {escape_text(r['b'])}</p></details>" for r in judged[:100])
+        f"</summary><p>A: {escape_text(r['a'])}</p><p>B: {escape_text(r['b'])}</p></details>"
+        for r in judged[:100])
     words = "\n".join(map(escape_text, text.splitlines()))
     return (f"{HEAD}<title>B against A</title></head><body><main><h1>B against A</h1><pre>{words}</pre>"
             f"{drawing('win rates of B, 0 to 1', (520, 24 * len(rows)), marks)}{pairs}</main></body></html>")
 
 def judge_main(words:list[str])->int|None:
     "`rlhf-nb judge`. Raises ValueError in words; status 2 for a command line that is wrong."
-    about = ("is B better than A? a judge in both orders, corrected by your labels\n\nExample: rlhf-nb judge runs/sft "
-             "runs/ppo --prompts prompts.jsonl --judge runs/reward -o runs/won\nA function is imported and run.")
+    about = ("is B better than A? a judge in both orders, corrected by your labels\n\nExample: rlhf-nb judge "
+             "runs/sft runs/ppo --prompts prompts.jsonl --judge runs/reward -o runs/won\n"
+             "A function is imported and run.")
     try: s = parse_words("judge", about, words, [make_flag(name, kind, default, text, name in ("a", "b"))
         for name, kind, default, text in (
         ("a", str, MISSING, "folder or hub id of a language model, or a file of its answers"),
         ("b", str, MISSING, "the other one, whose win rate is asked for"),
         ("prompts", str, MISSING, "file of prompts; answers in it are not read"),
-        ("judge", str, "", "folder or hub id of a language or reward model, module:function; none: labels alone"),
-        ("judge_prompt", str, "", "of a language model: a file or a text with {{ prompt }}, {{ first }}, {{ second }}"),
+        ("judge", str, "", "folder or hub id of a model, or module:function; none: labels alone"),
+        ("judge_prompt", str, "", "of a language model: file or text with {{ prompt }}, {{ first }}, {{ second }}"),
         ("labels", str, "", "file that the labelling desk wrote, for some of the pairs"),
         ("output", str, "", "folder for judged.jsonl, whose pairs can be labelled, and page.html"),
         ("max_prompts", int, 500, "prompts at most, in the order of the file"),
@@ -205,4 +211,4 @@ def judge_main(words:list[str])->int|None:
 
 def add_judge_parser(sub): # the subparsers of `rlhf-nb`
     "Add the command `rlhf-nb judge`; all its words are read by `judge_main`."
-    add_words(sub, "judge", "is B better than A? any judge in both orders, corrected by your labels", judge_main)
+    add_words(sub, "judge", "is B better than A? a judge in both orders, corrected by your labels", judge_main)

@@ -610,8 +610,8 @@ class Opposed(Method):
         last = job.last
         mixed = s.mix_previous and last is not None and last.name.endswith("-spin")
         past = read_chunks(last/"pairs", job.tokenizer) if mixed else []
-        if mixed and not past: raise ValueError(f"{last/'pairs'} holds no pairs: bring them back from a copy, "
-                                                "or set mix_previous = false")
+        if mixed and not past: raise ValueError(f"{last/'pairs'} holds no pairs: bring them back from a "
+                                                "copy, or set mix_previous = false")
         made = _fill(job, len(chunks), make_chunk)
         pairs = join_chunks([*past, made], job.tokenizer.pad_token_id).pairs
         trainer, found = _learn_pairs(job, ready, pairs, ready.loss_fn)

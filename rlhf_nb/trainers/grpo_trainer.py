@@ -165,7 +165,7 @@ def train_grpo(
     "GRPO, RLOO and their relatives: sample groups, compare within them, step."
     validate_rollouts(policy, ref, task, config)
     if config.apart and not isinstance(task.reward_fn, WeightedRewards): raise ValueError(
-        "normalize_then_sum takes rewards apart: give RLTask.reward_fn as WeightedRewards({name: (weight, function)})")
+        "normalize_then_sum takes rewards apart: RLTask.reward_fn must be WeightedRewards({name: (weight, fn)})")
     trainer = begin_rollouts(policy, ref, task, config, generator, folder, config.train_config(
         config.n_iterations * config.num_iterations, config.n_prompts * config.num_generations))
     def iterate(i):
