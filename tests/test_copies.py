@@ -8,6 +8,7 @@ from rlhf_nb.book.command import main
 from rlhf_nb.book.copies import (chapters, copy_chapters, decide, emptied, find_chapters, instructors_copy,
     learners_copy, read_memory, split_exercise)
 from rlhf_nb.book.progress import check_chapters
+from rlhf_nb.book.teach import minutes_spent, week_plan, write_course
 
 # ---- which notebooks
 def test_chapters_come_in_reading_order():
@@ -274,3 +275,13 @@ def test_an_empty_stub_and_no_notebook_are_no_answers(answered):
     assert "your turn" in nbformat.read(answered/"00_a.ipynb", 4).cells[2].source
     (answered/"00_a.ipynb").write_text("my notes")
     assert copy_chapters(answered, update=True)["kept"] == ["00_a.ipynb"] and (answered/"00_a.ipynb").read_text() == "my notes"
+
+def test_minutes_of_a_task_count_a_pause_as_twenty_and_nothing_behind_the_first_right_answer():
+    tries = [("2026-05-04T20:00", "a slip"), ("2026-05-04T20:07", "a slip"), ("2026-05-05T08:00", "right"), ("2026-05-05T08:09", "a slip")]
+    assert [minutes_spent(x) for x in (tries, tries[:2], tries[:1], [("", "right")])] == [27, 7, 0, 0]
+
+def test_a_notebook_that_the_teacher_has_changed_is_kept(tmp_path):
+    weeks, file = [[row for row in week_plan(1)[0] if row[0].stem == "15_spin"]], "source/week01/15_spin.ipynb"
+    assert write_course(tmp_path, weeks, 7) == {file: "new", "nbgrader_config.py": "new"}
+    (tmp_path/file).write_text("mine")
+    assert write_course(tmp_path, weeks, 7) == {file: "kept", "nbgrader_config.py": "same"} and (tmp_path/file).read_text() == "mine"
