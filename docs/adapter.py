@@ -23,7 +23,7 @@ class Fault(Exception):
 class Site:
     "What all pages of one build have to know."
     repo:str            # https://github.com/...
-    host:str            # where nbdev thinks that the pages stand
+    host:str            # where the pages will stand
     modules:dict        # page, named like its module -> (number or "", file name of its notebook)
     names:frozenset     # "module.name" of everything that the reference shows
     short:dict = field(default_factory=dict)    # page -> its name in the sidebar
@@ -126,11 +126,11 @@ def link_names(text:str, site:Site, written:str="")->str:
     def turn(m):
         name, url = m.groups()
         if url in written: return m[0]          # the author's own
-        inside = re.fullmatch(re.escape(site.host) + r"/?(?:[\w/]+/)?(\w+)\.html(?:#(.+))?", url)
+        inside = re.fullmatch(r"/(?:[\w/]+/)?(\w+)\.html(?:#(.+))?", url)     # nbdev knows no host of ours
         if not inside: return f"`{name}`"
         known = f"{inside[1]}.{inside[2]}" in site.names
         return f"[`{name}`](#{label('api', inside[1], inside[2])})" if known else f"`{name}`"
-    return re.sub(r"\[`([^`]+)`\]\((https?://[^)\s]+)\)", turn, text)
+    return re.sub(r"\[`([^`]+)`\]\(((?:https?:/)?/[^)\s]+)\)", turn, text)
 
 def link_chapters(text:str, site:Site, where:str, up:str="")->str:
     "`](../07_kl.ipynb)` -> `](kl.ipynb)`: pages are named like modules, side by side."

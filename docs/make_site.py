@@ -40,7 +40,7 @@ def facts(root:Path, processed:dict)->Site:
     modules = {name: (number, file) for file in processed for number, name in [module_of(file)]
                if name != "index"}
     names = {f"{module_of(file)[1]}.{e.name}" for file, nb in processed.items() for e in adapter.shown(nb)}
-    return Site(urls["Repository"].rstrip("/"), urls["Documentation"].rstrip("/"), modules, frozenset(names))
+    return Site(urls["Repository"].rstrip("/"), urls["Homepage"].rstrip("/"), modules, frozenset(names))
 
 def constants(file:Path, shown:set)->list[str]:
     "What a module exports and show_doc does not show."

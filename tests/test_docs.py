@@ -81,10 +81,10 @@ def test_left_overs_are_refused_with_their_line(text, line):
 def test_code_and_formulas_are_left_alone(text): adapter.refuse_left_overs(text, "page")
 
 @pytest.mark.parametrize("text, want", [
-    ("[`kl_k1`](https://somebody.github.io/rlhf-nb/kl.html#kl_k1)", "[`kl_k1`](#api-kl-kl_k1)"),
-    ("[`Price`](https://somebody.github.io/rlhf-nb/kl.html#price)", "`Price`"),
-    ("[`Price`](https://somebody.github.io/rlhf-nb/kl.html#Price)", "[`Price`](#api-kl-p^rice)"),
-    ("[`gone`](https://somebody.github.io/rlhf-nb/kl.html#gone)", "`gone`"),
+    ("[`kl_k1`](/kl.html#kl_k1)", "[`kl_k1`](#api-kl-kl_k1)"),
+    ("[`Price`](/kl.html#price)", "`Price`"),
+    ("[`Price`](/kl.html#Price)", "[`Price`](#api-kl-p^rice)"),
+    ("[`gone`](/kl.html#gone)", "`gone`"),
     ("[`patch`](https://fastcore.fast.ai/basics.html#patch)", "`patch`"),
     ("[`mine`](https://example.org/own)", "[`mine`](https://example.org/own)"),
     ("[words](https://somebody.github.io/rlhf-nb/kl.html)", "[words](https://somebody.github.io/rlhf-nb/kl.html)")])
@@ -638,9 +638,9 @@ def test_settings_are_a_table_with_what_their_source_says():
 
 def test_signatures_have_plain_types_and_links_of_our_own():
     entry = adapter.Entry("kl_k1", "", "```python\ndef kl_k1(\n    x:__main__.PPOConfig, y:torch.Tensor, z:rlhf_nb.base.batches.Rollout, f:collections.abc.Callable\n)\n```\n\n"
-                          "*See [`kl_k1`](https://somebody.github.io/rlhf-nb/engine/kl.html#kl_k1).*")
+                          "*See [`kl_k1`](/engine/kl.html#kl_k1).*")
     text = adapter.reference([entry], [], SITE, "kl", "x")
-    assert "x:PPOConfig, y:Tensor, z:Rollout, f:Callable" in text and "somebody.github.io" not in text and "[`kl_k1`](#api-kl-kl_k1)" in text
+    assert "x:PPOConfig, y:Tensor, z:Rollout, f:Callable" in text and ".html" not in text and "[`kl_k1`](#api-kl-kl_k1)" in text
 
 def test_a_solution_is_folded_behind_its_check_and_hints():
     def code(id, source): return dict(cell_type="code", id=id, source=source, outputs=[], metadata={})
