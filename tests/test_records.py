@@ -1,7 +1,7 @@
 "Every kind of file with the same rows, and every way in which one can be no good."
 import csv, json, sys, pytest
 from rlhf_nb.data.text import load_demonstrations, load_pairs, read_texts, train_tokenizer
-from rlhf_nb.base.reading import RowError
+from rlhf_nb.base.reading import RowError, parse_json
 from rlhf_nb.data.records import DataError, read_records, record_kind
 
 ROWS = [dict(prompt="What is it?", chosen="A kind, long answer.\nTwo lines.", rejected="No."),
@@ -106,3 +106,8 @@ def test_a_json_list_names_the_row(tmp_path):
     (tmp_path/"x.json").write_text('\n [{"prompt": "a", "response": "b"}, 7]')
     with pytest.raises(DataError, match="x.json:2: not an object: row 2 is 7"):
         load_demonstrations(tmp_path/"x.json", train_tokenizer(["a"], 262))
+
+@pytest.mark.parametrize("raw, place", [(b'{"a": 1,\n "b": }', "line 2, column 7"), (b'"caf\xe9"', "column 5"), (b'[1,\n2,\n"\xff"]', "line 3, column 2"),
+                                        (b'[1, x]', "column 5")])
+def test_a_fault_is_told_with_its_line_if_there_are_several(raw, place):
+    with pytest.raises(RowError, match=f" at {place};"): parse_json(raw)
