@@ -64,6 +64,8 @@ def test_orders_are_obeyed_once_and_not_those_of_the_run_before(tmp_path):
     for writes in (lambda: send_orders(path, paused=False, stop=True, save=2), lambda: RunControl(path)):
         with pytest.raises(ValueError, match="holds no orders.*move it away"): writes()
     assert control_path(path).read_text() == "{half"
+    control_path(path).write_text('{"mine": 1}')                            # JSON, and somebody else's
+    with pytest.raises(ValueError, match="holds no orders"): RunControl(path)
     control_path(path).unlink()
     send_orders(path, paused=True, stop=False, save=2)
     done = []

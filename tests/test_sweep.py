@@ -4,6 +4,7 @@ import pytest
 import tiny_runs
 from rlhf_nb.book.command import main
 from rlhf_nb.run.evidence import difference, read_rows
+from rlhf_nb.run.sweep import sweep_table
 
 FILE = 'data = "pairs.jsonl"\nmodel = "m"\nbeta = [0.05, 0.4]\nn_steps = 2\nbatch_size = 8\neval_rows = 6\n'
 
@@ -14,6 +15,11 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 def sweep(*more): return main(["sweep", "dpo", "--settings", "dpo.toml", "-o", "runs", "--seeds", "2", *more])
+
+def test_the_best_setting_stands_first_which_has_the_lowest_loss_or_the_highest_accuracy():
+    groups = [[dict(name="dpo", settings=dict(beta=beta), seed=0, found=dict(eval_loss=x, eval_accuracy=x))] for beta, x in ((.05, .7), (.1, .2), (.4, .5))]
+    def order(quality): return [line.split()[0] for line in sweep_table(groups, quality).splitlines()[1:-1]]
+    assert order("eval_loss") == ["2", "3", "1"] and order("eval_accuracy") == ["1", "3", "2"]
 
 def test_every_setting_gets_every_seed_and_a_second_call_trains_nothing(home, capsys):
     assert sweep() == 0
