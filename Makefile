@@ -73,7 +73,7 @@ chapters: $(READY) export ## for authors: run all chapters, keep their fresh out
 	$(KEEP)
 
 export: $(READY) ## for authors: nbs/ -> rlhf_nb/, and the picture of its floors
-	$(TESTING) nbdev-export
+	$(TESTING) python scripts/export.py
 	$(BIN)/python scripts/draw_floors.py
 
 readme: $(READY) ## for authors: nbs/index.ipynb -> README.md
