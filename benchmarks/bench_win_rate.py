@@ -29,7 +29,7 @@ from rlhf_nb.judge import JudgeConfig, judge_answers
 from rlhf_nb.reward import score_seqs
 from rlhf_nb.sft import sft_loss
 from rlhf_nb.trainers.judge_tools import PairwisePrompt, compare_answers, judge_demonstrations
-from rlhf_nb.win_rate import bradley_terry_strengths, prediction_powered, rogan_gladen, tuned_lam
+from rlhf_nb.win_rate import bradley_terry_scores, prediction_powered, rogan_gladen, tuned_lam
 from rlhf_nb.world import gold_rewards, gold_score
 from rlhf_nb.worlds.world_text import TEST, TRAIN, demonstrate
 
@@ -173,10 +173,10 @@ def wins_of(seed, key): # (48 k k) share of the 64 pairs of answers to a questio
 
 def ranking(seed):
     names = [r["run"] for r in SAVED["answers"] if r["seed"] == seed]
-    truth = bradley_terry_strengths(wins_of(seed, "gold").sum(0))
+    truth = bradley_terry_scores(wins_of(seed, "gold").sum(0))
     off = ~torch.eye(len(names)).bool()
     for name, key in dict(gold="gold", **JUDGES).items():
-        s = bradley_terry_strengths(wins_of(seed, key).sum(0))
+        s = bradley_terry_scores(wins_of(seed, key).sum(0))
         order = (s[:, None] - s).sign() == (truth[:, None] - truth).sign()
         yield dict(run=name, right_order=order[off].double().mean().item(), best=names[int(s.argmax())],
                    true_rank_of_best=int((truth > truth[s.argmax()]).sum()) + 1, strengths=dict(zip(names, s.tolist())))

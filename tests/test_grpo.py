@@ -325,7 +325,7 @@ def test_what_normalize_then_sum_needs():
     with pytest.raises(ValueError, match="set advantage_fn=group_normalised"): apart(advantage_fn="leave_one_out")
     with pytest.raises(ValueError, match="one of.*normalize_then_sum"): apart(multi_objective_aggregation="normalise_then_sum")
     model = policy(1)
-    with pytest.raises(ValueError, match="give RLTask.reward_fn as WeightedRewards"): train_grpo(model, frozen_copy(model), task(), apart(), seeded())
+    with pytest.raises(ValueError, match="give RLTask WeightedRewards"): train_grpo(model, frozen_copy(model), task(), apart(), seeded())
 
 def test_scales_and_shifts_of_a_reward_change_nothing_apart_and_the_first_reward_wins_a_sum():
     "A run is the same when one reward is written in other units; in a sum the larger units win."

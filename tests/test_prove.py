@@ -3,6 +3,7 @@ import subprocess, sys
 from types import SimpleNamespace
 import numpy as np
 import pytest, torch
+from torch.nn import functional as F
 from rlhf_nb.base.sampling import SamplingParams, filter_logits, sample_tokens
 from rlhf_nb import dpo, grpo, kl, ppo, reward, tokens
 from rlhf_nb.book.command import main
@@ -42,7 +43,7 @@ def test_each_mistake_is_named_as_itself(kind):
     assert prove(made(it, first), kind).verdict == "exact"
     for axis, mistakes in it.wrong.items():
         for choice, sentence in mistakes.items():
-            if choice == "stops": continue                                            # seen where a mask has a gap: an exercise's case
+            if choice in ("stops", "zeroed", "logits", "counted"): continue           # a gap, a first token that counts: below, in exercises
             c = first | {axis: choice}
             if choice in ("times", "root", "square", "range"): c |= dict(base="group", scale="sample") | {axis: choice}
             if choice == "white": c["white"] = "mask"                             # only then another number
@@ -50,6 +51,12 @@ def test_each_mistake_is_named_as_itself(kind):
             assert proof.verdict == "mistake" and proof.mistakes == [sentence], (axis, choice, str(proof))
             tried += 1
     assert tried >= 5
+
+def test_an_entry_0_that_is_set_is_no_shift():
+    def zeroed(logits, ids): return F.pad(logits.log_softmax(-1).gather(-1, ids[..., None])[:, 1:, 0], (1, 0))
+    assert prove(zeroed, "logprobs").mistakes == ["no shift, only entry 0 set to 0: row i of the logits predicts token i+1"]
+    def padded(logits, ids): return tokens.shift_right(logits).log_softmax(-1).gather(-1, ids[..., None])[..., 0]
+    assert prove(padded, "logprobs").mistakes == ["entry 0 is 0: shift log-probs, not logits (zeros are logits too)"]
 
 def test_exact_sums_say_what_is_biased():
     unbiased, normalised, centred = (prove(fn, "advantages").sums[0] for fn in

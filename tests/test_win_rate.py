@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from rlhf_nb.book.command import main
 from rlhf_nb.run.judge_command import read_labels, win_rate_table
 from rlhf_nb.show.labels import LabelSession, add_label, sides
-from rlhf_nb.win_rate import bootstrap_interval, bradley_terry_strengths, prediction_powered, rogan_gladen, tuned_lam
+from rlhf_nb.win_rate import bootstrap_interval, bradley_terry_scores, prediction_powered, rogan_gladen, tuned_lam
 from tiny_runs import fill_home, pair_rows, rows_in, write_lines
 
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
@@ -46,13 +46,13 @@ def test_rogan_gladen_is_the_same_line_with_another_lam():
     assert_close(prediction_powered(judge, labelled, gold, 1 / (q0 + q1 - 1))[0], rogan_gladen(judge, labelled, gold), atol=1e-4, rtol=1e-4)
 
 def test_strengths_by_hand_and_as_the_maximum_of_their_likelihood():
-    assert_close(bradley_terry_strengths(tensor([[0., 3.], [1., 0.]])), tensor([math.log(3) / 2, -math.log(3) / 2]))
+    assert_close(bradley_terry_scores(tensor([[0., 3.], [1., 0.]])), tensor([math.log(3) / 2, -math.log(3) / 2]))
     wins = torch.randint(1, 9, (5, 5), generator=seeded(1)).double() * (1 - torch.eye(5))
-    s = bradley_terry_strengths(wins, 500).requires_grad_()
+    s = bradley_terry_scores(wins, 500).requires_grad_()
     likelihood = (wins * torch.nn.functional.logsigmoid(s[:, None] - s)).sum()
     assert torch.autograd.grad(likelihood, s)[0].abs().max() < 1e-6 < likelihood.abs() and abs(s.mean()) < 1e-9
     for lost in (tensor([[0., 3., 2.], [1., 0., 2.], [0., 0., 0.]]), tensor([[0., 3., 2.], [0., 0., 2.], [0., 1., 0.]])):
-        with pytest.raises(ValueError, match="every game"): bradley_terry_strengths(torch.stack([torch.ones(3, 3), lost]))
+        with pytest.raises(ValueError, match="every game"): bradley_terry_scores(torch.stack([torch.ones(3, 3), lost]))
 
 def test_the_bootstrap_draws_rows():
     x = torch.randn(40, generator=seeded(2))

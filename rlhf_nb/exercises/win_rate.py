@@ -108,7 +108,7 @@ fixed_estimate = Exercise(
         "weighted by the verdict: its labels alone say what it is worth":
             lambda *a: _strata(*a, value=lambda k, g, v: v * g[k == v].mean())})
 
-# ------------------------------------------------------------------ bradley_terry_strengths
+# ------------------------------------------------------------------ bradley_terry_scores
 def _games(seed, *shape):
     x = torch.randint(1, 9, shape, generator=Generator().manual_seed(seed)).float()
     return x * (1 - torch.eye(shape[-1]))
@@ -119,8 +119,8 @@ def _zermelo(wins, steps=100, top=lambda w: w.sum(-1), games=lambda w: w + w.mT,
     for _ in range(steps): p = scale(top(wins) / (games(wins) / pair(p)).sum(-1))
     return last(p.log())
 
-bradley_terry_strengths = Exercise(
-    reference=package.bradley_terry_strengths,
+bradley_terry_scores = Exercise(
+    reference=package.bradley_terry_scores,
     cases={"3 wins to 1": (tensor([[0., 3.], [1., 0.]]),), "three players": (_games(0, 3, 3),), "unequal games": (
                tensor([[0., 9., 1.], [3., 0., 0.], [1., 2., 0.]]),), "one step": (_games(1, 4, 4), 1), "a stack": (_games(2, 2, 4, 4),),
            "ties": (tensor([[0., 2.5, 1.5], [1.5, 0., 3.], [.5, 1., 0.]]),)},

@@ -43,7 +43,8 @@ def answered_pairs(
 
     Raises ValueError for a prompt that a file of answers lacks, and for fewer than ten prompts."""
     asked = dict(list(_rows(s.prompts, ()).items())[:s.max_prompts])
-    if len(asked) < 10: raise ValueError(f"{s.prompts} gives {len(asked)} prompts: an interval needs ten")
+    if len(asked) < 10: raise ValueError(
+        f"{s.prompts} gives {len(asked)} prompts: an interval needs ten or more")
     def answers(name, seed):
         if Path(name).is_file():
             found = {text: said for text, (_, said, *_) in _rows(name, DEMONSTRATION).items()}
