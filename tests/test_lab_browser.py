@@ -312,7 +312,9 @@ def test_a_table_of_rollouts_answers_to_the_keyboard_and_outlives_its_kernel(pag
     for key in ("ArrowRight", "ArrowDown", "ArrowRight"): page.keyboard.press(key)
     assert page.evaluate("() => document.activeElement.closest('.t').dataset.n").startswith("token 3: ")
     content, display, inside = page.evaluate(IN_WINDOW)
-    assert content.startswith('"token 3: ') and display != "none" and inside
+    term = page.get_by_role("region", name="loss of the token")
+    assert content.startswith('"token 3: ') and inside
+    assert display == "none" and term.count() == 1 and term.is_visible()     # the term of the loss stands in place of the note
     assert page.evaluate("() => window.jupyterapp.shell.currentWidget.content.activeCellIndex") == cell
     show(page, ledger, "lab-rollouts-ledger")
     colour = "e => [...e.querySelectorAll('.t')].map(t => getComputedStyle(t).backgroundColor).join()"
