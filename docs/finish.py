@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 IN_FRAME = re.compile(r'(<iframe\b[^>]*\bsrcdoc=")([^"]*)(")')
-PIP = re.compile(r"^\s*[%!$>]*\s*(?:python\S* -m )?pip install\b.*$", re.M)
+PIP = re.compile(r"^[ \t]*[%!$>]*[ \t]*(?:python\S* -m )?pip install\b.*$", re.M)
 SKIPPED = {"script", "style", "nav", "footer", "svg", "button", "summary", "template"}
 BLOCKS = {"br", "dd", "details", "div", "dt", "li", "p", "pre", "td", "th"}
 VOID = {"area", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"}
