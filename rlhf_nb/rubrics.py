@@ -11,7 +11,7 @@ from .grpo import group_normalised
 
 def rubric_reward(
     marks:Tensor,   # (b k) 1 where an item is met, 0 where not
-    weights:Tensor, # (k) points of each item, below 0 for a fault
+    weights:Tensor, # (k) points of each item, some above 0; below 0 a fault
     gates:Tensor,   # (k) bool, True for an item without which nothing counts
 )->Tensor:          # (b) at most 1
     """Points met as a share of all that can be had, 0 where a gate is not met.

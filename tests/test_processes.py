@@ -233,6 +233,12 @@ def test_a_lone_launch_is_refused_by_the_command(inside, monkeypatch, capfd):
     assert not Path("out").exists()
 
 # ---- in one process
+@pytest.mark.parametrize("said", ["0", "-3", "soon", "1e3", ""])
+def test_a_patience_that_is_no_number_of_seconds_is_refused(said, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RLHF_NB_PATIENCE", said)
+    with pytest.raises(ValueError, match=f"whole number of seconds above 0, got '{said}'"): gather_objects([1])
+
 def test_one_process_is_untouched(monkeypatch):
     monkeypatch.setattr(processes, "dist", None)                                 # nothing of it is used
     model, tokenizer = load_bundled("base")

@@ -31,16 +31,18 @@ def all_present():
     """Connect the processes, once: gloo between CPUs, NCCL between GPUs.
 
     Raises ConnectionError where one has ended, or is awaited for longer than RLHF_NB_PATIENCE (300 s)."""
-    patience = float(os.environ.get("RLHF_NB_PATIENCE", 300))
+    said = os.environ.get("RLHF_NB_PATIENCE", "300")
+    if not said.isdecimal() or not 0 < int(said) < 10**8: raise ValueError(
+        f"RLHF_NB_PATIENCE is a whole number of seconds above 0, got {said!r}")
     try:
         if not dist.is_initialized():
             cuda = torch.cuda.is_available()
             if cuda: torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
             dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo",
-                                    timeout=timedelta(seconds=patience))
+                                    timeout=timedelta(seconds=int(said)))
         yield
     except RuntimeError as e: raise ConnectionError(f"process {process_index()} stops because another one "
-        f"has ended (its message tells why) or hung for {patience:g} s (RLHF_NB_PATIENCE); "
+        f"has ended (its message tells why) or hung for {said} s (RLHF_NB_PATIENCE); "
         "the last checkpoint is whole") from e
 
 def gather_objects(

@@ -47,7 +47,7 @@ class Proof:
         return next(notebooks().glob(f"[0-9]*_{PROOF_KINDS[self.kind].chapter}.ipynb")).stem
     @property
     def link(self)->str:    # and its address
-        site = next(x for x in metadata.metadata("rlhf-nb").get_all("Project-URL") if x.startswith("Doc"))
+        site = next(x for x in metadata.metadata("rlhf-nb").get_all("Project-URL") if x.startswith("Home"))
         return f"{site.split(', ')[1]}{self.chapter}.html"
     @property
     def badge(self)->str: # a line for a README

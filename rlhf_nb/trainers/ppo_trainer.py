@@ -342,8 +342,9 @@ class WeightedRewards:
 
 def reward_metrics(reward_fn:Callable)->dict[str,float]: # "rewards/NAME/mean" and "/std" -> number
     "Mean and std of each of several rewards over what it scored in its last call, in all processes."
-    found, row = gather_objects([getattr(reward_fn, "last", {})]), {}
-    for k in getattr(reward_fn, "parts", ()):
+    if not isinstance(reward_fn, WeightedRewards): return {}
+    found, row = gather_objects([reward_fn.last]), {}
+    for k in reward_fn.parts:
         x = torch.cat([each[k] for each in found if k in each])
         x = x[~x.isnan()]
         std = x.std(correction=int(len(x) > 1)) if len(x) else x.mean()
