@@ -8,7 +8,7 @@ from rlhf_nb.base.sampling import SamplingParams, filter_logits, sample_tokens
 from rlhf_nb import dpo, grpo, kl, ppo, reward, tokens
 from rlhf_nb.book.command import main
 from rlhf_nb.exercises.kinds import PROOF_KINDS
-from rlhf_nb.book.prove import prove
+from rlhf_nb.book.prove import Proof, prove
 from rlhf_nb.judge import parse_score
 
 def sampled(logits, temperature, top_k, top_p, generator):
@@ -57,6 +57,13 @@ def test_an_entry_0_that_is_set_is_no_shift():
     assert prove(zeroed, "logprobs").mistakes == ["no shift, only entry 0 set to 0: row i of the logits predicts token i+1"]
     def padded(logits, ids): return tokens.shift_right(logits).log_softmax(-1).gather(-1, ids[..., None])[..., 0]
     assert prove(padded, "logprobs").mistakes == ["entry 0 is 0: shift log-probs, not logits (zeros are logits too)"]
+
+@pytest.mark.parametrize("kind", PROOF_KINDS)
+def test_a_proof_leads_to_a_page_that_the_site_has(kind):
+    proof = Proof("f", kind, "mistake", "", ["a slip"], [], [], "", 1)
+    page = proof.link.rpartition("/")[2]
+    assert proof.link.startswith("https://") and page == proof.chapter.partition("_")[2] + ".html"       # a page is named like its module
+    assert f'href="{proof.link}"' in proof._repr_html_()
 
 def test_exact_sums_say_what_is_biased():
     unbiased, normalised, centred = (prove(fn, "advantages").sums[0] for fn in

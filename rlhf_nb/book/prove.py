@@ -44,11 +44,11 @@ class Proof:
             self.badge if self.verdict == "exact" else f"chapter    {self.chapter}"])
     @property
     def chapter(self)->str: # name of the page that explains it
-        return next(notebooks().glob(f"[0-9]*_{PROOF_KINDS[self.kind].chapter}.ipynb")).stem
+        return next(notebooks().glob(f"[0-9][0-9]_{PROOF_KINDS[self.kind].chapter}.ipynb")).stem
     @property
     def link(self)->str:    # and its address
         site = next(x for x in metadata.metadata("rlhf-nb").get_all("Project-URL") if x.startswith("Home"))
-        return f"{site.split(', ')[1]}{self.chapter}.html"
+        return f"{site.split(', ')[1]}{PROOF_KINDS[self.kind].chapter}.html"
     @property
     def badge(self)->str: # a line for a README
         return (f"![{self.kind}: exact to 1e-6](https://img.shields.io/badge/rlhf--nb%20prove-"
