@@ -7,7 +7,7 @@ keep what their author thought of. scripts/claims.py compares every entry with i
 
 The fresh seeds are none that anything was chosen by. Claims with the same command share its rows, and what is there is
 not run again."""
-import argparse, json, math, re, subprocess, tomllib
+import argparse, json, math, re, subprocess, sys, tomllib
 from collections.abc import Iterable
 from hashlib import sha256
 from html import unescape
@@ -138,6 +138,7 @@ def reproduce(
             part = rows.with_stem(key + "-part")   # what a killed run left: the command may go on from it
             told = claim["command"].format(first=seeds[0], n=len(seeds), seeds=" ".join(map(str, seeds)),
                                            out=part.resolve())
+            told = told.replace("python ", f'"{sys.executable}" ', 1)   # this one, not the first of the PATH
             print(f"{claim['command']}    seeds {seeds[0]} to {seeds[-1]}", flush=True)
             if n := subprocess.run(told, shell=True, cwd=notebooks().parent).returncode: raise ValueError(
                 f"{claim['id']}: its command ended with status {n}; start again, finished rows stay")
