@@ -56,13 +56,16 @@ OTHER_SCALE_OR_RANGE = [
     "Score: 4 percent", "Score: 4/\uff11\uff10", "Score: 4\u204410", "Score: 4 1/2", "Score: 4 out of 5 out of 10",
     "Score: 4 through 5", "Score: 4 and 5", "Score: 4 & 5", "Score: 4 thru 5", "Score: 4 - 5", "Score: **4** - **5**", "Score: 4 \u2013 5", "Score: 4 \u2014 5", "Score: 4 to 5",
     "Score: 4 or 5", "Score: 4 ~ 5", "Score: 4...5", "Score: 4/5 - 5/5", "Score: 4 -> 5", "Score: 4 \u2192 5",
-    "Score: 1 + 1 + 1 + 0 + 1 = 4"]
+    "Score: 1 + 1 + 1 + 0 + 1 = 4", "Score: 4 up to 5", "Score: 4 until 5", "Score: 4 till 5", "Score: 4 plus 1", "Score: 4\u20265",
+    "Score: 4 or even 5", "Score: 4 or a 5", "Score: 4 to a 5", "Score: 4 vs. 5", "Score: 4 points to 5 points", "Score: 4 points and 5",
+    "Score: 4, 5", "Score: 4 5", "Score: 4/5, 5/5", "Score: 4 and a half"]
 THIS_SCALE = [
     "Score: **4**/5", "Score: [4]/5", "Score: (4/5)", "Score: 4 (out of 5)", "Score: 4 (of 5)", "Score: 4\nout of 5",
     "Score: 4 points out of 5", "Score: 4 out of 5 points", "Score: 4 of 5.00", "Score: 4 on a scale of 0 to 5",
     "Score: 4 (scale 0-5)", "Score: 4 (3 of 5 facts are right)", "Score: 4 or so", "Score: 4 to the letter",
     "Score: 4 of the best", "Score: 4</score>", "<b>Score: 4</b>", "Score: 4\n- 5 facts are right",
-    "Score: 4 - fine", "Score: 4 \u2013 fine", "Score: 4+", "Score: 4 points"]
+    "Score: 4 - fine", "Score: 4 \u2013 fine", "Score: 4+", "Score: 4 points", "Score: 4, 5 facts are right", "Score: 4 and so on",
+    "Score: 4 to a man", "Score: 4\n5"]
 
 @pytest.mark.parametrize("version", [(3, 11, 4), (3, 11, 5)])
 def test_both_spellings_of_what_gives_nothing_back_read_alike(version, monkeypatch):
@@ -140,6 +143,12 @@ def test_patterns_are_taken_literally(pattern, text, want):
 def test_a_pattern_is_kept_as_it_is_used():
     pair = PairwisePrompt("{{ prompt }}{{ first }}{{ second }}", "\n    Best: {{ winner }}\n")
     assert pair.parser == "Best: {{ winner }}" and pair.parse("Best: 1") == 1
+
+@pytest.mark.parametrize("both", ["1 and 2", "1, 2", "1; 2", "1 2", "1/2", "1 / 2", "1 of 2", "1 as well as 2", "1 plus 2", "1 vs 2", "1 and also 2",
+                                  "1 and answer 2", "1 and No. 2", "1 and #2", "1 or maybe 2", "both 1 and 2", "neither 1 nor 2", "1 = 2", "1 & 2"])
+def test_both_are_no_winner(both):
+    pair = PairwisePrompt("{{ prompt }}{{ first }}{{ second }}", "Winner: {{ winner }}")
+    assert pair.parse(f"Winner: {both}") is None and pair.parse("Winner: 1 because 2 is worse") == 1 and pair.parse("Winner: **2**.") == 2
 
 def test_another_range():
     prompt = JudgePrompt("{{ prompt }}{{ response }}", "Score: {{ reward }}", -10, 10)

@@ -82,13 +82,16 @@ NUMBER = f"({_DIGITS})"
 _OPENS, _CLOSES = r"[\s*_`<(\[]{0,9}", r"[\s*_`>)\]]{0,9}" # may stand around the number
 _MARKS = _whole(r"(?:[^\S\n]|[*_`'\"$>(){}\[\]\\,]|</?\w{1,9}>){0,9}") # on one line
 _SLASH = r"[/\u2044\u2215\uff0f]"
-_DASH = r"(?:[-+=~\u2010-\u2015\u2212\u2192\xd7]{1,3}|\.{2,3})"
+_DASH = r"(?:[-+=~\u2010-\u2015\u2026\u2212\u2192\xd7]{1,3}|\.{2,3})"
 _UNIT = _whole(rf"(?:{_MARKS}(?:points?|pts|stars?|marks?)\b)?") + _MARKS + r"\s{0,2}"
 _SCALE = r"(?:on\s{1,9}(?:a|the)\s{1,9})?scale\b[^\d\n]{0,20}(?:[01]\D{1,4})?"
 _OF = rf"{_UNIT}(?:{_SLASH}|(?:out\s{{1,9}})?of\b|{_SCALE})\s{{0,2}}{_MARKS}" # 4 / 5
 _OTHER = rf"{_UNIT}(?:{_SLASH}|out\s{{1,9}}of\b|%|percent\b)|{_OF}\d"       # 4 / 10
-_TO = rf"{_MARKS}(?:{_DASH}|&|(?:to|and|through|thru)\b){_MARKS}"        # 4 - 5
-_GLUED = rf"[^\W_]|[.,:_]\d|\s?\d{{1,3}}/|{_TO}\d|{_MARKS}or\b{_MARKS}\d" # 4th
+_HEDGE = _whole(rf"(?i:(?:(?:an?|also|even|maybe|perhaps|possibly|answer|response)\b|no\.|#){_MARKS})?")
+_TO = (rf"{_MARKS}(?:{_DASH}|&|(?:(?:up\s)?to|and|through|thru|till|until|plus|vs|versus|as\swell\sas)\b"
+       rf"\.?){_MARKS}")                                                 # 4 - 5
+_GLUED = (rf"[^\W_]|[.,:_]\d|\s?\d{{1,3}}/|[,;]?[^\S\n]\d{{1,3}}(?:/\d{{1,3}})?\s*\Z|{_UNIT}(?:{_TO}|{_MARKS}or\b{_MARKS})"
+          rf"{_HEDGE}(?:\d|half\b)")                                      # 4th
 
 def _literal(text): # these words as they are; white space may be any white space
     text = text.replace(_BEGIN, "").replace(_END, "")
@@ -99,7 +102,7 @@ def _literal(text): # these words as they are; white space may be any white spac
 @lru_cache(maxsize=64)
 def score_regex(
     pattern:str, # jinja2 with {{ reward }} or {{ winner }}; all else is literal
-    high:float,  # the number may go on "/ high" or "out of high", and no other number
+    high:float,  # a reward may go on "/ high" or "out of high", and no other number
 )->re.Pattern:   # group 1: the number; None where the words stand without a good one
     """Regular expression for the number in a reply. Every repetition in it is bounded,
     so that the time to search grows no faster than the text.
@@ -110,6 +113,7 @@ def score_regex(
     if len(after) != 1: raise ValueError(
         f"a pattern holds {{{{ reward }}}} (or {{{{ winner }}}}, of pairs) exactly once, got {pattern!r}")
     scale = rf"(?:{_OF}{re.escape(f'{high:g}')}(?:\.0{{1,9}})?(?![.,]?\d))?"
+    if re.search(r"{{-?\s*winner", pattern): scale = ""              # 1/2: of two no winner
     words = _CLOSES + _literal(after[0]) if after[0].strip() else ""
     end = rf"{words}{_whole(scale)}(?!{_OTHER})" + ("" if words else rf"(?!{_GLUED})")
     if before.strip():
