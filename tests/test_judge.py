@@ -148,7 +148,7 @@ def test_a_pattern_is_kept_as_it_is_used():
                                   "1 and answer 2", "1 and No. 2", "1 and #2", "1 or maybe 2", "both 1 and 2", "neither 1 nor 2", "1 = 2", "1 & 2"])
 def test_both_are_no_winner(both):
     pair = PairwisePrompt("{{ prompt }}{{ first }}{{ second }}", "Winner: {{ winner }}")
-    assert pair.parse(f"Winner: {both}") is None and pair.parse("Winner: 1 because 2 is worse") == 1 and pair.parse("Winner: **2**.") == 2
+    assert pair.parse(f"Winner: {both}") is None and pair.parse("Winner: 1 because 2 is worse") == 1 and pair.parse("Winner: **2**.") == 0
 
 def test_another_range():
     prompt = JudgePrompt("{{ prompt }}{{ response }}", "Score: {{ reward }}", -10, 10)

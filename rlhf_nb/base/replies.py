@@ -83,14 +83,15 @@ _OPENS, _CLOSES = r"[\s*_`<(\[]{0,9}", r"[\s*_`>)\]]{0,9}" # may stand around th
 _MARKS = _whole(r"(?:[^\S\n]|[*_`'\"$>(){}\[\]\\,]|</?\w{1,9}>){0,9}") # on one line
 _SLASH = r"[/\u2044\u2215\uff0f]"
 _DASH = r"(?:[-+=~\u2010-\u2015\u2026\u2212\u2192\xd7]{1,3}|\.{2,3})"
-_UNIT = _whole(rf"(?:{_MARKS}(?:points?|pts|stars?|marks?)\b)?") + _MARKS + r"\s{0,2}"
+_NOUN = _whole(rf"(?:{_MARKS}(?:points?|pts|stars?|marks?)\b)?")
+_UNIT = _NOUN + _MARKS + r"\s{0,2}"
 _SCALE = r"(?:on\s{1,9}(?:a|the)\s{1,9})?scale\b[^\d\n]{0,20}(?:[01]\D{1,4})?"
 _OF = rf"{_UNIT}(?:{_SLASH}|(?:out\s{{1,9}})?of\b|{_SCALE})\s{{0,2}}{_MARKS}" # 4 / 5
 _OTHER = rf"{_UNIT}(?:{_SLASH}|out\s{{1,9}}of\b|%|percent\b)|{_OF}\d"       # 4 / 10
 _HEDGE = _whole(rf"(?i:(?:(?:an?|also|even|maybe|perhaps|possibly|answer|response)\b|no\.|#){_MARKS})?")
 _TO = (rf"{_MARKS}(?:{_DASH}|&|(?:(?:up\s)?to|and|through|thru|till|until|plus|vs|versus|as\swell\sas)\b"
        rf"\.?){_MARKS}")                                                 # 4 - 5
-_GLUED = (rf"[^\W_]|[.,:_]\d|\s?\d{{1,3}}/|[,;]?[^\S\n]\d{{1,3}}(?:/\d{{1,3}})?\s*\Z|{_UNIT}(?:{_TO}|{_MARKS}or\b{_MARKS})"
+_GLUED = (rf"[^\W_]|[.,:_]\d|\s?\d{{1,3}}/|[,;]?[^\S\n]\d{{1,3}}(?:/\d{{1,3}})?\s*\Z|{_NOUN}(?:{_TO}|{_MARKS}or\b{_MARKS})"
           rf"{_HEDGE}(?:\d|half\b)")                                      # 4th
 
 def _literal(text): # these words as they are; white space may be any white space
