@@ -8,7 +8,7 @@ from rlhf_nb.base.batches import Rollout
 from rlhf_nb.base.checkpoints import list_checkpoints
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.models import ScalarModel, frozen_copy, tiny_lm
-from rlhf_nb.base.sampling import SamplingParams, collect_rollout
+from rlhf_nb.base.sampling import SamplingParams, collect_rollout, generate_many
 from rlhf_nb.base.settings import weight_hash
 from rlhf_nb.best_policy import exact_gradient
 from rlhf_nb.book.command import main
@@ -183,8 +183,20 @@ def test_weights_and_the_learners_kl_reach_the_losses_of_both_trainers():
     metrics = minibatch_loss(model, x, config)[2]
     assert metrics["val/ratio"] / mask.sum() == pytest.approx(1.) and metrics["policy/approxkl_avg"] < 1e-8
 
-def test_a_sampler_at_top_p_is_refused_unless_it_is_corrected():
-    filtered = replace(TASK, sampling=SamplingParams(6, top_p=.8))
+def without_the_first(logits): # the first word cannot be said
+    return logits.masked_fill(torch.arange(logits.shape[1]) == 0, -torch.inf)
+
+def test_the_mean_ratio_under_a_filter_of_your_own_is_the_mass_it_keeps():
+    learner = policy()
+    seqs, logq = generate_many(learner, PROMPTS[:1] * 400, TOK, SamplingParams(1, logits_filter=without_the_first), seeded())
+    at = seqs.response_mask
+    p = logprobs(learner, seqs).detach()
+    first = logprobs(learner, make_seqs(PROMPTS[:1], [[0]], TOK.pad_token_id))[0, -1].exp()
+    assert_close((p - logq)[at].exp(), (1 - first).expand(400), rtol=1e-4, atol=1e-5)
+
+@pytest.mark.parametrize("how", [dict(top_p=.8), dict(logits_filter=without_the_first)])
+def test_a_sampler_with_a_filter_is_refused_unless_it_is_corrected(how):
+    filtered = replace(TASK, sampling=SamplingParams(6, **how))
     model = policy()
     with pytest.raises(ValueError, match="top-p.*importance_sampling_cap"):
         train_grpo(model, frozen_copy(model), filtered, GRPOConfig(n_iterations=1), seeded())

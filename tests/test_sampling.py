@@ -1,5 +1,5 @@
 "Sampling: the same tokens as transformers, exact log-probs, fair samples. Each test can fail."
-import copy, functools, random, pytest, torch, transformers as tf
+import copy, functools, math, random, pytest, torch, transformers as tf
 from torch import nn
 from torch.testing import assert_close
 from transformers.generation.logits_process import (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
@@ -9,6 +9,8 @@ from rlhf_nb.worlds.oracle import bigram_lm, micro_tokenizer, micro_world
 from rlhf_nb.base.sampling import (SamplingParams, collect_rollout, filter_logits, generate, generate_many,
     check_sampler, in_batches, sample_step, sample_tokens, sampling_by, start_generation, static_decoding, _cached)
 from rlhf_nb.base.batches import pad_left
+from rlhf_nb.base.settings import describe_run
+from rlhf_nb.run.stages import Stage, keys_of
 from rlhf_nb.tokens import Seqs, pad_right, shift_right
 from rlhf_nb.trainers.grpo_trainer import GRPOConfig, train_grpo
 from rlhf_nb.trainers.ppo_trainer import RLTask
@@ -546,3 +548,48 @@ def test_grpo_learns_from_another_program(sampled):
     rows = [row for row in trainer.log.rows if "iteration" in row]
     assert outside.calls == [12] * 2 and [row["clip_ratio/region_mean"] for row in rows] == [0., 0.]
     assert rows[0]["objective/kl"] == pytest.approx(0, abs=1e-4) != rows[1]["objective/kl"]
+
+def without_the_third(logits): # a filter that takes one token out and changes another
+    logits[:, 2] = -torch.inf
+    logits[:, 0] += 1.
+    return logits
+
+def test_a_filter_of_your_own_is_sampled_from_and_its_log_probs_are_exact():
+    world = micro_world()
+    model, tokenizer = bigram_lm(world), micro_tokenizer(world)
+    settings = SamplingParams(4, temperature=.7, logits_filter=without_the_third)
+    seqs, logp = generate(model, [[world.start]] * 3000, tokenizer, settings, seeded())
+    for row, mask, got in zip(seqs.ids[:20], seqs.response_mask[:20], logp):
+        for t in mask.nonzero().flatten().tolist():
+            x = model(input_ids=row[None, :t], attention_mask=None).logits[0, -1].clone()
+            x[world.pad], x[2], x[0] = -torch.inf, -torch.inf, x[0] + 1.
+            assert_close(got[t], (x / .7).log_softmax(-1)[row[t]])
+    assert not (seqs.ids == 2).any()
+    want = model(input_ids=torch.tensor([[world.start]]), attention_mask=None).logits[0, -1]
+    want = filter_logits(want.masked_fill(torch.arange(len(want)) == world.pad, -torch.inf)[None], settings)[0].exp()
+    seen = torch.bincount(seqs.ids[:, 1], minlength=len(want)) / 3000
+    assert ((seen - want).abs() < 4 * (want * (1 - want) / 3000).sqrt() + 1e-9).all()
+
+def test_a_filter_comes_first_also_before_the_argmax_and_brings_nothing_back():
+    x = torch.tensor([[2., 1., 0., -torch.inf]])
+    def forbid(logits): return torch.where(torch.arange(4) == 0, -torch.inf, logits.clamp(min=-5.))
+    for settings, want in ((dict(temperature=0.), [0., 1., 0., 0.]), (dict(top_k=1), [0., 1., 0., 0.]),
+                           (dict(), [0., math.e / (1 + math.e), 1 / (1 + math.e), 0.])):
+        assert_close(filter_logits(x, SamplingParams(logits_filter=forbid, **settings)).exp(), torch.tensor([want]))
+    assert x[0, 0] == 2                                                     # what came in stays as it was
+
+@pytest.mark.parametrize("fn,words", [(lambda x: x[:, :2], r"shape \(1, 3\), got \(1, 2\)"), (lambda x: None, "got None"),
+    (lambda x: x * torch.nan, "nan, .inf or nothing"), (lambda x: x - torch.inf, "rows .0."), (lambda x: x + torch.inf, "rows .0.")])
+def test_a_filter_that_gives_no_logits_is_refused(fn, words):
+    with pytest.raises(ValueError, match=words): filter_logits(torch.tensor([[1., 2., 3.]]), SamplingParams(logits_filter=fn))
+
+def test_a_filter_is_part_of_a_run_and_no_word_of_a_command_or_another_program():
+    said = describe_run(dict(config=SamplingParams(logits_filter=without_the_third)))
+    assert said["config.logits_filter"].endswith("test_sampling.without_the_third")
+    assert describe_run(dict(config=SamplingParams()))["config.logits_filter"] != said["config.logits_filter"]
+    for method in ("self_reward", "rdpo"):
+        assert "top_k" in keys_of(method) and "logits_filter" not in keys_of(method)
+        with pytest.raises(ValueError, match="no key 'logits_filter'"): Stage(method, dict(data="x", logits_filter="a:b"))
+    model = tiny_lm(TOK)
+    with sampling_by(lambda model, x: ([], []), model), pytest.raises(ValueError, match="no logits_filter"):
+        generate(model, PROMPTS, TOK, SamplingParams(3, logits_filter=without_the_third), seeded())

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
@@ -24,6 +24,8 @@ from .processes import gather_parts, gather_rows, own_rows, process_count, proce
 from .settings import check_settings
 from ..tokens import Seqs, last_token_index, make_seqs, pad_right
 
+def _unfiltered(logits): return logits
+
 @dataclass(frozen=True)
 class SamplingParams:
     """Settings of sampling; the names are those of transformers' GenerationConfig.
@@ -33,17 +35,30 @@ class SamplingParams:
     temperature:float=1.  # 0 or more; 0 is greedy decoding
     top_k:int=0           # keep this many tokens; 0 keeps all
     top_p:float=1.        # keep the likeliest that together reach it; above 0, up to 1
+    logits_filter:Callable=field(default=_unfiltered, repr=False) # of your own, before the others: (b v) -> (b v)
     def __post_init__(self):
         check_settings(self, above_0="max_new_tokens top_p", at_least_0="temperature top_k", share="top_p")
+
+def _own_filter(x, fn):
+    y = fn(x.clone())
+    if not isinstance(y, Tensor) or y.shape != x.shape: raise ValueError("logits_filter must give logits of shape "
+        f"{tuple(x.shape)}, got {tuple(y.shape) if isinstance(y, Tensor) else repr(y)[:60]}")
+    y = y.to(x).masked_fill(x == -torch.inf, -torch.inf)
+    bad = (x.amax(-1).isfinite() & ~y.amax(-1).isfinite()).nonzero().flatten().tolist()
+    if bad: raise ValueError(f"logits_filter gave nan, +inf or nothing but -inf for rows {bad[:6]} of the batch: "
+        "give each row a finite logit, and -inf for what may not be sampled")
+    return y
 
 def filter_logits(
     logits:Tensor, # (b v)
     sampling:SamplingParams,
 )->Tensor:         # (b v) log-probs of what is sampled, nats; -inf: filtered out
-    """Log-probs after temperature, then top-k, then top-p, in this order.
+    """Log-probs after a filter of one's own, temperature, then top-k, then top-p, in this order.
 
-    Top-p: Holtzman et al. 2020. Temperature 0: the likeliest token has log-prob 0."""
+    Top-p: Holtzman et al. 2020. Temperature 0: the likeliest token has log-prob 0. A filter brings no token
+    back that is at -inf. Raises ValueError if it gives another shape, nan, +inf or a row of -inf alone."""
     x = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if sampling.logits_filter is not _unfiltered: x = _own_filter(x, sampling.logits_filter)
     minus_inf = torch.full_like(x, -torch.inf)
     if sampling.temperature == 0:
         return minus_inf.scatter(-1, x.argmax(-1, keepdim=True), 0.)
@@ -319,6 +334,8 @@ def _respond(model, *args)->tuple[Seqs, Tensor]: # the arguments of start_genera
     x, (sampler, sampled) = start_generation(model, *args), _OUTSIDE.get()
     if sampled is model:
         if x.environment: raise ValueError("a sampler of another program asks no environment: leave out one")
+        if x.sampling.logits_filter is not _unfiltered: raise ValueError(
+            "a sampler of another program knows no logits_filter of yours: leave out one")
         for i, (row, logp) in enumerate(zip(*sampler(model, x), strict=True)):
             n = row.index(x.special[1]) + 1 if x.special[1] in row else len(row)
             x.tokens[i, :n] = torch.tensor(row[:n])

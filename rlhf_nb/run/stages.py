@@ -263,6 +263,7 @@ def keys_of(method:str)->dict: # name -> (dataclass, field, default; MISSING: re
     kind, found = KINDS[method], {}
     for each in kind.parts:
         for f in fields(each):
+            if f.type is Callable and f.name not in FUNCTIONS: continue # no file can name it
             default = kind.usual.get(f.name, f.default)
             found.setdefault(f.name, (each, f, default))
     return found
@@ -273,6 +274,7 @@ def config_of(stage:Stage, kind:type, **more):
     Raises ValueError that names a key that is needed."""
     keys, values = keys_of(stage.method), {}
     for f in fields(kind):
+        if f.name not in keys: continue
         owner, _, default = keys[f.name]
         if owner is not kind and f.name not in stage.said: default = f.default
         value = stage.said.get(f.name, default)
@@ -296,9 +298,9 @@ class Settings(SimpleNamespace):
 
 def settings_of(stage:Stage)->Settings:
     "All keys of a stage with their values, in one place; open ones have the dataclass's."
-    found = {}
+    found, known = {}, keys_of(stage.method)
     for kind in reversed(KINDS[stage.method].parts): found |= vars(config_of(stage, kind))
-    return Settings(method=stage.method, **found)
+    return Settings(method=stage.method, **{k: x for k, x in found.items() if k in known})
 
 FUNCTIONS = {    # field -> name in a file or flag -> function
     "optimizer": dict(adamw=adamw, **{name: getattr(torch.optim, name) for name in

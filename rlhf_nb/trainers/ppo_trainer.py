@@ -268,11 +268,12 @@ def validate_rollouts(
     sizes = vocabulary_of(policy), vocabulary_of(ref)
     if sizes[0] != sizes[1]: raise ValueError("policy and reference have different vocabularies, of "
         f"{sizes[0]} and {sizes[1]} tokens: both must come from one tokenizer")
+    plain = SamplingParams(sampling.max_new_tokens)
     corrected = getattr(config, "importance_sampling_cap", 0)     # then the sampler may filter
-    if (replace(sampling, top_k=0, top_p=1.) if corrected else sampling) != SamplingParams(
-        sampling.max_new_tokens): raise ValueError(
-        f"{name.removesuffix('Config')} scores what it samples at one temperature, no top-k, no top-p; got "
-        f"{sampling}: use SamplingParams(max_new_tokens) and {name}(temperature=...), or for a filter "
+    if corrected: sampling = replace(sampling, top_k=0, top_p=1., logits_filter=plain.logits_filter)
+    if sampling != plain: raise ValueError(f"{name.removesuffix('Config')} scores what it samples at one "
+        f"temperature, no top-k, no top-p, no logits_filter; got {sampling}: use SamplingParams(max_new_tokens) "
+        f"and {name}(temperature=...), or for a filter "
         "importance_sampling_cap")
     if getattr(task, "environment", None) and getattr(config, "score_after_eos", False): raise ValueError(
         "score_after_eos is for responses of one turn: leave it, or the environment, out")
