@@ -19,7 +19,7 @@ KEEP    = new=$$(mktemp -d) && $(TESTING) sh -c "rlhf-nb run $(NB) --out $$new &
 	    cp -r $$new/. nbs/ && nbdev-clean" && rm -r $$new
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run check test test-chapters test-package browser chapter chapters export readme docs build clean
+.PHONY: help setup lab run check test test-all test-chapters test-package browser chapter chapters export readme docs build clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1#/' | awk -F'#' '{printf "%-22s%s\n", $$1, $$2}'
@@ -54,7 +54,10 @@ check: $(READY) export ## for authors: run one notebook and the tests that a cha
 	@test -n "$(NB)" || { echo "name a notebook: make check NB=ppo"; exit 1; }
 	$(TESTING) python scripts/run_notebooks.py $(NB) --tests
 
-test: test-chapters test-package ## pass every check
+test: test-chapters test-package ## pass every check that 20 minutes hold
+
+test-all: test-chapters $(VENV)/widgets7 ## and the long ones: every page by day, by night and on a phone, all of Lab, ...
+	$(TESTING) python -m pytest -n 2 --dist loadfile --all
 
 test-chapters: $(READY) ## run every cell of every chapter
 	$(TESTING) python scripts/run_notebooks.py

@@ -11,6 +11,18 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:   # a job in the backgroun
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # started by nohup
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", help="tests marked long, too: make test-all")
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--all"): return
+    for item in items:
+        if item.get_closest_marker("long"): item.add_marker(pytest.mark.skip(reason="long: pytest --all, or make test-all"))
+
+def first_only(cases): # parameters
+    "The first one in every run of the tests, the others with --all."
+    return [pytest.param(x, marks=[pytest.mark.long] * (k > 0)) for k, x in enumerate(cases)]
+
 def plain_id(x)->str: # for `ids=`: the same in every process, without addresses
     return re.sub(r" at 0x[0-9a-f]+", "", str(x))
 

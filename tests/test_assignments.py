@@ -225,7 +225,9 @@ RIGHT = {"A1_reward_model": dict(encode_answers=rows_by_tokenizer, reward_loss=b
          "A3_dpo_rounds": dict(dpo_loss=dpo_by_ratio, make_pairs=pairs_one_by_one, dpo_rounds=rounds_in_batches),
          "A4_pair_judge": dict(parse_winner=winner_by_words, both_orders=orders_by_loop, train_judge=judge_by_package)}
 
-@pytest.mark.parametrize("stem, name", [(stem, name) for stem, some in RIGHT.items() for name in some])
+@pytest.mark.parametrize("stem, name", [pytest.param(
+    stem, name, marks=[pytest.mark.long] * (name in ("train_grpo", "train_judge", "dpo_rounds")))
+    for stem, some in RIGHT.items() for name in some])
 def test_a_right_whole_of_another_style_passes(stem, name):
     "Ours stands in the notebook, which every run executes with RLHF_NB_STRICT=1."
     assert grade(RIGHT[stem][name], parts(stem)[name]) == "right"

@@ -511,7 +511,7 @@ def test_the_first_cell_holds_the_title_and_one_sentence_alone():
     more = [f.name for f in NOTEBOOKS if not re.fullmatch(r"# .+\n\n> .+", nbformat.read(f, 4).cells[0].source)]
     assert not more, f"split the first cell (the sentence on one line, the rest a cell of its own): {more}"
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_nbdev_processes_notebooks_of_every_kind_as_quarto_would_get_them(tmp_path):
     import shutil
     some = {f for f in NOTEBOOKS if not adapter.module_of(f)[0]                # of the engine room one of each floor

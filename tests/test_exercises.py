@@ -114,10 +114,10 @@ def test_other_right_answers_pass(chapter):
             verdict = grade(answer, exercises(chapter)[name])
             assert verdict == "right", f"{name}: right answer {k + 1} is refused: {verdict}"
 
-QUICK, TRAINING = ("tokens", "world", "best_policy", "kl"), ("sft", "reward")
+QUICK = "tokens", "world", "best_policy", "kl"
 
 @pytest.mark.parametrize("chapter, k", [(c, k) for c in QUICK for k in (0, 1)] + [
-    pytest.param(c, k, marks=pytest.mark.slow) for c in TRAINING for k in (0, 1)])
+    pytest.param(c, k, marks=pytest.mark.long) for c in CHAPTERS if c not in QUICK for k in (0, 1)])
 def test_a_chapter_runs_to_its_end_on_other_right_answers(chapter, k):
     "The formula of k3 as printed is right, and once stopped its chapter."
     scope = {"display": lambda *shown: None}

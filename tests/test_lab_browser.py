@@ -291,6 +291,7 @@ IN_WINDOW = """() => { const t = document.activeElement.closest('.t'), r = t.get
 DEAD = ("() => [...document.querySelectorAll('.jp-OutputArea-output')].filter(e => e.checkVisibility() && "
         "/model not found|Loading widget/.test(e.innerText)).length")
 
+@pytest.mark.long
 def test_a_table_of_rollouts_answers_to_the_keyboard_and_outlives_its_kernel(page, lab):
     open_notebook(page, lab, "instruments.ipynb")
     run_all(page)
@@ -333,6 +334,7 @@ def test_a_table_of_rollouts_answers_to_the_keyboard_and_outlives_its_kernel(pag
     assert page.locator("[aria-label='row 13']:visible").count() == 1
     show(page, page.locator("table.rlhf-rows:visible"), "lab-rollouts-dead")
 
+@pytest.mark.long
 @pytest.mark.parametrize("chapter", ["dashboard", "inspectors"])
 def test_the_widget_chapters_run_and_show_their_widgets(page, lab, chapter):
     open_notebook(page, lab, f"engine/show/{chapter}.ipynb")
@@ -358,6 +360,7 @@ def in_theme(page, theme):
     page.evaluate("theme => { window.jupyterapp.commands.execute('apputils:change-theme', {theme}); return true }", theme)
     page.wait_for_function("theme => document.body.dataset.jpThemeName == theme", arg=theme)
 
+@pytest.mark.long
 def test_axe_finds_nothing_in_any_instrument_by_day_or_by_night(page, lab, axe):
     "Critical or serious; each is left as a picture in both of Lab's themes."
     open_notebook(page, lab, "every.ipynb")

@@ -17,7 +17,7 @@ from rlhf_nb.run.stages import Stage, to_toml
 from rlhf_nb.sft import sft_loss, train_sft
 from rlhf_nb.tokens import Seqs
 from rlhf_nb.trainers.ppo_trainer import PPOConfig, train_ppo
-from conftest import PATIENCE, ROOT, free_port, until
+from conftest import PATIENCE, ROOT, first_only, free_port, until
 from tiny_runs import content, fork, in_a_row, rows_in, run, run_all, status_of, tiny, weights
 from trainer_runs import CONFIG, RUNS, rows, scored, seeded, task_of
 
@@ -186,7 +186,7 @@ def launched(*words):
         *words], env=os.environ | dict(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT)),
         start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-@pytest.mark.parametrize("words", [("pipeline", "run", "both.toml"), PPO], ids=["pipeline", "train"])
+@pytest.mark.parametrize("words", first_only([PPO, ("pipeline", "run", "both.toml")]), ids=["train", "pipeline"])
 def test_the_command_makes_one_run_with_two_processes(words, inside, capfd):
     from safetensors.torch import load_file
     from rlhf_nb.book.command import main

@@ -6,7 +6,7 @@ import functools, http.server, json, math, re, threading, pytest
 from html import unescape
 from pathlib import Path
 from urllib.parse import quote
-from conftest import PATIENCE, still
+from conftest import PATIENCE, first_only, still
 
 SHOTS = Path(__file__).resolve().parents[1]/"runs/screenshots"
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chromium")]
@@ -62,7 +62,7 @@ def luminance(page, selector):
         selector, "e => getComputedStyle(e).backgroundColor"))[:3])
     return .2126 * r + .7152 * g + .0722 * b
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", first_only(PAGES))
 def test_a_page_reads_well_by_day_and_by_night(page, address, name):
     page.goto(address + PAGES[name])
     page.wait_for_load_state("networkidle")
@@ -117,7 +117,7 @@ def assert_drawn_as_in_python(box, want, tolerance):
     assert words == words_wanted
     assert got == pytest.approx(wanted, abs=tolerance, rel=2e-3)
 
-@pytest.mark.parametrize("where", ["kl", "inspectors"])
+@pytest.mark.parametrize("where", first_only(["kl", "inspectors"]))
 def test_the_knobs_of_kl_turn_without_a_kernel(page, address, axe, where):
     "The estimators, the exact KL and the gradients at other settings are those of the package, number by number."
     import torch
@@ -144,7 +144,7 @@ def test_the_knobs_of_kl_turn_without_a_kernel(page, address, axe, where):
     still(page, box)
     page.screenshot(path=SHOTS/f"site-knobs-{where}-{page.scheme}.png")
 
-@pytest.mark.parametrize("where", ["sft", "inspectors"])
+@pytest.mark.parametrize("where", first_only(["sft", "inspectors"]))
 def test_the_knobs_of_sampling_turn_without_a_kernel(page, address, axe, where):
     import torch
     from rlhf_nb.show.inspectors import next_page
@@ -210,7 +210,7 @@ def test_the_search_works_on_files_while_one_types(browser, built):
     page.close()
     assert not errors
 
-@pytest.mark.parametrize("name", [*PAGES, "landing cards"])
+@pytest.mark.parametrize("name", first_only([*PAGES, "landing cards"]))
 def test_a_phone_shows_a_page_without_scrolling_sideways(phone, address, name):
     page = phone(color_scheme="dark" if name == "chapter" else "light")
     page.goto(address + PAGES.get(name, "index.html"))
@@ -281,15 +281,15 @@ def test_the_report_in_a_frame_can_be_read(page, address):
         assert "rgba" not in ground and abs(grey(text) - grey(ground)) > 80, f"{what}: {text} on {ground}"
     page.screenshot(path=SHOTS/f"site-report-{page.scheme}.png")
 
-@pytest.mark.parametrize("name", ["index", "ppo", "reward", "judge", "compare", "ledger", "inspectors", "rollout_view",
-                                  "runner", "api/ppo", "search"])
+@pytest.mark.parametrize("name", first_only(["index", "ppo", "reward", "judge", "compare", "ledger", "inspectors", "rollout_view",
+                                             "runner", "api/ppo", "search"]))
 def test_axe_finds_nothing_critical_or_serious(page, address, axe, name):
     page.goto(address + f"{name}.html" + "?q=kl" * (name == "search"))
     page.wait_for_load_state("networkidle")
     assert axe(page) == []
 
-@pytest.mark.parametrize("name", ["index", "kl", "sft", "world", "compare", "ledger", "inspectors", "rollout_view", "token_kl", "glossary",
-                                  "papers", "api/ppo", "search"])
+@pytest.mark.parametrize("name", first_only(["index", "kl", "sft", "world", "compare", "ledger", "inspectors", "rollout_view", "token_kl",
+                                             "glossary", "papers", "api/ppo", "search"]))
 def test_axe_finds_nothing_critical_or_serious_on_a_phone(phone, address, axe, name):
     for scheme in ("light", "dark"):
         page = phone(color_scheme=scheme, is_mobile=True, has_touch=True)
