@@ -7,9 +7,8 @@ __all__ = ['monte_carlo_returns', 'bellman_targets', 'soft_update', 'q_loss', 'q
 import math
 import torch
 from torch import Tensor
-from rlhf_nb.base.q_networks import (
-    Episodes, QConfig, QNets, discounts, hidden_states, next_values, q_terms,
-    shift_left)
+from .base.q_networks import (
+    Episodes, QConfig, QNets, discounts, hidden_states, next_values, q_terms)
 from .tokens import shift_right
 
 def monte_carlo_returns(
@@ -19,8 +18,9 @@ def monte_carlo_returns(
     "Monte Carlo returns G_i = r_i + gamma_i G_{i+1} of the observed rewards."
     total, columns = torch.zeros_like(x.reward[:, 0]), []
     for i in reversed(range(x.reward.shape[1])):
-        total = (x.reward[:, i] + discount[:, i] * total) * x.mask[:, i]
-        columns.append(total)
+        own = x.reward[:, i] + discount[:, i] * total
+        total = torch.where(x.mask[:, i], own, total)
+        columns.append(total * x.mask[:, i])
     return torch.stack(columns[::-1], dim=1)
 
 def bellman_targets(
@@ -36,7 +36,7 @@ def bellman_targets(
     one = x.reward + discount * value.masked_fill(last & whole, 0.)
     y = one
     for _ in range(config.n_step - 1):
-        y = torch.where(last, one, x.reward + discount * shift_left(y))
+        y = torch.where(last, one, x.reward + discount * x.ahead(y))
     if config.mc_bound:                          # of a cut return only a part is seen
         y = torch.where(whole, y.maximum(monte_carlo_returns(x, discount)), y)
     return y.masked_fill(~x.mask, 0.)

@@ -5,7 +5,10 @@ from functools import cache
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from rlhf_nb.base.folder import foreign_files
 from conftest import plain_id
-from tiny_runs import METHOD_NAMES, content, patch_everywhere, rows_in, run, tiny, until_done, weights
+from rlhf_nb.run.methods import METHODS
+from rlhf_nb.run.stages import settings_of
+from tiny_runs import (METHOD_NAMES, TINY, content, patch_everywhere, rows_in, run, tiny, tokenizer, until_done, weights,
+    write_lines)
 
 pytestmark = pytest.mark.usefixtures("one_thread", "no_curves")
 each_method = pytest.mark.parametrize("method", METHOD_NAMES)
@@ -117,3 +120,13 @@ def test_a_held_out_share_has_the_standard_error_of_a_share(finished):
     p, n = results["eval_accuracy"], results["n_eval"]
     assert 0 < p < 1 and n > 1
     assert results["standard_error"] == pytest.approx(math.sqrt(p * (1 - p) / n), abs=1e-3)
+
+def test_turns_of_a_chat_are_one_episode_of_q_learning(tiny_files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    chat = [dict(role=who, content=said) for who, said in (("user", "owl"), ("assistant", "the fox"), ("user", "frog"), ("assistant", "the bat"))]
+    write_lines("talk.jsonl", [dict(messages=[dict(chat[0], content=f"owl {x}"), *chat[1:]], reward=i) for i, x in enumerate(("fox", "bat", "hop"))])
+    for turns, n in (("all", 2), ("last", 1)):
+        s = settings_of(tiny("q", data="talk.jsonl", turns=turns, eval_rows=1))
+        x = METHODS["q"].load(s, tokenizer(), TINY).data
+        assert (x.turn_ends().sum(1) == n).all() and (x.last().sum(1) == 1).all()
+        assert x.reward[x.last()].tolist() == [0, 1, 2] and x.ended.all()

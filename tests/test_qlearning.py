@@ -2,6 +2,7 @@
 import json, pytest, torch
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from torch import Generator, nn
 from torch.testing import assert_close
 from rlhf_nb.trainers import q_trainer
@@ -10,7 +11,7 @@ from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, train_step
 from rlhf_nb.base.models import add_lora, tiny_lm
 from rlhf_nb.base.settings import weight_hash
 from rlhf_nb.worlds.oracle import TabularLM, all_logprobs, bigram_lm, micro_tokenizer, micro_world, states
-from rlhf_nb.base.q_networks import (DuelingHead, QNets, shift_left, best_actions, make_episodes,
+from rlhf_nb.base.q_networks import (DuelingHead, Episodes, QNets, discounts, shift_left, best_actions, make_episodes,
     q_terms, q_network, hidden_states, q_terms_full, QConfig, next_values)
 from rlhf_nb.trainers.q_trainer import QPolicy, make_q_trainer, q_trees, token_q_values, train_q
 from rlhf_nb.qlearning import soft_backup, soft_update, q_policy_logprobs, q_loss, bellman_targets
@@ -311,16 +312,74 @@ def test_an_eos_inside_the_prompt_ends_nothing_and_an_empty_response_counts_noth
     (lambda: q_loss(QNets(q_network(TabularLM(WORLD)), [1]), play(), QConfig()), r"tokens \[1\] were taken"),
     (lambda: make_episodes(WORLD.seqs, torch.zeros(3), WORLD.eos), "per response"),
     (lambda: make_episodes(WORLD.seqs, torch.full((40,), torch.inf), WORLD.eos), "not finite"),
-    (lambda: make_episodes(WORLD.seqs, torch.ones(40, 4), WORLD.eos), "outside the response"),
-    (lambda: make_episodes(torn(), torch.ones(1), WORLD.eos), "several pieces")])
+    (lambda: make_episodes(WORLD.seqs, torch.ones(40, 4), WORLD.eos), "outside the response")])
 def test_refusals_name_the_mend(call, words):
     with pytest.raises(ValueError, match=words): call()
 
-def torn():
-    s = make_seqs([[WORLD.start]], [[1, 2, 0]], WORLD.pad)
-    mask = s.response_mask.clone()
-    mask[0, 2] = False
-    return Seqs(s.ids, s.attention_mask, mask)
+# ---- several turns
+def turns_of(rows, reward): # rows: pieces of each, the model's and, at odd places, the environment's
+    seqs = make_seqs([[WORLD.start]] * len(rows), [sum(row, []) for row in rows], WORLD.pad)
+    for mask, row in zip(seqs.response_mask, rows):
+        at = 1
+        for k, piece in enumerate(row):
+            mask[at:at + len(piece)] = k % 2 == 0
+            at += len(piece)
+    return make_episodes(seqs, reward, WORLD.eos)
+
+@pytest.mark.parametrize("step", ["token", "response"])
+@pytest.mark.parametrize("n_step, mc_bound", [(1, False), (1, True), (2, False), (3, True), (9, False)])
+def test_targets_of_several_turns_pass_over_what_the_environment_wrote(step, n_step, mc_bound):
+    rows = [[[0, 3], [1], [2, 1, 3]], [[1], [2, 2], [0], [3], [1, 1]], [[2, 3]], [[0], [1, 1, 1], [3]]]
+    x = turns_of(rows, torch.zeros(4))
+    x = replace(x, reward=torch.randn(x.mask.shape, generator=seeded(4)) * x.mask)
+    value, config = torch.randn(x.mask.shape, generator=seeded(1)), QConfig(.6, step, "bootstrap", n_step, mc_bound)
+    squeezed = turns_of([[sum(row[::2], [])] for row in rows], torch.zeros(4)) # the same actions without a gap
+    def squeeze(y): return torch.zeros(squeezed.mask.shape).masked_scatter(full, y[x.mask])
+    full = torch.arange(squeezed.mask.shape[1]) >= 1
+    full = full & (torch.arange(squeezed.mask.shape[1]) <= x.mask.sum(1)[:, None])
+    want = loop_targets(Episodes(replace(squeezed.seqs, response_mask=full), squeeze(x.reward), x.ended), squeeze(value),
+                        replace(config, discount_per="token"))
+    if step == "token": assert_close(bellman_targets(x, value, config)[x.mask], want[full], atol=1e-6, rtol=1e-5)
+    ends = [[len(sum(row[:k + 1], [])) for k in range(0, len(row), 2)] for row in rows]       # column of each turn's end
+    for b, columns in enumerate(ends):
+        gamma = discounts(x, config)[b][x.mask[b]]
+        assert gamma.tolist() == pytest.approx([.6 if step == "token" or i in columns else 1. for i in x.mask[b].nonzero().flatten().tolist()])
+
+def test_an_eos_ends_its_turn_and_the_last_one_the_episode():
+    x = turns_of([[[1, 3, 2], [0], [2, 3, 1, 1]], [[1, 3], [0], [2]], [[0], [3], [1, 3]]], torch.tensor([1., 2., 3.]))
+    assert x.mask.int().tolist() == [[0, 1, 1, 0, 0, 1, 1, 0, 0], [0, 1, 1, 0, 1, 0, 0, 0, 0], [0, 1, 0, 1, 1, 0, 0, 0, 0]]
+    assert x.ended.tolist() == [True, False, True]
+    assert x.reward.nonzero().tolist() == [[0, 6], [1, 4], [2, 4]] and x.reward.sum(1).tolist() == [1, 2, 3]
+
+class Prefixes(nn.Module): # a state of its own for each prefix
+    def __init__(self, world):
+        super().__init__()
+        self.known, self.config = {}, TabularLM(world).config
+        self.config.hidden_size = 64
+    def forward(self, input_ids, attention_mask, **_):
+        at = [[self.known.setdefault(tuple(row[:t + 1]), len(self.known) % 64) for t in range(len(row))] for row in input_ids.tolist()]
+        return SimpleNamespace(last_hidden_state=nn.functional.one_hot(torch.tensor(at), 64).float())
+
+def test_two_turns_with_a_stochastic_environment_are_learned_exactly():
+    "Q of the first word: the mean over what the environment wrote of the best that the second turn can do, by hand."
+    paid = {(0, 1, 0): 1., (0, 1, 2): -2., (0, 2, 0): 5., (0, 2, 2): 7., (1, 1, 0): 2., (1, 1, 2): 3., (1, 2, 0): 4., (1, 2, 2): .5}
+    often = {(0, 1): 3, (0, 2): 1, (1, 1): 1, (1, 2): 1}              # the environment's answers to the first word
+    rows = [(first, env, second) for first, env, second in paid for _ in range(often[first, env])]
+    x = turns_of([[[a, 3], [e], [b, 3]] for a, e, b in rows], torch.tensor([paid[row] for row in rows]))
+    x = replace(x, reward=x.reward + torch.tensor([.5, -.25])[torch.tensor([a for a, _, _ in rows])][:, None]
+                * (x.turn_ends() & ~x.last()))                         # the first turn pays, too
+    lm = TabularLM(WORLD)
+    lm.base_model, lm.head = Prefixes(WORLD), nn.Linear(64, WORLD.vocab_size, bias=False)
+    g = .7
+    want = {0: g * (.5 + g * g * (3 * 1. + 7.) / 4), 1: g * (-.25 + g * g * (3. + 4.) / 2)}
+    for n_step, mc_bound in ((1, False), (1, True)):
+        nets = QNets(q_network(lm), [WORLD.start, WORLD.pad])
+        nets.target.base_model.known = nets.online.base_model.known
+        train_q(nets, x, replace(TABLE, n_steps=400), replace(EXACT, gamma=g, n_step=n_step, mc_bound=mc_bound), seeded())
+        got = table(nets)[nets.online.base_model.known[(WORLD.start,)]]
+        if not mc_bound: assert [got[w].item() for w in want] == pytest.approx(list(want.values()), abs=.02)
+        second = table(nets)[nets.online.base_model.known[(WORLD.start, 1, 3, 2)]]
+        assert [second[0].item(), second[2].item()] == pytest.approx([4 * g, .5 * g], abs=.02)
 
 def test_saved_results_hold_the_claims():
     saved = json.loads((Path(__file__).parents[1]/"nbs/results/qlearning.json").read_text("utf-8"))

@@ -34,28 +34,42 @@ class Episodes(Batch):
     def positions(self): # rows (n) and columns (n) of the n response tokens
         at = host_rows(self.seqs).response_mask.nonzero(as_tuple=True)
         return tuple(send_to(each, self.reward.device) for each in at)
-    def last(self)->Tensor: # (b t) bool, True on the last token of each response
+    def turn_ends(self)->Tensor: # (b t) bool, True on the last token of each piece of a response
         return self.mask & ~shift_left(self.mask)
+    def last(self)->Tensor: # (b t) bool, True on the last token of each response
+        return self.mask & (self.mask.flip(1).cumsum(1).flip(1) == 1)
+    def next_action(self)->Tensor: # (b t) column of the action after token i; after the last one i + 1
+        n = self.mask.shape[1]
+        i = torch.arange(n, device=self.mask.device).expand_as(self.mask)
+        later = F.pad(torch.where(self.mask, i, n), (0, 1), value=n)[:, 1:].flip(1).cummin(1).values.flip(1)
+        return torch.where(later < n, later, i + 1)
+    def ahead(self, y:Tensor)->Tensor: # (b t) entry i: y of the action after token i
+        return F.pad(y, (0, 1)).gather(1, self.next_action())
     def trim(self):
         "The same rows without the columns that are padding in every row."
         used = self.attention_mask.any(0)
         return Episodes(self.seqs.trim(), self.reward[:, used], self.ended)
 
 def make_episodes(
-    seqs:Seqs,     # b rows, one response each
+    seqs:Seqs,     # b rows, one response each; in several pieces where an environment or a user wrote between
     reward:Tensor, # (b) given at the last token, or (b t) at any token; of any sign
     eos:int,       # token id
 )->Episodes:
-    """Episodes from responses and rewards; tokens after the first eos are masked.
+    """Episodes from responses and rewards; in each piece, tokens after the first eos are masked.
+
+    The state after a piece is the one before the next piece's first token. An episode has ended if its last
+    token is eos.
 
     Raises ValueError if rewards are not finite or stand outside the response."""
     is_action = seqs.response_mask.clone()
     is_action[:, 0] = False                       # nothing stood before it
     stop = (seqs.ids == eos) & is_action
-    mask = is_action & (shift_right(stop.long()).cumsum(1) == 0)
-    last = mask & ~shift_left(mask)
-    if reward.shape == last.shape[:1]: reward = last * reward[:, None]
+    n_stops = shift_right(stop.long()).cumsum(1)                     # eos so far, those of earlier pieces too
+    begins = is_action & ~shift_right(is_action)
+    mask = is_action & (n_stops == (n_stops * begins).cummax(1).values)
     seqs = Seqs(seqs.ids, seqs.attention_mask, mask)
+    last = Episodes(seqs, reward, stop).last()
+    if reward.shape == last.shape[:1]: reward = last * reward[:, None]
     if reward.shape != last.shape: raise ValueError("make_episodes needs one reward per response, "
         f"{tuple(last.shape[:1])}, or per token, {tuple(last.shape)}, got {tuple(reward.shape)}")
     bad = (~reward.isfinite()).any(1).nonzero().flatten().tolist()
@@ -63,8 +77,6 @@ def make_episodes(
     lost = ((reward != 0) & ~seqs.response_mask).any(1).nonzero().flatten().tolist()
     if lost: raise ValueError(f"rows {lost} are paid outside the response or after eos, where no token is "
         "chosen: pay at a response token")
-    torn = (last.sum(1) > 1).nonzero().flatten().tolist()
-    if torn: raise ValueError(f"responses of rows {torn} are in several pieces: make an episode of each turn")
     return Episodes(seqs, reward.float(), (stop & last).any(1))
 
 @dataclass(frozen=True)
@@ -87,8 +99,8 @@ class QConfig:
             choices=dict(discount_per=("token", "response"), on_truncation=("terminal", "bootstrap")))
 
 def discounts(x:Episodes, config:QConfig)->Tensor: # (b t) factor of what follows token i: gamma or 1
-    "Discount gamma_i of each transition, per token or per response."
-    acts = x.mask if config.discount_per == "token" else x.last()
+    "Discount gamma_i of each transition, per token or per response; of several turns each is a response."
+    acts = x.mask if config.discount_per == "token" else x.turn_ends()
     return torch.where(acts, config.gamma, 1.).to(x.reward)
 
 class DuelingHead(nn.Module):
@@ -223,20 +235,21 @@ def next_values(
     if bad: raise ValueError(f"tokens {bad} were taken, but are not among the actions: "
                              "take them out of `disallowed`")
     at, slow = x.positions(), hidden_states(nets.target, x.seqs)
+    after = at[0], x.next_action()[at] - 1          # the state after a turn: before the next one begins
     head = nets.target.get_output_embeddings()
     if config.beta:
         if nets.ref is None or config.mc_bound or config.double_q: raise ValueError(
             "a soft backup (beta above 0) needs a reference, QNets(online, disallowed, ref), and has no "
             "maximum to bound or to pick: set mc_bound and double_q to False")
-        known = hidden_states(nets.ref, x.seqs)[at].split(64)    # (64 d): no (n v) tensor
+        known = hidden_states(nets.ref, x.seqs)[after].split(64)    # (64 d): no (n v) tensor
         ref_head = nets.ref.get_output_embeddings()
         def prior(h): return ref_head(h).float().masked_fill(~nets.allowed, -torch.inf).log_softmax(-1)
         value = torch.cat([config.beta * (prior(h) + head(q).float() / config.beta).logsumexp(-1)
-                           for h, q in zip(known, slow[at].split(64))])
+                           for h, q in zip(known, slow[after].split(64))])
     elif config.double_q:
         online = nets.online.get_output_embeddings()
-        _, picked = best_actions(online, hidden[at], nets.allowed)
-        value, _ = q_terms(head, slow[at], picked, nets.allowed, config.min_return)
-    else: value, _ = best_actions(head, slow[at], nets.allowed)
+        _, picked = best_actions(online, hidden[after], nets.allowed)
+        value, _ = q_terms(head, slow[after], picked, nets.allowed, config.min_return)
+    else: value, _ = best_actions(head, slow[after], nets.allowed)
     over = x.last() & (x.ended[:, None] | (config.on_truncation == "terminal"))
     return torch.zeros_like(x.reward).index_put(at, value.to(x.reward)).masked_fill(over, 0.)

@@ -363,7 +363,7 @@ class Logged(FromRows):
     def load(self, s, tokenizer, registry):
         "Answers as episodes; the reward comes at the end of each."
         seqs, report = load_demonstrations(renamed(s.data, s.columns), tokenizer, s.max_length,
-                                           not s.skip_invalid, turns="last")
+                                           not s.skip_invalid, turns=s.turns)
         if s.column not in report.columns: raise ValueError(
             f"{report.path} has no column {s.column!r}, the reward of an answer: there are "
             f"{', '.join(report.columns) or 'none beside the texts'}; name it with column")

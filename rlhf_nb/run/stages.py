@@ -147,7 +147,8 @@ class Episodic:
     "What Q-learning from a log says. Raises ValueError that names the field."
     column:str="reward"  # of a row: the number that its answer earned
     dueling:bool=False   # a value and an advantage make Q (Wang et al. 2016)
-    def __post_init__(self): check_settings(self)
+    turns:str="last"     # of a chat the last answer is the episode; or "all", its turns
+    def __post_init__(self): check_settings(self, choices=dict(turns=("last", "all")))
 
 @dataclass(frozen=True)
 class SelfPlay:
