@@ -185,6 +185,36 @@ def alt(heading:str, source:str, before:str="")->str:
         "Figure", "the map of the course", words and f"you are at {words[0]}" or ""]))
     return ": ".join(filter(None, ["Figure", heading, lead_in(before), ", ".join(words)]))
 
+def steps(name:str, site:Site)->str: # HTML
+    "The way from a base model to a policy in a line, with the chapter's place marked: what the map of a notebook says."
+    nodes = re.findall('data-node="(.*?)" data-chapters="(.*?)"', (NBS/"images/pipeline.svg").read_text("utf-8"))
+    def item(node, chapters):
+        here, goal = name in chapters, next((c for c in chapters if c in site.modules), None)
+        text = f'<a href="{goal}.html">{html.escape(node)}</a>' if goal and not here else html.escape(node)
+        return f'<li{" aria-current=step" if here else ""}>{text}</li>'
+    return ('<nav class="steps" aria-label="The steps of the course"><ol>' + "".join(item(node, words.split()) for node, words in nodes)
+            + '</ol><a href="index.html">the map</a></nav>')
+
+def folded_as(source:str, said:dict, outputs:list, instrument:bool)->str:
+    "What stands on a cell whose code is folded; '' for code that is to be read."
+    if "solution" in said: return "Solution"
+    if "exports" in said: return "Code" if instrument else ""
+    drawn = any("image/png" in o.get("data", {}) for o in outputs)
+    plot = [l for l in source.splitlines() if re.search(r"\b(plt|ax|axes|fig)\b", l)]
+    return "Code of the figure" if drawn and len(plot) > 2 else ""
+
+def picture_first(cells:list)->list:
+    "An instrument's page begins with its first table or picture; where it was, a line says so."
+    for i, cell in enumerate(cells):
+        rich = [o for o in cell.get("outputs", []) if {"text/html", "image/png"} & o.get("data", {}).keys()]
+        if not rich: continue
+        meta = {**cell["metadata"], "tags": ["remove-input"]}
+        first = {**cell, "id": f"first-{cell['id']}"[:64], "outputs": rich, "metadata": meta}
+        left = {**cell, "outputs": [o for o in cell["outputs"] if o not in rich]}
+        note = dict(cell_type="markdown", id=f"note-{cell['id']}"[:64], metadata={}, source="*What this draws stands at the top of the page.*")
+        return [cells[0], first, *cells[1:i], left, note, *cells[i + 1:]]
+    return cells
+
 def code_cell(cell, body:str, tags:list[str], said:str)->dict:
     outputs = [{**o, "execution_count": None} if o["output_type"] == "execute_result" else o
                for o in cell.get("outputs", [])]
@@ -226,17 +256,21 @@ def chapter(nb, site:Site, file:str, written:str)->dict:
         if cell["cell_type"] != "code" or "show_doc(" in source: continue
         said, body = split_directives(source)
         if not body.strip() and not cell.get("outputs"): continue
-        folded, out = "solution" in said, []
-        tags = ["exported"] * ("exports" in said) + ["remove-input"] * (said.get("echo") == "false") + ["hide-input"] * folded
+        if (place_of := re.search(r'\bcourse_map\("(\w+)"\)', source)) and number not in ("", "01"):     # 01 explains the map
+            cells.append(dict(cell_type="markdown", id=cell["id"], metadata={}, source=steps(place_of[1], site)))
+            continue
+        folded, out = folded_as(body, said, cell.get("outputs", []), FLOORS.get(name) == "show"), []
+        tags = ["exported"] * ("exports" in said) + ["remove-input"] * (said.get("echo") == "false") + ["hide-input"] * bool(folded)
         marks = [f"({label('built', name, n)})=" for n in defined(body) if f"{name}.{n}" in site.names]
         if "exports" in said and marks: out.append(dict(
             cell_type="markdown", id=f"at-{cell['id']}"[:64], metadata={}, source="\n".join(marks)))
         told = alt(re.sub(r"[`*$]", "", heading), body, before)
         out.append(code_cell(cell, body.rstrip(), tags, told))
-        if folded: out[-1]["metadata"]["mystnb"] |= dict(code_prompt_show="Solution", code_prompt_hide="Solution")
-        if folded: solved += out
+        if folded: out[-1]["metadata"]["mystnb"] |= dict(code_prompt_show=folded, code_prompt_hide=folded)
+        if folded == "Solution": solved += out
         else: cells += out
     cells += solved
+    if FLOORS.get(name) == "show": cells = picture_first(cells)
     meta = dict(kernelspec=dict(name="python3", display_name="Python 3", language="python"),
                 language_info=dict(name="python", pygments_lexer="python"))
     return dict(cells=cells, metadata=meta, nbformat=4, nbformat_minor=5)

@@ -93,6 +93,7 @@ def focusable(text:str)->str:
 def named(text:str)->str:
     "What the theme leaves out for a screen reader: the level of a caption, the names of its two sides."
     text = text.replace('<p class="caption" role="heading">', '<p class="caption" role="heading" aria-level="2">')
+    text = text.replace('<summary aria-label="Toggle hidden content">', "<summary>")       # what it hides is said in it
     for side, name in (("sidebar-drawer", "Pages"), ("toc-drawer", "This page")):
         text = re.sub(rf'<aside class="{side}([^"]*)">', rf'<aside class="{side}\1" aria-label="{name}">', text)
     return text

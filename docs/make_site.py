@@ -66,10 +66,10 @@ def write_pages(root:Path, folder:Path, out:Path)->Site:
     for file, nb in processed.items():
         name = module_of(file)[1]
         made = adapter.chapter(nb, site, file, (folder/"nbs"/file).read_text("utf-8"))
-        if name in moving.BLOCKS:
-            behind, words, block = moving.BLOCKS[name]
+        for n, (behind, words, block) in enumerate(moving.BLOCKS.get(name, [])):
             at = [c["id"] for c in made["cells"]].index(behind)
-            made["cells"].insert(at + 1, dict(cell_type="markdown", id="laboratory", metadata={}, source=words + block()))
+            if words: made["cells"].insert(at + 1, dict(cell_type="markdown", id=f"laboratory-{n}", metadata={}, source=words + block()))
+            else: made["cells"][at]["outputs"] = [dict(output_type="display_data", metadata={}, data={"text/html": block()})]
         (out/f"{name}.ipynb").write_text(json.dumps(made), "utf-8")
         if name == "index": continue
         lead = re.search(r"\{\.lead\}\n(.*)", made["cells"][0]["source"])[1]

@@ -31,7 +31,8 @@ NOTES = [  # middle x, y, rows
     (115, 72, ["imitate", "answers"]), (238, 72, ["compare two", "answers"]), (360, 72, ["predict the", "choice"]),
     (482, 72, ["score new", "answers"]), (605, 72, ["raise what", "scores well"]),
     (482, 15, ["14 self_reward: the policy judges its own answers"]), (420, 191, ["learn from the pairs directly"]),
-    (405, 242, ["learn from", "a log"]), (208, 234, ["a frozen", "copy"]), (511, 291, ["KL: how far from the reference?"])]
+    (405, 242, ["learn from", "a log"]), (208, 234, ["a frozen", "copy"]), (511, 291, ["KL: how far from the reference?"]),
+    (511, 334, ["19 your_model: all of it with a model and a reward of your own"])]
 
 def words(x, y, rows, size, fill=INK, more="", first=""): # rows around the height y
     y += .36 * size - ROW * (len(rows) + 1) / 2

@@ -179,6 +179,33 @@ def test_the_map_says_where_one_is():
     assert adapter.alt("Kl", 'course_map("kl")', "Text.") == "Figure: the map of the course: you are at kl"
     assert adapter.alt("", "course_map()") == "Figure: the map of the course" and adapter.alt("", "fig") == "Figure"
 
+def chapter_of(cells, file):
+    nb = processed()
+    nb["cells"] = nb["cells"][:1] + [dict(cell_type="code", id=f"c{i}", metadata={}, source=source, outputs=outputs) for i, (source, outputs) in enumerate(cells)]
+    return adapter.chapter(nb, SITE, file, "")["cells"][1:]
+
+def test_above_a_chapter_stands_a_strip_of_steps_in_place_of_the_map():
+    [strip] = chapter_of([('from rlhf_nb.show.views import course_map\ncourse_map("kl")', [])], "10_kl.ipynb")
+    assert strip["cell_type"] == "markdown" and "<li aria-current=step>reference</li>" in strip["source"]
+    assert '<a href="ppo.html">PPO, GRPO</a>' in strip["source"] and strip["source"].count("<li") == 9 and "<li>pairs</li>" in strip["source"]
+    for source, file in (('course_map("kl")', "01_first_sitting.ipynb"), ("course_map()", "10_kl.ipynb")):       # 01 explains it
+        assert chapter_of([(source, [])], file)[0]["cell_type"] == "code"
+
+def test_code_of_figures_is_folded_and_other_code_is_not():
+    picture = [dict(output_type="display_data", metadata={}, data={"image/png": "aGk="})]
+    drawing = "fig, ax = plt.subplots()\nax.plot(x)\nplt.close(fig)\nfig"
+    a, b, c = chapter_of([(drawing, picture), (drawing, []), ("lines(x, y)", picture)], "10_kl.ipynb")
+    assert a["metadata"]["tags"] == ["hide-input"] and a["metadata"]["mystnb"]["code_prompt_show"] == "Code of the figure"
+    assert not b["metadata"]["tags"] and not c["metadata"]["tags"]
+
+def test_an_instruments_page_begins_with_what_it_draws_and_folds_its_code():
+    page = [dict(output_type="display_data", metadata={}, data={"text/html": "<p>ledger</p>"})]
+    said = [dict(output_type="stream", name="stdout", text="said")]
+    first, exported, demo, note = chapter_of([("#| exports: true\nx = 1", []), ("show()", page + said)], "ledger.ipynb")
+    assert first["outputs"] == page and first["metadata"]["tags"] == ["remove-input"] and demo["outputs"] == said and demo["source"] == "show()"
+    assert "hide-input" in exported["metadata"]["tags"] and exported["metadata"]["mystnb"]["code_prompt_show"] == "Code" and "at the top" in note["source"]
+    assert [c["id"] for c in chapter_of([("#| exports: true\nx = 1", []), ("show()", page)], "settings.ipynb")] == ["c0", "c1"]     # no instrument
+
 def test_faults_of_a_chapter_are_named():
     bare, bad = processed(), processed()
     del bare["cells"][0]

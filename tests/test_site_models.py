@@ -1,5 +1,5 @@
 "What moves on the site without a kernel, on a small page of its own: the numbers are those of the package."
-import json, sys, time, pytest, torch
+import json, re, sys, time, pytest, torch
 from pathlib import Path
 from rlhf_nb.base.models import load_bundled
 from rlhf_nb.show.inspectors import prefix_scores
@@ -19,14 +19,15 @@ def place(tmp_path_factory):
     for name in ("model.js", "knobs.js", "site.css"): (folder/name).write_text((ROOT/"docs/static"/name).read_text("utf-8"), "utf-8")
     (folder/"model.html").write_text('<!doctype html><html lang="en"><head><meta charset="utf-8"><title>t</title><link rel="stylesheet" href="site.css">'
         f'<script defer src="model.js"></script></head><body><main><h1>t</h1>{moving.model_block()}</main></body></html>', "utf-8")
-    (folder/"losses.html").write_text('<!doctype html><html lang="en"><head><meta charset="utf-8"><title>t</title><link rel="stylesheet" href="site.css">'
-        f'<script defer src="knobs.js"></script></head><body><main><h1>t</h1>{moving.losses_block()}</main></body></html>', "utf-8")
+    for name, blocks in moving.BLOCKS.items(): (folder/f"{name}.html").write_text('<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<title>t</title><meta name="viewport" content="width=device-width"><link rel="stylesheet" href="site.css"><script defer src="knobs.js"></script></head>'
+        f'<body><main><h1>t</h1>{"".join(b() for _, _, b in blocks)}</main></body></html>', "utf-8")
     return folder
 
 def test_the_loss_laboratory_has_the_gradients_of_training(browser, place, axe):
     "Each bar at other settings is the gradient of the functions that train; the settings stand in the address."
     page = browser.new_page(viewport=dict(width=390, height=900), color_scheme="dark")
-    page.goto((place/"losses.html").as_uri())
+    page.goto((place/"token_loss.html").as_uri())
     box = page.locator("[data-knobs]")
     for at in ((1.55, 1., 8, .5, .3), (.55, -1.3, 20, -2., 1.), (2.95, -.7, 1, 3.1, .5), (.3, 2., 64, 3.9, 2.), (1., 0., 3, 0., .1)):
         values = dict(zip(("ratio", "advantage", "length", "gap", "beta"), at))
@@ -37,12 +38,69 @@ def test_the_loss_laboratory_has_the_gradients_of_training(browser, place, axe):
     box.get_by_role("slider", name="ratio").press("ArrowRight")
     assert "#losses=1.05_0_3_0_0.1" in page.evaluate("location.href")
     shared = browser.new_page()
-    shared.goto((place/"losses.html").as_uri() + "#losses=0.55_-1.3_20_-2_1")
+    shared.goto((place/"token_loss.html").as_uri() + "#losses=0.55_-1.3_20_-2_1")
     want = moving.losses_page(dict(ratio=.55, advantage=-1.3, length=20, gap=-2., beta=1.))
     assert_drawn_as_in_python(shared.locator("[data-knobs]"), want, 2e-3)
     assert axe(page, ".picture") == []
     page.screenshot(path=ROOT/"runs/screenshots/site-losses.png")
     for x in (page, shared): x.close()
+
+SET = """([n, values]) => { const f = document.querySelectorAll('form.knobs')[n], began = performance.now()
+    for (const x of f.querySelectorAll('input')) if (x.name in values) x.value = values[x.name]
+    f.dispatchEvent(new Event('input')); return performance.now() - began }"""
+PICTURES = {    # page -> (which of it, its function, values of the sliders, powers already taken below)
+    "best_policy": [(0, moving.tree_page, dict(beta=b)) for b in (-.8, -.3, .4, 1.5)] + [(1, moving.tree_page, dict(n=n)) for n in (1, 2, 33, 256)],
+    "ppo": [(0, moving.clip_page, dict(cliprange=e, ratio=r)) for e, r in ((.2, 1.5), (.35, .5), (.6, 1.25), (.05, 1.))],
+    "grpo": [(0, moving.group_page, {"answers": k, "right": r, "tokens if right": n, "tokens if wrong": m})
+             for k, r, n, m in ((8, 3, 5, 29), (2, 1, 1, 32), (6, 0, 4, 9), (5, 5, 11, 2), (32, 31, 7, 7))],
+    "dpo": [(0, moving.displaced_page, dict(never=v, steps=s)) for v, s in ((-.4, 100), (.7, 100), (-.9, 13), (0., 0))],
+    "off_policy": [(0, moving.lag_page, dict(lag=k, answers=n)) for k, n in ((0, 4), (3, 6), (5, 14), (8, 9))]}
+
+def of_markup(html): return [float(x) for x in re.findall(r"(?<![\w#-])-?\d[\d.]*(?:e-?\d+)?", re.sub(r'fill="#\w+"', "", html))]
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_chapters_picture_moves_in_the_page_as_the_package_computes_it(browser, place, axe, name):
+    "Each number and each shape, at settings far from the first; they stand in the address, which opens as it was."
+    page = browser.new_page(viewport=dict(width=390, height=844), color_scheme="dark")
+    errors = []
+    page.on("pageerror", lambda e: errors.append(str(e)))
+    page.goto((place/f"{name}.html").as_uri())
+    for which, draw, values in PICTURES[name]:
+        box = page.locator("[data-knobs]").nth(which)
+        knobs = json.loads(box.get_attribute("data-knobs"))["knobs"]
+        took = page.evaluate(SET, [which, values])
+        powers = {k: base[0]**values[k] if base else values[k] for k, *_, base in [(k[0], k[1:], k[5:]) for k in knobs]}
+        want = draw(powers)
+        assert_drawn_as_in_python(box, want, 2e-3)
+        assert of_markup(box.locator(".picture").inner_html()) == pytest.approx(of_markup(want), abs=.11, rel=2e-3)
+        assert box.get_by_role("status").inner_text() == box.locator("svg").get_attribute("aria-label")
+        assert took < 150, f"{name}: {took:.0f} ms from key to picture"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth") and axe(page, ".picture") == []
+    shown, address = box.locator("svg").inner_html(), page.evaluate("location.href")
+    again = browser.new_page()
+    again.goto(address)
+    assert again.locator("[data-knobs]").nth(which).locator("svg").inner_html() == shown
+    if which: assert "tree=1.5" in address and again.locator("[data-knobs] svg").first.inner_html() == page.locator("[data-knobs] svg").first.inner_html()
+    box.get_by_role("button", name="Reset").press("Enter")
+    page.wait_for_function("([a]) => location.href != a", arg=[address])
+    page.screenshot(path=ROOT/f"runs/screenshots/site-moving-{name}.png")
+    for x in (page, again): x.close()
+    assert not errors
+
+def test_the_pictures_are_those_of_the_chapters():
+    "At the first values: the tree of 06 at β = .5, the three words of 10 as its cell prints them, the table of 20 at lag 3."
+    def printed(notebook, cell):
+        nb = json.loads((ROOT/f"nbs/{notebook}.ipynb").read_text("utf-8"))
+        return "".join("".join(o.get("text", "")) for c in nb["cells"] if c["id"] == cell for o in c["outputs"])
+    words = re.findall(r"(\w+) +([\d.]+) -> ([\d.]+)", printed("10_dpo", "razin"))
+    assert len(words) == 3 and all(f"{w} {a} to {b}" in moving.displaced_page(dict(never=-.4, steps=100)) for w, a, b in words)
+    section = printed("20_off_policy", "bias").partition("three steps older")[2]
+    for how, b, v, angle in moving.lag_table()[3]:
+        got = re.search(rf"^ +{re.escape(how)} +([\d.]+) +([\d.]+) +([\d.]+)", section, re.M)
+        assert [float(x) for x in got.groups()] == pytest.approx([b, v, angle], abs=.051) and float(got[1]) == pytest.approx(b, abs=5.1e-4)
+    from rlhf_nb.best_policy import optimal_policy
+    c = moving.tree_world()
+    assert f"beta log Z {.5 * optimal_policy(c['ref_logp'], c['reward'], .5)[1]:+.2f}" in moving.tree_page(dict(beta=.5))
 
 @pytest.fixture(params=["light", "dark"])
 def page(request, browser, place):
