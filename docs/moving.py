@@ -271,7 +271,8 @@ L = 32. Make the wrong answers long: in which loss does each of their tokens los
 """
 LAGS = """### Any lag
 
-The sampler above, now *lag* steps behind the learner, and any number of answers. At which lag does *ignored* stop being the best at 16 answers, at 16,384?
+The sampler above, now *lag* steps behind the learner, and any number of answers. At a lag of 6, which
+weights are best with 16 answers, and which with 16,384?
 
 """
 BLOCKS = {      # page -> [behind which cell, text, HTML]; without a text, in place of what the cell shows
