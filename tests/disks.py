@@ -24,12 +24,12 @@ class Disk:
         if self.dead: raise Killed
     def wrap_write(self, name):
         real = getattr(Path, name)
-        def write(path, data, **kw):
+        def write(path, data, *args, **kw):
             try: self.operation()
             except Killed:
-                if self.left == -1: self.left, _ = -2, real(path, data[:len(data) // 2], **kw)
+                if self.left == -1: self.left, _ = -2, real(path, data[:len(data) // 2], *args, **kw)
                 raise
-            return real(path, data, **kw)
+            return real(path, data, *args, **kw)
         self.patch.setattr(Path, name, write)
     def wrap(self, module, name):
         real = getattr(module, name)

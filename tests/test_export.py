@@ -19,6 +19,7 @@ from rlhf_nb.tokens import make_seqs
 from rlhf_nb.trainers.grpo_trainer import grpo_loss, make_group_experience
 from rlhf_nb.trainers.ppo_trainer import RLTask
 from rlhf_nb.worlds.world_text import make_tokenizer
+from disks import dies_at, disk_of
 from test_families import BASE, FAMILIES
 from tiny_runs import pair_rows, write_lines
 
@@ -167,6 +168,18 @@ def test_a_folder_to_take_along(tmp_path):
         assert ids["prompt_ids"] == list(text) and ids["rejected_ids"][:-1] == tokenizer(row["rejected"][0]["content"], add_special_tokens=False)["input_ids"]
     assert files["tokens"][0]["chosen_ids"][-1] == tokenizer.eos_token_id
     with pytest.raises(ValueError, match="is not empty"): exported(stage_of("dpo"), place)
+
+def test_a_death_or_a_full_disk_leaves_no_half_of_it(tmp_path):
+    place, stage, deaths = home(tmp_path), stage_of("sft"), 0
+    with contextlib.chdir(place):
+        (place/"s.toml").write_text(to_toml([stage]))
+        with pytest.raises(OSError, match="may not grow.*Nothing was there before"), disk_of(3000): export_run("s.toml", "trl", "away")
+        assert not (place/"away").exists()
+        while dies_at(2 + 4 * deaths, lambda: export_run("s.toml", "trl", "away")):
+            assert not (place/"away").exists() or (place/"away/train.py").is_file()
+            deaths += 1
+            if (place/"away").exists(): break
+        assert deaths > 2 and {p.name for p in (place/"away").iterdir()} >= {"train.py", "rows.jsonl", "tokens.jsonl", "tokenizer"}
 
 def test_rows_of_other_methods(tmp_path):
     place = home(tmp_path)

@@ -82,6 +82,15 @@ def test_files_of_somebody_else_are_never_deleted(tmp_path):
         (out/"01-SFT"/marker).unlink()
     toy(out, "new", overwrite=True)
 
+def test_what_a_library_left_half_written_in_a_checkpoint_is_ours(tmp_path):
+    "safetensors writes into .tmpXXXXXX beside its file, and a kill leaves that."
+    with open_run(tmp_path/"run", TOY, **FILES) as folder:
+        half = open_work(folder, TOY, files=["checkpoints"])/"checkpoints/000000-step-2.unfinished"
+        half.mkdir(parents=True)
+        for name in (".tmpZwpwCt", "tmp.txt", ".tmpnotes.txt"): (half/name).write_text("half")
+        assert [x.name for x in foreign_files(folder)] == [".tmpnotes.txt", "tmp.txt"]
+    assert sorted(x.name for x in (tmp_path/"run/kept").rglob("*") if x.is_file()) == [".tmpnotes.txt", "tmp.txt"]
+
 def test_a_file_that_comes_while_the_new_run_is_made_or_lies_in_its_place(tmp_path):
     out = tmp_path/"run"
     toy(out, "old")

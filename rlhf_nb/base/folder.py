@@ -99,7 +99,7 @@ def read_folder(
     return {}
 
 _OURS = re.compile(r"trainer_log\.jsonl(\.unfinished)?|\d{6,}-step-\d+(\.unfinished)?"
-    r"(/((model|best)\.safetensors|state\.pt|trainer_state\.json)?(\.unfinished)?)?")
+    r"(/((model|best)\.safetensors|state\.pt|trainer_state\.json|\.tmp\w+)?(\.unfinished)?)?")
 
 def _in_work(name:Path, listed:list)->bool: # of a path in `work` whether it is ours
     if name.parts[0] == "checkpoints" and len(name.parts) > 1:

@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from jinja2 import Environment, StrictUndefined
+from ..base.files import atomic_folder, disk_errors
 from ..base.models import choose_placement, load_reward_model
 from ..data.records import read_records, renamed
 from ..data.text import DEMONSTRATION, PAIR, encode_prompt, parse_row
@@ -198,18 +199,18 @@ def export_run(
         for name in names:
             text = files("rlhf_nb.run").joinpath(f"bridge/{to}/{name}.jinja").read_text("utf-8")
             made[name] = Environment(undefined=StrictUndefined).from_string(text).render(known) + "\n"
-        out.mkdir(parents=True, exist_ok=True)
-        for key, file in (x for name in functions for x in reward_files(name).items()):
-            (out/key).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, out/key)
-        for side, which in (("", rows.learn.tolist()), ("eval_", rows.held.tolist())):
-            texts = chat_rows(s, rows, tokenizer, which or [0])
-            if to == "verl": _write_parquet(out/f"{side}rows.parquet", texts)
-            elif which: _write_jsonl(out/f"{side}rows.jsonl", texts)
-            if which and not method.samples:
-                _write_jsonl(out/f"{side}tokens.jsonl", token_rows(s, rows, which))
-    tokenizer.save_pretrained(out/"tokenizer")
-    for name, text in made.items(): (out/name).write_text(text, "utf-8")
+        with disk_errors(out, "Nothing was there before"), atomic_folder(out) as new:
+            for key, file in (x for name in functions for x in reward_files(name).items()):
+                (new/key).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, new/key)
+            for side, which in (("", rows.learn.tolist()), ("eval_", rows.held.tolist())):
+                texts = chat_rows(s, rows, tokenizer, which or [0])
+                if to == "verl": _write_parquet(new/f"{side}rows.parquet", texts)
+                elif which: _write_jsonl(new/f"{side}rows.jsonl", texts)
+                if which and not method.samples:
+                    _write_jsonl(new/f"{side}tokens.jsonl", token_rows(s, rows, which))
+            tokenizer.save_pretrained(new/"tokenizer")
+            for name, text in made.items(): (new/name).write_text(text, "utf-8")
     return differs
 
 def _write_jsonl(path, rows):
