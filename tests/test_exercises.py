@@ -11,7 +11,7 @@ from rlhf_nb.exercises.others import others
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT/"nbs").glob("[0-9]*.ipynb"))
 CHAPTERS = {f.stem.split("_", 1)[1]: f for f in NOTEBOOKS}
-NONE = {"first_sitting", "compare", "doctor", "q_faults", "your_model"}      # may have no exercise, and no module of them
+NONE = {"first_sitting", "doctor", "q_faults", "your_model"}      # may have no exercise, and no module of them
 
 @pytest.fixture(scope="module", autouse=True)
 def called_once():
@@ -151,7 +151,7 @@ def test_the_battery_is_refused_and_no_right_answer_is():
     assert not passed and not refused
 
 STAYS = {"fixed_number_reward", "reward_until_wrong", "kl_is_negative", "judge_messages", "parse_score", "fixed_answered", "prob_right",
-         "short_right", "parse_rubric", "pooled_scores", "sequence_logprobs", "sft_loss", "flat_while_moving"}  # text, models; the last gives truth values
+         "short_right", "parse_rubric", "pooled_scores", "sft_loss", "flat_while_moving"}  # text, models; the last gives truth values
 
 @pytest.mark.filterwarnings("ignore:std")
 def test_hidden_cases_accept_every_right_answer_and_none_that_knows_the_visible_ones_by_heart():

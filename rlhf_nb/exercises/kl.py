@@ -51,50 +51,6 @@ class KL(ProofKind):
                  weighted=lambda: a.logp.exp() * d)[c["estimator"]]()
         return dict(tokens=x, rows=x.sum(-1), all=x.mean())[c["over"]]
 
-# ------------------------------------------------------------------ fixed_charge
-def _charge(logp, ref_logp, mask, beta, cost=lambda d: d, data=True):
-    if data: logp, ref_logp = logp.detach(), ref_logp.detach()
-    return torch.where(mask, -beta * cost(logp - ref_logp), 0.)
-
-def _tokens(seed, beta, *rows, dtype=torch.float32):
-    mask = mask_of(*rows)
-    pads = tensor([[c == "." for c in row] for row in rows])    # and they hold nan
-    logps = [quarters(seed + k, *mask.shape).to(dtype).masked_fill(pads, torch.nan)
-             for k in (0, 1)]
-    return *[x.requires_grad_() for x in logps], mask, beta
-
-fixed_charge = Exercise(
-    reference=_charge,
-    cases={"two rows": _tokens(0, .5, "prrr.", "pprrr"),
-           "pads on both sides": _tokens(2, .1, "..prr.", "pprrrr", ".prrr."),
-           "an empty response": _tokens(4, .25, "ppp..", "pprrr"),
-           "one row": _tokens(6, 2., "prrrr"),
-           "bf16": _tokens(8, .5, "prrr", "pprr", dtype=torch.bfloat16)},
-    mistakes={
-        "still the wrong way round: the policy is rewarded for leaving":
-            lambda *x: -_charge(*x),
-        "beta is missing": lambda a, b, m, beta: _charge(a, b, m, 1.),
-        "a penalty in the reward is data: no gradient flows through it":
-            lambda *x: _charge(*x, data=False),
-        "nothing flows into the reference either: detach both":
-            lambda a, b, m, beta: _charge(a.detach(), b, m, beta, data=False),
-        "prompt tokens are penalised as well: only those of the response are":
-            lambda a, b, m, beta: _charge(a, b, m | ~a.isnan(), beta),
-        "the mask is True where a token pays": lambda a, b, m, beta: _charge(a, b, ~m, beta),
-        "nan at a pad gets through: choose with the mask, do not multiply":
-            lambda a, b, m, beta: -beta * (a - b).detach() * m,
-        "that is k3, whose gradient in the reward is no KL's":
-            lambda *x: _charge(*x, cost=lambda d: torch.expm1(-d) + d),
-        "that is k2, whose gradient in the reward is no KL's":
-            lambda *x: _charge(*x, cost=lambda d: d**2 / 2),
-        "a token that steps back gets a refund: do not take the absolute value":
-            lambda *x: _charge(*x, cost=torch.abs),
-        "a token that steps back gets a refund: do not cut at zero":
-            lambda *x: _charge(*x, cost=lambda d: d.clamp(min=0)),
-        "that is the ratio: its log is charged": lambda *x: _charge(*x, cost=torch.exp),
-        "that is one number per response: every token has its own":
-            lambda *x: _charge(*x).sum(1)})
-
 # ------------------------------------------------------------------ kl_k1, kl_k3
 def _two(logp, ref_logp):
     if logp.shape != ref_logp.shape: raise ValueError("two shapes")

@@ -60,11 +60,10 @@ def _legend(ax, names): # above the picture, where it can hide nothing
         borderaxespad=.2, handlelength=1.4, columnspacing=1.4)
 
 @plt.rc_context({**STYLE, "figure.constrained_layout.use": False})
-def _draw_strip(texts, x, row_names, framed, write):
+def _draw_strip(texts, x, row_names, framed, write, full=None):
     "Boxes as wide as their words, in lines no wider than a page."
-    sizes = [abs(v) for v in _numbers(x) if math.isfinite(v)]
-    scale, tall = max(sizes, default=0.) or 1., .44 if write else .3
-    left = .12 + .078 * max(map(len, row_names), default=0)
+    scale = full or max(map(abs, filter(math.isfinite, _numbers(x))), default=0.) or 1.
+    left, tall = .12 + .078 * max(map(len, row_names), default=0), .44 if write else .3
     widths, bands, used = [], [[]], 0.       # of the columns, inches; columns of each line
     for j in range(x.shape[1]):
         widths.append(.2 + .078 * max([len(row[j]) for row in texts] + [5 * write]))
@@ -100,16 +99,17 @@ def strip(
     x:Tensor,              # (b t) one number per token, nan where masked
     row_names:list[str],   # b names, written at the left
     framed:Tensor|None=None, # (b t) bool, True for a dark frame; None frames nothing
+    full:float|None=None,    # |x| of full colour; None: the largest
 )->Figure:
     """Draw a box per token: orange above 0, white at 0, blue below, grey where nan.
 
-    The largest |x| gets full colour. Raises ValueError if the sizes do not fit."""
+    Raises ValueError if the sizes do not fit."""
     sizes = [len(row) for row in texts]
     if not sizes or sizes != [x.shape[-1]] * len(x): raise ValueError("strip needs one number per text, got "
         f"rows of {sizes} texts and numbers {tuple(x.shape)}: fill short rows with '' and nan")
     _same_length("strip", ("texts", texts), ("row_names", row_names))
     if framed is None: framed = torch.zeros(x.shape, dtype=torch.bool)
-    return _draw_strip(texts, x.detach().double().cpu(), row_names, framed, write=True)
+    return _draw_strip(texts, x.detach().double().cpu(), row_names, framed, True, full)
 
 def response_tree(
     world,                             # of `micro_world`, n responses

@@ -1,36 +1,6 @@
 "Answers to the exercises on DPO, each with one thing wrong."
 import torch
 from torch.nn.functional import logsigmoid
-from rlhf_nb.base.logprobs import logprobs
-from rlhf_nb.tokens import shift_right, token_logprobs
-
-def masked(model, seqs): return logprobs(model, seqs)
-def per_token(model, seqs): return masked(model, seqs).sum(1) / seqs.response_mask.sum(1).clamp(min=1)
-def per_column(model, seqs): return masked(model, seqs).mean(1)
-def whole_batch(model, seqs): return masked(model, seqs).sum()
-def as_nll(model, seqs): return -masked(model, seqs).sum(1)
-def as_prob(model, seqs): return masked(model, seqs).sum(1).exp()
-def without_eos(model, seqs):
-    out = []
-    for row, mask in zip(masked(model, seqs), seqs.response_mask): out.append(row[mask][:-1].sum())
-    return torch.stack(out)
-def without_first(model, seqs):
-    out = []
-    for row, mask in zip(masked(model, seqs), seqs.response_mask): out.append(row[mask][1:].sum())
-    return torch.stack(out)
-def final_token(model, seqs):
-    out = []
-    for row, mask in zip(masked(model, seqs), seqs.response_mask): out.append(row[mask][-1:].sum())
-    return torch.stack(out)
-@torch.no_grad()
-def measured(model, seqs): return masked(model, seqs).sum(1)
-def every_token(model, seqs): return masked(model, seqs)
-def literal(model, seqs):                              # right
-    logits = model(input_ids=seqs.ids, attention_mask=seqs.attention_mask).logits
-    logp = token_logprobs(logits, seqs.ids)
-    return torch.where(seqs.response_mask, logp, 0.).sum(-1)
-def by_rows(model, seqs):                              # right
-    return torch.stack([row[mask].sum() for row, mask in zip(masked(model, seqs), seqs.response_mask)])
 
 def above(beta):
     if not beta > 0: raise ValueError("beta must be above 0")
@@ -58,41 +28,19 @@ def dpo_logaddexp(pc, pr, rc, rr, beta=.1):            # right: Bradley-Terry of
     good, bad = beta * (pc.double() - rc.double()), beta * (pr.double() - rr.double())
     return torch.logaddexp(good, bad) - good
 
-def _still_mean(logits, ids, is_response):
-    logp = token_logprobs(logits, ids)
-    return (logp * is_response).sum(1) / is_response.sum(1)
-
-def _still_mean_clamped(logits, ids, is_response):
-    logp = token_logprobs(logits, ids)
-    return (logp * is_response).sum(1) / is_response.sum(1).clamp(min=1)
-
-def _mean_axis(logits, ids, is_response): return (token_logprobs(logits, ids) * is_response).mean(1)
-def _no_mask(logits, ids, is_response): return token_logprobs(logits, ids).sum(1)
-def _no_rows(logits, ids, is_response): return (token_logprobs(logits, ids) * is_response).sum()
-def _as_loss(logits, ids, is_response): return -(token_logprobs(logits, ids) * is_response).sum(1)
-def _exp(logits, ids, is_response):
-    return (token_logprobs(logits, ids).exp() * is_response).sum(1)
-def _unshifted(logits, ids, is_response):
-    logp = logits.float().log_softmax(-1).gather(-1, ids[..., None])[..., 0]
-    return (logp * is_response).sum(1)
-def _mask_late(logits, ids, is_response):
-    keep = is_response & shift_right(is_response)
-    return (token_logprobs(logits, ids) * keep).sum(1)
-def _raw(logits, ids, is_response):
-    with torch.no_grad(): logp = token_logprobs(logits, ids)
-    return (logp * is_response).sum(1)
-def _early(logits, ids, is_response):
-    keep = is_response & torch.cat([is_response[:, 1:], is_response[:, :1] & False], 1)
-    return (token_logprobs(logits, ids) * keep).sum(1)
-
 WRONG = {
-    "sequence_logprobs": [
-        ("that is a mean over tokens: the log-prob of an answer is a sum", per_token),
-        ("that is divided by the width: the log-prob of an answer is a sum", per_column),
-        ("that is one number for the batch: keep one per row", whole_batch), ("the sign: this is a log-prob, not a loss", as_nll),
-        ("that is the probability: its log is wanted", as_prob), ("eos is left out: it is part of the answer", without_eos),
-        ("the first token of the answer is left out", without_first), ("that is the last token alone", final_token),
-        ("no gradient reaches the model", measured), ("that is one number per token: sum them", every_token)],
+    "log_ratio_gap": [
+        ("the reference is missing", lambda a, b, c, d: up(a)[0] - up(b)[0] + 0 * (c + d).sum()),
+        ("the sign: chosen minus rejected, and policy minus reference", lambda a, b, c, d: gap(c, d, a, b)),
+        ("the reference is added: subtract it on both sides", lambda a, b, c, d: gap(a, b, -c, -d)),
+        ("the two log-ratios are added: subtract the rejected one's", lambda a, b, c, d: sum(up(a)) + sum(up(b)) - sum(up(c)) - sum(up(d))),
+        ("log-ratios are divided: subtract", lambda a, b, c, d: (up(a)[0] - up(c)[0]) / (up(b)[0] - up(d)[0])),
+        ("only the chosen side is looked at", lambda a, b, c, d: up(a)[0] - up(c)[0]),
+        ("that is a mean: one number per pair", lambda *x: gap(*x).mean(0)),
+        ("no gradient reaches the policy", lambda *x: gap(*[y.data for y in x])),
+        ("β belongs to the loss: the gap is in nats", lambda *x: gap(*x) / 10),
+        ("raise low precision to float32 before you subtract", lambda a, b, c, d: (a - b) - (c - d)),
+        ("raise low precision to float32 before you subtract", lambda a, b, c, d: ((a - c) - (b - d)).float())],
     "dpo_loss": [
         ("chosen and rejected are swapped: it learns the rejected ones", dpo_swapped), ("the reference is missing", dpo_plain),
         ("the reference is added: subtract it on both sides", dpo_added), ("beta is missing", dpo_one),
@@ -101,24 +49,11 @@ WRONG = {
         ("that is the probability: -log of it is the loss", dpo_prob),
         ("that is the weight of the gradient, not the loss", dpo_weight), ("that is the hinge", dpo_hinge),
         ("sigmoid, then log is infinite at -300: use logsigmoid", dpo_log), ("no gradient reaches the policy", dpo_measured),
-        ("beta must be above 0, or ValueError", dpo_unchecked)],
-    "fixed_answer_logprob": [
-        ("that is still the mean: beta is divided by the length of each answer", _still_mean),
-        ("it is still divided by the length, of every row but an empty one",
-         _still_mean_clamped),
-        ("divided by the width of the batch: padding must not matter", _mean_axis),
-        ("prompt and pads are counted: only response tokens are", _no_mask),
-        ("that is one number for the batch: keep one per row", _no_rows),
-        ("the sign: this is a log-prob, not a loss", _as_loss),
-        ("that is the probability of each token, added: take logs first", _exp),
-        ("shifted by one: the logits before a token predict it", _unshifted),
-        ("the first token of the answer is left out", _mask_late),
-        ("eos is left out: it is part of the answer", _early),
-        ("no gradient reaches the logits", _raw)]}
+        ("beta must be above 0, or ValueError", dpo_unchecked)]}
 
-def fixed_where(logits, ids, is_response):
-    return torch.where(is_response, token_logprobs(logits, ids), 0.).sum(-1)
-def fixed_loop(logits, ids, is_response):
-    return torch.stack([row[mask].sum() for row, mask in zip(token_logprobs(logits, ids), is_response)])
-RIGHT = {"sequence_logprobs": [literal, by_rows], "dpo_loss": [dpo_softplus, dpo_logaddexp],
-         "fixed_answer_logprob": [fixed_where, fixed_loop]}
+def gap_by_log(*x):                                    # right: the log of one odds ratio
+    stacked = torch.stack(up(*x))
+    return (torch.tensor([1., -1., -1., 1.], dtype=stacked.dtype)[:, None] * stacked).sum(0)
+def gap_in_double(a, b, c, d):                         # right
+    return torch.stack([w - l - (rw - rl) for w, l, rw, rl in zip(*[y.double() for y in (a, b, c, d)])])
+RIGHT = {"log_ratio_gap": [gap, gap_by_log, gap_in_double], "dpo_loss": [dpo_softplus, dpo_logaddexp]}

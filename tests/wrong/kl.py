@@ -1,36 +1,6 @@
 "Answers to the exercises of the chapter on the KL that learners might give, each wrong."
 import torch
 from torch.nn import functional as F
-from rlhf_nb.kl import kl_k1, kl_k2, kl_k3, kl_penalty
-
-def as_it_was(logp, ref_logp, mask, beta):
-    ratio = ref_logp.detach() - logp.detach()
-    return torch.where(mask, -beta * ratio, 0.)
-def plus_beta(logp, ref_logp, mask, beta):
-    return (beta * (logp - ref_logp)).detach().masked_fill(~mask, 0.)
-def without_beta(logp, ref_logp, mask, beta):
-    return torch.where(mask, (ref_logp - logp).detach(), 0.)
-def alive(logp, ref_logp, mask, beta):
-    return torch.where(mask, -beta * (logp - ref_logp), 0.)
-def half_alive(logp, ref_logp, mask, beta):
-    return torch.where(mask, beta * (ref_logp - logp.detach()), 0.)
-def multiplied(logp, ref_logp, mask, beta):
-    return -beta * (logp.detach() - ref_logp.detach()) * mask
-def not_masked(logp, ref_logp, mask, beta):
-    return (-beta * (logp - ref_logp)).detach().nan_to_num(0.)
-def mask_upside_down(logp, ref_logp, mask, beta):
-    return torch.where(mask, torch.zeros(()), -beta * (logp - ref_logp).detach())
-def with_k3(logp, ref_logp, mask, beta): return kl_penalty(logp, ref_logp, mask, beta, kl_k3)
-def with_k2(logp, ref_logp, mask, beta): return kl_penalty(logp, ref_logp, mask, beta, kl_k2)
-def distance(logp, ref_logp, mask, beta):
-    return torch.where(mask, -beta * abs(logp - ref_logp).detach(), 0.)
-def cut(logp, ref_logp, mask, beta):
-    return torch.where(mask, -beta * F.relu(logp - ref_logp).detach(), 0.)
-def per_response(logp, ref_logp, mask, beta):
-    return torch.stack([-beta * kl_k1(a[m], b[m]).sum().detach()
-                        for a, b, m in zip(logp, ref_logp, mask)])
-def ratio_itself(logp, ref_logp, mask, beta):
-    return torch.where(mask, -beta * (logp - ref_logp).detach().exp(), 0.)
 
 def same(logp, ref_logp):
     if logp.shape != ref_logp.shape: raise ValueError("shapes")
@@ -110,21 +80,6 @@ def late(logp, ref_logp):
     return d if d.dtype == torch.float64 else d.float()
 
 WRONG = {
-    "fixed_charge": [
-        ("still the wrong way round: the policy is rewarded for leaving", as_it_was),
-        ("still the wrong way round: the policy is rewarded for leaving", plus_beta),
-        ("beta is missing", without_beta),
-        ("a penalty in the reward is data: no gradient flows through it", alive),
-        ("nothing flows into the reference either: detach both", half_alive),
-        ("nan at a pad gets through: choose with the mask, do not multiply", multiplied),
-        ("prompt tokens are penalised as well: only those of the response are", not_masked),
-        ("the mask is True where a token pays", mask_upside_down),
-        ("that is k3, whose gradient in the reward is no KL's", with_k3),
-        ("that is k2, whose gradient in the reward is no KL's", with_k2),
-        ("a token that steps back gets a refund: do not take the absolute value", distance),
-        ("a token that steps back gets a refund: do not cut at zero", cut),
-        ("that is the ratio: its log is charged", ratio_itself),
-        ("that is one number per response: every token has its own", per_response)],
     "kl_k1": [
         ("the difference is rounded to 16 bits: go to float32 first", late),
         ("the policy comes first: that is the reference minus the policy", swapped), ("that is the ratio: its log is wanted", ratio),
@@ -147,7 +102,5 @@ WRONG = {
         ("the score is given once, not spread over the tokens", spread), ("the penalty is missing", without_penalty),
         ("an empty response has no last token: its score reaches nobody", empty_too)]}
 
-def charged(logp, ref_logp, mask, beta): return kl_penalty(logp, ref_logp, mask, beta)
-def filled(logp, ref_logp, mask, beta): return ((ref_logp - logp).detach() * beta).masked_fill(~mask, 0.)
-RIGHT = {"fixed_charge": [charged, filled], "kl_k1": [loop_k1, sub_k1],
+RIGHT = {"kl_k1": [loop_k1, sub_k1],
          "kl_k3": [other_k3, ratio_k3], "token_rewards": [by_loop, by_positions]}
