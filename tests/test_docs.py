@@ -7,7 +7,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT/"docs"))
-import adapter, audit, finish, make_site
+import adapter, audit, finish, make_site, moving
 from adapter import Fault, Site
 sys.path.insert(0, str(ROOT/"scripts"))
 from reproduce import read_claims
@@ -577,7 +577,10 @@ def test_the_built_site(built):
         urls = tomllib.loads((ROOT/"pyproject.toml").read_text("utf-8"))["project"]["urls"]
         colab = f'colab.research.google.com/github/{urls["Repository"].split("/", 3)[3]}/blob/main/nbs/{adapter.place(file.name)}'
         assert (colab in page) == ("OWNER" not in colab) and "/OWNER/" not in page, f"{name}: a link that cannot work"
-        pictures = sum(bool({"image/png", "image/svg+xml"} & o.get("data", {}).keys()) for c in nb.cells for o in c.get("outputs", []))
+        moves = {cell for cell, words, _ in moving.BLOCKS.get(name, []) if not words}       # drawn in the page; a strip stands for the map
+        pictures = sum(bool({"image/png", "image/svg+xml"} & o.get("data", {}).keys()) for c in nb.cells for o in c.get("outputs", [])
+                       if c.id not in moves and not (number not in ("", "01") and re.search(r'course_map\("\w', c.source)))
+        assert page.count('aria-label="The steps of the course"') == (bool(number) and name not in ("first_sitting", "your_model")), name
         source = nbformat.read(ROOT/"nbs"/adapter.place(file.name), 4)      # exported answers stand open
         solutions = sum(bool(re.match(r"#\| (hide\n#\| )?exercise", c.source)) for c in source.cells)
         assert page.count("<img alt=\"Figure") == pictures, f"{name}: a figure is missing"

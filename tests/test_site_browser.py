@@ -180,6 +180,23 @@ def test_knobs_fit_a_phone(phone, address):
     still(page, box)
     page.screenshot(path=SHOTS/"site-phone-knobs.png")
 
+def test_figures_follow_the_night_and_contents_stand_beside_at_1280(page, address):
+    "The corner of a figure has the colour of the page; the contents of a page are to be seen without a click, beside the text."
+    import io
+    from PIL import Image
+    page.set_viewport_size(dict(width=1280, height=900))
+    page.goto(address + "reward.html")
+    toc, text = page.locator("aside.toc-drawer").bounding_box(), page.locator("article").bounding_box()
+    assert text["x"] + text["width"] <= toc["x"] and toc["x"] + toc["width"] <= 1280 and page.locator(".toc-tree a").nth(1).is_visible()
+    figure = page.locator("div.cell_output img").first
+    figure.scroll_into_view_if_needed()
+    page.wait_for_function(SEEN_PICTURES)
+    still(page, figure)
+    place = figure.bounding_box()
+    def colour(x): return Image.open(io.BytesIO(page.screenshot(clip=dict(x=x, y=place["y"] + 2, width=2, height=2)))).convert("RGB").getpixel((0, 0))
+    inside, outside = colour(place["x"] + 2), colour(place["x"] + place["width"] + 4)
+    assert max(abs(a - b) for a, b in zip(inside, outside)) <= 4 and (sum(inside) > 384) == (page.scheme == "light"), (inside, outside)
+
 def first_two(page, address, words):
     page.goto(address + "search.html?q=" + quote(words))
     page.wait_for_selector("#search-results > li")
