@@ -116,7 +116,7 @@ def test_the_tables_show_the_saved_numbers():
 def test_the_text_names_numbers_of_the_outputs():
     text = {name: "".join(c["source"]) for name, c in cells().items()}
     shown = {name: output(c) for name, c in cells().items() if c["cell_type"] == "code"}
-    for here, there in dict(polite_read="polite", polite_read_2="polite", dpo_margins_read="dpo_margins", dpo_read="dpo_table").items():
+    for here, there in dict(polite_read="polite", dpo_margins_read="dpo_margins", dpo_read="dpo_table").items():
         for number in re.findall(r"(?<![\d.])-?\.\d\d\b|(?<![\d.])\d+\.\d+\b", re.sub(r"\(http[^)]*\)|\[\d{4}\.\d+\]|√\([^)]*\)", "", text[here])):
             assert any(form in shown[there] for form in (number, number.replace(".", "0.", 1))), f"{here}: {number} is not in {there}"
 

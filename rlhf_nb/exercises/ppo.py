@@ -5,6 +5,7 @@ from torch import Generator, tensor
 from rlhf_nb import ppo
 from rlhf_nb.book.checks import Exercise, ProofKind
 from rlhf_nb.exercises.kl import LOGP, REF
+from rlhf_nb.kl import token_rewards
 from rlhf_nb.exercises.tokens import (
     EMPTY, MASK, MASK_NAMES, MEAN_SLIPS, MEANS, mean_over, normal, read_mask, widened)
 
@@ -294,6 +295,8 @@ ppo_rewards = Exercise(
            "float64": _played(18, "prr.", dtype=torch.float64), "bf16": _played(21, "prrr", "pprr", dtype=torch.bfloat16)},
     mistakes={
         "the sign: leaving the reference costs": lambda *x: _rewards(*x, sign=1),
+        "the sign: leaving the reference costs; `kl_penalty` has it, and mask and detach":
+            lambda s, a, b, m, beta: token_rewards(s, beta * (a - b), m),
         "beta is missing": lambda s, a, b, m, beta: _rewards(s, a, b, m, 1.),
         "beta is an argument, not always .1": lambda s, a, b, m, beta: _rewards(s, a, b, m, .1),
         "beta is the price of the KL: the score has no factor": lambda s, a, b, m, beta: _rewards(

@@ -188,6 +188,7 @@ calibration_bins = Exercise(
         "leave out bins without pairs": lambda *x: _bins(*x, empty=True),
         "the confidence is that of the side it prefers: take the absolute gap":
             lambda *x: _bins(*x, absolute=False),
+        "the confidence is sigmoid of the absolute gap, so the bins begin at .5": lambda *x: _bins(*x, absolute=False, lowest=0.),
         "the mean of the confidences, not the middle of the bin":
             lambda *x: _bins(*x, middle=True),
         "the third is a number of pairs, not a share": lambda *x: _bins(*x, share=True),

@@ -253,7 +253,10 @@ WRONG = {
         ("the sum looks ahead, not back", gae_backwards),
         ("the sign: reward and next value minus value", gae_negative)],
     "ppo_rewards": [
-        ("the sign: leaving the reference costs", rewards_plus), ("beta is missing", rewards_no_beta),
+        ("the sign: leaving the reference costs", rewards_plus),
+        ("the sign: leaving the reference costs; `kl_penalty` has it, and mask and detach",
+         lambda score, logp, ref, mask, beta=.1: token_rewards(score, beta * (logp - ref), mask)),
+        ("beta is missing", rewards_no_beta),
         ("rewards are data: no gradient flows through them", rewards_alive),
         ("the score carries a gradient as well: detach it", rewards_score_alive),
         ("the score stands at the last response token alone", rewards_everywhere),

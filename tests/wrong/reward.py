@@ -182,6 +182,13 @@ def unclamped(chosen, rejected, n_bins=10):
     means = [(torch.bincount(index, x)[n > 0] / n[n > 0]).float() for x in (confidence, right)]
     return *means, n[n > 0]
 
+def whole_sigmoid(chosen, rejected, n_bins=10):
+    c = torch.sigmoid(chosen - rejected)
+    k = (c * n_bins).long().clamp(max=n_bins - 1)
+    win = (chosen > rejected) + .5 * (chosen == rejected)
+    rows = [(c[k == i].mean(), win[k == i].mean(), (k == i).sum()) for i in range(n_bins) if (k == i).any()]
+    return tuple(torch.stack(x) for x in zip(*rows))
+
 WRONG = {
     "pooled_scores": [
         ("a count of real tokens is a place only if no pad stands in front", counted),
@@ -213,6 +220,7 @@ WRONG = {
         ("different shapes broadcast without a word: raise ValueError", broadcast)],
     "calibration_bins": [
         ("the bins begin at .5, not at 0", from_zero),
+        ("the confidence is sigmoid of the absolute gap, so the bins begin at .5", whole_sigmoid),
         ("a confidence of 1 belongs to the last bin; it fell out of all of them", lost_top),
         ("a confidence of 1 belongs to the last bin, it has none of its own: clamp the index", unclamped),
         ("an edge belongs to the bin above it", upper_edges),
