@@ -15,8 +15,9 @@ PAGES = {"index": "index.html", "chapter": "kl.html", "ledger": "ledger.html", "
 QUERIES = {     # what people type -> the page that answers, which must be among the first two
     "kl penalty": "kl", "why is reward going down": "doctor", "gae": "ppo", "reward hacking": "reward",
     "pad token": "tokens", "beta": "kl", "k3": "kl", "length bias": "reward_tools", "judge prompt": "judge",
-    "grpo": "grpo", "reward model": "reward", "install": "index",
+    "grpo": "grpo", "reward model": "reward", "install": "index", "compute_gae": "ppo", "DPO loss formula": "dpo",
     # not in docs/cards.toml in these words
+    "resume training": "pipeline", "own dataset": "records",
     "RLOO baseline": "grpo", "clip ratio": "ppo", "answers never end": "doctor", "top-p": "sft", "β": "kl",
     "kl_k1": "kl", "self rewarding": "self_reward", "likelihood displacement": "dpo"}
 
