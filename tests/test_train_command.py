@@ -4,10 +4,13 @@ from pathlib import Path
 from conftest import until
 from rlhf_nb.base.folder import write_marker
 from rlhf_nb.book.command import main
-from rlhf_nb.run.stages import Stage, keys_of, to_toml
+from rlhf_nb.base.sampling import SamplingParams
+from rlhf_nb.run.methods import WORLD_REGISTRY
+from rlhf_nb.run.stages import Stage, keys_of, read_stages, to_toml
 from rlhf_nb.run.train_command import ABOUT, RECIPES, parse_flags, resumed
+from rlhf_nb.trainers.self_reward_tools import PAPER
 from test_runs import dies_at
-from tiny_runs import METHOD_NAMES, SMALL, content, fork, needed, other_value, patch_everywhere, rows_in, run, status_of, tiny, weights
+from tiny_runs import METHOD_NAMES, SMALL, content, fork, needed, other_value, patch_everywhere, rows_in, run, run_all, status_of, tiny, weights
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="POSIX")
 pytestmark = pytest.mark.usefixtures("one_thread", "no_curves", "inside")
@@ -177,7 +180,35 @@ def test_the_list_of_recipes(capfd):
     says(capfd, ["train", "--list", "smolm2-dpo"], 2, "no recipe 'smolm2-dpo'", "smollm2-dpo")
     says(capfd, "train dpo d.jsonl -o o --recipe smollm2-dpo".split(), 2, "no folder smollm2: `rlhf-nb fetch smollm2 smollm2` makes it")
 
-@pytest.mark.parametrize("name", RECIPES)
+ONE_STAGE = [name for name, text in RECIPES.items() if "[[stage]]" not in text]
+
+def test_the_paper_of_self_rewarding_is_a_recipe(inside, capfd):
+    "Its numbers are PAPER's; planned with a tiny model, and run with reduced numbers."
+    text = RECIPES["self-rewarding"]
+    m1, *rest = stages = read_stages(text)
+    assert [x.method for x in stages] == ["sft", "self_reward", "self_reward"] and m1.said["final_lr_frac"] * 5.5e-6 == pytest.approx(1.1e-6)
+    for stage, paper in zip(rest, PAPER, strict=True):
+        said, judge = stage.said, paper.judge
+        for key in "n_prompts n_pairs num_generations beta lr final_lr_frac batch_size".split(): assert said[key] == getattr(paper, key), key
+        assert SamplingParams(said["max_new_tokens"], said["temperature"], 0, said["top_p"]) == paper.sampling
+        assert SamplingParams(said["judge_max_new_tokens"], said["judge_temperature"], 0, said["judge_top_p"]) == judge.sampling
+        assert said["n_votes"] == judge.n_votes and WORLD_REGISTRY.judges[said["judge_prompt"]] is judge.prompt and "replay" not in said
+        assert "model" not in said
+    assert "self-rewarding" in says(capfd, ["train", "--list"], 0, "pipeline")
+    says(capfd, ["pipeline", "run", "self-rewarding", "-o", "o", "--dry-run"], 1, "self-rewarding: the pipeline cannot run", "stage 1 (sft)")
+    says(capfd, "train self_reward pairs.jsonl -o o --recipe self-rewarding".split(), 2, "rlhf-nb pipeline run self-rewarding")
+    small = text.replace("meta-llama/Llama-2-70b-hf", "m").replace("512", "16").replace("1024", "64")
+    for name in ("prompts", "ift_eft"): small = small.replace(f"{name}.jsonl", "pairs.jsonl")
+    (inside/"small.toml").write_text(small)
+    said = " ".join(says(capfd, ["pipeline", "run", "small.toml", "-o", "o", "--dry-run"], 0, "dry run: nothing was trained").split())
+    assert all(x in said for x in ("906", "n_pairs=3964", "n_pairs=6942", "n_prompts=27768", "judge_prompt=additive")) and not Path("o").exists()
+    less = dict(n_prompts=12, n_pairs=6, chunk_size=4, batch_size=3, judge_prompt="tiny", n_steps=2, eval_rows=6, lr=1e-3)
+    rows = run_all([Stage(x.method, x.said | {k: v for k, v in less.items() if k in keys_of(x.method)
+        and (k != "n_steps" or x.method == "sft")}) for x in read_stages(small)], "o")
+    assert [row["stage"] for row in rows] == ["01-sft", "02-self_reward", "03-self_reward"] and rows[1]["pairs"] > 0 < rows[2]["pairs"]
+    assert weights("o/01-sft") != weights("o/02-self_reward") != weights("o/03-self_reward")
+
+@pytest.mark.parametrize("name", ONE_STAGE)
 def test_every_shipped_recipe_is_planned_and_runs(name, inside, capfd):
     "With a tiny model in place of the one that it names, and few steps; its other keys arrive."
     found = tomllib.loads(RECIPES[name])

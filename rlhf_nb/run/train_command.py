@@ -130,8 +130,8 @@ def train_main(words:list[str])->int|None:
     if first == "--list" and len(words) > 1: return print(recipe_text(words[1]).strip())
     if first == "--list":
         found = {name: tomllib.loads(text) for name, text in RECIPES.items()}
-        return print(*(f"{name:14}{x['method']:8}{x['about']}" for name, x in found.items()), "",
-                     "rlhf-nb train METHOD DATA -o DIR --recipe NAME   trains with one",
+        return print(*(f"{name:15}{x.get('method', 'pipeline'):9}{x['about']}" for name, x in found.items()), "",
+                     "rlhf-nb train METHOD DATA -o DIR --recipe NAME   trains with one; a pipeline: rlhf-nb pipeline run NAME",
                      "rlhf-nb train --list NAME                        prints one, to change it", sep="\n")
     if first == "--resume" and len(words) > 1: return _go_on(words[1], "--run-code" in words[2:])
     if first not in ABOUT:
@@ -239,12 +239,12 @@ def add_train_parser(sub): # the subparsers of `rlhf-nb`
 @_one_prints()
 def _run_pipeline(args)->int|None:
     from rlhf_nb.base.folder import check_output
-    from rlhf_nb.base.reading import read_text
     from rlhf_nb.run.pipeline import expanded
     from rlhf_nb.run.stages import StageError, read_stages
-    if not Path(args.file).is_file(): raise ValueError(f"no file {args.file}: name a TOML file")
+    if args.file not in RECIPES and not Path(args.file).is_file(): raise ValueError(
+        f"no file {args.file}: name a TOML file, or a recipe of several stages, see rlhf-nb train --list")
     check_output(args.output_dir, args.file)
-    try: text = read_text(args.file)
+    try: text = recipe_text(args.file)
     except ValueError as e: return print(e, file=sys.stderr) or 1    # as what is no TOML
     try:
         stages = _guarded(expanded(read_stages(text)))
@@ -265,7 +265,7 @@ def add_pipeline_parser(sub): # the subparsers of `rlhf-nb`
     text = "run what is not done yet"
     run = p.add_subparsers(metavar="TASK", required=True).add_parser("run", help=text, description=text)
     run.set_defaults(func=_run_pipeline)
-    run.add_argument("file", metavar="FILE", help="TOML file")
+    run.add_argument("file", metavar="FILE", help="TOML file, or a recipe of several stages")
     run.add_argument("-o", "--output-dir", "--out", required=True, metavar="DIR",
                      help="folder of the run (required)")
     run.add_argument("--overwrite", action="store_true",
