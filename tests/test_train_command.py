@@ -37,7 +37,7 @@ def test_every_key_of_every_method_is_a_flag_with_its_help(method, capfd):
     "All at once, with values that are no defaults; none of them: nothing was said."
     said = {}
     for key in keys_of(method): said |= other_value(method, key)
-    for left_out in ("advantage_fn", "multi_objective_aggregation") if method == "grpo" else ("",):  # these exclude each other
+    for left_out in ("advantage_fn", "multi_objective_aggregation") if method == "grpo" else ("margins",) if method == "reward" else ("",):  # these exclude each other
         given = {k: x for k, x in said.items() if k not in needed(method) and k != left_out}
         stage, run = parse_flags(method, [said["data"], "-o", "out", *as_flags(needed(method) | given), "--overwrite"])
         assert stage == Stage(method, needed(method) | given) and (run.output_dir, run.overwrite, run.dry_run) == ("out", True, False)

@@ -134,6 +134,7 @@ def other_value(method, key):
         return dict(importance_sampling_cap=.25) | {key: "sequence_mask" if key.endswith("mode") else .1}
     if key == "multi_objective_aggregation": return {key: "normalize_then_sum"}          # of the default advantage_fn alone
     if key in ("judge_high", "judge_low"): return {key: 3. if key == "judge_low" else 9.}
+    if key == "n_bins": return dict(n_bins=4, rating="something")
     if key == "turns": return dict(turns="all" if default == "last" else "last")
     if key in named: return {key: named[key]}
     if key in FUNCTIONS: return {key: next(name for name, fn in FUNCTIONS[key].items() if fn is not default and name != default)}

@@ -6,12 +6,12 @@ __all__ = ['tiny_lm', 'Placement', 'choose_placement', 'quiet_transformers', 'lo
            'require_vocabulary', 'fit_vocabulary', 'load_lm', 'load_bundled', 'unwrap_model', 'eval_mode',
            'text_config_of', 'vocabulary_of', 'require_classifier', 'checkpoint_layers', 'disable_dropout',
            'validate_length', 'validate_ids', 'PlainLM', 'PlainTokenizer', 'frozen_copy', 'add_lora',
-           'adapters_disabled', 'merge_adapters', 'require_body', 'new_score', 'ScalarModel', 'require_scalar_model',
-           'to_classifier', 'save_reward_model', 'load_reward_model', 'save_model']
+           'adapters_disabled', 'merge_adapters', 'require_body', 'new_score', 'BinnedScore', 'ScalarModel',
+           'require_scalar_model', 'to_classifier', 'save_reward_model', 'load_reward_model', 'save_model']
 
 import copy, os, warnings
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -346,23 +346,41 @@ def require_body(lm:nn.Module): # a causal language model
     if lm.base_model is lm: raise ValueError(f"{type(lm).__name__} shows no body apart from its head, so no "
         "reward model, critic or Q-network can be made of it: start that one from another family")
 
-def new_score(like:Tensor, seed:int)->nn.Linear: # (v d) weights whose device and format it gets
-    "A head, d numbers to one, from N(0, 1/(d+1)) (Stiennon et al. 2020)."
+def new_score(
+    like:Tensor,    # (v d) weights whose device and format it gets
+    seed:int,
+    n_outputs:int=1,
+)->nn.Linear:
+    "A head, d numbers to one or to several, from N(0, 1/(d+1)) (Stiennon et al. 2020)."
     with _drawn_from(seed):
-        score = nn.Linear(like.shape[1], 1, bias=False)
+        score = nn.Linear(like.shape[1], n_outputs, bias=False)
         nn.init.normal_(score.weight, std=(like.shape[1] + 1)**-.5)
     return score.to(like)
+
+class BinnedScore(nn.Module):
+    "A head on k bins whose score is the expected centre, sum of p_k c_k with p the softmax of its logits."
+    def __init__(self,
+        linear:nn.Linear,    # d to k
+        centres:list[float], # k numbers, what each bin is worth
+    ):
+        super().__init__()
+        self.linear = linear
+        self.register_buffer("centres", torch.tensor(centres, device=linear.weight.device))
+    weight = property(lambda self: self.linear.weight)
+    def forward(self, hidden): return self.linear(hidden).float().softmax(-1) @ self.centres[:, None]
 
 class ScalarModel(nn.Module):
     "A backbone with a scalar head, one number per token: reward model or critic."
     def __init__(self, backbone:nn.Module, score:nn.Linear):
         super().__init__()
         self.backbone, self.score = backbone, score
-    def forward(self, seqs:Seqs)->Tensor: # (b t) after reading token i, float32 or more
+    def states(self, seqs:Seqs)->Tensor: # (b t d) after reading token i
         validate_length(self.backbone, seqs.ids.shape[1])
         x = send_to(seqs, self.score.weight.device)
         out = self.backbone(input_ids=x.ids, attention_mask=x.attention_mask.long(), use_cache=False)
-        y = self.score(out.last_hidden_state.to(self.score.weight.dtype))[..., 0]
+        return out.last_hidden_state.to(self.score.weight.dtype)
+    def forward(self, seqs:Seqs)->Tensor: # (b t) after reading token i, float32 or more
+        y = self.score(self.states(seqs))[..., 0]
         return y.to(torch.promote_types(y.dtype, torch.float32))
     @classmethod
     def from_lm(cls,
@@ -381,16 +399,20 @@ def require_scalar_model(model): # what was given as a reward model; the same
         "starts one from a language model, load_reward_model(folder) reads a saved classifier")
     return model
 
-def to_classifier(scalar:ScalarModel)->nn.Module: # AutoModelForSequenceClassification with num_labels=1
-    "The same weights (not a copy) as transformers' sequence classifier with one label."
+def to_classifier(scalar:ScalarModel)->nn.Module: # AutoModelForSequenceClassification
+    "The same weights (not a copy) as a sequence classifier with one label; of k bins, whose centres its config has, k."
     from transformers import AutoModelForSequenceClassification as Classifier
     config = copy.deepcopy(scalar.backbone.config)
+    bins = getattr(scalar.score, "centres", None)
+    if hasattr(scalar, "types"): raise ValueError("a reward model with token types is no classifier of "
+        "transformers: keep it with torch.save(model.state_dict(), path), or train without them")
     config.num_labels = 1
+    if bins is not None: config.num_labels, config.bin_centres = len(bins), bins.tolist()
     require_classifier(config)
     with torch.device("meta"):                    # a shell: its own weights never exist
         model = Classifier.from_config(config, trust_remote_code=False)
     setattr(model, model.base_model_prefix, scalar.backbone)
-    model.score = scalar.score
+    model.score = scalar.score if bins is None else scalar.score.linear
     return model.train(scalar.training)
 
 def save_reward_model(
@@ -411,8 +433,10 @@ def load_reward_model(
     """Load a reward model in the layout of transformers' sequence classifiers.
 
     Raises ValueError if there is no linear `score` with one output."""
+    bins = None
+    with suppress(ValueError): bins = getattr(read_config(path), "bin_centres", None)
     model, info = _from_pretrained("AutoModelForSequenceClassification", path,
-        "sequence classifier with one label", num_labels=1, dtype=placement.dtype,
+        "sequence classifier with one label", num_labels=len(bins or [0]), dtype=placement.dtype,
         output_loading_info=True, ignore_mismatched_sizes=True)
     if found := list(info["mismatched_keys"]): raise ValueError(
         f"{str(path)!r} is no reward model: its {found[0][0]} has shape {tuple(found[0][1])}, one "
@@ -422,7 +446,8 @@ def load_reward_model(
     if missing or not linear: raise ValueError(
         f"{str(path)!r} is no reward model: it needs a backbone and a linear 'score', but "
         f"{missing or 'score'} is missing; ScalarModel.from_lm starts one from a language model")
-    return ScalarModel(model.base_model, model.score).to(placement.device).eval()
+    score = BinnedScore(model.score, bins) if bins else model.score
+    return ScalarModel(model.base_model, score).to(placement.device).eval()
 
 def save_model(
     model:nn.Module, # language or reward model, with LoRA or without; an ActorCritic

@@ -4,9 +4,9 @@
 
 __all__ = ['WORLD_REGISTRY', 'METHODS', 'Registry', 'open_measure', 'Rows', 'Job', 'Ready', 'Method', 'split_rows', 'split_data',
            'first_side', 'load_chats', 'Prompted', 'width_of', 'open_config', 'train_rows', 'loss_error', 'FromRows',
-           'with_reference', 'Imitated', 'Rated', 'Thumbs', 'Labelled', 'Logged', 'is_function', 'functions_in',
-           'code_of', 'open_reward', 'make_critic', 'rl_config', 'Rewarding', 'Distilled', 'Opposed', 'open_judge',
-           'make_scorer', 'old_examples', 'Picked']
+           'with_reference', 'Imitated', 'load_rated', 'Rated', 'Thumbs', 'Labelled', 'Logged', 'is_function',
+           'functions_in', 'code_of', 'open_reward', 'make_critic', 'rl_config', 'Rewarding', 'Distilled', 'Opposed',
+           'open_judge', 'make_scorer', 'old_examples', 'Picked']
 
 import math, random, torch
 from collections.abc import Callable
@@ -57,7 +57,7 @@ from ..trainers.judge_tools import ADDITIVE_PROMPT
 from ..trainers.ppo_trainer import (PPOConfig, RLTask, RolloutConfig, WeightedRewards,
     checked_reward_fn, train_ppo)
 from ..trainers.q_trainer import make_q_trainer
-from ..trainers.reward_tools import PairsWithMargin, margin_reward_loss
+from ..trainers.reward_tools import PairsWithMargin, RatedSeqs, margin_reward_loss, rating_loss
 from ..trainers.self_reward_tools import replay_examples
 from ..world import gold_score
 from ..worlds.world_text import TEST, TRAIN, demonstrations, prompt_ids
@@ -282,7 +282,7 @@ class FromRows(Method):
         "Means over held-out rows, size of them at a time."
         means = evaluate_pairs(model, rows, loss_fn, size)
         names = dict(eval_loss="loss", eval_accuracy="rewards/accuracies", eval_margin="rewards/margins",
-                     eval_kl="kl")
+                     eval_kl="kl", eval_mse="mse")
         return {k: means[name] for k, name in names.items() if name in means}
     def measure(self, job, ready):
         with job.autocast():
@@ -308,19 +308,42 @@ class Imitated(FromRows):
     def loss_fn(self, job): return self.loss
     def evaluate(self, model, rows, size, loss_fn): return dict(eval_loss=mean_loss(model, rows, size))
 
+def load_rated(s, tokenizer, column:str)->tuple[Seqs,Tensor,LoadReport]: # n answers, (n) a column of theirs
+    "Answers with a number each. Raises ValueError for a column that is not there, or holds none."
+    what, key = ("rating", "rating") if s.method == "reward" else ("reward", "column")
+    seqs, report = load_demonstrations(renamed(s.data, s.columns), tokenizer, s.max_length,
+                                       not s.skip_invalid, turns=getattr(s, "turns", "last"))
+    if column not in report.columns: raise ValueError(
+        f"{report.path} has no column {column!r}, the {what} of an answer: there are "
+        f"{', '.join(report.columns) or 'none beside the texts'}; name it with {key}")
+    try: found = torch.tensor([float(x) for x in report.columns[column]])
+    except (TypeError, ValueError) as e: raise ValueError(
+        f"{report.path}, column {column}: {e}; give a number for every row") from e
+    if not found.isfinite().all(): raise ValueError(f"{report.path}, column {column}: "
+        f"line {report.lines[int((~found.isfinite()).nonzero()[0])]} is not finite")
+    return seqs, found, report
+
 class Rated(FromRows):
     "A reward model: one score per answer."
     def load(self, s, tokenizer, registry):
-        "Pairs, with their margins where the stage says so."
+        "Pairs, with their margins where the stage says so; or rated answers."
+        if s.rating:
+            seqs, rating, report = load_rated(s, tokenizer, s.rating)
+            return split_data(RatedSeqs(seqs, rating), report, s)
         found = super().load(s, tokenizer, registry)
         margin = pair_margins(found.report) if s.margins else None
         if s.margins and margin is None: raise ValueError(f"{found.report.path} has no margins: add a column "
             "margin, or score_chosen and score_rejected, or leave margins out")
         return replace(found, data=PairsWithMargin(found.data, margin)) if s.margins else found
-    def prepare(self, job): return add_scalar_head(job.model, job.s.seed)
-    def loss_fn(self, job): return margin_reward_loss if job.s.margins else self.loss
+    def prepare(self, job):
+        "Bins stand evenly from the lowest to the highest rating that is learned."
+        x, n = job.rows.data, job.s.n_bins
+        ends = [f(x.rating[job.rows.learn]).item() for f in (torch.min, torch.max)] if n else (0., 0.)
+        return add_scalar_head(job.model, job.s.seed, torch.linspace(*ends, n).tolist())
+    def loss_fn(self, job): return margin_reward_loss if job.s.margins else rating_loss if job.s.rating else self.loss
     def evaluate(self, model, rows, size, loss_fn):
-        "Loss without margins, and how often the chosen answer scores more."
+        "Loss without margins, and how often the chosen answer scores more; of ratings the loss and squared error."
+        if hasattr(rows, "rating"): return super().evaluate(model, rows, size, loss_fn)
         pairs = getattr(rows, "pairs", rows)
         scores = [score_seqs(model, side, size) for side in (pairs.chosen, pairs.rejected)]
         return dict(eval_loss=bradley_terry_loss(*scores).mean().item(),
@@ -362,14 +385,7 @@ class Logged(FromRows):
     "Q-learning from a log of answers and what they earned."
     def load(self, s, tokenizer, registry):
         "Answers as episodes; the reward comes at the end of each."
-        seqs, report = load_demonstrations(renamed(s.data, s.columns), tokenizer, s.max_length,
-                                           not s.skip_invalid, turns=s.turns)
-        if s.column not in report.columns: raise ValueError(
-            f"{report.path} has no column {s.column!r}, the reward of an answer: there are "
-            f"{', '.join(report.columns) or 'none beside the texts'}; name it with column")
-        try: reward = torch.tensor([float(x) for x in report.columns[s.column]])
-        except (TypeError, ValueError) as e: raise ValueError(
-            f"{report.path}, column {s.column}: {e}; give a number for every row") from e
+        seqs, reward, report = load_rated(s, tokenizer, s.column)
         return split_data(make_episodes(seqs, reward, pad_and_eos(tokenizer)[1]), report, s)
     def prepare(self, job):
         "A Q-network on the model; with LoRA all of the new head learns, as of a critic."

@@ -25,7 +25,7 @@ from ..base.sampling import EnvironmentFault, SamplingParams, collect_rollout, g
 from ..base.reading import RowError, read_jsonl
 from ..data.records import read_records, record_kind, renamed
 from ..data.text import chat_text, prompts_of
-from ..reward import score_pairs
+from ..reward import score_pairs, score_seqs
 from .memory_plan import count_weights
 from .methods import (Job, METHODS, Registry, WORLD_REGISTRY, code_of, first_side, functions_in,
     is_function, loss_error, old_examples, open_judge, open_measure)
@@ -593,6 +593,8 @@ def _examples(done, n)->list[str]:
                                 SamplingParams(60, temperature=0.), Generator())
         return [f"{prompt}\n    model  {answer}\n    file   {in_file}"
                 for (prompt, in_file), (_, answer) in zip(read(wanted), read(seqs))]
+    if hasattr(rows, "rating"): return [f"{prompt}\n    {score:+.2f}  model  {rating:+.2f}  file  {answer}" for
+        (prompt, answer), score, rating in zip(read(rows.seqs[:n]), score_seqs(done.model, rows.seqs[:n]), rows.rating)]
     pairs = getattr(rows, "pairs", rows)
     scores, texts = score_pairs(done.model, pairs), [read(x) for x in (pairs.chosen, pairs.rejected)]
     margin = scores[0] - scores[1]                               # chosen, rejected

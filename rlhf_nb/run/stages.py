@@ -85,7 +85,13 @@ class Chats:
 class Ratings:
     "What a reward model says. Raises TypeError for another type."
     margins:bool=False   # learn margin, or score_chosen and score_rejected, of the file
-    def __post_init__(self): check_settings(self)
+    rating:str=""        # column with a rating of each answer: rows of prompt and response in place of pairs
+    n_bins:int=0         # cross-entropy on so many bins of the ratings; 0: squared error
+    def __post_init__(self):
+        check_settings(self, at_least_0="n_bins")
+        if self.margins and self.rating: raise ValueError("margins are of pairs, a rating is of one answer: say one")
+        if self.n_bins == 1 or self.n_bins and not self.rating: raise ValueError(
+            f"n_bins are 2 or more, of a rating, got {self.n_bins}: name the column with rating")
 
 @dataclass(frozen=True)
 class Gap:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from ..base.logprobs import logits_budget
-from ..base.models import (Placement, ScalarModel, add_lora, checkpoint_layers, choose_placement,
+from ..base.models import (BinnedScore, Placement, ScalarModel, add_lora, checkpoint_layers, choose_placement,
     fit_vocabulary, is_reward_model, load_lm, load_reward_model, load_tokenizer, new_score, read_config,
     require_body, require_classifier, require_vocabulary, tiny_lm, to_classifier, unwrap_model)
 from ..base.sampling import static_decoding
@@ -57,17 +57,21 @@ def computing(s):
 def add_scalar_head(
     lm:nn.Module, # language or fitted reward model of width d, with or without LoRA
     seed:int=0,   # of a new head's weights
+    bins:list=[], # centres of the bins of a new head; []: one number
 )->ScalarModel:   # (b t) -> one score per position; it shares the layers of lm
     """Reward model on the layers of `lm`, which are shared and not copied.
 
-    The new linear head (d to 1) is drawn from a normal with std (d + 1)^-1/2; a fitted
-    reward model keeps its head."""
+    The new linear head (d to 1, or to the bins) is drawn from a normal with std (d + 1)^-1/2; a fitted
+    reward model keeps its head. Raises ValueError if that one has other bins."""
     lm = unwrap_model(lm)
     require_body(lm)
-    score = lm.score if _has_score(lm) else new_score(lm.get_input_embeddings().weight, seed)
+    fitted, own = _has_score(lm), getattr(lm.config, "bin_centres", None) or []
+    if fitted and len(bins) not in (0, len(own)): raise ValueError(f"the head of this reward model has "
+        f"{len(own)} bins, n_bins is {len(bins)}: say {len(own)}, or start from a language model")
+    score = lm.score if fitted else new_score(lm.get_input_embeddings().weight, seed, len(bins) or 1)
     score.register_forward_pre_hook(  # float32 on a bfloat16 body: LoRA
         lambda score, inputs: (inputs[0].to(score.weight.dtype),))
-    return ScalarModel(lm.base_model, score)
+    return ScalarModel(lm.base_model, BinnedScore(score, own or bins) if own or bins else score)
 
 def _has_score(lm): return isinstance(getattr(lm, "score", None), nn.Linear)
 
