@@ -119,8 +119,8 @@ def rating_loss(
     error = (head(hidden)[:, 0].float() - rating)**2                                      # (b)
     loss = error
     if isinstance(head, BinnedScore):
-        nearest = (rating[:, None] - head.centres).abs().argmin(1)                        # (b)
-        loss = cross_entropy(head.linear(hidden).float(), nearest, reduction="none")
+        bin_of = (rating[:, None] - head.centres).abs().argmin(1)                        # (b)
+        loss = cross_entropy(head.linear(hidden).float(), bin_of, reduction="none")
     return loss.sum(), len(x), dict(mse=error.detach().sum())
 
 class TypedScalarModel(ScalarModel):
