@@ -1646,6 +1646,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                          'rlhf_nb/show/rollout_view.py'),
                                            'rlhf_nb.show.rollout_view._has_value': ( 'engine/show/rollout_view.html#_has_value',
                                                                                      'rlhf_nb/show/rollout_view.py'),
+                                           'rlhf_nb.show.rollout_view._ledgers_from': ( 'engine/show/rollout_view.html#_ledgers_from',
+                                                                                        'rlhf_nb/show/rollout_view.py'),
                                            'rlhf_nb.show.rollout_view.answers_together': ( 'engine/show/rollout_view.html#answers_together',
                                                                                            'rlhf_nb/show/rollout_view.py'),
                                            'rlhf_nb.show.rollout_view.as_table': ( 'engine/show/rollout_view.html#as_table',

@@ -1,5 +1,5 @@
 "What looks wrong in kept rollouts, and one file of them that runs nothing."
-import subprocess, sys, pytest
+import json, subprocess, sys, pytest
 from pathlib import Path
 from rlhf_nb.book.command import main
 from rlhf_nb.show.rollout_page import rollout_alarms, rollouts_page
@@ -52,3 +52,9 @@ def test_the_command_writes_it(tmp_path, capfd):
     assert main(["show", str(HERE/"verl"), "-o", str(out), "--columns", "reward=none"]) == 2
     assert "no column 'none'" in capfd.readouterr().err
     assert main(["show", str(tmp_path/"not there"), "-o", str(out)]) == 2
+
+def test_rows_of_twenty_thousand_tokens_have_a_place_on_the_page(tmp_path):
+    rows = [dict(step=0, prompt="p", response="w " * 20_000, reward=i, ids=[5] * 20_000, logprobs=[-.5] * 20_000) for i in range(2)]
+    (tmp_path/"huge.jsonl").write_text("".join(json.dumps(x) + "\n" for x in rows))
+    page = rollouts_page(tmp_path/"huge.jsonl")
+    assert page.count("tokens 0 to 999 of 20000") == 2 and "rows in full" not in page and len(page) < 2**21

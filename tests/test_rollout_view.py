@@ -7,7 +7,7 @@ from rlhf_nb.trainers.ppo_trainer import PPOConfig, make_experience
 from rlhf_nb.show.rollout_view import (RolloutTable, TableView, TableQuery, as_table, pick_rows, rollout_to_table,
     row_page, show_rollouts, side_by_side, table_page)
 from rlhf_nb.tokens import Seqs, make_seqs
-from rlhf_nb.show.ledger import clip_state
+from rlhf_nb.show.ledger import Ledger, clip_state
 from test_pages import BAD, check_page
 
 class Words:
@@ -178,3 +178,14 @@ def test_every_source_is_a_table(tmp_path):
         assert again.ledgers_of(0)["response"].tokens == ["w8", " w9"] and again.ledgers_of(0)["response"].channels["KL"][1] == .25
         assert math.isnan(again.ledgers_of(0)["response"].channels["KL"][0])
     assert list(as_table({"a": ROWS, "b": ROWS}).columns)[0] == "reward, a"
+
+def test_a_row_of_many_thousand_tokens_is_paged():
+    n = 5500
+    def ledgers(i): return {"response": Ledger([f"w{k}" for k in range(n)], {"KL": [k / n for k in range(n)]}, {})}
+    table = RolloutTable({"reward": [1.]}, lambda i: ("ask", {"response": "text"}), ledgers)
+    page = row_page(table, 0)
+    assert len(page) < 600_000 and "tokens 0 to 999 of 5500" in page and ">w999<" in page and ">w1000<" not in page
+    assert "token 5499: " in (last := row_page(table, 0, 10**6)) and "tokens 5000 to 5499 of 5500" in last and "token 4999" not in last
+    view = TableView(table)
+    view.c.first.value = 2000
+    assert "tokens 2000 to 2999" in view.below.value and "token 2000: " in view.below.value

@@ -38,6 +38,7 @@ class Ledger:
     notes:list[str]|None=None      # t lines more for the note of each token
     framed:int|None=None           # number of a token with a frame
     terms:list[str]|None=None      # t pages of HTML, one opens with each token
+    first:int=0                    # number of the first token
     def __post_init__(self):
         for name, x in [*self.channels.items(), ("notes", self.notes or self.tokens),
                         ("terms", self.terms or self.tokens)]:
@@ -60,7 +61,7 @@ def _response(title:str, ledger:Ledger, max_abs:dict[str,float], radios:str, fol
         words = [f"{k:<10} {v:+.4g}".ljust(24) for k, v in x.items()]
         rows = ["".join(words[j:j + 2]).rstrip() for j in range(0, len(words), 2)]
         rows += ledger.notes[i].split("\n") if ledger.notes else []
-        note = "&#10;".join(map(escape_text, [f"token {i}: {token!r}", *rows]))
+        note = "&#10;".join(map(escape_text, [f"token {ledger.first + i}: {token!r}", *rows]))
         kind = "t" + " f" * (i == ledger.framed) + (f" p{place[terms[i]]}" if terms else "")
         body += (f'<label class="{kind}" style="{tints}" {short} '
                  f'data-n="{note}">{_RADIO}"{radios}">{escape_text(token)}</label>')

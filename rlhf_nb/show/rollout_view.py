@@ -230,10 +230,21 @@ def answers_together(table:RolloutTable, i:int, over_run:bool=False)->list[int]:
             and (alike or table.text_of(j)[0] == prompt)]
     return sorted(rows, key=lambda j: known["step"][j]) if over_run and "step" in known else rows
 
+_TOKENS = 1000 # of a ledger on a page
+
+def _ledgers_from(ledgers, first): # their tokens from there on, as many as a page holds
+    n = max(len(x.tokens) for x in ledgers.values())
+    at = slice(first := max(0, min(first, (n - 1) // _TOKENS * _TOKENS)), first + _TOKENS)
+    page = ledger_page({k: replace(x, tokens=x.tokens[at], channels={c: v[at] for c, v in x.channels.items()},
+        notes=x.notes and x.notes[at], terms=x.terms and x.terms[at], first=first) for k, x in ledgers.items()})
+    words = f"<p>tokens {first} to {min(first + _TOKENS, n) - 1} of {n}, counted from 0</p>"
+    return words * (n > _TOKENS) + page
+
 def group_page(
     table:RolloutTable,
     rows:list[int], # of `answers_together`
     i:int,          # the row that is open
+    first:int=0,    # token with which the ledgers begin
 )->str:             # HTML
     "Answers side by side in full, each with its reward and advantage, and their ledgers."
     names, some = [k for k in ("step", "reward", "advantage") if k in table.columns], rows[:16]
@@ -246,9 +257,9 @@ def group_page(
     words = f"{len(rows)} answers to {table.text_of(i)[0]!r}"
     if len(rows) > len(some): words += f", the first {len(some)} of them"
     return (table_page(table, some, words, TableQuery(), i) + f'<div style="font:14px/1.5 sans-serif;{grid}">'
-            f"{cards}</div>{ledger_page(ledgers) if ledgers else ''}")
+            f"{cards}</div>{_ledgers_from(ledgers, first) if ledgers else ''}")
 
-def row_page(table:RolloutTable, i:int)->str: # number of the row -> HTML
+def row_page(table:RolloutTable, i:int, first:int=0)->str: # number of the row, of the first token -> HTML
     "One row: prompt and responses in full, and the ledger of its tokens."
     prompt, responses = table.text_of(i)
     css = "font:14px/1.5 sans-serif;overflow-wrap:anywhere;margin:4px 0"
@@ -257,7 +268,7 @@ def row_page(table:RolloutTable, i:int)->str: # number of the row -> HTML
                     for k, x in {"prompt": prompt, **responses}.items())
     ledgers = table.ledgers_of(i)
     return (f'<div role="group" aria-label="row {i}" style="margin-top:8px"><b style="font:bold 14px '
-            f'sans-serif">row {i}</b>{texts}{ledger_page(ledgers) if ledgers else ""}</div>')
+            f'sans-serif">row {i}</b>{texts}{_ledgers_from(ledgers, first) if ledgers else ""}</div>')
 
 class TableView(LiveView):
     "A table, controls to sort, filter and page it, and the row that is open."
@@ -281,20 +292,21 @@ class TableView(LiveView):
             page=BoundedIntText(1, min=1, max=1, description="Page", **narrow),
             back=Button(description="Previous"), on=Button(description="Next"),
             opened=ToggleButtons(options=[], description="Open row", **wide),
+            first=BoundedIntText(0, min=0, max=10**7, step=_TOKENS, description="from token", **narrow),
             look=ToggleButtons(options=[("alone", ""), ("with its group", "group"),
                 ("its prompt over the run", "run")], description="Show it", **wide))
         for x in (c.sort, c.column, c.opened, c.look): x.style.button_width = "auto"
         self.table, self.per_page, self.rows, self.busy = table, per_page, [], False
         self.top, self.below, wrap = Page(), Page(), Layout(flex_flow="row wrap")
         filters = [c.sort, c.largest_first, c.text, c.column, c.low, c.high]
-        where = [c.back, c.on, c.page, c.opened, c.look]
+        where = [c.back, c.on, c.page, c.opened, c.look, c.first]
         super().__init__([Page(head), HBox(filters, layout=wrap), HBox(where, layout=wrap), self.top,
                           self.below], lambda: head + self.top.value + self.below.value)
         self.pick()
         def on(act): return lambda _: self.busy or act()
         for x in filters: x.observe(on(self.pick), "value")
         c.page.observe(on(self.turn), "value")
-        for x in (c.opened, c.look): x.observe(on(self.open_row), "value")
+        for x in (c.opened, c.look, c.first): x.observe(on(self.open_row), "value")
         def turn(by): c.page.value = min(max(c.page.value + by, 1), c.page.max)
         c.back.on_click(lambda _: turn(-1))
         c.on.on_click(lambda _: turn(1))
@@ -325,8 +337,9 @@ class TableView(LiveView):
         if not rows: words = f"none of {n} rows passes the filter"
         self.top.value = table_page(self.table, some, words, query, i)
         def shown(i): # alone, or beside others
-            if not self.c.look.value: return row_page(self.table, i)
-            return group_page(self.table, answers_together(self.table, i, self.c.look.value == "run"), i)
+            if not self.c.look.value: return row_page(self.table, i, self.c.first.value)
+            return group_page(self.table, answers_together(self.table, i, self.c.look.value == "run"), i,
+                              self.c.first.value)
         self.below.value = "" if i is None else shown(i)
         self.keep()
 
