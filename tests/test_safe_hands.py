@@ -7,6 +7,7 @@ from rlhf_nb.base.checkpoints import restore_checkpoint
 from rlhf_nb.book.command import main
 from rlhf_nb.data.text import load_pairs
 from rlhf_nb.run import pipeline
+from rlhf_nb.run.judge_command import read_labels
 from rlhf_nb.run.reward_process import RewardProcess
 from rlhf_nb.run.verify import verify_run
 from rlhf_nb.sft import sft_loss
@@ -137,3 +138,14 @@ def test_a_closed_output_and_a_link_to_itself_are_no_traceback():
     for words, status in (("paths >&-", 0), ("copy loop", 2), ("show pairs.jsonl -o no/x --columns prompt=prompt,response=chosen", 2)):
         done = subprocess.run(f"{sys.executable} -m rlhf_nb {words}", shell=True, capture_output=True, text=True)
         assert done.returncode == status and "Traceback" not in done.stderr and "Errno" not in done.stderr, (words, done.stderr)
+
+def test_files_that_other_programs_wrote_are_refused_by_every_command_in_words(capfd):
+    Path("u16.toml").write_bytes("data = 'x'".encode("utf-16"))
+    for words in (["sweep", "dpo", "--settings", "u16.toml", "-o", "s", "--dry-run"], ["export", "u16.toml", "-o", "e"]):
+        assert main(words) == 2 and "u16.toml: not UTF-8: byte 0xff at column 1; save the file" in capfd.readouterr().err
+    Path("run").mkdir(exist_ok=True)
+    Path("run/run.json").write_text("[1")
+    assert main(["export", "run", "-o", "e"]) == 2 and "run.json is damaged or missing (broken JSON" in capfd.readouterr().err
+    for row in ('{"prompt": "a", "response": "b"}', '{"prompt": "a", "tie": 3}', '{"prompt": ["a"], "chosen": "x", "rejected": "y"}', "{half"):
+        Path("l.jsonl").write_text(row + "\n")
+        with pytest.raises(ValueError, match="l.jsonl, line 1: "): read_labels("l.jsonl", [("a", "x", "y")])

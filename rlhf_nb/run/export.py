@@ -13,6 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from jinja2 import Environment, StrictUndefined
 from ..base.files import atomic_folder, disk_errors
+from ..base.folder import read_marker
+from ..base.reading import read_text
 from ..base.models import choose_placement, load_reward_model
 from ..data.records import read_records, renamed
 from ..data.text import DEMONSTRATION, PAIR, encode_prompt, parse_row
@@ -160,10 +162,10 @@ def stage_of(
 )->tuple[Stage,str]:   # its stage, the folder in which it was begun
     "What is exported. Raises ValueError for a folder without a run, and for several stages."
     path, run = Path(source), {}
-    if (path/"run.json").is_file(): run = json.loads((path/"run.json").read_text("utf-8"))
+    if (path/"run.json").is_file(): run = read_marker(path/"run.json", "name another run")
     if not run.get("stage") and not path.is_file(): raise ValueError(f"{source} holds no run of one stage: "
         "name the folder behind -o of rlhf-nb train, a stage in the folder of a pipeline, or a TOML file")
-    stages = read_stages(run.get("stage") or path.read_text("utf-8"))
+    stages = read_stages(run.get("stage") or read_text(path))
     if len(stages) > 1: raise ValueError(f"{source} holds {len(stages)} stages: export them one by one")
     return stages[0], run.get("begun_in", os.getcwd())
 

@@ -11,6 +11,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from torch import Generator, Tensor
 from ..base.files import atomic_write, disk_errors
+from ..base.reading import at_line
 from ..base.folder import check_output
 from ..base.models import choose_placement, is_reward_model, load_lm, load_reward_model, read_config
 from ..base.sampling import SamplingParams, generate_many
@@ -103,9 +104,12 @@ def read_labels(
 )->Tensor:    # (n) 1 where b was chosen, .5 a tie, 0 where a was; nan without a label
     "Labels of pairs, whichever side they were shown on. Raises ValueError if none belongs to a pair."
     book = Path(path).with_suffix(".labels")
-    read = read_jsonl(book if book.is_file() else path)
-    said = {(r["prompt"], *sorted(r.get("tie") or (r["chosen"], r["rejected"]))): r.get("chosen")
-            for _, r in read if isinstance(r, dict) and "prompt" in r}
+    file, said = book if book.is_file() else path, {}
+    for line, r in read_jsonl(file):
+        with at_line(file, line):
+            if isinstance(r, RowError): raise r
+            two = () if "prompt" not in r else r.get("tie") or (r["chosen"], r["rejected"])
+            if two: said[r["prompt"], *sorted(two)] = r.get("chosen")
     keys = [(p, *sorted((a, b))) for p, a, b in pairs]
     if said.keys().isdisjoint(keys): raise ValueError(f"none of the {len(said)} labels of {path} is of one "
         f"of these {len(keys)} pairs: give the answers, prompts and seed with which they were labelled")

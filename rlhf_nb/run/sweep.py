@@ -8,6 +8,8 @@ import argparse, json, statistics, tomllib
 from itertools import product
 from pathlib import Path
 from ..base.files import atomic_write
+from ..base.folder import read_marker
+from ..base.reading import read_text
 from ..base.settings import find
 from .evidence import differing, read_rows, row_of_run
 
@@ -46,7 +48,7 @@ def run_sweep(
             for seed in seeds:
                 stage, folder = Stage(method, said | dict(seed=seed)), out/f"setting-{i:02d}-seed-{seed}"
                 run = folder/"run.json"
-                done = run.exists() and "results" in (found := json.loads(run.read_text("utf-8")))
+                done = run.exists() and "results" in (found := read_marker(run, "move its folder away"))
                 if done: require_same_run(folder, found["settings"], identity(stage, resolve(stage)))
                 else: train(stage, folder, tell=tell)
                 rows.append(row_of_run(folder))
@@ -124,7 +126,7 @@ def add_sweep_parser(sub):
         from rlhf_nb.run.stages import KINDS, Stage
         find("method", args.method, KINDS)
         if args.seeds < 1: raise ValueError(f"--seeds is 1 or more, got {args.seeds}")
-        try: tries = read_sweep(Path(args.settings).read_text("utf-8"), args.method)
+        try: tries = read_sweep(read_text(args.settings), args.method)
         except (ValueError, TypeError) as e: raise ValueError(f"{args.settings}: {e}") from e
         if args.dry_run:
             from rlhf_nb.run.pipeline import plan_stage
