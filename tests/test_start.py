@@ -145,3 +145,14 @@ def test_a_part_of_a_layers_name_is_no_layer():
         with pytest.raises(ValueError, match=f"no layer of this model is called '{name}'.*query_key_value"):
             plan_stage(tiny("dpo", lora_r=2, lora_targets=name), "o", registry=TINY)
     assert plan_stage(tiny("dpo", lora_r=2, lora_targets="attention.query_key_value"), "o", registry=TINY)
+
+def test_the_kind_of_attention_is_the_models_or_is_refused_in_one_sentence(tiny_files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tiny_files)
+    done = run(tiny("sft", attn_implementation="eager"), tmp_path/"eager")
+    assert done.model.config._attn_implementation == "eager"
+    assert run(tiny("sft"), tmp_path/"usual").model.config._attn_implementation == "sdpa"
+    with pytest.raises(ValueError, match="cannot be read with attn_implementation 'flash_attention_2': leave it out. transformers says: "):
+        run(tiny("sft", attn_implementation="flash_attention_2"), tmp_path/"o")
+    assert not (tmp_path/"o").exists()
+    with pytest.raises(ValueError, match="attn_implementation must be one of"): tiny("sft", attn_implementation="fast")
+    with pytest.raises(ValueError, match="read for language models"): run(tiny("reward", model="rm", attn_implementation="eager"), tmp_path/"o")

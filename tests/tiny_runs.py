@@ -124,7 +124,7 @@ def needed(method):
 def other_value(method, key):
     "{key: a value that is right and is not its default}, and what else it asks for."
     _, field, default = keys_of(method)[key]
-    named = dict(model="other", mixed_precision="bf16", mode="max", turns="last", importance_sampling_level="sequence", device="cpu",
+    named = dict(attn_implementation="eager", model="other", mixed_precision="bf16", mode="max", turns="last", importance_sampling_level="sequence", device="cpu",
                  on_truncation="bootstrap", discount_per="response", kl_controller="adaptive:3:500", report_to="tensorboard", push_to_hub="me/it", reward_timeout=30.)
     if key in needed(method): return {key: needed(method)[key]}
     if key == "monitor": return dict(monitor="norm", measure="norm")

@@ -94,12 +94,15 @@ def _from_pretrained(loader:str, path:str|Path, kind:str, trust_remote_code:bool
     try:
         with quiet_transformers(bar=not here): return getattr(transformers, loader).from_pretrained(
             source, trust_remote_code=trust_remote_code, **kwargs)         # a download keeps its bar
-    except (OSError, ValueError, RuntimeError, SafetensorError) as e:
+    except (ImportError, OSError, ValueError, RuntimeError, SafetensorError) as e:
+        kind_of, said = kwargs.get("attn_implementation"), (str(e).splitlines() or [""])[0][:200]
+        if kind_of and not isinstance(e, OSError): raise ValueError(f"{path!r} cannot be read with "
+            f"attn_implementation {kind_of!r}: leave it out. transformers says: {said}") from e
         if "trust_remote_code" in str(e): raise ValueError(
             f"the {kind} of {path!r} needs program code that came with it, which is not run unasked: "
             "read that code, and if you trust it call load_lm with trust_remote_code=True") from e
         raise ValueError(f"no {kind} could be read from {path!r}: give a folder written by save_pretrained, "
-            f"or a hub id. transformers says: {(str(e).splitlines() or [''])[0][:200]}") from e
+            f"or a hub id. transformers says: {said}") from e
 
 @contextmanager
 def quiet_transformers(bar:bool=False): # whether progress bars are drawn as before
@@ -163,6 +166,7 @@ def load_lm(
     placement:Placement=Placement(), # device and number format
     pad_token:str|None=None,         # for a tokenizer that has no pad of its own
     trust_remote_code:bool=False,    # run program code that came with the model
+    attn_implementation:str="",      # eager, sdpa, flash_attention_2, ...; "": transformers chooses
 )->tuple: # the model in eval mode, and its tokenizer, with pad and eos
     """Load any causal language model that transformers can read, and its tokenizer.
 
@@ -170,7 +174,8 @@ def load_lm(
     than the model, or nothing can be read."""
     tokenizer = load_tokenizer(path, trust_remote_code)
     model, info = _from_pretrained("AutoModelForCausalLM", path, "causal language model", trust_remote_code,
-        dtype=placement.dtype, output_loading_info=True)
+        dtype=placement.dtype, output_loading_info=True,
+        **dict(attn_implementation=attn_implementation) if attn_implementation else {})
     if info["missing_keys"]: raise ValueError(f"{str(path)!r} is no causal language model: it has no weights "
         f"for {sorted(info['missing_keys'])}; load_reward_model reads a reward model")
     pad, _ = fit_vocabulary(model, tokenizer, path, pad_token)

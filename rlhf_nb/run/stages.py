@@ -39,6 +39,7 @@ class Common:
     mixed_precision:str="auto" # "bf16", "no"; "auto": bf16 where the device has it
     lora_r:int=0         # rank of the LoRA adapters, merged in the end; 0 trains all weights
     lora_targets:str="all-linear" # or names of layers with commas: "q_proj,v_proj"
+    attn_implementation:str="" # of the model: eager, sdpa, flash_attention_2, ...; "": transformers chooses
     stop_token:str=""    # ends an answer; "": the tokenizer's own end
     gradient_checkpointing:bool=False # less memory, a third more time
     max_logits_mb:float=64. # MB; larger logits are computed in chunks
@@ -48,7 +49,8 @@ class Common:
     accept_changed:str="" # names of what may differ from what the run began with: rules.py,version torch
     def __post_init__(self):
         check_settings(self, above_0="max_length max_logits_mb", at_least_0="seed lora_r",
-                       choices=dict(mixed_precision=("auto", "bf16", "no")))
+                       choices=dict(mixed_precision=("auto", "bf16", "no"), attn_implementation=("", "eager", "sdpa",
+                                    "flash_attention_2", "flash_attention_3", "flex_attention")))
         if self.eval_rows < -1: raise ValueError(
             f"eval_rows must be -1 (a fifth), 0 or more, got {self.eval_rows}")
         if not self.data: raise ValueError("data is empty: name a file of rows")
