@@ -405,7 +405,7 @@ def require_scalar_model(model): # what was given as a reward model; the same
     return model
 
 def to_classifier(scalar:ScalarModel)->nn.Module: # AutoModelForSequenceClassification
-    "The same weights (not a copy) as a sequence classifier with one label; of k bins, whose centres its config has, k."
+    "The same weights (not a copy) as a sequence classifier: one label; of k bins k, their centres in its config."
     from transformers import AutoModelForSequenceClassification as Classifier
     config = copy.deepcopy(scalar.backbone.config)
     bins = getattr(scalar.score, "centres", None)
@@ -439,7 +439,7 @@ def load_reward_model(
 
     Raises ValueError if there is no linear `score` with one output."""
     bins = None
-    with suppress(ValueError): bins = getattr(read_config(path), "bin_centres", None)
+    with suppress(ValueError): bins = Path(path).is_dir() and getattr(read_config(path), "bin_centres", None)
     model, info = _from_pretrained("AutoModelForSequenceClassification", path,
         "sequence classifier with one label", num_labels=len(bins or [0]), dtype=placement.dtype,
         output_loading_info=True, ignore_mismatched_sizes=True)

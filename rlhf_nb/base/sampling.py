@@ -35,17 +35,17 @@ class SamplingParams:
     temperature:float=1.  # 0 or more; 0 is greedy decoding
     top_k:int=0           # keep this many tokens; 0 keeps all
     top_p:float=1.        # keep the likeliest that together reach it; above 0, up to 1
-    logits_filter:Callable=field(default=_unfiltered, repr=False) # of your own, before the others: (b v) -> (b v)
+    logits_filter:Callable=field(default=_unfiltered, repr=False) # your own, comes first: (b v) -> (b v)
     def __post_init__(self):
         check_settings(self, above_0="max_new_tokens top_p", at_least_0="temperature top_k", share="top_p")
 
 def _own_filter(x, fn):
     y = fn(x.clone())
-    if not isinstance(y, Tensor) or y.shape != x.shape: raise ValueError("logits_filter must give logits of shape "
-        f"{tuple(x.shape)}, got {tuple(y.shape) if isinstance(y, Tensor) else repr(y)[:60]}")
+    if not isinstance(y, Tensor) or y.shape != x.shape: raise ValueError("logits_filter must give "
+        f"logits of shape {tuple(x.shape)}, got {tuple(y.shape) if isinstance(y, Tensor) else repr(y)[:60]}")
     y = y.to(x).masked_fill(x == -torch.inf, -torch.inf)
     bad = (x.amax(-1).isfinite() & ~y.amax(-1).isfinite()).nonzero().flatten().tolist()
-    if bad: raise ValueError(f"logits_filter gave nan, +inf or nothing but -inf for rows {bad[:6]} of the batch: "
+    if bad: raise ValueError(f"logits_filter gave nan, +inf or nothing but -inf for rows {bad[:6]}: "
         "give each row a finite logit, and -inf for what may not be sampled")
     return y
 

@@ -340,9 +340,10 @@ class Rated(FromRows):
         x, n = job.rows.data, job.s.n_bins
         ends = [f(x.rating[job.rows.learn]).item() for f in (torch.min, torch.max)] if n else (0., 0.)
         return add_scalar_head(job.model, job.s.seed, torch.linspace(*ends, n).tolist())
-    def loss_fn(self, job): return margin_reward_loss if job.s.margins else rating_loss if job.s.rating else self.loss
+    def loss_fn(self, job):
+        return margin_reward_loss if job.s.margins else rating_loss if job.s.rating else self.loss
     def evaluate(self, model, rows, size, loss_fn):
-        "Loss without margins, and how often the chosen answer scores more; of ratings the loss and squared error."
+        "Loss without margins, how often the chosen answer scores more; of ratings the loss and squared error."
         if hasattr(rows, "rating"): return super().evaluate(model, rows, size, loss_fn)
         pairs = getattr(rows, "pairs", rows)
         scores = [score_seqs(model, side, size) for side in (pairs.chosen, pairs.rejected)]

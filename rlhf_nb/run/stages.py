@@ -49,8 +49,8 @@ class Common:
     accept_changed:str="" # names of what may differ from what the run began with: rules.py,version torch
     def __post_init__(self):
         check_settings(self, above_0="max_length max_logits_mb", at_least_0="seed lora_r",
-                       choices=dict(mixed_precision=("auto", "bf16", "no"), attn_implementation=("", "eager", "sdpa",
-                                    "flash_attention_2", "flash_attention_3", "flex_attention")))
+                       choices=dict(mixed_precision=("auto", "bf16", "no"), attn_implementation=(
+                           "", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")))
         if self.eval_rows < -1: raise ValueError(
             f"eval_rows must be -1 (a fifth), 0 or more, got {self.eval_rows}")
         if not self.data: raise ValueError("data is empty: name a file of rows")
@@ -91,7 +91,8 @@ class Ratings:
     n_bins:int=0         # cross-entropy on so many bins of the ratings; 0: squared error
     def __post_init__(self):
         check_settings(self, at_least_0="n_bins")
-        if self.margins and self.rating: raise ValueError("margins are of pairs, a rating is of one answer: say one")
+        if self.margins and self.rating: raise ValueError(
+            "margins are of pairs, a rating is of one answer: say one")
         if self.n_bins == 1 or self.n_bins and not self.rating: raise ValueError(
             f"n_bins are 2 or more, of a rating, got {self.n_bins}: name the column with rating")
 

@@ -83,8 +83,8 @@ def begin_model(s)->tuple[nn.Module,object]: # language model, tokenizer
     if s.model:
         if not s.lora_r: place = Placement(place.device, torch.float32)
         if is_reward_model(_read_start(s)):
-            if s.attn_implementation: raise ValueError("attn_implementation is read for language models: leave it "
-                "out where a fitted reward model goes on")
+            if s.attn_implementation: raise ValueError("attn_implementation is read for language models: "
+                "leave it out where a fitted reward model goes on")
             tokenizer, scalar = load_tokenizer(path), load_reward_model(path, place)
             fit_vocabulary(scalar.backbone, tokenizer, path, new_pad(path))
             lm = to_classifier(scalar).eval()

@@ -111,7 +111,7 @@ def rating_loss(
     model:ScalarModel, # the one that is trained
     x:RatedSeqs,       # b rows
 )->tuple[Tensor,int,dict]: # summed loss, rows, sums of the metrics
-    "Squared error (score - rating)^2; of a `BinnedScore`, cross-entropy to the bin nearest to the rating, in nats."
+    "Squared error (score - rating)^2; of a `BinnedScore`, cross-entropy to the bin nearest to it, in nats."
     hidden, head = model.states(x.seqs), model.score
     last = send_to(last_token_index(host_rows(x.seqs).attention_mask), hidden.device)
     hidden = hidden[torch.arange(len(last), device=hidden.device), last]                  # (b d)
