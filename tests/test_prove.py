@@ -121,7 +121,7 @@ def test_each_mistake_of_a_sampler_is_named_as_itself():
     assert prove(one_row, "sampler").definition.startswith("a token; drawn after")
 
 def test_arrays_are_compared_by_value():
-    def in_numpy(chosen, rejected): return np.log1p(np.exp(rejected - chosen)).mean()
+    def in_numpy(chosen, rejected): return np.logaddexp(0, rejected - chosen).mean()
     proof = prove(in_numpy, "reward")
     assert proof.verdict == "exact" and "it takes arrays: values are compared, gradients are not" in proof.fragile
 
@@ -162,7 +162,7 @@ def test_what_is_wrong_beside_the_formula():
         rewards -= rewards.view(-1, num_generations).mean(1).repeat_interleave(num_generations)
         return rewards
     def noisy(logp, ref_logp): return logp - ref_logp + 0 * torch.rand(1)
-    assert "it changes its arguments" in prove(in_place, "advantages").fragile
+    assert prove(in_place, "advantages").mistakes == ["it changes its arguments: work on a copy"]
     assert "it draws random numbers of the whole program" in prove(noisy, "kl").fragile
     def unused(logp, old_logp, advantages, mask, ref_logp):
         ratio, a = (logp - old_logp).exp(), advantages[:, None]
@@ -203,3 +203,22 @@ def test_a_mean_that_is_added_back_and_a_cap_are_named():
     assert prove(gae, "gae").mistakes == ["the mean is added back after whitening: advantages are not centred"]
     def k3(logp, ref_logp): return (torch.exp(ref_logp - logp) - 1 + logp - ref_logp).clamp(max=10)
     assert (proof := prove(k3, "kl")).verdict == "exact" and proof.definition == "k3, at most 10"
+
+def test_what_overflows_is_not_stable_and_what_is_rounded_is_told():
+    def naive(chosen, rejected): return -(chosen - rejected).sigmoid().log().mean()
+    assert prove(naive, "reward").mistakes == ["not stable: on gaps of thousands inf comes back"]
+    def rounded(logp, ref_logp): return (logp.bfloat16() - ref_logp.bfloat16()).double()
+    assert "16 bits" in prove(rounded, "kl").mistakes[0]
+    def capped(logp, ref_logp): return (logp - ref_logp).clamp(max=.7)
+    assert prove(capped, "kl").mistakes == ["the result is cut off above 0.7"]
+    def running(logp, ref_logp): return (logp - ref_logp).cumsum(1)
+    assert "the running sum" in prove(running, "kl").mistakes[0]
+
+def test_the_smallest_case_is_one_token():
+    def doubled(logp, ref_logp): return (logp - ref_logp)**2
+    shown = prove(doubled, "kl").shown
+    assert shown.startswith("logp [-") and shown.count(",") == 2 and "right is" in shown, shown
+
+def test_what_every_definition_keeps_is_told_where_it_breaks():
+    def leaks(logp, mask, advantages): return -(logp.tanh() * advantages[:, None]).mean()
+    assert prove(leaks, "grpo").mistakes[0] == "what stands outside of the mask reaches the result"

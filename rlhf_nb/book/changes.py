@@ -117,6 +117,7 @@ def place_changes(
         if isinstance(x, float):
             apply((f"{{}} is multiplied by {names[k]} once more", lambda y, x=x: y * x))
             apply((f"{{}} is divided by {names[k]} once more", lambda y, x=x: y / x))
+            apply((f"{{}} is multiplied by 1 - {names[k]}", lambda y, x=x: y * (1 - x)))
         elif isinstance(x, Tensor) and x.shape == out.shape and x.is_floating_point():
             apply((f"{names[k]} stands where {{}} should", lambda y, x=x: x))
             apply((f"{names[k]} is added to {{}}", lambda y, x=x: y + x))
@@ -222,6 +223,12 @@ def changed_results(
     times = next((c.item() for a, b in both if a.shape == b.shape
                   for c in (a / b).flatten() if c.isfinite() and c), 0.)
     yield f"the result is {times:.4g} times what it should be", each(lambda x, k: x * times)
+    ends = [x.double().flatten() for x in (named_leaves(got[k])[p] for k in got for p in paths[:1] if p in named_leaves(
+        got[k])) if isinstance(x, Tensor) and x.is_floating_point()]
+    if ends: # a bound that stands in no argument
+        low, high = (f(torch.cat(ends)).item() for f in (torch.min, torch.max))
+        yield f"the result is cut off above {high:.4g}", each(lambda x, k: x.clamp(max=high))
+        yield f"the result is cut off below {low:.4g}", each(lambda x, k: x.clamp(min=low))
     for p, leaf in next(iter(given.values())).items():
         for words, (form, f) in itertools.product(amounts(leaf), AMOUNTS.items()):
             yield form.format(words.format(spoken(p, names))), each(
@@ -293,6 +300,7 @@ def find_change(
     names:list[str],       # of the arguments
     same:Callable,         # of two nested values
     least:int=6,           # numbers on both sides that are wrong; with fewer a fit may be luck
+    deep:bool=True,        # whether operations inside the reference are changed, too: seconds
 )->tuple: # a sentence, the smallest case that is wrong; or ()
     "The first change of result, input or operation that makes the reference give what was got, in all cases."
     parts = {k: (named_leaves(got[k]), named_leaves(want[k])) for k in cases}
@@ -320,7 +328,7 @@ def find_change(
             got, want, given, names, paths) if alike(make, paths)), "")
         found = found or next((sentence for sentence, make in changed_inputs(
             reference, cases, given, names) if alike(make, paths)), "")
-        found = found or changed_operation(reference, {k: cases[k] for k in order}, given, names,
+        found = found or deep and changed_operation(reference, {k: cases[k] for k in order}, given, names,
                                            lambda k, out: agrees(k, out, paths))
         if found: return where + found, order[0]
     return ()

@@ -119,6 +119,7 @@ class ProofKind:
     right={}    # axis -> choice -> words of a definition
     wrong={}    # axis -> choice -> sentence on a mistake
     meant={}    # a wrong choice -> the right one that it misses, where that is not the first
+    stable=()   # edges on which code must not give nan or inf
     known={}    # what the field calls it -> {axis: choice}
     mixed={}    # sentence on a mistake -> {axis: choices}, each right alone and wrong together
     forms=[dict] # ways to pass a case; the best verdict counts

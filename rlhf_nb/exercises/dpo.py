@@ -19,9 +19,11 @@ _PAIR_NAMES = {f"{who}_{side}": " ".join([                     # -> the names co
 
 class DPO(ProofKind):
     asks, chapter = "DPO loss", "dpo"
-    takes = _PAIR_NAMES | dict(beta="beta")
-    defaults = dict(beta=.1)
-    right = dict(form=dict(sigmoid="-log σ(β gap)", ipo="(gap - 1/2β)²", hinge="hinge of β gap"),
+    takes = _PAIR_NAMES | dict(beta="beta", smooth="label_smoothing smoothing eps epsilon noise")
+    defaults = dict(beta=.1, smooth=.1)
+    right = dict(form=dict(sigmoid="-log σ(β gap)", ipo="(gap - 1/2β)²", hinge="hinge of β gap",
+                           conservative="labels smoothed: (1 - s) -log σ(β gap) + s -log σ(-β gap)",
+                           robust="the same with - s, over 1 - 2 s"),
                  gap=dict(both=""), beta=dict(inside=""), mean=PAIRS)
     wrong = dict(
         form=dict(no_log="the log is missing: -log σ is the loss", probability="that is the probability: -log of it is the loss",
@@ -35,13 +37,14 @@ class DPO(ProofKind):
                  frozen="the rejected response is detached: nothing pushes it down"),
         beta=dict(outside="beta belongs inside the sigmoid, it is no factor of the loss", missing="beta is missing",
                   one="beta is for both ratios", under="multiply by beta, do not divide"))
-    meant = dict(one="ipo")
+    meant, stable = dict(one="ipo"), ("gaps of thousands",)
     known = {"DPO (Rafailov et al. 2023)": dict(form="sigmoid"), "IPO (Azar et al. 2023)": dict(form="ipo"),
-             "the hinge of SLiC": dict(form="hinge")}
+             "the hinge of SLiC": dict(form="hinge"), "conservative DPO (Mitchell 2023)": dict(form="conservative"),
+             "robust DPO (Chowdhury et al. 2024)": dict(form="robust")}
     def case(self, seed, beta, scale=1.):
         names = "policy_chosen", "policy_rejected", "ref_chosen", "ref_rejected"
         return {k: (normal(seed + i, 4, scale=scale) - 5).requires_grad_(i < 2) for i,
-                k in enumerate(names)} | dict(beta=beta)
+                k in enumerate(names)} | dict(beta=beta, smooth=.1)
     def cases(self, given): return {"four pairs": self.case(0, .1), "wide gaps": self.case(20, .1, 6.)} | (
         {"another β": self.case(10, .5)} if "beta" in given else {})
     def edges(self, given): return {"gaps of thousands": self.case(30, .1, 1e4)}
@@ -53,7 +56,9 @@ class DPO(ProofKind):
         x = dict(inside=gap * a.beta, under=gap / a.beta, one=a.beta * (w - rw) - (l - rl)).get(c["beta"], gap)
         loss = dict(sigmoid=-logsigmoid(x), ipo=(gap - 1 / (2 * a.beta))**2, hinge=(1 - x).clamp(min=0), no_log=-x.sigmoid(),
                     probability=x.sigmoid(), weight=(-x).sigmoid(), plus=logsigmoid(x), exp=(-x).exp(),
-                    one=(gap - 1 / a.beta)**2, linear=-x)[c["form"]]
+                    one=(gap - 1 / a.beta)**2, linear=-x,
+                    conservative=-(1 - a.smooth) * logsigmoid(x) - a.smooth * logsigmoid(-x),
+                    robust=(a.smooth * logsigmoid(-x) - (1 - a.smooth) * logsigmoid(x)) / (1 - 2 * a.smooth))[c["form"]]
         return over_pairs(loss * (a.beta if c["beta"] == "outside" else 1.), c["mean"])
 
 # ------------------------------------------------------------------ log_ratio_gap
@@ -84,7 +89,7 @@ log_ratio_gap = Exercise(
 # ------------------------------------------------------------------ dpo_loss
 def _pairs(w, l, rw, rl, beta=.1):
     if not beta > 0: raise ValueError("beta must be above 0")
-    return dict(zip(("policy_chosen", "policy_rejected", "ref_chosen", "ref_rejected"), map(widened, (w, l, rw, rl))), beta=beta)
+    return dict(zip(("policy_chosen", "policy_rejected", "ref_chosen", "ref_rejected"), map(widened, (w, l, rw, rl))), beta=beta, smooth=0.)
 
 dpo_loss = Exercise(
     reference=package.dpo_loss,

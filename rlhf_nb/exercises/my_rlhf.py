@@ -211,7 +211,7 @@ def _paired(policy, ref, optimizer, chosen, rejected, beta, mean=False):
         x = torch.where(response, OURS.logprobs(model, ids, mask), 0.).sum(1)
         return x / response.sum(1) if mean else x
     return {f"{who}_{side}": total(model, *rows) if who == "policy" else total(model, *rows).detach() for who, model in
-            (("policy", policy), ("ref", ref)) for side, rows in (("chosen", chosen), ("rejected", rejected))} | dict(beta=beta)
+            (("policy", policy), ("ref", ref)) for side, rows in (("chosen", chosen), ("rejected", rejected))} | dict(beta=beta, smooth=0.)
 
 def _ppo_steps(vf=.1): # each loss wrong, beside the other one right
     policy = PolicyLoss().told(_moved, "ratio clip mean sign", {"": {}, "the ratio is not clipped": dict(clip="none"),
@@ -292,7 +292,7 @@ PARTS = dict(
     gae=({"three rows": (_r, _v, _m, 1., .9), "a discount": (_r, _v, _m, .8, .5),
           "lambda 0": (_r[:2], _v[:2], _m[:2], .9, 0.), "lambda 1": (_r[:2], _v[:2], _m[:2], .9, 1.)}, {
         **GAE().told(lambda r, v, m, gamma, lam: dict(rewards=r, values=v, mask=m, gamma=gamma, lam=lam),
-                     "end way delta trace discount sign returns read", without="white")}),
+                     "end way delta trace discount sign returns read form", without="white")}),
     ppo_step=({"three answers": (_LM, _SCORES, *_THREE, _old, _adv, .5 * _adv + .1),
                "one row": (_LM, _SCORES, *(x[:1] for x in (*_THREE, _old, _adv, 2 * _adv))),
                "another policy": (_OTHER, _SCORES, *_THREE, _old, _adv, -_adv)}, {

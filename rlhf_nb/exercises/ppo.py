@@ -163,12 +163,14 @@ class GAE(ProofKind):
         discount=dict(missing="gamma is missing"), gap=dict(
             stops="a gap in the mask is stepped over: the next token is the next one that the mask holds"),
         sign=dict(minus="the sign: reward and next value minus value"),
+        form=dict(swapped="the other way round: first advantages, then returns"),
         white=dict(all="whitened over all positions: padding is in mean and deviation",
                    back="the mean is added back after whitening: advantages are not centred"),
         returns=dict(white="returns are made of whitened advantages: add the values to the raw ones",
                      same="returns are A + V: the value is missing", difference="returns are A + V, not A - V",
                      reward="returns are A + V: that is the reward plus V",
-                     rest="returns are A + V, for lambda below 1 not the sum of rewards"),
+                     rest="returns are A + V, for lambda below 1 not the sum of rewards",
+                     open="returns stand outside of the mask, too: prompt and pads get 0"),
         read=dict(all="where the mask is False rewards and values must not count"))
     known = {"GAE (Schulman et al. 2016)": dict(white="none"), "whitened GAE": dict(white="mask")}
     def case(self, seed, gamma, lam, mask=MASK):
@@ -176,7 +178,8 @@ class GAE(ProofKind):
                     gamma=gamma, lam=lam)
     def cases(self, given): return {"three responses": self.case(0, .9, .8), "no discount": self.case(10, 1.,
         .95),
-                                    "one step": self.case(20, .7, 0.), "to the end": self.case(30, .8, 1.)}
+                                    "one step": self.case(20, .7, 0.), "to the end": self.case(30, .8, 1.),
+        "a gap in a response": self.case(60, .9, .8, tensor([[0, 1, 1, 0, 1, 1], [1, 1, 0, 0, 1, 0]]).bool())}
     def edges(self, given): return {"an empty response": self.case(40, .9, .8, EMPTY),
                                     "padding on the left": self.case(50, .9, .8, MASK.flip(1))}
     def compute(self, a, c):
@@ -204,9 +207,9 @@ class GAE(ProofKind):
         white = raw if c["white"] == "none" else (raw - shift) / (over.std() + 1e-8) + (
             shift if c["white"] == "back" else 0.)
         back = dict(sum=lambda: raw + v0, white=lambda: white + v0, same=lambda: white, difference=lambda: raw - v0,
-                    reward=lambda: r + v0, rest=lambda: swept(1.) + v0)[c["returns"]]()
-        both = tuple(x.masked_fill(~m, 0.) for x in (white, back))
-        return both if c["form"] == "both" else both[0]
+                    reward=lambda: r + v0, open=lambda: raw, rest=lambda: swept(1.) + v0)[c["returns"]]()
+        both = white.masked_fill(~m, 0.), raw + v0 if c["returns"] == "open" else back.masked_fill(~m, 0.)
+        return dict(both=both, swapped=both[::-1]).get(c["form"], both[0])
 
 # ------------------------------------------------------------------ clipped_policy_loss
 def _moved(logp, old_logp, advantage, cliprange):
@@ -257,12 +260,11 @@ gae = Exercise(
            "gamma 1": _wild(18, "prrrr", gamma=1.), "inf at a pad": _wild(20, "prrr..", "prrrrr", fill=inf),
            "values of -300": (tensor([[-300., 2.]]), tensor([[-299., -301.]]), mask_of("rr"), .99, .95),
            "float64": _wild(22, "prr.", dtype=torch.float64), "bf16": _wild(24, "prrrr", "prr..", dtype=torch.bfloat16)},
-    mistakes=GAE().told(_steps, "end way delta trace discount gap sign returns read",
-                        {"two results: advantages and returns": dict(form="advantages")}, "white") | {
+    mistakes=GAE().told(_steps, "end way delta trace discount gap sign returns read form",
+                        {"two results: advantages and returns": dict(form="advantages")}, "white open") | {
         "0 times nan is nan: write 0 where the mask is False, do not multiply": lambda r, v, m, g, l: tuple(
             x + torch.where(m, 0., 0. * (r + v)) for x in ppo.gae(r, v, m, g, l)),
         "prompt and pads get 0": lambda r, v, m, g, l: tuple(x + 5. * ~m for x in ppo.gae(r, v, m, g, l)),
-        "the other way round: first advantages, then returns": lambda *x: ppo.gae(*x)[::-1],
         "sums in 16 bits lose digits: go to float32 first": lambda r, v, m, g, l: tuple(
             x.to(r.dtype) for x in ppo.gae(r, v, m, g, l))})
 

@@ -19,19 +19,21 @@ class Pooling(ProofKind):
         before="shifted by one: that is the token before the last", first="that is the first real token",
         mean="that is the mean over real tokens: only the last has seen the whole answer",
         all="the mean over all positions, padding too", sum="that is the sum over real tokens",
-        most="that is the highest score: asked is the last"))
+        most="that is the highest score: asked is the last",
+        count="a count of real tokens is a place only if no pad stands in front",
+        stop="the first pad may stand on the left: the token before it is no last one"))
     known = {"last token that is no padding": dict(at="last")}
     def case(self, seed, lengths, left=False):
         mask = torch.arange(max(lengths)) < tensor(lengths)[:, None]
         return dict(scores=normal(seed, *mask.shape).requires_grad_(), mask=mask.flip(1) if left else mask)
-    def cases(self, given): return {"padding on the right": self.case(0, [3, 6, 2, 4]),
-                                    "no padding": self.case(10, [4, 4, 4])}
-    def edges(self, given): return {"padding on the left": self.case(20, [3, 6, 2, 4], left=True),
-                                    "one row": self.case(30, [3])}
+    def cases(self, given): return {"padding on the right": self.case(0, [3, 6, 2, 4]), "no padding": self.case(10, [4, 4, 4]),
+                                    "padding on the left": self.case(20, [3, 6, 2, 4], left=True)}
+    def edges(self, given): return {"one row": self.case(30, [3])}
     def compute(self, a, c):
         s, m, row, at = a.scores, a.mask, torch.arange(len(a.mask)), torch.arange(a.mask.shape[1])
         last, first = torch.where(m, at, -1).amax(1), torch.where(m, at, len(at)).amin(1).clamp(max=len(at) - 1)
-        place = dict(last=last, column=-1, pad=(last + 1).clamp(max=len(at) - 1), before=last - 1, first=first)
+        place = dict(last=last, column=-1, pad=(last + 1).clamp(max=len(at) - 1), before=last - 1, first=first,
+                     count=m.sum(1) - 1, stop=(~m).int().argmax(1) - 1)
         if c["at"] in place: return s[row, place[c["at"]]]
         return dict(mean=(s * m).sum(1) / m.sum(1).clamp(min=1), all=s.mean(1), sum=(s * m).sum(1),
                     most=s.masked_fill(~m, -torch.inf).amax(1))[c["at"]]
@@ -55,6 +57,7 @@ class BradleyTerry(ProofKind):
         margin=dict(plus="the margin eases the task: turn its sign", weight="the margin is a gap, not a weight"),
         centre=dict(gap="centring takes the sum of both scores, not their gap", each="centring squares the sum, not each score",
                     size="the sum is squared: that is its size", plain="the sum is not squared"))
+    stable = ("gaps of thousands",)
     known = {"Bradley-Terry (Ouyang et al. 2022)": dict(form="log")}
     def case(self, seed, scale=1., n=4): return {k: normal(seed + i, n, scale=scale).requires_grad_()
         for i, k in enumerate(("chosen", "rejected"))} | dict(margin=normal(seed + 2, n).abs(), center_coef=.1)
@@ -101,8 +104,6 @@ pooled_scores = Exercise(
            "one row": _rows(5, "xxxx."), "bf16": _rows(6, ".xx.", "xxxx", dtype=torch.bfloat16),
            "a row of pads alone is refused": _rows(7, "xx.", "...")},
     mistakes=Pooling().told(lambda model, seqs: dict(scores=model(seqs), mask=seqs.attention_mask), "at") | {
-        "a count of real tokens is a place only if no pad stands in front":
-            _read(lambda s, m: _pick(s, m.sum(1) - 1)),
         "no gradient reaches the model": _read(lambda s, m: _pick(s, _last(m)), detach=True),
         "every row at every row's place: (b b); pair rows with their places":
             _read(lambda s, m: s[:, _last(m)]),

@@ -10,7 +10,7 @@ NUMBERS = {                                       # of a float or its tensor
     "exp of {} is taken": torch.exp, "the logarithm of {} is taken": torch.log, "{} is squared": torch.square,
     "the root of {} is taken": torch.sqrt, "1 / ({}) stands for it": torch.reciprocal,
     "1 is added to {}": lambda x: x + 1, "1 is subtracted from {}": lambda x: x - 1,
-    "σ of {} is taken": torch.sigmoid, "log σ of {} is taken": F.logsigmoid,
+    "the sigmoid of {} is taken": torch.sigmoid, "log σ of {} is taken": F.logsigmoid,
     "exp - 1 of {} is taken": torch.expm1, "softmax of {} is taken": lambda x: x.softmax(-1)}
 PLACES = {                                        # of any tensor, (b) or (b t)
     "{} stands one place late": lambda x: x.roll(1, min(1, x.ndim - 1)),
@@ -22,7 +22,7 @@ PLACES = {                                        # of any tensor, (b) or (b t)
     "{} is that of the row before": lambda x: x.roll(1, 0),
     "{} is that of the next row": lambda x: x.roll(-1, 0),
     "{} of the first row stands for all": lambda x: x[:1].expand_as(x),
-    "{} is reversed": lambda x: x.flip(-1)}
+    "{} is reversed": lambda x: x.flip(-1), "the running sum of {} is taken": lambda x: x.cumsum(-1)}
 MEANT = {
     "the mean of {} is taken here, too early": lambda x: x.mean().expand_as(x),
     "the mean of {} over each row is taken here": lambda x: x.mean(-1, True).expand_as(x),
@@ -43,6 +43,7 @@ AMOUNTS = {
     "the result is divided by {} + 1": lambda x, n: x * n / (n + 1),
     "the result is divided by {} - 1": lambda x, n: x * n / (n - 1),
     "the result is divided by {}, not by one less": lambda x, n: x * (n - 1) / n,
+    "the result is multiplied by 1 - {}": lambda x, n: x * (1 - n),
     "the result is multiplied by {} / 2": lambda x, n: x * n / 2,
     "{} is added to the result": lambda x, n: x + n, "{} is subtracted from the result": lambda x, n: x - n}
 

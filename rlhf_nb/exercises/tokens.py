@@ -105,7 +105,7 @@ def next_logps(logits, ids, shift, soft): # (b t) log-prob of token i, (t) where
 class Logprobs(ProofKind):
     asks, chapter = "log-probs of the tokens", "tokens"
     takes = dict(logits="logits lm_logits", ids="ids input_ids tokens token_ids", mask=MASK_NAMES)
-    needs = dict(masked="mask")
+    needs, stable = dict(masked="mask"), ("logits of hundreds",)
     right = dict(soft=dict(log=""), shift=dict(next=""), sign=dict(plus=""), masked=dict(all="", used="0 outside of the mask"),
                  form=dict(
         full="(b t), 0 for the first token", short="(b t-1), from the second token on",
