@@ -214,6 +214,10 @@ def test_what_overflows_is_not_stable_and_what_is_rounded_is_told():
     def running(logp, ref_logp): return (logp - ref_logp).cumsum(1)
     assert "the running sum" in prove(running, "kl").mistakes[0]
 
+def test_the_smallest_case_has_a_token_that_is_predicted():
+    def same(logits, ids, mask): return -(logits.log_softmax(-1).gather(-1, ids[..., None])[..., 0] * mask).sum() / mask.sum()
+    assert "ids [1, 5], mask [0, 1]" in prove(same, "sft").shown
+
 def test_the_smallest_case_is_one_token():
     def doubled(logp, ref_logp): return (logp - ref_logp)**2
     shown = prove(doubled, "kl").shown

@@ -223,12 +223,9 @@ def changed_results(
     times = next((c.item() for a, b in both if a.shape == b.shape
                   for c in (a / b).flatten() if c.isfinite() and c), 0.)
     yield f"the result is {times:.4g} times what it should be", each(lambda x, k: x * times)
-    ends = [x.double().flatten() for x in (named_leaves(got[k])[p] for k in got for p in paths[:1] if p in named_leaves(
-        got[k])) if isinstance(x, Tensor) and x.is_floating_point()]
-    if ends: # a bound that stands in no argument
-        low, high = (f(torch.cat(ends)).item() for f in (torch.min, torch.max))
-        yield f"the result is cut off above {high:.4g}", each(lambda x, k: x.clamp(max=high))
-        yield f"the result is cut off below {low:.4g}", each(lambda x, k: x.clamp(min=low))
+    ends = [v for a, _ in both for v in a.flatten().tolist()] or [0.] # a bound may stand in no argument
+    yield f"the result is cut off above {max(ends):.4g}", each(lambda x, k: x.clamp(max=max(ends)))
+    yield f"the result is cut off below {min(ends):.4g}", each(lambda x, k: x.clamp(min=min(ends)))
     for p, leaf in next(iter(given.values())).items():
         for words, (form, f) in itertools.product(amounts(leaf), AMOUNTS.items()):
             yield form.format(words.format(spoken(p, names))), each(

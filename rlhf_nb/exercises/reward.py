@@ -21,13 +21,14 @@ class Pooling(ProofKind):
         all="the mean over all positions, padding too", sum="that is the sum over real tokens",
         most="that is the highest score: asked is the last",
         count="a count of real tokens is a place only if no pad stands in front",
-        stop="the first pad may stand on the left: the token before it is no last one"))
+        stop="that is the token before the first pad: pads in front of a prompt come before it"))
     known = {"last token that is no padding": dict(at="last")}
-    def case(self, seed, lengths, left=False):
-        mask = torch.arange(max(lengths)) < tensor(lengths)[:, None]
+    def case(self, seed, lengths, left=False, front=0):
+        mask = torch.nn.functional.pad(torch.arange(max(lengths)) < tensor(lengths)[:, None], (front, 0))
         return dict(scores=normal(seed, *mask.shape).requires_grad_(), mask=mask.flip(1) if left else mask)
     def cases(self, given): return {"padding on the right": self.case(0, [3, 6, 2, 4]), "no padding": self.case(10, [4, 4, 4]),
-                                    "padding on the left": self.case(20, [3, 6, 2, 4], left=True)}
+                                    "padding on the left": self.case(20, [3, 6, 2, 4], left=True),
+                                    "padding on both sides": self.case(40, [3, 6, 2, 4], front=2)}
     def edges(self, given): return {"one row": self.case(30, [3])}
     def compute(self, a, c):
         s, m, row, at = a.scores, a.mask, torch.arange(len(a.mask)), torch.arange(a.mask.shape[1])
