@@ -19,7 +19,7 @@ _PAIR_NAMES = {f"{who}_{side}": " ".join([                     # -> the names co
 
 class DPO(ProofKind):
     asks, chapter = "DPO loss", "dpo"
-    takes = _PAIR_NAMES | dict(beta="beta", smooth="label_smoothing smoothing eps epsilon noise")
+    takes = _PAIR_NAMES | dict(beta="beta", smooth="smooth label_smoothing smoothing eps epsilon noise")
     defaults = dict(beta=.1, smooth=.1)
     right = dict(form=dict(sigmoid="-log σ(β gap)", ipo="(gap - 1/2β)²", hinge="hinge of β gap",
                            conservative="labels smoothed: (1 - s) -log σ(β gap) + s -log σ(-β gap)",
