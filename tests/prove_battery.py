@@ -2,15 +2,19 @@
 
 Written from `prove --help` and from what goes wrong in trainers that people use, without sight of the
 mistakes that `prove` knows. `WRONG[kind]` holds pairs of words and function: a verdict that names the
-fault rightly has one of the words (a regular expression, in lower case; ten were widened afterwards, where a verdict said
-the fault in others). `RIGHT[kind]` holds functions."""
+fault rightly has one of the words (a regular expression, in lower case; eleven were widened afterwards, where a verdict
+said the fault in others). `RIGHT[kind]` holds functions. `DEFINED[kind]` holds those that were written as mutants and are
+definitions in use: what is asked is that `prove` says which."""
 import math, re
 import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import einsum, rearrange, reduce
 
-WRONG, RIGHT = {}, {}
+WRONG, RIGHT, DEFINED = {}, {}, {}
+def defined(words): # another definition, and the words that say so
+    def keep(fn): DEFINED.setdefault(fn.__name__.rstrip("_"), []).append((words, fn))
+    return keep
 def wrong(words): # -> decorator; the function bears the name of its kind
     def keep(fn): WRONG.setdefault(fn.__name__.rstrip("_"), []).append((words, fn))
     return keep
@@ -261,7 +265,7 @@ def reward(chosen, rejected): return (1 - torch.sigmoid(chosen - rejected)).mean
 @wrong("gradient|detach|rejected")
 def reward(chosen, rejected): return -F.logsigmoid(chosen - rejected.detach()).mean()
 
-@wrong("hinge|sigmoid|logistic|relu|log")
+@defined("hinge") # the margin ranking loss of a pair
 def reward(chosen, rejected): return F.relu(1 - chosen + rejected).mean()
 
 @wrong("separate|alone|each|differ|gap|both|pair")
@@ -417,7 +421,7 @@ def kl(logp, ref_logp): return (ref_logp - logp).exp() - 1
 @wrong("half|/ 2|factor|2|twice")
 def kl(logp, ref_logp): return (logp - ref_logp)**2
 
-@wrong("abs|absolute|sign")
+@defined("abs") # verl's kl_penalty "abs"
 def kl(logp, ref_logp): return (logp - ref_logp).abs()
 
 @wrong("exp|ratio|log\\b")
@@ -734,7 +738,7 @@ def ppo(logp, advantages, mask, old_logp, epsilon):
 def ppo(logp, advantages, mask, old_logp, epsilon):
     return _ppo(logp, advantages, mask, old_logp, epsilon, lambda r, a: -torch.min(r * a, r.clamp(max=1 + epsilon) * a))
 
-@wrong("nan|mask|0 \\*|multipl|times|pad")
+@right # TRL's and verl's way; where pads hold finite log-probs it is the mean over the mask's tokens
 def ppo(logp, advantages, mask, old_logp, epsilon):
     return (_policy(logp, advantages, old_logp, epsilon) * mask).sum() / mask.sum()
 
@@ -1061,7 +1065,7 @@ def grpo(logp, advantages, mask, ref_logp, old_logp, epsilon, beta):
 def grpo(logp, advantages, mask, ref_logp, old_logp, epsilon, beta):
     return _gr(logp, advantages, mask, ref_logp, old_logp, epsilon, beta, policy=lambda l, a, o, e: _policy(o, a, l, e))
 
-@wrong("max|min|pessimis|clip")
+@wrong("max|min|pessimis|clip|larger|smaller")
 def grpo(logp, advantages, mask, old_logp, epsilon):
     rho, a = (logp - old_logp).exp(), _adv(advantages, logp)
     return _rows(-torch.max(rho * a, rho.clamp(1 - epsilon, 1 + epsilon) * a), mask)
@@ -1084,7 +1088,7 @@ def grpo(logp, advantages, mask, old_logp, epsilon):
     x = _policy(logp, advantages, old_logp, epsilon).masked_fill(~mask, 0.)
     return (x.sum(1) / mask.sum(1)).mean()
 
-@wrong("ratio|sequence|sum|length|token|response|product|whole|normali")
+@defined("whole response") # the importance ratio of a sequence, as in RLOO's trainers
 def grpo(logp, advantages, mask, old_logp, epsilon):
     rho = (logp - old_logp).masked_fill(~mask, 0).sum(1, keepdim=True).exp().expand(logp.shape)
     a = _adv(advantages, logp)
@@ -1374,7 +1378,7 @@ def q(rewards, done, gamma, next_q):
     best = F.pad(next_q.amax(-1)[:, :-1], (1, 0))
     return rewards + gamma * best.masked_fill(done, 0.)
 
-@wrong("softmax|soft|logsumexp|max|temperature")
+@defined("softmax") # expected SARSA for a softmax policy
 def q(rewards, done, gamma, next_q): return rewards + gamma * (next_q.softmax(-1) * next_q).sum(-1).masked_fill(done, 0.)
 
 @wrong("axis|max|time|row|dim|action")

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from ..base.files import notebooks
 from ..base.settings import find
 from .changes import find_change
-from .checks import ProofKind, record_call, values_match
+from .checks import ProofKind, record_call, value_slips, values_match
 from ..exercises.kinds import PROOF_KINDS
 from ..show.pages import escape_text
 from ..tokens import masked_sum, token_logprobs
@@ -107,13 +107,17 @@ def _search(kind, names, cases, calls, levels=((1e-6, True), (1e-4, True), (1e-6
 
 def _one_change(kind, names, cases, calls): # choices and what else is done; or None
     if not all(_tensors(calls[k].out) and _finite(calls[k].out) for k in cases): return None
-    def first(axis): return [*kind.right[axis]][:None if kind.needs.get(axis) in (None, *names) else 1]
+    def first(axis): # where its argument is taken, that is used
+        asked = kind.needs.get(axis)
+        return [*kind.right[axis]][bool(asked in names):None if asked in (None, *names) else 1]
     every = [dict(zip(kind.right, x)) for x in itertools.product(*map(first, kind.right))]
     def far(c): return min((sum(c[k] != v for k, v in x.items()) for x in kind.known.values()), default=0)
     given = {k: (*(case[n] for n in names), SimpleNamespace(**case)) for k, case in cases.items()}
-    start = time.process_time()
-    for deep, c in itertools.product((False, True), sorted(every, key=far)[:40]): # what is quick comes first
-        if time.process_time() - start > 10: return None                         # seconds
+    def shapes(y): return [getattr(x, "shape", ()) for x in (y if isinstance(y, tuple) else [y])]
+    k, start = next(iter(cases)), time.process_time()
+    near = [c for c in sorted(every, key=far) if shapes(kind.compute(given[k][-1], c)) == shapes(calls[k].out)]
+    for deep, c in [*itertools.product((False, True), near[:6]), *itertools.product((False, True), near[6:30])]:
+        if time.process_time() - start > 6: return None                          # seconds
         def right(*args): return kind.compute(SimpleNamespace(**vars(args[-1]) | dict(zip(names, args))), c)
         want = {k: right(*args) for k, args in given.items()}
         found = find_change(right, given, {k: calls[k].out for k in cases}, want, [*names.values()],
@@ -209,7 +213,7 @@ def broken_rules(
             return not same(back(now) * kept, was * kept) if back(now).shape == was.shape else True
         def other(x): return x.where(mask, 7.) if x.shape == mask.shape and x.is_floating_point() else x
         def wider(x): return torch.cat([x, torch.zeros_like(x[:, :1])], 1) if x.ndim > 1 else x
-        rules = {"what stands outside of the mask reaches the result": (other,),
+        rules = {"what stands outside of the mask, prompt or pads, reaches the result": (other,),
                  "a column of padding changes the result": (wider, lambda y: y[:, :-1] if y.ndim > 1 else y),
                  "the order of the rows changes the result": (
                      lambda x: x.flip(0), lambda y: y.flip(0) if y.ndim else y)}
@@ -234,6 +238,14 @@ def describe_result(
     if came not in known: return f"on {what} the shape is wrong: {came}, not " + " or ".join(sorted(known))
     return f"on {what} it gives {_brief(first.out)}; no definition, and no two mistakes, give that"
 
+def _shape_slip(it, cases, calls): # of a result that has the shape of no definition
+    every = [dict(zip(it.right, x)) for x in itertools.islice(itertools.product(*it.right.values()), 200)]
+    made = {k: [it.compute(SimpleNamespace(**case), c) for c in every] for k, case in cases.items()}
+    if not all(isinstance(calls[k].out, Tensor) and calls[k].out.shape not in [
+        getattr(y, "shape", ()) for y in made[k]] for k in cases): return []
+    return next((sorted(x)[:1] for i in range(len(every)) if (x := set.intersection(*({
+        x for x in value_slips(calls[k].out, made[k][i]) if "the numbers" in x or "a square" in x} for k in cases)))), [])
+
 def _proved(fn, it, kind, names, form): # one way to pass the arguments
     def fill(case): # the defaults of what the function does not take
         unasked = {k: v for k, v in it.defaults.items() if k not in names}
@@ -246,7 +258,7 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
     for k, case in (cases | edges).items():
         calls[k], arrays = _called(fn, it, names, case)
         on_arrays |= arrays and k in cases
-    fragile = ["it draws random numbers of the whole program"] * (before != states())
+    fragile, seedless = ["it draws random numbers of the whole program"] * (before != states()), "generator" in names
     fragile += ["it takes arrays: values are compared, gradients are not"] * (
         on_arrays and any(c.gradients for c in calls.values()))
     failed = all(calls[k].error for k in cases)
@@ -254,12 +266,17 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
     found, slip = None if failed else _search(it, names, cases, calls), ""
     if not found and not failed and (near := _one_change(it, names, cases, calls)):
         found, slip = (near[0], (), 1e-6, True), near[1]
-    if not found and not failed and (near := _search(it, names, cases, calls, ((1e-2, False),), 1)):
-        found, slip = (*near[:2], 1e-6, True), "it agrees to two digits only: does it round to 16 bits?"
+    def call(case): return _called(fn, it, names, case)[0].out
+    def rounds(): # what moves by less than 16 bits tell apart moves nothing
+        return all(it.same(call(_each_tensor(lambda x: x.detach() * (1 + 1e-7) if x.is_floating_point() else x, case)),
+                           calls[k].out, 1e-10) for k, case in cases.items())
+    if not found and not failed and rounds() and (near := _search(it, names, cases, calls, ((1e-2, False),), 1)):
+        found, slip = (*near[:2], 1e-6, True), "it agrees to two digits only: it rounds to 16 bits"
     if not found:
-        def call(case): return _called(fn, it, names, case)[0].out
-        broken = broken_rules(call, lambda a, b: it.same(a, b, 1e-4), cases) if "mask" in names and not any(
-            calls[k].error for k in cases) else []
+        whole = not any(calls[k].error for k in cases)
+        broken = _shape_slip(it, cases, calls) if whole else []
+        if whole and not broken and "mask" in names:
+            broken = broken_rules(call, lambda a, b: it.same(a, b, 1e-4), cases)
         return Proof(_name(fn), kind, "mistake" if broken else "unknown", "",
                      broken or [describe_result(it, cases, calls)], fragile, [], "", len(calls))
     c, bad, tol, graded = found
@@ -274,7 +291,7 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
         least = smallest_case(wrong, names, both)
         shown = ", ".join(f"{name} {_brief(least[k])}" for k, name in names.items())
         shown += ": gives {}, right is {}".format(*map(_brief, both(least)))
-    def unused(axis): return f"{names[it.needs[axis]]} is taken and not used"
+    def unused(axis): return f"{names[it.needs[axis]]} is taken and never used"
     mistakes = [it.wrong.get(axis, {}).get(c[axis]) or unused(axis) for axis in bad]
     mistakes += [slip] * bool(slip)
     mistakes += ["it changes its arguments: work on a copy"] * any(calls[k].mutated for k in cases)
@@ -295,8 +312,13 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
         said = f"got {_brief(got.out)}, its own definition gives {_brief(want.out)}"
         if not got.error and it.same(got.out, want.out, 1e-4): said = "its gradient differs"
         fragile.append(f"{k}: {f'raised {got.error}' if got.error else said}")
-    mistakes += [f"not stable: on {k} {_brief(calls[k].out)} comes back" for k in edges if k in it.stable and
+    mistakes += [f"not stable: on {k} {re.search('nan|inf', str(calls[k].out))[0]} comes back" for k in edges if k in it.stable and
                  not _finite(calls[k].out) and _finite(_computed(it, names, edges[k], c).out)]
+    mistakes += [f"{names['generator']} is taken and never used: {x}" for x in fragile[:1] if seedless and "draws" in x]
+    def idle(k): # another number changes nothing
+        return all((isinstance(x[k], float) or k == "group") and it.same(_called(fn, it, names, x | {
+            k: 1.5 * x[k] if k != "group" else 0 * x[k]})[0].out, calls[case].out, 1e-9) for case, x in cases.items())
+    mistakes = mistakes or [f"{name} is taken and never used" for k, name in names.items() if idle(k)]
     known = [k for k, x in it.known.items() if not bad and x.items() <= c.items()]
     words = [it.right[axis].get(c[axis]) for axis in c if axis not in bad]
     def call(case): return fn(**{names[k]: x for k, x in form(case).items() if k in names})

@@ -36,7 +36,7 @@ class DPO(ProofKind):
                  ratio="log-ratios are divided: subtract", chosen="only the chosen side is looked at",
                  frozen="the rejected response is detached: nothing pushes it down"),
         beta=dict(outside="beta belongs inside the sigmoid, it is no factor of the loss", missing="beta is missing",
-                  one="beta is for both ratios", under="multiply by beta, do not divide"))
+                  one="beta is for both ratios", policy="beta is for the reference, too: it scales the whole gap", under="multiply by beta, do not divide"))
     meant, stable = dict(one="ipo"), ("gaps of thousands",)
     known = {"DPO (Rafailov et al. 2023)": dict(form="sigmoid"), "IPO (Azar et al. 2023)": dict(form="ipo"),
              "the hinge of SLiC": dict(form="hinge"), "conservative DPO (Mitchell 2023)": dict(form="conservative"),
@@ -53,7 +53,7 @@ class DPO(ProofKind):
         gap = dict(both=lambda: (w - rw) - (l - rl), free=lambda: w - l, swapped=lambda: (l - rl) - (w - rw),
                    added=lambda: (w + rw) - (l + rl), plus=lambda: (w - rw) + (l - rl), ratio=lambda: (w - rw) / (l - rl),
                    chosen=lambda: w - rw, frozen=lambda: (w - rw) - (l - rl).detach())[c["gap"]]()
-        x = dict(inside=gap * a.beta, under=gap / a.beta, one=a.beta * (w - rw) - (l - rl)).get(c["beta"], gap)
+        x = dict(inside=gap * a.beta, under=gap / a.beta, one=a.beta * (w - rw) - (l - rl), policy=a.beta * (w - l) - (rw - rl)).get(c["beta"], gap)
         loss = dict(sigmoid=-logsigmoid(x), ipo=(gap - 1 / (2 * a.beta))**2, hinge=(1 - x).clamp(min=0), no_log=-x.sigmoid(),
                     probability=x.sigmoid(), weight=(-x).sigmoid(), plus=logsigmoid(x), exp=(-x).exp(),
                     one=(gap - 1 / a.beta)**2, linear=-x,

@@ -39,6 +39,7 @@ class Advantages(ProofKind):
                   whole="compare with the group, not with the whole batch"))
     mixed = {"divided by the group's deviation, but not centred on the group": dict(
         base=("batch", "none"), scale=("sample", "population"))}
+    stable = "equal rewards", "an answer alone"
     known = {"RLOO (Ahmadian et al. 2024)": dict(base="others", scale="none"),
              "GRPO (Shao et al. 2024; n - 1 as in torch and TRL)": dict(base="group", scale="sample"),
              "Dr. GRPO (Liu et al. 2025)": dict(base="group", scale="none"),
@@ -63,28 +64,29 @@ class Advantages(ProofKind):
         return found | ({} if "group" not in given else {"an answer alone": self.case(given, [3], [1, 5]),
             "an answer that nobody scored": self.case(given, [1, torch.nan, 0], [2, 4])})
     def compute(self, a, c):
-        r, scored, out = a.rewards.flatten(), ~a.rewards.flatten().isnan(), torch.zeros(a.rewards.numel(),
-            dtype=torch.double)
-        n_first, at = int((a.group == a.group[0]).sum()), torch.arange(len(r))
-        at = dict(given=a.group, across=at % (len(r) // n_first), columns=at % n_first, whole=0 * a.group,
-                  order=at // n_first)[c["rows"]]
-        def variance(x, less): return ((x - x.mean())**2).sum() / max(len(x) - less, 1)
-        for i in scored.nonzero()[:, 0].tolist():
-            mine, batch = (at == at[i]) & scored, r[scored]
-            own, others = r[mine], r[mine & (torch.arange(len(r)) != i)]
-            n, rest = len(own), others.sum()
+        r, group = a.rewards.flatten().tolist(), a.group.tolist()
+        n_first, rows, out = group.count(group[0]), range(len(r)), [0.] * len(r)
+        at = dict(given=group, across=[i % (len(r) // n_first) for i in rows], columns=[i % n_first for i in rows],
+                  whole=[0 for i in rows], order=[i // n_first for i in rows])[c["rows"]]
+        def mean(x): return sum(x) / len(x)
+        def variance(x, less): return sum((y - mean(x))**2 for y in x) / max(len(x) - less, 1)
+        for i in rows:
+            if r[i] != r[i]: continue                  # nobody scored it
+            batch, own = [x for x in r if x == x], [r[j] for j in rows if at[j] == at[i] and r[j] == r[j]]
+            n, others = len(own), [r[j] for j in rows if at[j] == at[i] and r[j] == r[j] and j != i]
             if n == 1 and c["base"] not in ("batch", "none"): continue
-            base = dict(group=own.mean, others=lambda: rest / max(n - 1, 1), batch=batch.mean, none=lambda: 0., best=own.max,
-                        rival=others.max, sum=lambda: rest, own=lambda: own.sum() / max(n - 1, 1), n=lambda: rest / n,
-                        worst=own.min, median=own.median)[c["base"]]()
-            spread = dict(none=own.new_ones(()), sample=variance(own, 1), population=variance(own, 0),
-                          batch=variance(batch, 1), batch_population=variance(batch, 0), root=variance(own, 0) * n,
-                          square=variance(own, 1)**2, range=(own.max() - own.min())**2)[c["scale"]]
+            base = dict(group=lambda: mean(own), others=lambda: sum(others) / max(n - 1, 1), batch=lambda: mean(batch), none=lambda: 0.,
+                        best=lambda: max(own), rival=lambda: max(others), sum=lambda: sum(others), own=lambda: sum(own) / max(n - 1, 1),
+                        n=lambda: sum(others) / n, worst=lambda: min(own), median=lambda: sorted(own)[(n - 1) // 2])[c["base"]]()
+            spread = dict(none=lambda: 1., sample=lambda: variance(own, 1), population=lambda: variance(own, 0),
+                          batch=lambda: variance(batch, 1), batch_population=lambda: variance(batch, 0),
+                          root=lambda: variance(own, 0) * n, square=lambda: variance(own, 1)**2,
+                          range=lambda: (max(own) - min(own))**2)[c["scale"]]()
             eps = float(c["eps"]) if c["scale"] != "none" else 0.
-            scale = (spread + eps).sqrt() if c["place"] == "inside" else spread.sqrt() + eps
+            scale = (spread + eps)**.5 if c["place"] == "inside" else spread**.5 + eps
             x = dict(plus=r[i] - base, minus=base - r[i], baseline=base)[c["sign"]]
             out[i] = x * scale if c["place"] == "times" else x / scale if scale else 0.
-        return out.view(a.rewards.shape)
+        return tensor(out, dtype=torch.double).view(a.rewards.shape)
 
 # ------------------------------------------------------------------ fixed_groups
 def _drawn(seed, p, k, scale=1., dtype=torch.float32):

@@ -29,7 +29,8 @@ class KL(ProofKind):
         missing="minus 1 is missing: at d = 0 it is 0", unlogged="d is missing: that has mean 0",
         negative="turn the sign: it is never below 0",
         product="weighted by the ratio: samples come from π already",
-        weighted="each token weighs alike: samples already come with their probability"),
+        weighted="each token weighs alike: samples already come with their probability",
+        forward="weighted by the reference's probability: samples come from π, not from it"),
         over=dict(rows="that is one number per row: keep one per token", all="that is one number for all: keep one per token"))
     meant = dict(square="k2") | dict.fromkeys("flipped exponent subtracted missing unlogged negative".split(), "k3")
     known = {f"k{i} (Schulman 2020)": dict(estimator=f"k{i}") for i in (1, 2, 3)}
@@ -48,7 +49,7 @@ class KL(ProofKind):
                  flipped=lambda: torch.expm1(d) - d, exponent=lambda: torch.expm1(d) + d,
                  subtracted=lambda: torch.expm1(-d) - d, missing=lambda: (-d).exp() + d, unlogged=lambda: torch.expm1(-d),
                  negative=lambda: -torch.expm1(-d) - d, product=lambda: d.exp() * d,
-                 weighted=lambda: a.logp.exp() * d)[c["estimator"]]()
+                 weighted=lambda: a.logp.exp() * d, forward=lambda: a.ref_logp.exp() * -d)[c["estimator"]]()
         return dict(tokens=x, rows=x.sum(-1), all=x.mean())[c["over"]]
 
 # ------------------------------------------------------------------ kl_k1, kl_k3

@@ -25,7 +25,7 @@ class PolicyLoss(ProofKind):
         epsilon_high="epsilon_high eps_high clip_high cliprange_high clip_ratio_high",
         beta="beta kl_coef kl_coeff kl_beta",
         max_length="max_length max_len max_completion_length max_tokens")
-    defaults = dict(epsilon=.2, epsilon_high="epsilon", beta=.04, max_length=7)
+    defaults, stable = dict(epsilon=.2, epsilon_high="epsilon", beta=.04, max_length=7), ("an empty response",)
     needs = dict(kl="ref_logp", ratio="old_logp")
     right = dict(
         ratio=dict(first="ratio to the policy itself, right in the first step on a rollout",
@@ -36,7 +36,8 @@ class PolicyLoss(ProofKind):
                   cispo="clipped weight without gradient x log π",
                   cispo_high="weight clipped at its upper end, without gradient, x log π",
                   weight="weight without gradient x log π",
-                  dual="minimum of clipped and unclipped, dual clip at 3"),
+                  dual="minimum of clipped and unclipped, dual clip at 3",
+                  narrow="minimum of clipped and unclipped, at 1 - 3e-4 and 1 + 4e-4"),
         mean=MEANS, sign=dict(loss=""),
         kl=dict(none="", k3="β k3 in the loss", k2="β k2 in the loss", weighted="β ratio x k3 in the loss"))
     wrong = dict(
@@ -47,9 +48,10 @@ class PolicyLoss(ProofKind):
                   most="take the smaller gain, not the larger", zero="the clip is around 1, not around 0",
                   upper="the ratio may also not fall below 1 - eps", lower="the ratio may also not rise above 1 + eps",
                   logs="clip the ratio, not its log", smaller="the smaller product, not the smaller ratio: where A is below 0 these differ",
-                  fixed="at the clip the ratio is 1, the advantage alone"),
+                  fixed="the advantage alone: there is no ratio in it, and no gradient"),
         mean=MEAN_SLIPS, sign=dict(gain="the sign: a loss is minus the gain"),
-        kl=dict(k1="k1 in the loss: its expected gradient is 0, so nothing holds the policy",
+        kl=dict(missing="k3 has a - 1: where both agree the KL term is 0", square="k2 is half the square: the KL term counts twice",
+                k1="k1 in the loss: its expected gradient is 0, so nothing holds the policy",
                 flipped="k3 upside down: it is exp(-d) - 1 + d with d = log π - log π_ref",
                 reversed="the KL term is log π_ref - log π",
                 minus="the KL term is subtracted: drifting away is rewarded",
@@ -61,6 +63,7 @@ class PolicyLoss(ProofKind):
         "PPO's policy loss, and DAPO's": dict(ratio="token", clip="least", mean="token_mean", kl="none"),
         "Dr. GRPO (Liu et al. 2025)": dict(ratio="token", clip="least", mean="constant", kl="none"),
         "GSPO (Zheng et al. 2025)": dict(ratio="response", clip="least", mean="response_mean", kl="none"),
+        "GSPO (Zheng et al. 2025) with its own clip": dict(ratio="response", clip="narrow", mean="response_mean", kl="none"),
         "CISPO (MiniMax 2025)": dict(ratio="token", clip="cispo", mean="token_mean", kl="none"),
         "REINFORCE": dict(clip="score", mean="response_sum", kl="none")}
     forms = [dict, lambda case: case | dict(advantages=case["advantages"][:, None].repeat(1,
@@ -95,6 +98,7 @@ class PolicyLoss(ProofKind):
             cispo=lambda: clipped.detach() * advantage * logp, weight=lambda: ratio.detach() * advantage * logp,
             cispo_high=lambda: ratio.clamp(max=high).detach() * advantage * logp, most=lambda: torch.maximum(free, near),
             dual=lambda: torch.where(advantage < 0, torch.maximum(torch.minimum(free, near), 3. * advantage), torch.minimum(free, near)),
+            narrow=lambda: torch.minimum(free, ratio.clamp(1 - 3e-4, 1 + 4e-4) * advantage),
             upper=lambda: torch.minimum(free, ratio.clamp(max=high) * advantage),
             lower=lambda: torch.minimum(free, ratio.clamp(min=low) * advantage),
             zero=lambda: torch.minimum(free, ratio.clamp(-a.epsilon, a.epsilon_high) * advantage),
@@ -104,7 +108,7 @@ class PolicyLoss(ProofKind):
         d = logp - ref
         k3 = torch.exp(-d) - 1 + d
         kl = dict(none=0., k3=k3, k2=d**2 / 2, k1=d, weighted=ratio * k3, flipped=torch.expm1(d) - d,
-                  reversed=-d, minus=-k3, unweighted=k3 / a.beta, frozen=k3.detach())[c["kl"]]
+                  reversed=-d, minus=-k3, unweighted=k3 / a.beta, frozen=k3.detach(), missing=k3 + 1, square=d**2)[c["kl"]]
         return mean_over(a.beta * kl + (gain if c["sign"] == "gain" else -gain), a.mask, c["mean"], a.max_length)
 
 class ValueLoss(ProofKind):
@@ -112,16 +116,16 @@ class ValueLoss(ProofKind):
     takes = dict(values="values value v vpreds new_values value_preds", returns="returns return_ ret targets",
         old_values="old_values old_value values_old old_v old_vpreds", mask=MASK_NAMES,
         epsilon="epsilon eps cliprange_value cliprange clip_range value_clip vf_clip clip_range_vf")
-    defaults, needs = dict(epsilon=.2), dict(clip="old_values")
+    defaults, needs, stable = dict(epsilon=.2), dict(clip="old_values"), ("an empty response",)
     right = dict(clip=dict(none="squared error", most="maximum of clipped and unclipped squared error"),
-                 factor=dict(half="halved", one="not halved"), target=dict(returns=""), mean=MEANS)
+                 factor=dict(half="halved", one="not halved"), target=dict(returns=""), error=dict(square=""), mean=MEANS)
     wrong = dict(
         clip=dict(least="the minimum in place of the maximum: the clip rewards staying wrong",
                   only="clipped only: beyond the clip no gradient brings the value back",
-                  absolute="the absolute error: its minimum is the median, not the mean",
                   around="clipped around 0, not around the old value"),
         factor=dict(minus="the sign: minimising this makes the critic worse"), mean=MEAN_SLIPS,
-        target=dict(old="the target is the old value, not the return",
+        error=dict(absolute="the absolute error: its minimum is the median, not the mean"),
+        target=dict(apart="values and returns are shifted against each other by one place", old="the target is the old value, not the return",
                     sum="the old value is added to a return, which holds it already"))
     known = {"PPO's clipped value loss": dict(clip="most"), "the squared error": dict(clip="none")}
     def case(self, seed, scale, epsilon=.2, mask=MASK):
@@ -134,14 +138,16 @@ class ValueLoss(ProofKind):
     def edges(self, given): return {"an empty response": self.case(30, .4, mask=EMPTY),
                                     "one response": self.case(40, .4, mask=MASK[:1])}
     def compute(self, a, c):
-        m = read_mask(a.mask, c["mean"])
-        v, old, g = (x.masked_fill(~m, 0.) for x in (a.values, a.old_values, a.returns))
-        target = dict(returns=g, old=old, sum=g + old)[c["target"]]
+        seen, v0 = a.mask, a.values
+        if c["target"] == "apart": seen, v0 = seen & (torch.arange(seen.shape[1]) > 0), v0.roll(1, 1)
+        m = read_mask(seen, c["mean"])
+        v, old, g = (x.masked_fill(~m, 0.) for x in (v0, a.old_values, a.returns))
+        target = dict(old=old, sum=g + old).get(c["target"], g)
         free, near = (v - target)**2, (old + (v - old).clamp(-a.epsilon, a.epsilon) - target)**2
         x = dict(most=torch.maximum(free, near), none=free, least=torch.minimum(free, near), only=near,
-                 absolute=(v - target).abs(),
                  around=torch.maximum(free, (v.clamp(-a.epsilon, a.epsilon) - target)**2))[c["clip"]]
-        return mean_over(x * dict(half=.5, one=1., minus=-.5)[c["factor"]], a.mask, c["mean"])
+        if c["error"] == "absolute": x = (v - target).abs()
+        return mean_over(x * dict(half=.5, one=1., minus=-.5)[c["factor"]], seen, c["mean"])
 
 class GAE(ProofKind):
     asks, chapter = "generalized advantage estimates", "ppo"

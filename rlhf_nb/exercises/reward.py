@@ -21,6 +21,7 @@ class Pooling(ProofKind):
         all="the mean over all positions, padding too", sum="that is the sum over real tokens",
         most="that is the highest score: asked is the last",
         count="a count of real tokens is a place only if no pad stands in front",
+        longest="the last place of the longest row is read in every row",
         stop="that is the token before the first pad: pads in front of a prompt come before it"))
     known = {"last token that is no padding": dict(at="last")}
     def case(self, seed, lengths, left=False, front=0):
@@ -34,7 +35,7 @@ class Pooling(ProofKind):
         s, m, row, at = a.scores, a.mask, torch.arange(len(a.mask)), torch.arange(a.mask.shape[1])
         last, first = torch.where(m, at, -1).amax(1), torch.where(m, at, len(at)).amin(1).clamp(max=len(at) - 1)
         place = dict(last=last, column=-1, pad=(last + 1).clamp(max=len(at) - 1), before=last - 1, first=first,
-                     count=m.sum(1) - 1, stop=(~m).int().argmax(1) - 1)
+                     count=m.sum(1) - 1, longest=(m.sum(1).max() - 1).expand(len(m)), stop=(~m).int().argmax(1) - 1)
         if c["at"] in place: return s[row, place[c["at"]]]
         return dict(mean=(s * m).sum(1) / m.sum(1).clamp(min=1), all=s.mean(1), sum=(s * m).sum(1),
                     most=s.masked_fill(~m, -torch.inf).amax(1))[c["at"]]

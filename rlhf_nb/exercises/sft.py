@@ -23,6 +23,10 @@ class SFT(Logprobs):
         first=dict(counted="the first token is counted: nothing stands before it that predicts it"))
     known = {"cross-entropy of the response tokens": dict(mean="token_mean"),
              "mean over responses of each one's cross-entropy": dict(mean="response_mean")}
+    def cases(self, given):
+        whole = torch.ones(2, 6).bool()
+        whole[1, 4:] = False
+        return super().cases(given) | {"the first token counts": self.case(50, whole, first=True)}
     def edges(self, given): return super().edges(given) | {"an empty response": self.case(40, EMPTY)}
     def compute(self, a, c):
         x, there = next_logps(a.logits, a.ids, c["shift"], c["soft"])

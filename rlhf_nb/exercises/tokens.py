@@ -112,8 +112,8 @@ class Logprobs(ProofKind):
         sums="one sum per response", means="one mean per response"))
     wrong = dict(soft=SOFTMAXES, shift=SHIFTS, masked=MASK_SLIPS, sign=dict(minus="turn the sign: a log-prob is never above 0"),
                  form=dict(ahead="the zeros stand at the end: they belong in front, entry i is of token i"))
-    def case(self, seed, mask=WIDE, scale=1.):
-        mask = mask & (torch.arange(mask.shape[1]) > 0)            # nothing stands before the first token
+    def case(self, seed, mask=WIDE, scale=1., first=False):
+        mask = mask & ((torch.arange(mask.shape[1]) > 0) | first)  # nothing stands before the first token
         ids = torch.randint(0, 7, mask.shape, generator=Generator().manual_seed(seed))
         return dict(logits=normal(seed, *mask.shape, 7, scale=scale).requires_grad_(), ids=ids, mask=mask,
                     labels=ids.masked_fill(~mask, -100))
