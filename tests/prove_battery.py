@@ -899,7 +899,7 @@ def advantages(rewards, group_size):
     r = rewards.view(-1, group_size)[:, :1].expand(-1, group_size).flatten()
     return r - r.mean()
 
-@wrong("mean|baseline|subtract|cent|raw")
+@defined("without a baseline") # REINFORCE
 def advantages(rewards, group): return rewards + 0.
 
 @wrong("mean|baseline|subtract|cent")

@@ -31,7 +31,7 @@ def test_the_packages_own_functions_are_what_they_say(fn, kind, definition):
 
 def made(it, c): # a function that makes these choices, with the field's names
     scope = dict(it=it, c=c, case=it.cases(set(it.takes)))
-    names = [k for k in it.takes if k in next(iter(scope["case"].values()))]
+    names = [k for k in it.takes if k in next(iter(scope["case"].values())) and k != "smooth"]       # or it must be used
     scope["rest"], scope["SimpleNamespace"] = next(iter(scope["case"].values())), SimpleNamespace
     exec(f"def made({', '.join(names)}): return it.compute(SimpleNamespace(**rest | dict({', '.join(f'{k}={k}' for k in names)})), c)", scope)
     return scope["made"]
