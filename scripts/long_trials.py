@@ -11,7 +11,7 @@ half      a file under its final name is cut off after the death
 stuck     the command after it does not end well within two minutes, or in words that name no remedy
 unequal   what it leaves is not, bit for bit, what the uninterrupted command leaves (times, and names of folders, left out)
 raw       a full disk ended in Python's own words"""
-import argparse, json, os, random, re, resource, shutil, signal, sys, tempfile, time
+import argparse, io, json, os, random, re, resource, shutil, signal, sys, tempfile, time
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -101,7 +101,7 @@ def before(name, folder, home): # the folder as a user has it when the command i
 
 # ---- what it leaves
 def flat(x, at=()): # place -> value, of JSON
-    if isinstance(x, dict): return {k: v for key in x for k, v in flat(x[key], (*at, key)).items()}
+    if isinstance(x, dict): return {k: v for key in x if key != "README.md" and "seconds" not in key for k, v in flat(x[key], (*at, key)).items()} # it tells seconds
     if isinstance(x, list): return {k: v for i, y in enumerate(x) for k, v in flat(y, (*at, i)).items()}
     return {at: repr(x)}
 
@@ -173,6 +173,15 @@ def count_operations(at): # the child dies before its n-th operation; 0: never, 
         setattr(Path, name, write)
     return seen
 
+def on_a_full_disk(command): # what it says is kept elsewhere until it has ended
+    out, sys.stdout = sys.stderr, open(os.devnull, "w")
+    sys.stderr = io.StringIO()
+    try: return command()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        said, sys.stderr = sys.stderr.getvalue(), out
+        print(said, file=out, flush=True)
+
 def run_child(name, folder, said, kind="", n=0):
     def work():
         os.chdir(folder)
@@ -184,8 +193,8 @@ def run_child(name, folder, said, kind="", n=0):
         if kind in ("size", "full"):
             resource.setrlimit(resource.RLIMIT_FSIZE, (n, resource.RLIM_INFINITY))
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL if kind == "size" else signal.SIG_IGN)
-        if kind == "full": sys.stdout = open(os.devnull, "w")
-        status = COMMANDS[name]()
+        if kind != "full": status = COMMANDS[name]()
+        else: status = on_a_full_disk(COMMANDS[name])
         if kind == "count": Path(folder, ".count").write_text(str(seen[0]))
         return status
     return fork(work, said)
@@ -233,7 +242,7 @@ def trial(name, kind, i, base, home): # -> a row of counts
         row["dead"] = status is not None and (status < 0 or kind == "full" and status != base["status"])
         row["stuck"] = "the first one hung" if status is None else ""
         row["raw"] = words[-300:] if kind == "full" and row["dead"] and ("Traceback" in words or status < 0) and not re.search(
-            r"(OSError|ValueError): .*(no room|may not grow)", words) else ""
+            r"(OSError|ValueError): .*(no room|may not grow|File too large)", words) else ""
         row["half"], done = half_written(folder, base["want"]), finished(folder)
         if name == "train dpo --overwrite": row["lost"] = "" if set(done.values()) & base["whole"] else "neither old nor new"
         for again in range(2):                                      # a lock of a child that is about to end may be held still
@@ -243,7 +252,7 @@ def trial(name, kind, i, base, home): # -> a row of counts
             time.sleep(1)
         os.unlink(said)
         if name == "export" and "is not empty" in words: status = 0        # the death came after its last step: compared below
-        if name == "train dpo --overwrite" and "finished run" in words: status = base["status"]
+        if name.startswith("train") and "finished run" in words: status = base["status"]       # the same
         row["stuck"] = row["stuck"] or (f"status {status}: {words[-300:]}" if status != base["status"] else "")
         row["unequal"] = "" if row["stuck"] else differs(left(folder), base["want"])
         gone, later = {k for k, v in was.items() if inputs(folder).get(k) != v}, finished(folder)
