@@ -35,7 +35,7 @@ def label_all():
     session = LabelSession(PAIRS, Path("out/mine.jsonl"))
     while (i := len(session.labels)) < len(PAIRS): add_label(session, ["left", "right", "neither"][i % 3])
 
-CLAIM = dict(id="toy", command="python -S -c \"import sys; open(sys.argv[1], 'w').write(sys.argv[2])\" '{out}' "
+CLAIM = dict(id="toy", command="python -S -c \"import sys; f = open(sys.argv[1], 'w'); f.write(sys.argv[2]); f.close()\" '{out}' "
     "'[{{\"seed\": 10, \"x\": 1.5, \"name\": \"a\"}}, {{\"seed\": 11, \"x\": 2.5, \"name\": \"a\"}}]'",
     rows="rows.json", a=dict(name="a"), measure="x", fails_if="<= 0")
 def reproduce_all(): reproduce([CLAIM, CLAIM | dict(command=CLAIM["command"].replace("2.5", "3.5"))], range(10, 12), "out")
@@ -101,12 +101,13 @@ def before(name, folder, home): # the folder as a user has it when the command i
 
 # ---- what it leaves
 def flat(x, at=()): # place -> value, of JSON
-    if isinstance(x, dict): return {k: v for key in x if key != "README.md" and "seconds" not in key for k, v in flat(x[key], (*at, key)).items()} # it tells seconds
+    if isinstance(x, dict): return {k: v for key in x if key != "README.md" and "seconds" not in key for k, v in flat(x[key], (*at, key)).items()}
     if isinstance(x, list): return {k: v for i, y in enumerate(x) for k, v in flat(y, (*at, i)).items()}
     return {at: repr(x)}
 
 def parsed(path, data): # of JSON its values, else the hash of the bytes
     with suppress(ValueError):
+        if path.endswith("progress.jsonl"): return {(r["exercise"],): r["verdict"] for r in map(json.loads, filter(bytes.strip, data.splitlines()))}
         if path.endswith((".json", ".ipynb")): return flat(json.loads(data))
         if path.endswith(".jsonl"): return flat([json.loads(x) for x in data.splitlines()])
         if path.endswith((".md", ".toml", ".py", ".html")): return flat([x for x in data.decode().splitlines() if "seconds" not in x])
@@ -129,7 +130,7 @@ def differs(found, want): # in words; "" if not
 def half_written(folder, want):
     for k in want:
         path, name = folder/k, Path(k).name
-        if not path.exists() or name in ("log.jsonl", "samples.jsonl", "trainer_log.jsonl"): continue  # lines are added to these
+        if not path.exists() or name in ("trainer_log.jsonl", ".rlhf-nb-progress.jsonl"): continue  # lines are added to these
         try:
             data = path.read_bytes()
             if k.endswith((".json", ".ipynb")): json.loads(data)
@@ -251,8 +252,8 @@ def trial(name, kind, i, base, home): # -> a row of counts
             if status == base["status"] or "is in use" not in words and "another process" not in words: break
             time.sleep(1)
         os.unlink(said)
-        if name == "export" and "is not empty" in words: status = 0        # the death came after its last step: compared below
-        if name.startswith("train") and "finished run" in words: status = base["status"]       # the same
+        if name == "export" and "is not empty" in words or name == "best-of-n" and " exists: name a new" in words: status = 0
+        if name.startswith("train") and "finished run" in words: status = base["status"]   # it had come to its end: compared below
         row["stuck"] = row["stuck"] or (f"status {status}: {words[-300:]}" if status != base["status"] else "")
         row["unequal"] = "" if row["stuck"] else differs(left(folder), base["want"])
         gone, later = {k for k, v in was.items() if inputs(folder).get(k) != v}, finished(folder)
@@ -300,8 +301,9 @@ def run_trials(wanted, names, rows_file, result, home, seconds):
                 rows.append(row := trial(name, kind, tries, bases[name], home))
                 with open(rows_file, "a") as file: file.write(json.dumps(row) + "\n")
                 if any(row[k] for k in FAULTS): print(json.dumps(row), flush=True)
-        atomic_write(result, json.dumps(summary(rows, wanted), indent=1) + "\n")
         print({k: dead(k) for k in wanted}, f"{time.monotonic() - began:.0f} s", flush=True)
+        atomic_write(result, json.dumps(summary(rows, wanted), indent=1) + "\n")
+    atomic_write(result, json.dumps(summary(rows, wanted), indent=1) + "\n")
     return summary(rows, wanted)
 
 if __name__ == "__main__":
