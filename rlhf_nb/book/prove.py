@@ -62,8 +62,8 @@ class Proof:
                 + "".join(f"<li>{told(row)}</li>" for row in rows) + "</ul></div>")
 
 def _name(fn): return getattr(fn, "__name__", type(fn).__name__)
-def _tensors(y): return [x for x in (y if isinstance(y, tuple) else [y]) if isinstance(x, Tensor)]
-def _finite(y): return all(x.isfinite().all() for x in _tensors(y))
+def _leaves(y): return [x for x in (y if isinstance(y, tuple) else [y]) if isinstance(x, Tensor)]
+def _finite(y): return all(x.isfinite().all() for x in _leaves(y))
 
 def _called(fn, it, names, case): # what the function does with tensors, or, if it wants them, arrays
     def on_arrays(**values):
@@ -106,7 +106,7 @@ def _search(kind, names, cases, calls, levels=((1e-6, True), (1e-4, True), (1e-6
     return second
 
 def _one_change(kind, names, cases, calls): # choices and what else is done; or None
-    if not all(_tensors(calls[k].out) and _finite(calls[k].out) for k in cases): return None
+    if not all(_leaves(calls[k].out) and _finite(calls[k].out) for k in cases): return None
     def first(axis): # where its argument is taken, that is used
         asked = kind.needs.get(axis)
         return [*kind.right[axis]][bool(asked in names):None if asked in (None, *names) else 1]
@@ -231,9 +231,9 @@ def describe_result(
         "; it asks for a GPU: let it use the device of its arguments" if gpu else "")
     if all(calls[k].out is None for k in cases): return "nothing comes back: is there a return?"
     for k, ill in itertools.product(cases, (torch.isnan, torch.isinf)):
-        if any(ill(x).any() for x in _tensors(calls[k].out)): return f"on {k} {ill.__name__[2:]} comes back"
+        if any(ill(x).any() for x in _leaves(calls[k].out)): return f"on {k} {ill.__name__[2:]} comes back"
     every = [dict(zip(it.right, x)) for x in itertools.islice(itertools.product(*it.right.values()), 200)]
-    def shapes(y): return ", ".join(str(tuple(x.shape)) for x in _tensors(y))
+    def shapes(y): return ", ".join(str(tuple(x.shape)) for x in _leaves(y))
     known = {shapes(it.compute(SimpleNamespace(**cases[what]), c)) for c in every}
     came = shapes(first.out) or type(first.out).__name__ * (known != {""})
     if came not in known: return f"on {what} the shape is wrong: {came}, not " + " or ".join(sorted(known))
