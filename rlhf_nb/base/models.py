@@ -405,7 +405,7 @@ def require_scalar_model(model): # what was given as a reward model; the same
     return model
 
 def to_classifier(scalar:ScalarModel)->nn.Module: # AutoModelForSequenceClassification
-    "The same weights (not a copy) as a sequence classifier: one label; of k bins k, their centres in its config."
+    "The same weights (not a copy) as a sequence classifier: one label; of k bins k, centres in its config."
     from transformers import AutoModelForSequenceClassification as Classifier
     config = copy.deepcopy(scalar.backbone.config)
     bins = getattr(scalar.score, "centres", None)

@@ -91,8 +91,8 @@ _OTHER = rf"{_UNIT}(?:{_SLASH}|out\s{{1,9}}of\b|%|percent\b)|{_OF}\d"       # 4 
 _HEDGE = _whole(rf"(?i:(?:(?:an?|also|even|maybe|perhaps|possibly|answer|response)\b|no\.|#){_MARKS})?")
 _TO = (rf"{_MARKS}(?:{_DASH}|&|(?:(?:up\s)?to|and|through|thru|till|until|plus|vs|versus|as\swell\sas)\b"
        rf"\.?){_MARKS}")                                                 # 4 - 5
-_GLUED = (rf"[^\W_]|[.,:_]\d|\s?\d{{1,3}}/|[,;]?[^\S\n]\d{{1,3}}(?:/\d{{1,3}})?\s*\Z|{_NOUN}(?:{_TO}|{_MARKS}or\b{_MARKS})"
-          rf"{_HEDGE}(?:\d|half\b)")                                      # 4th
+_GLUED = (rf"[^\W_]|[.,:_]\d|\s?\d{{1,3}}/|[,;]?[^\S\n]\d{{1,3}}(?:/\d{{1,3}})?\s*\Z|"
+          rf"{_NOUN}(?:{_TO}|{_MARKS}or\b{_MARKS}){_HEDGE}(?:\d|half\b)")           # 4th
 
 def _literal(text): # these words as they are; white space may be any white space
     text = text.replace(_BEGIN, "").replace(_END, "")

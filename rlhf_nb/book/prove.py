@@ -116,8 +116,9 @@ def _one_change(kind, names, cases, calls): # choices and what else is done; or 
     def shapes(y): return [getattr(x, "shape", ()) for x in (y if isinstance(y, tuple) else [y])]
     k, start = next(iter(cases)), time.process_time()
     def late(c): return far(c), sum([*kind.right[axis]].index(x) for axis, x in c.items())
-    near = [c for c in sorted(every, key=late) if shapes(kind.compute(given[k][-1], c)) == shapes(calls[k].out)]
-    for deep, c in [*itertools.product((False, True), near[:6]), *itertools.product((False, True), near[6:30])]:
+    want = shapes(calls[k].out)
+    near = [c for c in sorted(every, key=late) if shapes(kind.compute(given[k][-1], c)) == want]
+    for deep, c in [x for some in (near[:6], near[6:30]) for x in itertools.product((False, True), some)]:
         if time.process_time() - start > 6: return None                          # seconds
         def right(*args): return kind.compute(SimpleNamespace(**vars(args[-1]) | dict(zip(names, args))), c)
         want = {k: right(*args) for k, args in given.items()}
@@ -184,7 +185,7 @@ def smallest_case(
     "The least part of a case in which two functions still differ: rows, columns, digits are taken away."
     def size(x): return sum(x[k].numel() if isinstance(x[k], Tensor) else len(str(x[k])) for k in names)
     def whole(x): return all(y.numel() and (y.dtype != torch.bool or y[..., int("ids" in x):].any(-1).all())
-                             for y in x.values() if isinstance(y, Tensor) and y.ndim) # no id without one before
+                             for y in x.values() if isinstance(y, Tensor) and y.ndim) # one before each id
     def without(case, axis, i): # one row less, or one column
         n = max((x.shape[axis] for x in case.values() if isinstance(x, Tensor) and x.ndim > axis), default=0)
         kept = torch.tensor([k for k in range(n) if k != i]).long()
@@ -244,8 +245,10 @@ def _shape_slip(it, cases, calls): # of a result that has the shape of no defini
     made = {k: [it.compute(SimpleNamespace(**case), c) for c in every] for k, case in cases.items()}
     if not all(isinstance(calls[k].out, Tensor) and calls[k].out.shape not in [
         getattr(y, "shape", ()) for y in made[k]] for k in cases): return []
-    return next((sorted(x)[:1] for i in range(len(every)) if (x := set.intersection(*({
-        x for x in value_slips(calls[k].out, made[k][i]) if "the numbers" in x or "a square" in x} for k in cases)))), [])
+    def slips(k, i):
+        return {x for x in value_slips(calls[k].out, made[k][i]) if "the numbers" in x or "a square" in x}
+    common = (set.intersection(*(slips(k, i) for k in cases)) for i in range(len(every)))
+    return next((sorted(x)[:1] for x in common if x), [])
 
 def _proved(fn, it, kind, names, form): # one way to pass the arguments
     def fill(case): # the defaults of what the function does not take
@@ -259,7 +262,7 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
     for k, case in (cases | edges).items():
         calls[k], arrays = _called(fn, it, names, case)
         on_arrays |= arrays and k in cases
-    fragile, seedless = ["it draws random numbers of the whole program"] * (before != states()), "generator" in names
+    fragile = ["it draws random numbers of the whole program"] * (before != states())
     fragile += ["it takes arrays: values are compared, gradients are not"] * (
         on_arrays and any(c.gradients for c in calls.values()))
     failed = all(calls[k].error for k in cases)
@@ -269,9 +272,10 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
         found, slip = (near[0], (), 1e-6, True), near[1]
     def call(case): return _called(fn, it, names, case)[0].out
     def rounds(): # what moves by less than 16 bits tell apart moves nothing
-        return all(it.same(call(_each_tensor(lambda x: x.detach() * (1 + 1e-7) if x.is_floating_point() else x, case)),
-                           calls[k].out, 1e-10) for k, case in cases.items())
-    if not found and not failed and rounds() and (near := _search(it, names, cases, calls, ((1e-2, False),), 1)):
+        def move(x): return x.detach() * (1 + 1e-7) if x.is_floating_point() else x
+        return all(it.same(call(_each_tensor(move, x)), calls[k].out, 1e-10) for k, x in cases.items())
+    coarse = (1e-2, False),
+    if not found and not failed and rounds() and (near := _search(it, names, cases, calls, coarse, 1)):
         found, slip = (*near[:2], 1e-6, True), "it agrees to two digits only: it rounds to 16 bits"
     if not found:
         whole = not any(calls[k].error for k in cases)
@@ -313,12 +317,14 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
         said = f"got {_brief(got.out)}, its own definition gives {_brief(want.out)}"
         if not got.error and it.same(got.out, want.out, 1e-4): said = "its gradient differs"
         fragile.append(f"{k}: {f'raised {got.error}' if got.error else said}")
-    mistakes = mistakes or [f"not stable: on {k} {re.search('nan|inf', str(calls[k].out))[0]} comes back" for k in edges if k in it.stable and
-                 not _finite(calls[k].out) and _finite(_computed(it, names, edges[k], c).out)]
-    mistakes += [f"{names['generator']} is taken and never used: {x}" for x in fragile[:1] if seedless and "draws" in x]
+    mistakes = mistakes or [
+        f"not stable: on {k} {re.search('nan|inf', str(calls[k].out))[0]} comes back" for k in edges
+        if k in it.stable and not _finite(calls[k].out) and _finite(_computed(it, names, edges[k], c).out)]
+    if "generator" in names:
+        mistakes += [f"{names['generator']} is never used: {x}" for x in fragile[:1] if "draws" in x]
     def idle(k): # another number changes nothing
-        return all(isinstance(x[k], float) and it.same(_called(fn, it, names, x | {k: 1.5 * x[k]})[0].out, calls[
-            case].out, 1e-9) for case, x in cases.items())
+        return all(isinstance(x[k], float) and it.same(call(x | {k: 1.5 * x[k]}), calls[case].out, 1e-9)
+                   for case, x in cases.items())
     mistakes = mistakes or [f"{name} is taken and never used" for k, name in names.items() if idle(k)]
     known = [k for k, x in it.known.items() if not bad and x.items() <= c.items()]
     words = [it.right[axis].get(c[axis]) for axis in c if axis not in bad]

@@ -343,7 +343,7 @@ class Rated(FromRows):
     def loss_fn(self, job):
         return margin_reward_loss if job.s.margins else rating_loss if job.s.rating else self.loss
     def evaluate(self, model, rows, size, loss_fn):
-        "Loss without margins, how often the chosen answer scores more; of ratings the loss and squared error."
+        "Loss without margins, how often the chosen answer scores more; of ratings loss and squared error."
         if hasattr(rows, "rating"): return super().evaluate(model, rows, size, loss_fn)
         pairs = getattr(rows, "pairs", rows)
         scores = [score_seqs(model, side, size) for side in (pairs.chosen, pairs.rejected)]

@@ -14,8 +14,9 @@ from types import SimpleNamespace
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from ..base.logprobs import logits_budget
-from ..base.models import (BinnedScore, Placement, ScalarModel, add_lora, checkpoint_layers, choose_placement,
-    fit_vocabulary, is_reward_model, load_lm, load_reward_model, load_tokenizer, new_score, read_config,
+from ..base.models import (BinnedScore, Placement, ScalarModel, add_lora, checkpoint_layers,
+    choose_placement, fit_vocabulary, is_reward_model, load_lm, load_reward_model, load_tokenizer,
+    new_score, read_config,
     require_body, require_classifier, require_vocabulary, tiny_lm, to_classifier, unwrap_model)
 from ..base.sampling import static_decoding
 from ..data.records import renamed

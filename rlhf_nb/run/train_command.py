@@ -130,8 +130,9 @@ def train_main(words:list[str])->int|None:
     if first == "--list" and len(words) > 1: return print(recipe_text(words[1]).strip())
     if first == "--list":
         found = {name: tomllib.loads(text) for name, text in RECIPES.items()}
-        return print(*(f"{name:15}{x.get('method', 'pipeline'):9}{x['about']}" for name, x in found.items()), "",
-                     "rlhf-nb train METHOD DATA -o DIR --recipe NAME   trains with one; a pipeline: rlhf-nb pipeline run NAME",
+        rows = [f"{name:15}{x.get('method', 'pipeline'):9}{x['about']}" for name, x in found.items()]
+        return print(*rows, "", "rlhf-nb train METHOD DATA -o DIR --recipe NAME   trains with one",
+                     "rlhf-nb pipeline run NAME                        runs one that is a pipeline",
                      "rlhf-nb train --list NAME                        prints one, to change it", sep="\n")
     if first == "--resume" and len(words) > 1: return _go_on(words[1], "--run-code" in words[2:])
     if first not in ABOUT:

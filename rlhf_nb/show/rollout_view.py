@@ -236,7 +236,8 @@ def _ledgers_from(ledgers, first): # their tokens from there on, as many as a pa
     n = max(len(x.tokens) for x in ledgers.values())
     at = slice(first := max(0, min(first, (n - 1) // _TOKENS * _TOKENS)), first + _TOKENS)
     page = ledger_page({k: replace(x, tokens=x.tokens[at], channels={c: v[at] for c, v in x.channels.items()},
-        notes=x.notes and x.notes[at], terms=x.terms and x.terms[at], first=first) for k, x in ledgers.items()})
+        notes=x.notes and x.notes[at], terms=x.terms and x.terms[at], first=first)
+        for k, x in ledgers.items()})
     words = f"<p>tokens {first} to {min(first + _TOKENS, n) - 1} of {n}, counted from 0</p>"
     return words * (n > _TOKENS) + page
 

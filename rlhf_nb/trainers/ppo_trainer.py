@@ -272,8 +272,8 @@ def validate_rollouts(
     corrected = getattr(config, "importance_sampling_cap", 0)     # then the sampler may filter
     if corrected: sampling = replace(sampling, top_k=0, top_p=1., logits_filter=plain.logits_filter)
     if sampling != plain: raise ValueError(f"{name.removesuffix('Config')} scores what it samples at one "
-        f"temperature, no top-k, no top-p, no logits_filter; got {sampling}: use SamplingParams(max_new_tokens) "
-        f"and {name}(temperature=...), or for a filter "
+        f"temperature, no top-k, no top-p, no logits_filter; got {sampling}: use "
+        f"SamplingParams(max_new_tokens) and {name}(temperature=...), or for a filter "
         "importance_sampling_cap")
     if getattr(task, "environment", None) and getattr(config, "score_after_eos", False): raise ValueError(
         "score_after_eos is for responses of one turn: leave it, or the environment, out")
