@@ -320,8 +320,8 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
     mistakes = mistakes or [
         f"not stable: on {k} {re.search('nan|inf', str(calls[k].out))[0]} comes back" for k in edges
         if k in it.stable and not _finite(calls[k].out) and _finite(_computed(it, names, edges[k], c).out)]
-    if "generator" in names:
-        mistakes += [f"{names['generator']} is never used: {x}" for x in fragile[:1] if "draws" in x]
+    mistakes += [f"{names['generator']} is taken and never used: {x}"
+                 for x in fragile[:1] if "generator" in names and "draws" in x]
     def idle(k): # another number changes nothing
         return all(isinstance(x[k], float) and it.same(call(x | {k: 1.5 * x[k]}), calls[case].out, 1e-9)
                    for case, x in cases.items())
