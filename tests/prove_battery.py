@@ -2,7 +2,7 @@
 
 Written from `prove --help` and from what goes wrong in trainers that people use, without sight of the
 mistakes that `prove` knows. `WRONG[kind]` holds pairs of words and function: a verdict that names the
-fault rightly has one of the words (a regular expression, in lower case; eleven were widened afterwards, where a verdict
+fault rightly has one of the words (a regular expression, in lower case; twelve were widened afterwards, where a verdict
 said the fault in others). `RIGHT[kind]` holds functions. `DEFINED[kind]` holds those that were written as mutants and are
 definitions in use: what is asked is that `prove` says which."""
 import math, re
@@ -966,7 +966,7 @@ def advantages(rewards, group_size):
 @wrong("softmax|exp|normali|sum")
 def advantages(rewards, group_size): return rewards.view(-1, group_size).softmax(1).flatten()
 
-@wrong("clamp|clip|negat|positive|0 or more|relu")
+@wrong("clamp|clip|negat|positive|0 or more|relu|cut off")
 def advantages(rewards, group_size):
     r = rewards.view(-1, group_size)
     return (r - r.mean(1, keepdim=True)).clamp(min=0).flatten()
@@ -1236,7 +1236,7 @@ def judge(reply):
     value = float(m[1])
     return value if 0. <= value <= 5. else None
 
-@wrong("first|last|place")
+@defined("first score") # as `parse_score(last=False)`
 def judge(reply):
     m = re.search(r"Score: (\d+(?:\.\d+)?)", reply)
     return float(m[1]) if m and 0 <= float(m[1]) <= 5 else None

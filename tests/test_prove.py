@@ -122,6 +122,8 @@ def test_each_mistake_of_a_sampler_is_named_as_itself():
 
 def test_arrays_are_compared_by_value():
     def in_numpy(chosen, rejected): return np.logaddexp(0, rejected - chosen).mean()
+    def k1(logp, ref_logp): return np.asarray(logp) - np.asarray(ref_logp)
+    assert prove(k1, "kl").verdict == "exact" and not prove(k1, "kl").sums       # a sum over responses asks for a gradient
     proof = prove(in_numpy, "reward")
     assert proof.verdict == "exact" and "it takes arrays: values are compared, gradients are not" in proof.fragile
 

@@ -1,5 +1,6 @@
 """The battery of `prove` is what it says: its right ones are finite, its mutants differ from each of them."""
-import inspect
+import hashlib, inspect, json
+from pathlib import Path
 import pytest, torch
 import prove_battery as battery
 
@@ -67,3 +68,14 @@ def test_mutants_differ_from_every_right_one_in_value_gradient_or_what_they_chan
 
 def test_the_battery_is_as_large_as_it_says():
     assert sum(map(len, battery.WRONG.values())) >= 200 and sum(map(len, battery.RIGHT.values())) >= 60
+
+def test_the_figures_that_are_committed_are_of_this_battery_and_keep_their_goals():
+    root = Path(__file__).resolve().parents[1]
+    kept = json.loads((root/"benchmarks"/"results"/"prove_battery.json").read_text("utf-8"))
+    assert kept["battery"] == hashlib.sha256((root/"tests"/"prove_battery.py").read_bytes()).hexdigest(), "run " + kept["command"]
+    assert {k: (x["mutants"], x["right"]) for k, x in kept["kinds"].items()} == {
+        k: (len(battery.WRONG[k]), len(battery.RIGHT[k])) for k in battery.WRONG}
+    total = kept["total"]
+    assert total["accepted"] + total["crashed"] <= .03 * total["mutants"] and total["named"] >= .85 * total["mutants"]
+    assert total["right_refused"] == 0 and total["definitions_told"] == total["definitions"]
+    assert all(x["slowest_cpu_s"] < 20 for x in kept["kinds"].values())

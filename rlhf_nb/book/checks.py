@@ -119,6 +119,7 @@ class ProofKind:
     right={}    # axis -> choice -> words of a definition
     wrong={}    # axis -> choice -> sentence on a mistake
     meant={}    # a wrong choice -> the right one that it misses, where that is not the first
+    read={}     # sentence on a mistake -> of a call, what it would give without it
     stable=()   # edges on which code must not give nan or inf
     known={}    # what the field calls it -> {axis: choice}
     mixed={}    # sentence on a mistake -> {axis: choices}, each right alone and wrong together

@@ -28,7 +28,7 @@ class DPO(ProofKind):
     wrong = dict(
         form=dict(no_log="the log is missing: -log σ is the loss", probability="that is the probability: -log of it is the loss",
                   plus="the sign: a loss is above 0", exp="exp(-β gap) is no -log σ(β gap)",
-                  weight="that is the weight of the gradient, not the loss", one="IPO's margin is 1/2β, not 1/β",
+                  weight="that is the weight of the gradient, not the loss", one="IPO's margin is 1/2β, not 1/β", margin="IPO's margin is 1/2β, not β",
                   linear="σ and its logarithm are missing"),
         gap=dict(free="the reference is missing", swapped="chosen and rejected are swapped: it learns the rejected ones",
                  added="the reference is added: subtract it on both sides",
@@ -37,7 +37,7 @@ class DPO(ProofKind):
                  frozen="the rejected response is detached: nothing pushes it down"),
         beta=dict(outside="beta belongs inside the sigmoid, it is no factor of the loss", missing="beta is missing",
                   one="beta is for both ratios", policy="beta is for the reference, too: it scales the whole gap", under="multiply by beta, do not divide"))
-    meant, stable = dict(one="ipo"), ("gaps of thousands",)
+    meant, stable = dict(one="ipo", margin="ipo"), ("gaps of thousands",)
     known = {"DPO (Rafailov et al. 2023)": dict(form="sigmoid"), "IPO (Azar et al. 2023)": dict(form="ipo"),
              "the hinge of SLiC": dict(form="hinge"), "conservative DPO (Mitchell 2023)": dict(form="conservative"),
              "robust DPO (Chowdhury et al. 2024)": dict(form="robust")}
@@ -47,7 +47,7 @@ class DPO(ProofKind):
                 k in enumerate(names)} | dict(beta=beta, smooth=.1)
     def cases(self, given): return {"four pairs": self.case(0, .1), "wide gaps": self.case(20, .1, 6.)} | (
         {"another β": self.case(10, .5)} if "beta" in given else {})
-    def edges(self, given): return {"gaps of thousands": self.case(30, .1, 1e4)}
+    def edges(self, given): return {"gaps of thousands": self.case(35, .1, 1e4)}
     def compute(self, a, c):
         w, l, rw, rl = a.policy_chosen, a.policy_rejected, a.ref_chosen, a.ref_rejected
         gap = dict(both=lambda: (w - rw) - (l - rl), free=lambda: w - l, swapped=lambda: (l - rl) - (w - rw),
@@ -56,7 +56,7 @@ class DPO(ProofKind):
         x = dict(inside=gap * a.beta, under=gap / a.beta, one=a.beta * (w - rw) - (l - rl), policy=a.beta * (w - l) - (rw - rl)).get(c["beta"], gap)
         loss = dict(sigmoid=-logsigmoid(x), ipo=(gap - 1 / (2 * a.beta))**2, hinge=(1 - x).clamp(min=0), no_log=-x.sigmoid(),
                     probability=x.sigmoid(), weight=(-x).sigmoid(), plus=logsigmoid(x), exp=(-x).exp(),
-                    one=(gap - 1 / a.beta)**2, linear=-x,
+                    one=(gap - 1 / a.beta)**2, margin=(gap - a.beta)**2, linear=-x,
                     conservative=-(1 - a.smooth) * logsigmoid(x) - a.smooth * logsigmoid(-x),
                     robust=(a.smooth * logsigmoid(-x) - (1 - a.smooth) * logsigmoid(x)) / (1 - 2 * a.smooth))[c["form"]]
         return over_pairs(loss * (a.beta if c["beta"] == "outside" else 1.), c["mean"])

@@ -24,7 +24,7 @@ class Advantages(ProofKind):
         place=dict(beside="", inside="under the root"), sign=dict(plus=""), rows=dict(given=""))
     wrong = dict(
         base=dict(best="less the group's best: then nothing is good", worst="less the group's worst: then nothing is bad",
-                  rival="with the best of the others? with their mean", sum="the mean of the others, not their sum",
+                  rival="with the best of the others? with their mean", sum="the mean of the others, not their sum", total="the mean of the group, not its sum",
                   n="the mean of the others: divide by n - 1, not by n", median="less the group's median, not its mean",
                   own="the answer itself is in the sum, which is divided by n - 1: take it off first"),
         scale=dict(root="divided by the root of the summed squares: divide these by n first",
@@ -76,7 +76,7 @@ class Advantages(ProofKind):
             n, others = len(own), [r[j] for j in rows if at[j] == at[i] and r[j] == r[j] and j != i]
             if n == 1 and c["base"] not in ("batch", "none"): continue
             base = dict(group=lambda: mean(own), others=lambda: sum(others) / max(n - 1, 1), batch=lambda: mean(batch), none=lambda: 0.,
-                        best=lambda: max(own), rival=lambda: max(others), sum=lambda: sum(others), own=lambda: sum(own) / max(n - 1, 1),
+                        best=lambda: max(own), rival=lambda: max(others), sum=lambda: sum(others), total=lambda: sum(own), own=lambda: sum(own) / max(n - 1, 1),
                         n=lambda: sum(others) / n, worst=lambda: min(own), median=lambda: sorted(own)[(n - 1) // 2])[c["base"]]()
             spread = dict(none=lambda: 1., sample=lambda: variance(own, 1), population=lambda: variance(own, 0),
                           batch=lambda: variance(batch, 1), batch_population=lambda: variance(batch, 0),

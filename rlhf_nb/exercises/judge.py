@@ -23,14 +23,20 @@ class Judge(ProofKind):
                    zeroed="a score outside of the range becomes 0: it is no score"),
         missing=dict(zero="a place without a good number has no score, None, not 0",
                      middle="a reply without a score gets the middle: a mark that nobody gave"),
-        which=dict(mean="the mean of all scores is taken"),
+        which=dict(mean="the mean of all scores is taken", most="the highest score is taken, not the last",
+                   good="the last place decides, even if its number is out of range: no earlier one stands for it"),
         number=dict(any="any number is taken for a score: read the one behind its word",
                     digit="one digit is read, and the rest of the number dropped",
                     start="a score is found at the start of a reply only: search, not match"))
+    read = {"that is the text of the number: make a float of it":
+                lambda call: float(call.out) if re.fullmatch("-?[0-9.]*[0-9]", str(call.out)) else call.out,
+            "None, not nan, where there is no score": lambda call: None if call.out != call.out else call.out,
+            "an error, where there is no score: None is asked for": lambda call: None if call.error else call.out}
     known = {"the last score in range": dict(which="last")}
     def cases(self, given): return {repr(text): dict(reply=text) for text in (
         "Good. Score: 4", "Score: 3.5", "Score: 2 at first. On reflection, Score: 4", "There are 3 reasons.",
-        "Score: 7", "Score: -3", "I give 3 reasons. Score: 1", "", "Score: 0", "Score: 45", "Score: 5")}
+        "Score: 7", "Score: -3", "I give 3 reasons. Score: 1", "", "Score: 0", "Score: 45", "Score: 5",
+        "Score: 3, no, Score: 1", "Score: 3. Score: 9")}
     def edges(self, given): return {repr(text[:20]): dict(reply=text) for text in (
         "Score:", "Score: nan", "Score: four", "Score: ..", "Score: 1" + "0" * 400)}
     def compute(self, a, c):
@@ -38,8 +44,9 @@ class Judge(ProofKind):
         found = re.findall(dict(any=number, digit="Score: ([0-9])", start=f"^Score: ({number})").get(
             c["number"], f"Score: ({number})"), a.reply)
         if not found: return dict(none=None, zero=0., middle=2.5)[c["missing"]]
-        if c["which"] == "mean": return sum(map(float, found)) / len(found)
-        x = found[-1 if c["which"] == "last" else 0]
+        good = [x for x in found if 0 <= float(x) <= 5] or found
+        x = dict(last=found[-1], first=found[0], mean=str(sum(map(float, found)) / len(found)), most=max(found, key=float),
+                 good=good[-1])[c["which"]]
         x = dict(whole=x.split(".")[0], unsigned=x.lstrip("-"), digit=x.lstrip("-")[0]).get(c["reach"], x)
         inside = 0 <= float(x) <= 5
         if c["reach"] == "five" and float(x) == 5 or c["reach"] == "falsy" and float(x) == 0: return None

@@ -159,15 +159,16 @@ class GAE(ProofKind):
         sign=dict(plus=""), read=dict(masked=""), returns=dict(sum=""),
         white=dict(none="", mask="whitened over the response tokens", scaled="divided by their deviation"))
     wrong = dict(
-        end=dict(own="after the last token the value is 0", pad="nothing follows the last token: the value behind it is no part"),
+        end=dict(lost="the last token's reward is lost", own="after the last token the value is 0", pad="nothing follows the last token: the value behind it is no part"),
         way=dict(forward="the sum looks ahead, not back"),
-        delta=dict(undiscounted="gamma is missing in delta: it discounts the next value as well",
+        delta=dict(no_next="delta: the discounted next value is missing", undiscounted="gamma is missing in delta: it discounts the next value as well",
                    minus="the signs of the two values are exchanged", late="this token's value and the next one's are exchanged",
                    no_value="delta: take the value of the token itself off"),
         trace=dict(lam="gamma is missing in the sum: it discounts the next advantage as well", gamma="lambda is missing",
                    none="that is delta alone: later deltas count in part", squared="lambda is applied twice"),
         discount=dict(missing="gamma is missing"), gap=dict(
-            stops="a gap in the mask is stepped over: the next token is the next one that the mask holds"),
+            stops="a gap in the mask is stepped over: the next token is the next one that the mask holds",
+            counts="a gap in the mask is stepped over: gamma and lambda do not count its positions"),
         sign=dict(minus="the sign: reward and next value minus value"),
         form=dict(swapped="the other way round: first advantages, then returns"),
         white=dict(all="whitened over all positions: padding is in mean and deviation",
@@ -192,20 +193,22 @@ class GAE(ProofKind):
         m, v0, g = a.mask, a.values, 1. if c["discount"] == "missing" else a.gamma
         read = m if c["read"] == "masked" else torch.ones_like(m)
         r, v = (x.masked_fill(~read, 0.) for x in (a.rewards, v0))
+        if c["end"] == "lost": r = r.masked_fill(m & (m.flip(1).cumsum(1).flip(1) == 1), 0.)
+        held = read | (c["gap"] == "counts")
         zero, t, fwd = torch.zeros_like(v[:, 0]), m.shape[1], c["way"] == "forward"
         def swept(lam, forward=False): # errors summed from the end, or from the start
-            following, later, out = zero, zero, {}
+            following, later, out, none = zero, zero, {}, torch.ones_like(m[:, 0])
             for i in range(t) if forward else range(t)[::-1]:
                 after, last = (v0[:, i + 1], ~m[:, i + 1]) if i + 1 < t else (zero, torch.ones_like(m[:, 0]))
                 near = after.masked_fill(last, 0.) if forward else following
                 if c["gap"] == "stops": near, later = near.masked_fill(last, 0.), later.masked_fill(last, 0.)
-                follows = dict(zero=near, pad=after, own=torch.where(last, v[:, i], after))[c["end"]]
-                delta = dict(td=r[:, i] + g * follows - v[:, i], undiscounted=r[:, i] + follows - v[:, i],
+                follows = dict(pad=after, own=torch.where(none, v[:, i], near)).get(c["end"], near)
+                delta = dict(td=r[:, i] + g * follows - v[:, i], no_next=r[:, i] - v[:, i], undiscounted=r[:, i] + follows - v[:, i],
                              minus=r[:, i] - g * follows + v[:, i], no_value=r[:, i] + g * follows,
                              late=r[:, i] + g * v[:, i] - follows)[c["delta"]]
                 out[i] = delta + dict(both=g * lam, lam=lam, gamma=g, none=0., squared=g * lam**2)[c["trace"]] * later
-                later = torch.where(read[:, i], out[i], later)
-                following = torch.where(read[:, i], v[:, i], following)
+                later, none = torch.where(held[:, i], out[i], later), none & ~m[:, i]
+                following = torch.where(held[:, i], v[:, i], following)
             return torch.stack([out[i] for i in range(t)], 1).masked_fill(~m, 0.) * (-1 if c["sign"] == "minus" else 1)
         raw = swept(a.lam, fwd)
         over = raw.flatten() if c["white"] == "all" else raw[m]

@@ -22,7 +22,7 @@ PLACES = {                                        # of any tensor, (b) or (b t)
     "{} is that of the row before": lambda x: x.roll(1, 0),
     "{} is that of the next row": lambda x: x.roll(-1, 0),
     "{} of the first row stands for all": lambda x: x[:1].expand_as(x),
-    "{} is reversed": lambda x: x.flip(-1), "the running sum of {} is taken": lambda x: x.cumsum(-1)}
+    "{} is reversed": lambda x: x.flip(-1), "{} is sorted": lambda x: x.sort(-1).values, "the running sum of {} is taken": lambda x: x.cumsum(-1)}
 MEANT = {
     "the mean of {} is taken here, too early": lambda x: x.mean().expand_as(x),
     "the mean of {} over each row is taken here": lambda x: x.mean(-1, True).expand_as(x),

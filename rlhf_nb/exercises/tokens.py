@@ -142,10 +142,12 @@ class Sampler(ProofKind):
                    open="top-k and top-p are not used", all_k="top-k is not used", all_p="top-p is not used",
                    less="top-p drops the token that reaches it",
                    more="top-p keeps one token too many", even="kept tokens are drawn with equal probability",
-                   twice="probabilities are taken for logits: softmax comes twice"),
+                   few_k="top-k keeps one token too few", more_k="top-k keeps one token too many", swapped="top-p counts after top-k, of the k that are left",
+                   rank="that is a place in the sorted order: map it back to a token", twice="probabilities are taken for logits: softmax comes twice"),
         told=dict(plain="log-probs before the temperature: a token was not drawn with them",
                   open="log-probs before top-k and top-p: a token was not drawn with them, ratios are biased",
-                  raw="logits are reported, not log-probs", probs="probabilities are reported, not log-probs",
+                  cold="the log-prob leaves the temperature out: a token was not drawn with it",
+                  heated="logits by the temperature are reported, not log-probs", raw="logits are reported, not log-probs", probs="probabilities are reported, not log-probs",
                   best="the log-prob of the likeliest token, whichever was drawn",
                   minus="the sign: a log-prob is at most 0"))
     known = {"a token and the log-prob that it was drawn with": dict(told="drawn"),
@@ -173,7 +175,8 @@ class Sampler(ProofKind):
     def cases(self, given):
         asked = dict(temperature=1.7, top_k=5, top_p=.6)
         return {"plain": self.case()} | {k: self.case(**{k: x}) for k, x in asked.items() if k in given} | {
-            "all at once": self.case(**{k: x for k, x in asked.items() if k in given})}
+            "all at once": self.case(**{k: x for k, x in asked.items() if k in given})} | (
+            {"three tokens at once": self.case(**asked | dict(top_k=3))} if {*asked} <= given else {})
     def edges(self, given): return {
         "one token": self.case(top_k=1)} if "top_k" in given else {}
     def compute(self, a, c):
@@ -187,11 +190,18 @@ class Sampler(ProofKind):
         x, how = a.logits, c["drawn"]
         warm = x / a.temperature
         warm = dict(plain=x, times=x * a.temperature, twice=warm.softmax(0)).get(how, warm)
-        left = kept(warm, x if how == "late" else warm, 0 if how in ("open", "all_k") else a.top_k,
-                    1. if how in ("open", "all_p") else a.top_p)
+        k, p = max(1, a.top_k + dict(few_k=-1, more_k=1).get(how, 0)) if a.top_k else 0, a.top_p
+        left = kept(warm, x if how == "late" else warm, 0 if how in ("open", "all_k") else k,
+                    1. if how in ("open", "all_p") else p)
+        if how == "swapped":
+            nucleus = kept(warm, warm, 0, p)
+            left = kept(nucleus, nucleus, k, 1.)
+        if how == "rank": left = left.sort(descending=True).values
+        full = left
         if how == "even": left = left.masked_fill(left.isfinite(), 0.)
         if how == "greedy": left = warm.masked_fill(warm < warm.max(), -torch.inf)
-        told = dict(drawn=left.log_softmax(0), plain=x.log_softmax(0), open=warm.log_softmax(0), raw=x,
+        cold = x.masked_fill(full.isinf(), -torch.inf).log_softmax(0)
+        told = dict(drawn=full.log_softmax(0), cold=cold, heated=warm, plain=x.log_softmax(0), open=warm.log_softmax(0), raw=x,
                     probs=left.softmax(0), best=left.log_softmax(0).max().expand_as(x),
                     minus=-left.log_softmax(0), none=torch.full_like(x, torch.nan))[c["told"]]
         return left.softmax(0), told
