@@ -286,7 +286,8 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
     if not found:
         whole = not any(calls[k].error for k in cases)
         outs = [calls[k].out for k in cases]
-        still = whole and outs[0] is not None and all(values_match(x, outs[0], 1e-9) for x in outs)
+        still = whole and outs[0] is not None and _finite(outs[0]) and all(
+            values_match(x, outs[0], 1e-9) for x in outs)
         broken = [f"the same comes back in every case: {_brief(outs[0])}"] if still else _shape_slip(
             it, cases, calls) if whole else []
         if whole and not broken and "mask" in names:

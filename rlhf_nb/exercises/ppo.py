@@ -88,8 +88,8 @@ class PolicyLoss(ProofKind):
         d, advantage = logp - old, a.advantages.reshape(len(m), -1)
         total = d.sum(1, keepdim=True)
         ratio = dict(linear=1 + d, log=d)[c["ratio"]] if c["ratio"] in ("linear", "log") else dict(
-            token=d, whole=total, response=total / m.sum(1, keepdim=True).clamp(min=1),
-            first=logp - logp.detach(), inverted=-d, frozen=d.detach())[c["ratio"]].expand_as(d).exp()
+            token=lambda: d, whole=lambda: total, response=lambda: total / m.sum(1, keepdim=True).clamp(min=1),
+            first=lambda: logp - logp.detach(), inverted=lambda: -d, frozen=d.detach)[c["ratio"]]().expand_as(d).exp()
         low, high = 1 - a.epsilon, 1 + a.epsilon_high
         clipped, free = ratio.clamp(low, high), ratio * advantage
         near = clipped * advantage
@@ -105,10 +105,11 @@ class PolicyLoss(ProofKind):
             logs=lambda: torch.minimum(free, ratio.log().clamp(-a.epsilon, a.epsilon_high).exp() * advantage),
             smaller=lambda: torch.where(advantage < 0, torch.maximum(free, near), torch.minimum(free, near)),
             fixed=lambda: (0 * ratio + 1) * advantage)[c["clip"]]()
-        d = logp - ref
-        k3 = torch.exp(-d) - 1 + d
-        kl = dict(none=0., k3=k3, k2=d**2 / 2, k1=d, weighted=ratio * k3, flipped=torch.expm1(d) - d,
-                  reversed=-d, minus=-k3, unweighted=k3 / a.beta, frozen=k3.detach(), missing=k3 + 1, square=d**2)[c["kl"]]
+        far = logp - ref
+        def k3(): return torch.exp(-far) - 1 + far
+        kl = dict(none=lambda: 0., k3=k3, k2=lambda: far**2 / 2, k1=lambda: far, weighted=lambda: ratio * k3(),
+                  flipped=lambda: torch.expm1(far) - far, reversed=lambda: -far, minus=lambda: -k3(), unweighted=lambda: k3() / a.beta,
+                  frozen=lambda: k3().detach(), missing=lambda: k3() + 1, square=lambda: far**2)[c["kl"]]()
         return mean_over(a.beta * kl + (gain if c["sign"] == "gain" else -gain), a.mask, c["mean"], a.max_length)
 
 class ValueLoss(ProofKind):
