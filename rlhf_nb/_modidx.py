@@ -226,6 +226,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                    'rlhf_nb/base/models.py'),
                                      'rlhf_nb.base.models.ScalarModel.forward': ( 'engine/base/models.html#scalarmodel.forward',
                                                                                   'rlhf_nb/base/models.py'),
+                                     'rlhf_nb.base.models.ScalarModel.from_classifier': ( 'engine/base/models.html#scalarmodel.from_classifier',
+                                                                                          'rlhf_nb/base/models.py'),
                                      'rlhf_nb.base.models.ScalarModel.from_lm': ( 'engine/base/models.html#scalarmodel.from_lm',
                                                                                   'rlhf_nb/base/models.py'),
                                      'rlhf_nb.base.models.ScalarModel.states': ( 'engine/base/models.html#scalarmodel.states',

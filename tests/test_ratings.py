@@ -2,7 +2,7 @@
 import math, pytest, torch
 from torch.testing import assert_close
 from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
-from rlhf_nb.base.models import BinnedScore, ScalarModel, load_reward_model, new_score, save_reward_model, tiny_lm
+from rlhf_nb.base.models import BinnedScore, ScalarModel, load_reward_model, new_score, save_reward_model, tiny_lm, to_classifier
 from rlhf_nb.reward import pooled_scores, score_seqs
 from rlhf_nb.run.stages import Stage, settings_of
 from rlhf_nb.tokens import make_seqs
@@ -42,6 +42,17 @@ def test_ratings_are_learned_saved_and_read_again(bins, tmp_path):
     again = load_reward_model(tmp_path/"rm")
     assert_close(score_seqs(again, ROWS.seqs), score_seqs(model, ROWS.seqs))
     assert isinstance(again.score, BinnedScore) == bool(bins)
+
+def test_an_instrument_reads_the_bins_of_a_classifier_and_no_several_outputs():
+    from rlhf_nb.show.inspectors import prefix_scores
+    binned = scalar([-1., 0., 4.])
+    with torch.no_grad(): binned.score.linear.weight[2] += .3
+    for i in range(2):
+        row = ROWS.seqs[[i]].trim()
+        assert_close(torch.tensor(prefix_scores(to_classifier(binned), row)), binned(row)[0].detach())
+    torn = to_classifier(binned)
+    del torn.config.bin_centres                                   # three classes that mean something else
+    with pytest.raises(ValueError, match="one output, this one has 3"): prefix_scores(torn, ROWS.seqs[[0]].trim())
 
 def test_token_types_change_nothing_at_first_and_only_their_side_later(tmp_path):
     plain = scalar()

@@ -396,6 +396,12 @@ class ScalarModel(nn.Module):
         require_body(lm := merge_adapters(lm))
         score = new_score(lm.get_output_embeddings().weight, seed)
         return cls(copy.deepcopy(lm.base_model).requires_grad_(), score)
+    @classmethod
+    def from_classifier(cls, model:nn.Module)->"ScalarModel": # decoder of transformers with a linear `score`
+        "The same weights; of bins with their centres. Raises ValueError for several outputs without centres."
+        bins, n = getattr(model.config, "bin_centres", None), model.score.out_features
+        if n != len(bins or [0]): raise ValueError(f"a reward model has one output, this one has {n}")
+        return cls(model.base_model, BinnedScore(model.score, bins) if bins else model.score)
 
 def require_scalar_model(model): # what was given as a reward model; the same
     "Raises TypeError for a model of transformers, which does not read Seqs."
@@ -451,8 +457,7 @@ def load_reward_model(
     if missing or not linear: raise ValueError(
         f"{str(path)!r} is no reward model: it needs a backbone and a linear 'score', but "
         f"{missing or 'score'} is missing; ScalarModel.from_lm starts one from a language model")
-    score = BinnedScore(model.score, bins) if bins else model.score
-    return ScalarModel(model.base_model, score).to(placement.device).eval()
+    return ScalarModel.from_classifier(model).to(placement.device).eval()
 
 def save_model(
     model:nn.Module, # language or reward model, with LoRA or without; an ActorCritic

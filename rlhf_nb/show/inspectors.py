@@ -49,7 +49,7 @@ def _scalar(model):
     "A ScalarModel, or a decoder with a linear `score` as one; None for another kind."
     if isinstance(model, ScalarModel): return model
     decoder = isinstance(getattr(model, "score", None), nn.Linear)
-    return ScalarModel(model.base_model, model.score) if decoder else None
+    return ScalarModel.from_classifier(model) if decoder else None
 
 def _row_scores(model, seqs)->Tensor: # (b)
     "One score per row: the last real token's, or what an encoder makes of the row."
