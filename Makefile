@@ -56,10 +56,11 @@ check: $(READY) export ## for authors: run one notebook and the tests that a cha
 
 test: test-chapters test-package ## pass every check that 20 minutes hold
 
-test-all: test-chapters $(VENV)/widgets7 ## and the long ones: every page by day, by night and on a phone, all of Lab, ...
+test-all: $(VENV)/widgets7 ## and the long ones: slow cells, the whole site by day, by night and on a phone, all of Lab, ...
+	$(TESTING) python scripts/run_notebooks.py --slow
 	$(TESTING) python -m pytest -n 2 --dist loadfile --all
 
-test-chapters: $(READY) ## run every cell of every chapter
+test-chapters: $(READY) ## run every chapter, but for cells that train once more (#| slow)
 	$(TESTING) python scripts/run_notebooks.py
 
 test-package: $(READY) $(VENV)/widgets7 ## run tests/ (export unchanged, wheel, layers, command line, each module)

@@ -6,6 +6,7 @@ Nothing is fetched."""
 import argparse, ast, json, os, re, shutil, subprocess, sys, tempfile, time, tomllib, warnings
 from contextlib import chdir
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -28,12 +29,17 @@ def stage(root:Path, folder:Path):
         nbformat.write(adapter.installing(learners_copy(nb), repo, file.name), folder/"files"/file.name)
         nbformat.write(adapter.staged(nb), folder/"nbs"/file.name)
 
-def process(root:Path, folder:Path)->Path:
+def process(root:Path, folder:Path):
     "nbdev's own processors: hidden cells go, show_doc runs, names are linked."
-    from nbdev.serve import proc_nbs
+    from fastcore.nbio import read_nb, write_nb
+    from nbdev import config, processors
+    processors.get_config = cache(config.get_config)            # it reads pyproject.toml at every cell
+    (folder/"_proc").mkdir()
     with chdir(root), warnings.catch_warnings():    # nbdev finds lines of source from there
         warnings.simplefilter("ignore")
-        return proc_nbs(str(folder/"nbs"), n_workers=1, force=True)
+        for file in sorted((folder/"nbs").glob("*.ipynb")):
+            processors.FilterDefaults()(nb := read_nb(file))
+            write_nb(nb, folder/"_proc"/file.name)
 
 def facts(root:Path, processed:dict)->Site:
     urls = tomllib.loads((root/"pyproject.toml").read_text("utf-8"))["project"]["urls"]

@@ -17,7 +17,7 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--all"): return
     for item in items:
-        if item.get_closest_marker("long"): item.add_marker(pytest.mark.skip(reason="long: pytest --all, or make test-all"))
+        if item.get_closest_marker("long") or "built" in item.fixturenames: item.add_marker(pytest.mark.skip(reason="long: pytest --all, or make test-all"))
 
 def first_only(cases): # parameters
     "The first one in every run of the tests, the others with --all."

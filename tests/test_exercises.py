@@ -139,6 +139,7 @@ def test_the_first_screen_promises_what_a_chapter_takes(chapter):
     assert work is None or int(work[1]) == tasks, "run scripts/write_minutes.py"
     assert read_ is None or abs(reading - int(read_[1])) <= reading / 4
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:std")
 def test_the_battery_is_refused_and_no_right_answer_is():
     "Written from stubs and text alone; scripts/tutor.py shows how many of its wrong answers are named."

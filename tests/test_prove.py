@@ -36,7 +36,7 @@ def made(it, c): # a function that makes these choices, with the field's names
     exec(f"def made({', '.join(names)}): return it.compute(SimpleNamespace(**rest | dict({', '.join(f'{k}={k}' for k in names)})), c)", scope)
     return scope["made"]
 
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.long] * (k == "advantages"))
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.long] * (k in ("advantages", "grpo")))
                                   for k in PROOF_KINDS if k not in ("ppo", "sampler")])              # the same as grpo; below
 def test_each_mistake_is_named_as_itself(kind):
     it, tried = PROOF_KINDS[kind], 0

@@ -1,5 +1,6 @@
 "The pictures: pure, nothing cut or overlapping, ragged data refused. No display needed."
 import inspect, math, re, struct, sys, matplotlib
+from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 matplotlib.use("Agg")
@@ -176,6 +177,10 @@ def test_wrong_data_is_refused_by_name(case):
     assert "got" in view or "nothing to show" in view or "no row" in view
 
 # the map
+@cache
+def width(words, size, weight): # in pixels, of the font that is named first
+    return TextPath((0, 0), words, size=size, prop=dict(family="DejaVu Sans", weight=weight)).get_extents().x1
+
 def rows_of(page): # every visible row of text: words, left, right, top, bottom
     root = ElementTree.fromstring(page)
     for group in root.findall("{*}g[@visibility]"): root.remove(group)
@@ -184,8 +189,7 @@ def rows_of(page): # every visible row of text: words, left, right, top, bottom
         anchored, bold = text.get("text-anchor") == "middle", text.get("font-weight")
         for row in [text] if text.text else [t for t in text if t.text]:
             y += float(row.get("dy", 0))
-            prop = dict(family="DejaVu Sans", weight=row.get("font-weight", bold or "normal"))
-            wide = TextPath((0, 0), row.text, size=size, prop=prop).get_extents().x1
+            wide = width(row.text, size, row.get("font-weight", bold or "normal"))
             yield row.text, x - anchored * wide / 2, x - anchored * wide / 2 + wide, y - .75 * size, y + .1 * size
 
 @pytest.mark.parametrize("chapter, numbers", [
