@@ -12,7 +12,7 @@ README ?= README.md
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 EXTRAS := $(VENV)/docs $(VENV)/browser
-# The models here are tiny: one thread per process is fastest, so two processes share two cores.
+# The models here are tiny: one thread per process is fastest; three processes fill two cores, since each waits now and then.
 TESTING := PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 RLHF_NB_STRICT=1
 
 KEEP    = new=$$(mktemp -d) && $(TESTING) sh -c "rlhf-nb run $(NB) --out $$new && rm $$new/report.html && \
@@ -58,13 +58,13 @@ test: test-chapters test-package ## pass every check that 20 minutes hold
 
 test-all: $(VENV)/widgets7 ## and the long ones: slow cells, the whole site by day, by night and on a phone, all of Lab, ...
 	$(TESTING) python scripts/run_notebooks.py --slow
-	$(TESTING) python -m pytest -n 2 --dist loadfile --all
+	$(TESTING) python -m pytest -n 3 --dist loadfile --all
 
 test-chapters: $(READY) ## run every chapter, but for cells that train once more (#| slow)
 	$(TESTING) python scripts/run_notebooks.py
 
 test-package: $(READY) $(VENV)/widgets7 ## run tests/ (export unchanged, wheel, layers, command line, each module)
-	$(TESTING) python -m pytest -n 2 --dist loadfile
+	$(TESTING) python -m pytest -n 3 --dist loadfile
 
 browser: $(VENV)/docs $(VENV)/browser ## install what the tests in a real browser need (chromium: apt install chromium)
 	@command -v $${CHROMIUM:-chromium} || echo "no chromium here: those tests are skipped"

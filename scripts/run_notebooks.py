@@ -1,6 +1,6 @@
 """Run every cell of notebooks, each in a process forked from one that has torch imported.
 
-    python scripts/run_notebooks.py                # all, two at a time, those that print most first
+    python scripts/run_notebooks.py                # all, three at a time, those that print most first
     python scripts/run_notebooks.py ppo views      # some of them
     python scripts/run_notebooks.py ppo --tests    # and the tests that a change in it needs
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
-WORKERS = 2
+WORKERS = 3
 
 def warm_up():
     "Import what notebooks import, read a model and draw a figure: a forked process has all that."

@@ -1,5 +1,6 @@
 "What tests share: one build of the site, a real browser, and a model that brings code."
 import json, os, re, shutil, signal, socket, subprocess, sys, tempfile, time, pytest
+from collections import Counter
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,11 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--all"): return
+    seen = Counter()
     for item in items:
+        if part := item.get_closest_marker("one_in"):
+            seen[item.function] += 1
+            if seen[item.function] % part.args[0] != 1: item.add_marker("long")
         if item.get_closest_marker("long") or "built" in item.fixturenames: item.add_marker(pytest.mark.skip(reason="long: pytest --all, or make test-all"))
 
 def first_only(cases): # parameters

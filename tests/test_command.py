@@ -128,6 +128,7 @@ def test_lab_arguments(tmp_path, monkeypatch):
         assert ("--allow-root" in words) == (uid == 0) and any("/lab/tree/index.ipynb" in w for w in words)
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.one_in(2)
 def test_lab_serves_a_copy_at_the_index_until_a_signal_ends_it(tmp_path, number):
     port = free_port()
     env = {**os.environ, **{f"JUPYTER_{k}_DIR": str(tmp_path/k) for k in ("CONFIG", "DATA", "RUNTIME")},
@@ -206,6 +207,7 @@ def test_an_ignored_signal_stays_ignored(tmp_path):
     assert done.returncode == 0 and "lives" in done.stdout
 
 @pytest.mark.parametrize("words", [["--help"], ["paths"], ["env"], ["pipeline", "run", "--help"]])
+@pytest.mark.one_in(4)
 def test_a_reader_that_is_gone_ends_a_command_quietly(tmp_path, words):
     read, write = os.pipe()
     os.close(read)

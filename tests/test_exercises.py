@@ -116,8 +116,8 @@ def test_other_right_answers_pass(chapter):
 
 QUICK = "tokens", "world", "best_policy", "kl"
 
-@pytest.mark.parametrize("chapter, k", [(c, k) for c in QUICK for k in (0, 1)] + [
-    pytest.param(c, k, marks=pytest.mark.long) for c in CHAPTERS if c not in QUICK for k in (0, 1)])
+@pytest.mark.parametrize("chapter, k", [
+    pytest.param(c, k, marks=[pytest.mark.long] * (k or c not in QUICK)) for c in CHAPTERS for k in (0, 1)])
 def test_a_chapter_runs_to_its_end_on_other_right_answers(chapter, k):
     "The formula of k3 as printed is right, and once stopped its chapter."
     scope = {"display": lambda *shown: None}
@@ -154,6 +154,7 @@ def test_the_battery_is_refused_and_no_right_answer_is():
 STAYS = {"fixed_number_reward", "reward_until_wrong", "kl_is_negative", "judge_messages", "parse_score", "fixed_answered", "prob_right",
          "short_right", "parse_rubric", "pooled_scores", "sft_loss", "flat_while_moving"}  # text, models; the last gives truth values
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:std")
 def test_hidden_cases_accept_every_right_answer_and_none_that_knows_the_visible_ones_by_heart():
     battery, real, same = runpy.run_path(str(ROOT/"tests/battery.py"))["RIGHT"], checks.record_call, set()

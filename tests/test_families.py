@@ -113,7 +113,8 @@ OTHERS = """afmoe apertus arcee aria_text beam biogpt bitnet cohere2 ctrl cwm de
     modernbert-decoder moshi mpt nemotron olmo olmo3 olmo_hybrid olmoe persimmon phi phimoe qwen3_moe rwkv seed_oss smollm3
     solar_open stablelm starcoder2 trocr vaultgemma xglm zaya""".split()
 
-@pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.long] * (k % 4 > 0)) for k, x in enumerate(OTHERS)])
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.one_in(4)
 def test_other_families(name):
     try: model = made(name, **ROOMY)
     except ValueError as e: pytest.skip(f"this version of transformers does not make it: {e}")

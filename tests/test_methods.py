@@ -53,6 +53,7 @@ LORA, BF16 = dict(lora_r=2, mixed_precision="bf16"), dict(mixed_precision="bf16"
 @pytest.mark.parametrize("method, change", [
     *[(x, {}) for x in METHOD_NAMES], *[(x, LORA) for x in "sft reward ppo distill self_reward q".split()],
     *[(x, BF16) for x in ("ppo", "spin")]], ids=plain_id)
+@pytest.mark.one_in(2)
 def test_a_run_that_died_again_and_again_ends_in_the_same_bits(method, change, finished, inside, tmp_path):
     stage = tiny(method, **change)
     whole = run(stage, tmp_path/"whole").folder if change else finished(method).folder

@@ -33,6 +33,7 @@ def test_an_empty_copy_has_the_text_and_no_answer(tmp_path):
     assert [line for line in empty.splitlines() if line in kept] == kept
 
 @pytest.mark.parametrize("name", exercises.PARTS)
+@pytest.mark.one_in(2)
 def test_ours_is_right_and_each_mistake_has_its_name(name):
     part = getattr(exercises, name)
     assert grade(exercises.probe(exercises.OURS, name), part) == "right"
@@ -113,6 +114,7 @@ WRONG = [   # (part, body, a word of the verdict)
     ("dpo_step", OTHER["dpo_step"].replace(".detach())", ")").replace("optimizer.step()\n", ""), "optimizer.step()")]
 
 @pytest.mark.parametrize("name, body, word", WRONG)
+@pytest.mark.one_in(2)
 def test_a_slip_is_refused_and_named(tmp_path, name, body, word):
     said = verdict(tmp_path, name, body).replace("multinomial", "")
     assert not said.startswith("right on 0") and said != "right" and word in said

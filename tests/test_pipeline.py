@@ -67,6 +67,7 @@ def test_overwrite_goes_on_beside_the_old_run_with_the_same_settings_only(tmp_pa
 @POSIX
 @pytest.mark.parametrize("limit", [1_100, 5_000, 20_000])
 @pytest.mark.parametrize("several", [False, True], ids=["train", "pipeline"])
+@pytest.mark.one_in(3)
 def test_a_full_disk_says_so_and_the_command_goes_on(limit, several, capfd):
     Path("p.toml").write_text(to_toml(in_a_row(one(), one())))
     words = ["pipeline", "run", "p.toml", "-o"] if several else ["train", "reward", "pairs.jsonl", "--model", "m", "--n-steps", "1", "--eval-rows", "6", "-o"]
@@ -148,6 +149,7 @@ def test_a_file_is_ours_from_when_it_is_written(method, names, capfd):
     assert [p.name for p in foreign_files("o")] == ["notes.txt"]
 
 @pytest.mark.parametrize("line", ["{broken", '{"prompt": "a"}', "17"])
+@pytest.mark.one_in(3)
 def test_damaged_samples_are_named_and_may_be_moved_away(line):
     begin(lambda: run(tiny("grpo"), "o"), "train_grpo")
     path = Path("o/samples.jsonl")

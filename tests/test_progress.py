@@ -137,6 +137,7 @@ sys.exit(command.main())"""
 
 @linux
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.one_in(2)
 def test_an_endless_answer_ends_with_its_check(mine, tmp_path, number):
     word = f"child-of-{tmp_path.name}"
     body = (f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)', {word!r}])"
