@@ -160,9 +160,13 @@ def name_mistake(
 
     Where all is nan, mistakes look alike: that counts only for the one that acts so in
     all cases, right ones as well."""
-    found = []
+    found, order = [], [*wrong, *[case for case in calls if case not in wrong]]
     for name, mistake in exercise.mistakes.items():
-        alike = [k for k, args in exercise.cases.items() if _same(calls[k], record_call(mistake, args))]
+        alike, missed = [], 0
+        for case in order:
+            same = _same(calls[case], record_call(mistake, exercise.cases[case]))
+            alike, missed = alike + [case] * same, missed + (not same and case in wrong)
+            if missed > len(wrong) / 2: break        # what explains less is not named
         found.append((name, [case for case in wrong if case in alike], len(alike)))
     def is_nan(out): # a number or tensor that is nan everywhere
         return isinstance(out, float) and out != out or (

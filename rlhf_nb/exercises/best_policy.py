@@ -119,6 +119,14 @@ best_of_n_policy = Exercise(
             _bon(a, s, n, share=False) - (s[:, None] == s).sum(-1).log()),
         "take off the probability that all n score lower": lambda a, s, n: _bon(a, s, n, subtract=False),
         "n samples, not n - 1": lambda a, s, n: _bon(a, s, n, power=lambda n: n - 1),
+        "n is an argument, not always 2": lambda a, s, n: _bon(a, s, n, power=lambda n: 2),
+        "n is not used: that is one draw": lambda a, s, n: a if n > 0 else _kept(a, s, n),
+        "only u - l has the power n: u has it, too": lambda a, s, n: (lambda p, o: (a - (p * (o == 0)).sum(-1).log() + (
+            (p * (o >= 0)).sum(-1) - (p * (o > 0)).sum(-1)**n).log()).masked_fill(a == -inf, -inf))(a.exp(), s[:, None] - s) if n > 0 else _kept(a, s, n),
+        "the difference of two powers, not the power of l, their difference": lambda a, s, n: (lambda p, o: (a + (n - 1) * (
+            p * (o == 0)).sum(-1).log()).masked_fill(a == -inf, -inf))(a.exp(), s[:, None] - s) if n > 0 else _kept(a, s, n),
+        "1 draw is allowed: ValueError is for n below 1": lambda a, s, n: _kept(a, s, n if n > 1 else 0),
+        "those sum to 1 already: nothing is left to normalise": lambda a, s, n: _bon(a, s, n, subtract=False).log_softmax(0) if n > 0 else _kept(a, s, n),
         "n samples, not n + 1": lambda a, s, n: _bon(a, s, n, power=lambda n: n + 1),
         "those are probabilities: their logs are wanted": lambda a, s, n: _kept(a, s, n).exp(),
         "that is n times too probable: n p (at most)^(n-1) counts a density": lambda a, s, n: (

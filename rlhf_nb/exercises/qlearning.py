@@ -87,16 +87,16 @@ fixed_soft_update = Exercise(
 
 # ------------------------------------------------------------------ bellman_targets
 def _targets(x, value, config, over=None, gamma=None, own=1., bound=torch.maximum, bounded=None, steps=None,
-             inside=True, ahead=lambda v: v):
+             inside=True, ahead=lambda v: v, back=lambda x, g: qlearning.monte_carlo_returns(x, g), keep=1.):
     "The target, with a switch for every slip."
     g, last = discounts(x, config) if gamma is None else gamma, x.last()
     ends = (x.ended[:, None] | (config.on_truncation == "terminal")) if over is None else over(x, config)
-    one = own * x.reward + g * ahead(value).masked_fill(last & ends, 0.)
+    one = own * x.reward + keep * g * ahead(value).masked_fill(last & ends, 0.)
     y = one
     for _ in range((config.n_step if steps is None else steps) - 1):
         y = torch.where(last, one, own * x.reward + g * shift_left(y))
     if config.mc_bound and bound is not None:
-        seen = qlearning.monte_carlo_returns(x, g)
+        seen = back(x, g)
         where = (x.ended[:, None] | (config.on_truncation == "terminal")) if bounded is None else bounded
         y = torch.where(torch.as_tensor(where), bound(y, seen), y)
     return y.masked_fill(~x.mask, 0.) if inside else y
@@ -145,6 +145,16 @@ bellman_targets = Exercise(
         "the bound is a lower one: take the maximum": lambda *x: _targets(*x, bound=torch.minimum),
         "a response that bootstraps has no bound: only a part of its return was seen": lambda *x: _targets(
             *x, bounded=True),
+        "the bound is the discounted return: gamma counts there as well": lambda *x: _targets(
+            *x, back=lambda x, g: qlearning.monte_carlo_returns(x, torch.ones_like(g))),
+        "the bound is the whole return from token i on, not its reward": lambda *x: _targets(*x, back=lambda x, g: x.reward),
+        "the bound is the return from token i on, not from the first": lambda *x: _targets(
+            *x, back=lambda x, g: qlearning.monte_carlo_returns(x, g).where(x.mask & (x.mask.cumsum(1) == 1), 0.).sum(1, keepdim=True)),
+        "the bound is the return from token i on, with its own reward": lambda *x: _targets(
+            *x, back=lambda x, g: shift_left(qlearning.monte_carlo_returns(x, g))),
+        "the reward counts whole: no weighted mean of reward and value": lambda x, v, c: _targets(x, v, c, own=1 - discounts(x, c)),
+        "the value counts gamma, not 1 - gamma": lambda x, v, c: _targets(x, v, c, gamma=1 - discounts(x, c)),
+        "gamma counts once before a value, not twice": lambda x, v, c: _targets(x, v, c, keep=discounts(x, c)),
         "n_step is not used": lambda *x: _targets(*x, steps=1),
         "n_step is one too many": lambda x, v, c: _targets(x, v, c, steps=c.n_step + 1),
         "outside the response the target is 0": lambda *x: _targets(*x, inside=False),
@@ -152,36 +162,41 @@ bellman_targets = Exercise(
 
 # ------------------------------------------------------------------ q_loss
 def _loss(nets, x, config, shift=shift_right, size=lambda td: td.sum() / 2, half=True, alpha=True, lowest=None,
-          learner="online", slow=None, where=None, count=None, target=True, y_grad=False):
+          learner="online", slow=None, where=None, count=None, values=lambda v: v, targets=None, actions=lambda rest, q, m, low: rest,
+          error=torch.square, weight=lambda alpha: alpha, each=lambda x, mask: x, body=lambda h: h):
     mask = x.mask if where is None else where(x)
     hidden = hidden_states(getattr(nets, learner), x.seqs)
     given = nets if slow is None else slow(nets)
-    y = qlearning.bellman_targets(x, next_values(given, x, hidden, config), config)[mask]
-    q, others = q_terms(getattr(nets, learner).get_output_embeddings(), shift(hidden)[mask], x.seqs.ids[mask],
-                        nets.allowed, config.min_return if lowest is None else lowest)
-    td = (q - y)**2
-    pull = (config.alpha if alpha else 1.) * (others.mean() if size(torch.ones(2)) < 1 else others.sum())
-    return size(td) + (pull / 2 if half else pull), mask.sum() if count is None else count(x), dict(
+    y = (targets or qlearning.bellman_targets)(x, values(next_values(given, x, hidden, config)), config)[mask]
+    low = config.min_return if lowest is None else lowest
+    q, others = q_terms(getattr(nets, learner).get_output_embeddings(), body(shift(hidden))[mask], x.seqs.ids[mask],
+                        nets.allowed, low)
+    td, m, pulls = (q - y)**2, nets.allowed.sum(), each(others, mask)
+    pulls = actions(pulls, q, m, low)
+    pull = (weight(config.alpha) if alpha else 1.) * (pulls.mean() if size(torch.ones(2)) < 1 else pulls.sum())
+    return size(each(error(q - y), mask)) + (pull / 2 if half else pull), mask.sum() if count is None else count(x), dict(
         td_loss=td.detach().sum(), conservative_loss=others.detach().sum(), q_values=q.detach().sum(),
         td_target=y.sum())
 
 def _swapped(nets): # the online network gives the values, too
     twin = object.__new__(QNets)
     torch.nn.Module.__init__(twin)
-    twin.online, twin.target = nets.online, nets.online
+    twin.online, twin.target, twin.ref, twin.disallowed = nets.online, nets.online, nets.ref, nets.disallowed
     twin.register_buffer("allowed", nets.allowed)
     return twin
 
-def _nets(seed, double=False):
+def _nets(seed, double=False, learns=False):
     world = micro_world(max_len=2)
-    nets, generator = QNets(q_network(TabularLM(world)), [world.start, world.pad]), Generator().manual_seed(seed)
+    lm, generator = TabularLM(world), Generator().manual_seed(seed)
+    if learns: lm.base_model = _Body(lm.base_model, seed)
+    nets = QNets(q_network(lm), [world.start, world.pad])
     with torch.no_grad():
         for net in (nets.online, nets.target):
             w = net.get_output_embeddings().weight
             w.copy_(torch.randint(-8, 9, w.shape, generator=generator) / 4)
     return nets.double() if double else nets
 
-def _play(seed, config, *rows, left=0, double=False): # words of each row: 3 is eos
+def _play(seed, config, *rows, left=0, double=False, learns=False): # words of each row: 3 is eos
     world, n = micro_world(max_len=2), max(map(len, rows)) + 1 + left
     ids, real, mask = (torch.full((len(rows), n), fill) for fill in (world.pad, False, False))
     for i, row in enumerate(rows):
@@ -189,7 +204,17 @@ def _play(seed, config, *rows, left=0, double=False): # words of each row: 3 is 
         real[i, left:left + 1 + len(row)], mask[i, left + 1:left + 1 + len(row)] = True, True
     reward = _draw(seed + 7, *ids.shape) * mask
     ended = tensor([3 in row for row in rows])
-    return _nets(seed, double), Episodes(Seqs(ids, real, mask), reward.double() if double else reward, ended), config
+    return _nets(seed, double, learns), Episodes(Seqs(ids, real, mask), reward.double() if double else reward, ended), config
+
+class _Body(torch.nn.Module): # one that learns, which the table's does not
+    def __init__(self, table, seed):
+        super().__init__()
+        self.table, self.config = table, table.config
+        self.mix = torch.nn.Parameter(normal(seed, self.config.hidden_size, self.config.hidden_size))
+    def forward(self, *args, **kwargs):
+        out = self.table(*args, **kwargs)
+        out.last_hidden_state = out.last_hidden_state @ self.mix
+        return out
 
 _FOUR = ([0, 1], [1, 3], [3], [2, 0])
 q_loss = Exercise(
@@ -200,6 +225,7 @@ q_loss = Exercise(
            "no bound, gamma 1": _play(4, QConfig(gamma=1., mc_bound=False), *_FOUR),
            "bootstrap": _play(5, QConfig(gamma=.5, on_truncation="bootstrap"), *_FOUR),
            "double_q": _play(6, QConfig(gamma=.5, double_q=True, mc_bound=False), *_FOUR),
+           "a body that learns": _play(7, QConfig(gamma=.5, alpha=.5), *_FOUR, learns=True),
            "pads at the left": _play(8, QConfig(gamma=.5, min_return=-1.), *_FOUR, left=2),
            "float64": _play(9, QConfig(gamma=.5), *_FOUR, double=True)},
     mistakes={
@@ -214,6 +240,24 @@ q_loss = Exercise(
         "no gradient flows through Q of the token: do not detach it": lambda *x: _loss(
             *x, size=lambda td: td.detach().sum() / 2),
         "alpha is missing": lambda *x: _loss(*x, alpha=False),
+        "alpha counts once: it is not squared": lambda *x: _loss(*x, weight=lambda alpha: alpha**2),
+        "the conservative term is the mean over the other actions, not their sum":
+            lambda *x: _loss(*x, actions=lambda rest, q, m, low: rest * (m - 1)),
+        "the conservative term leaves out the taken action": lambda *x: _loss(
+            *x, actions=lambda rest, q, m, low: (rest * (m - 1) + (q - low)**2) / m),
+        "the conservative term is divided by the m - 1 other actions, not by m": lambda *x: _loss(*x, actions=lambda rest, q, m, low: rest * (m - 1) / m),
+        "the conservative term pulls the other actions, not the taken one": lambda *x: _loss(*x, actions=lambda rest, q, m, low: (q - low)**2),
+        "the conservative term is a mean of squares, without a root": lambda *x: _loss(*x, actions=lambda rest, q, m, low: rest.clamp(min=1e-12).sqrt()),
+        "the error is squared, however large: no Huber loss": lambda *x: _loss(
+            *x, error=lambda d: torch.where(d.abs() < 1, d**2, 2 * d.abs() - 1)),
+        "the error is squared: no absolute value": lambda *x: _loss(*x, error=torch.abs),
+        "tokens weigh the same: rows are not divided by their length": lambda *x: _loss(
+            *x, each=lambda y, mask: y / mask.sum(1, keepdim=True).expand_as(mask)[mask]),
+        "value[i] belongs to the state after token i, as `next_values` gives it: no shift": lambda *x: _loss(*x, values=shift_right),
+        "the target is Bellman's, not the observed return alone": lambda *x: _loss(
+            *x, targets=lambda x, v, c: qlearning.monte_carlo_returns(x, discounts(x, c))),
+        "the target is Bellman's, not the reward alone": lambda *x: _loss(*x, targets=lambda x, v, c: x.reward),
+        "the body of the network learns, too: states are not detached": lambda *x: _loss(*x, body=torch.Tensor.detach),
         "that is the mean: the loss is summed, and the number of tokens comes beside it":
             lambda *x: _loss(*x, size=lambda td: td.mean() / 2),
         "the other actions are pulled to min_return, not to 0": lambda *x: _loss(*x, lowest=0.),

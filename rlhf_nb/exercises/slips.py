@@ -28,6 +28,28 @@ MEANT = {
     "the mean of {} over each row is taken here": lambda x: x.mean(-1, True).expand_as(x),
     "the mean of {} over rows is taken here": lambda x: x.mean(0, True).expand_as(x),
     "the largest of {} over rows is taken": lambda x: x.amax(0, True).expand_as(x)}
+def _spread(part, rows=False): # of a tensor, or of what a mask holds of it
+    def f(x, m=None):
+        y, over = x if m is None else x.where(m, torch.nan), dict(dim=-1, keepdim=True) if rows else {}
+        mean, n = y.nanmean(**over), (~y.isnan()).sum(**over)
+        std = ((y - mean).square().nansum(**over) / (n - 1)).sqrt()
+        out = dict(mean=x - mean, std=x / std, both=(x - mean) / std)[part]
+        return out if m is None else out.where(m, x)
+    return f
+SPREADS = {
+    "the mean of {} is subtracted": _spread("mean"), "{} is divided by its standard deviation": _spread("std"),
+    "{} is whitened: less its mean, over its standard deviation": _spread("both"),
+    "the mean of {} over each row is subtracted": _spread("mean", True),
+    "{} is divided by the standard deviation of its row": _spread("std", True),
+    "{} is whitened row by row: less its mean, over its standard deviation": _spread("both", True)}
+INDICES = {                                       # of whole numbers: groups, ids, positions
+    "{} is not used: as if it were 0": torch.zeros_like, "{} is one less": lambda x: x - 1, "{} is one more": lambda x: x + 1,
+    "{} above 0 counts as 0": lambda x: x.clamp(max=0), "each entry of {} stands alone": lambda x: torch.arange(x.numel()).view(x.shape),
+    "the largest of {} in each row stands for all": lambda x: x.amax(-1, True).expand_as(x)} | PLACES
+REDUCED = dict(sum=torch.sum, mean=torch.mean, amax=torch.amax, amin=torch.amin, argmax=torch.argmax, prod=torch.prod, std=torch.std,
+               median=lambda x, *a, **k: getattr(y := torch.median(x, *a, **k), "values", y))
+CURVES = dict(exp=torch.exp, log=torch.log, σ=torch.sigmoid, logsigmoid=F.logsigmoid, softplus=F.softplus,
+              relu=torch.relu, expm1=torch.expm1, abs=torch.abs, square=torch.square)
 TRUTHS = {"{} is upside down": torch.logical_not, "{} is not used: all counts": torch.ones_like}
 
 def _ahead(m): return m.flip(1).cumsum(1).flip(1) # True entries from here on
@@ -38,14 +60,25 @@ MASKS = TRUTHS | PLACES | {
     "of {} only the last True of each row counts": lambda m: m & (_ahead(m) == 1),
     "what stands before the first True of {} counts": lambda m: _ahead(m) > 0,
     "what stands behind the last True of {} counts": lambda m: m.cumsum(1) > 0}
-AMOUNTS = {
-    "the result is multiplied by {}": lambda x, n: x * n, "the result is divided by {}": lambda x, n: x / n,
-    "the result is divided by {} + 1": lambda x, n: x * n / (n + 1),
-    "the result is divided by {} - 1": lambda x, n: x * n / (n - 1),
-    "the result is divided by {}, not by one less": lambda x, n: x * (n - 1) / n,
-    "the result is multiplied by 1 - {}": lambda x, n: x * (1 - n),
-    "the result is multiplied by {} / 2": lambda x, n: x * n / 2,
-    "{} is added to the result": lambda x, n: x + n, "{} is subtracted from the result": lambda x, n: x - n}
+AMOUNTS = {                                       # the first two of inputs, too
+    "{} is multiplied by {}": lambda x, n: x * n, "{} is divided by {}": lambda x, n: x / n,
+    "{} is divided by {} + 1": lambda x, n: x * n / (n + 1),
+    "{} is divided by {} - 1": lambda x, n: x * n / (n - 1),
+    "{} is divided by {}, not by one less": lambda x, n: x * (n - 1) / n,
+    "{} is multiplied by 1 - {}": lambda x, n: x * (1 - n),
+    "{} is multiplied by {} / 2": lambda x, n: x * n / 2,
+    "{1} is added to {0}": lambda x, n: x + n, "{1} is subtracted from {0}": lambda x, n: x - n}
+
+def _held(x, m): return getattr(m, "dtype", 0) == torch.bool and m.shape == x.shape and x.ndim == 2
+def _columns(x, k): return type(k) is int and k > 1 and x.ndim == 1 and len(x) % k == 0
+MOVED = {                                         # of a float tensor by another input: whether they go together, what comes out
+    "all of {} in a row stands at the last True of {}": (_held, lambda x, m: torch.where(
+        m & (_ahead(m) == 1), x.where(m, 0.).sum(1, True), 0.)),
+    "all of {} in a row stands at the first True of {}": (_held, lambda x, m: torch.where(
+        m & (m.cumsum(1) == 1), x.where(m, 0.).sum(1, True), 0.)),
+    "all of {} in a row stands at every True of {}": (_held, lambda x, m: torch.where(m, x.where(m, 0.).sum(1, True), 0.)),
+    "{} is read down columns of {}, not along rows": (_columns, lambda x, k: x.view(k, -1).T.flatten()),
+    "{} is read down the columns of rows of {}": (_columns, lambda x, k: x.view(-1, k).T.flatten())}
 
 REASONS = {                                      # of a message -> what it means
     "selected index k out of range": "topk asks for more entries than the axis has",
