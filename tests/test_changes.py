@@ -33,7 +33,7 @@ ASK = Exercise(cost, CASES, {})
     (lambda logp, ref, batch: batch.beta * ((logp - ref) * (batch.mask & (batch.mask.cumsum(1) > 1))).sum(1),
      "the first True of each row is missing in batch.mask"),
     (lambda logp, ref, batch: batch.beta * ((logp.exp() - ref) * batch.mask).sum(1), "exp of logp is taken"),
-    (lambda logp, ref, batch: batch.beta * ((logp - ref).abs() * batch.mask).sum(1), "the absolute value of (logp - ref) is taken"),
+    (lambda logp, ref, batch: batch.beta * ((logp - ref).abs() * batch.mask).sum(1), "in ((logp - ref) x batch.mask) the absolute value of (logp - ref) is taken"),
     (lambda logp, ref, batch: batch.beta * ((logp - ref) * batch.mask).amax(1), "sum(((logp - ref) x batch.mask)): amax, not sum"),
     (lambda logp, ref, batch: batch.beta * ((logp - ref / 2) * batch.mask).sum(1), "ref counts half"),
     (lambda logp, ref, batch: batch.beta * ((logp - ref)**3 * batch.mask).sum(1), "two rows: entry [0] got")])
@@ -51,6 +51,29 @@ def test_of_two_results_the_wrong_one_is_meant():
     assert grade(lambda logp, ref, batch: dict(a=cost(logp, ref, batch)), ask).startswith("the dict lacks 'b'; ")
     assert grade(lambda logp, ref, batch: dict(a=cost(logp, ref, batch), b=cost(logp, ref, batch) + 1, c=1.), ask).startswith(
         "the dict has a key too many, 'c'; ")
+
+CENTRED = Exercise(lambda x, m: (x * m).cumsum(1), {str(k): (noise(k, 3, 5), noise(k + 1, 3, 5) > -.5) for k in (1, 2)}, {})
+@pytest.mark.parametrize("answer, said", [
+    (lambda x, m: (lambda y: (y - y.mean()) / y.std())((x * m).cumsum(1)), "the result is whitened: less its mean, over its standard deviation; "),
+    (lambda x, m: (lambda y: torch.where(m, (y - y[m].mean()) / y[m].std(), y))((x * m).cumsum(1)),
+     "the result is whitened: less its mean, over its standard deviation (of what m holds); "),
+    (lambda x, m: (x * m).cumsum(1).clamp(-.5, .5), "the result is cut off below -0.5 and above 0.5; "),
+    (lambda x, m: (x / m.sum(1, True) * m).cumsum(1), "the result is divided by the number of True in a row of m; "),
+    (lambda x, m: (((x * m).sum(1, True)) * (m & (m.flip(1).cumsum(1).flip(1) == 1))).cumsum(1), "all of x in a row stands at the last True of m; ")])
+def test_a_spread_a_bound_and_what_was_moved_have_names(answer, said): assert grade(answer, CENTRED).startswith(said), grade(answer, CENTRED)
+
+def test_groups_read_in_the_wrong_order_a_median_and_two_parts_that_are_exchanged():
+    ask = Exercise(lambda x, k: x.view(-1, k).mean(1), {str(k): (noise(k, 12), k) for k in (2, 3, 4)}, {})
+    assert grade(lambda x, k: x.view(k, -1).mean(0), ask).startswith("x is read down columns of k, not along rows; ")
+    assert grade(lambda x, k: x.view(-1, k).median(1).values, ask).startswith("mean(x): median, not mean; ")
+    both = Exercise(lambda x, k: dict(low=x.amin(), high=x.amax(), sum=x.sum()), {str(k): (noise(k, 12), k) for k in (2, 3, 4)}, {})
+    assert grade(lambda x, k: dict(low=x.amax(), high=x.amin(), sum=x.sum()), both).startswith("two parts of the result are exchanged, 'low' and 'high'; ")
+
+def test_whole_numbers_are_changed_too():
+    def of_group(r, g): return torch.stack([r[g == x].mean() for x in g])
+    ask = Exercise(of_group, {str(k): (noise(k, 6), tensor([0, 0, 1, 1, 2, 2])) for k in (1, 2)}, {})
+    assert grade(lambda r, g: r.mean().expand(6) * 1, ask).startswith("the mean of ")
+    assert grade(lambda r, g: of_group(r, g.roll(1)), ask).startswith("g stands one place late; ")
 
 def test_time_that_runs_backwards():
     x = {"a": (noise(6, 2, 4),), "b": (noise(7, 1, 3),)}

@@ -17,7 +17,7 @@ NONE = {"first_sitting", "doctor", "q_faults", "your_model"}      # may have no 
 def called_once():
     "What a reference or a mistake makes of a case is the same for every answer."
     known, real = {}, checks.record_call
-    def record_call(fn, args): # the functions stay alive, so that no id is used twice
+    def record_call(fn, args, watch=True): # the functions stay alive, so that no id is used twice
         if (fn, id(args)) not in known: known[fn, id(args)] = args, real(fn, args)
         return known[fn, id(args)][1]
     with pytest.MonkeyPatch.context() as patch:
