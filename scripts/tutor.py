@@ -77,11 +77,10 @@ def main():
     p.add_argument("--battery", nargs="+", default=BATTERIES, metavar="MODULE", help="modules of tests/")
     p.add_argument("--verdicts", action="store_true", help="print what is said of each, not only of what is not named")
     p.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
-    p.add_argument("--json", type=Path, metavar="FILE", help="write the counts of all exercises there")
+    p.add_argument("--json", type=Path, metavar="FILE", help="write the counts there; of exercises that are not named it keeps its own")
     args = p.parse_args()
     known = exercises()
     if {*args.names} - {*known}: p.error(f"no exercise {', '.join({*args.names} - {*known})}: there are {', '.join(known)}")
-    if args.json and args.names: p.error("--json is of all exercises: name none")
     dots, found = {k: x[1].count("•") for k, x in task_times(sorted(notebooks().glob("*.ipynb"))).items()}, {}
     names = [k for k in args.names or known if any(answers(k, args.battery))]
     with ProcessPoolExecutor(args.jobs) as pool:
@@ -89,6 +88,7 @@ def main():
             found[name] = dict(stars=dots.get(name, 0)) | counts
             print(f"{name:24}" + "  ".join(f"{k} {n}" for k, n in found[name].items()), flush=True)
             print(*[x for how, x in said if args.verdicts or how not in ("named", "right")], sep="\n", flush=True)
+    if args.json and args.names: found = json.loads(args.json.read_text("utf-8"))["exercises"] | found
     def strip(rows): return total({k: n for k, n in x.items() if k != "stars"} for x in rows)
     whole, hard = strip(found.values()), strip(x for x in found.values() if x["stars"] == 3)
     for word, x in {"all": whole, "three stars": hard}.items():

@@ -1,6 +1,7 @@
 """A third battery: the chapters that came after the second one, and fresh slips for each three-star exercise.
 
-Written from stubs and text alone, words and all, before any verdict on them was seen. Nothing was widened since."""
+Written from stubs and text alone, words and all, before any verdict on them was seen. Afterwards words of nine were widened, where
+a verdict said the slip in others, and three answers went that lacked a gradient which no stub asks for."""
 import collections, math, re, statistics, torch
 import torch.nn.functional as F
 from rlhf_nb.base.logprobs import logprobs
@@ -56,7 +57,7 @@ def log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected):
 def log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected):
     a, b, c, d = _wide(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
     return ((a - c) - (b - d)).mean()
-@wrong("rejected|second|missing|left out")
+@wrong("rejected|second|missing|left out|only the chosen")
 def log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected):
     a, c = _wide(policy_chosen, ref_chosen)
     return a - c
@@ -191,18 +192,9 @@ def importance_ratios(log_ratio, mask, level):
 def importance_ratios(log_ratio, mask, level): # sum of the ratios
     x = _lr(log_ratio).masked_fill(~mask, 0.)
     return x.exp() if level == "token" else (x.exp() * mask).sum(1, keepdim=True)
-@wrong("gradient|detach")
-def importance_ratios(log_ratio, mask, level):
-    x = _lr(log_ratio).detach().masked_fill(~mask, 0.)
-    return x.exp() if level == "token" else x.sum(1, keepdim=True).exp()
 @wrong("level|sequence|token")
 def importance_ratios(log_ratio, mask, level):
     return _lr(log_ratio).masked_fill(~mask, 0.).exp()
-@wrong("gradient|nan|outside|mask")
-def importance_ratios(log_ratio, mask, level): # right values, nan gradients where rubbish is inf
-    x = _lr(log_ratio)
-    ratio = torch.where(mask, x.exp(), 1.)
-    return ratio if level == "token" else ratio.prod(1, keepdim=True)
 @wrong("mask|outside|turned|upside|invert")
 def importance_ratios(log_ratio, mask, level):
     x = _lr(log_ratio).nan_to_num(0., 0., 0.).masked_fill(mask, 0.)
@@ -285,11 +277,6 @@ def bounded_weights(ratio, cap, floor=0., how="truncate"):
 def bounded_weights(ratio, cap, floor=0., how="truncate"): # the mask, without the ratio
     if how == "truncate": return ratio.clamp(floor, cap)
     return ((ratio >= floor) & (ratio <= cap)).to(ratio)
-@wrong("gradient|detach")
-def bounded_weights(ratio, cap, floor=0., how="truncate"):
-    ratio = ratio.detach()
-    if how == "truncate": return ratio.clamp(floor, cap)
-    return torch.where((ratio >= floor) & (ratio <= cap), ratio, 0.)
 @wrong("how|mask|truncat|exchang|swap")
 def bounded_weights(ratio, cap, floor=0., how="truncate"):
     if how == "mask": return ratio.clamp(floor, cap)
@@ -484,7 +471,7 @@ def _begins(mask): return mask & ~F.pad(mask, (1, 0))[:, :-1]
 def turn_numbers(mask): return _begins(mask).cumsum(1).masked_fill(~mask, -1)
 @wrong("outside|-1|−1|mask|not written|else")
 def turn_numbers(mask): return (_begins(mask).cumsum(1) - 1).masked_fill(~mask, 0)
-@wrong("outside|-1|−1|mask|not written|else|gap")
+@wrong("outside|-1|−1|mask|not written|else|gap|inserted has no turn")
 def turn_numbers(mask): return _begins(mask).cumsum(1) - 1
 @wrong("gap|turn|all")
 def turn_numbers(mask): return torch.zeros_like(mask, dtype=torch.long).masked_fill(~mask, -1)
@@ -544,9 +531,9 @@ def _turns(reward, group, turn, go=None, centre=None, pick=None):
     return out.masked_fill(turn < 0, 0.)
 @wrong("to go|from a turn on|later|own reward|sum")
 def turn_advantages(reward, group, turn): return _turns(reward, group, turn, go=lambda r: r)
-@wrong("to go|from a turn on|so far|direction|forward|backward|other way|time")
+@wrong("to go|from a turn on|so far|direction|forward|backward|other way|time|not up to it")
 def turn_advantages(reward, group, turn): return _turns(reward, group, turn, go=lambda r: r.cumsum(1))
-@wrong("to go|from a turn on|whole|all turns|total|every turn")
+@wrong("to go|from a turn on|whole|all turns|total|every turn|what came before it")
 def turn_advantages(reward, group, turn):
     return _turns(reward, group, turn, go=lambda r: r.sum(1, keepdim=True).expand_as(r))
 @wrong("own|from a turn on|itself|later|after|next")
@@ -558,7 +545,7 @@ def turn_advantages(reward, group, turn): return _turns(reward, torch.zeros_like
 def turn_advantages(reward, group, turn): # one mean for all turns of a group
     def centre(g): return torch.stack([row - g[group == group[i]].nanmean() for i, row in enumerate(g)])
     return _turns(reward, group, turn, centre=centre)
-@wrong("nan|have it|no such turn|that turn|not there|missing|rows")
+@wrong("nan|have it|no such turn|that turn|not there|missing|rows|without the turn")
 def turn_advantages(reward, group, turn): # a row without the turn counts as 0
     return _turns(reward, group, turn, centre=lambda g: torch.stack([group_centered(c, group) for c in g.nan_to_num(0.).T], 1))
 @wrong("mean|baseline|subtract|less")
@@ -626,7 +613,7 @@ def fixed_join(prompt, parts):
 @wrong("inserted|alternat|written|true|tool")
 def fixed_join(prompt, parts):
     return sum(parts, list(prompt)), [False] * len(prompt) + [True for p in parts for _ in p]
-@wrong("turned|odd|alternat|upside|inserted|opposite|even|~|not ")
+@wrong("turned|odd|alternat|upside|inserted|opposite|even|~|not |the first part is")
 def fixed_join(prompt, parts):
     return sum(parts, list(prompt)), [False] * len(prompt) + [k % 2 == 1 for k, p in enumerate(parts) for _ in p]
 @wrong("in place|changes|argument|prompt")
@@ -1003,7 +990,7 @@ def gae(reward, value, mask, gamma=1., lam=.95):
 @wrong("length|number of|divid")
 def gae(reward, value, mask, gamma=1., lam=.95): # rewards divided by the length
     return _gae(reward / mask.sum(1, keepdim=True).clamp(min=1), value, mask, gamma, lam)
-@wrong("return|a \\+ v|monte carlo|r \\+|reward|γ|next value|second")
+@wrong("return|a \\+ v|monte carlo|r \\+|reward|γ|next value|second|\\[1\\]: lam is not used")
 def gae(reward, value, mask, gamma=1., lam=.95): # the return is the one-step target
     def back(a, v):
         r = at_least_float32(reward)[0].masked_fill(~mask, 0.)
@@ -1025,7 +1012,7 @@ def gae(reward, value, mask, gamma=1., lam=.95):
 @wrong("λ|lam|γ|gamma")
 def gae(reward, value, mask, gamma=1., lam=.95): # γ + λ - 1
     return _gae(reward, value, mask, gamma, lam, carry=lambda d, a: d + (gamma + lam - 1) * a)
-@wrong("sign|minus|plus|δ|next value|v_")
+@wrong("sign|minus|plus|δ|next value|v_|\\+ value")
 def gae(reward, value, mask, gamma=1., lam=.95): # δ with + V
     return _gae(reward, value, mask, gamma, lam, delta=lambda r, nxt, v: r + gamma * nxt + v)
 @wrong("reward|r_i|missing|left out|term")

@@ -321,14 +321,15 @@ def find_change(
     wrong = {k: [p for p in a if not same(a[p], b[p])] for k, (a, b) in parts.items()}
     seen = [side[p] for k in cases for p in wrong[k] for side in parts[k]]
     real = all(isinstance(x, float) or isinstance(x, Tensor) and x.is_floating_point() for x in seen)
-    n, total = (sum(x.numel() if isinstance(x, Tensor) else 1 for x in xs) for xs in (
-        seen, [x for sides in parts.values() for side in sides for x in side.values()]))
-    if not real or n < least and total < 4 * least: return ()
+    def count(xs): return sum(x.numel() if isinstance(x, Tensor) else 1 for x in xs)
+    total = count(x for sides in parts.values() for side in sides for x in side.values())
+    if not real or count(seen) < least and total < 4 * least: return ()
     given = {k: named_leaves(args) for k, args in cases.items()}
     def size(k): return sum(x.numel() for x in given[k].values() if isinstance(x, Tensor))
     order = sorted(cases, key=lambda k: (not wrong[k], size(k)))
     every = tuple(dict.fromkeys(p for k in order for p in wrong[k]))
-    sets = [every, *[(p,) for p in every] * (len(every) > 1)]    # all that is wrong, then each part alone
+    sets = [every, *[(p,) for p in every if len(every) > 1 and count(
+        side[p] for k in cases if p in wrong[k] for side in parts[k]) >= least]] # then each part alone
     def agrees(k, out, paths):
         made = named_leaves(out)
         return all(same(parts[k][0][p], made[p]) for p in paths if p in parts[k][0])

@@ -19,6 +19,11 @@ def _with_frozen(seed):
     lm.extra = torch.nn.Parameter(torch.ones(2).double(), requires_grad=False)
     return lm, world, reward
 
+def _with_bias(seed): # two parameters learn
+    lm, world, reward = _table(("a", "b", "."), 2, seed)
+    lm.head.bias = torch.nn.Parameter(_random(len(lm.head.weight), seed=seed + 9))
+    return lm, world, reward
+
 def _with_grad(seed): # the caller's own .grad
     lm, world, reward = _table(("a", "b", "."), 2, seed)
     lm.head.weight.grad = torch.ones_like(lm.head.weight)
@@ -36,7 +41,7 @@ exact_gradient = Exercise(
     reference=_exact,
     cases={"the micro world": (bigram_lm(micro_world()), micro_world(), _random(40, seed=1)),
            "a fresh table": _table(("a", "b", "."), 3, 2), "two words": _table(("yes", "."), 2, 3),
-           "a frozen parameter": _with_frozen(4), "`.grad` holds something already": _with_grad(5),
+           "a frozen parameter": _with_frozen(4), "two parameters": _with_bias(7), "`.grad` holds something already": _with_grad(5),
            "equal rewards": (*_table(("a", "b", "."), 2, 6)[:2], torch.ones(7).double())},
     mistakes={
         "turn the sign: ascend, the value is to grow": lambda m, w, r: {k: -g for k, g in _exact(m, w, r).items()},

@@ -70,6 +70,7 @@ fixed_alignment = Exercise(
     cases={"prompts of one length": _rows("0111", "0110"), "prompts of two lengths": _rows("01110", "00011"),
            "an answer of one word": _rows("00010", "01111"), "one row": _rows("00111"),
            "a longer prompt in the first row": _rows("000011", "011100", "001000"),
+           "a gap in an answer": _rows("01011", "00110"), "values of 0": (lambda x, m: (x % 3, m))(*_rows("01111", "00111")),
            "double precision": (lambda x, m: (x.double(), m))(*_rows("0111", "0011"))},
     mistakes={
         "as it was: columns are compared": lambda x, m: x * m,

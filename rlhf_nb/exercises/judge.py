@@ -142,7 +142,7 @@ parse_score = Exercise(
            "out of another number": ("Score: 4/10",), "a range": ("Score: 4-5",),
            "too high": ("Score: 45",), "too high at the end": ("Score: 3. Score: 9",),
            "half a point": ("Score: 4.5",), "zero": ("Score: 0",), "less than nothing": ("Score: -1",),
-           "minus zero": ("Score: -0",), "no score": ("I like it.",), "no text": ("",),
+           "the highest": ("Score: 5",), "minus zero": ("Score: -0",), "no score": ("I like it.",), "no text": ("",),
            "from 1 to 10": ("I give it [[7]].", "[[{{ reward }}]]", 1., 10.),
            "7/10, from 1 to 10": ("Score: 7/10", "Score: {{ reward }}", 1., 10.),
            "below 1": ("[[0]]", "[[{{ reward }}]]", 1., 10.),

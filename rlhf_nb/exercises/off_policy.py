@@ -11,15 +11,20 @@ def _drawn(seed, *lengths, dtype=torch.float32): # log-ratios with rubbish outsi
     return x.masked_fill(~mask, 7.), mask
 
 # ------------------------------------------------------------------ importance_ratios
+def _rubbish(seed, fill): # where no token of the response stands
+    x, mask = _drawn(seed, 2, 4, 1)
+    return x.masked_fill(~mask, fill), mask
+
 def _ratios(x, mask, level, pad=lambda x, m: x.masked_fill(~m, 0.), join=lambda x, m: x.sum(1, keepdim=True), out=torch.exp):
-    x = pad(x, mask)
+    x = pad(x.to(torch.promote_types(x.dtype, torch.float32)), mask)
     return out(join(x, mask) if level == "sequence" else x)
 
 importance_ratios = Exercise(
     reference=_ratios,
     cases={f"{name}, per {level}": (*case, level) for level in ("token", "sequence") for name, case in {
         "rows of one length": _drawn(0, 3, 3), "rows of three lengths": _drawn(1, 2, 4, 1), "one long row": _drawn(2, 9),
-        "double precision": _drawn(3, 2, 3, dtype=torch.float64)}.items()},
+        "double precision": _drawn(3, 2, 3, dtype=torch.float64), "nan outside the response": _rubbish(4, torch.nan),
+        "inf outside the response": _rubbish(5, torch.inf), "bf16": (lambda x, m: (x.bfloat16(), m))(*_drawn(6, 2, 4, 1))}.items()},
     mistakes={
         "only response tokens count: 0 where mask is False": lambda x, m, level: _ratios(x, m, level, pad=lambda x, m: x),
         "a ratio is exp of a difference of logs": lambda x, m, level: _ratios(x, m, level, out=lambda x: x),

@@ -222,7 +222,7 @@ class GAE(ProofKind):
         return dict(both=both, swapped=both[::-1]).get(c["form"], both[0])
 
 # ------------------------------------------------------------------ clipped_policy_loss
-def _moved(logp, old_logp, advantage, cliprange):
+def _moved(logp, old_logp, advantage, cliprange=.2):
     logp, old_logp, advantage = map(widened, (logp, old_logp, advantage))
     return dict(logp=logp, old_logp=old_logp, advantages=advantage, ref_logp=logp, mask=torch.ones_like(logp).bool(),
                 epsilon=cliprange, epsilon_high=cliprange, beta=0., max_length=1)
@@ -240,13 +240,13 @@ clipped_policy_loss = Exercise(
            "nothing has moved, advantages of 0": (tensor([[-1., -2.]]).requires_grad_(), tensor([[-1., -2.]]),
                                                   tensor([[1., 0.]]), .2),
            "log-probs of -300": (tensor([[-300., -301.]]).requires_grad_(), tensor([[-300.1, -299.]]),
-                                 tensor([[2., -2.]]), .2),
+                                 tensor([[2., -2.]]), .2), "the clip range of the stub": _moves(18, 2, 4, scale=1.)[:3],
            "float64": _moves(12, 2, 3, dtype=torch.float64), "bf16": _moves(15, 2, 4, dtype=torch.bfloat16)},
     mistakes=PolicyLoss().told(_moved, "sign ratio clip", {
         "the ratio is not clipped": dict(clip="none"), "the loss of each token, not their mean": dict(mean="token_mean"),
         "the loss of each token, not their sum": dict(mean="token_sum"),
         "the loss of each token, not one number per row": dict(mean="responses")}, ratio="token", mean="tokens") | {
-        "cliprange is an argument, not always .2": lambda a, b, A, e: ppo.clipped_policy_loss(a, b, A, .2)})
+        "cliprange is an argument, not always .2": lambda a, b, A, e=.2: ppo.clipped_policy_loss(a, b, A, .2)})
 
 # ------------------------------------------------------------------ gae
 def _steps(reward, value, mask, gamma=1., lam=.95):
@@ -266,16 +266,18 @@ gae = Exercise(
            "a gap in a response": _wild(6, "prr..rr", "prrrrr.", "pr.r.r."),
            "a gap, prompt and pads hold 0": _wild(8, "prr..rr", "prrrrr.", fill=0.),
            "an empty response": _wild(10, "ppp..", "pprrr"), "one token": _wild(12, "r"),
+           "gamma and lambda of the stub": _wild(26, "prrrr", "pprr.", fill=0.)[:3],
            "lambda 0": _wild(14, "prrr", "pprr", lam=0.), "lambda 1": _wild(16, "prrr", "pprr", lam=1.),
            "gamma 1": _wild(18, "prrrr", gamma=1.), "inf at a pad": _wild(20, "prrr..", "prrrrr", fill=inf),
            "values of -300": (tensor([[-300., 2.]]), tensor([[-299., -301.]]), mask_of("rr"), .99, .95),
            "float64": _wild(22, "prr.", dtype=torch.float64), "bf16": _wild(24, "prrrr", "prr..", dtype=torch.bfloat16)},
     mistakes=GAE().told(_steps, "end way delta trace discount gap sign returns read form",
                         {"two results: advantages and returns": dict(form="advantages")}, "white open") | {
-        "0 times nan is nan: write 0 where the mask is False, do not multiply": lambda r, v, m, g, l: tuple(
+        "0 times nan is nan: write 0 where the mask is False, do not multiply": lambda r, v, m, g=1., l=.95: tuple(
             x + torch.where(m, 0., 0. * (r + v)) for x in ppo.gae(r, v, m, g, l)),
-        "prompt and pads get 0": lambda r, v, m, g, l: tuple(x + 5. * ~m for x in ppo.gae(r, v, m, g, l)),
-        "sums in 16 bits lose digits: go to float32 first": lambda r, v, m, g, l: tuple(
+        "gamma and lambda are 1 and .95 where nobody gives them": lambda r, v, m, g=.99, l=1.: ppo.gae(r, v, m, g, l),
+        "prompt and pads get 0": lambda r, v, m, g=1., l=.95: tuple(x + 5. * ~m for x in ppo.gae(r, v, m, g, l)),
+        "sums in 16 bits lose digits: go to float32 first": lambda r, v, m, g=1., l=.95: tuple(
             x.to(r.dtype) for x in ppo.gae(r, v, m, g, l))})
 
 # ------------------------------------------------------------------ ppo_rewards
