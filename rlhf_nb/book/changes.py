@@ -322,7 +322,7 @@ def find_change(
     seen = [side[p] for k in cases for p in wrong[k] for side in parts[k]]
     real = all(isinstance(x, float) or isinstance(x, Tensor) and x.is_floating_point() for x in seen)
     def count(xs): return sum(x.numel() if isinstance(x, Tensor) else 1 for x in xs)
-    total = count(x for sides in parts.values() for side in sides for x in side.values())
+    total = count(x for a, b in parts.values() for x in (*a.values(), *b.values()))
     if not real or count(seen) < least and total < 4 * least: return ()
     given = {k: named_leaves(args) for k, args in cases.items()}
     def size(k): return sum(x.numel() for x in given[k].values() if isinstance(x, Tensor))

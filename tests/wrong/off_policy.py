@@ -1,36 +1,37 @@
 "Answers to the exercises on samplers that are not the learner: wrong ones as learners write them, and right ones that look different."
 import torch
 
+def held(x, mask): return torch.where(mask, x.to(torch.promote_types(x.dtype, torch.float32)), 0.)
 def ratios(log_ratio, mask, level):
-    kept = torch.where(mask, log_ratio, torch.zeros_like(log_ratio))
+    kept = held(log_ratio, mask)
     return kept.sum(-1, keepdim=True).exp() if level == "sequence" else kept.exp()
 def unmasked(log_ratio, mask, level): return log_ratio.sum(1, keepdim=True).exp() if level == "sequence" else log_ratio.exp()
 def in_logs(log_ratio, mask, level):
-    kept = log_ratio * mask
+    kept = held(log_ratio, mask)
     return kept.sum(1, keepdim=True) if level == "sequence" else kept
 def inverted(log_ratio, mask, level): return 1 / ratios(log_ratio, mask, level)
 def geometric(log_ratio, mask, level):
     if level == "token": return ratios(log_ratio, mask, level)
-    return ((log_ratio * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)).exp()
+    return (held(log_ratio, mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)).exp()
 def summed(log_ratio, mask, level):
-    r = (log_ratio * mask).exp()
+    r = held(log_ratio, mask).exp()
     return (r * mask).sum(1, keepdim=True) if level == "sequence" else r
-def always_product(log_ratio, mask, level): return (log_ratio * mask).sum(1, keepdim=True).exp()
-def always_tokens(log_ratio, mask, level): return (log_ratio * mask).exp()
+def always_product(log_ratio, mask, level): return held(log_ratio, mask).sum(1, keepdim=True).exp()
+def always_tokens(log_ratio, mask, level): return held(log_ratio, mask).exp()
 def zero_outside(log_ratio, mask, level):
-    r = (log_ratio * mask).exp()
+    r = held(log_ratio, mask).exp()
     return r.prod(1, keepdim=True) if level == "sequence" else r * mask
 def of_batch(log_ratio, mask, level):
-    kept = log_ratio * mask
+    kept = held(log_ratio, mask)
     return torch.full((len(kept), 1), kept.sum().item(), dtype=kept.dtype).exp() if level == "sequence" else kept.exp()
 def flat(log_ratio, mask, level):
-    kept = log_ratio * mask
+    kept = held(log_ratio, mask)
     return kept.sum(1).exp() if level == "sequence" else kept.exp()
 def running(log_ratio, mask, level):
-    kept = log_ratio * mask
+    kept = held(log_ratio, mask)
     return kept.cumsum(1).exp() if level == "sequence" else kept.exp()
 def by_product(log_ratio, mask, level):
-    r = log_ratio.masked_fill(~mask, 0.).exp()
+    r = held(log_ratio, mask).exp()
     return r.prod(1, keepdim=True) if level == "sequence" else r
 
 def bounded(ratio, cap, floor=0., how="truncate"):
