@@ -24,6 +24,14 @@ from rlhf_nb.show.labels import LabelSession, show_labels
 from rlhf_nb.worlds.world_text import TRAIN, prompt_ids
 sft, tokenizer = load_bundled("sft")
 ref, model = frozen_copy(sft), ActorCritic(sft, ScalarModel.from_lm(sft, 0))""",
+"""import time
+from rlhf_nb.show.rollout_view import show_rollouts
+rows = [dict(prompt="q", response=f"answer {i} 👩‍🔬", reward=i, tokens=["👩‍🔬"], logprobs=[-.5 - 2e-7], ref_logprobs=[-.5])
+        for i in range(6)]
+show_rollouts(rows)
+show_rollouts(rows[:4])
+show_dashboard(Dashboard(["x"]), lambda: time.sleep(60))
+print("the end")""",
 """pairs = [(f"Question {i}?", f"<b>one</b> {i}", f"two {i}") for i in range(5)]
 show_labels(LabelSession(pairs, Path("mine.jsonl")))""",
 """task = RLTask([prompt_ids(tokenizer, q) for q in TRAIN],
@@ -240,6 +248,22 @@ def test_a_learners_chapter_runs_and_its_slider_moves_by_keyboard(page, lab):
 def test_label_five_pairs_pause_a_run_reload_and_reattach(page, lab, folder):
     open_notebook(page, lab, "live.ipynb")
     run_all(page)
+    # -- instruments that do not end their cell are shown, each once; heads and rows are buttons; zeros are 0; Start is answered
+    first, second = (page.locator(".jp-Cell").nth(1).locator(".rlhf-view").nth(i) for i in range(2))
+    page.get_by_role("button", name="Start", exact=True).press("Enter")
+    page.wait_for_function("() => document.body.innerText.includes('running, 0 iterations')")      # the run itself takes a minute
+    assert page.locator("table.rlhf-rows caption").locator("visible=true").count() == 2
+    assert not {"-2e-07", "u200d"} & {w for w in ("-2e-07", "u200d") if w in first.inner_text()} and "👩‍🔬" in first.inner_text()
+    rows = first.locator("table.rlhf-rows tbody th")
+    first.locator("thead button", has_text="reward").click()                # once more: in the other order
+    page.wait_for_function("e => ['.rlhf-rows tbody th', '.by-row button'].every(s => e.querySelector(s).innerText == '0')",
+                           arg=first.element_handle())
+    rows.nth(2).get_by_role("button").press("Enter")
+    first.get_by_role("group", name="row 2").wait_for()
+    assert page.evaluate("() => document.activeElement.innerText") == "2"   # keys go on at the view's own button
+    first.get_by_label("Text").press_sequentially("answer 4")               # without Enter
+    page.wait_for_function("e => e.querySelector('caption').innerText.includes('1 to 1 of 1')", arg=first.element_handle())
+    assert second.locator("caption").inner_text().startswith("rows 1 to 4 of 4")
     # -- five labels by keyboard alone: focus, then Enter
     session = page.locator(".jp-Cell", has=page.get_by_role("button", name="Left is better"))
     presses = [("Left is better", 1), ("Right is better", 2), ("Cannot say", 3), ("Undo", 2),
@@ -251,6 +275,7 @@ def test_label_five_pairs_pause_a_run_reload_and_reattach(page, lab, folder):
         page.wait_for_function("n => document.body.innerText.includes(`${n} of 5`)", arg=done)
         if i == 1:
             show(page, session, "lab-session")
+            assert session.evaluate("e => [...e.querySelectorAll('.widget-label, button')].every(x => x.scrollWidth <= x.clientWidth + 1)")
             assert "<b>one</b>" in session.inner_text()        # what a model wrote is text
     rows = [json.loads(line) for line in (folder/"mine.jsonl").read_text().splitlines()]
     assert len(rows) == 5 and all(set(r) == {"prompt", "chosen", "rejected"} for r in rows)
@@ -300,11 +325,11 @@ def test_a_table_of_rollouts_answers_to_the_keyboard_and_outlives_its_kernel(pag
     assert page.locator("table.rlhf-rows:visible").count() == 1             # the live one hides the page that stays
     assert page.evaluate(NAMELESS) == []
     show(page, page.locator("table.rlhf-rows:visible"), "lab-rollouts")
-    page.get_by_role("button", name="row", exact=True).press("Enter")         # sorts by it
+    page.get_by_role("button", name="row", exact=True).first.press("Enter")   # sorts by it
     page.wait_for_function("() => document.querySelector('.jupyter-widgets table.rlhf-rows tbody th').innerText == '0'")
     page.get_by_role("button", name="Next", exact=True).press("Enter")
     page.wait_for_function("() => document.querySelector('.jupyter-widgets table.rlhf-rows caption').innerText.includes('11 to 20')")
-    page.get_by_role("button", name="13", exact=True).press("Enter")        # opens a row
+    page.get_by_role("button", name="13", exact=True).first.press("Enter")  # opens a row
     page.get_by_role("group", name="row 13").locator("visible=true").wait_for()
     # -- the ledger: arrow keys go from token to token, and not from cell to cell
     ledger = page.locator(".jupyter-widgets [aria-label='token ledger']")

@@ -174,3 +174,38 @@ def test_a_log_of_another_trainer_is_drawn(tmp_path):
     assert x.dashboard.note == "b.jsonl: no numbers in its rows, they have iteration, note"
     (tmp_path/"s.json").write_text('{"log_history": [{"step": 1, "loss": 1.0}]}')     # shorter: a new run
     assert read_new_rows(tmp_path/"s.json", 4) == ([{"step": 1, "loss": 1.0}], 1, True)
+
+def test_long_lists_of_a_large_file_are_read_where_they_are_looked_at(tmp_path, monkeypatch):
+    "The rows and tokens of the whole reader, KL apart; a text or an object that looks like a list is none; a file that changed is refused."
+    from rlhf_nb.data import rollouts
+    def row(k): # lists of 90 numbers are long enough
+        odd = dict(response=f'"a": [{"2, " * 99}2]') if k == 1 else dict(meta=dict(policy=[.5] * 99)) if k == 2 else {}
+        return dict(step=k, prompt='": [' * (k == 1), response="r", reward=[.25 * k] * 99, ids=[k] * 99, extra=[[1] * 99], none=[],
+                    logprobs=[-k - 1 / 3] * 98 + [None], ref_logprobs=[-1e-30 * k] * 99) | odd
+    path = tmp_path/"x.jsonl"
+    path.write_text("\n".join(json.dumps(row(k), separators=(",", ":") if k == 3 else None) for k in range(4)) + "\n\n{\"response\": 3")
+    whole = read_rollouts(path)
+    monkeypatch.setattr(rollouts, "_LARGE", 0)
+    x, same = read_rollouts(path), lambda a: json.loads(json.dumps(a))
+    assert "where they are looked at" in x.said() and "damaged" in x.said() and x.taken == whole.taken
+    for k in range(4):
+        assert str(x.rows[k]) == str({name: v for name, v in whole.rows[k].items() if name != "KL" or k in (1, 2)}) and x.rows[k]["length"] == 99
+        a, b = x.tokens_of(k), whole.tokens_of(k)
+        assert a.ids == b.ids == [k] * 99 and str(a.channels) == str(b.channels) and same(a.prompt) == same(b.prompt)
+    path.write_text(path.read_text().replace("-0.3333", "-0.3334"))
+    with pytest.raises(ValueError, match="has changed: read it again"): x.tokens_of(0)
+    path.write_text('{"response": "a", "ids": [' + "1.5, " * 99 + "1]}\n")
+    with pytest.raises(ValueError, match="line 1: ids holds a number for each token, got \\[1.5, 1.5, 1.5\\]"): read_rollouts(path)
+    path.write_text('{"response": "a", "ids": [' + "1, " * 99 + ",]}\n")   # a fault in a list comes when it is read
+    with pytest.raises(ValueError, match="x.jsonl: broken JSON: Expecting value"): read_rollouts(path).tokens_of(0)
+
+def test_lists_of_a_large_table_are_those_of_a_small_one(tmp_path, monkeypatch):
+    import pyarrow as pa, pyarrow.parquet as pq
+    from rlhf_nb.data import rollouts
+    rows = [dict(response=f"r{k}", ids=[k] * k, logprobs=[-k - .5] * (k - 1) + [None] if k else [], ref_logprobs=[-1.] * k, tag=None if k else "x",
+                 tokens=[f"t{k}"] * k) for k in range(2500)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path/"x.parquet", row_group_size=700)
+    whole = read_rollouts(tmp_path/"x.parquet")
+    monkeypatch.setattr(rollouts, "_LARGE", 0)
+    x = read_rollouts(tmp_path/"x.parquet")
+    assert str(x.rows) == str(whole.rows) and all(str(x.tokens_of(k)) == str(whole.tokens_of(k)) for k in (0, 1, 699, 700, 1000, 2499))

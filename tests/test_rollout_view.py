@@ -1,5 +1,5 @@
 "Rollout tables: numbers of rows and tokens, sort, filter, pages, files, several models."
-import json, math, time, pytest, torch
+import json, math, re, time, pytest, torch
 from rlhf_nb.base.batches import Rollout
 from rlhf_nb.base.models import ScalarModel, load_bundled
 from rlhf_nb.ppo import ActorCritic
@@ -115,13 +115,40 @@ def test_two_models_meet_at_their_prompts():
 def test_no_text_becomes_a_tag():
     rows = [dict(prompt=BAD, response=BAD, **{BAD: 1.}, tokens=[BAD], channels={BAD: [1.]})]
     view = show_rollouts(rows)
-    for page in (view.top.value, view.below.value, view.still()): assert "alert(" in check_page(page).text
+    assert "<button" not in view.still()                                        # its buttons are of the live table alone
+    ours = r""" onclick="let v=this\.closest\('\.rlhf-view'\),b=v\.querySelectorAll\('\.by-(sort|row) button'\)\[\d+\];[\w.({:;})'&|-]*\""""
+    for page in (re.sub(ours, "", view.top.value), view.below.value, view.still()): assert "alert(" in check_page(page).text
 
 def test_the_page_marks_order_and_the_open_row():
     table = as_table(ROWS)
     page = table_page(table, [0, 3], "words", TableQuery("reward"), 3)
     assert page.count('aria-sort="descending"') == 1 and page.count("class=o") == 1 and "<td>x</td>" in page
     assert "ascending" in table_page(table, [0], "", TableQuery("reward", False)).replace("descending", "")
+
+def test_what_float32_leaves_of_equal_log_probs_is_0_and_emoji_stay_whole():
+    rows = [dict(prompt="🏳️‍🌈", response="👩‍🔬", reward=2e-7, tokens=["👩‍🔬"], logprobs=[-.5 - 2e-7], ref_logprobs=[-.5])]
+    view = show_rollouts(rows)
+    view.c.look.value = "group"
+    page = view.top.value + view.below.value
+    assert ">2e-07</td>" in page and ">0</td>" in page and "-2e-07" not in page and "u200d" not in page
+    assert "KL         +0" in page and "token 0: &#x27;👩‍🔬" in page
+
+def test_views_of_one_cell_are_all_shown_and_once(monkeypatch):
+    from IPython.core.interactiveshell import InteractiveShell
+    from rlhf_nb.show import live_view
+    shell, seen = InteractiveShell.instance(), []
+    def display(x, *_, **more):
+        if isinstance(x, live_view.LiveView): x._ipython_display_()
+        elif "raw" in more: seen.append(x["application/vnd.jupyter.widget-view+json"]["model_id"])
+    monkeypatch.setattr(live_view, "display", display)
+    shell.user_ns |= dict(show=lambda k: show_rollouts(ROWS[:k]), display=display)
+    try:
+        for cell, order in (("a = show(1); b = show(2); 1", "ab"), ("a = show(1); b = show(2); display(b)", "ab"),
+                            ("a, b = show(1), show(2); display(a)", "ab"), ("b", "b"), ("a = show(1); 1 / 0", "a")):
+            seen.clear()
+            shell.run_cell(cell)
+            assert seen == [shell.user_ns[k].model_id for k in order], cell
+    finally: InteractiveShell.clear_instance()
 
 def test_controls_sort_filter_turn_pages_and_open():
     view = TableView(as_table([dict(response=f"text {i}", x=float(i % 7), length=1) for i in range(25)]), "x", 10)

@@ -6,7 +6,7 @@ __all__ = ['RowError', 'json_kind', 'as_object', 'decode_utf8', 'parse_json', 'p
            'read_text', 'read_json', 'parse_toml', 'at_line']
 
 import json, tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -94,6 +94,7 @@ def parse_rows(
 
 def read_jsonl(
     path:str|Path, # one JSON object per line, UTF-8; blank lines are skipped
+    skim:Callable|None=None, # line -> what is read of it
 )->Iterator[tuple[int,dict|RowError]]: # line number from 1; the row, or what is wrong
     """Read a JSONL file line by line, so that it may be larger than memory.
 
@@ -113,7 +114,7 @@ def read_jsonl(
         if start.strip() == b"{": raise ValueError(
             f"{path} spreads an object over several lines, wanted JSONL: run jq -c '.'")
         file.seek(0)
-        yield from parse_rows(_lines(file))
+        yield from parse_rows(map(skim, _lines(file)) if skim else _lines(file))
 
 def require_rows(path:str|Path, *keys:str)->list[dict]: # names that each row has
     "All rows of a JSONL file. Raises ValueError with the line of the first that is none, or lacks a key."

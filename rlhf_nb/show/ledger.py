@@ -54,21 +54,22 @@ def _response(title:str, ledger:Ledger, max_abs:dict[str,float], radios:str, fol
     "One response: title, tokens in colours that are strongest at `max_abs` of a channel, sums, a table."
     body, titled, terms, pages = "", escape_text(title), ledger.terms or [], ""
     place = {page: k for k, page in enumerate(dict.fromkeys(terms))}  # equal ones stand there once
+    known = {k: [0. if abs(v) < 1e-6 else v for v in x] for k, x in ledger.channels.items()}  # float32's rest
     for i, token in enumerate(ledger.tokens):
-        x = {k: v[i] for k, v in ledger.channels.items()}
+        x = {k: v[i] for k, v in known.items()}
         tints = ";".join(f"--c{j}:{tint(v, max_abs[k])}" for j, (k, v) in enumerate(x.items()))
         short = " ".join(f'data-{j}="{signed(v)}"' for j, v in enumerate(x.values()))
         words = [f"{k:<10} {v:+.4g}".ljust(24) for k, v in x.items()]
         rows = ["".join(words[j:j + 2]).rstrip() for j in range(0, len(words), 2)]
         rows += ledger.notes[i].split("\n") if ledger.notes else []
-        note = "&#10;".join(map(escape_text, [f"token {ledger.first + i}: {token!r}", *rows]))
+        note = "&#10;".join(map(escape_text, [f"token {ledger.first + i}: '{token}'", *rows]))
         kind = "t" + " f" * (i == ledger.framed) + (f" p{place[terms[i]]}" if terms else "")
         body += (f'<label class="{kind}" style="{tints}" {short} '
                  f'data-n="{note}">{_RADIO}"{radios}">{escape_text(token)}</label>')
     sums = "".join(f"<div>{escape_text(k)}: {a:+.4f} = {b:+.4f} "
         f"{'agree' if abs(a - b) <= 1e-3 * max(1, abs(a)) else '<b>DO NOT AGREE</b>'}</div>"
         for k, (a, b) in ledger.sums.items())
-    numbers = html_table(["token", *ledger.channels], list(zip(ledger.tokens, *ledger.channels.values())))
+    numbers = html_table(["token", *known], list(zip(ledger.tokens, *known.values())))
     for page, k in place.items():
         u = f"{radios}p{k}"
         pages += (f'<style>#{radios}:has(.p{k} :checked) #{u}{{display:block}}</style>'

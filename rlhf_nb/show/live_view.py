@@ -6,6 +6,7 @@ __all__ = ['still_page', 'LiveView', 'knob', 'with_sliders', 'redrawn']
 
 import itertools, re
 from collections.abc import Callable
+from IPython import get_ipython
 from IPython.display import HTML, display
 from ipywidgets import (BoundedFloatText, BoundedIntText, FloatSlider, HBox, IntSlider, Layout, VBox, link)
 from ipywidgets import HTML as Page
@@ -13,11 +14,15 @@ from .pages import escape_text, style_sheet
 
 _STILL = style_sheet("still")
 _showings = itertools.count(1)
+_unseen = [] # views of this cell that nothing has shown
 
 def still_page(page:str, u:str)->str: # HTML; id of one showing -> HTML
     "A page as it stays in the notebook; its ids differ from those of the live one."
     kept = re.sub(r"\bl(?=[0-9a-f]{8}\b)", "s", page)
     return f'<style>{_STILL.replace("UID", u)}\n</style><div id="{u}">{kept}</div>'
+
+def _show_unseen(): # when a cell has run: a view need not end it
+    while _unseen: display(_unseen.pop(0))
 
 class LiveView(VBox):
     "Controls and a page; in the notebook stays what they showed last, as plain HTML."
@@ -27,7 +32,11 @@ class LiveView(VBox):
     ):
         super().__init__(children)
         self.still, self.kept = still, []   # (id, display handle) of each showing
+        if shell := get_ipython():
+            _unseen.append(self)
+            shell.events.register("post_execute", _show_unseen)
     def _ipython_display_(self, **_):
+        while self in _unseen and (first := _unseen.pop(0)) is not self: display(first)     # in their order
         u = f"v{self.model_id[:8]}-{next(_showings)}"
         self.add_class(f"live-{u}")
         self.kept.append((u, display(HTML(still_page(self.still(), u)), display_id=u)))

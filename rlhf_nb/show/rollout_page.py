@@ -16,10 +16,15 @@ from .rollout_view import TableQuery, pick_rows, row_page, rollouts_to_table, ta
 def rollout_alarms(source)->list[str]: # what `read_rollouts` takes
     "What looks wrong in kept rollouts, with its numbers and where to look; [] where nothing does."
     x, found, groups = read_rollouts(source), [], defaultdict(list)
+    tokens = {i: t.channels for i in range(0, len(x), max(1, len(x) // 200)) if (t := x.tokens_of(i))}
+    everything = [*x.rows]
+    for i, t in tokens.items(): # of a large file
+        if "KL" not in x.rows[i] and {"log-prob", "reference"} <= t.keys(): everything[i] = x.rows[i] | dict(
+            KL=sum(a - b for a, b in zip(t["log-prob"], t["reference"]) if a == a and b == b))
     def known(name, rows): # its numbers
         return torch.tensor([float(v) for r in rows if isinstance(v := r.get(name), int | float) and v == v])
     def error(v): return v.std().item() / len(v)**.5 if len(v) > 1 else math.inf
-    for r in x.rows:
+    for r in everything:
         own = [r.get(k) for k in ("stage", "run_name", "step")]
         groups[*own, r.get("group", r["prompt"])].append(r)
     several = [g for g in groups.values() if len(g) > 1]
@@ -30,23 +35,23 @@ def rollout_alarms(source)->list[str]: # what `read_rollouts` takes
         ill = [g for g in several if name in g[0] and (len({r[name] for r in g}) == 1) == wanted]
         if len(ill) > wanted * len(several) / 2: found.append(
             f"in {len(ill)} of {len(several)} groups {what}")
-    kl, ended = known("KL", x.rows), known("ended", x.rows)
+    kl, ended = known("KL", everything), known("ended", everything)
     if len(kl) and kl.mean() + 2 * error(kl) < 0: found.append(f"the KL is {kl.mean():.3g} ± {error(kl):.2g} "
         "nats: whose samples, at which temperature? (chapter 12, symptom 2)")
     if len(ended) and ended.mean() < .5: found.append(f"{ended.mean():.0%} of the answers end by themselves: "
         "eos in the mask, the longest length (chapter 12, symptom 8)")
-    steps = sorted({r["step"] for r in x.rows if r.get("step") is not None})
-    halves = [[r for r in x.rows if r.get("step") in part] for part in (
+    steps = sorted({r["step"] for r in everything if r.get("step") is not None})
+    halves = [[r for r in everything if r.get("step") in part] for part in (
         steps[:len(steps) // 2], steps[len(steps) // 2:])]
     def growth(name): # of the second half of the run over the first, and two standard errors of it
         a, b = (known(name, rows) for rows in halves)
         return (b.mean() - a.mean()).item(), 2 * math.hypot(error(a), error(b))
     (moved, noise), (gain, blur) = growth("KL"), growth("reward")
-    if moved > noise and gain < blur < .2 * known("reward", x.rows).std(): found.append(
+    if moved > noise and gain < blur < .2 * known("reward", everything).std(): found.append(
         f"the KL has grown by {moved:.3g} nats, the reward by {gain:.3g} ± {blur / 2:.2g}: does a reward "
         "belong to its answer? (chapter 12, symptom 3)")
-    tokens = [t.channels for i in range(min(len(x), 200)) if (t := x.tokens_of(i)) and "policy" in t.channels]
-    apart = [abs(a - b) for t in tokens for a, b in zip(t["log-prob"], t["policy"]) if a == a and b == b]
+    apart = [abs(a - b) for t in tokens.values() for a, b in zip(t["log-prob"], t.get("policy", ()))
+             if a == a and b == b]
     if apart and (mean := sum(apart) / len(apart)) > .05: found.append(f"sampler and policy differ by "
         f"{mean:.2f} nats per token: temperature, dropout, precision (chapter 12, symptom 12)")
     return found

@@ -5,7 +5,7 @@
 __all__ = ['RolloutTable', 'token_table', 'rollout_to_table', 'rollouts_to_table', 'TableQuery', 'pick_rows', 'side_by_side',
            'table_page', 'answers_together', 'group_page', 'row_page', 'TableView', 'as_table', 'show_rollouts']
 
-import math
+import math, re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -187,7 +187,7 @@ def side_by_side(tables:dict[str,RolloutTable])->RolloutTable:
                 for name, x in found.items()} if shared else {}
     return RolloutTable(columns, text_of, ledgers_of)
 
-_TABLE_CSS = style_sheet("rows")
+_TABLE_CSS, _NATS = style_sheet("rows"), ("KL", "exact", "k1", "k3", "largest token")
 
 def table_page(
     table:RolloutTable,
@@ -195,26 +195,34 @@ def table_page(
     words:str,           # which rows they are
     query:TableQuery,
     opened:int|None=None, # number of the row that is open
+    live:bool=False,      # heads and rows press the buttons of a `TableView`
 )->str:                  # HTML
     "Rows of a table with the numbers tinted by column: orange above 0, blue below."
     max_abs = {k: max([abs(v) for v in table.columns[k] if _has_value(v)
                        and math.isfinite(v)], default=0.) for k in table.numeric() if k != "group"}
     way, arrow = ("descending", " ▼") if query.largest_first else ("ascending", " ▲")
-    heads = body = ""
-    for k in ("row", "prompt", "response", *table.columns):
+    heads, body, names = "", "", ["row", *table.columns]
+    def press(text, kind, k): # the k-th button of the view, or, where it is pressed already, its order
+        return (f"<button type=button onclick=\"let v=this.closest('.rlhf-view'),b=v.querySelectorAll('.by-{kind} "
+                f"button')[{k}];b.focus({{preventScroll:true}});(b.matches('.mod-active')&&"
+                f"v.querySelector('.again-{kind}')||b).click()\">{text}</button>" if live else text)
+    for k in (names[0], "prompt", "response", *names[1:]):
         css = ' class="x"' * (k in ("prompt", "response"))
         css += f' aria-sort="{way}"' * (k == query.sort)
-        heads += f'<th scope="col"{css}>{escape_text(k)}{arrow * (k == query.sort)}</th>'
-    for i in rows:
+        name = escape_text(k) + arrow * (k == query.sort)
+        heads += f'<th scope="col"{css}>{press(name, "sort", names.index(k)) if k in names else name}</th>'
+    for j, i in enumerate(rows):
         prompt, responses = table.text_of(i)
         shown = "\n".join(x if len(responses) == 1 else f"{k}: {x}" for k, x in responses.items())
-        body += f'<tr{(i == opened) * " class=o"}><th scope="row">{i}</th>'
+        body += f'<tr{(i == opened) * " class=o"}><th scope="row">{press(i, "row", j)}</th>'
         for x in (prompt, shown):
             body += f'<td class="x">{escape_text(x if len(x) <= 160 else x[:160] + "…")}</td>'
         for k, x in table.columns.items():
-            color = (f' style="background:{tint(float(x[i]), max_abs[k])}"'
-                     if k in max_abs and _has_value(x[i]) else "")
-            body += f"<td{color}>{plain_number(x[i])}</td>"
+            v = x[i]
+            if k.split(",")[0] in _NATS and _has_value(v) and abs(v) < 1e-6: v = 0.     # float32's rest
+            known = k in max_abs and _has_value(v)
+            color = f' style="background:{tint(float(v), max_abs[k])}"' if known else ""
+            body += f"<td{color}>{plain_number(v)}</td>"
         body += "</tr>"
     return (f'<style>{_TABLE_CSS}</style><div tabindex="0" role="region" aria-label="rollouts" '
             f'style="overflow-x:auto"><table class="rlhf-rows"><caption>'
@@ -255,7 +263,7 @@ def group_page(
     cards = "".join(f'<div style="{css}"><b>{title(j)}</b>\n{escape_text(text)}</div>'
                     for j in some for text in table.text_of(j)[1].values())
     grid = "display:grid;gap:12px;grid-template-columns:repeat(auto-fit,minmax(min(220px,100%),1fr))"
-    words = f"{len(rows)} answers to {table.text_of(i)[0]!r}"
+    words = f"{len(rows)} answers to '{table.text_of(i)[0]}'"
     if len(rows) > len(some): words += f", the first {len(some)} of them"
     return (table_page(table, some, words, TableQuery(), i) + f'<div style="font:14px/1.5 sans-serif;{grid}">'
             f"{cards}</div>{_ledgers_from(ledgers, first) if ledgers else ''}")
@@ -280,16 +288,16 @@ class TableView(LiveView):
         head:str="",       # HTML above the table
     ):
         named = dict(style={"description_width": "initial"})
-        wide, narrow = (dict(layout=Layout(width=x), **named) for x in ("auto", "9em"))
+        wide, narrow = (dict(layout=Layout(width=x, display="flex"), **named) for x in ("auto", "9em"))
         def choice(first, names): return [(first, ""), *((k, k) for k in names)]
         c = self.c = SimpleNamespace(
             sort=ToggleButtons(options=choice("row", table.columns), value=sort, description="Sort by",
                                **wide),    # no Dropdown: JupyterLab takes its arrow keys
             largest_first=ToggleButton(True, description="largest first"),
-            text=Text(description="Text", placeholder="then Enter", continuous_update=False, **named),
+            text=Text(description="Text", placeholder="in prompt or answer", **named),
             column=ToggleButtons(options=choice("all rows", table.numeric()), description="Keep", **wide),
-            low=Text(description="from", continuous_update=False, **narrow),
-            high=Text(description="to", continuous_update=False, **narrow),
+            low=Text(description="from", placeholder="then Enter", continuous_update=False, **narrow),
+            high=Text(description="to", placeholder="then Enter", continuous_update=False, **narrow),
             page=BoundedIntText(1, min=1, max=1, description="Page", **narrow),
             back=Button(description="Previous"), on=Button(description="Next"),
             opened=ToggleButtons(options=[], description="Open row", **wide),
@@ -297,12 +305,14 @@ class TableView(LiveView):
             look=ToggleButtons(options=[("alone", ""), ("with its group", "group"),
                 ("its prompt over the run", "run")], description="Show it", **wide))
         for x in (c.sort, c.column, c.opened, c.look): x.style.button_width = "auto"
+        for x, name in ((c.sort, "by-sort"), (c.largest_first, "again-sort"), (c.opened, "by-row")): x.add_class(name)
         self.table, self.per_page, self.rows, self.busy = table, per_page, [], False
         self.top, self.below, wrap = Page(), Page(), Layout(flex_flow="row wrap")
         filters = [c.sort, c.largest_first, c.text, c.column, c.low, c.high]
         where = [c.back, c.on, c.page, c.opened, c.look, c.first]
         super().__init__([Page(head), HBox(filters, layout=wrap), HBox(where, layout=wrap), self.top,
-                          self.below], lambda: head + self.top.value + self.below.value)
+                          self.below], lambda: head + re.sub("</?button.*?>", "", self.top.value) + self.below.value)
+        self.add_class("rlhf-view")
         self.pick()
         def on(act): return lambda _: self.busy or act()
         for x in filters: x.observe(on(self.pick), "value")
@@ -336,7 +346,7 @@ class TableView(LiveView):
         if len(rows) < n: words += f", of {n} in all"
         if query.sort: words += f", sorted by {query.sort}"
         if not rows: words = f"none of {n} rows passes the filter"
-        self.top.value = table_page(self.table, some, words, query, i)
+        self.top.value = table_page(self.table, some, words, query, i, live=True)
         def shown(i): # alone, or beside others
             if not self.c.look.value: return row_page(self.table, i, self.c.first.value)
             return group_page(self.table, answers_together(self.table, i, self.c.look.value == "run"), i,
