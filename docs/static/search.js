@@ -93,7 +93,7 @@ const rlhfSearch = (() => {
       const [url, title, short] = pages[i]
       const hits = p.hits.sort((a, b) => b[0] - a[0]), course = /^\d\d /.test(short)
       const kept = hits.slice(0, 3).filter(h => h[0] > .4 * (hits[0]?.[0] || 0))
-      const score = (p.whole + (hits[0]?.[0] || 0)) * (course || url === "index.html" ? 1.25 : url.startsWith("api/") ? .75 : 1)
+      const score = (p.whole + (hits[0]?.[0] || 0)) * (course || url === "index.html" ? 1.25 : url.startsWith("api/") ? .6 : 1)
       return { url, title, score, hits: kept.map(([, s]) => ({ anchor: sections[s][1], heading: sections[s][2], text: sections[s][3] })) }
     }).sort((a, b) => b.score - a.score).slice(0, limit)
   }
