@@ -106,16 +106,18 @@ def rollouts_to_table(x:Rollouts, tokenizer=None)->RolloutTable: # whose tokens 
     if "length" not in columns: columns["characters"] = [len(row["response"]) for row in x.rows]
     def text_of(i): return x.rows[i]["prompt"] or "", {"response": x.rows[i]["response"]}
     def known(i): return isinstance(r := x.rows[i].get("reward"), int | float) and r == r
+    places, batches = [tuple(y.get(k) for k in ("stage", "run_name", "step")) for y in x.rows], {}
+    for j, place in enumerate(places): batches.setdefault(place, []).append(j)
     def loss_of(i, channels): # beside the answers of its step; the ratio is policy over sampler
-        own, n = [x.rows[i].get(k) for k in ("stage", "run_name", "step")], len(next(iter(channels.values())))
-        batch = [j for j, y in enumerate(x.rows) if [y.get(k) for k in ("stage", "run_name", "step")] == own]
+        n, batch = len(next(iter(channels.values()))), batches[places[i]]
         nans, names = [math.nan] * n, [x.rows[j].get("group", x.rows[j]["prompt"]) for j in batch]
         a, b, own = (torch.tensor(channels.get(k, nans)) for k in ("policy", "log-prob", "advantage"))
         rewards = torch.tensor([float(x.rows[j]["reward"]) if known(j) else math.nan for j in batch])
         log_ratio = (a - b).nan_to_num(0.)
         if "log-prob" in channels: log_ratio[b.isnan()] = math.nan
         length = torch.tensor([x.rows[j].get("length") or n for j in batch])
-        return LossRow(rewards, torch.tensor([names.index(k) for k in names]), length, batch.index(i),
+        groups = {k: j for j, k in enumerate(dict.fromkeys(names))}
+        return LossRow(rewards, torch.tensor([groups[k] for k in names]), length, batch.index(i),
                        log_ratio, own if "value" in channels else torch.tensor(nans))
     def ledgers_of(i):
         tokens = x.tokens_of(i)
@@ -335,7 +337,8 @@ class TableView(LiveView):
             self.turn()
     def turn(self): # to the page that is chosen
         at, opened, self.busy = self.per_page * (self.c.page.value - 1), self.c.opened, True
-        opened.options = [(str(i), i) for i in self.rows[at:at + self.per_page]]
+        # "0 ", "1 ", ...: ipywidgets does not draw labels anew that are the numbers of their places
+        opened.options = [(f"{i} ", i) for i in self.rows[at:at + self.per_page]]
         opened.index, self.busy = 0 if self.rows else None, False
         self.open_row()
     def open_row(self):
