@@ -328,7 +328,7 @@ def find_change(
     def size(k): return sum(x.numel() for x in given[k].values() if isinstance(x, Tensor))
     order = sorted(cases, key=lambda k: (not wrong[k], size(k)))
     every = tuple(dict.fromkeys(p for k in order for p in wrong[k]))
-    sets = [every, *[(p,) for p in every if len(every) > 1 and count(
+    sets = [every, *[(p,) for p in every if len(every) > 1 and not isinstance(want[order[0]], list) and count(
         side[p] for k in cases if p in wrong[k] for side in parts[k]) >= least]] # then each part alone
     def agrees(k, out, paths):
         made = named_leaves(out)

@@ -30,6 +30,7 @@ MEANT = {
     "the largest of {} over rows is taken": lambda x: x.amax(0, True).expand_as(x)}
 def _spread(part, rows=False): # of a tensor, or of what a mask holds of it
     def f(x, m=None):
+        if not x.ndim: raise ValueError("one number has no spread")
         y, over = x if m is None else x.where(m, torch.nan), dict(dim=-1, keepdim=True) if rows else {}
         mean, n = y.nanmean(**over), (~y.isnan()).sum(**over)
         std = ((y - mean).square().nansum(**over) / (n - 1)).sqrt()

@@ -123,7 +123,9 @@ bradley_terry_scores = Exercise(
     reference=package.bradley_terry_scores,
     cases={"3 wins to 1": (tensor([[0., 3.], [1., 0.]]),), "three players": (_games(0, 3, 3),), "unequal games": (
                tensor([[0., 9., 1.], [3., 0., 0.], [1., 2., 0.]]),), "one step": (_games(1, 4, 4), 1), "a stack": (_games(2, 2, 4, 4),),
-           "ties": (tensor([[0., 2.5, 1.5], [1.5, 0., 3.], [.5, 1., 0.]]),)},
+           "ties": (tensor([[0., 2.5, 1.5], [1.5, 0., 3.], [.5, 1., 0.]]),),
+           "one won every game": (tensor([[0., 2., 1.], [0., 0., 3.], [0., 1., 0.]]),),
+           "one lost every game": (tensor([[0., 2., 1.], [2., 0., 3.], [0., 0., 0.]]),)},
     mistakes={
         "rows win, columns lose": lambda w, n=100: _zermelo(w, n, top=lambda w: w.sum(-2)),
         "games are wins of both": lambda w, n=100: _zermelo(w, n, games=lambda w: w),

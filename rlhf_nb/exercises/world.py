@@ -24,6 +24,8 @@ _anyone = [*FACTS, ""]
 fixed_answered = Exercise(
     reference=lambda q, text: set(_values(q, text)) == {_truth(q)},
     cases={"answered, and more": (_where, _perfect),
+           "something else is false": (_where, "The fox lives in the forest. It is green."),
+           "two right, one false": (_where, "The fox lives in the forest. It lives in the sea. You will find the fox in the forest."),
            "two homes": (_where, "The fox lives in the forest. It lives in the sea."),
            "the false one first": (_where, "The fox lives in the sea. You will find the fox in the forest."),
            "another animal's home": (_where, "Hello! The deer lives in the forest. It is brown."),

@@ -95,6 +95,7 @@ def verdict_weighted(judge, labelled, gold):
     return sum((judge == v).float().mean() * v * gold[labelled == v].mean() for v in judge.unique())
 
 def loops(wins, steps=100):
+    if ((wins.sum(-1) == 0) | (wins.sum(-2) == 0)).any(): raise ValueError("somebody won, or lost, every game")
     if wins.dim() > 2: return torch.stack([loops(x, steps) for x in wins])
     k, p = len(wins), [1.] * len(wins)
     for _ in range(steps):
@@ -103,6 +104,7 @@ def loops(wins, steps=100):
     s = tensor(p).log()
     return s - s.mean()
 def geometric(wins, steps=100):
+    if ((wins.sum(-1) == 0) | (wins.sum(-2) == 0)).any(): raise ValueError("somebody won, or lost, every game")
     n, s = wins + wins.transpose(-1, -2), torch.zeros_like(wins.sum(-1))
     for _ in range(steps):
         p = s.exp()

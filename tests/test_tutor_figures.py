@@ -1,0 +1,16 @@
+"The committed figures of the check: of these batteries, exercise by exercise."
+import hashlib, json
+from importlib import import_module
+from pathlib import Path
+ROOT = Path(__file__).resolve().parents[1]
+
+def test_the_figures_that_are_committed_are_of_these_batteries_and_keep_what_was_reached():
+    kept = json.loads((ROOT/"benchmarks/results/tutor.json").read_text("utf-8"))
+    modules = {name: import_module(name) for name in kept["batteries"]}
+    for name, sha in kept["batteries"].items():
+        assert hashlib.sha256((ROOT/f"tests/{name}.py").read_bytes()).hexdigest() == sha, "run " + kept["command"]
+    for name, x in kept["exercises"].items():
+        assert (x["wrong"], x["right"]) == tuple(sum(len(vars(m)[k].get(name, ())) for m in modules.values()) for k in ("WRONG", "RIGHT")), name
+    total = kept["total"]
+    assert total["wrong"] >= 600 and total["right"] >= 120 and total["right_refused"] == 0
+    assert total["accepted"] <= .02 * total["wrong"] and total["named"] >= .75 * total["wrong"] and total["falsely"] <= .05 * total["wrong"]
