@@ -127,6 +127,9 @@ bradley_terry_scores = Exercise(
            "one won every game": (tensor([[0., 2., 1.], [0., 0., 3.], [0., 1., 0.]]),),
            "one lost every game": (tensor([[0., 2., 1.], [2., 0., 3.], [0., 0., 0.]]),)},
     mistakes={
+        "who won, or lost, every game has an infinite s: ValueError": lambda w, n=100: _zermelo(w, n),
+        "who won every game has an infinite s, too: ValueError": lambda w, n=100:
+            _zermelo(w, n) if (w.sum(-1) > 0).all() else package.bradley_terry_scores(w, n),
         "rows win, columns lose": lambda w, n=100: _zermelo(w, n, top=lambda w: w.sum(-2)),
         "games are wins of both": lambda w, n=100: _zermelo(w, n, games=lambda w: w),
         "that is the share of games won: who was the opponent?":
