@@ -227,6 +227,28 @@ def test_what_cannot_be_distilled_is_refused():
                               ("n_prompts", 0, "above 0")):
         with says(words): DistillConfig(**{key: value})
 
+@pytest.mark.parametrize("name", [*"llama gemma2".split(), *(pytest.param(x, marks=pytest.mark.long) for x in ("qwen3", "jamba", "mamba", "granite"))])
+def test_real_families_learn_from_their_own_kind(name):
+    "Behind prompts of other lengths; of whole logits or in chunks; two steps."
+    from test_families import BASE, FAMILIES, Tok, made
+    student = made(name, **BASE | FAMILIES[name]).requires_grad_()
+    teacher = frozen_copy(student)
+    with torch.no_grad(): teacher.get_output_embeddings().weight.mul_(1.5)
+    prompts = [[1, 5, 6], [1, 9], [1, 7, 8, 9, 5], [1, 3]]
+    it = DistillTask(teacher, prompts, [[1, 9, *p] for p in prompts], Tok(), SamplingParams(5))
+    x = sample_taught(student, it, [0, 1, 2, 3], CONFIG, seeded())
+    def logp(m, seqs): # at the token before; the pad is ruled out
+        y = m(input_ids=seqs.ids, attention_mask=seqs.attention_mask).logits.index_fill(-1, tensor([0]), -1e4).log_softmax(-1)
+        return y[:, :-1][seqs.response_mask[:, 1:]]
+    with torch.no_grad():
+        want = reverse_kl(logp(student, x.seqs), logp(teacher, x.teacher_seqs), None)
+        with logits_budget(1e-6): parts, _ = token_divergence(student, teacher, x, reverse_kl)
+        for got in (parts, token_divergence(student, teacher, x, reverse_kl)[0]): assert_close(got, want, atol=1e-5, rtol=1e-3)
+    assert want.min() > -1e-6 and want.max() > .001
+    before = weight_hash(student)
+    rows = [r for r in train_distill(student, it, replace(CONFIG, n_iterations=2, lr=1e-3), seeded()).log.rows if "iteration" in r]
+    assert weight_hash(student) != before and all(0 < r["kl_per_token"] < 20 for r in rows)
+
 # ---- rlhf-nb train distill
 command = pytest.mark.usefixtures("one_thread", "no_curves", "inside")
 

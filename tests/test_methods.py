@@ -49,10 +49,13 @@ def test_what_a_method_leaves(method, finished, tiny_files):
 
 def without_seconds(path): return [{k: v for k, v in row.items() if k != "seconds"} for row in rows_in(path)]
 LORA, BF16 = dict(lora_r=2, mixed_precision="bf16"), dict(mixed_precision="bf16", gradient_checkpointing=True)
+TURNS = dict(environment="tiny_rules:says", lag=2, importance_sampling_cap=1.5, importance_sampling_mode="token_mask", n_iterations=3,
+             max_new_tokens=12)
 
 @pytest.mark.parametrize("method, change", [
     *[(x, {}) for x in METHOD_NAMES], *[(x, LORA) for x in "sft reward ppo distill self_reward q".split()],
-    *[(x, BF16) for x in ("ppo", "spin")]], ids=plain_id)
+    *[(x, BF16) for x in ("ppo", "spin")], ("grpo", TURNS),
+    pytest.param("ppo", TURNS, marks=pytest.mark.long)], ids=plain_id)
 @pytest.mark.one_in(2)
 def test_a_run_that_died_again_and_again_ends_in_the_same_bits(method, change, finished, inside, tmp_path):
     stage = tiny(method, **change)

@@ -1,5 +1,5 @@
 "Win rates: estimates by hand and against their own spread, rankings by hand; the command with judges of every kind, files that are not ours, labels of other pairs."
-import math, pytest, torch
+import json, math, re, pytest, torch
 from functools import partial
 from pathlib import Path
 from torch import tensor
@@ -10,6 +10,7 @@ from rlhf_nb.show.labels import LabelSession, add_label, sides
 from rlhf_nb.win_rate import bootstrap_interval, bradley_terry_scores, prediction_powered, rogan_gladen, tuned_lam
 from tiny_runs import fill_home, pair_rows, rows_in, write_lines
 
+ROOT = Path(__file__).resolve().parents[1]
 def seeded(seed=0): return torch.Generator().manual_seed(seed)
 TABLE = tensor([[.2, .04, .06], [.05, .1, .05], [.1, .1, .3]])        # gold in rows, judge in columns: loss, tie, win
 WIN = (TABLE.sum(1) * tensor([0., .5, 1.])).sum()
@@ -175,3 +176,21 @@ def test_what_cannot_be_judged_is_said_and_nothing_is_written(here, capsys, word
     before = {p: p.read_bytes() for p in Path("foreign").iterdir()}
     assert judge(words) == 2 and want in capsys.readouterr().err
     assert {p: p.read_bytes() for p in Path("foreign").iterdir()} == before
+
+# ---- the chapter
+def test_every_command_of_the_chapter_runs_and_its_desk_labels_what_is_judged(here, capsys):
+    "The second command reads what the desk of the page has written between the two."
+    text = "\n".join("".join(c["source"]) for c in json.loads((ROOT/"nbs/24_win_rate.ipynb").read_text("utf-8"))["cells"])
+    lines, [code] = re.findall(r"^rlhf-nb (.*)$", text, re.M), re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    assert len(lines) == 2 and ["--labels" in x for x in lines] == [False, True]
+    for i, line in enumerate(lines):
+        for a, b in (("prompts.jsonl", "pairs.jsonl"), ("runs/sft", "m"), ("runs/ppo", "t"), ("runs/reward", "rm"), ("mine.jsonl", "desk.jsonl")):
+            line = line.replace(a, b)
+        assert main([*line.split(), "--max-new-tokens", "5", "--max-prompts", "16"]) == 0
+        assert len(rows := rows_in("runs/won/judged.jsonl")) == 16 and Path("runs/won/page.html").is_file()
+        assert [r["label"] for r in rows] == ([0.] * 12 + [None] * 4 if i else [None] * 16)
+        if i: continue
+        exec(compile(code.replace("mine.jsonl", "desk.jsonl"), "page", "exec"), told := {})
+        session = told["LabelSession"]([(r["prompt"], r["a"], r["b"]) for r in told["rows"][:50]], "desk.jsonl")
+        for k in range(12): add_label(session, "left" if sides(session, k)[0] == rows[k]["a"] else "right")    # A, always
+    assert "A is better by: 12 labels alone" in capsys.readouterr().out

@@ -12,6 +12,7 @@ from test_runs import dies_at
 
 WORDS = "owl fox robin bat frog worms insects berries fly hop".split()
 RULES = "def even(prompts, responses): return [len(r.split()) % 2 + len(r) / 50 for r in responses]\n"
+RULES += "def says(messages): return 'The owl' if len(messages) < 4 else None\n"          # an environment: a turn between two answers
 WORLD = ("sft", "reward", "judge")      # names of shipped models
 
 @lru_cache

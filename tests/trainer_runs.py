@@ -61,6 +61,15 @@ def gdpo(lm, tokenizer, generator, move): # two rewards, one silent on some rows
                         advantage_fn=group_normalised, multi_objective_aggregation="normalize_then_sum")
     return train_grpo(move(lm), frozen_copy(lm), replace(task, reward_fn=both), config, generator)
 
+def inserts(prompt, parts): # an environment: two tokens after every second one, twice
+    return [7, 9] if len(parts[-1]) == 2 and len(parts) < 5 else []
+
+def tools(lm, tokenizer, generator, move): # what is inserted is no choice; the sampler is two rollouts ahead
+    config = GRPOConfig(n_iterations=4, n_prompts=3, num_generations=4, micro_batch_size=6, lag=2, importance_sampling_cap=1.5,
+                        importance_sampling_mode="token_mask")
+    task = replace(task_of(tokenizer, 9), environment=inserts)
+    return train_grpo(move(lm), frozen_copy(lm), task, config, generator)
+
 def nets_of(lm, tokenizer): return QNets(q_network(lm), [tokenizer.pad_token_id])
 
 def q(lm, tokenizer, generator, move):
@@ -75,4 +84,4 @@ def distill(lm, tokenizer, generator, move): # half of the answers are the teach
     config = DistillConfig(n_iterations=2, n_prompts=6, micro_batch_size=2, student_share=.5)
     return train_distill(move(lm), task, config, generator)
 
-RUNS = dict(sft=sft, reward=reward, dpo=dpo, ppo=ppo, grpo=grpo, grpo_dynamic=grpo_dynamic, gdpo=gdpo, q=q, distill=distill)
+RUNS = dict(sft=sft, reward=reward, dpo=dpo, ppo=ppo, grpo=grpo, grpo_dynamic=grpo_dynamic, gdpo=gdpo, tools=tools, q=q, distill=distill)

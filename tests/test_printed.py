@@ -1,0 +1,51 @@
+"Commands that a sentence of a chapter names in passing, run as printed with tiny models and files."
+import json, re, pytest
+from pathlib import Path
+from rlhf_nb.book.command import main
+from rlhf_nb.run.methods import WORLD_REGISTRY
+from rlhf_nb.run.train_command import RECIPES
+from tiny_runs import JUDGE, pair_rows, rows_in, write_lines
+
+ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.usefixtures("one_thread", "no_curves", "inside")
+SMALL = "--n-steps 2 --batch-size 4 --eval-rows 4".split()
+
+def in_text(name, words): # the one command of a page, in backticks, that begins so
+    cells = json.loads((ROOT/f"nbs/{name}.ipynb").read_text("utf-8"))["cells"]
+    text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    [line] = re.findall(rf"`rlhf-nb ({re.escape(words)}[^`]*)`", text)
+    return line.split()
+
+def test_ratings_are_learned_from_their_column():
+    write_lines("rated.jsonl", [dict(prompt=x["prompt"], response=x["chosen"], stars=i % 5 + 1) for i, x in enumerate(pair_rows())])
+    for more in ([], ["--n-bins", "5", "-o", "o"]):
+        assert main([*in_text("05_reward", "train reward rated"), "--model", "m", *SMALL, *more]) == 0
+    plain, bins = (json.loads(Path(x, "run.json").read_text())["results"] for x in ("runs/rated", "o"))
+    assert plain["eval_loss"] == pytest.approx(plain["eval_mse"]) and bins["eval_loss"] != pytest.approx(bins["eval_mse"])
+
+def test_all_turns_of_a_chat_are_an_episode():
+    rows = [dict(x, reward=i % 3) for i, x in enumerate(rows_in("chats.jsonl"))]
+    write_lines("chats.jsonl", rows)
+    line = [x.replace("runs/sft", "m") for x in in_text("16_qlearning", "train q chats")]
+    assert main([*line, *SMALL]) == 0 and json.loads(Path("runs/q/run.json").read_text())["settings"]["turns"] == "all"
+
+def test_the_recipe_of_self_rewarding_is_printed_and_run(monkeypatch, capsys):
+    "As it is shipped, with a tiny model and judge, files of ours and fewer answers in the place of the paper's."
+    assert main(in_text("14_self_reward", "train --list")) == 0
+    small = re.sub(r"(ift_eft|prompts)\.jsonl", "pairs.jsonl", capsys.readouterr().out.replace("meta-llama/Llama-2-70b-hf", "m"))
+    for key, n in dict(n_prompts=12, n_pairs=6, batch_size=3, n_steps=2, max_new_tokens=5, judge_max_new_tokens=5, max_length=64).items():
+        assert re.search(rf"^{key} = ", small, re.M) or key == "n_steps", key
+        small = re.sub(rf"^{key} = .*$", f"{key} = {n}", small, flags=re.M)
+    monkeypatch.setitem(RECIPES, "self-rewarding", small)
+    monkeypatch.setitem(WORLD_REGISTRY.judges, "additive", JUDGE)
+    assert main([*in_text("14_self_reward", "pipeline run")]) == 0
+    steps = [json.loads(Path(f"runs/paper/{x}/run.json").read_text())["results"] for x in ("01-sft", "02-self_reward", "03-self_reward")]
+    assert steps[0]["steps"] > 0 and all(x["pairs"] > 0 for x in steps[1:])
+
+def test_a_kind_of_attention_is_chosen_or_refused_in_a_sentence(capsys):
+    [option] = re.findall(r"`(--attn-implementation \w+)`", (ROOT/"nbs/19_your_model.ipynb").read_text("utf-8"))
+    line = ["train", "dpo", "pairs.jsonl", "-o", "o", "--model", "m", *SMALL]
+    assert main([*line, *option.split()]) == 2
+    said = capsys.readouterr().err
+    assert "attn_implementation 'flash_attention_2': leave it out" in said and "Traceback" not in said and not Path("o/run.json").exists()
+    assert main([*line, "--attn-implementation", "eager"]) == 0
