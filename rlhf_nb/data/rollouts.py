@@ -132,7 +132,8 @@ def open_shard(path:str|Path)->Rollouts: # of `save_rollout`
         with safe_open(path, "pt") as file:
             def part(name, of): return file.get_slice(name)[ends[of][i]:ends[of][i + 1]].tolist()
             ids = part("ids", "length")
-            words = parse_json(parse_json(file.metadata()["rollout"])["words"])
+            words = parse_json(file.metadata()["rollout"])["words"]
+            if isinstance(words, str): words = parse_json(words)      # in older files they are an object
             return TokenRow(part("prompt_ids", "prompt_length"), ids, [words[str(k)] for k in ids],
                             {k: part(k, "length") for k in channels})
     return Rollouts(rows, tokens_of, {}, [], [])
