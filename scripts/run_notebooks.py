@@ -73,8 +73,10 @@ def needs(statements, bound:set)->set: # names that are read before they are bou
             if isinstance(x, (ast.expr, ast.withitem)):
                 read, made = ({n.id for n in ast.walk(x) if isinstance(n, ast.Name) and isinstance(n.ctx, kind)}
                               for kind in (ast.Load, ast.Store))
-                found |= read - bound
-                bound |= made
+                own = {n.id for c in ast.walk(x) if isinstance(c, ast.comprehension) for n in ast.walk(c.target)
+                       if isinstance(n, ast.Name)}           # seen inside a comprehension only
+                found |= read - bound - own
+                bound |= made - own
         for block in blocks: found |= needs(getattr(s, block), bound)
     return found
 
