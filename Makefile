@@ -58,13 +58,13 @@ test: test-chapters test-package ## pass every check that 20 minutes hold
 
 test-all: $(VENV)/widgets7 ## and the long ones: slow cells, the whole site by day, by night and on a phone, all of Lab, ...
 	$(TESTING) python scripts/run_notebooks.py --slow
-	$(TESTING) python -m pytest -n 3 --dist loadfile --all
+	$(TESTING) python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --all
 
 test-chapters: $(READY) ## run every chapter, but for cells that train once more (#| slow)
 	$(TESTING) python scripts/run_notebooks.py
 
 test-package: $(READY) $(VENV)/widgets7 ## run tests/ (export unchanged, wheel, layers, command line, each module)
-	$(TESTING) python -m pytest -n 3 --dist loadfile
+	$(TESTING) python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 browser: $(VENV)/docs $(VENV)/browser ## install what the tests in a real browser need (chromium: apt install chromium)
 	@command -v $${CHROMIUM:-chromium} || echo "no chromium here: those tests are skipped"

@@ -825,8 +825,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                   'rlhf_nb/data/rollouts.py'),
                                        'rlhf_nb.data.rollouts.Unread.__len__': ( 'engine/data/rollouts.html#unread.__len__',
                                                                                  'rlhf_nb/data/rollouts.py'),
-                                       'rlhf_nb.data.rollouts._check_list': ( 'engine/data/rollouts.html#_check_list',
-                                                                              'rlhf_nb/data/rollouts.py'),
                                        'rlhf_nb.data.rollouts._parquet': ('engine/data/rollouts.html#_parquet', 'rlhf_nb/data/rollouts.py'),
                                        'rlhf_nb.data.rollouts._skim': ('engine/data/rollouts.html#_skim', 'rlhf_nb/data/rollouts.py'),
                                        'rlhf_nb.data.rollouts.flat_row': ('engine/data/rollouts.html#flat_row', 'rlhf_nb/data/rollouts.py'),

@@ -78,6 +78,7 @@ def test_smollm2_answers_in_english(smollm2):
     seqs, _ = generate(model, [prompt], tokenizer, SamplingParams(24, temperature=0.), torch.Generator())
     assert "Paris" in decode_seqs(tokenizer, seqs)[0][1]
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_smollm2_learns_from_the_shell(smollm2, tmp_path, monkeypatch, capfd):
     "A short GRPO run with LoRA on a rule: the plan, the run, the folder."

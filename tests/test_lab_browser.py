@@ -211,6 +211,7 @@ def show(page, locator, shot):
 KEEPS = f"() => {{ const m = {MODEL}, c = window.jupyterapp.shell.currentWidget.context; return JSON.stringify([c.isReady && c.model.dirty, m.metadata]) }}"
 
 @pytest.mark.parametrize("name", ["07_kl.ipynb", "index.ipynb", "engine/show/views.ipynb"])
+@pytest.mark.one_in(3)
 def test_a_notebook_that_was_only_opened_is_not_unsaved(page, lab, folder, name):
     "Lab writes nothing into it: kernel and language stand there as Lab itself would write them."
     before = json.loads((folder/name).read_text())["metadata"]
@@ -220,6 +221,7 @@ def test_a_notebook_that_was_only_opened_is_not_unsaved(page, lab, folder, name)
     dirty, metadata = json.loads(page.evaluate(KEEPS))
     assert metadata == before and not dirty, {k: (metadata.get(k), before.get(k)) for k in {*metadata, *before}}
 
+@pytest.mark.long
 def test_a_learners_chapter_runs_and_its_slider_moves_by_keyboard(page, lab):
     open_notebook(page, lab, "07_kl.ipynb")
     run_all(page)

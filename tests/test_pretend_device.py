@@ -1,7 +1,8 @@
 "Every trainer on an accelerator that is only pretended; the tests themselves are in on_pretended_device.py."
-import os, subprocess, sys
+import os, pytest, subprocess, sys
 from pathlib import Path
 
+@pytest.mark.long
 def test_everything_on_a_pretended_device():
     "In a process of its own: torch starts threads for any second kind of device, and tests elsewhere fork."
     here = Path(__file__).parent

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from ..exercises.slips import (AMOUNTS, CURVES, INDICES, MASKS, MEANT, MOVED, NUMBERS, PLACES, REDUCED, SPREADS,
-                               TRUTHS)
+from ..exercises.slips import (AMOUNTS, CURVES, INDICES, MASKS, MEANT, MOVED, NUMBERS, PLACES, REDUCED,
+                               SPREADS, TRUTHS)
 
 def named_leaves(
     x, # numbers and tensors; tuples, lists, dicts, dataclasses, modules of them
@@ -70,7 +70,7 @@ class _Changed(TorchFunctionMode): # torch as it is, but for one place; it write
         kwargs, frame, name = kwargs or {}, sys._getframe(1), _op_name(fn)
         self.n_run += 1
         out = fn(*args, **kwargs)
-        if self.at is not None and name != self.at[-1]: return out   # while one is changed the rest is not told
+        if self.at is not None and name != self.at[-1]: return out  # the rest is not told
         if not isinstance(out, Tensor) and name != "setitem": return out
         while "/torch/" in frame.f_code.co_filename.replace("\\", "/"): frame = frame.f_back
         text = self.word(args[0]) if args and name in _SAME else f" {(_SIGNS | _ORDER)[name]} ".join(
@@ -128,7 +128,8 @@ def place_changes(
                     lambda fn, args, kwargs, out, i=i, x=x: fn(*args[:i], x, *args[i + 1:], **kwargs))
         elif isinstance(x, Tensor) and x.dtype == torch.bool and x.shape == out.shape: # over what counts
             apply(("the mean of {} over tokens is taken here", lambda y, x=x: y[x].mean().expand_as(y)))
-            for words, f in SPREADS.items(): apply((f"{words} (of what {names[k]} holds)", lambda y, x=x, f=f: f(y, x)))
+            for words, f in SPREADS.items():
+                apply((f"{words} (of what {names[k]} holds)", lambda y, x=x, f=f: f(y, x)))
     plain, found = found, {}                         # what is built otherwise is said before
     if not (real and args): return plain
     words = [mode.word(x) for x in args]
@@ -298,8 +299,8 @@ def changed_operations(
     def helps(at): return hasattr(at[0], "co_code") and at[0] is not code
     changes = [[[(at, *x) for x in place_changes(mode, spell, given[first], *found).items()]
                 for at, found in places.items() if helps(at) == part] for part in (False, True)]
-    for at, sentence, change in filter(None, itertools.chain( # of each place the first, then of each the second;
-            *(row for part in changes for row in itertools.zip_longest(*part)))):    # what it calls comes last
+    for at, sentence, change in filter(None, itertools.chain(  # of each place the first, then the second;
+            *(row for part in changes for row in itertools.zip_longest(*part)))):  # what it calls is last
         left -= mode.n_run + 5
         if left < 0: return
         yield sentence, lambda k, at=at, sentence=sentence, change=change: run(
@@ -346,7 +347,8 @@ def find_change(
             if every in fits: break
         return found
     for p, q in itertools.combinations(every, 2):
-        if all({p, q} <= a.keys() and same(a[p], b[q]) and same(a[q], b[p]) for a, b in parts.values()): return (
+        if all({p, q} <= a.keys() and same(a[p], b[q]) and same(a[q], b[p])
+               for a, b in parts.values()): return (
             f"two parts of the result are exchanged, {' and '.join(repr(x[-1]) for x in (p, q))}", order[0])
     found = {}
     with torch.no_grad():

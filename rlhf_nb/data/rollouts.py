@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import compress, repeat
 from pathlib import Path
 from zlib import crc32
@@ -257,18 +258,14 @@ def _parquet(path): # rows, lists of numbers as arrays
         if x.null_count or kind not in ("int32", "int64", "float", "double"): return x.to_pylist()
         flat, ends = x.flatten().to_numpy(zero_copy_only=False), x.offsets.to_numpy() - x.offsets[0].as_py()
         code = "q" if flat.dtype.kind == "i" else "d"
-        return [array(code, flat[a:b].astype(f"{flat.dtype.kind}8").tobytes()) for a, b in zip(ends, ends[1:])]
-    from pyarrow.parquet import ParquetFile
-    for batch in ParquetFile(path).iter_batches(1000):
+        flat = flat.astype(f"{flat.dtype.kind}8")
+        return [array(code, flat[a:b].tobytes()) for a, b in zip(ends, ends[1:])]
+    try: table = import_module("pyarrow.parquet")
+    except ImportError as e: raise ValueError(
+        f"{path} is Parquet, which needs the package pyarrow: pip install pyarrow, or write JSONL") from e
+    for batch in table.ParquetFile(path).iter_batches(1000):
         columns = [*map(packed, batch.columns)]
         yield from ({k: v for k, v in zip(batch.schema.names, row) if v is not None} for row in zip(*columns))
-
-def _check_list(name, x): # a packed list of tokens
-    texts, kinds = name == "tokens", ("q",) if name in ("ids", "prompt_ids") else ("q", "d")
-    right = not x or isinstance(x, list) and all(isinstance(y, str) for y in x) if texts else \
-        not x or isinstance(x, _PACKED) and x.typecode in kinds
-    if not right: raise ValueError(f"{name} holds a {'text' if texts else 'number'} for each token, "
-                                   f"got {list(x)[:3]!r:.80}")
 
 def open_rows(source)->Iterator: # of (line or number from 1, row or RowError)
     "The rows of a file or of what is in memory, as they are."
@@ -340,7 +337,12 @@ def read_rollouts(
     rows, seen, channels, shown = [], set(taken.values()), set(), set()
     def add(raw): # a response, and the names of what it has besides
         lists = {k: x for k in _OF_LISTS if isinstance(x := raw.get(taken.get(k)), _PACKED | list)}
-        for k, x in lists.items(): _check_list(k, x)
+        for k, x in lists.items():
+            texts, kinds = k == "tokens", ("q",) if k in ("ids", "prompt_ids") else ("q", "d")
+            right = not x or isinstance(x, list) and all(isinstance(y, str) for y in x) if texts else \
+                not x or isinstance(x, _PACKED) and x.typecode in kinds
+            if not right: raise ValueError(f"{k} holds a {'text' if texts else 'number'} for each token, "
+                                           f"got {list(x)[:3]!r:.80}")
         sizes = {taken[k]: len(x) for k, x in lists.items() if k != "prompt_ids"}
         if len(set(sizes.values())) > 1: raise ValueError(f"a response has one number of tokens, got {sizes}")
         texts = {k: messages_text(raw.get(taken.get(k))) for k in ("prompt", "response")}
@@ -357,7 +359,8 @@ def read_rollouts(
                  or k == "step" and isinstance(x, str)]
         if wrong: raise ValueError(f"{wrong[0]} is one number, got {rest[wrong[0]]!r:.80}")
         a, b, mask = (lists.get(k) for k in ("log-prob", "reference", "mask"))
-        if a and b and not isinstance(a, Unread): rest["KL"] = sum(compress(a, mask or repeat(1))) - sum(compress(b, mask or repeat(1)))
+        if a and b and not isinstance(a, Unread): rest["KL"] = sum(compress(a, mask or repeat(1))) - sum(
+            compress(b, mask or repeat(1)))
         rest |= dict(length=n) if n else {}
         own = {k: x for k, x in raw.items() if isinstance(x, int | float | str | None)
                and not {k} & {*seen, *rest, *texts}}

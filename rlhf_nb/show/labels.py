@@ -141,7 +141,8 @@ def show_labels(session:LabelSession)->LiveView:
     buttons = [Button(description=text, tooltip=text) for text in names.values()]
     for button, choice in zip(buttons, names):
         button.on_click(lambda _, choice=choice: act(choice))
-    arrows = BoundedIntText(min=-1, max=1, description="↓ left, ↑ right", style=dict(description_width="initial"))
+    arrows = BoundedIntText(min=-1, max=1, description="↓ left, ↑ right",
+                            style=dict(description_width="initial"))
     def moved(change):
         if change.new: act("left" if change.new < 0 else "right")
         arrows.value = 0

@@ -50,7 +50,7 @@ def rollout_alarms(source)->list[str]: # what `read_rollouts` takes
     if moved > noise and gain < blur < .2 * known("reward", everything).std(): found.append(
         f"the KL has grown by {moved:.3g} nats, the reward by {gain:.3g} ± {blur / 2:.2g}: does a reward "
         "belong to its answer? (chapter 12, symptom 3)")
-    apart = [abs(a - b) for t in tokens.values() for a, b in zip(t["log-prob"], t.get("policy", ()))
+    apart = [abs(a - b) for t in tokens.values() for a, b in zip(t.get("log-prob", ()), t.get("policy", ()))
              if a == a and b == b]
     if apart and (mean := sum(apart) / len(apart)) > .05: found.append(f"sampler and policy differ by "
         f"{mean:.2f} nats per token: temperature, dropout, precision (chapter 12, symptom 12)")

@@ -205,7 +205,8 @@ def table_page(
     way, arrow = ("descending", " ▼") if query.largest_first else ("ascending", " ▲")
     heads, body, names = "", "", ["row", *table.columns]
     def press(text, kind, k): # the k-th button of the view, or, where it is pressed already, its order
-        return (f"<button type=button onclick=\"let v=this.closest('.rlhf-view'),b=v.querySelectorAll('.by-{kind} "
+        return (f"<button type=button onclick=\"let v=this.closest('.rlhf-view'),"
+                f"b=v.querySelectorAll('.by-{kind} "
                 f"button')[{k}];b.focus({{preventScroll:true}});(b.matches('.mod-active')&&"
                 f"v.querySelector('.again-{kind}')||b).click()\">{text}</button>" if live else text)
     for k in (names[0], "prompt", "response", *names[1:]):
@@ -307,13 +308,15 @@ class TableView(LiveView):
             look=ToggleButtons(options=[("alone", ""), ("with its group", "group"),
                 ("its prompt over the run", "run")], description="Show it", **wide))
         for x in (c.sort, c.column, c.opened, c.look): x.style.button_width = "auto"
-        for x, name in ((c.sort, "by-sort"), (c.largest_first, "again-sort"), (c.opened, "by-row")): x.add_class(name)
+        for x, name in ((c.sort, "by-sort"), (c.largest_first, "again-sort"), (c.opened, "by-row")):
+            x.add_class(name)
         self.table, self.per_page, self.rows, self.busy = table, per_page, [], False
         self.top, self.below, wrap = Page(), Page(), Layout(flex_flow="row wrap")
         filters = [c.sort, c.largest_first, c.text, c.column, c.low, c.high]
         where = [c.back, c.on, c.page, c.opened, c.look, c.first]
         super().__init__([Page(head), HBox(filters, layout=wrap), HBox(where, layout=wrap), self.top,
-                          self.below], lambda: head + re.sub("</?button.*?>", "", self.top.value) + self.below.value)
+                          self.below], lambda: (
+            head + re.sub("</?button.*?>", "", self.top.value) + self.below.value))
         self.add_class("rlhf-view")
         self.pick()
         def on(act): return lambda _: self.busy or act()
