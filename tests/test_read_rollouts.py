@@ -199,13 +199,22 @@ def test_long_lists_of_a_large_file_are_read_where_they_are_looked_at(tmp_path, 
     path.write_text('{"response": "a", "ids": [' + "1, " * 99 + ",]}\n")   # a fault in a list comes when it is read
     with pytest.raises(ValueError, match="x.jsonl: broken JSON: Expecting value"): read_rollouts(path).tokens_of(0)
 
-def test_lists_of_a_large_table_are_those_of_a_small_one(tmp_path, monkeypatch):
+def test_lists_of_a_table_are_those_of_the_rows_in_memory(tmp_path):
     import pyarrow as pa, pyarrow.parquet as pq
-    from rlhf_nb.data import rollouts
     rows = [dict(response=f"r{k}", ids=[k] * k, logprobs=[-k - .5] * (k - 1) + [None] if k else [], ref_logprobs=[-1.] * k, tag=None if k else "x",
                  tokens=[f"t{k}"] * k) for k in range(2500)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path/"x.parquet", row_group_size=700)
-    whole = read_rollouts(tmp_path/"x.parquet")
-    monkeypatch.setattr(rollouts, "_LARGE", 0)
-    x = read_rollouts(tmp_path/"x.parquet")
-    assert str(x.rows) == str(whole.rows) and all(str(x.tokens_of(k)) == str(whole.tokens_of(k)) for k in (0, 1, 699, 700, 1000, 2499))
+    whole, x = read_rollouts(rows), read_rollouts(tmp_path/"x.parquet")
+    def known(row): return {k: v for k, v in row.items() if v is not None}
+    assert str([*map(known, x.rows)]) == str([*map(known, whole.rows)])
+    assert all(str(x.tokens_of(k)) == str(whole.tokens_of(k)) for k in (0, 1, 699, 700, 1000, 2499))
+
+def test_a_list_of_one_length_is_read_and_a_damaged_table_refused_in_words(tmp_path):
+    import pyarrow as pa, pyarrow.parquet as pq
+    path = tmp_path/"x.parquet"
+    pq.write_table(pa.table(dict(response=["a", "b"], logprobs=pa.array([[-1., -2.], [-3., -4.]], pa.list_(pa.float32(), 2)))), path)
+    assert [read_rollouts(path).tokens_of(k).channels["log-prob"] for k in (0, 1)] == [[-1., -2.], [-3., -4.]]
+    whole = path.read_bytes()
+    for bad in (whole[:len(whole) // 2], whole[:20] + b"\xff" * 60 + whole[80:]):
+        path.write_bytes(bad)
+        with pytest.raises(ValueError, match="x.parquet is damaged, it begins as Parquet but cannot be read"): read_rollouts(path)

@@ -5,7 +5,7 @@
 __all__ = ['DataError', 'Renamed', 'renamed', 'record_kind', 'read_records']
 
 import csv, re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -125,6 +125,7 @@ def _read_dataset(name, split):
 
 def read_records(
     source, # a path, "folder:split", a hub id, or a list of dicts
+    unpack:Callable=lambda batch: batch.to_pylist(), # a pyarrow.RecordBatch of Parquet -> its rows
 )->Iterator[tuple[int,dict|RowError]]: # line or row from 1; the row, or what is wrong
     """The rows of any source that `record_kind` knows, one after another.
 
@@ -156,7 +157,7 @@ def read_records(
         table = _optional("pyarrow.parquet", "pyarrow", f"{path} is Parquet, which")
         def rows():
             try:
-                for batch in table.ParquetFile(path).iter_batches(1000): yield from batch.to_pylist()
+                for batch in table.ParquetFile(path).iter_batches(1000): yield from unpack(batch)
             except (OSError, ValueError) as e: raise ValueError(f"{path} is damaged, it begins as "
                 f"Parquet but cannot be read ({type(e).__name__}): get it again") from e
         yield from _numbered(rows())

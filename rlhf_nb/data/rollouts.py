@@ -11,7 +11,6 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import compress, repeat
 from pathlib import Path
 from zlib import crc32
@@ -252,20 +251,17 @@ def _skim(path): # rows of a large JSONL file without their long lists, ten time
         whole = len(spots) < len(held)
         yield next(parse_rows([raw], line)) if whole else (line, row | spots if spots else row)
 
-def _parquet(path): # rows, lists of numbers as arrays
+def _unpack(batch): # of Parquet: rows, lists of numbers as arrays
     def packed(x):
         kind = str(getattr(x.type, "value_type", ""))
-        if x.null_count or kind not in ("int32", "int64", "float", "double"): return x.to_pylist()
+        if x.null_count or kind not in ("int32", "int64", "float", "double") or not hasattr(x, "offsets"):
+            return x.to_pylist()
         flat, ends = x.flatten().to_numpy(zero_copy_only=False), x.offsets.to_numpy() - x.offsets[0].as_py()
         code = "q" if flat.dtype.kind == "i" else "d"
         flat = flat.astype(f"{flat.dtype.kind}8")
         return [array(code, flat[a:b].tobytes()) for a, b in zip(ends, ends[1:])]
-    try: table = import_module("pyarrow.parquet")
-    except ImportError as e: raise ValueError(
-        f"{path} is Parquet, which needs the package pyarrow: pip install pyarrow, or write JSONL") from e
-    for batch in table.ParquetFile(path).iter_batches(1000):
-        columns = [*map(packed, batch.columns)]
-        yield from ({k: v for k, v in zip(batch.schema.names, row) if v is not None} for row in zip(*columns))
+    for row in zip(*map(packed, batch.columns)):
+        yield {k: v for k, v in zip(batch.schema.names, row) if v is not None}
 
 def open_rows(source)->Iterator: # of (line or number from 1, row or RowError)
     "The rows of a file or of what is in memory, as they are."
@@ -282,9 +278,8 @@ def open_rows(source)->Iterator: # of (line or number from 1, row or RowError)
                 f"{path} holds no traces of trackio: {e}") from e
             return enumerate(map(dict, rows), 1)
     if path.suffix not in (".json", ".pt") or not path.is_file():
-        large = path.is_file() and path.stat().st_size > _LARGE and record_kind(source)
-        how = dict(JSONL=_skim, Parquet=lambda path: enumerate(_parquet(path), 1)).get(large)
-        return how(path) if how else read_records(source)
+        large = path.is_file() and path.stat().st_size > _LARGE and record_kind(source) == "JSONL"
+        return _skim(path) if large else read_records(source, _unpack)
     if path.stat().st_size > 2**31: raise ValueError(f"{path} has over 2 GB and is read at once: split it")
     try: found = torch.load(path, "cpu", weights_only=True) if path.suffix == ".pt" else read_json(path)
     except Exception as e: raise ValueError(str(e) if path.suffix == ".json" else
