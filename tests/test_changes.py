@@ -157,3 +157,9 @@ def test_a_search_leaves_the_cases_as_they_were():
     cases = {"four": (tensor([1., 0., 5., 7.]),), "three": (tensor([2., 9., 4.]),)}
     grade(lambda reward: reward.cos() * 3, Exercise(others, cases, {}))
     assert [x.tolist() for x, in cases.values()] == [[1., 0., 5., 7.], [2., 9., 4.]]
+
+def test_a_single_number_among_many_is_explained_and_alone_it_is_not():
+    def both(x): return {"rows": x * 2, "n": x.sum()}
+    for wide in (12, 2):
+        verdict = grade(lambda x: both(x) | {"n": -x.sum()}, Exercise(both, {"one": (noise(0, wide),)}, {}))
+        assert "'n'" in verdict and ("sign of the result is turned" in verdict) == (wide == 12), verdict

@@ -209,6 +209,7 @@ def test_a_mistake_that_explains_most_is_named_with_the_rest():
     assert grade(wrong(8), ask) == "mostly: doubled, and 9: got 19, want 9"
     assert grade(wrong(5), ask) == "much like: doubled, but 6: got 13, want 6"
     assert grade(wrong(4), ask) == "1: got 2, want 1"
+    assert grade(lambda x: 2 * x + (x <= 2), ask) == "mostly: doubled, and 1: got 3, want 1"      # wherever the others stand
 
 def test_nan_wins_a_name_only_where_no_other_mistake_gives_it():
     nan = float("nan")

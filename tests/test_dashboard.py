@@ -226,3 +226,13 @@ def test_a_slider_runs_the_newest_wish():
     until(lambda: len(made.results) == 2 and all(made.results.values()))
     assert seen == [.2, .5] and list(made.results) == ["beta 0.2, cliprange 0.2", "beta 0.5, cliprange 0.2"]
     until(lambda: "▬ beta 0.5" in page.value)
+
+def test_the_rest_of_a_kl_is_drawn_at_0_and_a_start_is_seen_before_the_first_row():
+    def drawn(name): return panel(name, {"": ([0, 1], [0., -2e-7])})
+    assert "0</text>" in drawn("objective/kl") and "2e-07" not in drawn("objective/kl") and "2e-07" in drawn("reward")
+    dashboard, go = Dashboard(["x"]), threading.Event()
+    show_dashboard(dashboard)
+    thread = run_in_background(go.wait, dashboard)
+    assert "running, 0 iterations" in dashboard.page.value
+    go.set()
+    thread.join()

@@ -71,3 +71,7 @@ def test_clip_state_is_where_the_gradient_is_cut():
     clipped_policy_loss(logp, torch.zeros(300), advantage, .2).sum().backward()
     states = clip_state(logp.exp(), advantage, .2)
     assert ((states != 0) == (logp.grad == 0)).all() and {-1., 0., 1.} == set(states.tolist())
+
+def test_the_rest_of_a_kl_is_0_and_a_small_reward_is_none():
+    page = ledger_page({"": Ledger(["a", "b"], {"KL": [-2e-7, .5], "reward": [3e-7, 1.]}, {})})
+    assert "<td>0</td><td>3e-07</td>" in page and "reward     +3e-07" in page and "-2e-07" not in page

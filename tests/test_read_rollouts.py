@@ -218,3 +218,10 @@ def test_a_list_of_one_length_is_read_and_a_damaged_table_refused_in_words(tmp_p
     for bad in (whole[:len(whole) // 2], whole[:20] + b"\xff" * 60 + whole[80:]):
         path.write_bytes(bad)
         with pytest.raises(ValueError, match="x.parquet is damaged, it begins as Parquet but cannot be read"): read_rollouts(path)
+
+def test_a_slice_of_a_table_has_its_own_numbers():
+    import pyarrow as pa
+    from rlhf_nb.data.rollouts import _unpack
+    batch = pa.RecordBatch.from_pydict(dict(ids=[[1, 2], [3], [4, 5, 6]], tag=["a", None, "c"]))
+    assert [{k: x if k == "tag" else list(x) for k, x in row.items()} for row in _unpack(batch.slice(1))] == [
+        dict(ids=[3]), dict(ids=[4, 5, 6], tag="c")]

@@ -58,3 +58,14 @@ def test_rows_of_twenty_thousand_tokens_have_a_place_on_the_page(tmp_path):
     (tmp_path/"huge.jsonl").write_text("".join(json.dumps(x) + "\n" for x in rows))
     page = rollouts_page(tmp_path/"huge.jsonl")
     assert page.count("tokens 0 to 999 of 20000") == 2 and "rows in full" not in page and len(page) < 2**21
+
+def test_the_kl_of_a_large_file_is_read_from_its_tokens(tmp_path, monkeypatch):
+    from rlhf_nb.data import rollouts
+    monkeypatch.setattr(rollouts, "_LARGE", 0)
+    def alarms(first, mask=()): # log-probs of 99 tokens, 1 nat more or less than the reference's
+        (tmp_path/"x.jsonl").write_text("".join(json.dumps(dict(row, ids=[3] * 99, logprobs=[first - k / 999] * 99, ref_logprobs=[-2.] * 99)
+                                                | ({"mask": list(mask)} if mask else {})) + "\n" for k, row in enumerate(
+            {name: x for name, x in row.items() if name != "KL"} for row in rows())))
+        return rollout_alarms(tmp_path/"x.jsonl")
+    assert alarms(-1.) == [] and alarms(-3.)[0].startswith("the KL is -101 ")
+    assert alarms(-3., [1] + [0] * 98)[0].startswith("the KL is -1.02 ")

@@ -216,3 +216,12 @@ def test_a_row_of_many_thousand_tokens_is_paged():
     view = TableView(table)
     view.c.first.value = 2000
     assert "tokens 2000 to 2999" in view.below.value and "token 2000: " in view.below.value
+
+def test_the_terms_of_a_token_are_those_of_its_own_group():
+    rows = [dict(prompt=p, response="x", reward=r, group=g, step=0, ids=[1, 2], logprobs=[-1., -1.], policy_logprobs=[-1., -1.])
+            for p, r, g in (("a", 1., 7), ("b", 5., 4), ("a", 3., 7), ("b", 9., 4))]
+    view = show_rollouts(rows)
+    for row, said in ((0, "1 − 3 = -2"), (3, "9 − 5 = 4")):
+        [ledger] = view.table.ledgers_of(row).values()
+        assert said in re.sub("<[^>]+>", "", ledger.terms[0])
+    assert all(label != str(k) for k, label in enumerate(view.c.opened._options_labels))    # ipywidgets would not draw them anew

@@ -1,6 +1,8 @@
 "Rollouts that runs keep: every response once, with the numbers that trained, through kills, limits and damage."
 import json, math, pytest, torch
 from pathlib import Path
+from safetensors import safe_open
+from safetensors.torch import save_file
 from types import SimpleNamespace
 from rlhf_nb.base.batches import Rollout
 from rlhf_nb.base.folder import foreign_files
@@ -134,3 +136,10 @@ def test_distillation_keeps_its_answers_without_rewards():
     kept = read_run("o")
     assert len({r["step"] for r in kept.rows}) == 2 and all(math.isnan(r["reward"]) and math.isnan(r["KL"]) for r in kept.rows if r["length"])
     assert all(len(kept.tokens_of(i).ids) == r["length"] for i, r in enumerate(kept.rows)) and not foreign_files("o")
+
+def test_words_of_an_older_shard_are_read(tmp_path):
+    save_rollout(tmp_path/"a.safetensors", 4, a_rollout("right"), None, None, Words())
+    with safe_open(tmp_path/"a.safetensors", "pt") as file: tensors, facts = {k: file.get_tensor(k) for k in file.keys()}, file.metadata()
+    now = json.loads(facts["rollout"])
+    save_file(tensors, tmp_path/"old.safetensors", facts | {"rollout": json.dumps(now | {"words": json.loads(now["words"])})})
+    assert open_shard(tmp_path/"old.safetensors").tokens_of(0) == open_shard(tmp_path/"a.safetensors").tokens_of(0)

@@ -13,7 +13,7 @@ import torch
 from ipywidgets import Button, HBox
 from ipywidgets import HTML as Page
 from .live_view import LiveView, knob, with_sliders
-from .pages import BLUE, ORANGE, brief, drawing, escape_text, html_table, svg_text
+from .pages import BLUE, ORANGE, brief, drawing, escape_text, html_table, svg_text, without_rest
 
 def thinned(
     points:list[tuple[float,float]], # (x, y), x rising
@@ -37,8 +37,7 @@ def panel(
     The newest is thick and orange, earlier ones are dashed, blue and numbered."""
     rows = []                               # finite points, x of what is not finite
     for xs, ys in series.values():
-        tiny = 1e-6 * ("kl" in name.lower())        # of equal log-probs float32 leaves a rest
-        seen = [(x, 0. if abs(y) < tiny else y) for x, y in zip(xs, ys) if y is not None]
+        seen = [(x, without_rest(name, y)) for x, y in zip(xs, ys) if y is not None]
         rows.append(([p for p in seen if math.isfinite(p[1])], [x for x, y in seen if not math.isfinite(y)]))
     points = [p for finite, _ in rows for p in finite] or [(0., 0.)]
     x = [x for x, _ in points] + [x for _, others in rows for x in others]

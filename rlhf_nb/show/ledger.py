@@ -7,7 +7,7 @@ __all__ = ['token_texts', 'Ledger', 'ledger_page', 'clip_state']
 import hashlib, math
 from dataclasses import dataclass
 from torch import Tensor
-from .pages import escape_text, html_table, signed, style_sheet, tint
+from .pages import escape_text, html_table, signed, style_sheet, tint, without_rest
 
 def token_texts(
     tokenizer,     # anything with decode(list of ids)
@@ -54,7 +54,7 @@ def _response(title:str, ledger:Ledger, max_abs:dict[str,float], radios:str, fol
     "One response: title, tokens in colours that are strongest at `max_abs` of a channel, sums, a table."
     body, titled, terms, pages = "", escape_text(title), ledger.terms or [], ""
     place = {page: k for k, page in enumerate(dict.fromkeys(terms))}  # equal ones stand there once
-    known = {k: [0. if abs(v) < 1e-6 else v for v in x] for k, x in ledger.channels.items()}  # float32's rest
+    known = {k: [without_rest(k, v) for v in x] for k, x in ledger.channels.items()}
     for i, token in enumerate(ledger.tokens):
         x = {k: v[i] for k, v in known.items()}
         tints = ";".join(f"--c{j}:{tint(v, max_abs[k])}" for j, (k, v) in enumerate(x.items()))

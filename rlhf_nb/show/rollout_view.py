@@ -20,7 +20,7 @@ from ..data.rollouts import CHANNELS, Rollouts, read_rollouts
 from ..kl import response_kl
 from .ledger import Ledger, clip_state, ledger_page, token_texts
 from .live_view import LiveView
-from .pages import escape_text, plain_number, style_sheet, tint
+from .pages import escape_text, plain_number, style_sheet, tint, without_rest
 from .token_loss import LossRow, loss_pages
 from ..tokens import Batch, masked_mean
 
@@ -189,7 +189,7 @@ def side_by_side(tables:dict[str,RolloutTable])->RolloutTable:
                 for name, x in found.items()} if shared else {}
     return RolloutTable(columns, text_of, ledgers_of)
 
-_TABLE_CSS, _NATS = style_sheet("rows"), ("KL", "exact", "k1", "k3", "largest token")
+_TABLE_CSS = style_sheet("rows")
 
 def table_page(
     table:RolloutTable,
@@ -221,8 +221,7 @@ def table_page(
         for x in (prompt, shown):
             body += f'<td class="x">{escape_text(x if len(x) <= 160 else x[:160] + "…")}</td>'
         for k, x in table.columns.items():
-            v = x[i]
-            if k.split(",")[0] in _NATS and _has_value(v) and abs(v) < 1e-6: v = 0.     # float32's rest
+            v = without_rest(k, x[i]) if _has_value(x[i]) else x[i]
             known = k in max_abs and _has_value(v)
             color = f' style="background:{tint(float(v), max_abs[k])}"' if known else ""
             body += f"<td{color}>{plain_number(v)}</td>"
