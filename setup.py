@@ -36,5 +36,6 @@ setup(
     extras_require={k.removesuffix("_requirements"): v.split()
                     for k, v in cfg.items() if k.endswith("_requirements")},
     entry_points={"console_scripts": cfg["console_scripts"].split(),
+                  "pytest11": cfg["pytest_plugins"].split(),
                   "nbdev": [f"{lib}={lib}._modidx:d"]},
 )

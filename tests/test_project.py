@@ -301,6 +301,7 @@ def test_the_wheel_holds_every_chapter_room_and_checkpoint(dist):
     needed = [r for r in meta.get_all("Requires-Dist") if "extra ==" not in r]
     assert len(needed) == len(CFG["requirements"].split())
     assert meta["License-Expression"] == "Apache-2.0" and "rlhf-nb = rlhf_nb.book.command:main" in entry
+    assert "[pytest11]\nrlhf_nb.book.pytest_marker = rlhf_nb.book.pytest_marker" in entry
     assert wheel.stat().st_size < 12_000_000
 
 @pytest.mark.slow

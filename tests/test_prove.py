@@ -1,5 +1,6 @@
 "`prove` names definitions and mistakes of code that was written otherwise, and says what it cannot name."
-import subprocess, sys
+import os, subprocess, sys
+from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
 import pytest, torch
@@ -10,6 +11,8 @@ from rlhf_nb.book.command import main
 from rlhf_nb.exercises.kinds import PROOF_KINDS
 from rlhf_nb.book.prove import Proof, prove
 from rlhf_nb.judge import parse_score
+
+ROOT = Path(__file__).resolve().parents[1]
 
 def sampled(logits, temperature, top_k, top_p, generator):
     logp = filter_logits(logits, SamplingParams(1, temperature, top_k, top_p))
@@ -127,12 +130,25 @@ def test_arrays_are_compared_by_value():
     proof = prove(in_numpy, "reward")
     assert proof.verdict == "exact" and "it takes arrays: values are compared, gradients are not" in proof.fragile
 
-def test_a_test_of_three_lines(tmp_path):
-    (tmp_path/"conftest.py").write_text('pytest_plugins = ["rlhf_nb.book.prove"]')
-    (tmp_path/"test_theirs.py").write_text("import pytest\n@pytest.mark.prove('kl')\ndef test_k1(): return lambda logp, ref_logp: logp - ref_logp\n"
-        "@pytest.mark.prove('kl')\ndef test_k2(): return lambda logp, ref_logp: (logp - ref_logp)**2\ndef test_else(): pass\n")
-    done = subprocess.run([sys.executable, "-m", "pytest", "--strict-markers", "-p", "no:cacheprovider", tmp_path], capture_output=True, text=True)
-    assert "1 failed, 2 passed" in done.stdout and "k2 is half the square" in done.stdout, done.stdout
+def test_a_test_of_three_lines_in_a_project_that_only_installed_this(tmp_path):
+    subprocess.run([sys.executable, "setup.py", "-q", "egg_info", "--egg-base", tmp_path], cwd=ROOT, check=True)    # what pip reads
+    (tmp_path/"theirs").mkdir()
+    (tmp_path/"theirs/test_theirs.py").write_text("""
+import pytest, sys
+def test_else(): assert not {"torch", "numpy", "transformers"} & set(sys.modules)
+@pytest.mark.prove("kl")
+def test_k1(): return lambda logp, ref_logp: logp - ref_logp
+@pytest.fixture
+def power(): return 2
+@pytest.mark.prove(kind="kl")
+def test_k2(power): return lambda logp, ref_logp: (logp - ref_logp)**power
+@pytest.mark.prove("lk")
+def test_misspelt(): return lambda logp, ref_logp: logp - ref_logp
+""")
+    done = subprocess.run([sys.executable, "-m", "pytest", "--strict-markers", "-p", "no:cacheprovider"], cwd=tmp_path/"theirs", text=True,
+                          capture_output=True, env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "PYTHONSAFEPATH": "1"})
+    assert "2 failed, 2 passed" in done.stdout and "k2 is half the square" in done.stdout, done.stdout
+    assert "no kind 'lk'" in done.stdout and "pytest_marker.py" not in done.stdout and "During" not in done.stdout, done.stdout    # the card alone, no traceback
 
 @pytest.mark.parametrize("fn, kind, said", [
     (lambda chosen, rejected: -(chosen - rejected).mean().sigmoid().log(), "reward", "mean of (chosen - rejected)"),
