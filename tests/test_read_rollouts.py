@@ -178,9 +178,9 @@ def test_a_log_of_another_trainer_is_drawn(tmp_path):
 def test_long_lists_of_a_large_file_are_read_where_they_are_looked_at(tmp_path, monkeypatch):
     "The rows and tokens of the whole reader, KL apart; a text or an object that looks like a list is none; a file that changed is refused."
     from rlhf_nb.data import rollouts
-    def row(k): # lists of 90 numbers are long enough
+    def row(k): # lists of 99 numbers are long enough
         odd = dict(response=f'"a": [{"2, " * 99}2]') if k == 1 else dict(meta=dict(policy=[.5] * 99)) if k == 2 else {}
-        return dict(step=k, prompt='": [' * (k == 1), response="r", reward=[.25 * k] * 99, ids=[k] * 99, extra=[[1] * 99], none=[],
+        return dict(step=k, prompt='": [' * (k == 1), response="r", reward=[.25 * k] * 99, advantage=[1] * 97 + [11, k], ids=[k] * 99, extra=[[1] * 99], none=[],
                     logprobs=[-k - 1 / 3] * 98 + [None], ref_logprobs=[-1e-30 * k] * 99) | odd
     path = tmp_path/"x.jsonl"
     path.write_text("\n".join(json.dumps(row(k), separators=(",", ":") if k == 3 else None) for k in range(4)) + "\n\n{\"response\": 3")
@@ -225,3 +225,14 @@ def test_a_slice_of_a_table_has_its_own_numbers():
     batch = pa.RecordBatch.from_pydict(dict(ids=[[1, 2], [3], [4, 5, 6]], tag=["a", None, "c"]))
     assert [{k: x if k == "tag" else list(x) for k, x in row.items()} for row in _unpack(batch.slice(1))] == [
         dict(ids=[3]), dict(ids=[4, 5, 6], tag="c")]
+
+def test_numbers_of_a_table_are_held_in_four_bytes_where_nothing_is_lost(tmp_path):
+    import pyarrow as pa, pyarrow.parquet as pq
+    from rlhf_nb.data.rollouts import open_rows
+    columns = dict(response=["a", "b", "c"], ids=[[1], [2, 3], []], far=[[2**40], [1, 2], []], logprobs=[[-.5], [None, -.25], []],
+                   fine=[[.1], [.2, math.nan], []], advantage=[[.5], [.25, .75], []])
+    pq.write_table(pa.table(columns), tmp_path/"x.parquet")
+    a, b, c = (row for _, row in open_rows(tmp_path/"x.parquet"))
+    assert {k: x.typecode for k, x in b.items() if k != "response"} == dict(ids="i", far="q", logprobs="f", fine="d", advantage="f")
+    assert [list(x["far"]) for x in (a, b, c)] == columns["far"] and str(list(b["logprobs"])) == "[nan, -0.25]" and str(list(b["fine"])) == "[0.2, nan]"
+    assert [row.get("advantage") for row in read_rollouts(tmp_path/"x.parquet").rows] == [.5, .5, None]

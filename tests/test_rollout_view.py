@@ -225,3 +225,29 @@ def test_the_terms_of_a_token_are_those_of_its_own_group():
         [ledger] = view.table.ledgers_of(row).values()
         assert said in re.sub("<[^>]+>", "", ledger.terms[0])
     assert all(label != str(k) for k, label in enumerate(view.c.opened._options_labels))    # ipywidgets would not draw them anew
+
+def test_a_group_shows_ledgers_of_the_open_row_and_of_as_many_as_a_page_holds():
+    rows = [dict(prompt=p, response=f"answer {k}", step=k // 40, group=p, reward=float(k), advantage=[.5] * n, ids=[1] * n, logprobs=[-1.] * n)
+            for k, (p, n) in enumerate([("a", 300), ("b", 9)] * 20)]
+    view = show_rollouts(rows, sort="")
+    view.c.look.value = "group"
+    def ledgers(): return re.findall(r'aria-label="tokens: (row \d+)', view.below.value)
+    assert ledgers() == ["row 0", "row 2", "row 4"] and view.below.value.count("answer ") == 32      # the texts of 16 in table and card
+    assert "20 answers to &#x27;a&#x27;, here 1 to 16" in view.below.value
+    view.c.opened.value = 8
+    assert ledgers() == ["row 8", "row 0", "row 2"]
+    view.c.page.value = 4                                                                            # rows 30 to 39
+    view.c.opened.value = 36
+    assert ledgers() == ["row 36", "row 32", "row 34"] and "here 17 to 20" in view.below.value
+    view.c.opened.value = 39
+    assert len(ledgers()) == 4 and "answer 37" in view.below.value                                   # nine tokens each, of those from 17 on
+
+def test_a_group_of_two_runs_has_both_with_their_own_numbers():
+    def run(x): return [dict(prompt=p, response=f"{x} {s}{p}{k}", step=s, group=g, reward=x + s + k, ids=[1, 2], logprobs=[-1., -x])
+                        for s in (1, 2) for g, p in enumerate("pq") for k in (0, 1)]
+    view = show_rollouts({"A": run(10.), "B": run(20.)}, sort="")
+    view.c.look.value = "group"
+    assert re.findall(r'aria-label="tokens: ([^"]+)"', view.below.value) == [f"row {k}, {x}, step 1, reward {r + k}"
+        for k in (0, 1) for x, r in (("A", 11), ("B", 21))]
+    view.c.look.value = "run"
+    assert re.findall(r'aria-label="tokens: row (\d), A', view.below.value) == ["0", "1", "4", "5"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import compress, repeat
 from pathlib import Path
 from zlib import crc32
-import torch
+import numpy, torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -217,6 +217,7 @@ class Unread:
     crc:int      # CRC-32 of them
     n:int        # numbers
     typecode:str # as of an array: q, or d with nan for null
+    same:float   # what all of them are; nan where they differ
     def __len__(self): return self.n
     def __iter__(self):
         with self.path.open("rb") as file: raw = file.read(self.size) if file.seek(self.at) else b""
@@ -238,8 +239,10 @@ def _skim(path): # rows of a large JSONL file without their long lists, ten time
             x = line[a:b]
             if b - a > 256 and b'"' not in x and b"[" not in x:
                 parts += [line[done:a - 1], f'{{"{_HELD}": {len(held)}}}'.encode()]
-                held.append(Unread(path, at + a, b - a, crc32(x), x.count(b",") + 1,
-                                   "d" if any(c in x for c in (b".", b"e", b"E", b"n", b"N")) else "q"))
+                word, n = x.partition(b",")[0], x.count(b",") + 1
+                same = x.endswith(word) and word != b"null" and x in (sep.join([word] * n) for sep in (b", ", b","))
+                held.append(Unread(path, at + a, b - a, crc32(x), n, "d" if any(
+                    c in x for c in (b".", b"e", b"E", b"n", b"N")) else "q", float(word) if same else math.nan))
                 done = b + 1
             found = _OPENS.search(line, max(a, done))
         at, raw = at + len(line), line
@@ -252,13 +255,17 @@ def _skim(path): # rows of a large JSONL file without their long lists, ten time
         yield next(parse_rows([raw], line)) if whole else (line, row | spots if spots else row)
 
 def _unpack(batch): # of Parquet: rows, lists of numbers as arrays
+    def numbers(x): # of an array, where to_numpy would import pandas
+        return numpy.frombuffer(x.buffers()[1] or b"", x.type.to_pandas_dtype())[x.offset:][:len(x)]
     def packed(x):
         kind = str(getattr(x.type, "value_type", ""))
         if x.null_count or kind not in ("int32", "int64", "float", "double") or not hasattr(x, "offsets"):
             return x.to_pylist()
-        flat, ends = x.flatten().to_numpy(zero_copy_only=False), x.offsets.to_numpy() - x.offsets[0].as_py()
-        code = "q" if flat.dtype.kind == "i" else "d"
-        flat = flat.astype(f"{flat.dtype.kind}8")
+        flat, ends = x.values, numbers(x.offsets)
+        flat = numbers(flat.cast("double").fill_null(math.nan) if flat.null_count else flat)[ends[0]:ends[-1]]
+        small = flat.astype(f"{flat.dtype.kind}4")
+        if numpy.array_equal(small, flat, equal_nan=True): flat = small        # most are of float32
+        code, ends = dict(i4="i", i8="q", f4="f", f8="d")[flat.dtype.str[1:]], ends - ends[0]
         return [array(code, flat[a:b].tobytes()) for a, b in zip(ends, ends[1:])]
     for row in zip(*map(packed, batch.columns)):
         yield {k: v for k, v in zip(batch.schema.names, row) if v is not None}
@@ -333,7 +340,7 @@ def read_rollouts(
     def add(raw): # a response, and the names of what it has besides
         lists = {k: x for k in _OF_LISTS if isinstance(x := raw.get(taken.get(k)), _PACKED | list)}
         for k, x in lists.items():
-            texts, kinds = k == "tokens", ("q",) if k in ("ids", "prompt_ids") else ("q", "d")
+            texts, kinds = k == "tokens", "iq" if k in ("ids", "prompt_ids") else "iqfd"
             right = not x or isinstance(x, list) and all(isinstance(y, str) for y in x) if texts else \
                 not x or isinstance(x, _PACKED) and x.typecode in kinds
             if not right: raise ValueError(f"{k} holds a {'text' if texts else 'number'} for each token, "
@@ -348,7 +355,8 @@ def read_rollouts(
             f"got {texts['prompt']!r:.80}")
         n, rest = max(sizes.values(), default=0), {
             k: raw.get(taken[k]) for k in ("step", "group", "reward", "advantage") if k in taken}
-        rest |= {k: sum(x) / len(x) for k, x in rest.items() if isinstance(x, _PACKED)}
+        rest |= {k: x.same if isinstance(x, Unread) and x.same == x.same else sum(x) / len(x) if x else None
+                 for k, x in rest.items() if isinstance(x, _PACKED)}
         if re.fullmatch(r"-?\d{1,15}", str(rest.get("step"))): rest["step"] = int(rest["step"])     # of a CSV
         wrong = [k for k, x in rest.items() if not isinstance(x, int | float | str | None)
                  or k == "step" and isinstance(x, str)]

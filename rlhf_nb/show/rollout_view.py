@@ -9,6 +9,7 @@ import math, re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 import torch
@@ -38,8 +39,14 @@ class RolloutTable:
         if len(set(lengths.values())) != 1: raise ValueError(
             f"a table needs columns of one length, got {lengths or 'none'}: one entry per response")
     def __len__(self): return len(next(iter(self.columns.values())))
-    def numeric(self)->list[str]: # columns that hold a number somewhere, and no text
-        return [k for k, x in self.columns.items() if all(v is None or isinstance(v, int | float) for v in x)]
+    @cached_property
+    def prompts(self)->list[str]: return [self.text_of(i)[0] for i in range(len(self))]
+    @cached_property
+    def max_abs(self)->dict[str,float]: # of the columns that hold numbers and no text
+        return {k: max((abs(v) for v in x if _has_value(v) and math.isfinite(v)), default=0.) for k, x in
+                self.columns.items() if all(v is None or isinstance(v, int | float) for v in x)}
+
+def _has_value(x)->bool: return x is not None and x == x
 
 def token_table(
     columns:dict[str,Tensor],  # name -> (b)
@@ -140,18 +147,16 @@ class TableQuery:
     low:float=-math.inf
     high:float=math.inf
 
-def _has_value(x)->bool: return x is not None and x == x
-
 def pick_rows(table:RolloutTable, query:TableQuery)->list[int]: # numbers of the rows, as they are shown
     "The rows that pass the filters, sorted by a column; unknown values come last."
     rows = list(range(len(table)))
     if query.column and (query.low, query.high) != (-math.inf, math.inf):
         x = table.columns[query.column]
         rows = [i for i in rows if _has_value(x[i]) and query.low <= x[i] <= query.high]
-    def words(prompt, responses): return "\n".join([prompt, *responses.values()]).lower()
-    if query.text: rows = [i for i in rows if query.text.lower() in words(*table.text_of(i))]
+    def holds(prompt, responses): return any(text in x.lower() for x in (prompt, *responses.values()))
+    if text := query.text.lower(): rows = [i for i in rows if holds(*table.text_of(i))]
     if not query.sort: return rows
-    x, numbers = table.columns[query.sort], query.sort in table.numeric()
+    x, numbers = table.columns[query.sort], query.sort in table.max_abs
     known = sorted((i for i in rows if _has_value(x[i])), reverse=query.largest_first,
                    key=lambda i: x[i] if numbers else str(x[i]))
     return known + [i for i in rows if not _has_value(x[i])]
@@ -163,8 +168,7 @@ def side_by_side(tables:dict[str,RolloutTable])->RolloutTable:
     places, columns, names = {}, {}, list(tables)    # title -> (prompt, which answer) -> row
     for name, table in tables.items():
         place, count = places.setdefault(name, {}), Counter()
-        for i in range(len(table)):
-            prompt = table.text_of(i)[0]
+        for i, prompt in enumerate(table.prompts):
             place[prompt, count[prompt]] = i
             count[prompt] += 1
     rows = [{name: place[key] for name, place in places.items()} for key in places[names[0]]
@@ -174,7 +178,7 @@ def side_by_side(tables:dict[str,RolloutTable])->RolloutTable:
         if k == "group" or not all(k in x.columns for x in tables.values()): continue
         for name, x in tables.items():
             columns[f"{k}, {name}"] = [x.columns[k][row[name]] for row in rows]
-        if len(names) == 2 and all(k in x.numeric() for x in tables.values()):
+        if len(names) == 2 and all(k in x.max_abs for x in tables.values()):
             a, b = (columns[f"{k}, {name}"] for name in names)
             columns[f"{k}, difference"] = [
                 y - x if _has_value(x) and _has_value(y) else math.nan for x, y in zip(a, b)]
@@ -200,8 +204,7 @@ def table_page(
     live:bool=False,      # heads and rows press the buttons of a `TableView`
 )->str:                  # HTML
     "Rows of a table with the numbers tinted by column: orange above 0, blue below."
-    max_abs = {k: max([abs(v) for v in table.columns[k] if _has_value(v)
-                       and math.isfinite(v)], default=0.) for k in table.numeric() if k != "group"}
+    max_abs = {k: x for k, x in table.max_abs.items() if k != "group"}
     way, arrow = ("descending", " ▼") if query.largest_first else ("ascending", " ▲")
     heads, body, names = "", "", ["row", *table.columns]
     def press(text, kind, k): # the k-th button of the view, or, where it is pressed already, its order
@@ -233,12 +236,12 @@ def table_page(
 
 def answers_together(table:RolloutTable, i:int, over_run:bool=False)->list[int]:
     "Rows of the group of row i; or all with its prompt, step after step."
-    known, prompt = table.columns, table.text_of(i)[0]
-    own = [] if over_run else [known[k] for k in ("stage", "run_name", "step", "group") if k in known]
-    alike = "group" in known and not over_run                 # else the prompt says it
-    rows = [j for j in range(len(table)) if all(x[j] == x[i] for x in own)
-            and (alike or table.text_of(j)[0] == prompt)]
-    return sorted(rows, key=lambda j: known["step"][j]) if over_run and "step" in known else rows
+    def known(*names): return [x for k, x in table.columns.items() if k.partition(", ")[0] in names]
+    own = [] if over_run else known("stage", "run_name", "step", "group")
+    if over_run or "group" not in table.columns: own.append(table.prompts)
+    places, steps = [*zip(*own)], known("step")
+    rows = [j for j, place in enumerate(places) if place == places[i]]
+    return sorted(rows, key=lambda j: steps[0][j]) if over_run and steps else rows
 
 _TOKENS = 1000 # of a ledger on a page
 
@@ -258,15 +261,22 @@ def group_page(
     first:int=0,    # token with which the ledgers begin
 )->str:             # HTML
     "Answers side by side in full, each with its reward and advantage, and their ledgers."
-    names, some = [k for k in ("step", "reward", "advantage") if k in table.columns], rows[:16]
-    def title(j): return ", ".join([f"row {j}", *(f"{k} {plain_number(table.columns[k][j])}" for k in names)])
-    ledgers = {title(j): x for j in some for x in table.ledgers_of(j).values()}
+    at, ledgers = rows.index(i) // 16 * 16, {}
+    some = rows[at:at + 16]
+    def title(j, name): # of one model's answer
+        numbers = {k: table.columns.get(k) or table.columns.get(f"{k}, {name}") for k in (
+            "step", "reward", "advantage")}
+        return ", ".join([f"row {j}", *[name] * (len(table.text_of(j)[1]) > 1), *(
+            f"{k} {plain_number(x[j])}" for k, x in numbers.items() if x)])
+    for j in dict.fromkeys([i, *some]): # the row that is open, and as many as a page holds
+        ledgers |= (more := {title(j, k): x for k, x in table.ledgers_of(j).items()})
+        if sum(len(x.tokens) for x in [*ledgers.values(), *more.values()]) > _TOKENS: break
     css = "min-width:0;overflow-wrap:anywhere;white-space:pre-wrap"
-    cards = "".join(f'<div style="{css}"><b>{title(j)}</b>\n{escape_text(text)}</div>'
-                    for j in some for text in table.text_of(j)[1].values())
+    cards = "".join(f'<div style="{css}"><b>{escape_text(title(j, k))}</b>\n{escape_text(text)}</div>'
+                    for j in some for k, text in table.text_of(j)[1].items())
     grid = "display:grid;gap:12px;grid-template-columns:repeat(auto-fit,minmax(min(220px,100%),1fr))"
     words = f"{len(rows)} answers to '{table.text_of(i)[0]}'"
-    if len(rows) > len(some): words += f", the first {len(some)} of them"
+    if len(rows) > len(some): words += f", here {at + 1} to {at + len(some)}"
     return (table_page(table, some, words, TableQuery(), i) + f'<div style="font:14px/1.5 sans-serif;{grid}">'
             f"{cards}</div>{_ledgers_from(ledgers, first) if ledgers else ''}")
 
@@ -297,7 +307,7 @@ class TableView(LiveView):
                                **wide),    # no Dropdown: JupyterLab takes its arrow keys
             largest_first=ToggleButton(True, description="largest first"),
             text=Text(description="Text", placeholder="in prompt or answer", **named),
-            column=ToggleButtons(options=choice("all rows", table.numeric()), description="Keep", **wide),
+            column=ToggleButtons(options=choice("all rows", table.max_abs), description="Keep", **wide),
             low=Text(description="from", placeholder="then Enter", continuous_update=False, **narrow),
             high=Text(description="to", placeholder="then Enter", continuous_update=False, **narrow),
             page=BoundedIntText(1, min=1, max=1, description="Page", **narrow),
