@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
+PIP    ?= $(VENV)/bin/python -m pip --disable-pip-version-check
 DIR    ?= rlhf-workbook
 OUT    ?= runs/workbook
 SITE   ?= _docs
@@ -31,16 +32,16 @@ $(READY): settings.ini setup.py pyproject.toml constraints.txt
 	  echo "Python 3.11 or newer is needed, $(PYTHON) is $$($(PYTHON) --version): make PYTHON=python3.12 ..."; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { \
 	  echo "$(PYTHON) -m venv failed: on Debian and Ubuntu, apt install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[dev]'
+	$(PIP) install --quiet $(PIP_ARGS) -c constraints.txt -e '.[dev]'
 	@touch $@
 
 $(EXTRAS): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt \
+	$(PIP) install --quiet $(PIP_ARGS) -c constraints.txt \
 	  $$(sed -n 's/^$(@F)_requirements = //p' settings.ini)
 	@touch $@
 
 $(VENV)/widgets7: $(READY) # the version of Colab, which stands in nobody's way there
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --no-deps --upgrade --target $@ \
+	$(PIP) install --quiet $(PIP_ARGS) --no-deps --upgrade --target $@ \
 	  ipywidgets==7.7.1 ipython_genutils==0.2.0
 	@touch $@
 
