@@ -40,7 +40,7 @@ def test_a_moved_line_is_found_in_an_older_package(tmp_path):
     found = [mutants.find(tmp_path, mutant(line, ""), True) for line in ("a = 1", "b = 2", "d = 4", "e = 5")]
     assert [f and f.stem for f in found] == ["old", "toy", None, None]
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_escapes_and_what_is_caught(monkeypatch, tmp_path, capsys):
     "In a toy project: caught twice, escaped once, and a test that fails anyway."
     (tmp_path/"rlhf_nb").mkdir()

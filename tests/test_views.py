@@ -217,9 +217,9 @@ def test_arrows_begin_and_end_at_nodes_and_run_through_none():
 def test_the_map_names_every_chapter_of_the_course_and_marks_one_place():
     course = {f.stem.split("_", 1)[1]: f.stem[:2] for f in (ROOT/"nbs").glob("[0-9]*.ipynb")}
     shown = [text for text, *_ in rows_of(course_map().data)]
-    for name, number in course.items():
-        if name in ("first_sitting", "your_model"): continue                  # the whole way
-        assert any(number in text for text in shown), f"{number} {name} is not on the map"
+    named = {k: x for k, x in course.items() if k not in ("first_sitting", "your_model")}  # those are the whole way
+    for name, number in named.items(): assert any(number in text for text in shown), f"{number} {name} is not on the map"
+    for name in [*named][::5]:
         marked = [(x0, x1, y0) for text, x0, x1, y0, _ in rows_of(course_map(name).data) if text == "you are here"]
         (x0, x1, y0), = marked
         place, = [n for n, (x, y, *_) in draw_map.NODES.items() if x0 < x < x1 and 0 < y0 - y < 45]
