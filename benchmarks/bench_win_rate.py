@@ -18,7 +18,7 @@ import argparse, json, random, time
 from functools import cache
 from pathlib import Path
 import torch
-from arena import TRAIN, task_told
+import arena
 from rlhf_nb.base.batches import response_text
 from rlhf_nb.base.learning import TrainConfig, fit, make_trainer
 from rlhf_nb.base.models import load_bundled
@@ -62,8 +62,8 @@ def shown(seed, name): return {r["run"]: r for r in SAVED["answers"] if r["seed"
 
 def answers(seed):
     for c in MODELS:
-        settings, task = winner(c), task_told(c.signal)
-        policy = TRAIN[c.name](task, settings, seed, lambda rollout, policy: None)
+        settings, task = winner(c), arena.task_told(c.signal)
+        policy = arena.TRAIN[c.name](task, settings, seed, lambda rollout, policy: None)
         with torch.no_grad():
             seqs, _ = best_of_n_responses(policy, task, QUESTIONS, settings.get("n", 1), seed=seed)
             said = texts(seqs)

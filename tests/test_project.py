@@ -32,6 +32,13 @@ def read(file): return nbformat.read(file, 4)
 # ---- floors
 COUNTS = house.count()
 
+def test_no_script_imports_a_name_twice():
+    "The second takes the place of the first: so a benchmark called a tuple of questions, which no test had run."
+    for file in (f for folder in ("benchmarks", "scripts", "docs") for f in (ROOT/folder).glob("*.py")):
+        names = [a.asname or a.name for node in ast.parse(file.read_text("utf-8")).body
+                 if isinstance(node, (ast.Import, ast.ImportFrom)) for a in node.names]
+        assert not (twice := {n for n in names if names.count(n) > 1}), f"{file.name}: {twice}"
+
 def test_imports_are_read_in_every_form(tmp_path):
     "Lazy ones, relative ones, whole modules, and modules named in a table."
     files = {"a": "", "b": "x = 1", "f/c": "", "f/d": "", "f/e": "import rlhf_nb.a\nfrom ..b import x, _y\nfrom . import c\n"
