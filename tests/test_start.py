@@ -1,14 +1,18 @@
 "How a stage begins: the model, its pad and stop token, adapters, precision, steps and rate; and what stays as it was."
 import re, shutil, pytest, torch
+from importlib.util import find_spec
 from pathlib import Path
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, MixtralConfig, MixtralForCausalLM
-from rlhf_nb.base import logprobs
-from rlhf_nb.base.models import Placement, load_bundled, load_lm, load_reward_model, load_tokenizer, tiny_lm
-from rlhf_nb.data.text import train_tokenizer
+from rlhf_nb.base import logprobs, models
+from rlhf_nb.base.learning import EvalConfig, TrainConfig, adamw_8bit, fit, make_trainer
+from rlhf_nb.base.models import Placement, add_lora, load_bundled, load_lm, load_reward_model, load_tokenizer, tiny_lm
+from rlhf_nb.data.text import load_demonstrations, train_tokenizer
 from rlhf_nb.run import start
 from rlhf_nb.run.methods import make_critic, open_config, rl_config
 from rlhf_nb.run.pipeline import format_done, plan_stage, resolve
 from rlhf_nb.run.start import add_scalar_head, begin_model, computing
+from rlhf_nb.sft import sft_loss
+from rlhf_nb.tokens import Seqs
 from tiny_runs import TINY, patch_everywhere, rows_in, run, run_all, tiny, tokenizer, write_lines
 
 pytestmark = pytest.mark.usefixtures("one_thread", "no_curves", "inside")
@@ -156,3 +160,61 @@ def test_the_kind_of_attention_is_the_models_or_is_refused_in_one_sentence(tiny_
     assert not (tmp_path/"o").exists()
     with pytest.raises(ValueError, match="attn_implementation must be one of"): tiny("sft", attn_implementation="fast")
     with pytest.raises(ValueError, match="read for language models"): run(tiny("reward", model="rm", attn_implementation="eager"), tmp_path/"o")
+
+QUANTIZED = pytest.mark.skipif(not find_spec("bitsandbytes"), reason="needs bitsandbytes: pip install 'rlhf-nb[quantized]'")
+
+@QUANTIZED
+@pytest.mark.parametrize("load_in, kind, atol", [("4bit", "Linear4bit", 1e-5), ("8bit", "Linear8bitLt", .05)])       # int8 also rounds what a layer reads
+@pytest.mark.parametrize("method", ["dpo", "reward", "grpo", "spin"])
+def test_adapters_on_few_bits_are_saved_as_a_plain_folder_that_computes_the_same(method, load_in, kind, atol):
+    stage = tiny(method, load_in=load_in, lora_r=2, lr=.1)
+    assert plan_stage(stage, "o", registry=TINY)
+    done = run(stage, "o")
+    assert kind in {type(m).__name__ for m in done.model.modules()}
+    ids = torch.randint(5, 20, (4, 9), generator=torch.Generator().manual_seed(0))
+    everything = torch.ones_like(ids, dtype=torch.bool)
+    x = Seqs(ids, everything, everything)
+    def computed(model): return model(x) if method == "reward" else model(ids).logits
+    saved = load_reward_model("o") if method == "reward" else load_lm("o")[0]
+    assert kind not in {type(m).__name__ for m in saved.modules()} and "quantization" not in Path("o/config.json").read_text()
+    with torch.no_grad(): now, again, before = computed(done.model), computed(saved), computed(load_reward_model("rm") if method == "reward" else load_lm("m")[0])
+    assert (now - again).abs().max() < atol < .5 * (now - before).abs().max()
+
+@QUANTIZED
+@pytest.mark.parametrize("load_in", ["4bit", "8bit"])
+def test_few_bits_and_their_optimiser_go_on_in_the_same_bits(tmp_path, load_in):
+    last, config = [0], TrainConfig(n_steps=4, batch_size=4, lr=.01, optimizer=adamw_8bit)
+    def loss(model, part):
+        if last[0] and float(trainer.step) == last[0]: raise KeyboardInterrupt
+        return sft_loss(model, part)
+    def start(upto):
+        torch.manual_seed(5)                                                      # of dropout
+        lm, reader = load_lm("m", load_in=load_in)
+        last[0], model = upto, add_lora(lm, 4096 // lm.config.hidden_size)        # smaller averages would stay in float32
+        return make_trainer(model, config), load_demonstrations("chats.jsonl", reader)[0]
+    def go(folder):
+        watched = EvalConfig(lambda model: {"x": -sum(p.abs().sum().item() for p in model.parameters() if p.requires_grad)}, "x")
+        fit(trainer, data, loss, torch.Generator().manual_seed(0), watched, folder, 1)
+        return [p.detach().clone() for p in trainer.model.parameters()]
+    trainer, data = start(0)
+    whole, rows = go(tmp_path/"a"), trainer.log.rows
+    assert torch.uint8 in {x.dtype for s in trainer.optimizer.state.values() for x in s.values() if isinstance(x, torch.Tensor)}
+    trainer, data = start(2)
+    with pytest.raises(KeyboardInterrupt): go(tmp_path/"b")
+    trainer, data = start(0)
+    again = go(tmp_path/"b")
+    assert trainer.best_step > 2 and all(map(torch.equal, whole, again)) and [x.get("loss") for x in rows] == [x.get("loss") for x in trainer.log.rows]
+
+@pytest.mark.parametrize("said, what", [(dict(load_in="4bit", lora_r=2), "load_in"), (dict(optimizer="adamw_8bit"), "optimizer adamw_8bit")])
+def test_few_bits_without_their_package_are_refused_before_any_work(monkeypatch, said, what):
+    monkeypatch.setattr(models, "find_spec", lambda name: None)
+    for call in (plan_stage, run):
+        with pytest.raises(ValueError, match=f"^{what} needs the package bitsandbytes: pip install 'rlhf-nb.quantized.', or leave it out$"): call(tiny("sft", **said), "o", registry=TINY)
+    assert not Path("o").exists()
+
+def test_few_bits_are_refused_where_they_would_not_stay_few():
+    with pytest.raises(ValueError, match="load_in '4bit' freezes the weights, and lora_r is 0: give lora_r as well"): tiny("sft", load_in="4bit")
+    with pytest.raises(ValueError, match="load_in must be one of"): tiny("sft", load_in="2bit", lora_r=2)
+    for method in ("ppo", "q"):
+        with pytest.raises(ValueError, match=f"{method} copies the weights under a head of its own, whole"): plan_stage(tiny(method, load_in="8bit", lora_r=2), "o", registry=TINY)
+    with pytest.raises(ValueError, match="read for language models"): run(tiny("reward", model="rm", load_in="4bit", lora_r=2), "o")

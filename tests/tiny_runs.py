@@ -130,6 +130,7 @@ def other_value(method, key):
     if key in needed(method): return {key: needed(method)[key]}
     if key == "monitor": return dict(monitor="norm", measure="norm")
     if key == "eval_rows": return dict(eval_rows=6)
+    if key == "load_in": return dict(lora_r=2, load_in="4bit")
     if key == "lora_targets": return dict(lora_r=2, lora_targets="dense")
     if key in ("importance_sampling_mode", "importance_sampling_min"): # of weights, which need a cap
         return dict(importance_sampling_cap=.25) | {key: "sequence_mask" if key.endswith("mode") else .1}

@@ -13,7 +13,7 @@ from functools import cache
 from types import SimpleNamespace
 import torch
 from ..base.candidates import best_second, max_min
-from ..base.learning import TrainConfig, adamw
+from ..base.learning import TrainConfig, adamw, adamw_8bit
 from ..base.q_networks import QConfig
 from ..base.sampling import SamplingParams
 from ..base.reading import parse_toml
@@ -39,6 +39,7 @@ class Common:
     mixed_precision:str="auto" # "bf16", "no"; "auto": bf16 where the device has it
     lora_r:int=0         # rank of the LoRA adapters, merged in the end; 0 trains all weights
     lora_targets:str="all-linear" # or names of layers with commas: "q_proj,v_proj"
+    load_in:str=""       # "4bit" or "8bit": so the frozen weights are kept, with lora_r; bitsandbytes
     attn_implementation:str="" # of the model: eager, sdpa, flash_attention_2, ...; "": transformers chooses
     stop_token:str=""    # ends an answer; "": the tokenizer's own end
     gradient_checkpointing:bool=False # less memory, a third more time
@@ -48,11 +49,13 @@ class Common:
     push_to_hub:str=""   # you/name on the hub, where model and card go in the end
     accept_changed:str="" # names of what may differ from what the run began with: rules.py,version torch
     def __post_init__(self):
-        check_settings(self, above_0="max_length max_logits_mb", at_least_0="seed lora_r",
-                       choices=dict(mixed_precision=("auto", "bf16", "no"), attn_implementation=(
-                           "", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")))
+        attn = "", "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"
+        check_settings(self, above_0="max_length max_logits_mb", at_least_0="seed lora_r", choices=dict(
+            mixed_precision=("auto", "bf16", "no"), load_in=("", "4bit", "8bit"), attn_implementation=attn))
         if self.eval_rows < -1: raise ValueError(
             f"eval_rows must be -1 (a fifth), 0 or more, got {self.eval_rows}")
+        if self.load_in and not self.lora_r: raise ValueError(
+            f"load_in {self.load_in!r} freezes the weights, and lora_r is 0: give lora_r as well")
         if not self.data: raise ValueError("data is empty: name a file of rows")
         if self.lora_targets != "all-linear" and not self.lora_r: raise ValueError(
             f"lora_targets {self.lora_targets!r} are layers for LoRA, and lora_r is 0: "
@@ -303,7 +306,7 @@ class Settings(SimpleNamespace):
     @property
     def start(self)->SimpleNamespace:
         "What is asked before a model is there: what every stage may say, and how much it samples."
-        asked = "method", "max_new_tokens", "compile_decoding", *(f.name for f in fields(Common))
+        asked = "method", "optimizer", "max_new_tokens", "compile_decoding", *(f.name for f in fields(Common))
         return SimpleNamespace(**{k: x for k, x in vars(self).items() if k in asked})
 
 def settings_of(stage:Stage)->Settings:
@@ -313,7 +316,7 @@ def settings_of(stage:Stage)->Settings:
     return Settings(method=stage.method, **{k: x for k, x in found.items() if k in known})
 
 FUNCTIONS = {    # field -> name in a file or flag -> function
-    "optimizer": dict(adamw=adamw, **{name: getattr(torch.optim, name) for name in
+    "optimizer": dict(adamw=adamw, adamw_8bit=adamw_8bit, **{name: getattr(torch.optim, name) for name in
                       ("SGD", "Adam", "RMSprop", "Adagrad", "Adafactor")}),
     "kl_estimator": dict(kl_k1=kl_k1, kl_k3=kl_k3),
     "kl_controller": dict(fixed_kl_controller=fixed_kl_controller),

@@ -13,11 +13,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from ..base.learning import adamw_8bit
 from ..base.logprobs import logits_budget
 from ..base.models import (BinnedScore, Placement, ScalarModel, add_lora, checkpoint_layers,
     choose_placement, fit_vocabulary, is_reward_model, load_lm, load_reward_model, load_tokenizer,
-    new_score, read_config,
-    require_body, require_classifier, require_vocabulary, tiny_lm, to_classifier, unwrap_model)
+    new_score, read_config, require_bitsandbytes, require_body, require_classifier, require_vocabulary,
+    tiny_lm, to_classifier, unwrap_model)
 from ..base.sampling import static_decoding
 from ..data.records import renamed
 from ..data.text import read_texts, train_tokenizer
@@ -84,12 +85,12 @@ def begin_model(s)->tuple[nn.Module,object]: # language model, tokenizer
     if s.model:
         if not s.lora_r: place = Placement(place.device, torch.float32)
         if is_reward_model(_read_start(s)):
-            if s.attn_implementation: raise ValueError("attn_implementation is read for language models: "
-                "leave it out where a fitted reward model goes on")
+            if s.attn_implementation or s.load_in: raise ValueError("attn_implementation and load_in are "
+                "read for language models: leave them out where a fitted reward model goes on")
             tokenizer, scalar = load_tokenizer(path), load_reward_model(path, place)
             fit_vocabulary(scalar.backbone, tokenizer, path, new_pad(path))
             lm = to_classifier(scalar).eval()
-        else: lm, tokenizer = load_lm(path, place, new_pad(path), attn_implementation=s.attn_implementation)
+        else: lm, tokenizer = load_lm(path, place, new_pad(path), False, s.attn_implementation, s.load_in)
         end_with(s.stop_token, tokenizer, lm)
     else:
         if s.method not in (*SCRATCH, "dpo"): raise ValueError(
@@ -214,6 +215,10 @@ def memory_of(
 def check_services(s):
     "Raise ValueError if tracker, hub or TF32 that a run asks for are not to be had."
     check_trackers(s.report_to)
+    if s.load_in and s.method in ("ppo", "q"): raise ValueError(f"{s.method} copies the weights under a head "
+        "of its own, whole: leave load_in out, or take another method")
+    for what, wanted in (("load_in", s.load_in), ("optimizer adamw_8bit", s.optimizer is adamw_8bit)):
+        if wanted: require_bitsandbytes(what)
     if s.push_to_hub: check_hub(s.push_to_hub)
     place = placement_of(s)
     if s.tf32 and place.device.type != "cuda": raise ValueError(f"tf32 is a number format of NVIDIA GPUs, "
