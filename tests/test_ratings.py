@@ -4,6 +4,8 @@ from torch.testing import assert_close
 from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
 from rlhf_nb.base.models import BinnedScore, ScalarModel, load_reward_model, new_score, save_reward_model, tiny_lm, to_classifier
 from rlhf_nb.reward import pooled_scores, score_seqs
+from rlhf_nb.run import start
+from rlhf_nb.run.pipeline import plan_stage
 from rlhf_nb.run.stages import Stage, settings_of
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.trainers.reward_tools import RatedSeqs, TypedScalarModel, rating_loss
@@ -101,3 +103,16 @@ def test_a_rating_that_is_none_is_named(tiny_files, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="column rating: could not convert"): run(tiny("reward", data=data, rating="rating"), tmp_path/"o")
     with pytest.raises(ValueError, match="no column 'stars', the rating of an answer: there are rating; name it with rating"):
         run(tiny("reward", data=data, rating="stars"), tmp_path/"o")
+
+def test_a_plan_counts_a_rated_answer_as_one_row(tiny_files, tmp_path, monkeypatch):
+    "Pairs are two: half the rows, half the activations."
+    monkeypatch.chdir(tiny_files)
+    rows, plan = [], start.plan_memory
+    def seen(config, n, *args, **more):
+        rows.append(n)
+        return plan(config, n, *args, **more)
+    monkeypatch.setattr(start, "plan_memory", seen)
+    data = write_lines(tmp_path/"r.jsonl", rated_rows())
+    plan_stage(tiny("reward", data=data, rating="rating", micro_batch_size=4), tmp_path/"o")
+    plan_stage(tiny("reward", micro_batch_size=4), tmp_path/"p")
+    assert rows == [4, 8]

@@ -203,7 +203,8 @@ def memory_of(
     **copies,        # `n_frozen` and `critic` of `plan_memory`
 )->str:
     "What a run needs in memory and what there is, as a sentence."
-    place, pair = placement_of(s), 1 if s.method in ("sft", "ppo", "grpo", "distill", "q", "kto") else 2
+    one = s.method in ("sft", "ppo", "grpo", "distill", "q", "kto") or getattr(s, "rating", "")
+    place, pair = placement_of(s), 1 if one else 2
     try: plan = plan_memory(
         lm_config, pair * micro_batch_size, s.max_length + getattr(s, "max_new_tokens", 0),
         s.lora_r, place.dtype == torch.bfloat16, s.gradient_checkpointing,
