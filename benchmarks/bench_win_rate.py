@@ -5,9 +5,9 @@
 
 answers: each method of chapter 11 with the setting that its search chose, trained anew with each seed; 8 answers at
 temperature 1 to each of 48 held-out questions; true score, score of the shipped reward model, points of the shipped judge
-(one greedy reply), tokens. A digit or a number for each answer, question by question. pairs: a judge that compares two
-answers, trained from the shipped judge on 4,480 pairs of which the better one stood first in 65 of 100; it reads 384 pairs
-of three contests in both orders. contests: what each judge says of them, against the true score. coverage: of each contest all
+(one greedy reply; 0 where it holds no score, and how many those are), tokens. A digit or a number for each answer,
+question by question. pairs: a judge that compares two answers, trained from the shipped judge on 4,480 pairs of which the
+better one stood first in 65 of 100; it reads 384 pairs of three contests in both orders. contests: what each judge says of them, against the true score. coverage: of each contest all
 3,072 pairs of two answers to one question are a population whose win rate is known; 2,000 samples of 500 pairs, 50 of them
 labelled; how often 95 % intervals hold it. moved: the same where the labels are of another contest. ranking:
 Bradley-Terry strengths of all models by each judge, and how many pairs of models they order as the true score does.
@@ -68,7 +68,8 @@ def answers(seed):
             seqs, _ = best_of_n_responses(policy, task, QUESTIONS, settings.get("n", 1), seed=seed)
             said = texts(seqs)
             points = judge_answers(JUDGE, TOK, [(q.text, x) for q, x in zip(QUESTIONS, said)], GREEDY, seeded(0)).score()
-            yield dict(run=name_of(c), signal=c.signal, gold=digits(gold_rewards(TOK, QUESTIONS, seqs)), judge=digits(points),
+            yield dict(run=name_of(c), signal=c.signal, gold=digits(gold_rewards(TOK, QUESTIONS, seqs)),
+                       judge=digits(points.nan_to_num(0)), unread=int(points.isnan().sum()),
                        rm=[round(x, 2) for x in score_seqs(RM, seqs).tolist()], length=seqs.response_mask.sum(1).tolist(), text=said)
 
 
