@@ -215,6 +215,11 @@ def picture_first(cells:list)->list:
         return [cells[0], first, *cells[1:i], left, note, *cells[i + 1:]]
     return cells
 
+def still(body:str, before:str)->str:
+    "What stands below a figure that moves in JupyterLab alone, unless the text before says so; '' for any other."
+    moves = re.search(r"^\s*interact\(", body, re.M) and not re.search(r"kernel|JupyterLab", before)
+    return "*One setting of several: the controls move in JupyterLab.*" if moves else ""
+
 def code_cell(cell, body:str, tags:list[str], said:str)->dict:
     outputs = [{**o, "execution_count": None} if o["output_type"] == "execute_result" else o
                for o in cell.get("outputs", [])]
@@ -267,6 +272,7 @@ def chapter(nb, site:Site, file:str, written:str)->dict:
         told = alt(re.sub(r"[`*$]", "", heading), body, before)
         out.append(code_cell(cell, body.rstrip(), tags, told))
         if folded: out[-1]["metadata"]["mystnb"] |= dict(code_prompt_show=folded, code_prompt_hide=folded)
+        if note := still(body, before): out.append(dict(cell_type="markdown", id=f"still-{cell['id']}"[:64], metadata={}, source=note))
         if folded == "Solution": solved += out
         else: cells += out
     cells += solved

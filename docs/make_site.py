@@ -75,7 +75,9 @@ def write_pages(root:Path, folder:Path, out:Path)->Site:
         for n, (behind, words, block) in enumerate(moving.BLOCKS.get(name, [])):
             at = [c["id"] for c in made["cells"]].index(behind)
             if words: made["cells"].insert(at + 1, dict(cell_type="markdown", id=f"laboratory-{n}", metadata={}, source=words + block()))
-            else: made["cells"][at]["outputs"] = [dict(output_type="display_data", metadata={}, data={"text/html": block()})]
+            else:
+                made["cells"][at]["outputs"] = [dict(output_type="display_data", metadata={}, data={"text/html": block()})]
+                made["cells"] = [c for c in made["cells"] if c["id"] != f"still-{behind}"]     # it moves here, too
         (out/f"{name}.ipynb").write_text(json.dumps(made), "utf-8")
         if name == "index": continue
         lead = re.search(r"\{\.lead\}\n(.*)", made["cells"][0]["source"])[1]

@@ -198,6 +198,20 @@ def test_code_of_figures_is_folded_and_other_code_is_not():
     assert a["metadata"]["tags"] == ["hide-input"] and a["metadata"]["mystnb"]["code_prompt_show"] == "Code of the figure"
     assert not b["metadata"]["tags"] and not c["metadata"]["tags"]
 
+def test_below_a_figure_that_moves_in_lab_alone_a_line_says_so():
+    picture = [dict(output_type="display_data", metadata={}, data={"image/png": "aGk="})]
+    a, note, b = chapter_of([("def draw(n=1): pass\ninteract(draw);", picture), ("print('interact(draw)')", picture)], "10_kl.ipynb")
+    assert "JupyterLab" in note["source"] and note["cell_type"] == "markdown" and [a["id"], b["id"]] == ["c0", "c1"]
+    for said in ("Without a kernel n is 3.", "In JupyterLab choose another."): assert adapter.still("interact(draw)", said) == ""
+    told = [adapter.still("".join(c.source), before) for f in NUMBERED for before, c in pairwise_cells(f)]
+    assert 9 < sum(map(bool, told)) < 20
+
+def pairwise_cells(file):
+    before = ""
+    for c in nbformat.read(file, 4).cells:
+        if c.cell_type == "code": yield before, c
+        else: before = c.source
+
 def test_an_instruments_page_begins_with_what_it_draws_and_folds_its_code():
     page = [dict(output_type="display_data", metadata={}, data={"text/html": "<p>ledger</p>"})]
     said = [dict(output_type="stream", name="stdout", text="said")]
