@@ -185,12 +185,15 @@ def repeatable(f, seed):
 
 def near_the_best(f, seed):
     first = expectation(all_logprobs(bigram_lm(WORLD), WORLD), REWARD).item()
+    shares = []
     for k in range(3):
         policy, _ = play(f, seed * 3 + k)
-        share = (expectation(all_logprobs(policy, WORLD).double(), REWARD).item() - first) / (REWARD.max().item() - first)
-        need(share >= BAR, f"seed {seed * 3 + k}: 40 rollouts made {share:.0%} of the way from the start to the best, the bar is {BAR:.0%}")
+        reached = expectation(all_logprobs(policy, WORLD).double(), REWARD).item()
+        shares.append((reached - first) / (REWARD.max().item() - first))
+    need(sorted(shares)[1] >= BAR, f"40 rollouts made {', '.join(f'{x:.0%}' for x in shares)} of the way from the start to the best "
+         f"on three seeds, the bar is {BAR:.0%} in their median")
 
 train_grpo = PART("train_grpo", {
     f"a rollout asks for at most {ANSWERS} rewards": answers_asked, "equal rewards leave the policy as it is": nothing_to_learn,
     "the same generator gives the same policy": repeatable,
-    f"40 rollouts make {BAR:.0%} of the way to the best there is, by the exact sum, on three seeds": near_the_best}, SECONDS)
+    f"40 rollouts make {BAR:.0%} of the way to the best there is, by the exact sum, in the median of three seeds": near_the_best}, SECONDS)
