@@ -1,5 +1,5 @@
 "How a stage begins: the model, its pad and stop token, adapters, precision, steps and rate; and what stays as it was."
-import re, shutil, pytest, torch
+import json, re, shutil, pytest, torch
 from importlib.util import find_spec
 from pathlib import Path
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, MixtralConfig, MixtralForCausalLM
@@ -15,6 +15,7 @@ from rlhf_nb.sft import sft_loss
 from rlhf_nb.tokens import Seqs
 from tiny_runs import TINY, patch_everywhere, rows_in, run, run_all, tiny, tokenizer, write_lines
 
+ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.usefixtures("one_thread", "no_curves", "inside")
 def begun(stage): return begin_model(resolve(stage))
 
@@ -218,3 +219,15 @@ def test_few_bits_are_refused_where_they_would_not_stay_few():
     for method in ("ppo", "q"):
         with pytest.raises(ValueError, match=f"{method} copies the weights under a head of its own, whole"): plan_stage(tiny(method, load_in="8bit", lora_r=2), "o", registry=TINY)
     with pytest.raises(ValueError, match="read for language models"): run(tiny("reward", model="rm", load_in="4bit", lora_r=2), "o")
+
+def test_what_fewer_bits_cost_is_what_was_measured():
+    rows = json.loads((ROOT/"benchmarks/results/weight_formats.json").read_text())["rows"]
+    [text] = ["".join(c["source"]) for c in json.loads((ROOT/"nbs/engine/base/models.ipynb").read_text("utf-8"))["cells"] if c["id"] == "fewer_bits_text"]
+    def words(x, n): return f"{x:.{n}f}".replace("0.", ".", 1)
+    whole, *found = [rows[k] for k in ("float32", "bfloat16 weights, computed in bfloat16", "8bit (bitsandbytes)", "4bit (bitsandbytes)")]
+    *few, four = [row["kl"] for row in found]
+    assert re.findall(r"\.\d{3,4}", text) == [*(words(x["mean"], 4) for x in few), words(four["mean"], 3), words(four["standard_error"], 3)]
+    assert words(whole["score"]["mean"], 2) in text
+    for row in found:
+        x = row["score_less_float32"]
+        assert f"{'+' if x['mean'] > 0 else '−'}{words(abs(x['mean']), 2)} ± {words(x['standard_error'], 2)}" in text
