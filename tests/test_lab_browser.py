@@ -74,6 +74,10 @@ from IPython.display import HTML
 HTML(ledger_page({"response": reward_ledger(rm, tokenizer, prompts[3], answers[0])}))""",
 "rollouts": """from rlhf_nb.show.rollout_view import show_rollouts
 show_rollouts(roll, tokenizer)""",
+"group": """view = show_rollouts(roll, tokenizer)
+view.c.look.value = 'group'""",
+"runs": """view = show_rollouts({"one": roll, "other": roll}, tokenizer)
+view.c.look.value = 'run'""",
 "kl": """from rlhf_nb.show.token_kl import show_kl
 show_kl(roll, tokenizer, policy, ref)""",
 "reward": """from rlhf_nb.show.inspectors import inspect_reward

@@ -69,3 +69,25 @@ def test_the_kl_of_a_large_file_is_read_from_its_tokens(tmp_path, monkeypatch):
         return rollout_alarms(tmp_path/"x.jsonl")
     assert alarms(-1.) == [] and alarms(-3.)[0].startswith("the KL is -101 ")
     assert alarms(-3., [1] + [0] * 98)[0].startswith("the KL is -1.02 ")
+
+@pytest.mark.slow
+def test_in_a_browser_a_token_says_its_loss_by_click_and_key_and_axe_finds_nothing(browser, axe, tmp_path):
+    "On a phone by night, opened from a disk: what others wrote runs nothing."
+    said = [dict(role="assistant", content="", tool_calls=[dict(name="look")]), dict(role="tool", content="<script>alert(1)</script>")]
+    (tmp_path/"page.html").write_text(rollouts_page([row | dict(response=said, ids=[5] * 6, tokens=[f" w{i}" for i in range(6)], loss_mask=[1, 1, 1, 0, 0, 1],
+        logprobs=[-.5] * 6, policy_logprobs=[-.4 - i / 10 for i in range(6)], ref_logprobs=[-.6] * 6) for row in rows(2)]), "utf-8")
+    page, ran = browser.new_page(viewport=dict(width=390, height=844), color_scheme="dark", bypass_csp=True), []
+    page.on("dialog", lambda d: ran.append(d.message) or d.dismiss())
+    page.goto((tmp_path/"page.html").as_uri())
+    row = page.locator("main > details").first
+    row.locator("summary").first.press("Enter")
+    term = row.get_by_role("region", name="loss of the token")
+    assert term.count() == 0 and "assistant: → " in row.inner_text() and "tool: <script>" in row.inner_text()
+    row.locator(".t").nth(1).click()
+    first = term.inner_text()
+    page.keyboard.press("ArrowRight")
+    assert "GSPO" in first and term.inner_text() != first
+    page.keyboard.press("ArrowRight")
+    assert term.inner_text() == "This token is not learned from."           # the tool said it
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth") and axe(page) == [] and not ran
+    page.close()

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import is_dataclass, replace
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from ..exercises.slips import (AMOUNTS, CURVES, INDICES, MASKS, MEANT, MOVED, NUMBERS, PLACES, REDUCED,
                                SPREADS, TRUTHS)

@@ -21,7 +21,7 @@ from torch import Tensor
 from ..base.batches import Rollout, ended_rows, to_host
 from ..base.files import atomic_write
 from ..base.folder import claim_file
-from ..base.reading import RowError, at_line, json_kind, parse_json, parse_rows, read_json, read_jsonl
+from ..base.reading import RowError, at_line, parse_json, parse_rows, read_json, read_jsonl
 from .records import read_records, record_kind, renamed
 from .text import encode_prompt
 from ..tokens import Batch, Seqs, make_seqs, masked_sum

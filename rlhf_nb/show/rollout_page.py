@@ -6,7 +6,6 @@ __all__ = ['rollout_alarms', 'rollouts_page', 'add_show_parser']
 
 import math
 from collections import defaultdict
-from pathlib import Path
 import torch
 from ..base.files import atomic_write
 from ..data.rollouts import read_rollouts

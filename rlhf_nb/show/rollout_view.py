@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from pathlib import Path
 from types import SimpleNamespace
 import torch
 from ipywidgets import BoundedIntText, Button, HBox, Layout, Text, ToggleButton, ToggleButtons
@@ -261,13 +260,12 @@ def group_page(
     first:int=0,    # token with which the ledgers begin
 )->str:             # HTML
     "Answers side by side in full, each with its reward and advantage, and their ledgers."
-    at, ledgers = rows.index(i) // 16 * 16, {}
+    at, ledgers, known = rows.index(i) // 16 * 16, {}, table.columns
     some = rows[at:at + 16]
     def title(j, name): # of one model's answer
-        numbers = {k: table.columns.get(k) or table.columns.get(f"{k}, {name}") for k in (
-            "step", "reward", "advantage")}
-        return ", ".join([f"row {j}", *[name] * (len(table.text_of(j)[1]) > 1), *(
-            f"{k} {plain_number(x[j])}" for k, x in numbers.items() if x)])
+        numbers = [(k, known.get(k) or known.get(f"{k}, {name}")) for k in ("step", "reward", "advantage")]
+        return ", ".join([f"row {j}", *[name] * (len(table.text_of(j)[1]) > 1),
+                          *(f"{k} {plain_number(x[j])}" for k, x in numbers if x)])
     for j in dict.fromkeys([i, *some]): # the row that is open, and as many as a page holds
         ledgers |= (more := {title(j, k): x for k, x in table.ledgers_of(j).items()})
         if sum(len(x.tokens) for x in [*ledgers.values(), *more.values()]) > _TOKENS: break
