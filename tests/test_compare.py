@@ -7,8 +7,8 @@ from torch import tensor
 from torch.testing import assert_close
 from rlhf_nb.compare import (OveroptimizationFit, best_of_n_responses, measure_policy, fit_overoptimization,
     length_controlled_win_rate, make_compare_task, preference_probs)
-from rlhf_nb.book.compare_runs import (ARENA, CONTENDERS, REPORTED, Contender, arena_groups, arena_table, draw_arena,
-    reported, standard_error, tried, way_of, winner)
+from rlhf_nb.book.compare_runs import (ARENA, CONTENDERS, REPORTED, Contender, arena_groups, arena_table, reported,
+    standard_error, tried, winner)
 from rlhf_nb.base.batches import response_text
 from rlhf_nb.base.sampling import SamplingParams, generate_many
 from rlhf_nb.book.command import main
@@ -207,14 +207,19 @@ def test_the_table_groups_by_signal_and_shows_errors():
     assert took[2].split()[3:] == ["2", "1,234", "7", "2", "lr", "0.5"] and took[5].split()[1] == "1"
     assert abs(standard_error([1., 2., 4.]) - (7 / 3 / 3)**.5) < 1e-12 and standard_error([3.]) == 0.
 
+def chapter_11(): # what its hidden cell defines
+    cells, found = json.loads((ROOT/"nbs/11_compare.ipynb").read_text("utf-8"))["cells"], {}
+    exec("".join(*[c["source"] for c in cells if c["id"] == "compare_imports_2"]), found)
+    return found
+
 def test_the_figure_has_a_panel_for_each_signal():
-    groups = two_signals()
-    one, two = draw_arena(groups).axes
+    groups, drawing = two_signals(), chapter_11()
+    one, two = drawing["draw_arena"](groups).axes
     assert {t.get_text() for t in one.texts} == {"best of n", "PPO"} and [t.get_text() for t in two.texts] == ["PPO"]
     way, = [line for line in one.lines if len(line.get_xdata()) == 3]
     assert way.get_linestyle() == "--" and list(way.get_xdata()) == [0., 1., 2.]
     assert list(way.get_ydata()) == [2., 2.5, 4.5] and "one" in one.get_title()
-    assert_close(way_of([*groups.values()][0])[1], tensor([2., 2.5, 4.5]))
+    assert_close(drawing["way_of"]([*groups.values()][0])[1], tensor([2., 2.5, 4.5]))
 
 def test_a_method_of_yours_is_searched_as_the_chapter_says(few, tmp_path, monkeypatch, capsys):
     chapter = json.loads((ROOT/"nbs/11_compare.ipynb").read_text("utf-8"))["cells"]
@@ -240,14 +245,17 @@ def test_shipped_rows_are_of_known_settings():
     for c, kept in arena_groups().items():
         assert [r["seed"] for r in kept] == [*REPORTED] and len(tried(c)) == (12 if c.grid else 0)
 
-DRAW = """python -c "import hashlib; from matplotlib import pyplot as plt
-from rlhf_nb.book.compare_runs import ARENA, arena_groups, draw_arena; from rlhf_nb.show.views import STYLE
-rows = ARENA.read_bytes(); plt.rcParams.update(STYLE)
-draw_arena({c: x for c, x in arena_groups().items() if c.signal in ('reward model', 'true score', 'comparisons')}).savefig('nbs/images/frontier.svg', bbox_inches='tight', metadata={'Date': None,
-    'Description': f'rows {hashlib.sha256(rows).hexdigest()[:16]}'})" """
+DRAW = "python tests/test_compare.py"
+COVER = ROOT/"nbs/images/frontier.svg"
+
+def draw_cover():
+    drawing, rows = chapter_11(), hashlib.sha256(ARENA.read_bytes()).hexdigest()[:16]
+    drawing["plt"].rcParams.update(drawing["STYLE"])
+    drawing["draw_arena"]({c: x for c, x in arena_groups().items() if c.signal in ("reward model", "true score", "comparisons")}).savefig(
+        COVER, bbox_inches="tight", metadata={"Date": None, "Description": f"rows {rows}"})
 
 def test_the_cover_shows_these_rows():
-    svg = (ROOT/"nbs/images/frontier.svg").read_text("utf-8")
+    svg = COVER.read_text("utf-8")
     assert f"rows {hashlib.sha256(ARENA.read_bytes()).hexdigest()[:16]}" in svg, f"the rows have changed: draw it again, {DRAW}"
     shown = [c for c in arena_groups() if c.signal in ("reward model", "true score", "comparisons")]
     assert len(shown) == 17 and all(f"<!-- {c.name} -->" in svg for c in shown), DRAW
@@ -255,3 +263,5 @@ def test_the_cover_shows_these_rows():
 def test_the_command_prints_the_table(capsys):
     assert main(["compare"]) == 0
     assert arena_table(arena_groups()) in capsys.readouterr().out
+
+if __name__ == "__main__": draw_cover()
