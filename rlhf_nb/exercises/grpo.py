@@ -61,8 +61,10 @@ class Advantages(ProofKind):
     def edges(self, given):
         found = {"equal rewards": self.case(given, [2, 2, 2], [0, 1, 3]),
                  "large rewards": self.case(given, [2e3, 0, 1e3], [1e3, 5e3, 7e3])}
-        return found | ({} if "group" not in given else {"an answer alone": self.case(given, [3], [1, 5]),
-            "an answer that nobody scored": self.case(given, [1, torch.nan, 0], [2, 4])})
+        found["an answer that nobody scored"] = self.case(given, [1, torch.nan, 0], [2, 4, 5])
+        if "group" not in given: return found | {"groups of one": self.case(given, [3], [1])}
+        return found | {"an answer alone": self.case(given, [3], [1, 5]), "groups by other numbers": self.case(
+            given, [1, 0, 4], [5, 7, 6.5]) | dict(group=tensor([70, 70, 70, 2, 2, 2]))}
     def compute(self, a, c):
         r, group = a.rewards.flatten().tolist(), a.group.tolist()
         n_first, rows, out = group.count(group[0]), range(len(r)), [0.] * len(r)

@@ -188,8 +188,11 @@ class GAE(ProofKind):
         .95),
                                     "one step": self.case(20, .7, 0.), "to the end": self.case(30, .8, 1.),
         "a gap in a response": self.case(60, .9, .8, tensor([[0, 1, 1, 0, 1, 1], [1, 1, 0, 0, 1, 0]]).bool())}
-    def edges(self, given): return {"an empty response": self.case(40, .9, .8, EMPTY),
-                                    "padding on the left": self.case(50, .9, .8, MASK.flip(1))}
+    def edges(self, given):
+        unscored = self.case(70, .9, .8)
+        unscored["rewards"][1, 2] = nan                                           # in a response
+        return {"an empty response": self.case(40, .9, .8, EMPTY), "padding on the left": self.case(50, .9, .8, MASK.flip(1)),
+                "a reward that is nan": unscored}
     def compute(self, a, c):
         m, v0, g = a.mask, a.values, 1. if c["discount"] == "missing" else a.gamma
         read = m if c["read"] == "masked" else torch.ones_like(m)

@@ -88,13 +88,14 @@ SHIFTS = dict(same="no shift: row i of the logits predicts token i+1",
               logits="entry 0 is 0: shift log-probs, not logits (zeros are logits too)",
               ids="the ids moved as well: only the logits shift")
 SOFTMAXES = dict(raw="those are logits: log_softmax makes log-probs of them", probs="those are probabilities: take their log",
-                 time="softmax runs over the words, the last axis",
+                 cut_time="softmax runs over the words, the last axis", time="softmax runs over the words, the last axis",
                  best="that is the log-prob of the most probable token: pick that of ids")
 
 def next_logps(logits, ids, shift, soft): # (b t) log-prob of token i, (t) where there is one
     if shift == "logits": logits = tokens.shift_right(logits)
     if shift == "ids": ids = tokens.shift_right(ids)
-    x = dict(raw=logits, probs=logits.softmax(-1), time=logits.log_softmax(1)).get(soft, logits.log_softmax(-1))
+    x = dict(raw=logits, probs=logits.softmax(-1), time=logits.log_softmax(1), cut_time=torch.cat([
+        logits[:, :-1].log_softmax(1), logits[:, -1:]], 1)).get(soft, logits.log_softmax(-1))    # where the last row is cut first
     step = dict(same=0, zeroed=0, logits=0, back=-1).get(shift, 1)
     at, n = torch.arange(ids.shape[1]), ids.shape[1]
     x = x.roll(step, 1)
@@ -117,7 +118,8 @@ class Logprobs(ProofKind):
         ids = torch.randint(0, 7, mask.shape, generator=Generator().manual_seed(seed))
         return dict(logits=normal(seed, *mask.shape, 7, scale=scale).requires_grad_(), ids=ids, mask=mask,
                     labels=ids.masked_fill(~mask, -100))
-    def cases(self, given): return {"three responses": self.case(0), "wide logits": self.case(10, scale=5.)}
+    def cases(self, given): return {"three responses": self.case(0), "wide logits": self.case(10, scale=5.),
+        "longer prompts": self.case(15, tensor([[0, 0, 1, 1, 1, 0, 0], [0, 0, 0, 1, 0, 0, 0]]).bool())}
     def edges(self, given): return {"one row": self.case(20, MASK[:1]), "logits of hundreds": self.case(30,
         scale=300.)}
     def compute(self, a, c):
