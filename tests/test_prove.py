@@ -127,6 +127,10 @@ def test_each_mistake_of_a_sampler_is_named_as_itself():
 
 def test_arrays_are_compared_by_value():
     def in_numpy(chosen, rejected): return np.logaddexp(0, rejected - chosen).mean()
+    def centred(rewards, num_generations): # np.asarray takes tensors, and an array comes back
+        r = np.asarray(rewards).reshape(-1, num_generations)
+        return (r - r.mean(1, keepdims=True)).reshape(np.shape(rewards))
+    assert prove(centred, "advantages").verdict == "exact" and not prove(centred, "advantages").sums
     def k1(logp, ref_logp): return np.asarray(logp) - np.asarray(ref_logp)
     assert prove(k1, "kl").verdict == "exact" and not prove(k1, "kl").sums       # a sum over responses asks for a gradient
     proof = prove(in_numpy, "reward")

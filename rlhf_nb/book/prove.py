@@ -350,7 +350,8 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
     words = [it.right[axis].get(c[axis]) for axis in c if axis not in bad]
     def formed(case): return fn(**{names[k]: x for k, x in form(case).items() if k in names})
     summed = not mistakes and not on_arrays and kind in ("grpo", "ppo", "kl",
-                                       "advantages") and "batch" not in "".join(c.values())
+                                       "advantages") and "batch" not in "".join(c.values()) and _leaves(
+                                           next(iter(calls.values())).out)
     return Proof(_name(fn), kind, "mistake" if mistakes else "exact",
                  "; ".join(known[:1] + [", ".join(filter(None, words))]),
                  mistakes, fragile, _expected_gradient(formed, kind) if summed else [], shown or "",
