@@ -236,3 +236,11 @@ def test_numbers_of_a_table_are_held_in_four_bytes_where_nothing_is_lost(tmp_pat
     assert {k: x.typecode for k, x in b.items() if k != "response"} == dict(ids="i", far="q", logprobs="f", fine="d", advantage="f")
     assert [list(x["far"]) for x in (a, b, c)] == columns["far"] and str(list(b["logprobs"])) == "[nan, -0.25]" and str(list(b["fine"])) == "[0.2, nan]"
     assert [row.get("advantage") for row in read_rollouts(tmp_path/"x.parquet").rows] == [.5, .5, None]
+
+def test_a_table_of_pandas_may_hold_arrays():
+    pandas, numpy = (pytest.importorskip(x) for x in ("pandas", "numpy"))
+    rows = [dict(prompt="a", response="b", reward=1., ids=[3, 4], logprobs=[-1., -2.], ref_logprobs=[-1.5, -1.])]
+    held = [{k: numpy.array(x) if isinstance(x, list) else x for k, x in row.items()} for row in rows]
+    for source in (pandas.DataFrame(held), held):
+        x = read_rollouts(source)
+        assert x.rows == read_rollouts(rows).rows and x.tokens_of(0) == read_rollouts(rows).tokens_of(0)

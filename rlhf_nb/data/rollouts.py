@@ -159,7 +159,7 @@ def flat_row(row:dict)->dict:
         if name in ("messages", "metadata") and isinstance(x, str | bytes):             # of trackio
             with suppress(RowError): x = parse_json(x)
         stroke = "" if name in ("metadata", "tokens") else f"{name}/"
-        found |= {stroke + k: y for k, y in flat_row(x).items()} if x and isinstance(x, dict) else {name: x}
+        found |= {stroke + k: y for k, y in flat_row(x).items()} if isinstance(x, dict) and x else {name: x}
     return found
 
 def messages_text(x)->str: # a text, or messages: one alone as its content, several behind their roles
