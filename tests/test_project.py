@@ -188,13 +188,15 @@ def test_what_is_imported_is_required():
                                  "huggingface_hub"}}
     required = {re.split("[><=]", w)[0] for w in CFG["requirements"].split()}
     allowed = required | set().union(*comes_with.values()) | set(sys.stdlib_module_names)
+    extras = {re.split("[><=]", w)[0] for k in CFG if k.endswith("_requirements") and k != "dev_requirements" for w in CFG[k].split()}   # where they are used
     for file in MODULES:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Import): names = [a.name for a in node.names]
             elif isinstance(node, ast.ImportFrom) and not node.level: names = [node.module]
             else: continue
             caller = {"pytest"} if file.name == "pytest_marker.py" else set()      # imported by pytest alone
-            for name in names: assert name.split(".")[0] in allowed | caller | {"rlhf_nb"}, f"{file.name}: {name}"
+            for name in names: assert name.split(".")[0] in allowed | caller | {"rlhf_nb"} | (
+                extras if node.col_offset else set()), f"{file.name}: {name}"
 
 def test_what_is_required_is_imported():
     "nbdev and what comes with it build the package and the site: a learner does not pay for them."

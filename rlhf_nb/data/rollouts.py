@@ -240,9 +240,10 @@ def _skim(path): # rows of a large JSONL file without their long lists, ten time
             if b - a > 256 and b'"' not in x and b"[" not in x:
                 parts += [line[done:a - 1], f'{{"{_HELD}": {len(held)}}}'.encode()]
                 word, n = x.partition(b",")[0], x.count(b",") + 1
-                same = x.endswith(word) and word != b"null" and x in (sep.join([word] * n) for sep in (b", ", b","))
-                held.append(Unread(path, at + a, b - a, crc32(x), n, "d" if any(
-                    c in x for c in (b".", b"e", b"E", b"n", b"N")) else "q", float(word) if same else math.nan))
+                same = x.endswith(word) and word != b"null" and x in (
+                    s.join([word] * n) for s in (b", ", b","))
+                kind = "d" if any(c in x for c in (b".", b"e", b"E", b"n", b"N")) else "q"
+                held.append(Unread(path, at + a, b - a, crc32(x), n, kind, float(word) if same else math.nan))
                 done = b + 1
             found = _OPENS.search(line, max(a, done))
         at, raw = at + len(line), line

@@ -306,7 +306,8 @@ class Settings(SimpleNamespace):
     @property
     def start(self)->SimpleNamespace:
         "What is asked before a model is there: what every stage may say, and how much it samples."
-        asked = *"method optimizer rating max_new_tokens compile_decoding".split(), *(f.name for f in fields(Common))
+        asked = *"method optimizer rating max_new_tokens compile_decoding".split(), *(
+            f.name for f in fields(Common))
         return SimpleNamespace(**{k: x for k, x in vars(self).items() if k in asked})
 
 def settings_of(stage:Stage)->Settings:
