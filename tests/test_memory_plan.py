@@ -46,3 +46,10 @@ def test_the_verdict():
     assert memory_verdict(weights, 2**50, "there is").endswith("there is 1048576.0 GB")
     n, what = device_memory("cpu")
     assert n > 2**20 and "free" in what
+
+def test_frozen_weights_of_few_bits_take_less():
+    "By hand: a layer's q, o 64², k, v 64 · 32, three of 64 · 128; embedding and head stay whole."
+    n = 3 * (2 * 64**2 + 2 * 64 * 32 + 3 * 64 * 128)
+    whole, four, eight = (plan_memory(LLAMA, 8, 96, 4, load_in=x).weights for x in ("", "4bit", "8bit"))
+    assert (whole - four, whole - eight) == (3.5 * n, 3 * n)
+    assert plan_memory(LLAMA, 8, 96, 4, True).weights - plan_memory(LLAMA, 8, 96, 4, True, load_in="4bit").weights == 1.5 * n

@@ -95,6 +95,7 @@ def plan_memory(
     critic:bool=False,       # a second model that is trained, and PPO's way back
     max_logits_mb:float=64., # of `logits_budget`
     targets:str|list[str]="all-linear", # of LoRA, as `add_lora` takes them
+    load_in:str="",          # of `load_lm`: 4bit or 8bit
 )->MemoryPlan:
     "Estimate of a training run's memory, from the config alone; nothing is loaded."
     size, dtype = (2, torch.bfloat16) if bf16 else (4, torch.float32)
@@ -111,6 +112,8 @@ def plan_memory(
         kept = kept // layers + layers * rows * length * weight.shape[1] * weight.itemsize
     n_all, trained = count_weights(model, lora_r, targets)
     own = size * (n_all - trained) + 4 * trained if lora_r else (4 + 2 * bf16) * n_all
+    if load_in: own -= int((size - (.5 if load_in == "4bit" else 1)) * sum(m.weight.numel() for m in
+        model.modules() if isinstance(m, nn.Linear) and m is not model.get_output_embeddings()))
     others = n_frozen * size * n_all + critic * (own + 20 * trained)
     return MemoryPlan(n_all, trained, own, 4 * trained, 8 * trained, others,
                       kept * (1 + critic), int(2**21 * max_logits_mb)) # two chunks
