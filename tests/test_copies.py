@@ -55,6 +55,19 @@ def test_a_learners_copy_has_stubs_and_a_folded_solution():
     assert not theirs.cells[3].outputs and not theirs.cells[4].outputs and theirs.cells[2].outputs
     assert len({c.id for c in theirs.cells}) == len(theirs.cells)
 
+def test_a_copy_shows_no_verdict_on_ours_and_not_our_trainer():
+    theirs = learners_copy(nbformat.read(chapters()["10_dpo"], 4))
+    own = next(c for c in theirs.cells if c.id == "own_check")
+    assert "check_parts()" in own.source and not own.outputs
+
+def test_run_takes_the_file_that_is_here_before_ours(tmp_path, monkeypatch):
+    (tmp_path/"02_tokens.ipynb").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    asked = []
+    monkeypatch.setattr("rlhf_nb.book.command.run_chapters", lambda files, *x: asked.extend(files) or [])
+    assert main(["run", "02_tokens.ipynb", "03", "-o", "runs"]) == 0
+    assert asked == [(tmp_path/"02_tokens.ipynb").resolve(), notebooks()/"03_world.ipynb"]
+
 def test_the_tools_of_an_answer_are_imported_where_a_check_runs_them_too():
     nb = page()
     nb.cells[1].source = "#| hide\n" + SETUP

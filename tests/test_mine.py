@@ -107,6 +107,7 @@ WRONG = [   # (part, body, a word of the verdict)
     ("rollout", OTHER["rollout"].replace("torch.multinomial(probs, 1, generator=generator)", "probs.argmax()"), "greedy"),
     ("rollout", OTHER["rollout"].replace(".logits[0, -1]", ".logits[0, -1].div(.7)"), "as often as the model says"),
     ("rollout", OTHER["rollout"].replace(">= torch", "> torch"), ""),
+    ("rollout", OTHER["rollout"].replace("rows.append(row)", "rows.append([x for x in row if x != eos])"), "the eos is lost"),
     ("gae", OTHER["gae"].replace("value = value * response\n", ""), ""),
     ("gae", OTHER["gae"].replace("gamma * F", "F"), "gamma is missing in delta"),
     ("group_step", OTHER["group_step"].replace(" if k != i", "").replace("(size - 1)", "size"), "leave it out"),

@@ -83,6 +83,11 @@ def one_cell(file, source="print(1)", title="# One"):
     nbformat.write(new_notebook(cells=[new_markdown_cell(title), new_code_cell(source)]), file)
     return file
 
+def test_the_trainer_that_lies_beside_a_notebook_is_the_one_that_runs(tmp_path):
+    (tmp_path/"my_rlhf.py").write_text("mine = 7")
+    [done] = run_chapters([one_cell(tmp_path/"one.ipynb", "import my_rlhf; print(my_rlhf.mine)")], tmp_path/"out")
+    assert not done.error and done.notebook.cells[1].outputs[0].text == "7\n"
+
 @pytest.fixture
 def never_run(monkeypatch):
     "Whatever is refused is refused before anything runs."

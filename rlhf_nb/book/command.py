@@ -116,7 +116,8 @@ def _lab(args):
 def _run_notebooks(args):
     out = Path(args.output_dir)
     if args.timeout < 1: raise ValueError(f"seconds are a whole number above 0, got {args.timeout}")
-    outcomes = run_chapters(find_chapters(args.chapter), out, args.timeout)
+    asked = [str(Path(x).resolve()) if Path(x).is_file() else x for x in args.chapter]  # here before ours
+    outcomes = run_chapters(find_chapters(asked), out, args.timeout)
     failed = [o.chapter for o in outcomes if o.error]
     print(f"report: {out/'report.html'}")
     if failed: print(f"failed: {', '.join(failed)}")

@@ -4,7 +4,7 @@
 
 __all__ = ['Outcome', 'code_cells', 'run_chapter', 'show_output', 'machine', 'report_page', 'written_by_run', 'run_chapters']
 
-import binascii, hashlib, html, os, platform, re, signal, sys, time
+import binascii, hashlib, html, os, platform, re, shutil, signal, sys, time
 from base64 import b64decode, b64encode
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,13 +26,14 @@ class Outcome:
     cell:str       # source of the cell that failed, or ""
     notebook:dict  # the executed notebook
 
-def _execute(nb, work:Path, on_cell, timeout:int)->str: # "" or the error's type and message
-    "Run a notebook in an empty folder up to its first error; a signal ends the kernel and passes through."
+def _execute(nb, own:Path, work:Path, on_cell, timeout:int)->str: # "" or the error's type and message
+    "Run a notebook, with at most own beside it, to its first error; a signal ends it and passes through."
     from jupyter_client.kernelspec import KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
     (work/"cells").mkdir()
+    if own.is_file(): shutil.copy(own, work/"cells")
     by_file = sys.platform != "win32" and len(str(work)) < 88      # longer paths fail
     kernel = AsyncKernelManager(kernel_name="python3",   # of this Python; none some user installed
         kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),
@@ -65,7 +66,7 @@ def run_chapter(
     on_cell=lambda: None, # called after every cell that ran
     timeout:int=900, # seconds for one cell
 )->Outcome:
-    "Execute one notebook in a fresh kernel and an empty folder, up to its first error."
+    "Execute one notebook in a fresh kernel, beside a copy of its my_rlhf.py alone, up to its first error."
     import nbformat
     began, ran = time.perf_counter(), []
     try: nb = nbformat.read(file, 4)
@@ -73,7 +74,7 @@ def run_chapter(
         nb, error = nbformat.v4.new_notebook(), f"this is no notebook: {e}"
     else:
         with TemporaryDirectory() as work: error = _execute(
-            nb, Path(work), lambda: (ran.append(1), on_cell()), timeout)
+            nb, file.with_name("my_rlhf.py"), Path(work), lambda: (ran.append(1), on_cell()), timeout)
     nb.metadata.pop("widgets", None)    # a slider is only a shell, an error, until it is run
     for c in (cells := code_cells(nb)): c.outputs = [o for o in c.outputs if
         "application/vnd.jupyter.widget-view+json" not in o.get("data", {})]

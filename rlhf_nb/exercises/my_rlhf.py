@@ -257,6 +257,7 @@ def _greedy(model, prompts, max_new, eos, pad, generator):
     return OURS.rollout(sure, prompts, max_new, eos, pad, generator)
 
 def _endless(model, prompts, max_new, eos, pad, generator): return OURS.rollout(model, prompts, max_new, -1, pad, generator)
+def _without(word, ids, mask, response): return ids.where(ids != word, WORLD.pad), mask & (ids != word), response & (ids != word)
 
 _PAIR = (_rows([[], [0]], [_A, _B]), _rows([[], [0]], [_C, [2, 1, 3]]))
 _SINGLE = (_rows([[1]], [_A]), _rows([[1]], [_B]))
@@ -274,6 +275,7 @@ PARTS = dict(
     rollout=({"two prompts": (_LM, [[WORLD.start], [WORLD.start, 0]], 2, 1500),
               "three tokens": (_LM, [[WORLD.start]], 3, 1500), "one token": (_OTHER, [[WORLD.start]], 1, 800)}, {
         "that is greedy: draw the token from the softmax": _in_place_of("rollout", _greedy),
+        "the eos is lost: it is the last token of its response": _in_place_of("rollout", lambda *x: _without(WORLD.eos, *OURS.rollout(*x))),
         "a response goes on behind its eos": _in_place_of("rollout", _endless)}),
     reward_step=({"two pairs": (_Sums(), *map(_two, _PAIR)), "one pair": (_SCORES, *map(_two, _SINGLE))}, {
         "chosen and rejected are swapped": _reward_wrong(turned=True),

@@ -314,23 +314,20 @@ ppo_rewards = Exercise(
         "the sign: leaving the reference costs": lambda *x: _rewards(*x, sign=1),
         "the sign: leaving the reference costs; `kl_penalty` has it, and mask and detach":
             lambda s, a, b, m, beta: token_rewards(s, beta * (a - b), m),
+        "the sign: leaving the reference costs; and the score carries a gradient: detach it": lambda s, a, b, m, beta: _rewards(
+            s, a.detach(), b.detach(), m, beta, data=False, sign=1),
         "beta is missing": lambda s, a, b, m, beta: _rewards(s, a, b, m, 1.),
         "beta is an argument, not always .1": lambda s, a, b, m, beta: _rewards(s, a, b, m, .1),
-        "beta is the price of the KL: the score has no factor": lambda s, a, b, m, beta: _rewards(
-            beta * s, a, b, m, beta),
+        "beta is the price of the KL: the score has no factor": lambda s, a, b, m, beta: _rewards(beta * s, a, b, m, beta),
         "rewards are data: no gradient flows through them": lambda *x: _rewards(*x, data=False),
-        "the score carries a gradient as well: detach it": lambda s, a, b, m, beta: _rewards(
-            s, a.detach(), b.detach(), m, beta, data=False),
+        "the score carries a gradient as well: detach it": lambda s, a, b, m, beta: _rewards(s, a.detach(), b.detach(), m, beta, data=False),
         "the score stands at the last response token alone": lambda *x: _rewards(*x, at=x[3]),
         "the score stands at the last response token, not at the first": lambda *x: _rewards(*x, at=_first(x[3])),
-        "the score stands at the last response token, not in the last column":
-            lambda *x: _rewards(*x, at=_last_column(x[3])),
+        "the score stands at the last response token, not in the last column": lambda *x: _rewards(*x, at=_last_column(x[3])),
         "the score is missing": lambda *x: _rewards(*x, at=x[3] & False),
         "the KL penalty is missing": lambda s, a, b, m, beta: _rewards(s, a, b, m, 0.),
-        "the last token pays its KL as well": lambda *x: _rewards(
-            *x, penalised=x[3] & (x[3].flip(1).cumsum(1).flip(1) > 1)),
-        "prompt tokens cost nothing": lambda s, a, b, m, beta: _rewards(
-            s, a, b, m, beta, penalised=m | ~(a - b).isnan()),
+        "the last token pays its KL as well": lambda *x: _rewards(*x, penalised=x[3] & (x[3].flip(1).cumsum(1).flip(1) > 1)),
+        "prompt tokens cost nothing": lambda s, a, b, m, beta: _rewards(s, a, b, m, beta, penalised=m | ~(a - b).isnan()),
         "nan at a pad gets through: choose with the mask, do not multiply": lambda s, a, b, m, beta: (
             -beta * (a.detach().float() - b.detach()) * m + _rewards(s, a, a, m, 0.).nan_to_num(0.)),
         "that is k3: the penalty is the log-ratio itself": lambda *x: _rewards(*x, cost=lambda d: torch.expm1(-d) + d),

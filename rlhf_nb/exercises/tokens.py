@@ -71,14 +71,13 @@ shift_right = Exercise(
         "row 0 is 0, not the last row: that is torch.roll": lambda x: x.roll(1, 1),
         "row 0 is 0: that repeats the first row": lambda x: torch.cat([x[:, :1], x[:, :-1]], 1),
         "the shape stays (b t ...): the zeros in front are missing": lambda x: x[:, :-1],
-        "the shape stays (b t ...): drop the last row":
-            lambda x: torch.cat([torch.zeros_like(x[:, :1]), x], 1),
+        "the shape stays (b t ...): drop the last row": lambda x: torch.cat([torch.zeros_like(x[:, :1]), x], 1),
         "that moves the rows of the batch: time is axis 1": lambda x: _moved(x, dim=0),
         "that moves the last axis: time is axis 1": lambda x: _moved(x, dim=x.dim() - 1),
         "two steps: move by one": lambda x: _moved(x, 2),
         "no gradient reaches x: do not detach": lambda x: _moved(x.detach()),
-        "the first row is gone: set row 0 to 0 after moving, not before":
-            lambda x: torch.cat([x[:, :1] * 0, x[:, :1] * 0, x[:, 1:-1]], 1)[:, :x.shape[1]]})
+        "that pads the last axis, as F.pad does: time is axis 1": lambda x: torch.nn.functional.pad(x[:, :-1], (1, 0)),
+        "the first row is gone: set row 0 to 0 after moving, not before": lambda x: torch.cat([x[:, :1] * 0, x[:, :1] * 0, x[:, 1:-1]], 1)[:, :x.shape[1]]})
 
 # ---- log-probs and samples, as code computes them
 

@@ -263,6 +263,8 @@ WRONG = {
         ("the sign: leaving the reference costs", rewards_plus),
         ("the sign: leaving the reference costs; `kl_penalty` has it, and mask and detach",
          lambda score, logp, ref, mask, beta=.1: token_rewards(score, beta * (logp - ref), mask)),
+        ("the sign: leaving the reference costs; and the score carries a gradient: detach it",
+         lambda score, logp, ref, mask, beta=.1: token_rewards(score, -kl_penalty(logp, ref, mask, beta), mask)),
         ("beta is missing", rewards_no_beta),
         ("rewards are data: no gradient flows through them", rewards_alive),
         ("the score carries a gradient as well: detach it", rewards_score_alive),

@@ -6,6 +6,7 @@ from rlhf_nb.tokens import masked_sum
 # shift_right
 
 def left(x): return torch.cat([x[:, 1:], torch.zeros_like(x[:, :1])], dim=1)
+def padded(x): return torch.nn.functional.pad(x[:, :-1], (1, 0))
 def rolled(x): return torch.roll(x, shifts=1, dims=1)
 def as_it_is(x):
     out = torch.zeros_like(x)
@@ -290,6 +291,7 @@ def right_counted_cumsum(ids, lengths, pad):
 WRONG = {
     "shift_right": [
         ("the wrong way: row i of the result is row i-1 of x, not row i+1", left),
+        ("that pads the last axis, as F.pad does: time is axis 1", padded),
         ("row 0 is 0, not the last row: that is torch.roll", rolled),
         ("nothing has moved", as_it_is),
         ("the shape stays (b t ...): the zeros in front are missing", sliced),
