@@ -3,7 +3,7 @@ import json, math, re
 import pytest, torch
 import tiny_runs
 from rlhf_nb.book.command import main
-from rlhf_nb.run.evidence import Experiment, compare_folders, difference, differing, read_rows, row_of_run
+from rlhf_nb.run.evidence import Experiment, compare_folders, difference, differing, read_rows, row_of_run, run_caption
 from rlhf_nb.run.pipeline import train
 
 def rows(name="PPO", settings=None, **found): # measure -> a number, or a list, for seeds 0, 1, ...
@@ -97,6 +97,13 @@ def test_a_file_that_is_not_ours_is_kept(tmp_path, text):
     x, calls = counting(home)
     with pytest.raises(ValueError, match=r"notes.jsonl, line 2: (no \"|broken JSON|not an object)"): x.over([1])
     assert not calls and home.read_text().endswith(text)
+
+def test_a_caption_says_what_was_run():
+    a, b = rows("PPO", dict(lr=1., beta=.1), gold=[1., 2.]), rows("RLOO", dict(lr=1., beta=.3), gold=[1., 2.])
+    assert run_caption(a, b) == ("lr 1.0\nPPO: beta 0.1; seeds 0, 1; 2.5 CPU s a run\nRLOO: beta 0.3; seeds 0, 1; 2.5 CPU s a run")
+    assert "seeds 0 to 3;" in run_caption(rows(gold=[1.] * 4)) and "seeds 0, 1, 3;" in run_caption([*rows(gold=[1.] * 2), *rows(gold=[1.] * 4)[3:]])
+    del a[0]["cpu_seconds"], a[1]["cpu_seconds"]
+    assert run_caption(a) == "lr 1.0, beta 0.1\nPPO; seeds 0, 1"
 
 def test_two_runs_of_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
