@@ -81,7 +81,7 @@ def run(stage, out, **more): return pipeline.train(stage, out, **dict(registry=T
 def run_all(stages, out, **more): return pipeline.run_pipeline(stages, out, **dict(registry=TINY) | more)
 
 # ---- what a run leaves
-def content(folder): return {p.relative_to(folder).as_posix(): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
+def content(folder): return {p.relative_to(folder).as_posix(): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file() and p.suffix != ".pyc"}
 def weights(folder): # file -> its hash
     return {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
             for p in sorted(Path(folder).rglob("model.safetensors")) if "work" not in p.parts}

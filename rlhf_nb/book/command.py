@@ -223,7 +223,7 @@ def make_parser(command:str)->argparse.ArgumentParser:
     run = add("run", _run_notebooks, "execute chapters without a browser; save them and a report of one page",
               "run", "run tokens 08 -o /tmp/run", "run my-copy/04_sft.ipynb")
     run.add_argument("chapter", nargs="*", metavar="CHAPTER",
-                     help="ours, such as tokens, 02 or 02_tokens, or the path of yours (default: all of ours)")
+                     help="ours: tokens, 02 or 02_tokens; or the path of yours (default: all of ours)")
     run.add_argument("-o", "--output-dir", "--out", metavar="DIR", default="runs/workbook",
                      help="folder for the executed notebooks and report.html (default: %(default)s)")
     run.add_argument("--timeout", type=int, default=900, metavar="SECONDS",
