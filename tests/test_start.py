@@ -224,9 +224,11 @@ def test_what_fewer_bits_cost_is_what_was_measured():
     rows = json.loads((ROOT/"benchmarks/results/weight_formats.json").read_text())["rows"]
     [text] = ["".join(c["source"]) for c in json.loads((ROOT/"nbs/engine/base/models.ipynb").read_text("utf-8"))["cells"] if c["id"] == "fewer_bits_text"]
     def words(x, n): return f"{x:.{n}f}".replace("0.", ".", 1)
-    whole, *found = [rows[k] for k in ("float32", "bfloat16 weights, computed in bfloat16", "8bit (bitsandbytes)", "4bit (bitsandbytes)")]
-    *few, four = [row["kl"] for row in found]
-    assert re.findall(r"\.\d{3,4}", text) == [*(words(x["mean"], 4) for x in few), words(four["mean"], 3), words(four["standard_error"], 3)]
+    names = "float32", "bfloat16 weights, computed in bfloat16", "bfloat16 weights, computed in float32", "8bit (bitsandbytes)", "4bit (bitsandbytes)"
+    whole, half, stored, eight, four = [rows[k] for k in names]
+    found = half, stored, eight, four
+    kl = [(half, "mean", 4), (stored, "mean", 5), (eight, "mean", 4), (four, "mean", 3), (four, "standard_error", 3)]
+    assert re.findall(r"\.\d{3,5}", text) == [words(row["kl"][k], n) for row, k, n in kl]
     assert words(whole["score"]["mean"], 2) in text
     for row in found:
         x = row["score_less_float32"]
