@@ -135,6 +135,12 @@ def test_arrays_are_compared_by_value():
     assert prove(k1, "kl").verdict == "exact" and not prove(k1, "kl").sums       # a sum over responses asks for a gradient
     proof = prove(in_numpy, "reward")
     assert proof.verdict == "exact" and "it takes arrays: values are compared, gradients are not" in proof.fragile
+    assert not any("16 bits" in x for x in proof.fragile)                        # numpy has no bfloat16
+    def in_place(rewards, num_generations):
+        r = rewards.reshape(-1, num_generations).astype(float)
+        rewards[:] = (r - r.mean(1, keepdims=True)).ravel()
+        return rewards.copy()
+    assert "[1.0, 0.0, 4.0, 5.0, 7.0, 6.5] becomes [-0.6667, " in prove(in_place, "advantages").shown
 
 def test_a_test_of_three_lines_in_a_project_that_only_installed_this(tmp_path):
     subprocess.run([sys.executable, "setup.py", "-q", "egg_info", "--egg-base", tmp_path], cwd=ROOT, check=True)    # what pip reads
@@ -274,7 +280,13 @@ def test_a_mistake_of_gradients_of_arguments_of_edges_is_shown_too():
     def constant(logp, ref_logp): return torch.zeros(3, 5)
     assert shown(constant, "kl")
     def moody(logits, generator): return torch.multinomial(logits.softmax(-1), 1)[:, 0]
-    assert "never used" in prove(moody, "sampler").mistakes[0] and ", then " in shown(moody, "sampler")
+    assert "never used" in prove(moody, "sampler").mistakes[0] and ", then " in shown(moody, "sampler") and "object at" not in shown(moody, "sampler")
+    def score(reply): return float(re.findall(r"Score: (-?[0-9.]*[0-9])", reply)[-1])
+    raises = prove(lambda reply: x if 0 <= (x := score(reply)) <= 5 else None, "judge")
+    assert raises.mistakes == ["an error, where there is no score: None is asked for"] and raises.shown == "reply There are 3 reasons.: gives IndexError, right is None"
+    def texts(reply): return next((x for x in re.findall(r"Score: (-?[0-9.]*[0-9])", reply)[-1:] if 0 <= float(x) <= 5), None)
+    assert prove(texts, "judge").mistakes == ["that is the text of the number: make a float of it"]
+    assert shown(texts, "judge") == "reply 'Good. Score: 4': gives '4', right is 4"
 
 def policy(how, epsilon=.2): # in loops of others: a mean of this kind
     def loss(logp, old_logp, advantages, mask):

@@ -199,6 +199,13 @@ def test_long_lists_of_a_large_file_are_read_where_they_are_looked_at(tmp_path, 
     path.write_text('{"response": "a", "ids": [' + "1, " * 99 + ",]}\n")   # a fault in a list comes when it is read
     with pytest.raises(ValueError, match="x.jsonl: broken JSON: Expecting value"): read_rollouts(path).tokens_of(0)
 
+def test_a_long_list_of_null_is_one_of_numbers_that_nobody_knows(tmp_path, monkeypatch):
+    from rlhf_nb.data import rollouts
+    monkeypatch.setattr(rollouts, "_LARGE", 0)
+    (tmp_path/"x.jsonl").write_text(json.dumps(dict(response="r", advantage=[2.] * 99, ids=[7] * 99, logprobs=[-1.] * 99, ref_logprobs=[None] * 99)))
+    x = read_rollouts(tmp_path/"x.jsonl")
+    assert x.rows[0]["advantage"] == 2. and str(x.tokens_of(0).channels["reference"]) == str([math.nan] * 99)
+
 def test_lists_of_a_table_are_those_of_the_rows_in_memory(tmp_path):
     import pyarrow as pa, pyarrow.parquet as pq
     rows = [dict(response=f"r{k}", ids=[k] * k, logprobs=[-k - .5] * (k - 1) + [None] if k else [], ref_logprobs=[-1.] * k, tag=None if k else "x",

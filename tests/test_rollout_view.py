@@ -4,10 +4,11 @@ from rlhf_nb.base.batches import Rollout
 from rlhf_nb.base.models import ScalarModel, load_bundled
 from rlhf_nb.ppo import ActorCritic
 from rlhf_nb.trainers.ppo_trainer import PPOConfig, make_experience
-from rlhf_nb.show.rollout_view import (RolloutTable, TableView, TableQuery, as_table, pick_rows, rollout_to_table,
+from rlhf_nb.show.rollout_view import (RolloutTable, TableView, TableQuery, answers_together, as_table, pick_rows, rollout_to_table,
     row_page, show_rollouts, side_by_side, table_page)
 from rlhf_nb.tokens import Seqs, make_seqs
 from rlhf_nb.show.ledger import Ledger, clip_state
+from rlhf_nb.show.pages import tint
 from test_pages import BAD, check_page
 
 class Words:
@@ -118,6 +119,14 @@ def test_no_text_becomes_a_tag():
     assert "<button" not in view.still()                                        # its buttons are of the live table alone
     ours = r""" onclick="let v=this\.closest\('\.rlhf-view'\),b=v\.querySelectorAll\('\.by-(sort|row) button'\)\[\d+\];[\w.({:;})'&|-]*\""""
     for page in (re.sub(ours, "", view.top.value), view.below.value, view.still()): assert "alert(" in check_page(page).text
+    view = show_rollouts({BAD: rows, "b": rows})
+    view.c.look.value = "group"
+    assert "alert(" in check_page(view.below.value).text
+
+def test_a_number_that_is_not_finite_leaves_the_others_their_colours():
+    table = as_table([dict(prompt="p", response="r", reward=x) for x in (math.inf, 2., -1., math.nan)])
+    assert table.max_abs["reward"] == 2. and "prompt" not in table.max_abs and "x" not in RolloutTable(dict(x=["a", 1.]), table.text_of, table.ledgers_of).max_abs
+    assert f'background:{tint(-1., 2.)}"' in table_page(table, [0, 1, 2, 3], "words", TableQuery())
 
 def test_the_page_marks_order_and_the_open_row():
     table = as_table(ROWS)
@@ -251,3 +260,9 @@ def test_a_group_of_two_runs_has_both_with_their_own_numbers():
         for k in (0, 1) for x, r in (("A", 11), ("B", 21))]
     view.c.look.value = "run"
     assert re.findall(r'aria-label="tokens: row (\d), A', view.below.value) == ["0", "1", "4", "5"]
+
+@pytest.mark.parametrize("name", ["stage", "run_name", "step", "group"])
+def test_a_group_is_of_one_stage_run_step_and_number(name):
+    same = dict(stage="a", run_name="b", step=3, group=4, prompt="p", reward=1.)
+    rows = [same | {name: x} | dict(response=f"{k}") for k, x in enumerate([1, 2, 1, 2, 2] if name in ("step", "group") else "xyxyy")]
+    assert answers_together(as_table(rows), 1) == [1, 3, 4] and answers_together(as_table(rows), 2) == [0, 2]

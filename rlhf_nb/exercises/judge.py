@@ -28,10 +28,10 @@ class Judge(ProofKind):
         number=dict(any="any number is taken for a score: read the one behind its word",
                     digit="one digit is read, and the rest of the number dropped",
                     start="a score is found at the start of a reply only: search, not match"))
-    read = {"that is the text of the number: make a float of it":
+    read = {"an error, where there is no score: None is asked for": lambda call: None if call.error else call.out,      # others forgive it, too
+            "that is the text of the number: make a float of it":
                 lambda call: float(call.out) if re.fullmatch("-?[0-9.]*[0-9]", str(call.out)) else call.out,
-            "None, not nan, where there is no score": lambda call: None if call.out != call.out else call.out,
-            "an error, where there is no score: None is asked for": lambda call: None if call.error else call.out}
+            "None, not nan, where there is no score": lambda call: None if call.out != call.out else call.out}
     known = {"the last score in range": dict(which="last")}
     def cases(self, given): return {repr(text): dict(reply=text) for text in (
         "Good. Score: 4", "Score: 3.5", "Score: 2 at first. On reflection, Score: 4", "There are 3 reasons.",
