@@ -10,7 +10,7 @@ from rlhf_nb.show.dashboard import Dashboard, Sweep, dashboard_page, panel, swee
 from rlhf_nb.show.labels import LabelSession, label_page
 from rlhf_nb.show.ledger import Ledger, ledger_page
 from rlhf_nb.show.live_view import LiveView, knob, redrawn, still_page, with_sliders
-from rlhf_nb.show.pages import brief, drawing, escape_text, html_table, plain_number, signed, svg_text, tint
+from rlhf_nb.show.pages import brief, drawing, escape_text, html_table, plain_number, signed, svg_text, tint, without_rest
 
 BAD = '</div></style><script>alert("x")</script>&amp;<img src=x onerror=\'y\'>" onfocus="z\n\u202e\ud800'
 
@@ -114,3 +114,8 @@ def test_a_frame_is_cheap_and_leaves_no_figure():
     assert max(seen["ms_per_frame"].values()) < 5 and seen["figures_left_open"] == 0       # what was measured
     loop = seen["dashboard_on_a_tiny_ppo_loop"]
     assert loop["paired_overhead_median"] < .02 and loop["share_in_callback"] < .02
+
+@pytest.mark.parametrize("name, nats", [("KL", 1), ("train/approx_kl", 1), ("k1", 1), ("k2, A", 1), ("k3", 1), ("exact", 1), ("largest token", 1),
+                                        ("lr", 0), ("k4", 0), ("not exact", 0), ("exactly", 0)])
+def test_what_float32_leaves_is_0_of_a_kl_alone(name, nats):
+    assert [without_rest(name, x) for x in (-9e-7, 9e-7, 1.1e-6)] == ([0., 0., 1.1e-6] if nats else [-9e-7, 9e-7, 1.1e-6])

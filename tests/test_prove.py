@@ -135,7 +135,7 @@ def test_arrays_are_compared_by_value():
     assert prove(k1, "kl").verdict == "exact" and not prove(k1, "kl").sums       # a sum over responses asks for a gradient
     proof = prove(in_numpy, "reward")
     assert proof.verdict == "exact" and "it takes arrays: values are compared, gradients are not" in proof.fragile
-    assert not any("16 bits" in x for x in proof.fragile)                        # numpy has no bfloat16
+    assert not any("16 bits" in x for x in proof.fragile) and "by their rows" in proof.split            # numpy has no bfloat16
     def in_place(rewards, num_generations):
         r = rewards.reshape(-1, num_generations).astype(float)
         rewards[:] = (r - r.mean(1, keepdims=True)).ravel()
@@ -200,6 +200,8 @@ def test_what_is_wrong_beside_the_formula():
     assert prove(unused, "grpo").mistakes == ["ref_logp is taken and never used"]
     def unclipped(logp, old_logp, advantages, mask, epsilon): return -(((logp - old_logp).exp() * advantages[:, None])[mask]).mean()
     assert prove(unclipped, "ppo").mistakes == ["epsilon is taken and never used"]
+    def twice(logp, old_logp, advantages, mask, epsilon, epsilon_high): return unclipped(logp, old_logp, advantages, mask, epsilon)
+    assert prove(twice, "ppo").mistakes == [f"{name} is taken and never used" for name in ("epsilon", "epsilon_high")]
     def divided(rewards, num_generations):
         r = rewards.view(-1, num_generations)
         return ((r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True)).flatten()
@@ -303,7 +305,8 @@ def test_how_micro_batches_make_a_batch_is_told_and_is_no_mistake():
         assert proof.verdict == "exact" and words in proof.split and proof.split in str(proof), str(proof)
     def batch(rewards, num_generations): return rewards - rewards.mean()
     assert prove(batch, "advantages").split.startswith("rows depend on the rest") and not prove(grpo.leave_one_out, "advantages").split
-    assert prove(ppo.gae, "gae").split == ""
+    assert "split" not in str(prove(ppo.gae, "gae"))
+    assert prove(ppo.gae, "gae").split == prove(lambda chosen, rejected: -F.logsigmoid(rejected - chosen).mean(), "reward").split == ""
 
 def test_batches_at_the_edge_are_tried_for_every_kind():
     def said(fn, kind): return " | ".join(prove(fn, kind).fragile)

@@ -167,11 +167,12 @@ QUANTIZED = pytest.mark.skipif(not find_spec("bitsandbytes"), reason="needs bits
 @QUANTIZED
 @pytest.mark.parametrize("load_in, kind, atol", [("4bit", "Linear4bit", 1e-5), ("8bit", "Linear8bitLt", .05)])       # int8 also rounds what a layer reads
 @pytest.mark.parametrize("method", ["dpo", "reward", "grpo", "spin"])
-def test_adapters_on_few_bits_are_saved_as_a_plain_folder_that_computes_the_same(method, load_in, kind, atol):
+def test_adapters_on_few_bits_are_saved_as_a_plain_folder_that_computes_the_same(method, load_in, kind, atol, caplog):
     stage = tiny(method, load_in=load_in, lora_r=2, lr=.1)
     assert plan_stage(stage, "o", registry=TINY)
     done = run(stage, "o")
-    assert kind in {type(m).__name__ for m in done.model.modules()}
+    coded = [m for m in done.model.modules() if type(m).__name__ == kind]
+    assert coded and {getattr(m.weight, "quant_type", "nf4") for m in coded} == {"nf4"} and not [x for x in caplog.records if "bitsandbytes" in x.name]
     ids = torch.randint(5, 20, (4, 9), generator=torch.Generator().manual_seed(0))
     everything = torch.ones_like(ids, dtype=torch.bool)
     x = Seqs(ids, everything, everything)
@@ -212,6 +213,12 @@ def test_few_bits_without_their_package_are_refused_before_any_work(monkeypatch,
     for call in (plan_stage, run):
         with pytest.raises(ValueError, match=f"^{what} needs the package bitsandbytes: pip install 'rlhf-nb.quantized.', or leave it out$"): call(tiny("sft", **said), "o", registry=TINY)
     assert not Path("o").exists()
+
+@QUANTIZED
+def test_a_model_that_cannot_be_had_in_few_bits_is_refused_in_one_sentence(monkeypatch):
+    def refuse(*args, **more): raise ValueError("some modules are dispatched\non the disk")
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", refuse)
+    with pytest.raises(ValueError, match="^'m' cannot be read with load_in: leave it out. transformers says: some modules are dispatched$"): load_lm("m", load_in="4bit")
 
 def test_few_bits_are_refused_where_they_would_not_stay_few():
     with pytest.raises(ValueError, match="load_in '4bit' freezes the weights, and lora_r is 0: give lora_r as well"): tiny("sft", load_in="4bit")

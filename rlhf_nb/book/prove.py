@@ -173,7 +173,8 @@ def _expected_gradient(call, name): # over all responses of a small language
 
 def _brief(x): # a value in a sentence
     if isinstance(x, tuple): return " and ".join(map(_brief, x))
-    if not isinstance(x, Tensor): return f"{x:.6g}" if isinstance(x, float) else repr(x) if str(x)[-1:].isdigit() else str(x)
+    if isinstance(x, float): return f"{x:.6g}"
+    if not isinstance(x, Tensor): return repr(x) if str(x)[-1:].isdigit() else str(x)
     if x.numel() > 6: return f"numbers of shape {tuple(x.shape)}"
     return str([round(v, 4) for v in x.flatten().tolist()] if x.ndim else round(x.item(), 6))
 
@@ -355,7 +356,7 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
     return Proof(_name(fn), kind, "mistake" if mistakes else "exact",
                  "; ".join(known[:1] + [", ".join(filter(None, words))]),
                  mistakes, fragile, _expected_gradient(formed, kind) if summed else [], shown or "",
-                 len(calls), "" if mistakes or on_arrays else split_words(call, cases))
+                 len(calls), "" if mistakes else split_words(call, cases))
 
 def prove(
     fn:Callable, # takes some of what PROOF_KINDS[kind].takes, by name; it runs as it is
