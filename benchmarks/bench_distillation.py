@@ -256,7 +256,8 @@ def main():
                 saved[part].append(row)
                 began = time.process_time()
                 print(part, row["run"], row.get("lr", ""), seed, {k: round(v, 2) for k, v in row.items() if isinstance(v, float)}, flush=True)
-    saved |= dict(command="python benchmarks/bench_distillation.py")
+    saved |= dict(command="python benchmarks/bench_distillation.py",
+                  runs={name: dict(zip(("loss", "answers"), name.split(", "))) for name in LOSSES})
     a.json.write_text(json.dumps(saved, indent=1) + "\n", "utf-8")
 
 

@@ -41,6 +41,7 @@ ORDER = [      # the first rows first: a run that is stopped early has seeds of 
     [("flipped", "DPO"), ("flipped", "cDPO"), ("flipped", "robust"), ("family", "DPO"), ("family", "DPO per token, beta 2")],
     [("moving", 0), ("moving", 1)], [("near", "DPO"), ("near", "DPO + NLL"), ("near", "NLL alone")],
     [("family", "DPO + .2 NLL"), ("family", "DPO + NLL"), ("family", "NLL alone")],
+    [("family", "R-DPO .01"), ("family", "R-DPO .03")],
     [("flipped", name) for name in ("hinge", "IPO", "SimPO", "ORPO", "KTO")],
     [("far", "DPO"), ("far", "DPO + NLL")], [("moving", 16)]]
 MORE = [     # not in the chapter: --more
@@ -59,6 +60,14 @@ def nll_alone(model, x):
     "The control of the above: imitation of the chosen answer, without DPO."
     chosen, _ = pair_logprobs(model, x.pairs)
     return -(chosen / x.pairs.chosen.response_mask.sum(1)).sum(), len(x), {}
+
+
+def length_loss(model, x, alpha):
+    "R-DPO: the gap plus alpha per token by which the chosen answer is longer (Park et al. 2024)."
+    chosen, rejected = pair_logprobs(model, x.pairs)
+    c, r = [side.response_mask.sum(1) for side in (x.pairs.chosen, x.pairs.rejected)]
+    loss = dpo_loss(chosen + alpha / .1 * c, rejected + alpha / .1 * r, x.ref_chosen, x.ref_rejected, beta=.1)
+    return loss.sum(), len(x), {}
 
 
 def without_reference(loss):
@@ -90,6 +99,7 @@ def losses(part, ref, pad):
     nll = {"DPO": known["DPO"], "DPO + NLL": nll_loss, "NLL alone": nll_alone, "DPO + .2 NLL": partial(nll_loss, alpha=.2)}
     if part in ("far", "near"): return nll
     per_token = make_pair_loss(partial(dpo_loss, beta=2.), per_token=True)
+    known |= {f"R-DPO {name}": partial(length_loss, alpha=float(name)) for name in (".01", ".03")}
     return {**known, **nll, "DPO per token, beta 2": per_token, "KTO": make_kto(ref, pad),
             "SimPO": without_reference(simpo_loss), "ORPO": without_reference(orpo_loss)}
 
@@ -158,6 +168,7 @@ def main():
     args.add_argument("--seeds", type=int, default=3)
     args.add_argument("--first", type=int, default=40)
     args.add_argument("--only", default="", help="one part: family, flipped, far, near or moving")
+    args.add_argument("--runs", nargs="+", help="runs by name (default: all)")
     args.add_argument("--more", action="store_true")
     args.add_argument("--json", type=Path, default=Path(__file__).parents[1]/"nbs/results/dpo_family.json")
     args = args.parse_args()
@@ -173,7 +184,7 @@ def main():
     ref, last = frozen_copy(ref), {}
     seeds = range(args.first, args.first + args.seeds)
     for part, name, seed in [(part, name, seed) for names in ORDER + MORE * args.more for seed in seeds for part, name in names]:
-        if args.only not in ("", part) or have(part=part, run=name, seed=seed): continue
+        if args.only not in ("", part) or args.runs and name not in args.runs or have(part=part, run=name, seed=seed): continue
         if last.get("key") != (part, seed): last = dict(key=(part, seed), made=make_part(part, ref, tokenizer, seed))
         data, held = last["made"]
         if part == "moving":

@@ -12,6 +12,9 @@ Sums: every run starts from a model that imitated a log in which a share of the 
 64 samples each at temperature 1, one greedy. Beside them filtered copying of as many samples, and
 copying the right rows of the log, which samples nothing.
 
+Form: one answer in five of the log closes with =; 60 rollouts of RLOO whose reward asks for the right digits
+in that form, for these and for the form, or for the form alone.
+
 Tables go to stdout, numbers to nbs/results/grpo.json, from which the chapter draws.
 """
 import argparse, copy, json, random, statistics, time
@@ -56,9 +59,8 @@ SUMS = dict(n_iterations=60, beta=0., num_iterations=4, lr=3e-4)
 CRITIC_FREE = {"RLOO, 16 x 8": G(**SUMS), "GRPO, 16 x 8": G(**SUMS, **GRPO | dict(kl_in_loss=False)),
                "RLOO, 64 x 2": G(n_prompts=64, num_generations=2, **SUMS),
                "RLOO, 16 x 8, dynamic": G(dynamic_sampling=2, **SUMS),
-               "no baseline, 64 x 2": G(n_prompts=64, num_generations=2, advantage_fn=no_baseline, **SUMS),
-               "mean baseline, 128 x 1": G(n_prompts=128, num_generations=1,
-                                           advantage_fn=mean_baseline, **SUMS)}
+               **{f"{name}, 128 x 1": G(n_prompts=128, num_generations=1, advantage_fn=fn, **SUMS) for name, fn in (
+                   ("mean baseline", mean_baseline), ("no baseline", no_baseline))}}
 SUMS_RUNS = ["start", "copy the right rows", "filtered copying", *CRITIC_FREE]
 COPY = TrainConfig(lr=3e-3, n_steps=800, batch_size=64, micro_batch_size=64)
 LEARN = TrainConfig(lr=3e-3, n_steps=400, batch_size=64, micro_batch_size=64)
@@ -128,10 +130,10 @@ def sample(policy, sums, n=1, temperature=1., generator=None):
     return seqs, solved(seqs).view(-1, n)
 
 
-def imitate(carry_prob, seed): # the policy to start from, and the log
-    rng = random.Random(seed)
+def imitate(carry_prob, seed, closed=0.): # the policy to start from, and the log; closed: the share of answers in the form
+    rng, form = random.Random(seed), random.Random(seed)
     sums = rng.choices(SEEN, k=6000)
-    answers = [TOKENIZER(noisy_answer(s, rng, carry_prob)).input_ids + [EOS] for s in sums]
+    answers = [TOKENIZER(noisy_answer(s, rng, carry_prob) + "=" * (form.random() < closed)).input_ids + [EOS] for s in sums]
     log = make_seqs([PROMPT[s] for s in sums], answers, PAD)
     lm = tiny_lm(TOKENIZER, seed=seed)
     train_sft(lm, log, COPY, seeded(seed))
@@ -148,12 +150,23 @@ def sums_measure(policy, n=64):
     return out
 
 
-def reinforce(policy, config, seed):
+def reinforce(policy, config, seed, reward=solved):
     flat, drawn = [], []
-    task = RLTask([PROMPT[s] for s in SEEN], solved, TOKENIZER, SamplingParams(5))
+    task = RLTask([PROMPT[s] for s in SEEN], reward, TOKENIZER, SamplingParams(5))
     def look(row, roll): flat.append(row["frac_reward_zero_std"]); drawn.append(row["n_responses"])
     train_grpo(policy.requires_grad_(), frozen_copy(policy), task, config, seeded(seed), callback=look)
     return dict(responses=sum(drawn), flat=[statistics.mean(flat[i:i + 10]) for i in range(0, len(flat), 10)])
+
+
+def noise(policy, seed, n=400): # of one answer's gradient under three constant baselines; both kinds' squared size
+    seqs, right = sample(policy, random.Random(seed).choices(SEEN, k=n), 1, 1., seeded(seed))
+    score, params = (logprobs(policy, seqs) * seqs.response_mask).sum(1), [x for x in policy.parameters() if x.requires_grad]
+    g = torch.stack([torch.cat([x.flatten() for x in torch.autograd.grad(s, params, retain_graph=True)]) for s in score])
+    r, size = right[:, 0], g.square().sum(1)
+    best = ((r * size).mean() / size.mean()).item()
+    def variance(b): return (((r - b)[:, None] * g).var(0).sum()).item()
+    return dict(best=best, mean=r.mean().item(), right=size[r > 0].mean().item(), wrong=size[r == 0].mean().item(),
+                at_0=variance(0.), at_mean=variance(r.mean().item()), at_best=variance(best))
 
 
 def filtered_copying(policy, seed, rounds=6, n=1280, steps=40): # expert iteration
@@ -173,7 +186,8 @@ def sums_runs(carry_prob, seed, only):
     def row(name, policy, began, **more):
         return dict(run=name, carry_prob=carry_prob, seed=seed, cpu_s=time.process_time() - began,
                     **sums_measure(policy), **more)
-    if "start" in only: yield row("start", lm, time.process_time(), responses=0)
+    if "start" in only:
+        yield row("start", lm, time.process_time(), responses=0, noise=noise(copy.deepcopy(lm).requires_grad_(), seed))
     policy, began = copy.deepcopy(lm), time.process_time()
     if "copy the right rows" in only:
         train_sft(policy.requires_grad_(), log[solved(log) > 0], LEARN, seeded(seed))
@@ -187,6 +201,26 @@ def sums_runs(carry_prob, seed, only):
         yield row(name, policy.eval(), began, **more)
 
 
+def in_form(seqs): # Seqs -> (b) 1. where the answer closes with = and ends, and (b) 1. where its digits are right, too
+    prompt, close = seqs.attention_mask & ~seqs.response_mask, TOKENIZER("=").input_ids
+    said = [(tuple(ids[p].tolist()), ids[r].tolist()) for ids, p, r in zip(seqs.ids, prompt, seqs.response_mask)]
+    form = torch.tensor([float(y[-2:] == close + [EOS]) for _, y in said])
+    return form, form * torch.tensor([float(y[:-2] == ANSWER[q][:-1]) for q, y in said])
+
+
+FORM = {"start": None, "right": lambda s: in_form(s)[1], "right + form": lambda s: sum(in_form(s)),
+        "form": lambda s: in_form(s)[0]}
+
+def form_runs(seed): # one answer in five closes with =; an answer counts only in that form
+    lm, _ = imitate(.4, seed, .2)
+    for name, reward in FORM.items():
+        policy, began = copy.deepcopy(lm), time.process_time()
+        if reward: reinforce(policy, CRITIC_FREE["RLOO, 16 x 8"], seed, reward)
+        form, right = in_form(sample(policy.eval(), HELD, 16)[0])
+        yield dict(run=name, seed=seed, cpu_s=time.process_time() - began, form=form.mean().item(),
+                   right=right.mean().item(), digits=(right.sum() / form.sum()).item())
+
+
 def table(rows, keys):
     for name in dict.fromkeys(r["run"] for r in rows):
         mine = [r for r in rows if r["run"] == name]
@@ -197,7 +231,7 @@ def table(rows, keys):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=("world", "sums"), nargs="+", default=["world", "sums"])
+    parser.add_argument("--part", choices=("world", "sums", "form"), nargs="+", default=["world", "sums", "form"])
     parser.add_argument("--seeds", type=int, default=3, help="how many (default: 3)")
     parser.add_argument("--first", type=int, default=40, help="the first of them (default: 40)")
     parser.add_argument("--only", nargs="+", default=[*WORLD, *SUMS_RUNS], help="runs by name (default: all)")
@@ -219,6 +253,9 @@ def main():
             print(f"carry_prob {p}")
             table([r for r in saved["sums"] if r["carry_prob"] == p],
                   ("greedy", "pass@1", "pass@1 carry", "pass@16 carry", "pass@64 carry", "cpu_s"))
+    if "form" in a.part:
+        saved["form"] = [row for seed in seeds for row in form_runs(seed)]
+        table(saved["form"], ("form", "right", "digits", "cpu_s"))
     saved |= dict(command="python benchmarks/bench_grpo_seeds.py", seeds=list(seeds), settings=dict(
         world={name: repr(config) for name, config in WORLD.items()},
         sums={name: repr(config) for name, config in CRITIC_FREE.items()}))

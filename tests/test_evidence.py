@@ -101,6 +101,7 @@ def test_a_file_that_is_not_ours_is_kept(tmp_path, text):
 def test_a_caption_says_what_was_run():
     a, b = rows("PPO", dict(lr=1., beta=.1), gold=[1., 2.]), rows("RLOO", dict(lr=1., beta=.3), gold=[1., 2.])
     assert run_caption(a, b) == ("lr 1.0\nPPO: beta 0.1; seeds 0, 1; 2.5 CPU s a run\nRLOO: beta 0.3; seeds 0, 1; 2.5 CPU s a run")
+    assert run_caption(a, b, a).splitlines()[-1] == "PPO; seeds 0, 1; 2.5 CPU s a run"  # as the first: said there
     assert "seeds 0 to 3;" in run_caption(rows(gold=[1.] * 4)) and "seeds 0, 1, 3;" in run_caption([*rows(gold=[1.] * 2), *rows(gold=[1.] * 4)[3:]])
     del a[0]["cpu_seconds"], a[1]["cpu_seconds"]
     assert run_caption(a) == "lr 1.0, beta 0.1\nPPO; seeds 0, 1"

@@ -129,12 +129,12 @@ def difference(
 def run_caption(
     *groups:list[dict], # rows of one experiment each
 )->str:
-    "What a table or figure rests on: common settings, what differs, seeds, processor time."
+    "What a table or figure rests on: common settings; of the first what differs, of others what is not its."
     told = [flatten_settings(rows[0]["settings"]) for rows in groups]
     common = {k: x for k, x in told[0].items() if all(k in t and t[k] == x for t in told)}
     said = [", ".join(f"{k} {x}" for k, x in common.items())] if common else []
-    for rows, t in zip(groups, told):
-        own = ", ".join(f"{k} {x}" for k, x in t.items() if k not in common)
+    for rows, t, known in zip(groups, told, [common, *told[:1] * len(told)]):
+        own = ", ".join(f"{k} {x}" for k, x in t.items() if known.get(k) != x)
         seeds = [r["seed"] for r in rows]
         whole = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
         which = f"{seeds[0]} to {seeds[-1]}" if whole else ", ".join(map(str, seeds))

@@ -13,7 +13,7 @@ from ..base.learning import Trainer, train_step
 from ..base.logprobs import logprobs_and_entropy
 from ..base.sampling import collect_rollout, shared_rewards
 from ..grpo import (ADVANTAGES, LOSS_WEIGHTS, TOKEN_LOSSES, clipped_token_loss,
-    group_centered, group_normalised, leave_one_out, loss_weights, mean_baseline)
+    group_centered, group_normalised, leave_one_out, loss_weights)
 from ..kl import kl_k3, response_kl
 from ..tokens import Batch, Seqs, masked_sum
 from .ppo_trainer import (RLTask, RewardError, SamplerConfig, WeightedRewards,
@@ -49,7 +49,7 @@ class GRPOConfig(SamplerConfig):
             choices=dict(importance_sampling_level=("token", "sequence"),
                          multi_objective_aggregation=("sum_then_normalize", "normalize_then_sum")),
             named=dict(advantage_fn=ADVANTAGES, token_loss=TOKEN_LOSSES, loss_type=LOSS_WEIGHTS))
-        if self.num_generations < 2 and self.advantage_fn is not mean_baseline:
+        if self.num_generations < 2 and not self.advantage_fn(torch.tensor([0., 1.]), torch.arange(2)).any():
             raise ValueError("a group needs two responses to compare, got num_generations "
                              "= 1: raise it, or use advantage_fn=mean_baseline")
         if self.apart and self.advantage_fn is not group_normalised: raise ValueError("normalize_then_sum is "
