@@ -4,8 +4,8 @@
     python benchmarks/bench_smollm2_road.py --model smollm2 --prefs PAIRS.jsonl                 # three others, control
 
 The pairs are those of bench_smollm2.py: the first 96 of DPO's for the policy, 320 others for the judges. `tried` measures
-settings of DPO on seed 0 and the first 40 of the prompts that nothing was trained on; the rest takes one of them to seeds
-1, 2 and 3 and to 64 prompts that no setting was chosen by. The control is SFT on the chosen answers of the same pairs: as many steps,
+the recipe's rate, 2e-4, on seed 0 and the first 40 of the prompts that nothing was trained on. It moved the policy by one
+nat, so the rest takes twice that rate to seeds 1, 2 and 3 and to 40 prompts that no setting was chosen by. The control is SFT on the chosen answers of the same pairs: as many steps,
 rows in a step, the same rate and LoRA. "fetched" is the model without training.
 
 One answer to each prompt, of 32 tokens at most, greedily and at temperature 1. Two judges, neither of which has seen a
@@ -35,11 +35,11 @@ FACTS = {1: "threw", 2: "cheap", 3: "students", 6: "ohm", 7: "8,?000", 8: "blunt
          72: r"\b9\b|nine", 77: r"\b100\b", 78: "won[’']t", 81: "H2O|H₂O", 84: "[Cc]ómo est", 86: "marsupial|Marsupial",
          88: "water cycle|hydrologic|vaporation", 91: "eating", 95: r"\bswam\b", 98: r"7,?000\b", 99: "Mexico City|Ciudad de M",
          100: "iblioteca", 104: "yan.*agenta.*ellow", 108: r"\b[Hh]ard|[Rr]ough|[Ff]irm", 109: r"\b[Ll]ow\b", 111: r"\b[Hh]ard|[Rr]ough|[Ff]irm"}
-PLACES = dict(tuning=range(40), held=range(40, 104))         # of the prompts of test.jsonl
+PLACES = dict(tuning=range(40), held=range(40, 80))         # of the prompts of test.jsonl
 N_PAIRS = 96
 STEPS = dict(n_steps=48, batch_size=2)
-TRIED = dict(lr=2e-4, beta=.1), dict(lr=4e-4, beta=.1)       # of DPO; the last column of the table in chapter 19
-CHOSEN = TRIED[0]
+TRIED = [dict(lr=2e-4, beta=.1)]     # of DPO, on the tuning seed: the recipe's rate
+CHOSEN = dict(lr=4e-4, beta=.1)      # twice that rate, for the seeds and prompts that nothing was chosen by
 
 
 def kept(path, make):
@@ -138,7 +138,7 @@ def main():
     p.add_argument("--prefs", required=True, type=Path, help="rows of prompt, chosen, rejected and, if at hand, reference")
     p.add_argument("--part", choices=["tried", "held"], default="held")
     p.add_argument("--methods", nargs="+", choices=["DPO", "SFT"], default=["DPO", "SFT"])
-    p.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    p.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
     p.add_argument("--n-tried", type=int, default=len(TRIED), help="how many of the settings of `tried`")
     p.add_argument("--tokens", type=int, default=32, help="of an answer, at most")
     p.add_argument("--out", type=Path, default=Path("runs/road"))

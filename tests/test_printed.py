@@ -1,5 +1,5 @@
 "Commands that a sentence of a chapter names in passing, run as printed with tiny models and files."
-import json, re, pytest
+import json, re, shutil, pytest
 from pathlib import Path
 from rlhf_nb.book.command import main
 from rlhf_nb.run.methods import WORLD_REGISTRY
@@ -49,3 +49,18 @@ def test_a_kind_of_attention_is_chosen_or_refused_in_a_sentence(capsys):
     said = capsys.readouterr().err
     assert "attn_implementation 'flash_attention_2': leave it out" in said and "Traceback" not in said and not Path("o/run.json").exists()
     assert main([*line, "--attn-implementation", "eager"]) == 0
+
+def test_the_road_of_chapter_19_is_the_command_that_was_measured(monkeypatch):
+    "As printed, with a tiny model in the recipe's folder and two steps; the benchmark ran the same words."
+    text = "\n".join("".join(c["source"]) for c in json.loads((ROOT/"nbs/19_your_model.ipynb").read_text("utf-8"))["cells"])
+    [line] = re.findall(r"^rlhf-nb (train dpo pairs_96[^`]*?)\n```", text, re.M)
+    words = line.replace("\\\n", " ").split()
+    write_lines("pairs_96.jsonl", pair_rows()[:6])
+    shutil.copytree("m", "smollm2")
+    assert main([*words, "--max-steps", "2"]) == 0
+    saved = json.loads(Path("runs/road/run.json").read_text())["settings"]
+    measured = [json.loads(x)["settings"] for x in (ROOT/"nbs/results/smollm2_road.jsonl").read_text("utf-8").splitlines()]
+    [row] = {json.dumps(x, sort_keys=True) for x in measured if x.get("beta") and x["prompts"] == "held"}
+    row = json.loads(row)
+    assert {k: saved[k] for k in ("lr", "batch_size", "lora_r", "beta")} == {k: row[k] for k in ("lr", "batch_size", "lora_r", "beta")}
+    assert f"--max-steps {row['n_steps']}" in line and saved["model"] == "smollm2" and saved["eval_rows"] == 0
