@@ -31,9 +31,10 @@ def answers(name, batteries): # of one exercise: [(words, answer)], [answer]
 NUMBERS = r"(right on [^;]*; )?[^:;]*: (entry |got |stopped with (?!.*, because )|the value is right, its gradient is not)"
 CASE = r"(; |, and |, but )[^;]*?: (entry \S+ |should raise [^,]*, )?got .*"
 
-def judged(words, verdict): # "accepted", "named", "falsely" or "numbers": case, entry, got and want
+def judged(words, verdict): # "accepted", "named", "falsely", "numbers": case, entry, got and want; "closest": the place, too
     if verdict == "right": return "accepted"
     said = re.split(r"; see exercises", verdict)[0]
+    if re.match(r"(right on [^;]*; )?it differs only where ", said): return "closest"
     if re.match(NUMBERS, said): return "numbers"
     return "named" if re.search(words, re.sub(CASE, "", said).lower()) else "falsely"  # numbers are no words
 
@@ -48,7 +49,7 @@ def tried(job): # counts, and a line for each verdict
     checks.record_call = called_once
     name, batteries = job
     ex, (wrong, right) = exercises()[name], answers(name, batteries)
-    counts, said, slowest = dict(wrong=len(wrong), named=0, numbers=0, falsely=0, accepted=0, right=len(right), right_refused=0), [], (-1., None)
+    counts, said, slowest = dict(wrong=len(wrong), named=0, closest=0, numbers=0, falsely=0, accepted=0, right=len(right), right_refused=0), [], (-1., None)
     for words, answer in [*wrong, *[(None, x) for x in right]]:
         begun = time.process_time()
         verdict = grade(answer, ex)
@@ -68,7 +69,7 @@ def total(rows):
 def in_words(x):
     n = x["wrong"] or 1
     return (f"{x['wrong']} wrong: refused {x['wrong'] - x['accepted']} ({1 - x['accepted'] / n:.1%}), named {x['named']} "
-            f"({x['named'] / n:.1%}), falsely {x['falsely']} ({x['falsely'] / n:.1%}); right ones refused "
+            f"({x['named'] / n:.1%}), with the place {x['closest']}, falsely {x['falsely']} ({x['falsely'] / n:.1%}); right ones refused "
             f"{x['right_refused']} of {x['right']}; slowest {x['slowest_cpu_s']:.2f} s")
 
 def main():

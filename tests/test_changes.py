@@ -33,8 +33,8 @@ ASK = Exercise(cost, CASES, {})
     (lambda logp, ref, batch: batch.beta * ((logp - ref) * (batch.mask & (batch.mask.cumsum(1) > 1))).sum(1),
      "the first True of each row is missing in batch.mask"),
     (lambda logp, ref, batch: batch.beta * ((logp.exp() - ref) * batch.mask).sum(1), "exp of logp is taken"),
-    (lambda logp, ref, batch: batch.beta * ((logp - ref).abs() * batch.mask).sum(1), "in ((logp - ref) x batch.mask) the absolute value of (logp - ref) is taken"),
-    (lambda logp, ref, batch: batch.beta * ((logp - ref) * batch.mask).amax(1), "sum(((logp - ref) x batch.mask)): amax, not sum"),
+    (lambda logp, ref, batch: batch.beta * ((logp - ref).abs() * batch.mask).sum(1), "the absolute value of logp - ref is taken"),
+    (lambda logp, ref, batch: batch.beta * ((logp - ref) * batch.mask).amax(1), "amax stands where sum should, in sum((logp - ref) x mask)"),
     (lambda logp, ref, batch: batch.beta * ((logp - ref / 2) * batch.mask).sum(1), "ref counts half"),
     (lambda logp, ref, batch: batch.beta * ((logp - ref)**3 * batch.mask).sum(1), "two rows: entry [0] got")])
 def test_a_change_is_said_with_the_smallest_case_and_what_is_none_gets_numbers(answer, said):
@@ -65,7 +65,7 @@ def test_a_spread_a_bound_and_what_was_moved_have_names(answer, said): assert gr
 def test_groups_read_in_the_wrong_order_a_median_and_two_parts_that_are_exchanged():
     ask = Exercise(lambda x, k: x.view(-1, k).mean(1), {str(k): (noise(k, 12), k) for k in (2, 3, 4)}, {})
     assert grade(lambda x, k: x.view(k, -1).mean(0), ask).startswith("x is read down columns of k, not along rows; ")
-    assert grade(lambda x, k: x.view(-1, k).median(1).values, ask).startswith("mean(x): median, not mean; ")
+    assert grade(lambda x, k: x.view(-1, k).median(1).values, ask).startswith("median stands where mean should, in mean(x); ")
     both = Exercise(lambda x, k: dict(low=x.amin(), high=x.amax(), sum=x.sum()), {str(k): (noise(k, 12), k) for k in (2, 3, 4)}, {})
     assert grade(lambda x, k: dict(low=x.amax(), high=x.amin(), sum=x.sum()), both).startswith("two parts of the result are exchanged, 'low' and 'high'; ")
 
@@ -83,7 +83,7 @@ def test_time_that_runs_backwards():
 def gain(r, advantage, low, high): return -torch.minimum(r * advantage, r.clamp(1 - low, 1 + high) * advantage)
 MOVES = {str(k): ((noise(k, 3, 4) / 2).exp(), noise(k + 9, 3, 4), .1 + .1 * k, .3) for k in (1, 2, 3)}
 @pytest.mark.parametrize("answer, said", [
-    (lambda r, A, e, h: -torch.maximum(r * A, r.clamp(1 - e, 1 + h) * A), "maximum and minimum are exchanged"),
+    (lambda r, A, e, h: -torch.maximum(r * A, r.clamp(1 - e, 1 + h) * A), "maximum stands where minimum should, in minimum(r x advantage, clamp(r) x advantage)"),
     (lambda r, A, e, h: -torch.minimum(r * A, r.clamp(max=1 + h) * A), "e has no effect: as if there were no limit")])
 def test_an_operation_that_differs_is_said_in_its_own_words(answer, said):
     assert said in grade(answer, Exercise(gain, MOVES, {})), grade(answer, Exercise(gain, MOVES, {}))
@@ -91,12 +91,12 @@ def test_an_operation_that_differs_is_said_in_its_own_words(answer, said):
 def test_comparisons_axes_and_curves_are_tried():
     def upto(score): return (score[:, None] >= score).double().sum(-1)
     x = {str(k): (noise(k, 4).round(decimals=0).double(),) for k in (3, 4, 5)}
-    assert grade(lambda s: (s[:, None] > s).double().sum(-1), Exercise(upto, x, {})).startswith("s > s stands where (s >= s) should; ")
+    assert grade(lambda s: (s[:, None] > s).double().sum(-1), Exercise(upto, x, {})).startswith("score > score stands where score >= score should; ")
     z = {str(k): (noise(k, 3, 5),) for k in (1, 2)}
     ask = Exercise(lambda z: z.log_softmax(-1), z, {})
-    assert grade(lambda z: z.log_softmax(0), ask).startswith("log_softmax runs over axis 0 in log_softmax(z); ")
+    assert grade(lambda z: z.log_softmax(0), ask).startswith("log softmax(z) runs over axis 0, not -1; ")
     ask = Exercise(lambda z: torch.nn.functional.softplus(-z), z, {})
-    assert grade(lambda z: torch.sigmoid(-z), ask).startswith("σ stands where softplus should, in softplus(")
+    assert grade(lambda z: torch.sigmoid(-z), ask).startswith("sigmoid stands where softplus should, in softplus(-z); ")
 
 def test_luck_is_no_reason():
     "Truth values and single numbers fit something by chance."

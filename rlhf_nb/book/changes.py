@@ -243,7 +243,7 @@ def changed_inputs(
 ): # yields a sentence, and a function of a case
     "What the reference makes of other inputs: one leaf changed, two exchanged, all turned in time."
     def call(change): return lambda k: reference(*change(cases[k], given[k]))
-    paths = [*dict.fromkeys(p for x in given.values() for p in x)]
+    paths = [*dict.fromkeys(p for x in given.values() for p in x if not isinstance(x[p], torch.nn.Parameter))]
     def kind(p): return {(x[p].dtype, x[p].ndim) if isinstance(x[p], Tensor) else type(x[p])
                          for x in given.values() if p in x}
     for p in paths:

@@ -166,7 +166,7 @@ def name_mistake(
         for case in order:
             same = _same(calls[case], record_call(mistake, exercise.cases[case], False))
             alike, missed = alike + [case] * same, missed + (not same and case in wrong)
-            if missed > len(wrong) / 2: break        # what explains less is not named
+            if missed > (len(wrong) / 2 if alike else 2): break  # what explains less is not named
         found.append((name, [case for case in wrong if case in alike], len(alike)))
     def is_nan(out): # a number or tensor that is nan everywhere
         return isinstance(out, float) and out != out or (
@@ -322,25 +322,25 @@ def grade(
     def see(case): return _difference(case, calls[case], want[case], getattr(answer, "__name__", "it"),
                                       exercise.cases[case], names)
     name, cases = name_mistake(calls, wrong, exercise)
-    if len(cases) == len(wrong): return name
+    fits = len(cases) == len(wrong)
+    if fits and all(_same(c, record_call(exercise.mistakes[name], exercise.cases[case], False))
+                    for case, c in calls.items() if case not in wrong): return name
     slips = {case: _slips(calls[case], want[case], exercise.cases[case], names) for case in wrong}
     seen = [slip for found in slips.values() for slip in found]
     slip = max(seen, key=seen.count, default="")
     slipped = [case for case in wrong if slip in slips[case]]
     if len(slipped) == len(wrong): return f"{slip}; {see(wrong[0])}"
-    whole = {k: args for k, args in exercise.cases.items() if not calls[k].error and not want[k].error}
-    if {*wrong} <= {*whole}:
-        from rlhf_nb.book.changes import find_change
-        done = find_change(exercise.reference, whole, *[{k: x[k].out for k in whole} for x in (calls, want)],
-                           names, values_match)
-        if done: return f"{done[0]}; {see(done[1])}"
+    from rlhf_nb.exercises.steps import differs_where, name_step
+    done = name_step(answer, exercise, calls, want, wrong, names, record_call, values_match)
+    if done: return f"{done[0]}; {see(done[1])}"
+    if fits: return name
     if len(slipped) > len(cases): name, cases = slip, slipped
-    share = len(cases) / len(wrong)
-    if share >= .5:
+    if (share := len(cases) / len(wrong)) >= .5:
         other = see(next(case for case in wrong if case not in cases))
         return f"mostly: {name}, and {other}" if share >= .8 else f"much like: {name}, but {other}"
     score = f"right on {len(calls) - len(wrong)} of {len(calls)} cases; "
-    return score * (len(wrong) < len(calls)) + see(wrong[0])
+    return score * (len(wrong) < len(calls)) + differs_where(
+        exercise.cases, calls, want, names, values_match) + see(wrong[0])
 
 MEMORY, PROGRESS = ".rlhf-nb.json", ".rlhf-nb-progress.jsonl"  # in a learner's folder
 

@@ -1,0 +1,79 @@
+"""The search in a reference's steps: a twin that does the same, one step done otherwise, two, a formula; or the place of a difference."""
+import pytest, torch
+from torch import tensor
+from rlhf_nb.book.checks import Exercise, grade, record_call, values_match
+from rlhf_nb.exercises import best_policy, grpo, ppo, qlearning, tools
+from rlhf_nb.exercises.steps import Steps, find_step
+from rlhf_nb.exercises.where import differs_where
+
+def noise(seed, *size): return torch.randn(*size, generator=torch.Generator().manual_seed(seed))
+
+@pytest.mark.parametrize("exercise", [ppo.gae, ppo.ppo_loss, qlearning.bellman_targets, qlearning.q_loss, best_policy.best_of_n_policy, tools.turn_advantages,
+                                      grpo.loss_weights, tools.majority_vote])
+def test_a_twin_does_what_its_reference_does_gradients_and_errors_too(exercise):
+    steps = Steps(exercise.reference)
+    for args in exercise.cases.values():
+        want, got = record_call(exercise.reference, args), record_call(lambda *a: steps.run(a), args)
+        assert want.error == got.error and values_match([got.out, got.gradients], [want.out, want.gradients]) and want.mutated == got.mutated
+    assert len(steps.steps) > 10
+
+def discounted(reward, mask, gamma=.9): # (b t)
+    total, out = torch.zeros_like(reward[:, 0]), []
+    for i in reversed(range(reward.shape[1])):
+        total = torch.where(mask[:, i], reward[:, i] + gamma * total, total)
+        out.append(total.masked_fill(~mask[:, i], 0.))
+    return torch.stack(out[::-1], 1)
+
+def case(seed, b, t, *gamma): return noise(seed, b, t).double().requires_grad_(), noise(seed + 9, b, t) > -.6, *gamma
+ASK = Exercise(discounted, {"three rows": case(0, 3, 5, .5), "two rows": case(1, 2, 4, .8), "no gamma given": case(2, 2, 4)}, {})
+
+def loop(reward, mask, gamma=.9, add=lambda r, g, total: r + g * total, keep=lambda x, m: x.masked_fill(~m, 0.), step=torch.where):
+    total, out = torch.zeros_like(reward[:, 0]), []
+    for i in reversed(range(reward.shape[1])):
+        total = step(mask[:, i], add(reward[:, i], gamma, total), total)
+        out.append(keep(total, mask[:, i]))
+    return torch.stack(out[::-1], 1)
+
+@pytest.mark.parametrize("answer, said", [
+    (lambda r, m, g=.5: loop(r, m, g), "the default of g is 0.5: 0.9 is asked for; no gamma given: "),
+    (lambda r, m, g=.9: loop(r, m, g, add=lambda r, g, t: r - g * t), "reward - gamma x total stands where reward + (gamma x total) should; "),
+    (lambda r, m, g=.9: loop(r, m, g, keep=lambda x, m: x), "total is not masked: not mask is not used there; "),
+    (lambda r, m, g=.9: loop(r, m, g, add=lambda r, g, t: r.detach() + g * t), "no gradient flows"),
+    (lambda r, m, g=.9: loop(r, m, g, add=lambda r, g, t: (1 - g) * r + g * t), "total is multiplied by 1 - gamma"),
+    (lambda r, m, g=.9: loop(r, m, g, add=lambda r, g, t: r - (g + t)), "two slips: ")])
+def test_one_step_done_otherwise_is_said_in_words(answer, said): assert said in grade(answer, ASK), grade(answer, ASK)
+
+def test_what_is_another_formula_is_written_down_and_what_is_none_is_not_named():
+    x = {str(k): (noise(k, 3, 4), noise(k + 5, 3, 4)) for k in (1, 2)}
+    ask = Exercise(lambda a, b: (a - b).exp() * a, x, {})
+    assert grade(lambda a, b: a.exp() / b, ask).startswith("what comes back is exp of a / b; ")
+    assert grade(lambda a, b: torch.erf(a) + b.cos(), ask).startswith("1: entry [0, 0] got ")
+
+def test_without_source_the_operations_are_searched():
+    space = dict(torch=torch)
+    exec("def ask(a, b): return torch.minimum(a * b, b)", space)
+    x = {str(k): (noise(k, 3, 4), noise(k + 5, 3, 4)) for k in (1, 2)}
+    assert "maximum and minimum are exchanged" in grade(lambda a, b: torch.maximum(a * b, b), Exercise(space["ask"], x, {}))
+
+def test_truth_values_that_fit_several_steps_are_not_laid_on_one():
+    flags = {str(k): (float(k), 3.) for k in range(8)}
+    ask = Exercise(lambda a, b: a > b, flags, {})
+    said = grade(lambda a, b: a >= b, ask)
+    assert not said.startswith("a >= b stands") and said != "right"   # it differs in one case only
+
+def test_a_known_mistake_is_named_only_if_it_acts_so_where_the_answer_is_right():
+    ask = Exercise(lambda x: x.mean() > 0, {str(k): (noise(k, 5),) for k in range(12)}, {"never true": lambda x: tensor(False)})
+    assert grade(lambda x: (x.mean() > 0) & (x[0] > 9), ask) == "never true"
+    assert "never" not in grade(lambda x: x.mean() < 0, ask)
+
+def test_where_nothing_explains_it_the_place_is_told():
+    x = {str(k): (noise(k, 3, 4), noise(k + 5, 3, 4) > 0) for k in (1, 2, 3)}
+    ask = Exercise(lambda a, m: a * 2, x, {})
+    def odd(a, m): return torch.where(a < 0, torch.erf(a).cos(), a * 2)
+    assert "it differs only where a is below 0, and there always; " in grade(odd, ask), grade(odd, ask)
+
+def test_a_search_keeps_to_its_time_and_leaves_the_cases_as_they_were():
+    before = [x.clone() for args in ppo.gae.cases.values() for x in args[:2]]
+    calls = {k: record_call(lambda *a: [torch.erf(x) for x in ppo.gae.reference(*a)], args) for k, args in ppo.gae.cases.items()}
+    grade(lambda *a: tuple(torch.erf(x) for x in ppo.gae.reference(*a)), ppo.gae)
+    assert all(torch.equal(a.nan_to_num(7), b.nan_to_num(7)) for a, b in zip(before, (x for args in ppo.gae.cases.values() for x in args[:2])))
