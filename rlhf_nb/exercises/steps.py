@@ -594,6 +594,18 @@ def other_default(answer, exercise, wrong)->str: # of an argument that no wrong 
     return next((f"the default of {a.name} is {a.default!r}: {b.default!r} is asked for" for a, b in [*zip(own, ours)][given:]
                  if isinstance(a.default, (int, float, str)) and isinstance(b.default, (int, float, str)) and a.default != b.default), "")
 
+def other_form(calls, wants, wrong)->str: # what every wrong case has
+    def kinds(k):
+        a, b = calls[k].out, wants[k].out
+        if calls[k].error or wants[k].error: return ""
+        if isinstance(a, str) and isinstance(b, (int, float)): return "text comes back where a number is wanted"
+        if isinstance(b, str) and isinstance(a, (int, float)): return "a number comes back where text is wanted"
+        if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or b.ndim < 2 or a.shape == b.shape: return ""
+        if a.shape == b.shape[:-1]: return "one number for each row comes back where one for each of its places is wanted"
+        return "one flat row comes back where rows are wanted: a mask as an index keeps no rows" if a.ndim == 1 < b.ndim == 2 else ""
+    found = {kinds(k) for k in wrong}
+    return found.pop() if len(found) == 1 else ""
+
 def name_step(
     answer:Callable, exercise,               # of `checks.Exercise`
     calls:dict, wants:dict, wrong:list[str], # case -> what the answer did, and should have done; where that is not the same
@@ -601,7 +613,7 @@ def name_step(
 )->tuple: # a sentence, the smallest case that is wrong; or ()
     "What an answer does otherwise: a default, an input, a result, else a step of the reference."
     from rlhf_nb.book.changes import find_change, named_leaves
-    if words := other_default(answer, exercise, wrong): return words, wrong[0]
+    if words := other_default(answer, exercise, wrong) or other_form(calls, wants, wrong): return words, wrong[0]
     whole = {k: args for k, args in exercise.cases.items() if not calls[k].error and not wants[k].error}
     blind = Steps(exercise.reference).twin(exercise.reference) is exercise.reference # there is no source
     end = time.process_time() + .35
