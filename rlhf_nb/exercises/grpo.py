@@ -135,11 +135,15 @@ GROUPS = {"a group of three and one of two": _rows([1, 0, 0], [5, 7]),
 def _scored(reward, group): # of each row's group
     return [[x for x in reward[group == k] if not x.isnan()] for k in group]
 def _alone(reward, group): return tensor([len(x) == 1 for x in _scored(reward, group)])
+def _as_rows(reward, group): # groups taken for rows of one size
+    r = reward.view(-1, int((group == group[0]).sum()))
+    return (r - (r.sum(1, keepdim=True) - r) / (r.shape[1] - 1)).flatten()
 def _given(reward, group): return dict(rewards=reward, group=group)
 
 leave_one_out = Exercise(
     reference=package.leave_one_out, cases=GROUPS,
     mistakes=Advantages().told(_given, "base sign rows", OTHERS, base="others") | {
+        "groups differ in size and need not stand together, so view(-1, k) cannot make rows of them": _as_rows,
         "an answer that is alone has advantage 0, not its reward": lambda r, g: torch.where(
             _alone(r, g) & ~r.isnan(), r, package.leave_one_out(r, g)),
         "an answer that nobody scored is not a reward of 0":

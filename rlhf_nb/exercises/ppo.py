@@ -334,6 +334,8 @@ ppo_rewards = Exercise(
         "that is the ratio: its log costs": lambda *x: _rewards(*x, cost=torch.exp),
         "a token below the reference gets a refund: no absolute value": lambda *x: _rewards(*x, cost=torch.abs),
         "one reward per token, not one per answer": lambda *x: _rewards(*x).sum(1),
+        "the rewards are not divided by the length of the answer":
+            lambda *x: _rewards(*x) / x[3].sum(1, keepdim=True).clamp(min=1),
         "the whole penalty stands at the last token: each token pays its own": lambda *x: torch.where(
             x[3] & (x[3].flip(1).cumsum(1).flip(1) == 1), _rewards(*x).sum(1, keepdim=True), 0.)})
 

@@ -34,6 +34,9 @@ def sums(reward, group):
 def loo_with_itself(reward, group):
     return torch.stack([r - reward[group == g].nanmean() if not r.isnan() else torch.tensor(0.).to(r)
                         for r, g in zip(reward, group)])
+def loo_table(reward, group): # a table of rows as long as the first group
+    table = reward.reshape(-1, group.tolist().count(int(group[0])))
+    return torch.cat([row - (row.sum() - row) / (row.numel() - 1) for row in table])
 def loo_flipped(reward, group):
     out = torch.zeros_like(reward)
     for i in range(len(reward)):
@@ -186,6 +189,7 @@ WRONG = {
         ("not divided by the standard deviation: that is GRPO", normalised)],
     "leave_one_out": [
         ("the answer itself is in its baseline: leave it out", loo_with_itself),
+        ("groups differ in size and need not stand together, so view(-1, k) cannot make rows of them", loo_table),
         ("the sign: better than the group is above 0", loo_flipped),
         ("compare with the group, not with the whole batch", loo_batch),
         ("the mean of the others: divide by n - 1, not by n", loo_by_n),

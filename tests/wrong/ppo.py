@@ -260,6 +260,8 @@ WRONG = {
         ("the sum looks ahead, not back", gae_backwards),
         ("the sign: reward and next value minus value", gae_negative)],
     "ppo_rewards": [
+        ("the rewards are not divided by the length of the answer", lambda score, logp, ref, mask, beta=.1: (
+            token_rewards(score.detach(), kl_penalty(logp, ref, mask, beta), mask) / mask.float().sum(-1).clamp(min=1.)[:, None])),
         ("the sign: leaving the reference costs", rewards_plus),
         ("the sign: leaving the reference costs; `kl_penalty` has it, and mask and detach",
          lambda score, logp, ref, mask, beta=.1: token_rewards(score, beta * (logp - ref), mask)),
