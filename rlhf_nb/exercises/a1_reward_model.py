@@ -189,4 +189,4 @@ def orders_unseen_answers(f, seed):
 train_reward = PART("train_reward", {
     "an answer's score is its own, whatever else is in the batch": its_own_alone, "the same generator gives the same model": repeatable,
     f"at most {MIB:g} MiB wait for a backward pass": lean,
-    f"60 steps order {BAR:.0%} of unseen pairs rightly, whose answers differ by a point or more": orders_unseen_answers}, SECONDS)
+    f"60 steps put {BAR:.0%} of unseen pairs in the right order, of those that differ by a point or more": orders_unseen_answers}, SECONDS)

@@ -196,4 +196,4 @@ def near_the_best(f, seed):
 train_grpo = PART("train_grpo", {
     f"a rollout asks for at most {ANSWERS} rewards": answers_asked, "equal rewards leave the policy as it is": nothing_to_learn,
     "the same generator gives the same policy": repeatable,
-    f"40 rollouts make {BAR:.0%} of the way to the best there is, by the exact sum, in the median of three seeds": near_the_best}, SECONDS)
+    f"40 rollouts cover {BAR:.0%} of the way to the best there is, by the exact sum, in the median of three seeds": near_the_best}, SECONDS)

@@ -164,10 +164,10 @@ def gains_each_round(f, seed):
     start, best = value(bigram_lm(WORLD)), REWARD.max().item()
     for k in range(3):
         one, two = ((value(play(f, 3 * seed + k, n)[0]) - start) / (best - start) for n in (1, 2))
-        need(one >= FIRST, f"seed {3 * seed + k}: one round makes {one:.0%} of the way to the best, the bar is {FIRST:.0%}")
+        need(one >= FIRST, f"seed {3 * seed + k}: one round covers {one:.0%} of the way to the best, the bar is {FIRST:.0%}")
         need(two >= SECOND, f"seed {3 * seed + k}: two rounds make {two:.0%} of the way (one made {one:.0%}), the bar is {SECOND:.0%}")
 
 dpo_rounds = PART("dpo_rounds", {
     "no round, no change": no_round, f"a round asks about at most {PAIRS} pairs, sampled from the policy as it is by then": asks_about_itself,
-    f"one round makes {FIRST:.0%} of the way to the best there is, two make {SECOND:.0%}, by the exact sum, on three seeds":
+    f"one round covers {FIRST:.0%} of the way to the best there is, two cover {SECOND:.0%}, by the exact sum, on three seeds":
         gains_each_round}, SECONDS)
