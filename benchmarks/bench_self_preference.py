@@ -1,6 +1,6 @@
 """Does a judge favour the answers of its own model? Models that both answer and mark, each marking the others' answers, too.
 
-    python benchmarks/bench_self_preference.py --judges /tmp/judges     # about 4 CPU minutes, and 50 s for each new judge
+    python benchmarks/bench_self_preference.py --judges /tmp/judges     # about 3 CPU minutes, and 50 s for each new judge
 
 Seeds are trainings from the shipped base with other demonstrations, judgements and batches (`bench_judge_seeds.py`,
 kept in --judges). Two parts:
@@ -79,7 +79,7 @@ def compared(models, seed):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--first", type=int, default=110)
-    p.add_argument("--seeds", type=int, default=5)
+    p.add_argument("--seeds", type=int, default=3)
     p.add_argument("--judges", type=Path, help="where retrained judges lie or will lie")
     p.add_argument("--json", type=Path, default=ROOT/"nbs/results/self_preference.json")
     args = p.parse_args()
