@@ -1,12 +1,13 @@
 """From a file of preferences to a better policy, on SmolLM2-135M: for chapter 19. Rows of Experiments; resumable.
 
-    python benchmarks/bench_smollm2_road.py --model smollm2 --prefs PAIRS.jsonl --part tried    # settings, one seed
-    python benchmarks/bench_smollm2_road.py --model smollm2 --prefs PAIRS.jsonl                 # three others, control
+    python benchmarks/bench_smollm2_road.py --model smollm2 --prefs PAIRS.jsonl --part tried    # one seed, 8 CPU minutes
+    python benchmarks/bench_smollm2_road.py --model smollm2 --prefs PAIRS.jsonl                 # three others and the control, 25
 
 The pairs are those of bench_smollm2.py: the first 96 of DPO's for the policy, 320 others for the judges. `tried` measures
-the recipe's rate, 2e-4, on seed 0 and the first 40 of the prompts that nothing was trained on. It moved the policy by one
-nat, so the rest takes twice that rate to seeds 1, 2 and 3 and to 40 prompts that no setting was chosen by. The control is SFT on the chosen answers of the same pairs: as many steps,
-rows in a step, the same rate and LoRA. "fetched" is the model without training.
+the recipe's rate, 2e-4, on seed 0 and the first 40 of the prompts that nothing was trained on; the rest takes it to seeds
+1, 2 and 3 and to 40 other prompts. The control is SFT on the chosen answers of the same pairs: as many steps, rows in a
+step, the same rate and LoRA. "fetched" is the model without training. Twice the rate (`--lr 4e-4 --methods DPO`) was run
+before the recipe's on those 40 prompts; its rows stay.
 
 One answer to each prompt, of 32 tokens at most, greedily and at temperature 1. Two judges, neither of which has seen a
 pair of the policy's: a linear model of word counts, and one of the last hidden state of the fetched model (.88 and .83 of
@@ -38,8 +39,7 @@ FACTS = {1: "threw", 2: "cheap", 3: "students", 6: "ohm", 7: "8,?000", 8: "blunt
 PLACES = dict(tuning=range(40), held=range(40, 80))         # of the prompts of test.jsonl
 N_PAIRS = 96
 STEPS = dict(n_steps=48, batch_size=2)
-TRIED = [dict(lr=2e-4, beta=.1)]     # of DPO, on the tuning seed: the recipe's rate
-CHOSEN = dict(lr=4e-4, beta=.1)      # twice that rate, for the seeds and prompts that nothing was chosen by
+RECIPE = dict(lr=2e-4, beta=.1)
 
 
 def kept(path, make):
@@ -86,7 +86,7 @@ def drift(lm, ref, seqs, batch_size=8):
 
 
 def measured(a, lm, ref, tokenizer, place, start=None):
-    """Answers of a policy and what is asked of them; `start`: what was found of the fetched model."""
+    "Answers of a policy and what is asked of them; `start`: what was found of the fetched model."
     asked = [(i, q) for i, q in enumerate(questions_of(a)) if i in PLACES[place]]
     prompts = [encode_prompt(tokenizer, [dict(role="user", content=q)]) for _, q in asked]
     words, weights, head = judges(a, ref, tokenizer)
@@ -139,7 +139,7 @@ def main():
     p.add_argument("--part", choices=["tried", "held"], default="held")
     p.add_argument("--methods", nargs="+", choices=["DPO", "SFT"], default=["DPO", "SFT"])
     p.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
-    p.add_argument("--n-tried", type=int, default=len(TRIED), help="how many of the settings of `tried`")
+    p.add_argument("--lr", type=float, default=RECIPE["lr"])
     p.add_argument("--tokens", type=int, default=32, help="of an answer, at most")
     p.add_argument("--out", type=Path, default=Path("runs/road"))
     p.add_argument("--home", type=Path, default=ROOT/"nbs/results/smollm2_road.jsonl")
@@ -159,10 +159,10 @@ def main():
             return measured(a, load_lm(folder)[0], ref, tokenizer, place, start) | dict(log=log)
         return of
     common = dict(n_pairs=N_PAIRS, lora_r=16) | STEPS | asked
-    dpo = [Experiment("DPO", run("DPO"), common | s, a.home) for s in (TRIED[:a.n_tried] if a.part == "tried" else [CHOSEN])]
-    sft = Experiment("SFT", run("SFT"), common | dict(lr=CHOSEN["lr"]), a.home)
+    dpo = Experiment("DPO", run("DPO"), common | RECIPE | dict(lr=a.lr), a.home)
+    sft = Experiment("SFT", run("SFT"), common | dict(lr=a.lr), a.home)
     seeds = [0] if a.part == "tried" else a.seeds
-    methods = dpo if a.part == "tried" else [x for x in (*dpo, sft) if x.name in a.methods]
+    methods = [x for x in (dpo, sft) if x.name in a.methods and (x is dpo or a.part == "held")]
     for seed in seeds:
         for x in methods:
             row, = x.over([seed])

@@ -81,7 +81,7 @@ def sft(a, lm, tokenizer):
     pairs = load_pairs(a.out/"test.jsonl", tokenizer, 192)[0][:40]
     questions = [r["prompt"] for r in split(a)["test"]][:40]
     masks = kinds_of(tokenizer, pairs.chosen, questions)
-    after, _ = load_lm(road.trained(a, "SFT", road.STEPS | dict(lr=road.CHOSEN["lr"]), 1)[0])
+    after, _ = load_lm(road.trained(a, "SFT", road.STEPS | road.RECIPE, 1)[0])
     losses = {"fetched": token_losses(lm, pairs.chosen), "after SFT": token_losses(after, pairs.chosen)}
     found = {}
     for kind, mask in masks.items():

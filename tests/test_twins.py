@@ -70,17 +70,15 @@ def test_verdicts_by_hand():
 def test_both_scripts_run_whole_and_not_twice(tiny, capsys):
     rows, saved = tiny.home/"road.jsonl", tiny.home/"twins.json"
     small = ["--tokens", "6", "--home", str(rows)]
-    tiny.call(road, "--part", "tried", "--n-tried", "1", *small)
-    tiny.call(road, "--seeds", "1", *small)
+    tiny.call(road, "--seeds", "1", "--methods", "DPO", *small)
     found = [json.loads(line) for line in rows.read_text().splitlines()]
-    assert [(r["name"], r["seed"], r["settings"]["prompts"]) for r in found] == [
-        ("fetched", 0, "tuning"), ("DPO", 0, "tuning"), ("fetched", 0, "held"), ("DPO", 1, "held"), ("SFT", 1, "held")]
-    fetched, dpo, sft = [r["found"] for r in found[2:]]
+    assert [(r["name"], r["seed"], r["settings"]["prompts"]) for r in found] == [("fetched", 0, "held"), ("DPO", 1, "held")]
+    fetched, dpo = [r["found"] for r in found]
     assert all(len(dpo[k]) == 4 for k in ("kl", "k1", "words T 0", "head T 1", "head T 1 won", "answers T 0"))
     assert "kl" not in fetched and len(dpo["right"]) == 1 and min(dpo["kl"]) >= 0
     for old, new, won, *both in zip(fetched["head T 1"], dpo["head T 1"], dpo["head T 1 won"], fetched["answers T 1"], dpo["answers T 1"]):
         assert won == (.5 if both[0] == both[1] else float(new > old))
-    assert len(dpo["log"]["rewards/chosen"]) == len(dpo["log"]["loss"]) == len(sft["log"]["loss"]) == 2
+    assert len(dpo["log"]["rewards/chosen"]) == len(dpo["log"]["loss"]) == 2
     tiny.call(twins, "--json", str(saved), "--pairs", "5", "--reply", "4")
     told = json.loads(saved.read_text())
     assert set(told) == set(twins.PARTS) and told["length"]["longer"] == dict(mean=1., standard_error=0., n=60)
@@ -89,6 +87,6 @@ def test_both_scripts_run_whole_and_not_twice(tiny, capsys):
     assert losses["less"]["mean"] == pytest.approx(losses["after SFT"]["mean"] - losses["fetched"]["mean"])
     before = rows.read_text(), saved.read_text()
     capsys.readouterr()
-    tiny.call(road, "--seeds", "1", *small)
+    tiny.call(road, "--seeds", "1", "--methods", "DPO", *small)
     tiny.call(twins, "--json", str(saved))
     assert (rows.read_text(), saved.read_text()) == before and "$ rlhf-nb" not in capsys.readouterr().out
