@@ -252,6 +252,12 @@ def test_the_page_on_adding_a_method_shows_lines_that_are_there():
     assert len(parts) == 8 and sum(line[:1] in "+-" for line in diff.splitlines() if line) <= 60
 
 # ---- several rewards, each normalised in its group before they are summed
+def test_one_answer_to_a_prompt_for_an_advantage_that_needs_no_group():
+    for fn in (mean_baseline, lambda reward, group: reward): GRPOConfig(num_generations=1, advantage_fn=fn)
+    for fn in ADVANTAGES.values():
+        if fn is mean_baseline: continue
+        with pytest.raises(ValueError, match="a group needs two responses"): GRPOConfig(num_generations=1, advantage_fn=fn)
+
 def apart(**more): return GRPOConfig(**dict(n_prompts=2, num_generations=3, advantage_fn="group_normalised", beta=0.,
                                             multi_objective_aggregation="normalize_then_sum") | more)
 def paid(**rewards): # name -> weight and numbers of 6 rows
