@@ -26,10 +26,11 @@ from rlhf_nb.worlds.world_text import TEST, TRAIN, prompt_ids
 
 RECIPE = TrainConfig(lr=1e-3, n_steps=300, batch_size=64, micro_batch_size=64)
 IMITATE = TrainConfig(lr=1e-3, n_steps=100, batch_size=64, micro_batch_size=64)
-N_LOG, TAU, TAU_REF = 4000, .02, .05
+N_LOG, TAU, TAU_REF, BINS = 4000, .02, .05, 21
 RUNS = {"main": QConfig(), "no conservative term": QConfig(alpha=0.),
         "LM head kept": QConfig(), "no MC bound": QConfig(mc_bound=False),
         "double": QConfig(double_q=True), "dueling head": QConfig(),
+        "HL-Gauss": QConfig(),
         "gamma .95": QConfig(gamma=.95), "gamma .95 by response": QConfig(gamma=.95, discount_per="response")}
 
 
@@ -60,7 +61,7 @@ def logged(sft, tokenizer, seed):
 
 
 def networks(name, sft, tokenizer):
-    q = q_network(sft, dueling=name == "dueling head")
+    q = q_network(sft, dueling=name == "dueling head", n_bins=BINS * name.startswith("HL-Gauss"))
     if name == "LM head kept": q.get_output_embeddings().load_state_dict(
         sft.get_output_embeddings().state_dict())
     return QNets(q, [tokenizer.pad_token_id])

@@ -7,8 +7,9 @@ __all__ = ['monte_carlo_returns', 'bellman_targets', 'soft_update', 'q_loss', 'q
 import math
 import torch
 from torch import Tensor
-from .base.q_networks import (
-    Episodes, QConfig, QNets, discounts, hidden_states, next_values, q_terms)
+from rlhf_nb.base.q_networks import (
+    Episodes, HistogramHead, QConfig, QNets, discounts, hidden_states, next_values,
+    q_terms)
 from .tokens import shift_right
 
 def monte_carlo_returns(
@@ -62,10 +63,12 @@ def q_loss(
     hidden = hidden_states(nets.online, x.seqs)                 # (b t d)
     value = next_values(nets, x, hidden, config)                # (b t)
     y = bellman_targets(x, value, config)[at]                   # (n)
-    q, others = q_terms(nets.online.get_output_embeddings(), shift_right(hidden)[at],
-                        ids[at], nets.allowed, config.min_return)
+    head, before = nets.online.get_output_embeddings(), shift_right(hidden)[at]  # (n d)
+    q, others = q_terms(head, before, ids[at], nets.allowed, config.min_return)
     td = (q - y)**2
-    loss = td.sum() / 2 + config.alpha / 2 * others.sum()
+    fit = td / 2
+    if isinstance(head, HistogramHead): fit = head.cross_entropy(before, ids[at], y)
+    loss = fit.sum() + config.alpha / 2 * others.sum()
     return loss, x.mask.sum(), dict(
         td_loss=td.detach().sum(), conservative_loss=others.detach().sum(),
         q_values=q.detach().sum(), td_target=y.sum())

@@ -6,6 +6,7 @@ import json, pytest, torch
 from pathlib import Path
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModelForCausalLM
+from rlhf_nb.book.command import main
 from rlhf_nb.base.batches import PreferencePairs
 from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
 from rlhf_nb.base.logprobs import logprobs
@@ -231,13 +232,17 @@ def test_a_folder_is_examined_and_told_what_is_refused_and_why(name, refused, tm
     assert {k for k, words in found.items() if words} == refused.keys() and len(found) == 11
     for k, words in refused.items(): assert words in found[k]
 
-def test_an_examination_names_what_is_wrong(tmp_path, page):
+def test_an_examination_names_what_is_wrong(tmp_path, page, capsys):
     tokenizer = make_tokenizer()
     made("llama", **BASE | dict(vocab_size=len(tokenizer), pad_token_id=0, eos_token_id=tokenizer.eos_token_id)).save_pretrained(tmp_path/"m")
     tokenizer.chat_template = tokenizer.chat_template.replace("m['content']", "m['content'] + ' ' * loop.index")     # an answer is written otherwise
     tokenizer.save_pretrained(tmp_path/"m")
     found = dict(page["examine"](str(tmp_path/"m")))
     assert "otherwise than prompt, answer and end" in found.pop("chat template") and not any(found.values())
+    assert main(["doctor", "--model", str(tmp_path/"m")]) == 1                       # the command prints the same
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 11 and [x[:2] for x in said].count("ok") == 10 and said[0].startswith("--  chat template") and "Error" not in said[0]
+    assert main(["doctor", "--model", str(tmp_path)]) == 2 and "no tokenizer could be read" in capsys.readouterr().err
     page.update(generate=lambda *args: (lambda seqs, logp: (seqs, logp * 1.1))(*generate(*args)),     # another temperature
                 dpo_loss=lambda *args, **more: dpo_loss(*args, **more) + .1)                                        # no reference
     found = dict(page["examine"](str(tmp_path/"m")))

@@ -7,6 +7,7 @@ from rlhf_nb.base.folder import foreign_files
 from conftest import plain_id
 from rlhf_nb.run.methods import METHODS
 from rlhf_nb.run.stages import settings_of
+from rlhf_nb.self_reward import select_pairs
 from tiny_runs import (METHOD_NAMES, TINY, content, patch_everywhere, rows_in, run, tiny, tokenizer, until_done, weights,
     write_lines)
 
@@ -46,6 +47,37 @@ def test_what_a_method_leaves(method, finished, tiny_files):
     asked = {row["prompt"] for row in rows_in(tiny_files/"pairs.jsonl")}
     assert len(held) == 6 and {row["prompt"] for row in held} < asked
     assert f'method = "{method}"' in (out/"README.md").read_text()
+
+def test_new_prompts_are_written_once_answered_and_kept(inside, monkeypatch):
+    "Killed after they were written, the run goes on with the same; held-out rows are none of the examples."
+    new, wrote, answered, fails = ["The bat knows berries", "Why do worms hop"], [], [], [1]
+    def write(model, tokenizer, known, n, sampling, generator, held):
+        wrote.append((known, held, n))
+        return new
+    def select(texts, *args):
+        if fails: raise OSError(f"stopped {fails.pop()}")
+        answered.extend(texts)
+        return select_pairs(texts, *args)
+    patch_everywhere(monkeypatch, "write_prompts", lambda real: write)
+    patch_everywhere(monkeypatch, "select_pairs", lambda real: select)
+    stage = tiny("self_reward", new_prompts=2, n_prompts=20, n_pairs=20)
+    with pytest.raises(OSError, match="stopped 1"): run(stage, "o")
+    done = run(stage, "o")
+    [(known, held, n)] = wrote
+    assert (len(known), len(held), n) == (18, 6, 2) and not {*known} & {*held}
+    assert {*answered} == {*known, *new} and done.results["n_learn"] == 18
+    assert [row["prompt"] for row in rows_in("o/prompts.jsonl")] == new and "prompts.jsonl" in json.loads(open("o/run.json").read())["files"]
+    patch_everywhere(monkeypatch, "write_prompts", lambda real: lambda *args: [])
+    with pytest.raises(ValueError, match="new_prompts: all that the model writes is empty, cut, or repeats"): run(stage, "other")
+
+@pytest.mark.parametrize("dueling", [True, False])
+def test_a_q_network_is_saved_as_one_that_is_read_again(dueling, inside):
+    done = run(tiny("q", dueling=dueling), "o")
+    x = torch.tensor([[5, 9, 20, 7]])
+    lm, found = opened("o", "q", output_loading_info=True)
+    assert not found["missing_keys"] and not found["unexpected_keys"]
+    torch.testing.assert_close(lm.eval()(x).logits, done.model.online.eval()(x).logits)
+    assert lm(x).logits.abs().max() > 0
 
 def without_seconds(path): return [{k: v for k, v in row.items() if k != "seconds"} for row in rows_in(path)]
 LORA, BF16 = dict(lora_r=2, mixed_precision="bf16"), dict(mixed_precision="bf16", gradient_checkpointing=True)

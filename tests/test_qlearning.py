@@ -1,7 +1,8 @@
 "Q-learning where prose would be too slow or too odd: shapes, parity, resume, and what must be refused."
-import json, pytest, torch
+import json, math, pytest, torch
 from dataclasses import fields, replace
 from pathlib import Path
+from statistics import NormalDist
 from types import SimpleNamespace
 from torch import Generator, nn
 from torch.testing import assert_close
@@ -10,8 +11,8 @@ from rlhf_nb.base.checkpoints import list_checkpoints
 from rlhf_nb.base.learning import TrainConfig, accumulate_gradients, train_step
 from rlhf_nb.base.models import add_lora, tiny_lm
 from rlhf_nb.base.settings import weight_hash
-from rlhf_nb.worlds.oracle import TabularLM, all_logprobs, bigram_lm, micro_tokenizer, micro_world, states
-from rlhf_nb.base.q_networks import (DuelingHead, Episodes, QNets, discounts, shift_left, best_actions, make_episodes,
+from rlhf_nb.worlds.oracle import TabularLM, all_logprobs, bigram_lm, micro_tokenizer, micro_world, optimal_q, states
+from rlhf_nb.base.q_networks import (DuelingHead, Episodes, QNets, discounts, shift_left, best_actions, hl_gauss, make_episodes,
     q_terms, q_network, hidden_states, q_terms_full, QConfig, next_values)
 from rlhf_nb.trainers.q_trainer import QPolicy, make_q_trainer, q_trees, token_q_values, train_q
 from rlhf_nb.qlearning import soft_backup, soft_update, q_policy_logprobs, q_loss, bellman_targets
@@ -153,6 +154,32 @@ def test_heads_agree_with_the_literal_way(kind, chunk):
     want = head(h).masked_fill(~allowed, -torch.inf).max(1)
     assert_close(value, want.values)
     assert action.equal(want.indices) and not value.requires_grad
+
+def test_a_histogram_of_a_target_has_its_mean_and_spread():
+    "To a thousandth of a bin; by hand with a width of 2: the Gaussian's sigma is 1.5."
+    c = torch.linspace(-5., 5., 6)
+    y = torch.tensor([-1., .3, 7.])
+    p = hl_gauss(y, c)
+    phi = [NormalDist(.3, 1.5).cdf(x) for x in range(-6, 8, 2)]
+    assert_close(p[1], torch.tensor([(b - a) / (phi[-1] - phi[0]) for a, b in zip(phi, phi[1:])]), atol=1e-6, rtol=0)
+    assert p[0, 2] > .49 and p[2].argmax() == 5 and p.sum(1).tolist() == pytest.approx([1.] * 3)
+    fine, z = torch.linspace(-1.25, 1.25, 51), torch.linspace(-1., 1., 77)
+    assert_close(hl_gauss(z, fine) @ fine, z, atol=5e-5, rtol=0)
+    assert_close(hl_gauss(z, fine) @ fine**2 - z**2, torch.full_like(z, .05**2 * (.75**2 + 1 / 12)), atol=1e-4, rtol=0)
+
+def test_a_histogram_head_learns_its_targets_and_starts_at_zero():
+    "Trained on the log of every response it finds the exact Q; at first Q is 0 and the loss is the entropy of even bins."
+    x = play(dense=False)
+    most = x.reward.abs().max().item()
+    nets = nets_of(n_bins=31, most=most)
+    head = nets.online.get_output_embeddings()
+    def learned(): return head(torch.eye(len(states(WORLD)))).detach()
+    assert learned().abs().max() < 1e-6 and len(head.centres) == 31 and head.centres[-1] == pytest.approx(1.25 * most)
+    loss, n, said = q_loss(nets, x, replace(EXACT, gamma=.7))
+    assert (loss / n).item() == pytest.approx(math.log(31), rel=1e-5) and said["td_loss"] > 0
+    train_q(nets, x, replace(TABLE, lr=.3, n_steps=90), replace(EXACT, gamma=.7, target_update_rate=1.), seeded())
+    exact = optimal_q(WORLD, x.reward.sum(1), .7)
+    assert (learned() - exact)[~exact.isnan()].abs().max() < head.centres[1] - head.centres[0]
 
 def test_a_bf16_head_is_read_in_chunks():
     head = nn.Linear(8, 50, bias=False).bfloat16()

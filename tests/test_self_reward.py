@@ -16,7 +16,8 @@ from rlhf_nb.base.sampling import SamplingParams
 from rlhf_nb.base.candidates import (
     Candidates, PairRules, best_second, decode_candidates, sample_candidates, sample_prompts, summarize_rounds)
 from rlhf_nb import self_reward
-from rlhf_nb.trainers.self_reward_tools import PAPER, replay_examples, train_online_dpo
+from rlhf_nb.trainers import self_reward_tools
+from rlhf_nb.trainers.self_reward_tools import replay_examples, train_online_dpo, write_prompts
 from rlhf_nb.self_reward import (PairsWithReplay, SelfRewardConfig, SelfRewardTask, make_replay_loss,
     run_round, select_pairs, self_reward_iteration, train_on_pairs)
 from rlhf_nb.base.batches import chat_ids, response_text
@@ -77,11 +78,7 @@ def test_rules_are_checked():
     for name in ("kept", "prompts", "several", "not needed"):
         with pytest.raises(ValueError, match=f"'{name}' is a count already"): PairRules(filters={name: bool})
 
-def test_settings_of_the_paper():
-    assert [x.n_pairs for x in PAPER] == [3964, 6942]
-    for x in PAPER:
-        assert (x.num_generations, x.sampling.temperature, x.sampling.top_p, x.judge.n_votes, x.beta) == (4, .7, .9, 3, .1)
-        assert (x.lr, x.lr * x.final_lr_frac, x.batch_size, x.replay_weight) == (1e-6, pytest.approx(1e-7), 16, 0)
+def test_settings_are_those_of_the_paper_where_our_world_allows_it():
     d = SelfRewardConfig()
     assert (d.num_generations, d.sampling.temperature, d.sampling.top_p, d.judge.n_votes) == (4, .7, .9, 3)
 
@@ -93,6 +90,31 @@ def test_an_answer_keeps_its_prompt_when_rows_are_chosen(world):
     _, tokenizer = world
     prompts, x = hand(tokenizer, ["It is red.", "It is white."] * 3, 2)
     assert [p for p, _ in decode_candidates(tokenizer, prompts, x[[5, 0]])] == [prompts[2], prompts[0]]
+
+# ------------------------------------------------------------ prompts by the model
+def test_new_prompts_are_first_lines_that_repeat_nothing(world, monkeypatch):
+    "A scripted model: what is empty, cut, a repeat of a prompt, of one held out or of a new one is left out."
+    _, tokenizer = world
+    known, held = PROMPTS[:12], ["Where does the owl hunt at night?"]
+    replies = [known[3].upper() + " ?", "", "Where does the owl hunt ?", "The crab is red.\nThe owl is red.", "Berries are sweet and the fox knows it.",
+               "The crab is red. I", "You may ask the frog why it can hop."]
+    cut, asked = {4}, []
+    def generated(policy, prompts, tokenizer, sampling, generator, size):
+        asked.append([tokenizer.decode(x) for x in prompts])
+        ids = [tokenizer(x, add_special_tokens=False)["input_ids"] + ([] if i % 7 in cut else [tokenizer.eos_token_id])
+               for i, x in enumerate((replies * 10)[:64])]
+        return make_seqs(prompts, ids, tokenizer.pad_token_id), None
+    monkeypatch.setattr(self_reward_tools, "generate_many", generated)
+    monkeypatch.setattr(self_reward_tools, "response_text", lambda _, ids: texts.pop(0))
+    texts = (replies * 10)[:64]           # the world's tokenizer knows no line ends
+    draw = partial(write_prompts, None, tokenizer, known, sampling=SamplingParams(), held=held)
+    assert draw(2, generator=NAMED("new")) == ["The crab is red.", "You may ask the frog why it can hop."]
+    shown = [[x for x in known if x.split()[-1] in text and x in text] for text in asked[0]]
+    assert len(asked) == 1 and len(asked[0]) == 64 and max(map(len, shown)) >= 2 and len(set(map(tuple, shown))) > 32
+    assert not any("hunt at night" in x for x in asked[0])
+    texts = (replies * 10)[:64] * 2
+    assert draw(5, generator=NAMED("new")) == ["The crab is red.", "You may ask the frog why it can hop."]   # no more come
+    assert len(asked) == 3 and "The crab is red." in " ".join(asked[2])                                   # shown in its turn
 
 # ------------------------------------------------------------ pairs
 def test_every_prompt_is_a_pair_or_a_reason(world):

@@ -1,13 +1,17 @@
 "What chapter 01 measures with: error bars, tables that escape, answers that are the same for the same seed."
-import math, pytest, torch
+import json, math, pytest, torch
 from torch import tensor
+from rlhf_nb.base.files import notebooks
 from rlhf_nb.base.models import frozen_copy, load_bundled
 from rlhf_nb.book.sitting import (
     answer_questions, answer_seqs, answer_texts, count_flatteries, error_panels, measure_answers,
-    measured_table, pairs_table, percent, plus_minus, right_by_flattery, text_table, verdict_table)
+    percent, plus_minus, text_table)
 from rlhf_nb.show.labels import LabelSession, add_label, sides
 from rlhf_nb.world import gold_rewards, gold_score
 from rlhf_nb.worlds.world_text import PHRASES, TEST
+
+cells = json.loads((notebooks()/"01_first_sitting.ipynb").read_text("utf-8"))["cells"]
+exec("".join(next(c for c in cells if c["id"] == "sitting_tables")["source"]))    # the chapter's own tables
 
 @pytest.fixture(scope="module")
 def sft(): return load_bundled("sft")

@@ -138,8 +138,7 @@ def place_changes(
                 lambda fn, args, kwargs, out, other=other: getattr(torch, other)(*map(torch.as_tensor, args)))
         if name in ("sub", "div"): say(f"{{}} is turned around: {words[1]} {_SIGNS[name]} {words[0]}",
             lambda fn, args, kwargs, out: fn(torch.as_tensor(args[1]), args[0]))
-        for f in (torch.exp, torch.sigmoid, torch.log): say(
-            f"{f.__name__} of both parts of {{}} is taken",
+        for f in (torch.exp, torch.sigmoid, torch.log): say(f"{f.__name__} of both parts of {{}} is taken",
             lambda fn, args, kwargs, out, f=f: fn(*map(f, args)))
         for i, (words_, f) in itertools.product((0, 1), NUMBERS.items()): say(
             f"in {{}} {words_.replace('{}', words[i])}", lambda fn, args, kwargs, out, i=i, f=f: fn(

@@ -4,7 +4,7 @@
 
 __all__ = ['requirements', 'accelerator', 'free_space', 'doctor', 'lab_arguments', 'add_reproduce_parser', 'make_parser', 'main']
 
-import argparse, os, re, runpy, shutil, signal, sys, threading
+import argparse, json, os, re, runpy, shutil, signal, sys, threading
 from importlib import import_module, metadata
 from pathlib import Path
 import rlhf_nb
@@ -86,8 +86,7 @@ def _copy(args):
     unchanged = done["new"] + done["same"] + done["updated"]
     trust_notebooks([folder/f for f in unchanged if f.endswith(".ipynb")])
     print(f"{folder}: {', '.join(f'{len(v)} {k}' for k, v in done.items() if v)}")
-    if done["kept"]: print(
-        f"kept as you changed them: {', '.join(done['kept'])}\n"
+    if done["kept"]: print(f"kept as you changed them: {', '.join(done['kept'])}\n"
         "(rename or delete one and copy again to get it as shipped;\n"
         "copy --update brings chapters up to date and keeps your answers)")
     if "merged" in done: print(
@@ -147,6 +146,11 @@ def _check(args):
     return int(any(v != "right" for c in graded.values() for v in c.values()))
 
 def _doctor(args):
+    if getattr(args, "model", ""):                                        # a page of the engine room does it
+        cells = json.loads((notebooks()/"engine/run/examine.ipynb").read_text("utf-8"))["cells"]
+        code = ["".join(c["source"]) for c in cells if c["id"] in ("examine_imports", "examine")]
+        exec("\n".join(code), page := {})
+        return page["report"](args.model)
     rows = doctor()
     if args.command == "env":
         return print("```\n" + "".join(f"{name:14}{value}\n" for name, value, _ in rows) + "```")
@@ -155,26 +159,21 @@ def _doctor(args):
     print("\nto fix:" if missing else "\nnothing is missing", *missing, sep="\n")
     return int(bool(missing))
 
-_LATE = dict([    # command -> module, function that adds it, help
-    ("train", ("run.train_command", "add_train_parser", "train a model on your own data")),
-    ("fetch", ("data.fetch", "add_fetch_parser", "bring a real model from the registry")),
-    ("best-of-n", ("run.best_of_n", "add_best_of_n_parser",
-                   "let a reward model pick the best of n sampled answers")),
-    ("export", ("run.export", "add_export_parser", "write a run as a script for an engine that scales")),
-    ("judge", ("run.judge_command", "add_judge_parser",
-               "is B better than A? any judge in both orders, corrected by your labels")),
-    ("show", ("show.rollout_page", "add_show_parser", "what a run sampled, as one page to mail")),
-    ("compare", ("book.compare_runs", "add_compare_parser", "compare methods in one table")),
-    ("reproduce", ("book.command", "add_reproduce_parser",
-                   "run what a sentence of the course rests on, on fresh seeds")),
-    ("sweep", ("run.sweep", "add_sweep_parser",
-               "try settings of a method, the same seeds for each")),
-    ("doctor-game", ("book.doctor_game", "add_doctor_game_parser",
-                     "find what is wrong with six runs, for points")),
-    ("prove", ("book.prove", "add_prove_parser", "is a loss or an estimate of yours right?")),
-    ("teach", ("book.teach", "add_teach_parser", "weeks, points, hidden tests and a report for a class")),
-    ("verify", ("run.verify", "add_verify_parser", "is a run's folder whole, and what has changed since?")),
-    ("pipeline", ("run.train_command", "add_pipeline_parser", "run a list of training stages"))])
+_LATE = {         # command -> module with its add_..._parser, help
+    "train": ("run.train_command", "train a model on your own data"),
+    "fetch": ("data.fetch", "bring a real model from the registry"),
+    "best-of-n": ("run.best_of_n", "let a reward model pick the best of n sampled answers"),
+    "export": ("run.export", "write a run as a script for an engine that scales"),
+    "judge": ("run.judge_command", "is B better than A? any judge in both orders, corrected by your labels"),
+    "show": ("show.rollout_page", "what a run sampled, as one page to mail"),
+    "compare": ("book.compare_runs", "compare methods in one table"),
+    "reproduce": ("book.command", "run what a sentence of the course rests on, on fresh seeds"),
+    "sweep": ("run.sweep", "try settings of a method, the same seeds for each"),
+    "doctor-game": ("book.doctor_game", "find what is wrong with six runs, for points"),
+    "prove": ("book.prove", "is a loss or an estimate of yours right?"),
+    "teach": ("book.teach", "weeks, points, hidden tests and a report for a class"),
+    "verify": ("run.verify", "is a run's folder whole, and what has changed since?"),
+    "pipeline": ("run.train_command", "run a list of training stages")}
 
 def add_reproduce_parser(sub):
     "The command of scripts/reproduce.py. Raises ValueError where there is no such script."
@@ -188,11 +187,11 @@ def make_parser(command:str)->argparse.ArgumentParser:
     p = argparse.ArgumentParser("rlhf-nb", epilog="`rlhf-nb COMMAND --help` says more.",
         description="A workbook of RLHF: read it, run it, train with what it builds.")
     p.add_argument("--version", action="version", version=rlhf_nb.__version__)
-    sub = p.add_subparsers(metavar="COMMAND", dest="command", required=True)
+    sub = p.add_subparsers(metavar="COMMAND", dest="command", required=True, parser_class=lambda **kw:
+        argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, **kw))   # lines as written
     def add(name, func, text, *examples):
-        p = sub.add_parser(name, help=text, description=text,
-            epilog="\n  rlhf-nb ".join(["examples:", *examples]),
-            formatter_class=argparse.RawDescriptionHelpFormatter)
+        epilog = "\n  rlhf-nb ".join(["examples:", *examples])
+        p = sub.add_parser(name, help=text, description=text, epilog=epilog)
         p.set_defaults(func=func)
         return p
     lab = add("lab", _lab, "copy the notebooks to a folder of yours and open them in JupyterLab",
@@ -228,12 +227,16 @@ def make_parser(command:str)->argparse.ArgumentParser:
                      help="folder for the executed notebooks and report.html (default: %(default)s)")
     run.add_argument("--timeout", type=int, default=900, metavar="SECONDS",
                      help="for one cell (default: %(default)s)")
-    for name, (module, function, text) in _LATE.items():
+    for name, (module, text) in _LATE.items():
+        function = f"add_{name.replace('-', '_')}_parser"
         if name == command: getattr(import_module(f"rlhf_nb.{module}"), function)(sub)
         else: sub.add_parser(name, help=text)
     add("paths", lambda args: print(f"package   {Path(rlhf_nb.__file__).parent}\nnotebooks {notebooks()}"),
         "print where the files are", "paths")
-    add("doctor", _doctor, "print versions, device, memory, disk, and how to get what is missing", "doctor")
+    trial = add("doctor", _doctor, "print versions, device, memory, disk, and how to get what is missing",
+                "doctor", "doctor --model runs/sft")
+    trial.add_argument("--model", metavar="DIR", help="instead, try sampling and one step of each training "
+                       "on this folder, hub id or shipped model (default: none; a minute for 135 million weights)")
     add("env", _doctor, "print the same as one block for a bug report", "env")
     return p
 

@@ -5,7 +5,7 @@
 __all__ = ['REPORTED', 'ARENA', 'CONTENDERS', 'Contender', 'tried', 'winner', 'reported', 'standard_error', 'arena_table',
            'arena_groups', 'add_compare_parser']
 
-import argparse, math, statistics
+import math, statistics
 from dataclasses import dataclass
 from pathlib import Path
 from ..base.files import notebooks
@@ -89,10 +89,9 @@ def arena_groups(home:str|Path=ARENA)->dict[Contender,list[dict]]:
 
 def add_compare_parser(sub):
     "Add the command `rlhf-nb compare` to the subparsers."
-    p = sub.add_parser("compare", help="compare two runs, or print the arena's table",
+    p = sub.add_parser("compare",
         description="Two folders of finished runs: what differs in settings, then in results. None: the\n"
             "arena's table, from the rows that come with the package.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="examples:\n  rlhf-nb compare\n  rlhf-nb compare runs/dpo-a runs/dpo-b")
     p.add_argument("runs", nargs="*", metavar="RUN", help="two folders that rlhf-nb train has finished")
     def compare(args):

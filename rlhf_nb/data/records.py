@@ -19,8 +19,7 @@ class DataError(ValueError):
         show:int=20,                      # lines that are named
     ):
         rest = len(errors) - show
-        super().__init__("\n".join([
-            f"{len(errors)} line{'s' * (len(errors) > 1)} of {path} cannot be used:",
+        super().__init__("\n".join([f"{len(errors)} line{'s' * (len(errors) > 1)} of {path} cannot be used:",
             *[f"  {path}:{line}: {error}" for line, error in errors[:show]],
             *[f"  ... and {rest} more"] * (rest > 0),
             "fix them, or have them left out and counted with strict=False "

@@ -58,10 +58,9 @@ def trl_settings(
     found = dict(max_steps=steps, learning_rate=config.lr, per_device_train_batch_size=size,
         gradient_accumulation_steps=n_rows // size, warmup_steps=warmup,
         lr_scheduler_type="constant_with_warmup", optim=_OPTIM[c["optimizer"]], adam_beta1=.9, adam_beta2=.98,
-        weight_decay=config.weight_decay,
-        max_grad_norm=min(config.max_grad_norm, 1e9), bf16=config.mixed_precision == "bf16", seed=s.seed,
-        gradient_checkpointing=s.gradient_checkpointing, logging_steps=1, save_steps=max(1, steps // 4),
-        report_to=[x for x in s.report_to.split(",") if x])
+        weight_decay=config.weight_decay, max_grad_norm=min(config.max_grad_norm, 1e9),
+        bf16=config.mixed_precision == "bf16", seed=s.seed, gradient_checkpointing=s.gradient_checkpointing,
+        logging_steps=1, save_steps=max(1, steps // 4), report_to=[x for x in s.report_to.split(",") if x])
     falling = dict(num_stable_steps=0, decay_type="linear", min_lr_ratio=config.final_lr_frac)
     if config.final_lr_frac < 1: found |= dict(lr_scheduler_type="warmup_stable_decay",
         lr_scheduler_kwargs=dict(num_decay_steps=steps - warmup, **falling))

@@ -6,18 +6,20 @@ __all__ = ['WORLD_REGISTRY', 'METHODS', 'Registry', 'open_measure', 'Rows', 'Job
            'first_side', 'load_chats', 'Prompted', 'width_of', 'open_config', 'train_rows', 'loss_error', 'FromRows',
            'with_reference', 'Imitated', 'load_rated', 'Rated', 'Thumbs', 'Labelled', 'Logged', 'is_function',
            'functions_in', 'code_of', 'open_reward', 'make_critic', 'rl_config', 'Rewarding', 'Distilled', 'Opposed',
-           'open_judge', 'make_scorer', 'old_examples', 'Picked']
+           'open_judge', 'make_scorer', 'old_examples', 'with_new_prompts', 'Picked']
 
-import math, random, torch
+import json, math, random, torch
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from einops import repeat
 from torch import Generator, Tensor, nn
 from ..base.batches import PreferencePairs, Rollout, concat_seqs, pad_and_eos, response_text
 from ..base.candidates import Candidates, PairRules, decode_candidates, summarize_rounds
+from ..base.files import atomic_write
 from ..base.folder import claim_file
 from ..base.learning import (EvalConfig, TrainConfig, Trainer, evaluate_pairs, fit, is_interactive,
     make_trainer, named_generator, progress_bar)
@@ -58,7 +60,7 @@ from ..trainers.ppo_trainer import (PPOConfig, RLTask, RolloutConfig, WeightedRe
     checked_reward_fn, train_ppo)
 from ..trainers.q_trainer import make_q_trainer
 from ..trainers.reward_tools import PairsWithMargin, RatedSeqs, margin_reward_loss, rating_loss
-from ..trainers.self_reward_tools import replay_examples
+from ..trainers.self_reward_tools import replay_examples, write_prompts
 from ..world import gold_score
 from ..worlds.world_text import TEST, TRAIN, demonstrations, prompt_ids
 
@@ -675,6 +677,22 @@ def old_examples(s, tokenizer, registry:Registry)->Seqs:
     if s.replay in known: return known[s.replay](tokenizer)
     return load_demonstrations(s.replay, tokenizer, s.max_length, not s.skip_invalid)[0]
 
+def with_new_prompts(job:Job)->Job:
+    "The same job with prompts that its model wrote, in `prompts.jsonl`. Raises ValueError if all repeat others."
+    s, table, path = job.s, job.rows.data, job.work/"prompts.jsonl"
+    sampling = SamplingParams(s.max_new_tokens, s.temperature, s.top_k, s.top_p)
+    if not path.exists():
+        known, held = ([chat_text(table.texts[i]) for i in x.tolist()] for x in (job.rows.learn, job.rows.held))
+        with job.autocast(): new = write_prompts(
+            job.model, job.tokenizer, known, s.new_prompts, sampling, job.chance("prompts"), held)
+        if not new: raise ValueError("new_prompts: all that the model writes is empty, cut, or repeats a prompt")
+        job.tell(f"  {len(new)} new prompts of {s.new_prompts} wanted, the first: {new[0][:80]!r}")
+        in_first_process(lambda: atomic_write(path, "".join(json.dumps(dict(prompt=x)) + "\n" for x in new)))
+    new, n = PromptTable(path, job.tokenizer, s.max_length), len(table.prompts)
+    both = SimpleNamespace(prompts=table.prompts + new.prompts, texts=table.texts + new.texts)
+    learn = torch.cat([job.rows.learn, torch.arange(n, len(both.prompts))])
+    return replace(job, rows=replace(job.rows, data=both, learn=learn))
+
 class Picked(Prompted):
     "Answers, scores, pairs, DPO (Yuan et al. 2024): scored by a reward, or by a judge."
     def begin(self, job):
@@ -698,6 +716,7 @@ class Picked(Prompted):
         return self.candidates(job, chosen, s.num_generations, generator)
     def run(self, job, ready):
         "Until there are enough pairs; then they are learned, beside old examples."
+        if getattr(job.s, "new_prompts", 0): job = with_new_prompts(job)
         s, old, loss_fn = job.s, None, ready.loss_fn
         margin = {"margin below min_margin": lambda x: x.chosen_score - x.rejected_score >= s.min_margin}
         rules = PairRules(s.select, margin if s.min_margin else {})

@@ -16,6 +16,7 @@ from ..base.files import atomic_folder, atomic_write, disk_errors
 from ..base.folder import (check_output, claim_file, clear_removed, file_hashes, find_run,
     open_run, open_work, read_folder, update_marker)
 from ..base.checkpoints import without_nan
+from ..base.q_networks import DuelingHead
 from ..base.settings import require_same_run
 from ..base.learning import named_generator
 from ..base.models import (Placement, ScalarModel, load_lm, is_reward_model, load_tokenizer,
@@ -42,7 +43,7 @@ from ..trainers.ppo_trainer import RewardError, checked_reward_fn
 
 PROGRAM = "rlhf-nb train"
 _LINES = "log.jsonl", "held_out.jsonl", "samples.jsonl"
-_IN_WORK = "checkpoints", "model", "pairs"
+_IN_WORK = "checkpoints", "model", "pairs", "prompts.jsonl"
 _MAY_DIFFER = "report_to", "push_to_hub", "save_every", "rollouts_mb", "reward_timeout", "accept_changed"
 _ACCEPTED = re.compile(r".*\.py|version .*|computed_on|"
                        r"(reward\d*|judge|judge_prompt|measure|kl_to|teacher|replay) .*")
@@ -286,9 +287,13 @@ def _finish(job, ready, trainer, facts, shown):
         else:
             whole = getattr(model, "online", merge_adapters(lm))
             setattr(whole, whole.base_model_prefix, merge_adapters(whole.base_model)) # of Q-learning
+            if isinstance(head := whole.get_output_embeddings(), DuelingHead): # as one layer, which can be loaded
+                whole.set_output_embeddings(nn.Linear(*head.weight.shape[::-1], bias=False))
+                whole.get_output_embeddings().weight = nn.Parameter(head.weight.detach())
             whole.save_pretrained(temp)
             tokenizer.save_pretrained(temp)
         if pairs.exists(): shutil.copytree(pairs, temp/"pairs", copy_function=link)
+        if (written := job.work/"prompts.jsonl").exists(): shutil.copy(written, temp)
         drawn = draw_curves(rows, method, temp/"curves.png")
         (temp/"README.md").write_text(cards[drawn], encoding="utf-8")
     def write():

@@ -210,6 +210,7 @@ class ByJudge:
     judge_high:float=5.  # a number above is no score
     judge_last:bool=True # of several scores in a reply the last; false: the first
     n_votes:int=3        # judgements per answer, averaged
+    new_prompts:int=0    # prompts that the model adds, in the manner of those of data
     judge_max_new_tokens:int=64 # tokens of a judgement, at most
     judge_temperature:float=.7 # of the judgements
     judge_top_p:float=.9 # of the judgements
@@ -217,7 +218,7 @@ class ByJudge:
     replay_weight:float=.5 # of the old examples beside DPO
     def __post_init__(self):
         check_settings(self, above_0="n_votes judge_max_new_tokens",
-                       at_least_0="judge_temperature replay_weight", share="judge_top_p",
+                       at_least_0="judge_temperature replay_weight new_prompts", share="judge_top_p",
                        infinite="judge_low judge_high")
         if not self.judge_prompt: raise ValueError("judge_prompt is empty: name one")
         if self.n_votes > 1 and not self.judge_temperature: raise ValueError(f"greedy judgements are "

@@ -208,10 +208,9 @@ def memory_of(
     try:
         new = getattr(s, "max_new_tokens", 0) or s.max_length               # tokens that have logits
         logits = pair * micro_batch_size * new * lm_config.get_text_config().vocab_size / 2**18       # MB
-        plan = plan_memory(
-        lm_config, pair * micro_batch_size, s.max_length + getattr(s, "max_new_tokens", 0),
-        s.lora_r, place.dtype == torch.bfloat16, s.gradient_checkpointing,
-        max_logits_mb=min(s.max_logits_mb, logits), targets=targets_of(s), load_in=s.load_in, **copies)
+        plan = plan_memory(lm_config, pair * micro_batch_size, s.max_length + getattr(s, "max_new_tokens", 0),
+            s.lora_r, place.dtype == torch.bfloat16, s.gradient_checkpointing,
+            max_logits_mb=min(s.max_logits_mb, logits), targets=targets_of(s), load_in=s.load_in, **copies)
     except Exception as e:    # a family whose forward pass looks at its numbers
         return f"no estimate for {type(lm_config).__name__} ({type(e).__name__})"
     return memory_verdict(plan, *device_memory(place.device))

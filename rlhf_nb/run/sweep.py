@@ -4,7 +4,7 @@
 
 __all__ = ['read_sweep', 'run_sweep', 'quality_of', 'sweep_table', 'draw_sweep', 'add_sweep_parser']
 
-import argparse, json, statistics, tomllib
+import json, statistics, tomllib
 from itertools import product
 from pathlib import Path
 from ..base.files import atomic_write
@@ -104,10 +104,9 @@ def draw_sweep(groups:list[list[dict]], quality:str): # of `run_sweep`; of `qual
 
 def add_sweep_parser(sub):
     "Add the command `rlhf-nb sweep` to the subparsers."
-    p = sub.add_parser("sweep", help="try settings of a method, the same seeds for each",
+    p = sub.add_parser("sweep",
         description="Train every combination of the lists in FILE; print the table, draw quality over KL\n"
             "and time. The same command goes on after a stop.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog='FILE is TOML with the keys of `rlhf-nb train METHOD --help`; a list is tried:\n'
             '  data = "prefs.jsonl"\n  model = "runs/sft"\n  beta = [0.03, 0.1, 0.3]\n'
             '  lr = [5e-5, 2e-4]\nexample:\n'

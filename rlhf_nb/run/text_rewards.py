@@ -150,9 +150,8 @@ def make_text_reward_fn(
     def reward_fn(seqs):
         rows, responses = table.find(seqs), [r for _, r in decode_seqs(tokenizer, seqs)]
         two = [table.texts[i] for i in rows], responses
-        if "completions" in named: two = [table.given[i] for i in rows], [
-            [dict(role="assistant", content=r)] if isinstance(table.given[i], list) else r
-            for i, r in zip(rows, responses)]
+        if "completions" in named: two = [table.given[i] for i in rows], [[dict(role="assistant", content=r)]
+            if isinstance(table.given[i], list) else r for i, r in zip(rows, responses)]
         args, texts = arguments(*two)
         scores = fn(*args, **texts, **{k: [x[i] for i in rows] for k, x in columns.items()})
         sized = hasattr(scores, "__len__") and not isinstance(scores, (dict, set)) # in no order

@@ -261,8 +261,7 @@ def _run_pipeline(args)->int|None:
 
 def add_pipeline_parser(sub): # the subparsers of `rlhf-nb`
     "Add `rlhf-nb pipeline run`."
-    p = sub.add_parser("pipeline", help="run a list of training stages", epilog=_WORDS["help"]["pipeline"],
-                       formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = sub.add_parser("pipeline", epilog=_WORDS["help"]["pipeline"])
     text = "run what is not done yet"
     run = p.add_subparsers(metavar="TASK", required=True).add_parser("run", help=text, description=text)
     run.set_defaults(func=_run_pipeline)
