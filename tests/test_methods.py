@@ -68,7 +68,7 @@ def test_new_prompts_are_written_once_answered_and_kept(inside, monkeypatch):
     assert {*answered} == {*known, *new} and done.results["n_learn"] == 18
     assert [row["prompt"] for row in rows_in("o/prompts.jsonl")] == new and "prompts.jsonl" in json.loads(open("o/run.json").read())["files"]
     patch_everywhere(monkeypatch, "write_prompts", lambda real: lambda *args: [])
-    with pytest.raises(ValueError, match="new_prompts: all that the model writes is empty, cut, or repeats"): run(stage, "other")
+    with pytest.raises(ValueError, match="new_prompts: all that the model writes is empty, cut or a repeat"): run(stage, "other")
 
 @pytest.mark.parametrize("dueling", [True, False])
 def test_a_q_network_is_saved_as_one_that_is_read_again(dueling, inside):

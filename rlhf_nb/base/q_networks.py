@@ -123,7 +123,7 @@ class HistogramHead(BinnedScore):
     bias = None
     def forward(self, hidden):
         return self.linear(hidden).float().unflatten(-1, (-1, len(self.centres))).softmax(-1) @ self.centres
-    def cross_entropy(self, hidden:Tensor, taken:Tensor, y:Tensor)->Tensor: # (n d), (n) ids, (n) targets -> (n)
+    def cross_entropy(self, hidden:Tensor, taken:Tensor, y:Tensor)->Tensor: # (n d), (n) ids, (n) -> (n)
         "Cross-entropy of the taken actions' probabilities to the histograms of their targets, in nats."
         own = self.linear.weight.unflatten(0, (-1, len(self.centres)))[taken]                     # (n k d)
         return -(hl_gauss(y, self.centres) * (own @ hidden[..., None])[..., 0].log_softmax(-1)).sum(1)
@@ -133,7 +133,7 @@ def hl_gauss(
     centres:Tensor, # (k) of bins of one width
     sigma:float=.75, # in widths
 )->Tensor:          # (n k) probabilities
-    "HL-Gauss: the mass of N(y, sigma^2) in each bin, as a share of all bins' (Farebrother et al. 2024, eq. 8)."
+    "HL-Gauss: the mass of N(y, sigma^2) in each bin, as a share of all (Farebrother et al. 2024, eq. 8)."
     width, y = centres[1] - centres[0], y.clamp(centres[0], centres[-1])
     edges = torch.cat([centres - width / 2, centres[-1:] + width / 2])
     below = torch.special.ndtr((edges - y[:, None]) / (sigma * width))                            # (n k+1)

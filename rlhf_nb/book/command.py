@@ -188,7 +188,7 @@ def make_parser(command:str)->argparse.ArgumentParser:
         description="A workbook of RLHF: read it, run it, train with what it builds.")
     p.add_argument("--version", action="version", version=rlhf_nb.__version__)
     sub = p.add_subparsers(metavar="COMMAND", dest="command", required=True, parser_class=lambda **kw:
-        argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, **kw))   # lines as written
+        argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, **kw))
     def add(name, func, text, *examples):
         epilog = "\n  rlhf-nb ".join(["examples:", *examples])
         p = sub.add_parser(name, help=text, description=text, epilog=epilog)
@@ -236,7 +236,7 @@ def make_parser(command:str)->argparse.ArgumentParser:
     trial = add("doctor", _doctor, "print versions, device, memory, disk, and how to get what is missing",
                 "doctor", "doctor --model runs/sft")
     trial.add_argument("--model", metavar="DIR", help="instead, try sampling and one step of each training "
-                       "on this folder, hub id or shipped model (default: none; a minute for 135 million weights)")
+                       "on this folder, hub id or shipped model (default: none; a minute or two for SmolLM2)")
     add("env", _doctor, "print the same as one block for a bug report", "env")
     return p
 

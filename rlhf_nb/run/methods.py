@@ -678,14 +678,14 @@ def old_examples(s, tokenizer, registry:Registry)->Seqs:
     return load_demonstrations(s.replay, tokenizer, s.max_length, not s.skip_invalid)[0]
 
 def with_new_prompts(job:Job)->Job:
-    "The same job with prompts that its model wrote, in `prompts.jsonl`. Raises ValueError if all repeat others."
+    "The same job with prompts that its model wrote, `prompts.jsonl`. Raises ValueError if all repeat others."
     s, table, path = job.s, job.rows.data, job.work/"prompts.jsonl"
     sampling = SamplingParams(s.max_new_tokens, s.temperature, s.top_k, s.top_p)
     if not path.exists():
-        known, held = ([chat_text(table.texts[i]) for i in x.tolist()] for x in (job.rows.learn, job.rows.held))
+        known, held = [[chat_text(table.texts[i]) for i in x] for x in (job.rows.learn, job.rows.held)]
         with job.autocast(): new = write_prompts(
             job.model, job.tokenizer, known, s.new_prompts, sampling, job.chance("prompts"), held)
-        if not new: raise ValueError("new_prompts: all that the model writes is empty, cut, or repeats a prompt")
+        if not new: raise ValueError("new_prompts: all that the model writes is empty, cut or a repeat")
         job.tell(f"  {len(new)} new prompts of {s.new_prompts} wanted, the first: {new[0][:80]!r}")
         in_first_process(lambda: atomic_write(path, "".join(json.dumps(dict(prompt=x)) + "\n" for x in new)))
     new, n = PromptTable(path, job.tokenizer, s.max_length), len(table.prompts)

@@ -287,7 +287,7 @@ def _finish(job, ready, trainer, facts, shown):
         else:
             whole = getattr(model, "online", merge_adapters(lm))
             setattr(whole, whole.base_model_prefix, merge_adapters(whole.base_model)) # of Q-learning
-            if isinstance(head := whole.get_output_embeddings(), DuelingHead): # as one layer, which can be loaded
+            if isinstance(head := whole.get_output_embeddings(), DuelingHead): # loaded as one layer
                 whole.set_output_embeddings(nn.Linear(*head.weight.shape[::-1], bias=False))
                 whole.get_output_embeddings().weight = nn.Parameter(head.weight.detach())
             whole.save_pretrained(temp)

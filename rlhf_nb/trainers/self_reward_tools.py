@@ -42,7 +42,7 @@ def write_prompts(
     sampling:SamplingParams, generator:Generator,
     held:list[str]=[],    # not to be repeated, and not shown
 )->list[str]:             # n, or what the first 20 n replies hold
-    """New prompts by few-shot prompting: the model continues a list of eight (Self-Instruct, Wang et al. 2023).
+    """New prompts by few-shot prompting: the model continues a list of eight (Wang et al. 2023).
 
     A reply that was cut in its first line is left out, and one whose words are .7 those of another prompt."""
     new, ask = [], "Requests of users, one in a line. Write the next one alone.\n\n"
@@ -54,7 +54,7 @@ def write_prompts(
         seqs, _ = generate_many(policy, asked, tokenizer, sampling, generator, 64)
         for i, ended in enumerate(ended_rows(seqs, tokenizer.eos_token_id)):
             text, more, _ = response_text(tokenizer, seqs.ids[i][seqs.response_mask[i]]).partition("\n")
-            if not text or not (ended or more) or any(is_repeat(text, x) for x in known + new + held): continue
+            if not (text and (ended or more)) or any(is_repeat(text, x) for x in known + new + held): continue
             new.append(text)
             if len(new) == n: return new
     return new
