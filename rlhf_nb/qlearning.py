@@ -66,9 +66,9 @@ def q_loss(
     head, before = nets.online.get_output_embeddings(), shift_right(hidden)[at]  # (n d)
     q, others = q_terms(head, before, ids[at], nets.allowed, config.min_return)
     td = (q - y)**2
-    fit = td / 2
-    if isinstance(head, HistogramHead): fit = head.cross_entropy(before, ids[at], y)
-    loss = fit.sum() + config.alpha / 2 * others.sum()
+    misfit = td / 2
+    if isinstance(head, HistogramHead): misfit = head.cross_entropy(before, ids[at], y)
+    loss = misfit.sum() + config.alpha / 2 * others.sum()
     return loss, x.mask.sum(), dict(
         td_loss=td.detach().sum(), conservative_loss=others.detach().sum(),
         q_values=q.detach().sum(), td_target=y.sum())
