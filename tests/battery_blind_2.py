@@ -621,7 +621,7 @@ def bellman_targets(x, value, config):
     for _ in range(config.n_step - 1):
         y = torch.where(x.last(), x.reward + g * value, x.reward + g * x.ahead(y))
     if config.mc_bound:
-        y = torch.maximum(y, monte_carlo_returns(x, config))
+        y = torch.maximum(y, monte_carlo_returns(x, discounts(x, config)))
     return _mask(x, y)
 
 @wrong("the bound also holds rows that bootstrap")
@@ -635,7 +635,7 @@ def bellman_targets(x, value, config):
     for _ in range(config.n_step - 1):
         y = torch.where(end, one, x.reward + g * x.ahead(y))
     if config.mc_bound:
-        y = torch.maximum(y, monte_carlo_returns(x, config))
+        y = torch.maximum(y, monte_carlo_returns(x, discounts(x, config)))
     return _mask(x, y)
 
 @wrong("rewards of the n steps are summed without discount, only the value is discounted")
@@ -652,7 +652,7 @@ def bellman_targets(x, value, config):
         tail = torch.where(x.last(), g * v, g * x.ahead(tail))
         y = total + tail
     if config.mc_bound:
-        y = torch.where(boots[:, None], y, torch.maximum(y, monte_carlo_returns(x, config)))
+        y = torch.where(boots[:, None], y, torch.maximum(y, monte_carlo_returns(x, discounts(x, config))))
     return _mask(x, y)
 
 @right
@@ -667,7 +667,7 @@ def bellman_targets(x, value, config):
         y = torch.where(last, first, x.reward + gamma * x.ahead(y))
         n += 1
     if config.mc_bound:
-        observed = monte_carlo_returns(x, config)
+        observed = monte_carlo_returns(x, discounts(x, config))
         y = torch.where((observed > y) & ~goes_on[:, None], observed, y)
     return _mask(x, y)
 
