@@ -1,7 +1,8 @@
 """Answers as learners write them, second blind set: from the stubs and texts of `rlhf-nb copy --exercises` alone, before any
 verdict on them was seen and without sight of the checks, their slips or an earlier battery.
 
-Each wrong one names its slip in a sentence of its own. `python scripts/tutor_blind.py battery_blind_2` asks the check."""
+Each wrong one names its slip in a sentence of its own. What the check says of each stands in
+benchmarks/results/tutor_blind_2.json."""
 import math, re, statistics, torch
 import torch.nn.functional as F
 from torch.nn.functional import logsigmoid
