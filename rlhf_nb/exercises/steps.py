@@ -1,7 +1,7 @@
 "What a reference does step by step, from its source: each step can be told to do something else, and is said in words."
 # Every expression of its functions becomes a call that knows its place, so that one compiled twin serves all changes; what
 # stands before the changed step is not computed again.
-import ast, copy, inspect, itertools, operator, re, textwrap, time, types
+import ast, copy, inspect, itertools, operator, re, textwrap, types
 from collections.abc import Callable
 from dataclasses import dataclass
 import torch
@@ -159,7 +159,7 @@ class Steps:
     def __init__(self, reference:Callable, deep:int=2): # how many calls below it, too
         self.steps, self.twins, self.deep, self.means, self.up = [], {}, deep, {}, {} # means: a variable -> what it is; up: a step -> the one that it is a part of
         self.home = {(getattr(reference, "__module__", None) or "").split(".")[0], "rlhf_nb"}
-        self.changes, self.kept, self.until, self.at, self.env, self.latest, self.last, self.trace, self.trace_kept = {}, {}, 0, 0, {}, {}, {}, None, []
+        self.changes, self.kept, self.until, self.at, self.env, self.latest, self.last, self.trace, self.trace_kept, self.n_run = {}, {}, 0, 0, {}, {}, {}, None, [], 0
         self.first, self.in_place, self.reference, self.top = {}, False, reference, reference
     def twin(self, fn, depth=0):
         if not isinstance(fn, types.FunctionType): return fn
@@ -197,6 +197,7 @@ class Steps:
     def step(self, i, fn, *args, **kwargs):
         p, self.at = self.at, self.at + 1
         change = self.changes.get(i)
+        self.n_run += .2 if fn is None else 0
         if fn is None:
             if (name := self.steps[i].name): self.env[name] = args[0]
             out = args[0] if change is None else change(None, args, kwargs)
@@ -205,6 +206,7 @@ class Steps:
                 self.at, self.last[i] = known[1], known[0]
                 return known[0]
             if fn == "sum": self.latest[i] = args[0]
+            self.n_run += 1
             out = self.do(i, fn, *args, **kwargs) if change is None else change(
                 lambda *a, **k: self.do(i, fn, *a, **k), args, kwargs)
         self.last[i] = out
@@ -218,7 +220,9 @@ class Steps:
         f = getattr(fn, "__func__", fn)
         if isinstance(f, types.FunctionType) and not isinstance(getattr(fn, "__self__", None), torch.nn.Module):
             twin = self.twin(f, self.steps[i].depth + 1)
-            if twin is not f: fn = twin if f is fn else types.MethodType(twin, fn.__self__)
+            if twin is f: self.n_run += 30                 # it may cost much
+            else: fn = twin if f is fn else types.MethodType(twin, fn.__self__)
+        if isinstance(fn, torch.nn.Module): self.n_run += 80
         return fn(*args, **kwargs)
     def record(self, args): # what comes out; each step that is taken: [(number, fn, args, kwargs, out)]
         self.kept, self.first, self.trace, self.env = {}, {}, [], {}
@@ -410,12 +414,12 @@ def find_step(
     reference:Callable, cases:dict[str,tuple], # what is right, and its arguments
     calls:dict, wants:dict, wrong:list[str],   # case -> what the answer did, and should have; where that is not the same
     call:Callable, match:Callable, leaves:Callable, # a recorded call; whether two values are the same; their parts by path
-    names:list[str]=(), seconds:float=.6, # of the arguments; of the processor
+    names:list[str]=(), most:int=30_000, # of the arguments; operations, below a second: the same answer always gets the same words
 )->tuple: # a sentence, the smallest case that is wrong; or ()
     "The first step of the reference that, done otherwise, does what the answer did, in all cases; or two steps."
     def size(k): return bool(calls[k].error or wants[k].error), sum(x.numel() for x in cases[k] if isinstance(x, Tensor))
     order = sorted(cases, key=lambda k: (k not in wrong, size(k)))
-    first, start, steps = order[0], time.process_time(), Steps(reference)
+    first, steps = order[0], Steps(reference)
     sound = [k for k in cases if not (calls[k].error or wants[k].error)]
     parts = {k: (leaves(calls[k].out), leaves(wants[k].out)) for k in sound}
     paths = [*dict.fromkeys(p for a, b in parts.values() if a.keys() == b.keys() for p in a if not match(a[p], b[p]))]
@@ -457,7 +461,7 @@ def find_step(
             own = [f"{k} is {v}" for k, v in steps.means.items() if re.search(rf"\b{k}\b", words) and k not in names and v not in words][:2]
             return f"of the result {at}: " * some + words + f" ({', '.join(own)})" * bool(own)
         tried, near, either, i_of, goal = [], [], {}, {}, calls[first].out
-        def left(): return time.process_time() - start < seconds
+        def left(): return steps.n_run < most
         def whole(changes):
             with torch.enable_grad(): return fits(changes)
         for i, words, f in all_changes(steps, trace) if value or first not in sound else detached(steps, trace):
@@ -465,9 +469,9 @@ def find_step(
             if i is None: # the likely ones are done: two of them, at a step and at the one that it is a part of
                 local = {}
                 for j, w, g in tried: local.setdefault(j, []).append((w, g))
-                until = time.process_time() + .2
+                until = steps.n_run + most / 3
                 for (w, g), above, (v, h) in ((x, steps.up[j], y) for j in local if steps.up.get(j) in local for x in local[j][:8] for y in local[steps.up[j]][:8]):
-                    if time.process_time() > until or not value or either: break
+                    if steps.n_run > until or not value or either: break
                     if agrees({i_of[w, id(g)]: g, above: h})[0] and whole({i_of[w, id(g)]: g, above: h}) == 2: return say(f"two slips: {w}; and {v}"), first
                 continue
             i_of[words, id(f)] = i
@@ -615,10 +619,13 @@ def name_step(
     from rlhf_nb.book.changes import find_change, named_leaves
     if words := other_default(answer, exercise, wrong) or other_form(calls, wants, wrong): return words, wrong[0]
     whole = {k: args for k, args in exercise.cases.items() if not calls[k].error and not wants[k].error}
-    blind = Steps(exercise.reference).twin(exercise.reference) is exercise.reference # there is no source
-    end = time.process_time() + .35
+    steps = Steps(exercise.reference)
+    blind = steps.twin(exercise.reference) is exercise.reference # there is no source
+    try: steps.record(copied(next(iter(whole.values()))))
+    except Exception: pass                           # it raises, or there is no such case
+    left = itertools.count(24_000 // max(1, int(steps.n_run)), -1)
     def bounded(*args):
-        if time.process_time() > end and not blind: raise TimeoutError
+        if next(left) < 0 and not blind: raise TimeoutError
         return exercise.reference(*args)
     found = {*wrong} <= {*whole} and find_change(bounded, whole, *[{k: x[k].out for k in whole} for x in (calls, wants)],
                                                  names, match, deep=blind) or ()
