@@ -155,7 +155,7 @@ def add_reproduce_parser(sub):
     p = sub.add_parser("reproduce", help="run what a sentence of the course rests on, on fresh seeds",
         description="Run the command behind a claim of nbs/claims on other seeds; say whether it held.\n"
             "holds: by two standard errors; suggests: by less; fails: not at all. Needs a checkout.",
-        formatter_class=argparse.RawDescriptionHelpFormatter, epilog="examples:\n  rlhf-nb reproduce\n"
+        epilog="examples:\n  rlhf-nb reproduce\n"
             "  rlhf-nb reproduce 08-lambda --seeds 10-14\n  rlhf-nb reproduce --all   (hours; it resumes)")
     p.add_argument("claim", nargs="*", metavar="CLAIM", help="its id (default: list all)")
     p.add_argument("--all", action="store_true", help="every claim that has a command")
