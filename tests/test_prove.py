@@ -202,6 +202,9 @@ def test_what_is_wrong_beside_the_formula():
     assert prove(unclipped, "ppo").mistakes == ["epsilon is taken and never used"]
     def twice(logp, old_logp, advantages, mask, epsilon, epsilon_high): return unclipped(logp, old_logp, advantages, mask, epsilon)
     assert prove(twice, "ppo").mistakes == [f"{name} is taken and never used" for name in ("epsilon", "epsilon_high")]
+    def upper(logp, old_logp, advantages, mask, epsilon, epsilon_high): # CISPO as TRL has it clips no lower end
+        return -((logp - old_logp).exp().clamp(max=1 + epsilon_high).detach() * advantages[:, None] * logp)[mask].mean()
+    assert prove(upper, "ppo").verdict == prove(upper, "grpo").verdict == "exact"
     def divided(rewards, num_generations):
         r = rewards.view(-1, num_generations)
         return ((r - r.mean(1, keepdim=True)) / r.std(1, keepdim=True)).flatten()
