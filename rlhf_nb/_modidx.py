@@ -825,6 +825,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                   'rlhf_nb/data/rollouts.py'),
                                        'rlhf_nb.data.rollouts.Unread.__len__': ( 'engine/data/rollouts.html#unread.__len__',
                                                                                  'rlhf_nb/data/rollouts.py'),
+                                       'rlhf_nb.data.rollouts._number': ('engine/data/rollouts.html#_number', 'rlhf_nb/data/rollouts.py'),
                                        'rlhf_nb.data.rollouts._skim': ('engine/data/rollouts.html#_skim', 'rlhf_nb/data/rollouts.py'),
                                        'rlhf_nb.data.rollouts._unpack': ('engine/data/rollouts.html#_unpack', 'rlhf_nb/data/rollouts.py'),
                                        'rlhf_nb.data.rollouts.flat_row': ('engine/data/rollouts.html#flat_row', 'rlhf_nb/data/rollouts.py'),

@@ -3,7 +3,7 @@ import json, math, os, pickle, pytest, torch
 from pathlib import Path
 from types import SimpleNamespace
 from rlhf_nb.data.rollouts import read_rollouts, rollout_seqs, trace_rows, trl_rows
-from rlhf_nb.show.rollout_view import answers_together, as_table, show_rollouts
+from rlhf_nb.show.rollout_view import answers_together, as_table, row_page, show_rollouts
 from tiny_runs import tokenizer
 HERE = Path(__file__).parent/"rollouts"
 
@@ -208,8 +208,8 @@ def test_a_long_list_of_null_is_one_of_numbers_that_nobody_knows(tmp_path, monke
 
 def test_lists_of_a_table_are_those_of_the_rows_in_memory(tmp_path):
     import pyarrow as pa, pyarrow.parquet as pq
-    rows = [dict(response=f"r{k}", ids=[k] * k, logprobs=[-k - .5] * (k - 1) + [None] if k else [], ref_logprobs=[-1.] * k, tag=None if k else "x",
-                 tokens=[f"t{k}"] * k) for k in range(2500)]
+    rows = [dict(response=f"r{k}", ids=[k] * n, logprobs=[-k - .5] * (n - 1) + [None] if n else [], ref_logprobs=[-1.] * n, tag=None if k else "x",
+                 tokens=[f"t{k}"] * n) for k, n in ((k, k % 37) for k in range(2500))]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path/"x.parquet", row_group_size=700)
     whole, x = read_rollouts(rows), read_rollouts(tmp_path/"x.parquet")
     def known(row): return {k: v for k, v in row.items() if v is not None}
@@ -251,3 +251,56 @@ def test_a_table_of_pandas_may_hold_arrays():
     for source in (pandas.DataFrame(held), held):
         x = read_rollouts(source)
         assert x.rows == read_rollouts(rows).rows and x.tokens_of(0) == read_rollouts(rows).tokens_of(0)
+
+# ---- odd data that is legal
+TOKENS = dict(prompt="p", response="xyz", reward=1., ids=[3, 4, 5], logprobs=[-.5] * 3, ref_logprobs=[-.75] * 3)
+def looked_at(rows): # every view of every row
+    view = show_rollouts(rows)
+    for k in range(len(view.rows)):
+        for look in ("", "group", "run"): view.c.opened.index, view.c.look.value = k, look
+    return view
+
+def test_a_response_that_nothing_is_learned_from_has_a_ledger_and_no_loss():
+    rows = [TOKENS | dict(loss_mask=[0, 0, 0]), TOKENS | dict(reward=0.)]
+    assert "This token is not learned from." in row_page(as_table(rows), 0) and looked_at(rows)
+    from rlhf_nb.show.token_kl import show_kl
+    assert str(show_kl(rows).table.columns["k1"]) == "[nan, 0.75]"
+    with pytest.raises(ValueError, match="no row has log-probs under policy and reference"): show_kl(rows[:1])
+
+def test_answers_of_which_unlike_things_are_known_stand_side_by_side():
+    other = {k: x for k, x in TOKENS.items() if k != "ref_logprobs"}
+    view = looked_at([TOKENS, other, dict(prompt="p", response="r", ids=[3], values=[.5])])
+    view.c.opened.index, view.c.look.value = 0, "group"
+    assert "3 answers to" in view.below.value and view.below.value.count('role="radiogroup" aria-label="tokens: row') == 1   # log-prob, and value alone
+
+def test_rows_without_a_step_come_last_and_without_a_group_are_beside_their_prompt():
+    rows = [dict(prompt=p, response="r", reward=float(k), **more) for k, (p, more) in enumerate(
+        [("a", dict(step=3)), ("a", {}), ("a", dict(step=-1)), ("b", dict(step=-1, group=0)), ("a", dict(step=math.nan)), ("b", dict(group=None))])]
+    table = as_table(rows)
+    assert answers_together(table, 0, over_run=True) == [2, 0, 1, 4] and answers_together(table, 1) == [1] and looked_at(rows)
+    alone = as_table([dict(prompt=p, response="r", reward=1., **more) for p, more in (("a", {}), ("b", {}), ("a", {}), ("c", dict(group=1)))])
+    assert answers_together(alone, 0) == [0, 2] and answers_together(alone, 1) == [1]
+
+def test_a_list_where_one_number_is_wanted_is_no_mean():
+    for name, x in (("reward", [0., 0., 1.]), ("group", [1, 2, 2])):
+        with pytest.raises(ValueError, match=f"line 1: {name} is one number, got .*'its tokens={name}' leaves it out"): read_rollouts([TOKENS | {name: x}])
+        assert name not in read_rollouts([TOKENS | {name: x}], f"its tokens={name}").rows[0]
+    assert read_rollouts([TOKENS | dict(reward=[2., 2., 2.])]).rows[0]["reward"] == 2.
+    assert read_rollouts([TOKENS | dict(advantages=[1., None, 4.])]).rows[0]["advantage"] == 2.5
+    assert read_rollouts([TOKENS | dict(advantages=[1., 0., 4.], mask=[1, 0, 1])]).rows[0]["advantage"] == 2.5          # of what it wrote
+
+def test_numbers_of_a_csv_are_numbers(tmp_path):
+    (tmp_path/"x.csv").write_text("prompt,response,reward,KL,group,step\n2 + 3?,5,-1.5,.25,007,10\n2 + 3?,1e3,2,,8,9\n")
+    x = read_rollouts(tmp_path/"x.csv")
+    assert x.rows[0] == dict(prompt="2 + 3?", response="5", step=10, group="007", reward=-1.5, KL=.25) and x.rows[1]["response"] == "1e3"
+    assert as_table(tmp_path/"x.csv").max_abs == dict(step=10, reward=2., KL=.25, characters=3)
+    assert "high" in show_rollouts([dict(response="r", KL="high")]).top.value                          # and a text is none
+
+def test_values_of_other_kinds_are_named(tmp_path):
+    import pandas
+    for row, words in ((dict(response=None), "a response is a text or messages, got None"), (dict(response=5), "a response is a text or messages, got 5"),
+                       (dict(response="r", prompt=["a", "b"]), r"messages are objects, got \['a', 'b'\]")):
+        (tmp_path/"x.jsonl").write_text(json.dumps(row))
+        with pytest.raises(ValueError, match=f"x.jsonl, line 1: {words}"): read_rollouts(tmp_path/"x.jsonl")
+    x = read_rollouts(pandas.DataFrame([{"prompt": "a", "response": "b", 3: 4}, {"prompt": math.nan, "response": "c", 3: 5}]))
+    assert x.rows[1] == {"prompt": None, "response": "c", "3": 5} and show_rollouts(x).rows

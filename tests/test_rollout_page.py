@@ -1,5 +1,5 @@
 "What looks wrong in kept rollouts, and one file of them that runs nothing."
-import json, subprocess, sys, pytest
+import json, re, subprocess, sys, pytest
 from pathlib import Path
 from rlhf_nb.book.command import main
 from rlhf_nb.show.rollout_page import rollout_alarms, rollouts_page
@@ -43,7 +43,7 @@ def test_a_page_is_whole_escaped_and_no_larger_than_said():
     big = [dict(response="x" * 2000, reward=float(i)) for i in range(3000)]
     page = rollouts_page(big, max_mb=.5)
     assert len(page.encode()) < .5 * 2**20 + 200 and "of 3000 rows in full" in page and "rows 1 to 200 of 3000" in page
-    assert page.index("row 2999 ") < page.index("row 0 ") < page.index("row 2998 ")                # the ends first
+    assert page.index("row 2999, reward 2999<") < page.index("row 0, reward 0<") < page.index("row 2998, reward")                # the ends first
 
 def test_the_command_writes_it(tmp_path, capfd):
     out = tmp_path/"page.html"
@@ -52,6 +52,17 @@ def test_the_command_writes_it(tmp_path, capfd):
     assert main(["show", str(HERE/"verl"), "-o", str(out), "--columns", "reward=none"]) == 2
     assert "no column 'none'" in capfd.readouterr().err
     assert main(["show", str(tmp_path/"not there"), "-o", str(out)]) == 2
+
+def test_the_command_does_not_write_over_what_it_reads(tmp_path, capfd):
+    (tmp_path/"x.jsonl").write_text(dump := '{"response": "a"}\n')
+    assert main(["show", str(tmp_path/"x.jsonl"), "-o", str(tmp_path/"x.jsonl")]) == 2 and (tmp_path/"x.jsonl").read_text() == dump
+    assert "which is read: name another output" in capfd.readouterr().err
+
+def test_rows_of_equal_tokens_have_buttons_of_their_own_and_long_texts_stand_below_the_table():
+    row = dict(prompt="p", response="r", step=-3, reward=1., tokens=["r"], logprobs=[-1.], note="u" * 41, label="x" * 40)
+    page = rollouts_page([row, row])
+    ids = re.findall(r'id="(l[0-9a-f]{8}-0)"', page)
+    assert len(ids) == 2 == len({*ids}) and f"<td>{'u' * 40}…</td>" in page and page.count(f"note</b><br>{'u' * 41}") == 2 and f"{'x' * 40}…" not in page
 
 def test_rows_of_twenty_thousand_tokens_have_a_place_on_the_page(tmp_path):
     rows = [dict(step=0, prompt="p", response="w " * 20_000, reward=i, ids=[5] * 20_000, logprobs=[-.5] * 20_000) for i in range(2)]

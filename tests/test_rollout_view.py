@@ -232,7 +232,7 @@ def test_the_terms_of_a_token_are_those_of_its_own_group():
     view = show_rollouts(rows)
     for row, said in ((0, "1 − 3 = -2"), (3, "9 − 5 = 4")):
         [ledger] = view.table.ledgers_of(row).values()
-        assert said in re.sub("<[^>]+>", "", ledger.terms[0])
+        assert said in re.sub("<[^>]+>", "", ledger.terms()[0])
     assert all(label != str(k) for k, label in enumerate(view.c.opened._options_labels))    # ipywidgets would not draw them anew
 
 def test_a_group_shows_ledgers_of_the_open_row_and_of_as_many_as_a_page_holds():

@@ -67,7 +67,7 @@ def test_rollouts_of_anybody_explain_their_tokens(sampled):
             for r, p in ((1., -1.5), (0., -2.), (None, -2.))]
     own = rollouts_to_table(read_rollouts(rows))
     assert own.ledgers_of(2)["response"].terms is None                        # nobody scored it
-    first, second = own.ledgers_of(0)["response"].terms
+    first, second = own.ledgers_of(0)["response"].terms()
     assert "ρ = 1<" in first and "ρ = 1.65<" in second and "1 − 0 = 1" in first
     check_page(row_page(own, 0))
     assert "loss of the token" not in row_page(rollouts_to_table(read_rollouts([rows[0] | dict(reward=None)])), 0)

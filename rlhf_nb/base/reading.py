@@ -58,14 +58,14 @@ def decode_utf8(raw:bytes)->str:
         "utf-8)") from e
 
 _LONG, _ZEROS = b"0" * 301, bytes.maketrans(b"123456789", b"0" * 9)    # faster than a regex
+_read = [json.JSONDecoder(object_pairs_hook=_once, parse_int=x).decode for x in (None, _short)]
 
 def parse_json(raw:bytes|str): # a dict, list, text, number, bool or None; NaN and Infinity are numbers here
     """A value of JSON.
 
     Raises RowError: no UTF-8, broken, a key twice, more than 100 deep, a number of over 300 digits."""
     text = decode_utf8(raw) if isinstance(raw, bytes) else raw
-    try: x = json.loads(text, object_pairs_hook=_once, parse_int=_short if
-                        _LONG in text.encode(errors="surrogatepass").translate(_ZEROS) else None)
+    try: x = _read[_LONG in text.encode(errors="surrogatepass").translate(_ZEROS)](text)
     except json.JSONDecodeError as e: raise RowError(
         "broken JSON", f"{e.msg} at {_place(text[:e.pos])}; correct or delete the line") from e
     except RecursionError: x = [text]

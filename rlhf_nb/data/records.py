@@ -156,7 +156,8 @@ def read_records(
         table = _optional("pyarrow.parquet", "pyarrow", f"{path} is Parquet, which")
         def rows():
             try:
-                for batch in table.ParquetFile(path).iter_batches(200): yield from unpack(batch)
+                file = table.ParquetFile(path, buffer_size=2**18, pre_buffer=False)     # not at once
+                for batch in file.iter_batches(200): yield from unpack(batch)
             except (OSError, ValueError) as e: raise ValueError(f"{path} is damaged, it begins as "
                 f"Parquet but cannot be read ({type(e).__name__}): get it again") from e
         yield from _numbered(rows())

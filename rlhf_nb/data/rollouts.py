@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import compress, repeat
 from pathlib import Path
 from zlib import crc32
@@ -128,14 +129,15 @@ def open_shard(path:str|Path)->Rollouts: # of `save_rollout`
     ends = {k: torch.tensor([0, *numbers[k]]).cumsum(0).tolist() for k in ("length", "prompt_length")}
     rows = [dict(step=facts["step"], prompt=prompt, response=response) | {k: x[i] for k, x in numbers.items()}
             for i, (prompt, response) in enumerate(facts["texts"])]
+    @cache
+    def opened(): # where tokens are looked at; in older files the words are an object
+        return safe_open(path, "pt"), parse_json(x) if isinstance(x := facts["words"], str) else x
     def tokens_of(i):
-        with safe_open(path, "pt") as file:
-            def part(name, of): return file.get_slice(name)[ends[of][i]:ends[of][i + 1]].tolist()
-            ids = part("ids", "length")
-            words = parse_json(file.metadata()["rollout"])["words"]
-            if isinstance(words, str): words = parse_json(words)      # in older files they are an object
-            return TokenRow(part("prompt_ids", "prompt_length"), ids, [words[str(k)] for k in ids],
-                            {k: part(k, "length") for k in channels})
+        file, words = opened()
+        def part(name, of): return file.get_slice(name)[ends[of][i]:ends[of][i + 1]].tolist()
+        ids = part("ids", "length")
+        return TokenRow(part("prompt_ids", "prompt_length"), ids, [words[str(k)] for k in ids],
+                        {k: part(k, "length") for k in channels})
     return Rollouts(rows, tokens_of, {}, [], [])
 
 def read_run(
@@ -159,12 +161,13 @@ def flat_row(row:dict)->dict:
         if name in ("messages", "metadata") and isinstance(x, str | bytes):             # of trackio
             with suppress(RowError): x = parse_json(x)
         stroke = "" if name in ("metadata", "tokens") else f"{name}/"
-        found |= {stroke + k: y for k, y in flat_row(x).items()} if isinstance(x, dict) and x else {name: x}
+        found |= {stroke + k: y for k, y in flat_row(x).items()} if isinstance(x, dict) and x else {str(name): x}
     return found
 
 def messages_text(x)->str: # a text, or messages: one alone as its content, several behind their roles
     "What was said: the parts of a message in one line, a call of a tool behind an arrow."
-    if not isinstance(x, list): return x
+    if not isinstance(x, list): return None if isinstance(x, float) and x != x else x      # pandas
+    if not all(isinstance(m, dict) for m in x): raise ValueError(f"messages are objects, got {x!r:.80}")
     def said(message):
         parts = message.get("content") or ""
         if isinstance(parts, list): parts = "".join(str(y.get("text", f"[{y.get('type')}]")) for y in parts)
@@ -197,6 +200,10 @@ def program_rows(row:dict)->Iterator[dict]: # as a program writes it
         return x
     yield {k: packed(x) for k, x in row.items() if k not in ("search_text", "spans")}
 
+def _number(x): # a text that is one, as in a CSV -> the number; anything else as it is
+    if not isinstance(x, str) or not re.fullmatch(r"[-+]?(\d{1,15}\.?\d*|\.\d+)(e[-+]?\d+)?", x, re.I): return x
+    return int(x) if x.lstrip("+-").isdigit() else float(x)
+
 _NAMES = {"prompt": "prompt input question query", "response": "response completion output response_text",
     "reward": "reward score", "step": "step iteration rollout_id", "group": "group group_id group_index uid",
     "prompt_ids": "prompt_ids prompt_token_ids", "ids": "ids response_ids completion_ids token_ids",
@@ -225,7 +232,7 @@ class Unread:
         try: return (math.nan if y is None else y for y in parse_json(b"[" + raw + b"]"))
         except RowError as e: raise ValueError(f"{self.path}: {e}") from e
 
-_PACKED, _LARGE, _HELD = array | Unread, 2**25, secrets.token_hex(8)   # kinds; bytes; a key that no file has
+_PACKED, _LARGE, _HELD = array | Unread, 2**25, secrets.token_hex(8)   # kinds; bytes; a text that no file has
 _OPENS = re.compile(rb'": ?\[(?=[-0-9 nN])')
 
 def _skim(path): # rows of a large JSONL file without their long lists, ten times as fast
@@ -238,18 +245,18 @@ def _skim(path): # rows of a large JSONL file without their long lists, ten time
             a, b = found.end(), line.find(b"]", found.end())
             x = line[a:b]
             if b - a > 256 and b'"' not in x and b"[" not in x:
-                parts += [line[done:a - 1], f'{{"{_HELD}": {len(held)}}}'.encode()]
+                parts += line[done:a - 1], f'"{_HELD}{len(held)}"'.encode()
                 word, n = x.partition(b",")[0], x.count(b",") + 1
-                same = x.endswith(word) and word != b"null" and x in (
-                    s.join([word] * n) for s in (b", ", b","))
-                kind = "d" if any(c in x for c in (b".", b"e", b"E", b"n", b"N")) else "q"
+                same = x.endswith(word) and word != b"null" and any(
+                    x + s == (word + s) * n for s in (b", ", b","))
+                kind = "d" if b"." in x or any(c in x for c in (b"e", b"E", b"n", b"N")) else "q"
                 held.append(Unread(path, at + a, b - a, crc32(x), n, kind, float(word) if same else math.nan))
                 done = b + 1
             found = _OPENS.search(line, max(a, done))
         at, raw = at + len(line), line
         return b"".join([*parts, line[done:]])
     for line, row in read_jsonl(path, skim):
-        spots = {k: held[x[_HELD]] for k, x in row.items() if isinstance(x, dict) and _HELD in x} if (
+        spots = {k: held[int(x[16:])] for k, x in row.items() if isinstance(x, str) and x[:16] == _HELD} if (
             isinstance(row, dict) and "response_length" not in row) else {}
         # a list in an object, or in a text, is none of them: the line is read in full
         whole = len(spots) < len(held)
@@ -277,7 +284,7 @@ def open_rows(source)->Iterator: # of (line or number from 1, row or RowError)
         rows = source.to_dict("records") if hasattr(source, "iloc") else source         # of pandas
         return read_records([vars(x) if hasattr(x, "messages") else x for x in rows])   # traces
     path = Path(source)
-    if path.is_file() and path.open("rb").read(15) == b"SQLite format 3":
+    if path.is_file() and numpy.fromfile(path, "u1", 15).tobytes() == b"SQLite format 3":
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
             db.row_factory = sqlite3.Row
             try: rows = db.execute(
@@ -337,7 +344,7 @@ def read_rollouts(
     for here, words in _NAMES.items():
         free = [x for x in words.split() if x in known and x not in taken.values()]
         if free: taken.setdefault(here, free[0])
-    rows, seen, channels, shown = [], set(taken.values()), set(), set()
+    rows, seen, channels, shown, cells = [], set(taken.values()), set(), set(), name.endswith((".csv", ".tsv"))
     def add(raw): # a response, and the names of what it has besides
         lists = {k: x for k in _OF_LISTS if isinstance(x := raw.get(taken.get(k)), _PACKED | list)}
         for k, x in lists.items():
@@ -350,24 +357,32 @@ def read_rollouts(
         if len(set(sizes.values())) > 1: raise ValueError(f"a response has one number of tokens, got {sizes}")
         texts = {k: messages_text(raw.get(taken.get(k))) for k in ("prompt", "response")}
         if texts["response"] is None and "tokens" in lists: texts["response"] = "".join(lists["tokens"])
-        if not isinstance(texts["response"], str): raise ValueError("there is no text of a response, only "
-            f"{', '.join(sorted(raw))}: read_rollouts(source, 'response=...') names it")
+        if not isinstance(texts["response"], str): raise ValueError(
+            f"a response is a text or messages, got {raw[k]!r:.80}" if (k := taken.get("response")) in raw else
+            f"there is no text of a response, only {', '.join(sorted(raw))}: columns='response=...' names it")
         if not isinstance(texts["prompt"], str | None): raise ValueError(f"a prompt is a text or messages, "
             f"got {texts['prompt']!r:.80}")
         n, rest = max(sizes.values(), default=0), {
             k: raw.get(taken[k]) for k in ("step", "group", "reward", "advantage") if k in taken}
-        rest |= {k: x.same if isinstance(x, Unread) and x.same == x.same else sum(x) / len(x) if x else None
-                 for k, x in rest.items() if isinstance(x, _PACKED)}
-        if re.fullmatch(r"-?\d{1,15}", str(rest.get("step"))): rest["step"] = int(rest["step"])     # of a CSV
+        a, b, mask = (lists.get(k) for k in ("log-prob", "reference", "mask"))
+        for k, x in rest.items():
+            if k != "group": rest[k] = _number(x)
+            if not isinstance(x, _PACKED): continue
+            same = getattr(x, "same", math.nan)       # of a list that is not read yet
+            some = [same] if same == same else [v for v in compress(x, mask or repeat(1)) if v == v]
+            if k != "advantage" and len({*some}) > 1: raise ValueError(f"{k} is one number, got {some[:3]}: "
+                f"columns='{k}=...' names another, 'its tokens={taken[k]}' leaves it out")
+            rest[k] = sum(some) / len(some) if some else None
+        if (group := rest.get("group")) is None or group != group: rest.pop("group", None)    # its prompt then
         wrong = [k for k, x in rest.items() if not isinstance(x, int | float | str | None)
                  or k == "step" and isinstance(x, str)]
         if wrong: raise ValueError(f"{wrong[0]} is one number, got {rest[wrong[0]]!r:.80}")
-        a, b, mask = (lists.get(k) for k in ("log-prob", "reference", "mask"))
         if a and b and not isinstance(a, Unread): rest["KL"] = sum(compress(a, mask or repeat(1))) - sum(
             compress(b, mask or repeat(1)))
         rest |= dict(length=n) if n else {}
-        own = {k: x for k, x in raw.items() if isinstance(x, int | float | str | None)
-               and not {k} & {*seen, *rest, *texts}}
+        skip = {*seen, *rest, *texts}
+        own = {k: _number(x) if cells else x for k, x in raw.items() if isinstance(x, int | float | str | None)
+               and k not in skip}
         shown.update(own)
         rows.append(texts | rest | own)
         channels.update(k for k, x in raw.items()

@@ -4,7 +4,7 @@
 
 __all__ = ['token_texts', 'Ledger', 'ledger_page', 'clip_state']
 
-import hashlib, math
+import hashlib, itertools, math
 from dataclasses import dataclass
 from torch import Tensor
 from .pages import escape_text, html_table, signed, style_sheet, tint, without_rest
@@ -37,22 +37,21 @@ class Ledger:
     sums:dict[str,tuple[float,float]] # two ways to one number, which must agree
     notes:list[str]|None=None      # t lines more for the note of each token
     framed:int|None=None           # number of a token with a frame
-    terms:list[str]|None=None      # t pages of HTML, one opens with each token
+    terms:object=None              # () -> t pages of HTML, one opens with each token
     first:int=0                    # number of the first token
     def __post_init__(self):
-        for name, x in [*self.channels.items(), ("notes", self.notes or self.tokens),
-                        ("terms", self.terms or self.tokens)]:
+        for name, x in [*self.channels.items(), ("notes", self.notes or self.tokens)]:
             if len(x) != len(self.tokens): raise ValueError(f"channel {name!r} has {len(x)} values for "
                 f"{len(self.tokens)} tokens: cut both to the response")
         if not self.channels: raise ValueError("a ledger needs at least one channel")
 
-_STYLE = style_sheet("ledger")
+_STYLE, _count = style_sheet("ledger"), itertools.count()     # so that equal pages have buttons of their own
 _RADIO = '<input type="radio" data-lm-suppress-shortcuts="true" name='
 _OPEN = 600 # tokens on the page; responses behind them are folded
 
 def _response(title:str, ledger:Ledger, max_abs:dict[str,float], radios:str, folded:bool)->str: # HTML
     "One response: title, tokens in colours that are strongest at `max_abs` of a channel, sums, a table."
-    body, titled, terms, pages = "", escape_text(title), ledger.terms or [], ""
+    body, titled, terms, pages = "", escape_text(title), ledger.terms() if ledger.terms else [], ""
     place = {page: k for k, page in enumerate(dict.fromkeys(terms))}  # equal ones stand there once
     known = {k: [without_rest(k, v) for v in x] for k, x in ledger.channels.items()}
     for i, token in enumerate(ledger.tokens):
@@ -91,7 +90,7 @@ def ledger_page(
     names = [list(x.channels) for x in ledgers.values()]
     if any(k != names[0] for k in names): raise ValueError(
         f"ledgers side by side need the same channels, got {names}")
-    u = "l" + hashlib.sha1(repr(ledgers).encode("utf-8", "replace")).hexdigest()[:8]
+    u = "l" + hashlib.sha1(repr((ledgers, next(_count))).encode("utf-8", "replace")).hexdigest()[:8]
     css, tabs, body, n_tokens = _STYLE.replace("#U", f"#{u}"), "", "", 0
     max_abs = {k: max((abs(v) for x in ledgers.values() for v in x.channels[k]
                        if math.isfinite(v)), default=0.) for k in names[0]}

@@ -83,4 +83,4 @@ def style_sheet(name:str)->str: # such as "ledger"
 HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"/><meta name="viewport"
 content="width=device-width"/><meta http-equiv="Content-Security-Policy" content="default-src 'none';
 style-src 'unsafe-inline'"/><style>:root{color-scheme:light dark}body{font:14px/1.5 sans-serif;margin:1em;
-background:Canvas}summary{padding:4px;cursor:pointer}</style>"""
+background:Canvas}h1{overflow-wrap:anywhere}summary{padding:4px;cursor:pointer}</style>"""

@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 import torch
 from ..base.files import atomic_write
+from ..base.folder import check_output
 from ..data.rollouts import read_rollouts
 from .pages import HEAD, escape_text, plain_number
 from .rollout_view import TableQuery, pick_rows, row_page, rollouts_to_table, table_page
@@ -27,8 +28,7 @@ def rollout_alarms(source)->list[str]: # what `read_rollouts` takes
         own = [r.get(k) for k in ("stage", "run_name", "step")]
         groups[*own, r.get("group", r["prompt"])].append(r)
     several = [g for g in groups.values() if len(g) > 1]
-    for name, wanted, what in (
-            ("prompt", False, "are answers to several prompts: look at the group ids"),
+    for name, wanted, what in (("prompt", False, "are answers to several prompts: look at the group ids"),
             ("reward", True, "all answers earn the same: nothing is learned from them (chapter 09)"),
             ("response", True, "all answers say the same: temperature, entropy")):
         ill = [g for g in several if name in g[0] and (len({r[name] for r in g}) == 1) == wanted]
@@ -71,8 +71,8 @@ def rollouts_page(
             f"<ul>{alarms}</ul>{table_page(table, rows[:200], words, query)}")
     left = max_mb * 2**20 - len(page.encode())
     for i in dict.fromkeys(i for pair in zip(rows, reversed(rows)) for i in pair):
-        value = plain_number(table.columns[sort][i]) if query.sort else ""
-        part = f"<details><summary>row {i} {value}</summary>{row_page(table, i)}</details>"
+        value = f", {escape_text(sort)} {plain_number(table.columns[sort][i])}" if query.sort else ""
+        part = f"<details><summary>row {i}{value}</summary>{row_page(table, i)}</details>"
         if (left := left - len(part.encode())) < 0: break
         page, n = page + part, n + 1
     return page + f"<p>{n} of {len(rows)} rows in full</p>" * (n < len(rows)) + ends
@@ -82,8 +82,10 @@ def add_show_parser(sub): # the subparsers of `rlhf-nb`
     text = "write what a run or another program sampled as one page to mail"
     p = sub.add_parser("show", help=text, description=text,
                        epilog="examples: rlhf-nb show runs/x -o page.html")
-    p.add_argument("source", help="a run's folder; a dump of TRL, verl, OpenRLHF, slime, trackio or UNIPO")
+    p.add_argument("source", help="a run's folder; a dump of TRL, verl, OpenRLHF, slime, trackio or UNIPO; "
+                                  "JSONL, JSON, CSV or Parquet")
     p.add_argument("-o", "--output", required=True, metavar="FILE", help="the page (required)")
     p.add_argument("--columns", default="", help="response=text,reward=quality (default: by their names)")
     p.add_argument("--sort", default="reward", help="column to sort by (default: %(default)s)")
-    p.set_defaults(func=lambda x: atomic_write(x.output, rollouts_page(x.source, x.columns, x.sort)))
+    p.set_defaults(func=lambda x: check_output(x.output, x.source) or atomic_write(
+        x.output, rollouts_page(x.source, x.columns, x.sort)))

@@ -65,7 +65,8 @@ def token_table(
         words = token_texts(tokenizer, ids[i][mask[i]].tolist())
         known = {k: x[i, :len(mask[i])][mask[i]].tolist() for k, x in channels.items()}
         if not words or not known: return {}
-        return {"response": Ledger(words, known, {}, notes_of(i), terms=(x := loss_of(i)) and loss_pages(x))}
+        return {"response": Ledger(words, known, {}, notes_of(i), 
+                                   terms=(x := loss_of(i)) and (lambda: loss_pages(x)))}
     return RolloutTable({k: v.tolist() for k, v in columns.items()}, text_of, ledgers_of)
 
 def rollout_to_table(
@@ -132,8 +133,8 @@ def rollouts_to_table(x:Rollouts, tokenizer=None)->RolloutTable: # whose tokens 
         if {"log-prob", "reference"} <= channels.keys():
             channels["KL"] = [a - b for a, b in zip(channels["log-prob"], channels["reference"])]
         words = token_texts(tokenizer, tokens.ids) if tokenizer and tokens.ids else tokens.texts
-        terms = loss_pages(loss_of(i, tokens.channels)) if known(i) else None
-        return {"response": Ledger(words, channels, {}, terms=terms)}
+        def terms(): return loss_pages(loss_of(i, tokens.channels))
+        return {"response": Ledger(words, channels, {}, terms=terms if known(i) else None)}
     return RolloutTable(columns, text_of, ledgers_of, x.said())
 
 @dataclass(frozen=True)
@@ -184,15 +185,10 @@ def side_by_side(tables:dict[str,RolloutTable])->RolloutTable:
     def text_of(i):
         texts = {name: tables[name].text_of(j) for name, j in rows[i].items()}
         return texts[names[0]][0], {name: next(iter(x.values())) for name, (_, x) in texts.items()}
-    def ledgers_of(i): # with the channels that all have
-        found = {name: x for name, j in rows[i].items() for x in tables[name].ledgers_of(j).values()}
-        shared = [k for k in next(iter(found.values())).channels
-                  if all(k in x.channels for x in found.values())] if found else []
-        return {name: replace(x, channels={k: x.channels[k] for k in shared})
-                for name, x in found.items()} if shared else {}
+    def ledgers_of(i): return {k: x for k, j in rows[i].items() for x in tables[k].ledgers_of(j).values()}
     return RolloutTable(columns, text_of, ledgers_of)
 
-_TABLE_CSS = style_sheet("rows")
+_TABLE_CSS, _WIDE = style_sheet("rows"), 40     # characters of a text in a column of its own
 
 def table_page(
     table:RolloutTable,
@@ -203,8 +199,8 @@ def table_page(
     live:bool=False,      # heads and rows press the buttons of a `TableView`
 )->str:                  # HTML
     "Rows of a table with the numbers tinted by column: orange above 0, blue below."
-    max_abs = {k: x for k, x in table.max_abs.items() if k != "group"}
-    way, arrow = ("descending", " ▼") if query.largest_first else ("ascending", " ▲")
+    max_abs = {k: x for k, x in table.max_abs.items() if k.partition(", ")[0] not in ("group", "step")}
+    way, arrow = ("descending", "\u00a0▼") if query.largest_first else ("ascending", "\u00a0▲")
     heads, body, names = "", "", ["row", *table.columns]
     def press(text, kind, k): # the k-th button of the view, or, where it is pressed already, its order
         return (f"<button type=button onclick=\"let v=this.closest('.rlhf-view'),"
@@ -223,9 +219,10 @@ def table_page(
         for x in (prompt, shown):
             body += f'<td class="x">{escape_text(x if len(x) <= 160 else x[:160] + "…")}</td>'
         for k, x in table.columns.items():
-            v = without_rest(k, x[i]) if _has_value(x[i]) else x[i]
-            known = k in max_abs and _has_value(v)
+            known = k in max_abs and _has_value(x[i])
+            v = without_rest(k, x[i]) if known else x[i]
             color = f' style="background:{tint(float(v), max_abs[k])}"' if known else ""
+            if isinstance(v, str) and len(v) > _WIDE: v = v[:_WIDE] + "…"
             body += f"<td{color}>{plain_number(v)}</td>"
         body += "</tr>"
     return (f'<style>{_TABLE_CSS}</style><div tabindex="0" role="region" aria-label="rollouts" '
@@ -236,19 +233,24 @@ def table_page(
 def answers_together(table:RolloutTable, i:int, over_run:bool=False)->list[int]:
     "Rows of the group of row i; or all with its prompt, step after step."
     def known(*names): return [x for k, x in table.columns.items() if k.partition(", ")[0] in names]
-    own = [] if over_run else known("stage", "run_name", "step", "group")
-    if over_run or "group" not in table.columns: own.append(table.prompts)
+    own, groups = [] if over_run else known("stage", "run_name", "step"), table.columns.get("group")
+    own.append([p if over_run or groups is None or groups[j] is None else groups[j]
+                for j, p in enumerate(table.prompts)])
     places, steps = [*zip(*own)], known("step")
     rows = [j for j, place in enumerate(places) if place == places[i]]
-    return sorted(rows, key=lambda j: steps[0][j]) if over_run and steps else rows
+    def when(j): return (1, 0) if not _has_value(steps[0][j]) else (0, steps[0][j])
+    return sorted(rows, key=when) if over_run and steps else rows
 
 _TOKENS = 1000 # of a ledger on a page
 
-def _ledgers_from(ledgers, first): # their tokens from there on, as many as a page holds
+def _ledgers_from(ledgers, first): # what all of them know, from that token on, as much as a page holds
+    own = next(iter(ledgers.values())).channels
+    shared = [k for k in own if all(k in x.channels for x in ledgers.values())]
+    if not shared: shared, ledgers = [*own], {k: x for k, x in ledgers.items() if x.channels.keys() >= own.keys()}
     n = max(len(x.tokens) for x in ledgers.values())
     at = slice(first := max(0, min(first, (n - 1) // _TOKENS * _TOKENS)), first + _TOKENS)
-    page = ledger_page({k: replace(x, tokens=x.tokens[at], channels={c: v[at] for c, v in x.channels.items()},
-        notes=x.notes and x.notes[at], terms=x.terms and x.terms[at], first=first)
+    page = ledger_page({k: replace(x, tokens=x.tokens[at], channels={c: x.channels[c][at] for c in shared},
+        notes=x.notes and x.notes[at], terms=x.terms and (lambda pages=x.terms: pages()[at]), first=first)
         for k, x in ledgers.items()})
     words = f"<p>tokens {first} to {min(first + _TOKENS, n) - 1} of {n}, counted from 0</p>"
     return words * (n > _TOKENS) + page
@@ -269,22 +271,21 @@ def group_page(
     for j in dict.fromkeys([i, *some]): # the row that is open, and as many as a page holds
         ledgers |= (more := {title(j, k): x for k, x in table.ledgers_of(j).items()})
         if sum(len(x.tokens) for x in [*ledgers.values(), *more.values()]) > _TOKENS: break
-    css = "min-width:0;overflow-wrap:anywhere;white-space:pre-wrap"
-    cards = "".join(f'<div style="{css}"><b>{escape_text(title(j, k))}</b>\n{escape_text(text)}</div>'
+    cards = "".join(f'<div><b>{escape_text(title(j, k))}</b>\n{escape_text(text)}</div>'
                     for j in some for k, text in table.text_of(j)[1].items())
-    grid = "display:grid;gap:12px;grid-template-columns:repeat(auto-fit,minmax(min(220px,100%),1fr))"
     words = f"{len(rows)} answers to '{table.text_of(i)[0]}'"
     if len(rows) > len(some): words += f", here {at + 1} to {at + len(some)}"
-    return (table_page(table, some, words, TableQuery(), i) + f'<div style="font:14px/1.5 sans-serif;{grid}">'
-            f"{cards}</div>{_ledgers_from(ledgers, first) if ledgers else ''}")
+    return (table_page(table, some, words, TableQuery(), i) +
+            f'<div class="rlhf-cards">{cards}</div>{_ledgers_from(ledgers, first) if ledgers else ""}')
 
 def row_page(table:RolloutTable, i:int, first:int=0)->str: # number of the row, of the first token -> HTML
     "One row: prompt and responses in full, and the ledger of its tokens."
     prompt, responses = table.text_of(i)
+    more = {k: x[i] for k, x in table.columns.items() if isinstance(x[i], str) and len(x[i]) > _WIDE}
     css = "font:14px/1.5 sans-serif;overflow-wrap:anywhere;margin:4px 0"
     def shown(text): return "<br>".join(map(escape_text, text.split("\n")))
     texts = "".join(f'<p style="{css}"><b>{escape_text(k)}</b><br>{shown(x)}</p>'
-                    for k, x in {"prompt": prompt, **responses}.items())
+                    for k, x in {"prompt": prompt, **responses, **more}.items())
     ledgers = table.ledgers_of(i)
     return (f'<div role="group" aria-label="row {i}" style="margin-top:8px"><b style="font:bold 14px '
             f'sans-serif">row {i}</b>{texts}{_ledgers_from(ledgers, first) if ledgers else ""}</div>')

@@ -155,11 +155,13 @@ def stored_kl(
             found = dict(k1=kl_k1(*pair).tolist(), k3=kl_k3(*pair).tolist())
             return {"response": Ledger(x.tokens, found | x.channels, {})}
         return {}
-    rows = [x["response"].channels if (x := terms(i)) else {} for i in range(len(table))]
-    if not any(rows): raise ValueError("no row has log-probs under policy and reference: keep both, or give "
+    sums = torch.full((len(table), 3), math.nan)
+    for i in range(len(table)):
+        known = [[v for v in x["response"].channels[k] if v == v] for k in ("k1", "k3")] if (x := terms(i)) else []
+        if all(known) and known: sums[i] = torch.tensor([*map(sum, known), max(known[1])])
+    if sums.isnan().all(): raise ValueError("no row has log-probs under policy and reference: keep both, or give "
                                        "the two models")
-    def of(name, fold): return [fold([v for v in x.get(name, ()) if v == v] or [math.nan]) for x in rows]
-    columns = dict(k1=of("k1", sum), k3=of("k3", sum)) | {"largest token": of("k3", max)}
+    columns = dict(zip(("k1", "k3", "largest token"), sums.T.tolist()))
     own = {name: table.columns[name] for name in ("step", "reward", "length") if name in table.columns}
     return RolloutTable(columns | own, table.text_of, terms, table.said)
 

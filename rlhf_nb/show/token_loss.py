@@ -59,7 +59,8 @@ def loss_terms(x:LossRow, method:LossMethod)->dict[str,Tensor]: # name -> (t)
 def loss_parts(x:LossRow, m:LossMethod, a:float, rho:float, weight:float)->list[str]:
     "Advantage, ratio, token loss and weight of a token, with their numbers."
     r, mean = (v.item() for v in (x.reward[x.at], x.reward[x.group == x.group[x.at]].nanmean()))
-    rule = dict(own="GAE", group_normalised=f"({brief(r)} − {brief(mean)}) / std").get(
+    critic = {} if x.own.isnan().all() else dict(own="GAE")
+    rule = (critic | dict(group_normalised=f"({brief(r)} − {brief(mean)}) / std")).get(
         m.advantage, f"{brief(r)} − {brief(r - a)}")
     low, high, A, p = 1 - m.clip[0], 1 + m.clip[1], brief(a), brief(rho)
     held = brief(min(max(rho, low), high))
@@ -71,6 +72,7 @@ def loss_pages(x:LossRow)->list[str]: # t pages, HTML
     "Of each token a table: its loss term in each method, with its numbers; other than in RLOO is marked."
     known = (~x.log_ratio.isnan()).nonzero()[:, 0].tolist()
     pages, drawn = ["This token is not learned from."] * len(x.log_ratio), {}
+    if not known: return pages
     length = x.length.index_fill(0, torch.tensor(x.at), len(known))
     x = replace(x, length=length, log_ratio=x.log_ratio[known], own=x.own[known])
     found = {name: [*zip(*(v.tolist() for v in loss_terms(x, m).values()))]
