@@ -298,8 +298,7 @@ def test_numbers_of_a_csv_are_numbers(tmp_path):
 
 def test_values_of_other_kinds_are_named(tmp_path):
     import pandas
-    for row, words in ((dict(response=None), "a response is a text or messages, got None"), (dict(response=5), "a response is a text or messages, got 5"),
-                       (dict(response="r", prompt=["a", "b"]), r"messages are objects, got \['a', 'b'\]")):
+    for row, words in ((dict(response=None), "a response is text or messages, got None"), (dict(response=5), "a response is text or messages, got 5")):
         (tmp_path/"x.jsonl").write_text(json.dumps(row))
         with pytest.raises(ValueError, match=f"x.jsonl, line 1: {words}"): read_rollouts(tmp_path/"x.jsonl")
     x = read_rollouts(pandas.DataFrame([{"prompt": "a", "response": "b", 3: 4}, {"prompt": math.nan, "response": "c", 3: 5}]))

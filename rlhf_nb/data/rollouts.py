@@ -129,9 +129,8 @@ def open_shard(path:str|Path)->Rollouts: # of `save_rollout`
     ends = {k: torch.tensor([0, *numbers[k]]).cumsum(0).tolist() for k in ("length", "prompt_length")}
     rows = [dict(step=facts["step"], prompt=prompt, response=response) | {k: x[i] for k, x in numbers.items()}
             for i, (prompt, response) in enumerate(facts["texts"])]
-    @cache
-    def opened(): # where tokens are looked at; in older files the words are an object
-        return safe_open(path, "pt"), parse_json(x) if isinstance(x := facts["words"], str) else x
+    opened = cache(lambda: (safe_open(path, "pt"), # where tokens are looked at; words were an object once
+                            parse_json(x) if isinstance(x := facts["words"], str) else x))
     def tokens_of(i):
         file, words = opened()
         def part(name, of): return file.get_slice(name)[ends[of][i]:ends[of][i + 1]].tolist()
@@ -161,13 +160,12 @@ def flat_row(row:dict)->dict:
         if name in ("messages", "metadata") and isinstance(x, str | bytes):             # of trackio
             with suppress(RowError): x = parse_json(x)
         stroke = "" if name in ("metadata", "tokens") else f"{name}/"
-        found |= {stroke + k: y for k, y in flat_row(x).items()} if isinstance(x, dict) and x else {str(name): x}
+        found |= {stroke + k: y for k, y in flat_row(x).items()} if type(x) is dict and x else {str(name): x}
     return found
 
 def messages_text(x)->str: # a text, or messages: one alone as its content, several behind their roles
     "What was said: the parts of a message in one line, a call of a tool behind an arrow."
     if not isinstance(x, list): return None if isinstance(x, float) and x != x else x      # pandas
-    if not all(isinstance(m, dict) for m in x): raise ValueError(f"messages are objects, got {x!r:.80}")
     def said(message):
         parts = message.get("content") or ""
         if isinstance(parts, list): parts = "".join(str(y.get("text", f"[{y.get('type')}]")) for y in parts)
@@ -200,8 +198,8 @@ def program_rows(row:dict)->Iterator[dict]: # as a program writes it
         return x
     yield {k: packed(x) for k, x in row.items() if k not in ("search_text", "spans")}
 
-def _number(x): # a text that is one, as in a CSV -> the number; anything else as it is
-    if not isinstance(x, str) or not re.fullmatch(r"[-+]?(\d{1,15}\.?\d*|\.\d+)(e[-+]?\d+)?", x, re.I): return x
+def _cell_number(x): # a text that is one, as in a CSV -> the number; anything else as it is
+    if not re.fullmatch(r"[-+]?(\d{1,15}\.?\d*|\.\d+)(e[-+]?\d+)?", x if isinstance(x, str) else ""): return x
     return int(x) if x.lstrip("+-").isdigit() else float(x)
 
 _NAMES = {"prompt": "prompt input question query", "response": "response completion output response_text",
@@ -344,7 +342,7 @@ def read_rollouts(
     for here, words in _NAMES.items():
         free = [x for x in words.split() if x in known and x not in taken.values()]
         if free: taken.setdefault(here, free[0])
-    rows, seen, channels, shown, cells = [], set(taken.values()), set(), set(), name.endswith((".csv", ".tsv"))
+    rows, seen, channels, shown, cells = [], set(taken.values()), set(), set(), name.endswith(("csv", "tsv"))
     def add(raw): # a response, and the names of what it has besides
         lists = {k: x for k in _OF_LISTS if isinstance(x := raw.get(taken.get(k)), _PACKED | list)}
         for k, x in lists.items():
@@ -358,7 +356,7 @@ def read_rollouts(
         texts = {k: messages_text(raw.get(taken.get(k))) for k in ("prompt", "response")}
         if texts["response"] is None and "tokens" in lists: texts["response"] = "".join(lists["tokens"])
         if not isinstance(texts["response"], str): raise ValueError(
-            f"a response is a text or messages, got {raw[k]!r:.80}" if (k := taken.get("response")) in raw else
+            f"a response is text or messages, got {raw[k]!r:.80}" if (k := taken.get("response")) in raw else
             f"there is no text of a response, only {', '.join(sorted(raw))}: columns='response=...' names it")
         if not isinstance(texts["prompt"], str | None): raise ValueError(f"a prompt is a text or messages, "
             f"got {texts['prompt']!r:.80}")
@@ -366,14 +364,14 @@ def read_rollouts(
             k: raw.get(taken[k]) for k in ("step", "group", "reward", "advantage") if k in taken}
         a, b, mask = (lists.get(k) for k in ("log-prob", "reference", "mask"))
         for k, x in rest.items():
-            if k != "group": rest[k] = _number(x)
+            if k != "group": rest[k] = _cell_number(x)
             if not isinstance(x, _PACKED): continue
             same = getattr(x, "same", math.nan)       # of a list that is not read yet
             some = [same] if same == same else [v for v in compress(x, mask or repeat(1)) if v == v]
             if k != "advantage" and len({*some}) > 1: raise ValueError(f"{k} is one number, got {some[:3]}: "
                 f"columns='{k}=...' names another, 'its tokens={taken[k]}' leaves it out")
             rest[k] = sum(some) / len(some) if some else None
-        if (group := rest.get("group")) is None or group != group: rest.pop("group", None)    # its prompt then
+        if (group := rest.get("group")) is None or group != group: rest.pop("group", None)   # its prompt then
         wrong = [k for k, x in rest.items() if not isinstance(x, int | float | str | None)
                  or k == "step" and isinstance(x, str)]
         if wrong: raise ValueError(f"{wrong[0]} is one number, got {rest[wrong[0]]!r:.80}")
@@ -381,8 +379,8 @@ def read_rollouts(
             compress(b, mask or repeat(1)))
         rest |= dict(length=n) if n else {}
         skip = {*seen, *rest, *texts}
-        own = {k: _number(x) if cells else x for k, x in raw.items() if isinstance(x, int | float | str | None)
-               and k not in skip}
+        own = {k: _cell_number(x) if cells else x for k, x in raw.items()
+               if isinstance(x, int | float | str | None) and k not in skip}
         shown.update(own)
         rows.append(texts | rest | own)
         channels.update(k for k, x in raw.items()

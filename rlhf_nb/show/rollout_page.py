@@ -82,8 +82,7 @@ def add_show_parser(sub): # the subparsers of `rlhf-nb`
     text = "write what a run or another program sampled as one page to mail"
     p = sub.add_parser("show", help=text, description=text,
                        epilog="examples: rlhf-nb show runs/x -o page.html")
-    p.add_argument("source", help="a run's folder; a dump of TRL, verl, OpenRLHF, slime, trackio or UNIPO; "
-                                  "JSONL, JSON, CSV or Parquet")
+    p.add_argument("source", help="a run's folder, or what another program kept: JSONL, Parquet, *.db")
     p.add_argument("-o", "--output", required=True, metavar="FILE", help="the page (required)")
     p.add_argument("--columns", default="", help="response=text,reward=quality (default: by their names)")
     p.add_argument("--sort", default="reward", help="column to sort by (default: %(default)s)")

@@ -54,7 +54,7 @@ def token_table(
     channels:dict[str,Tensor], # name -> (b t)
     tokenizer,
     notes_of:Callable=lambda i: None, # row -> a note per token, or None
-    loss_of:Callable=lambda i: None, # row -> LossRow, or None
+    terms_of:Callable=lambda i: None, # row -> () -> pages of its loss terms; or None
 )->RolloutTable:
     "A table of token sequences: prompt, response, and the channels of its tokens."
     ids, real, response = (x.cpu() for x in seqs.parts())
@@ -65,8 +65,7 @@ def token_table(
         words = token_texts(tokenizer, ids[i][mask[i]].tolist())
         known = {k: x[i, :len(mask[i])][mask[i]].tolist() for k, x in channels.items()}
         if not words or not known: return {}
-        return {"response": Ledger(words, known, {}, notes_of(i), 
-                                   terms=(x := loss_of(i)) and (lambda: loss_pages(x)))}
+        return {"response": Ledger(words, known, {}, notes_of(i), terms=terms_of(i))}
     return RolloutTable({k: v.tolist() for k, v in columns.items()}, text_of, ledgers_of)
 
 def rollout_to_table(
@@ -104,7 +103,7 @@ def rollout_to_table(
                        channels["ratio"][i][at].log() if now is not None else torch.zeros(len(at)),
                        found["advantage"][i][at] if "value" in found else torch.full((len(at),), math.nan))
     return token_table(columns, rollout.seqs, mask, channels, tokenizer,
-                       loss_of=loss_of if "reward" in found else lambda i: None)
+                       terms_of=lambda i: (lambda: loss_pages(loss_of(i))) if "reward" in found else None)
 
 def rollouts_to_table(x:Rollouts, tokenizer=None)->RolloutTable: # whose tokens are shown as it decodes them
     "A table of responses that somebody kept."
@@ -233,9 +232,8 @@ def table_page(
 def answers_together(table:RolloutTable, i:int, over_run:bool=False)->list[int]:
     "Rows of the group of row i; or all with its prompt, step after step."
     def known(*names): return [x for k, x in table.columns.items() if k.partition(", ")[0] in names]
-    own, groups = [] if over_run else known("stage", "run_name", "step"), table.columns.get("group")
-    own.append([p if over_run or groups is None or groups[j] is None else groups[j]
-                for j, p in enumerate(table.prompts)])
+    own, groups = [] if over_run else known("stage", "run_name", "step"), known("group") or [table.prompts]
+    own.append([p if over_run or g is None else g for g, p in zip(groups[0], table.prompts)])
     places, steps = [*zip(*own)], known("step")
     rows = [j for j, place in enumerate(places) if place == places[i]]
     def when(j): return (1, 0) if not _has_value(steps[0][j]) else (0, steps[0][j])
@@ -246,7 +244,7 @@ _TOKENS = 1000 # of a ledger on a page
 def _ledgers_from(ledgers, first): # what all of them know, from that token on, as much as a page holds
     own = next(iter(ledgers.values())).channels
     shared = [k for k in own if all(k in x.channels for x in ledgers.values())]
-    if not shared: shared, ledgers = [*own], {k: x for k, x in ledgers.items() if x.channels.keys() >= own.keys()}
+    if not shared: shared, ledgers = own, {k: x for k, x in ledgers.items() if own.keys() <= {*x.channels}}
     n = max(len(x.tokens) for x in ledgers.values())
     at = slice(first := max(0, min(first, (n - 1) // _TOKENS * _TOKENS)), first + _TOKENS)
     page = ledger_page({k: replace(x, tokens=x.tokens[at], channels={c: x.channels[c][at] for c in shared},

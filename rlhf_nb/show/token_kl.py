@@ -157,10 +157,10 @@ def stored_kl(
         return {}
     sums = torch.full((len(table), 3), math.nan)
     for i in range(len(table)):
-        known = [[v for v in x["response"].channels[k] if v == v] for k in ("k1", "k3")] if (x := terms(i)) else []
+        known = [[v for v in x.channels[k] if v == v] for x in terms(i).values() for k in ("k1", "k3")]
         if all(known) and known: sums[i] = torch.tensor([*map(sum, known), max(known[1])])
-    if sums.isnan().all(): raise ValueError("no row has log-probs under policy and reference: keep both, or give "
-                                       "the two models")
+    if sums.isnan().all(): raise ValueError("no row has log-probs under policy and reference: keep both, or "
+                                       "give the two models")
     columns = dict(zip(("k1", "k3", "largest token"), sums.T.tolist()))
     own = {name: table.columns[name] for name in ("step", "reward", "length") if name in table.columns}
     return RolloutTable(columns | own, table.text_of, terms, table.said)

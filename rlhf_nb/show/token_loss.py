@@ -59,9 +59,8 @@ def loss_terms(x:LossRow, method:LossMethod)->dict[str,Tensor]: # name -> (t)
 def loss_parts(x:LossRow, m:LossMethod, a:float, rho:float, weight:float)->list[str]:
     "Advantage, ratio, token loss and weight of a token, with their numbers."
     r, mean = (v.item() for v in (x.reward[x.at], x.reward[x.group == x.group[x.at]].nanmean()))
-    critic = {} if x.own.isnan().all() else dict(own="GAE")
-    rule = (critic | dict(group_normalised=f"({brief(r)} − {brief(mean)}) / std")).get(
-        m.advantage, f"{brief(r)} − {brief(r - a)}")
+    rule = dict(own="GAE" * (not x.own.isnan().all()), group_normalised=f"({brief(r)} − {brief(mean)}) / std"
+        ).get(m.advantage) or f"{brief(r)} − {brief(r - a)}"
     low, high, A, p = 1 - m.clip[0], 1 + m.clip[1], brief(a), brief(rho)
     held = brief(min(max(rho, low), high))
     gain = dict(cispo=f"sg[{held}]·{A}·log {p}", sapo=f"4/τ σ(τ({p} − 1))·{A}").get(
