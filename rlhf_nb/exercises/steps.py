@@ -547,7 +547,7 @@ def made_of(steps, cases, targets, match, names): # a result, or one part after 
         def holds(f): # in all cases
             def one(k):
                 try: return match(f(k).to(torch.as_tensor(target[k]).dtype).expand(torch.as_tensor(target[k]).shape), torch.as_tensor(target[k]))
-                except (KeyError, RuntimeError): return False
+                except (KeyError, IndexError, RuntimeError): return False
             return all(map(one, target))
         def word(pair): return pair[1].format(pair[0])
         found = ""
