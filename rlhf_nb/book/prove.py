@@ -203,8 +203,7 @@ def _shown(both, cases, names, form): # the smallest case and what two sides mak
     wrong = next(filter(both, cases), None)
     if not wrong: return ""
     least = smallest_case(wrong, names, both)
-    kept = {*least} - {"generator"}
-    given = ", ".join(f"{name} {_brief(least[k])}" for k, name in names.items() if k in kept)
+    given = ", ".join(f"{x} {_brief(least[k])}" for k, x in names.items() if k in {*least} - {"generator"})
     return f"{given}: " + form.format(*map(_brief, both(least)))
 
 def describe_result(
