@@ -378,8 +378,7 @@ def read_rollouts(
         if a and b and not isinstance(a, Unread): rest["KL"] = sum(compress(a, mask or repeat(1))) - sum(
             compress(b, mask or repeat(1)))
         rest |= dict(length=n) if n else {}
-        skip = {*seen, *rest, *texts}
-        own = {k: _cell_number(x) if cells else x for k, x in raw.items()
+        own = {k: _cell_number(x) if cells else x for skip in [{*seen, *rest, *texts}] for k, x in raw.items()
                if isinstance(x, int | float | str | None) and k not in skip}
         shown.update(own)
         rows.append(texts | rest | own)
