@@ -196,7 +196,7 @@ EVIL = ['"><script>alert(1)</script>', "' onerror='alert(1)", '" onload="alert(1
         "data:text/html,<script>x</script>", ["a", "b"], {"a": "<script>"}, 7, None]
 ALLOWED = {"html": {"lang"}, "meta": {"charset", "name", "content"}, "title": {""}, "style": {""}, "h1": {""}, "p": {"", "class"},
            "table": {""}, "tr": {""}, "th": {"", "class"}, "td": {"", "class"}, "a": {"href"}, "details": {"", "open"},
-           "summary": {""}, "b": {"class"}, "div": {"id"}, "pre": {""}, "h3": {""}, "img": {"alt", "src"}}
+           "summary": {""}, "b": {"class"}, "div": {"id"}, "pre": {""}, "h3": {""}, "code": {""}, "img": {"alt", "src"}}
 
 @pytest.mark.parametrize("evil", EVIL, ids=repr)
 def test_no_output_of_any_kind_becomes_a_tag(evil):
@@ -214,3 +214,7 @@ def test_no_output_of_any_kind_becomes_a_tag(evil):
             assert key in ALLOWED.get(tag, ()), (tag, key, value)
             if key == "src": assert re.fullmatch(r"data:image/(png|svg\+xml);base64,[A-Za-z0-9+/=]*", value), value
             if key == "href": assert value.startswith("#")
+
+def test_the_report_shows_code_as_code():
+    nb = new_notebook(cells=[new_markdown_cell("# A\n\n> What `transformers` opens, and a<b.")])
+    assert "What <code>transformers</code> opens, and a&lt;b." in report_page([Outcome("a", 1., "", "", nb)])

@@ -141,9 +141,9 @@ def report_page(outcomes:list[Outcome])->str: # HTML
         details += (
             f"<details{' open' * bool(o.error)}><summary>{name} · {_plain(title)} · <b class={state}>"
             f"{state}</b> · {body.count('<img ')} figures</summary><div id=\"{name}\">{body}</div></details>")
-        note = _for_terminal(o.error) or sentence
+        note = re.sub("`([^`]+)`", r"<code>\1</code>", _plain(_for_terminal(o.error) or sentence))
         rows += (f'<tr><td><a href="#{name}">{name}</a><td class={state}>{state}'
-                 f"<td class=num>{o.seconds:.1f} s<td>{_plain(note)}")
+                 f"<td class=num>{o.seconds:.1f} s<td>{note}")
     headline = f"{failed} of {len(outcomes)} failed" if failed else f"all {len(outcomes)} passed"
     facts = " · ".join(f"{k} {v}" for k, v in machine().items())
     return ('<!doctype html><html lang=en><meta charset=utf-8>'
