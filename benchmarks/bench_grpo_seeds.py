@@ -94,12 +94,13 @@ def world_run(name, seed):
     proxy = make_reward_fn(rm, fit_normalizer(score_seqs(rm, first)))
     task = RLTask([prompt_ids(tokenizer, q) for q in TRAIN], proxy, tokenizer, SamplingParams())
     policy.requires_grad_()
-    clipped, began = [], time.process_time() # shares of tokens, at the last step of each rollout
-    def look(row, roll): clipped.append([row.get(f"clip_ratio/{end}_mean", 0.) for end in ("low", "high")])
+    began = time.process_time()
     if isinstance(config, PPOConfig):
-        train_ppo(ActorCritic(policy, ScalarModel.from_lm(ref)), ref, task, config, seeded(seed), callback=look)
-    else: train_grpo(policy, ref, task, config, seeded(seed), callback=look)
-    cpu = time.process_time() - began
+        trainer = train_ppo(ActorCritic(policy, ScalarModel.from_lm(ref)), ref, task, config, seeded(seed))
+    else: trainer = train_grpo(policy, ref, task, config, seeded(seed))
+    cpu, rows = time.process_time() - began, trainer.log.rows
+    clipped = [[step.get(f"clip_ratio/{end}_mean", 0.) for end in ("low", "high")] # shares of tokens, at the last step of
+               for step, row in zip(rows, rows[1:]) if "iteration" in row]         # each rollout: the row before its own
     low, high = [statistics.mean(x) for x in zip(*clipped)]
     return dict(run=name, seed=seed, cpu_s=cpu, **measure(policy, ref, proxy, tokenizer), clip_low=low, clip_high=high,
                 gold_07=measure(policy, ref, proxy, tokenizer, .7),
