@@ -47,7 +47,7 @@ def eos_that_is_pad(f, seed):
 encode_answers = PART("encode_answers", {
     "a row is its prompt, its answer and eos, and the mask is True on these": rows_hold_all,
     "pads stand on the right, as many as are needed": pads_stand_right,
-    "eos counts also where a tokenizer pads with it": eos_that_is_pad})
+    "eos counts even where a tokenizer pads with it": eos_that_is_pad})
 
 # ---- the loss
 class _Table(nn.Module): # (b t) a running sum of the words read; what stands at a pad means nothing

@@ -151,7 +151,8 @@ grpo_update = PART("grpo_update", {
     "over all responses listed, the step is the exact gradient of chapter 06": exact_gradient,
     "the loss that comes back is the one worked by hand": worked_loss,
     "micro-batches change nothing": micro_batches, "pads and prompt are not learned": pads_and_prompt,
-    "past the clip nothing is learned, before it all": clipping, f"at most {MIB:g} MiB wait for a backward pass": lean})
+    "past the clip a token has no gradient, before it the whole": clipping,
+    f"at most {MIB:g} MiB wait for a backward pass": lean})
 
 # ---- the whole
 SECONDS, BAR, ANSWERS = 20., .8, 64
