@@ -552,6 +552,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                              'rlhf_nb/book/checks.py'),
                                      'rlhf_nb.book.checks.ProofKind.told': ( 'engine/book/checks.html#proofkind.told',
                                                                              'rlhf_nb/book/checks.py'),
+                                     'rlhf_nb.book.checks.ProofKind.traced': ( 'engine/book/checks.html#proofkind.traced',
+                                                                               'rlhf_nb/book/checks.py'),
                                      'rlhf_nb.book.checks._Call': ('engine/book/checks.html#_call', 'rlhf_nb/book/checks.py'),
                                      'rlhf_nb.book.checks._difference': ('engine/book/checks.html#_difference', 'rlhf_nb/book/checks.py'),
                                      'rlhf_nb.book.checks._few_digits': ('engine/book/checks.html#_few_digits', 'rlhf_nb/book/checks.py'),

@@ -218,9 +218,14 @@ def test_what_is_unknown_is_described(fn, said):
     proof = prove(fn, "kl")
     assert proof.verdict == "unknown" and said in proof.mistakes[0] and not proof.definition
 
+def near(logp, ref_log_probss): return logp - ref_log_probss
+
 def test_arguments_that_are_not_known_ask_for_an_adapter():
-    with pytest.raises(ValueError, match="takes x, y; KL estimate of each token is given logp, ref_logp: write an adapter"):
+    with pytest.raises(ValueError, match=r"takes x, y; KL estimate of each token is given logp \(3 5\), ref_logp \(3 5\): write an "
+                       r"adapter, (.|\n)*def adapter\(logp, ref_logp\): return <lambda>\(x=..., y=...\)"):
         prove(lambda x, y: x - y, "kl")
+    with pytest.raises(ValueError, match=r"def adapter\(logp, ref_logp\): return near\(logp=logp, ref_log_probss=ref_logp\)"):
+        prove(near, "kl")
     with pytest.raises(ValueError, match="did you mean 'grpo'"): prove(kl.kl_k1, "grp")
 
 def test_the_command(tmp_path, monkeypatch, capsys):
@@ -234,6 +239,81 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     for words, said in ((["mine.py:k3", "--kind", "kl", "-o", "card.html"], "card.html is there"), (["mine.py:k2", "--kind", "kl"], "no function in mine.py"),
                         (["none.py:k3", "--kind", "kl"], "no file"), (["ends.py:k3", "--kind", "kl"], "cannot be imported: SystemExit")):
         assert main(["prove", *words]) == 2 and said in capsys.readouterr().err
+
+class Metered(torch.nn.Module): # a loss as a module, with numbers for a log beside it
+    def forward(self, logp, ref_logp): return logp - ref_logp, dict(mean=0.)
+
+async def awaited(logp, ref_logp): return logp - ref_logp
+
+def test_losses_as_public_code_has_them_are_taken_as_they_are():
+    for fn in (Metered(), lambda logp, ref_logp: dict(loss=logp - ref_logp, mean=0.)):
+        proof = prove(fn, "kl")
+        assert proof.verdict == "exact" and any("only" in x and "read" in x for x in proof.fragile), str(proof)
+    def listed(rewards, num_generations): return [float(x - rewards.mean()) for x in rewards]
+    assert prove(listed, "advantages").verdict == "exact"
+    def narrow(logp, ref_logp): return torch.zeros(logp.shape).index_add(0, torch.arange(len(logp)), logp - ref_logp)
+    assert prove(narrow, "kl").fragile[0] == "it takes float32 only"
+    assert "float64 goes in, float32 comes back" in prove(lambda logp, ref_logp: logp.float() - ref_logp.float(), "kl").fragile
+    for fn, words in ((Metered, "Metered is a class"), (awaited, "is a coroutine")):
+        with pytest.raises(ValueError, match=words): prove(fn, "kl")
+
+def test_odd_code_gets_one_sentence(capsys, monkeypatch):
+    def told(fn): return str(prove(fn, "kl"))
+    def loud(logp, ref_logp):
+        print("a line\n" * 9)
+        return logp - ref_logp
+    assert "it prints: a line\n" in told(loud) and not capsys.readouterr().out
+    def seeded(logp, ref_logp):
+        torch.manual_seed(0)
+        return logp - ref_logp
+    assert "random numbers of the whole program" in told(seeded)
+    def dropping(logp, ref_logp): return logp - ref_logp + torch.rand(1)
+    assert prove(dropping, "kl").mistakes == ["two calls with the same arguments give two results"]
+    def frozen(logp, ref_logp):
+        torch.set_grad_enabled(False)
+        return logp - ref_logp
+    assert "it changes torch for the whole program" in told(frozen) and torch.is_grad_enabled()
+    def learns(logp, ref_logp):
+        (out := logp - ref_logp).sum().backward()
+        return out
+    assert "exact sum  none: Trying to backward" in told(learns)
+    def fails(logp, ref_logp): raise KeyError
+    assert "it raised KeyError\n" in told(fails) and "test_prove.py, line" in told(fails)
+    assert "z" * 300 not in told(lambda logp, ref_logp: int("z" * 10**6))
+    assert "complex numbers come back" in told(lambda logp, ref_logp: (logp - ref_logp) * 1j)
+    assert "truth values come back" in told(lambda logp, ref_logp: logp > ref_logp)
+    assert "a dict comes back, not (3, 5)" in told(lambda logp, ref_logp: dict(kl=logp - ref_logp))
+    from rlhf_nb.exercises import kinds
+    monkeypatch.setattr(kinds, "SECONDS", .2)
+    def endless(logp, ref_logp):
+        while True: pass
+    assert "no end after 0.2 s: an endless loop?" in told(endless)
+
+def test_files_of_projects_are_read(tmp_path, monkeypatch, capsys):
+    (tmp_path/"theirs_of_27").mkdir()
+    (tmp_path/"theirs_of_27/losses.py").write_text("from __future__ import annotations\nfrom dataclasses import dataclass\nimport beside_27\n"
+        "@dataclass\nclass Settings:\n    beta: float = .1\ndef k1(logp, ref_logp): return beside_27.minus(logp, ref_logp)\n")
+    (tmp_path/"theirs_of_27/beside_27.py").write_text("def minus(a, b): return a - b\n")
+    (tmp_path/"theirs_of_27/inside.py").write_text("from .beside_27 import minus\ndef k1(logp, ref_logp): return minus(logp, ref_logp)\n")
+    (tmp_path/"empty.txt").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert main(["prove", "theirs_of_27/losses.py:k1", "--kind", "kl"]) == 0
+    assert main(["prove", "theirs_of_27.inside:k1", "--kind", "kl"]) == 0
+    for place, said in (("theirs_of_27/inside.py:k1", "write package.module:FUNCTION"), ("empty.txt:k1", "is no file of Python"), ("no_such_27:f", "cannot be imported")):
+        assert main(["prove", place, "--kind", "kl"]) == 2 and said in capsys.readouterr().err
+
+def test_a_number_in_an_operation_is_found():
+    def warm(logits, ids): return F.pad((logits[:, :-1] / .8).log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0], (1, 0))
+    assert prove(warm, "logprobs").mistakes == ["logits has a factor of 1.25 too many"]
+    def smooth(logits, labels): return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), label_smoothing=.3)
+    assert "is smoothed, as labels are: 0.3" in prove(smooth, "sft").mistakes[0]
+    def held(logp, ref_logp): return (d := (ref_logp - logp).clamp(-1, 1)).exp() - 1 - d
+    assert prove(held, "kl").mistakes == ["(logp - ref_logp) is clipped at -1 and 1"]
+    def ranked(rewards, num_generations):
+        r = rewards.view(-1, num_generations).argsort(1).argsort(1).double()
+        return (r - r.mean(1, keepdim=True)).flatten()
+    assert "the rank of each entry" in prove(ranked, "advantages").mistakes[0]
 
 def test_a_mean_that_is_added_back_and_a_cap_are_named():
     def gae(rewards, values, mask, gamma, lam):

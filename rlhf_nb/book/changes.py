@@ -11,8 +11,8 @@ from dataclasses import is_dataclass, replace
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from ..exercises.slips import (AMOUNTS, CURVES, INDICES, MASKS, MEANT, MOVED, NUMBERS, PLACES, REDUCED,
-                               SPREADS, TRUTHS)
+from ..exercises.slips import (AMOUNTS, CURVES, INDICES, MASKS, MEANT, MOVED, NUMBERS, PLACES,
+                               REDUCED, SPREADS, TRUTHS, fitted)
 
 def named_leaves(
     x, # numbers and tensors; tuples, lists, dicts, dataclasses, modules of them
@@ -49,7 +49,7 @@ def _op_name(fn): return fn.__name__.strip("_").replace("true", "")
 class _Changed(TorchFunctionMode): # torch as it is, but for one place; it writes down what stands where
     def __init__(self, at, change, floats):
         self.at, self.change, self.words, self.made, self.found, self.kept = at, change, {}, {}, {}, []
-        self.floats, self.n_run = floats, 0
+        self.floats, self.n_run, self.again = floats, 0, set()   # places of a loop
         super().__init__()
     def word(self, x):
         if isinstance(x, float): return self.floats.get(x, f"{x:.4g}")
@@ -63,6 +63,7 @@ class _Changed(TorchFunctionMode): # torch as it is, but for one place; it write
         self.made[id(into)] = frozenset([at]).union(*behind, self.made.get(id(into), ()))
         self.words[id(into)] = text if call[0] is torch.clone else self.words.get(id(into)) or text
         self.kept += [into]                                      # or its id is given to another
+        if at in self.found: self.again.add(at)
         self.found.setdefault(at, (text, *call, out))
         return out
     def __torch_function__(self, fn, types, args=(), kwargs=None):
@@ -170,7 +171,8 @@ def place_changes(
             lambda fn, args, kwargs, out, f=REDUCED.get(other): f(args[0], *args[1:], **kwargs))
         say("{} is over the other axis",
             lambda fn, args, kwargs, out: fn(args[0].transpose(0, 1), *args[1:], **kwargs))
-    earlier = next((x[1:4] for x in mode.found.values() if args and x[4] is args[0] and x[2]), None)
+    earlier = next((x[1:4] for at, x in mode.found.items() if args and x[4] is args[0] and x[2] and
+                    at not in mode.again), None)
     if earlier and text != "the result":
         inner, (a, *rest) = _op_name(earlier[0]), earlier[1]
         say(f"{name} comes before {inner} in {{}}, not after it", lambda fn, args, kwargs, out: earlier[0](
@@ -196,7 +198,7 @@ def leaf_changes(
     return NUMBERS | (PLACES | MEANT | SPREADS if x.ndim else {})
 
 def _amounts(x): # of a leaf: words -> what a result or an input may be multiplied by
-    if isinstance(x, float): return {"{}": x}
+    if type(x) in (float, int): return {"{}": x}
     if not isinstance(x, Tensor) or not x.ndim: return {}
     return {"the number of True in {}": x.sum(), "the number of True in each row of {}": x.sum(-1),
             "the number of True in a row of {}": x.sum(-1, True), "the number of rows of {}": len(x),
@@ -232,8 +234,12 @@ def changed_results(
         for words, (form, f) in itertools.product(_amounts(leaf), AMOUNTS.items()):
             yield form.format("the result", words.format(spoken(p, names))), each(
                 lambda x, k, p=p, words=words, f=f: f(x, _amounts(given[k][p])[words]))
-        for words, f in SPREADS.items() if getattr(leaf, "dtype", 0) == torch.bool else ():
+        masked = {k: lambda x, m, f=f: f(x).where(m, 0.) for k, f in PLACES.items()}
+        for words, f in (SPREADS | masked).items() if getattr(leaf, "dtype", 0) == torch.bool else ():
             yield f"{words.format('the result')} (of what {spoken(p, names)} holds)", each(
+                lambda x, k, p=p, f=f: f(x, given[k][p]))
+        for form, (fits, f) in MOVED.items():
+            if fits(both[0][1], leaf): yield form.format("the result", spoken(p, names)), each(
                 lambda x, k, p=p, f=f: f(x, given[k][p]))
 
 def changed_inputs(
@@ -275,9 +281,9 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]\d+)?")     # in a sentence: it may di
 
 def changed_operations(
     reference:Callable, cases:dict[str,tuple], # what is right, its arguments; the first case is tried first
-    given:dict, names:list[str],               # their leaves and names
+    given:dict, names:list[str], got:dict,     # their leaves and names; case -> what came out
 ): # yields a sentence, and a function of a case
-    "What the reference gives where one of its operations does something else."
+    "What the reference gives where one of its operations does something else, or a number is in it."
     first, spell = next(iter(cases)), {p: spoken(p, names) for x in given.values() for p in x}
     def run(k, *change):
         def compute(leaves):
@@ -303,6 +309,9 @@ def changed_operations(
         if left < 0: return
         yield sentence, lambda k, at=at, sentence=sentence, change=change: run(
             k, at, change if k == first else again(k, at, sentence))[0]
+    yield from fitted({at: x for at, x in places.items() if at[-1] not in _SAME}, run, first, lambda x: sum(
+        (a - b).sum().item() for a, b in zip(*(named_leaves(y).values() for y in (x, got[first])))),
+        40_000 // (mode.n_run + 5))
 
 def find_change(
     reference:Callable,    # what is right
@@ -354,7 +363,7 @@ def find_change(
             if every not in found: found |= tried(changed_results(got, want, given, names, [*s]), [s])
         if every not in found: found = tried(itertools.chain(
             changed_inputs(reference, cases, given, names), changed_operations(
-                reference, {k: cases[k] for k in order}, given, names) if deep else ()), sets) | found
+                reference, {k: cases[k] for k in order}, given, names, got) if deep else ()), sets) | found
     for s in sets:
         whole = len(s) == max(len(b) for _, b in parts.values())
         at = ", ".join("".join(f"[{k!r}]" for k in p) for p in s)

@@ -124,12 +124,15 @@ class ProofKind:
     known={}    # what the field calls it -> {axis: choice}
     mixed={}    # sentence on a mistake -> {axis: choices}, each right alone and wrong together
     forms=[dict] # ways to pass a case; the best verdict counts
+    parts=1     # results that count, of several
     def cases(self, given:set[str])->dict[str,dict]: # what is special -> arguments that tell choices apart
         raise NotImplementedError
     def edges(self, given:set[str])->dict[str,dict]: # where code may be fragile
         return {}
     def compute(self, a, c:dict[str,str]): # arguments as attributes, axis -> choice; the quantity
         raise NotImplementedError
+    def traced(self, a, c): # the same of what is right, by operations of torch that a search may change
+        return self.compute(a, c)
     def asked(self, fn): # the function as it is called: one case in, the quantity out
         return fn
     def same(self, got, want, tol:float)->bool:

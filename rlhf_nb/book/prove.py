@@ -4,7 +4,7 @@
 
 __all__ = ['Proof', 'smallest_case', 'describe_result', 'prove', 'add_prove_parser']
 
-import importlib.util, inspect, itertools, random, re, time
+import itertools, random, re, time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -16,8 +16,8 @@ from ..base.files import notebooks
 from ..base.settings import find
 from .changes import find_change
 from .checks import ProofKind, copy_argument, record_call, value_slips, values_match
-from ..exercises.kinds import (PROOF_KINDS, SHORT, broken_rules, each_tensor, odd_cases,
-                                     split_words)
+from ..exercises.kinds import (PROOF_KINDS, SHORT, bound, broken_rules, each_tensor, guarded,
+                                     load_code, narrowed, odd_cases, split_words)
 from ..show.pages import escape_text
 from ..tokens import masked_sum, token_logprobs
 from ..worlds.oracle import all_logprobs, bigram_lm, expectation, micro_world
@@ -63,7 +63,7 @@ class Proof:
         return (f'<div style="border-left:6px solid {colour};padding:.2em 1em"><b>{escape_text(head)}</b><ul>'
                 + "".join(f"<li>{told(row)}</li>" for row in rows) + "</ul></div>")
 
-def _name(fn): return getattr(fn, "__name__", type(fn).__name__)
+def _name(fn): return getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
 def _leaves(y): return [x for x in (y if isinstance(y, tuple) else [y]) if isinstance(x, Tensor)]
 def _finite(y): return all(x.isfinite().all() for x in _leaves(y))
 
@@ -107,7 +107,7 @@ def _search(kind, names, cases, calls, levels=((1e-6, True), (1e-4, True), (1e-6
                     second = second or (c, bad, *level)
     return second
 
-def _one_change(kind, names, cases, calls): # choices and what else is done; or None
+def _one_change(kind, names, cases, calls): # choices, axes of a mistake, what else is done; or None
     if not all(_leaves(calls[k].out) and _finite(calls[k].out) for k in cases): return None
     def first(axis): # where its argument is taken, that is used
         asked = kind.needs.get(axis)
@@ -116,22 +116,26 @@ def _one_change(kind, names, cases, calls): # choices and what else is done; or 
     def far(c): return min((sum(c[k] != v for k, v in x.items()) for x in kind.known.values()), default=0)
     given = {k: (*(case[n] for n in names), SimpleNamespace(**case)) for k, case in cases.items()}
     def shapes(y): return [getattr(x, "shape", ()) for x in (y if isinstance(y, tuple) else [y])]
-    k, start = next(iter(cases)), time.process_time()
+    k, start, near = next(iter(cases)), time.process_time(), {}
     def late(c): return far(c), sum([*kind.right[axis]].index(x) for axis, x in c.items())
     want = shapes(calls[k].out)
-    near = [c for c in sorted(every, key=late) if shapes(kind.compute(given[k][-1], c)) == want]
-    for deep, c in [x for some in (near[:6], near[6:30]) for x in itertools.product((False, True), some)]:
+    for c in sorted(every, key=late):                                            # each number once
+        if shapes(y := kind.compute(given[k][-1], c)) == want: near.setdefault(str([*map(Tensor.tolist, _leaves(y))]), c)
+    near = [*near.values()]
+    ways = [x for some in (near[:6], near[6:30]) for x in itertools.product((False, True), some, [()])]
+    ways += [(False, c | {axis: slip}, (axis,)) for c in near[:1] for axis, x in kind.wrong.items() for slip in x]
+    for deep, c, bad in ways:
         if time.process_time() - start > 6: return None                          # seconds
-        def right(*args): return kind.compute(SimpleNamespace(**vars(args[-1]) | dict(zip(names, args))), c)
+        def right(*args): return kind.traced(SimpleNamespace(**vars(args[-1]) | dict(zip(names, args))), c)
         want = {k: right(*args) for k, args in given.items()}
         found = find_change(right, given, {k: calls[k].out for k in cases}, want, [*names.values()],
-                            lambda got, want: kind.same(got, want, 1e-6), 4, deep)
-        if found: return c, found[0]
+                            lambda got, want: kind.same(got, want, 1e-6), 2, deep)
+        if found: return c, bad, found[0]
     return None
 
 def _compare(found, true): # of two gradients
     cosine = float((found * true).sum() / (found.norm() * true.norm()).clamp(min=1e-300))
-    if found.norm() < 1e-9 * true.norm(): return "is 0"
+    if found.norm() < 1e-6 * true.norm(): return "is 0"
     size = float((found * true).sum() / true.norm()**2)
     if cosine > 1 - 1e-9: return f"is the true one" + (f" x {size:.4g}" if abs(size - 1) > 1e-6 else "")
     return f"is biased: cosine {cosine:.4f} with the true one"
@@ -173,6 +177,7 @@ def _expected_gradient(call, name): # over all responses of a small language
 
 def _brief(x): # a value in a sentence
     if isinstance(x, tuple): return " and ".join(map(_brief, x))
+    if hasattr(x, "tolist") and not isinstance(x, Tensor): x = x.tolist()
     if isinstance(x, float): return f"{x:.6g}"
     if not isinstance(x, Tensor): return repr(x) if str(x)[-1:].isdigit() else str(x)
     if x.numel() > 6: return f"numbers of shape {tuple(x.shape)}"
@@ -212,7 +217,7 @@ def describe_result(
     "What came from a function that is not known: an error, nothing, nan, a wrong shape, other numbers."
     what, first = next((k, calls[k]) for k in sorted(cases, key=lambda k: not calls[k].error))
     gpu = re.search("cuda|nvidia|gpu|mps|xpu", first.message, re.I)
-    if first.error: return f"on {what} it raised {first.error}: {first.message}".splitlines()[0] + (
+    if first.error: return f"on {what} it raised {first.error}: {first.message}".splitlines()[0].rstrip(": ")[:250] + (
         "; it asks for a GPU: let it use the device of its arguments" if gpu else "")
     if all(calls[k].out is None for k in cases): return "nothing comes back: is there a return?"
     every = [dict(zip(it.right, x)) for x in itertools.islice(itertools.product(*it.right.values()), 200)]
@@ -222,7 +227,9 @@ def describe_result(
     def shapes(y): return ", ".join(str(tuple(x.shape)) for x in _leaves(y))
     known = {shapes(it.compute(SimpleNamespace(**cases[what]), c)) for c in every}
     came = shapes(first.out) or type(first.out).__name__ * (known != {""})
-    if came not in known: return f"on {what} the shape is wrong: {came}, not " + " or ".join(sorted(known))
+    if getattr(first.out, "dtype", 0) == torch.bool: return f"on {what} truth values come back, not numbers"
+    if came not in known: return f"on {what} " + (f"the shape is wrong: {came}, not " if shapes(
+        first.out) else f"a {came} comes back, not ") + " or ".join(sorted(known))
     return f"on {what} it gives {_brief(first.out)}; no definition, and no two mistakes, give that"
 
 def _shape_slip(it, cases, calls): # of a result that has the shape of no definition
@@ -235,7 +242,7 @@ def _shape_slip(it, cases, calls): # of a result that has the shape of no defini
     common = (set.intersection(*(slips(k, i) for k in cases)) for i in range(len(every)))
     return next((sorted(x)[:1] for x in common if x), [])
 
-def _proved(fn, it, kind, names, form): # one way to pass the arguments
+def _proved(fn, it, kind, names, notes, form, last): # one way to pass the arguments
     def fill(case): # the defaults of what the function does not take
         unasked = {k: v for k, v in it.defaults.items() if k not in names}
         unasked |= {k: (case | unasked)[v] for k, v in unasked.items() if isinstance(v, str)}
@@ -248,11 +255,12 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
     for k, case in (cases | edges).items():
         calls[k], arrays = _called(fn, it, names, case)
         on_arrays |= arrays and k in cases
-    fragile = ["it draws random numbers of the whole program"] * (before != states())
+    fragile = ["it draws random numbers of the whole program"] * (before != states()) + [
+        notes[k] for k in ("modes", "more", "prints") if k in notes]
     fragile += ["it takes arrays: values are compared, gradients are not"] * (
         on_arrays and any(c.gradients for c in calls.values()))
     failed = all(calls[k].error for k in cases)
-    if failed and form is not it.forms[-1]: return None
+    if failed and not last: return None
     found, slip = None if failed else _search(it, names, cases, calls), ""
     for words, read in it.read.items():                  # a slip in how it is told
         told = {k: replace(x, out=read(x), error="") for k, x in calls.items()}
@@ -260,8 +268,11 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
             found, slip = _search(it, names, cases, told), words
     slip = slip if found else ""
     if not found and not failed and (near := _one_change(it, names, cases, calls)):
-        found, slip = (near[0], (), 1e-6, True), near[1]
+        found, slip = (*near[:2], 1e-6, True), near[2]
     def call(case): return _called(fn, it, names, case)[0].out
+    def again(case): # two results of the same arguments
+        outs = call(case), call(case)
+        return None if it.same(*outs, 1e-9) else outs
     def rounds(): # what moves by less than 16 bits tell apart moves nothing
         def move(x): return x.detach() * (1 + 1e-7) if x.is_floating_point() else x
         return all(it.same(call(each_tensor(move, x)), calls[k].out, 1e-10) for k, x in cases.items())
@@ -269,17 +280,21 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
     if not found and not failed and rounds() and (near := _search(it, names, cases, calls, coarse, 1)):
         found, slip = (*near[:2], 1e-6, True), "it agrees to two digits only: it rounds to 16 bits"
     if not found:
-        whole = not any(calls[k].error for k in cases)
         outs = [calls[k].out for k in cases]
+        whole = not any(calls[k].error for k in cases) and all(
+            x.numel() < 10**6 for out in outs for x in _leaves(out))
         still = whole and outs[0] is not None and _finite(outs[0]) and all(
             values_match(x, outs[0], 1e-9) for x in outs)
         seen = f"the same comes back in every case: {_brief(outs[0])}"
         broken = dict.fromkeys([seen] if still else _shape_slip(it, cases, calls) if whole else [],
                                lambda case: (call(case),))
+        if whole and _leaves(outs[0]) and again(next(iter(cases.values()))):
+            broken = {"two calls with the same arguments give two results": again}
         if rules := whole and not broken and "mask" in names:
             broken = broken_rules(call, lambda a, b: it.same(a, b, 1e-4), cases)
         shown = broken and _shown([*broken.values()][0], cases.values(), names,
-                                  "gives {}, then {}" if rules else "gives {}")
+                                  "gives {}, then {}" if rules or again in broken.values() else "gives {}")
+        shown = shown or notes.get("where") if any(x.error for x in calls.values()) else shown
         return Proof(_name(fn), kind, "mistake" if broken else "unknown", "",
                      [*broken] or [describe_result(it, cases, calls)], fragile, [], shown or "", len(calls))
     c, bad, tol, graded = found
@@ -301,15 +316,12 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
               for k, x in given.items()})
         return next(((case[k], x) for k, x in given.items() if isinstance(x, Tensor) and not values_match(
             x, case[k])), None)
-    def again(case): # two results of the same arguments
-        outs = call(case), call(case)
-        return None if values_match(*outs, 1e-9) else outs
     def unused(axis): return f"{names[it.needs[axis]]} is taken and never used"
     mistakes = [it.wrong.get(axis, {}).get(c[axis]) or unused(axis) for axis in bad]
     mistakes += [slip] * bool(slip)
     mistakes += ["it changes its arguments: work on a copy"] * any(calls[k].mutated for k in cases)
     mistakes += [x for x, held in it.mixed.items() if all(c[k] in these for k, these in held.items())]
-    fragile += ["it needs advantages (b t): one for each response is not enough"] * (form is not dict)
+    fragile += ["it needs advantages (b t): one for each response is not enough"] * (form in it.forms[1:])
     if not graded and not on_arrays:
         flows = any(g.any() for k in cases for g in calls[k].gradients)
         learns = [names[k] for k, x in next(iter(cases.values())).items() if k in names and getattr(x,
@@ -318,7 +330,9 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
         mistakes.append("the value is right, its gradient is not"
                         + f": none reaches {', '.join(still)}" * bool(still) if flows else
                         "no gradient flows back: no detach, no .item(), no new tensor, no arrays")
-    fragile += ["it agrees to 1e-4 only: does it round to float32?"] * (tol > 1e-6)
+    rounds32 = any(x.dtype == torch.float32 for k in cases for x in _leaves(calls[k].out))
+    fragile += ["it takes float32 only" if form not in it.forms else "it agrees to 1e-4 only: does it "
+        "round to float32?" if tol > 1e-6 else "float64 goes in, float32 comes back"] * (tol > 1e-6 or rounds32)
     for k, case in edges.items() if not slip else ():
         got, want = calls[k], _computed(it, names, case, c)
         if k == SHORT:
@@ -350,12 +364,14 @@ def _proved(fn, it, kind, names, form): # one way to pass the arguments
     known = [k for k, x in it.known.items() if not bad and x.items() <= c.items()]
     words = [it.right[axis].get(c[axis]) for axis in c if axis not in bad]
     def formed(case): return fn(**{names[k]: x for k, x in form(case).items() if k in names})
-    summed = not mistakes and not on_arrays and kind in ("grpo", "ppo", "kl",
+    summed = not mistakes and not on_arrays and form in it.forms and kind in ("grpo", "ppo", "kl",
                                        "advantages") and "batch" not in "".join(c.values()) and _leaves(
                                            next(iter(calls.values())).out)
+    try: sums = _expected_gradient(formed, kind) if summed else []
+    except RuntimeError as e: sums = [f"none: {str(e).splitlines()[0][:90]}"]      # it goes backward itself
     return Proof(_name(fn), kind, "mistake" if mistakes else "exact",
                  "; ".join(known[:1] + [", ".join(filter(None, words))]),
-                 mistakes, fragile, _expected_gradient(formed, kind) if summed else [], shown or "",
+                 mistakes, fragile, sums, shown or "",
                  len(calls), "" if mistakes else split_words(call, cases))
 
 def prove(
@@ -365,30 +381,18 @@ def prove(
     """Which definition a function computes, to 1e-6 in value and gradient, or which mistake it makes.
 
     Raises ValueError for a kind or an argument that is not known."""
-    it = find("kind", kind, PROOF_KINDS)
-    ours = {name: arg for arg, words in it.takes.items() for name in words.split()}
-    names, left = {}, []                                                # our name -> the function's
-    for p in inspect.signature(fn).parameters.values():
-        if p.name.lower() in ours: names.setdefault(ours[p.name.lower()], p.name)
-        elif p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD): left.append(p.name)
-    if left or not names: raise ValueError(
-        f"{_name(fn)} takes {', '.join(left) or 'nothing that is known'}; {it.asks} is given "
-        f"{', '.join(it.takes)}: write an adapter, which takes some of these and calls {_name(fn)}")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return next(filter(None, (_proved(fn, it, kind, names, form) for form in it.forms)))
+    it, notes = find("kind", kind, PROOF_KINDS), {}
+    names = bound(fn, _name(fn), it)
+    fn = guarded(fn, _name(fn), it.parts, notes)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(2**31 - 1)                                    # a seed that nobody sets
+        forms = [*it.forms, *(narrowed(form) for form in it.forms)]     # float64, then float32
+        return next(filter(None, (_proved(fn, it, kind, names, notes, x, x is forms[-1]) for x in forms)))
 
 def _prove_command(args):
     if Path(args.output or "").is_file(): raise ValueError(f"{args.output} is there: name another file")
     file, _, function = args.place.rpartition(":")
-    if not Path(file).is_file(): raise ValueError(f"no file {file or args.place!r}: write FILE.py:FUNCTION")
-    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
-    module = importlib.util.module_from_spec(spec)
-    try: spec.loader.exec_module(module)
-    except (Exception, SystemExit) as e:
-        raise ValueError(f"{file} cannot be imported: {type(e).__name__}, {e}") from e
-    found = {k: x for k, x in vars(module).items() if callable(x)}
-    proof = prove(find(f"function in {file}", function, found), args.kind)
+    proof = prove(find(f"function in {file}", function, load_code(args.place)), args.kind)
     page = f'<!doctype html><meta charset="utf-8"><title>{args.kind}</title>{proof._repr_html_()}'
     if args.output: Path(args.output).write_text(page, "utf-8")
     print(proof, *[f"  read       {proof.link}"] * (proof.verdict != "exact"), sep="\n")
@@ -400,7 +404,8 @@ def add_prove_parser(sub): # the subparsers of `rlhf-nb`
         epilog="kinds:\n" + "".join(f"  {k:12}{x.asks}, from {', '.join(x.takes)}\n" for k,
                                     x in PROOF_KINDS.items())
                + "\nexample:\n  rlhf-nb prove mycode.py:grpo_loss --kind grpo -o card.html")
-    p.add_argument("place", metavar="FILE.py:FUNCTION", help="your code: it runs as it is")
+    p.add_argument("place", metavar="FILE.py:FUNCTION",
+                   help="your code, it runs as it is; or package.module:FUNCTION")
     p.add_argument("--kind", required=True, choices=PROOF_KINDS, metavar="KIND",
                    help="what it should compute, see below")
     p.add_argument("-o", "--output", metavar="CARD.html", help="write the card as a page, too")

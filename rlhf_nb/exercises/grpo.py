@@ -89,6 +89,18 @@ class Advantages(ProofKind):
             x = dict(plus=r[i] - base, minus=base - r[i], baseline=base)[c["sign"]]
             out[i] = x * scale if c["place"] == "times" else x / scale if scale else 0.
         return tensor(out, dtype=torch.double).view(a.rewards.shape)
+    def traced(self, a, c): # group by group
+        r, out = a.rewards.flatten().double(), torch.zeros(a.rewards.numel()).double()
+        for at in a.group.unique():
+            own, n = r.masked_select(a.group == at), (a.group == at).sum()
+            x = dict(group=lambda: own - own.mean(), others=lambda: own - (own.sum() - own) / (n - 1), batch=lambda: own - r.mean(),
+                     none=own.clone)[c["base"]]()
+            spread = dict(none=lambda: None, sample=own.std, population=lambda: own.std(correction=0), batch=r.std,
+                          batch_population=lambda: r.std(correction=0))[c["scale"]]()
+            eps = float(c["eps"])
+            if spread is not None: x = x / ((spread**2 + eps)**.5 if c["place"] == "inside" else spread + eps)
+            out[a.group == at] = x
+        return out.view(a.rewards.shape)
 
 # ------------------------------------------------------------------ fixed_groups
 def _drawn(seed, p, k, scale=1., dtype=torch.float32):

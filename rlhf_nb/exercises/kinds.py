@@ -1,5 +1,9 @@
 "What `prove` knows: beside the exercises of a chapter stand the quantities that it explains, with every mistake in them."
-import torch
+import difflib, inspect, io, signal, sys, threading, traceback
+from contextlib import contextmanager, redirect_stdout
+from importlib import import_module, util
+from pathlib import Path
+import numpy, torch
 from torch import Tensor
 from rlhf_nb.book.checks import values_match
 from .dpo import DPO
@@ -21,6 +25,11 @@ SHORT, NONE = "inputs of 16 bits, which are to be widened first", "no token that
 def _rows(x): return isinstance(x, Tensor) and x.ndim > 0
 def each_tensor(f, case:dict)->dict: # with f of every tensor that has an axis; numbers stay
     return {k: f(x) if _rows(x) else x for k, x in case.items()}
+
+def narrowed(form): # a way to pass a case -> another
+    "The same in float32, for code that takes nothing else."
+    return lambda case: each_tensor(lambda x: x.detach().float().requires_grad_(x.requires_grad)
+                                    if x.is_floating_point() else x, form(case))
 
 def odd_cases(cases:dict, names): # of any kind; names that a function asks for -> what is special -> arguments
     "Batches at the edge that say the same of every quantity: in 16 bits, and without a token that counts."
@@ -73,3 +82,98 @@ def broken_rules(
             lambda x, m: x.flip(0), lambda y: y.flip(0) if y.ndim else y)}
     found = {words: changed(*change) for words, change in rules.items()}
     return {words: both for words, both in found.items() if any(map(both, cases.values()))}
+
+# ------------------------------------------------------------------ code that is not ours
+
+SECONDS = 10                                          # of the processor, for one call of it
+
+@contextmanager
+def limited(seconds:float):
+    "What does not end raises TimeoutError, where the system can interrupt it."
+    def stop(*_): raise TimeoutError(f"no end after {seconds} s: an endless loop?")
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread(): return (yield)
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try: yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+def load_code(place:str)->dict: # "FILE.py:FUNCTION" or "package.module:FUNCTION" -> name -> what can be called there
+    """Run a file, or import a module, as Python runs a script: what lies beside it can be imported.
+
+    Raises ValueError if there is none, or if it cannot be imported."""
+    file = place.rpartition(":")[0]
+    is_file, is_module = Path(file).is_file(), not file.endswith(".py") and all(map(str.isidentifier, file.split(".")))
+    if not is_file and not is_module: raise ValueError(f"no file {file or place!r}: write FILE.py:FUNCTION")
+    spec = util.spec_from_file_location(Path(file).stem, file) if is_file else None
+    if is_file and not spec: raise ValueError(f"{file} is no file of Python: write FILE.py:FUNCTION")
+    sys.path.insert(0, str(Path(file).resolve().parent) if is_file else "")
+    try:
+        with limited(120):                                 # torch alone takes some
+            if not spec: return {k: x for k, x in vars(import_module(file)).items() if callable(x)}
+            module = util.module_from_spec(spec)
+            sys.modules.setdefault(spec.name, module)      # a dataclass looks for its module
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as e:
+        raise ValueError(f"{file} cannot be imported: {type(e).__name__}, {e}" + "; write package.module:FUNCTION in the folder "
+                         "that holds the package" * ("relative import" in str(e))) from e
+    return {k: x for k, x in vars(module).items() if callable(x)}
+
+def bound(fn, name:str, it)->dict[str,str]: # our name for an argument -> the function's
+    """How a function is called. Raises ValueError with an adapter to complete where that is not known."""
+    if inspect.isclass(fn): raise ValueError(f"{name} is a class: write `made = {name}(...)` below it and give `made`, "
+                                             "or a method of it")
+    if any(is_late(fn) for is_late in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)):
+        raise ValueError(f"{name} is a coroutine or a generator, a call of it computes nothing: write a function that does")
+    ours = {word: arg for arg, words in it.takes.items() for word in words.split()}
+    try: taken = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn).parameters.values()
+    except (TypeError, ValueError): taken = []                                    # of a function of torch, say
+    named = [p for p in taken if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    names, left = {}, [p.name for p in named if p.name.lower() not in ours and p.default is p.empty]
+    for p in named:
+        if p.name.lower() in ours: names.setdefault(ours[p.name.lower()], p.name)
+    if names and not left: return names
+    near = {p: ours[x[0]] for p in left if (x := difflib.get_close_matches(p.lower(), ours, 1, .8))}
+    case = next(iter(it.cases({*it.takes}).values()))
+    def size(k): return f"{k} ({' '.join(map(str, case[k].shape))})" if _rows(case.get(k)) else k
+    wanted = [k for k in it.takes if k in {*names, *near.values()}] or [*it.takes]
+    call = ", ".join([f"{theirs}={our}" for our, theirs in names.items()] + [f"{p}={near.get(p, '...')}" for p in left])
+    raise ValueError(f"{name} takes {', '.join(left) or 'nothing that is known'}; {it.asks} is given {', '.join(map(size, it.takes))}: "
+                     f"write an adapter, which takes some of these and calls {name}\n\n"
+                     f"    def adapter({', '.join(wanted)}): return {name}({call or '...'})")
+
+def _single(out, parts, notes): # of what comes back beside numbers for a log
+    if isinstance(out, dict) and "loss" in out:
+        notes["more"] = "of the dict that comes back only 'loss' is read"
+        out = out["loss"]
+    if isinstance(out, list):
+        try: out = tuple(out) if parts > 1 else torch.stack(out) if all(isinstance(x, Tensor) for x in out) else torch.as_tensor(out)
+        except (TypeError, ValueError, RuntimeError): pass                        # a list of something else
+    if isinstance(out, tuple) and len(out) > parts and isinstance(out[0], (Tensor, numpy.ndarray, numpy.number, float)):
+        notes["more"] = f"of {len(out)} results only the first {'two are' if parts > 1 else 'is'} read"
+        out = out[:parts] if parts > 1 else out[0]
+    if "complex" in str(getattr(out, "dtype", "")): raise TypeError("complex numbers come back")
+    if getattr(out, "is_meta", False): raise TypeError("a tensor without numbers comes back, on the device meta")
+    return out.to_dense().cpu() if isinstance(out, Tensor) and not out.is_cpu or getattr(out, "is_sparse", False) else out
+
+def guarded(fn, name:str, parts:int, notes:dict): # notes gather what is odd about it
+    "A function as it is, but quiet, with an end, torch's modes as they were, one result of several."
+    def modes(): return torch.is_grad_enabled(), torch.get_default_dtype()
+    def call(**given):
+        if "late" in notes: raise TimeoutError(notes["late"])
+        before, told = modes(), io.StringIO()
+        try:
+            with limited(SECONDS), redirect_stdout(told): return _single(fn(**given), parts, notes)
+        except (Exception, SystemExit) as e:
+            if isinstance(e, TimeoutError) and "an endless loop" in str(e): notes["late"] = str(e)
+            at = [x for x in traceback.extract_tb(e.__traceback__)[1:] if "site-packages" not in x.filename and x.filename != __file__]
+            if at: notes.setdefault("where", f"{Path(at[-1].filename).name}, line {at[-1].lineno}: {at[-1].line}".rstrip(": ")[:150])
+            raise
+        finally:
+            if modes() != before: notes["modes"] = "it changes torch for the whole program: whether there are gradients, or the default type"
+            torch.set_grad_enabled(before[0])
+            torch.set_default_dtype(before[1])
+            if text := told.getvalue().strip(): notes.setdefault("prints", f"it prints: {text.splitlines()[0][:60]}")
+    call.__name__ = name
+    return call

@@ -152,6 +152,7 @@ class ValueLoss(ProofKind):
 
 class GAE(ProofKind):
     asks, chapter = "generalized advantage estimates", "ppo"
+    parts = 2
     takes = dict(rewards="rewards reward r token_rewards", values="values value v old_values", mask=MASK_NAMES,
                  gamma="gamma discount", lam="lam lambda_ lmbda gae_lambda lambd lamb")
     defaults = dict(gamma=1., lam=.95)

@@ -1,4 +1,5 @@
 "Exercises of the chapter on supervised fine-tuning."
+from types import SimpleNamespace
 import torch
 from torch import tensor
 from rlhf_nb import sft
@@ -26,7 +27,8 @@ class SFT(Logprobs):
     def cases(self, given):
         whole = torch.ones(2, 6).bool()
         whole[1, 4:] = False
-        return super().cases(given) | {"the first token counts": self.case(50, whole, first=True)}
+        found = super().cases(given) | {"the first token counts": self.case(50, whole, first=True)}
+        return {k: {n: x for n, x in case.items() if n != "labels" or n in given} for k, case in found.items()}
     def edges(self, given): return super().edges(given) | {"an empty response": self.case(40, EMPTY)}
     def compute(self, a, c):
         x, there = next_logps(a.logits, a.ids, c["shift"], c["soft"])
@@ -34,6 +36,9 @@ class SFT(Logprobs):
         m = read_mask(a.mask, c["mean"])[:, there]
         how = c["mean"] if c["mean"] not in ("late", "early", "inverted", "forgot") else "token_mean"
         return mean_over((x if c["sign"] == "plus" else -x)[:, there], m, how, a.ids.shape[1])
+    def traced(self, a, c): # of labels, where these are given
+        return self.compute(a if not hasattr(a, "labels") else SimpleNamespace(**vars(a) | dict(
+            mask=a.labels != X, ids=a.labels.where(a.labels != X, a.ids))), c)
 
 # ---- the clinic: labels upside down
 

@@ -135,6 +135,7 @@ class Sampler(ProofKind):
     defaults = dict(temperature=1., top_k=0, top_p=1.)
     right = dict(drawn=dict(warm="drawn after temperature, top-k and top-p"),
                  told=dict(drawn="with the log-prob it was drawn with", none="without a log-prob"))
+    parts = 2
     wrong = dict(
         drawn=dict(greedy="the likeliest token always comes: nothing is drawn",
                    plain="the temperature is not used",
@@ -164,7 +165,7 @@ class Sampler(ProofKind):
                 told(fn(logits=logits, **rest)) for _ in range(self.n)))]
             logp = torch.full((len(logits),), torch.nan).double()
             if len(out) > 1: logp[out[0].long()] = out[1]
-            return torch.bincount(out[0].long(), minlength=len(logits)) / self.n, logp
+            return torch.bincount(out[0].long(), minlength=len(logits)).double() / self.n, logp
         return count
     def same(self, got, want, tol):
         if not isinstance(got, tuple) or got[0].shape != want[0].shape: return False

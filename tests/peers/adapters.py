@@ -132,7 +132,7 @@ def transformers():
     from transformers.modeling_layers import GenericForSequenceClassification as Classifier
     def sft(logits, labels): return ForCausalLMLoss(logits, labels, logits.shape[-1])
     def pooling(scores, mask):
-        config = SimpleNamespace(pad_token_id=0, problem_type=None, get_text_config=lambda: config)
+        config = SimpleNamespace(pad_token_id=0, problem_type=None, return_dict=True, get_text_config=lambda: config)
         here = SimpleNamespace(config=config, score=lambda x: x,
             base_model_prefix="model",
             model=lambda ids, **kwargs: SimpleNamespace(last_hidden_state=scores[..., None], cache=None, past_key_values=None,
