@@ -283,11 +283,30 @@ def test_odd_code_gets_one_sentence(capsys, monkeypatch):
     assert "complex numbers come back" in told(lambda logp, ref_logp: (logp - ref_logp) * 1j)
     assert "truth values come back" in told(lambda logp, ref_logp: logp > ref_logp)
     assert "a dict comes back, not (3, 5)" in told(lambda logp, ref_logp: dict(kl=logp - ref_logp))
+    assert "read as a dense one" in told(lambda logp, ref_logp: (logp - ref_logp).to_sparse())
     from rlhf_nb.exercises import kinds
     monkeypatch.setattr(kinds, "SECONDS", .2)
     def endless(logp, ref_logp):
         while True: pass
     assert "no end after 0.2 s: an endless loop?" in told(endless)
+
+def own(backward): # k1 with a backward of its own
+    made = type("Own", (torch.autograd.Function,), dict(forward=staticmethod(lambda ctx, a, b: a - b), backward=staticmethod(backward)))
+    return lambda logp, ref_logp: made.apply(logp, ref_logp)
+
+def later(ctx, g): raise NotImplementedError("later")
+
+def test_a_backward_of_its_own_is_proved_too():
+    for gradient, words in ((lambda ctx, g: (g, -g), ""), (lambda ctx, g: (2 * g, None), "its gradient is not"), (later, "NotImplementedError: later"),
+                            (lambda ctx, g: (None, None), "no gradient flows back"), (lambda ctx, g: (g[:1], None), "returned an invalid gradient")):
+        proof = prove(own(gradient), "kl")
+        assert words in str(proof) and (proof.verdict == "exact") == (not words), str(proof)
+
+def test_whoever_switched_gradients_off_gets_the_same_verdict():
+    want = str(prove(kl.kl_k3, "kl"))
+    for off in (torch.no_grad, torch.inference_mode):
+        with off(): assert str(prove(kl.kl_k3, "kl")) == want
+        assert "no gradient flows back" in prove(off()(kl.kl_k1), "kl").mistakes[0]
 
 def test_files_of_projects_are_read(tmp_path, monkeypatch, capsys):
     (tmp_path/"theirs_of_27").mkdir()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from ..exercises.slips import (AMOUNTS, CURVES, INDICES, MASKS, MEANT, MOVED, NUMBERS, PLACES,
-                               REDUCED, SPREADS, TRUTHS, fitted)
+                               REDUCED, SPREADS, TRUTHS, amounts, fitted)
 
 def named_leaves(
     x, # numbers and tensors; tuples, lists, dicts, dataclasses, modules of them
@@ -56,7 +56,6 @@ class _Changed(TorchFunctionMode): # torch as it is, but for one place; it write
         return self.words.get(id(x), "..." if isinstance(x, (Tensor, list, tuple)) else str(x))
     def note(self, at, text, call, out):
         if at == self.at: out = self.change(*call, out).clone()  # or what is written into it is a case
-        if at == self.at and isinstance(out, Tensor): out = out.clone()  # an argument is not written to
         behind = [self.made.get(id(x), frozenset()) for y in call[1] for x in (
             y if isinstance(y, (list, tuple)) else [y])]
         into = call[1][0] if text.startswith("setitem") else out
@@ -197,13 +196,6 @@ def leaf_changes(
     if not x.is_floating_point(): return INDICES if x.ndim else {}
     return NUMBERS | (PLACES | MEANT | SPREADS if x.ndim else {})
 
-def _amounts(x): # of a leaf: words -> what a result or an input may be multiplied by
-    if type(x) in (float, int): return {"{}": x}
-    if not isinstance(x, Tensor) or not x.ndim: return {}
-    return {"the number of True in {}": x.sum(), "the number of True in each row of {}": x.sum(-1),
-            "the number of True in a row of {}": x.sum(-1, True), "the number of rows of {}": len(x),
-            "the width of {}": x.shape[-1]} if x.dtype == torch.bool else {"{}": x.detach()}
-
 def changed_results(
     got:dict, want:dict, given:dict, # case -> what came out, what should have, leaves of its arguments
     names:list[str], paths:list[tuple], # of the arguments; to the leaves of a result that are wrong
@@ -231,9 +223,9 @@ def changed_results(
     yield f"the result is cut off below {min(ends):.4g} and above {max(ends):.4g}", each(
         lambda x, k: x.clamp(min(ends), max(ends)))
     for p, leaf in next(iter(given.values())).items():
-        for words, (form, f) in itertools.product(_amounts(leaf), AMOUNTS.items()):
+        for words, (form, f) in itertools.product(amounts(leaf), AMOUNTS.items()):
             yield form.format("the result", words.format(spoken(p, names))), each(
-                lambda x, k, p=p, words=words, f=f: f(x, _amounts(given[k][p])[words]))
+                lambda x, k, p=p, words=words, f=f: f(x, amounts(given[k][p])[words]))
         masked = {k: lambda x, m, f=f: f(x).where(m, 0.) for k, f in PLACES.items()}
         for words, f in (SPREADS | masked).items() if getattr(leaf, "dtype", 0) == torch.bool else ():
             yield f"{words.format('the result')} (of what {spoken(p, names)} holds)", each(
@@ -264,10 +256,10 @@ def changed_inputs(
     for p, q in itertools.permutations(paths, 2):    # one is made of the other
         one = next((x for x in given.values() if p in x and q in x), {p: 0, q: 0})
         if not isinstance(one[p], Tensor) or not one[p].ndim or not one[p].is_floating_point(): continue
-        for words, (form, f) in itertools.product(_amounts(one[q]), [*AMOUNTS.items()][:2]):
+        for words, (form, f) in itertools.product(amounts(one[q]), [*AMOUNTS.items()][:2]):
             if isinstance(one[q], Tensor) and one[q].dtype != torch.bool: continue
             yield form.format(spoken(p, names), words.format(spoken(q, names))), call(
-                lambda args, x, p=p, q=q, words=words, f=f: _put(args, p, f(x[p], _amounts(x[q])[words])))
+                lambda args, x, p=p, q=q, words=words, f=f: _put(args, p, f(x[p], amounts(x[q])[words])))
         for form, (fits, f) in MOVED.items():
             if fits(one[p], one[q]): yield form.format(spoken(p, names), spoken(q, names)), call(
                 lambda args, x, p=p, q=q, f=f: _put(args, p, f(x[p], x[q])))

@@ -16,8 +16,8 @@ from ..base.files import notebooks
 from ..base.settings import find
 from .changes import find_change
 from .checks import ProofKind, copy_argument, record_call, value_slips, values_match
-from ..exercises.kinds import (PROOF_KINDS, SHORT, bound, broken_rules, each_tensor, guarded,
-                                     load_code, narrowed, odd_cases, split_words)
+from ..exercises.kinds import (PROOF_KINDS, SHORT, apart, as_type, bound, broken_rules, called, each_tensor,
+                                     guarded, load_code, odd_cases, split_words)
 from ..show.pages import escape_text
 from ..tokens import masked_sum, token_logprobs
 from ..worlds.oracle import all_logprobs, bigram_lm, expectation, micro_world
@@ -67,16 +67,6 @@ def _name(fn): return getattr(getattr(fn, "func", fn), "__name__", type(fn).__na
 def _leaves(y): return [x for x in (y if isinstance(y, tuple) else [y]) if isinstance(x, Tensor)]
 def _finite(y): return all(x.isfinite().all() for x in _leaves(y))
 
-def _called(fn, it, names, case): # what the function does with tensors, or, if it wants them, arrays
-    def on_arrays(**values):
-        out = fn(**{k: x.detach().numpy() if isinstance(x, Tensor) else x for k, x in values.items()})
-        return tuple(map(torch.as_tensor, out)) if isinstance(out, tuple) else torch.as_tensor(out)
-    def calling(way): return record_call(lambda *values: it.asked(lambda **x: way(**{
-        names[k]: v for k, v in x.items()}))(**dict(zip(names, values))), tuple(case[k] for k in names))
-    found = calling(fn)
-    again = calling(on_arrays) if found.error else found
-    return (found, False) if again.error else (again, again is not found)
-
 def _computed(kind, names, case, c):
     def call(*values): return kind.compute(SimpleNamespace(**case | dict(zip(names, values))), c)
     return record_call(call, tuple(case[k] for k in names))
@@ -119,11 +109,12 @@ def _one_change(kind, names, cases, calls): # choices, axes of a mistake, what e
     k, start, near = next(iter(cases)), time.process_time(), {}
     def late(c): return far(c), sum([*kind.right[axis]].index(x) for axis, x in c.items())
     want = shapes(calls[k].out)
-    for c in sorted(every, key=late):                                            # each number once
-        if shapes(y := kind.compute(given[k][-1], c)) == want: near.setdefault(str([*map(Tensor.tolist, _leaves(y))]), c)
+    for c in sorted(every, key=late):
+        y = kind.compute(given[k][-1], c)
+        if shapes(y) == want: near.setdefault(str([*map(Tensor.tolist, _leaves(y))]), c)  # each number once
     near = [*near.values()]
     ways = [x for some in (near[:6], near[6:30]) for x in itertools.product((False, True), some, [()])]
-    ways += [(False, c | {axis: slip}, (axis,)) for c in near[:1] for axis, x in kind.wrong.items() for slip in x]
+    ways += [(False, near[0] | {axis: x}, (axis,)) for axis in kind.wrong for x in kind.wrong[axis] if near]
     for deep, c, bad in ways:
         if time.process_time() - start > 6: return None                          # seconds
         def right(*args): return kind.traced(SimpleNamespace(**vars(args[-1]) | dict(zip(names, args))), c)
@@ -217,8 +208,8 @@ def describe_result(
     "What came from a function that is not known: an error, nothing, nan, a wrong shape, other numbers."
     what, first = next((k, calls[k]) for k in sorted(cases, key=lambda k: not calls[k].error))
     gpu = re.search("cuda|nvidia|gpu|mps|xpu", first.message, re.I)
-    if first.error: return f"on {what} it raised {first.error}: {first.message}".splitlines()[0].rstrip(": ")[:250] + (
-        "; it asks for a GPU: let it use the device of its arguments" if gpu else "")
+    raised = f"on {what} it raised {first.error}: {first.message}".splitlines()[0].rstrip(": ")[:250]
+    if first.error: return raised + "; it asks for a GPU: let it use the device of its arguments" * bool(gpu)
     if all(calls[k].out is None for k in cases): return "nothing comes back: is there a return?"
     every = [dict(zip(it.right, x)) for x in itertools.islice(itertools.product(*it.right.values()), 200)]
     for k, ill in itertools.product(cases, (torch.isnan, torch.isinf)):
@@ -251,9 +242,9 @@ def _proved(fn, it, kind, names, notes, form, last): # one way to pass the argum
     cases, edges = ({k: fill(x) for k, x in made(set(names)).items()} for made in (it.cases, it.edges))
     edges |= odd_cases(cases, names)
     def states(): return torch.get_rng_state().tolist(), random.getstate(), str(numpy.random.get_state())
-    before, calls, on_arrays = states(), {}, False
+    one, before, calls, on_arrays = next(iter(cases.values())), states(), {}, False
     for k, case in (cases | edges).items():
-        calls[k], arrays = _called(fn, it, names, case)
+        calls[k], arrays = called(fn, it, names, case)
         on_arrays |= arrays and k in cases
     fragile = ["it draws random numbers of the whole program"] * (before != states()) + [
         notes[k] for k in ("modes", "more", "prints") if k in notes]
@@ -269,10 +260,10 @@ def _proved(fn, it, kind, names, notes, form, last): # one way to pass the argum
     slip = slip if found else ""
     if not found and not failed and (near := _one_change(it, names, cases, calls)):
         found, slip = (*near[:2], 1e-6, True), near[2]
-    def call(case): return _called(fn, it, names, case)[0].out
+    def call(case): return called(fn, it, names, case)[0].out
     def again(case): # two results of the same arguments
         outs = call(case), call(case)
-        return None if it.same(*outs, 1e-9) else outs
+        return None if values_match(*outs, 1e-9) else outs
     def rounds(): # what moves by less than 16 bits tell apart moves nothing
         def move(x): return x.detach() * (1 + 1e-7) if x.is_floating_point() else x
         return all(it.same(call(each_tensor(move, x)), calls[k].out, 1e-10) for k, x in cases.items())
@@ -288,7 +279,7 @@ def _proved(fn, it, kind, names, notes, form, last): # one way to pass the argum
         seen = f"the same comes back in every case: {_brief(outs[0])}"
         broken = dict.fromkeys([seen] if still else _shape_slip(it, cases, calls) if whole else [],
                                lambda case: (call(case),))
-        if whole and _leaves(outs[0]) and again(next(iter(cases.values()))):
+        if whole and _leaves(outs[0]) and "generator" not in one and again(one):
             broken = {"two calls with the same arguments give two results": again}
         if rules := whole and not broken and "mask" in names:
             broken = broken_rules(call, lambda a, b: it.same(a, b, 1e-4), cases)
@@ -302,11 +293,11 @@ def _proved(fn, it, kind, names, notes, form, last): # one way to pass the argum
     right = c | {axis: it.meant.get(c[axis], [*it.right[axis]][it.needs.get(axis) in names])
                  for axis in {*bad, *mix[:1]}}
     def both(case): # outputs that differ
-        got, want = _called(fn, it, names, case)[0], _computed(it, names, case, right)
+        got, want = called(fn, it, names, case)[0], _computed(it, names, case, right)
         if want.error or (not slip if got.error else it.same(got.out, want.out, 1e-4)): return None
         return got.error or got.out, want.out
     def slopes(case): # gradients that do
-        got, want = (tuple(x.gradients) for x in (_called(fn, it, names, case)[0], _computed(
+        got, want = (tuple(x.gradients) for x in (called(fn, it, names, case)[0], _computed(
             it, names, case, right)))
         return None if on_arrays or not want or values_match(got, want) else (got, want)
     def written(case): # an argument before and after
@@ -324,24 +315,25 @@ def _proved(fn, it, kind, names, notes, form, last): # one way to pass the argum
     fragile += ["it needs advantages (b t): one for each response is not enough"] * (form in it.forms[1:])
     if not graded and not on_arrays:
         flows = any(g.any() for k in cases for g in calls[k].gradients)
-        learns = [names[k] for k, x in next(iter(cases.values())).items() if k in names and getattr(x,
-            "requires_grad", False)]
+        learns = [names[k] for k, x in one.items() if k in names and getattr(x, "requires_grad", False)]
         still = [x for i, x in enumerate(learns) if not any(calls[k].gradients[i].any() for k in cases)]
         mistakes.append("the value is right, its gradient is not"
                         + f": none reaches {', '.join(still)}" * bool(still) if flows else
-                        "no gradient flows back: no detach, no .item(), no new tensor, no arrays")
+                        "no gradient flows back: no detach, no no_grad, no .item(), no new tensor, no arrays")
     rounds32 = any(x.dtype == torch.float32 for k in cases for x in _leaves(calls[k].out))
-    fragile += ["it takes float32 only" if form not in it.forms else "it agrees to 1e-4 only: does it "
-        "round to float32?" if tol > 1e-6 else "float64 goes in, float32 comes back"] * (tol > 1e-6 or rounds32)
+    fragile += ["it takes float32 only" if form not in it.forms else
+        "it agrees to 1e-4 only: does it round to float32?" if tol > 1e-6 else
+        "float64 goes in, float32 comes back"] * (tol > 1e-6 or rounds32)
     for k, case in edges.items() if not slip else ():
         got, want = calls[k], _computed(it, names, case, c)
         if k == SHORT:
-            want = _computed(it, names, each_tensor(
-                lambda x: x.detach().double() if x.is_floating_point() else x, case), c)
+            want = _computed(it, names, as_type(torch.float64, case), c)
             wide = [x.double() for x in _leaves(got.out)]
             if on_arrays or wide and values_match(wide, _leaves(want.out), 1e-5): continue
         elif _alike(it, got, want, tol, graded): continue
-        said = f"got {_brief(got.out)}, its own definition gives {_brief(want.out)}"
+        a, b = _brief(got.out), _brief(want.out)
+        said = f"got {a}, its own definition gives {b}"
+        if a == b: said = f"numbers differ by up to {apart(got.out, want.out):.2g}"
         if not got.error and it.same(got.out, want.out, 1e-4): said = "its gradient differs"
         fragile.append(f"{k}: {f'raised {got.error}' if got.error else said}")
     mistakes = mistakes or [
@@ -358,15 +350,14 @@ def _proved(fn, it, kind, names, notes, form, last): # one way to pass the argum
         shows(both, every) or shows(slopes, every, "its gradient is {}, right is {}") or shows(written, every,
         "{} becomes {}") or shows(both, stable) or shows(again, every, "gives {}, then {}"))
     if not mistakes and (unread := [k for k in names if idle(k)]):
-        mistakes, case = [f"{names[k]} is taken and never used" for k in unread], next(iter(every))
-        x, out = case[unread[0]], _brief(call(case))
+        mistakes = [f"{names[k]} is taken and never used" for k in unread]
+        x, out = one[unread[0]], _brief(call(one))
         shown = f"{names[unread[0]]} {x:.4g} and {1.5 * x:.4g}: both give {out}"
     known = [k for k, x in it.known.items() if not bad and x.items() <= c.items()]
     words = [it.right[axis].get(c[axis]) for axis in c if axis not in bad]
     def formed(case): return fn(**{names[k]: x for k, x in form(case).items() if k in names})
-    summed = not mistakes and not on_arrays and form in it.forms and kind in ("grpo", "ppo", "kl",
-                                       "advantages") and "batch" not in "".join(c.values()) and _leaves(
-                                           next(iter(calls.values())).out)
+    summed = not mistakes and not on_arrays and form in it.forms and "batch" not in "".join(c.values())
+    summed &= kind in ("grpo", "ppo", "kl", "advantages") and len(_leaves([*calls.values()][0].out)) > 0
     try: sums = _expected_gradient(formed, kind) if summed else []
     except RuntimeError as e: sums = [f"none: {str(e).splitlines()[0][:90]}"]      # it goes backward itself
     return Proof(_name(fn), kind, "mistake" if mistakes else "exact",
@@ -384,9 +375,9 @@ def prove(
     it, notes = find("kind", kind, PROOF_KINDS), {}
     names = bound(fn, _name(fn), it)
     fn = guarded(fn, _name(fn), it.parts, notes)
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
         torch.manual_seed(2**31 - 1)                                    # a seed that nobody sets
-        forms = [*it.forms, *(narrowed(form) for form in it.forms)]     # float64, then float32
+        forms = [*it.forms, *(lambda case, f=f: as_type(torch.float32, f(case)) for f in it.forms)]
         return next(filter(None, (_proved(fn, it, kind, names, notes, x, x is forms[-1]) for x in forms)))
 
 def _prove_command(args):

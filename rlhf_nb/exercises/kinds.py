@@ -5,7 +5,7 @@ from importlib import import_module, util
 from pathlib import Path
 import numpy, torch
 from torch import Tensor
-from rlhf_nb.book.checks import values_match
+from rlhf_nb.book.checks import record_call, values_match
 from .dpo import DPO
 from .grpo import Advantages, GroupLoss
 from .judge import Judge
@@ -26,17 +26,14 @@ def _rows(x): return isinstance(x, Tensor) and x.ndim > 0
 def each_tensor(f, case:dict)->dict: # with f of every tensor that has an axis; numbers stay
     return {k: f(x) if _rows(x) else x for k, x in case.items()}
 
-def narrowed(form): # a way to pass a case -> another
-    "The same in float32, for code that takes nothing else."
-    return lambda case: each_tensor(lambda x: x.detach().float().requires_grad_(x.requires_grad)
-                                    if x.is_floating_point() else x, form(case))
+def as_type(dtype, case:dict)->dict: # with floats of this type
+    return each_tensor(lambda x: x.detach().to(dtype).requires_grad_(x.requires_grad) if x.is_floating_point() else x, case)
 
 def odd_cases(cases:dict, names): # of any kind; names that a function asks for -> what is special -> arguments
     "Batches at the edge that say the same of every quantity: in 16 bits, and without a token that counts."
     case = [*cases.values()][-1]
     if "generator" in case or not any(map(_rows, case.values())): return {}
-    found = {SHORT: each_tensor(lambda x: x.detach().bfloat16().requires_grad_(x.requires_grad)
-                          if x.is_floating_point() else x, case)}
+    found = {SHORT: as_type(torch.bfloat16, case)}
     if "scores" in case or not {"mask", "labels"} & set(names): return found      # of no token there is no last one
     return found | {NONE: case | dict(mask=torch.zeros_like(case["mask"])) | (
         dict(labels=torch.full_like(case["labels"], -100)) if "labels" in case else {})}
@@ -155,6 +152,7 @@ def _single(out, parts, notes): # of what comes back beside numbers for a log
         out = out[:parts] if parts > 1 else out[0]
     if "complex" in str(getattr(out, "dtype", "")): raise TypeError("complex numbers come back")
     if getattr(out, "is_meta", False): raise TypeError("a tensor without numbers comes back, on the device meta")
+    if getattr(out, "is_sparse", False): notes["more"] = "a sparse tensor comes back: it is read as a dense one"
     return out.to_dense().cpu() if isinstance(out, Tensor) and not out.is_cpu or getattr(out, "is_sparse", False) else out
 
 def guarded(fn, name:str, parts:int, notes:dict): # notes gather what is odd about it
@@ -177,3 +175,24 @@ def guarded(fn, name:str, parts:int, notes:dict): # notes gather what is odd abo
             if text := told.getvalue().strip(): notes.setdefault("prints", f"it prints: {text.splitlines()[0][:60]}")
     call.__name__ = name
     return call
+
+def called(fn, it, names:dict[str,str], case:dict)->tuple: # our name for an argument -> the function's
+    "What a function does with tensors or, if it wants them, arrays; and whether it did."
+    def on_arrays(**values):
+        out = fn(**{k: x.detach().numpy() if isinstance(x, Tensor) else x for k, x in values.items()})
+        return tuple(map(torch.as_tensor, out)) if isinstance(out, tuple) else torch.as_tensor(out)
+    came = []
+    def calling(way):
+        def asked(*values):
+            came.append(it.asked(lambda **x: way(**{names[k]: v for k, v in x.items()}))(**dict(zip(names, values))))
+            return came[-1]
+        return record_call(asked, tuple(case[k] for k in names))
+    found = calling(fn)
+    again = calling(on_arrays) if found.error and not came else found             # or what raised is a backward
+    return (found, False) if again.error else (again, again is not found)
+
+def apart(got, want)->float: # tensors, or tuples of them, of one shape
+    "The largest difference of two results; inf where only one is finite."
+    pairs = zip(*(x if isinstance(x, tuple) else (x,) for x in (got, want)))
+    return max(((x - y).abs().masked_fill((x == y) | x.isnan() & y.isnan(), 0.).nan_to_num(torch.inf).max().item()
+                for x, y in pairs if isinstance(x, Tensor)), default=0.)

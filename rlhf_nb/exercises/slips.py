@@ -76,6 +76,13 @@ AMOUNTS = {                                       # the first two of inputs, too
     "{} is multiplied by {} / 2": lambda x, n: x * n / 2,
     "{1} is added to {0}": lambda x, n: x + n, "{1} is subtracted from {0}": lambda x, n: x - n}
 
+def amounts(x): # of a leaf: words -> what a result or an input may be multiplied by
+    if type(x) in (float, int): return {"{}": x}
+    if not isinstance(x, torch.Tensor) or not x.ndim: return {}
+    return {"the number of True in {}": x.sum(), "the number of True in each row of {}": x.sum(-1),
+            "the number of True in a row of {}": x.sum(-1, True), "the number of rows of {}": len(x),
+            "the width of {}": x.shape[-1]} if x.dtype == torch.bool else {"{}": x.detach()}
+
 def _held(x, m): return getattr(m, "dtype", 0) == torch.bool and m.shape == x.shape and x.ndim == 2
 def _columns(x, k): return type(k) is int and k > 1 and x.ndim == 1 and len(x) % k == 0
 MOVED = {                                         # of a float tensor by another input: whether they go together, what comes out
