@@ -16,8 +16,8 @@ from ..base.files import notebooks
 from ..base.settings import find
 from .changes import find_change
 from .checks import ProofKind, copy_argument, record_call, value_slips, values_match
-from ..exercises.kinds import (PROOF_KINDS, SHORT, apart, as_type, bound, broken_rules, called, each_tensor,
-                                     guarded, load_code, odd_cases, split_words)
+from ..exercises.kinds import (PROOF_KINDS, SHORT, apart, as_type, bound, broken_rules, called,
+                                     each_tensor, guarded, load_code, odd_cases, split_words)
 from ..show.pages import escape_text
 from ..tokens import masked_sum, token_logprobs
 from ..worlds.oracle import all_logprobs, bigram_lm, expectation, micro_world
@@ -333,7 +333,7 @@ def _proved(fn, it, kind, names, notes, form, last): # one way to pass the argum
         elif _alike(it, got, want, tol, graded): continue
         a, b = _brief(got.out), _brief(want.out)
         said = f"got {a}, its own definition gives {b}"
-        if a == b: said = f"numbers differ by up to {apart(got.out, want.out):.2g}"
+        if a == b: said = apart(got.out, want.out)
         if not got.error and it.same(got.out, want.out, 1e-4): said = "its gradient differs"
         fragile.append(f"{k}: {f'raised {got.error}' if got.error else said}")
     mistakes = mistakes or [

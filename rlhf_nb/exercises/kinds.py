@@ -191,8 +191,9 @@ def called(fn, it, names:dict[str,str], case:dict)->tuple: # our name for an arg
     again = calling(on_arrays) if found.error and not came else found             # or what raised is a backward
     return (found, False) if again.error else (again, again is not found)
 
-def apart(got, want)->float: # tensors, or tuples of them, of one shape
-    "The largest difference of two results; inf where only one is finite."
+def apart(got, want)->str: # tensors, or tuples of them, of one shape
+    "By how much two results differ, where they are too long to be shown."
     pairs = zip(*(x if isinstance(x, tuple) else (x,) for x in (got, want)))
-    return max(((x - y).abs().masked_fill((x == y) | x.isnan() & y.isnan(), 0.).nan_to_num(torch.inf).max().item()
+    most = max(((x - y).abs().masked_fill((x == y) | x.isnan() & y.isnan(), 0.).nan_to_num(torch.inf).max().item()
                 for x, y in pairs if isinstance(x, Tensor)), default=0.)
+    return f"numbers differ by up to {most:.2g}" if most < torch.inf else "nan or inf stands at other places"

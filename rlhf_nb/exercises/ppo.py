@@ -169,8 +169,8 @@ class GAE(ProofKind):
         trace=dict(lam="gamma is missing in the sum: it discounts the next advantage as well", gamma="lambda is missing",
                    none="that is delta alone: later deltas count in part", squared="lambda is applied twice"),
         discount=dict(missing="gamma is missing"), gap=dict(
-            stops="a gap in the mask is stepped over: the next token is the next one that the mask holds",
-            counts="a gap in the mask is stepped over: gamma and lambda do not count its positions"),
+            stops="step over a gap in the mask: the next token is the next one that the mask holds",
+            counts="step over a gap in the mask: gamma and lambda do not count its positions"),
         sign=dict(minus="the sign: reward and next value minus value"),
         form=dict(swapped="the other way round: first advantages, then returns"),
         white=dict(all="whitened over all positions: padding is in mean and deviation",

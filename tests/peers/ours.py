@@ -31,6 +31,11 @@ def value(x): return masked_mean(clipped_value_loss(x["values"], x["old_values"]
 
 def advantages(x): return gae(x["rewards"], x["values"], x["mask"], x["gamma"], x["lam"])
 
+def counted(x): # torchtune steps over no gap: reward and value are 0 there, and gamma and lambda count it
+    m = x["mask"]
+    whole = m.flip(1).cumsum(1).flip(1) > 0
+    return tuple(y * m for y in gae(x["rewards"] * m, x["values"] * m, whole, x["gamma"], x["lam"]))
+
 def four(loss): return lambda x: loss(x["policy_chosen"], x["policy_rejected"], x["ref_chosen"], x["ref_rejected"],
                                       x["beta"])
 
@@ -82,7 +87,7 @@ ADJUSTED = { # compared as well, after the one step that the words below name
     ("verl", "compute_policy_loss, 'token-mean'"): policy("dapo", dual=True),
     ("verl", "compute_policy_loss, 'seq-mean-token-mean'"): policy("grpo", dual=True),
     ("verl", "compute_gae_advantage_return"): whitened, ("verl", "compute_grpo_outcome_advantage"): scaled,
-    ("torchtune", "estimate_advantages"): advantages}
+    ("torchtune", "estimate_advantages"): counted}
 
 BY_DESIGN = {
     ("trl", "GRPOTrainer, loss_type='cispo'"): "the same gradient; the value differs, since ours multiplies by log ρ, "
@@ -94,4 +99,5 @@ BY_DESIGN = {
     ("verl", "compute_policy_loss, 'seq-mean-token-mean'"): "the same but for the second clip, which ours has not",
     ("verl", "compute_gae_advantage_return"): "the same returns; ours divides by the deviation over n, not n - 1",
     ("verl", "compute_grpo_outcome_advantage"): "the same with 1e-6 for our 1e-4 beside the deviation",
-    ("torchtune", "estimate_advantages"): "the same returns; its advantages are whitened, then the mean is added back"}
+    ("torchtune", "estimate_advantages"): "the same returns where the mask has no gap; its advantages "
+        "are whitened, then the mean is added back"}

@@ -256,7 +256,7 @@ WRONG = {
         ("returns are A + V: the value is missing", gae_returns_are_advantages),
         ("returns are A + V, not A - V", gae_minus_value),
         ("where the mask is False rewards and values must not count", gae_unmasked),
-        ("a gap in the mask is stepped over: the next token is the next one that the mask holds", gae_gap_ends),
+        ("step over a gap in the mask: the next token is the next one that the mask holds", gae_gap_ends),
         ("the sum looks ahead, not back", gae_backwards),
         ("the sign: reward and next value minus value", gae_negative)],
     "ppo_rewards": [
