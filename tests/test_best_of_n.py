@@ -1,13 +1,13 @@
 "Best-of-n by its command and by its functions: what is picked, by which tokenizer, and which file is written over."
 import re, pytest, torch
 from pathlib import Path
-from rlhf_nb.base.models import ScalarModel, save_reward_model, tiny_lm
+from rlhf_nb.base.models import ScalarModel, load_lm, save_reward_model, tiny_lm
 from rlhf_nb.book.command import main
-from rlhf_nb.data.text import train_tokenizer
+from rlhf_nb.data.text import load_demonstrations, load_prompts, prompts_of, train_tokenizer
 from rlhf_nb.run import best_of_n
 from rlhf_nb.run.best_of_n import BestOfNConfig, BestOfNResult, format_best_of_n, run_best_of_n, write_best_of_n
 from test_runs import dies_at
-from tiny_runs import pair_rows, rows_in
+from tiny_runs import pair_rows, rows_in, write_lines
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LINE = ["best-of-n", "m", "rm", "pairs.jsonl", "-n", "2", "--max-prompts", "3", "--max-new-tokens", "5", "-o"]
@@ -34,6 +34,20 @@ def test_the_reward_model_reads_texts_by_its_own_tokenizer(inside, monkeypatch):
     assert picks.score.shape == (3, 2) and tokenizer.get_vocab() == reader.get_vocab()
     assert [tokenizer.decode(p, skip_special_tokens=True) for p in prompts[::2]] == picks.prompts
     assert [a for a, _ in answers] == [a for row in picks.answers for a in row]
+
+def test_prompts_are_written_as_the_file_gives_them_whatever_the_template_says(inside):
+    "A template that begins with a system message of its own, as SmolLM2's: the file goes to `train sft` as it is."
+    lm, tokenizer = load_lm("m")
+    tokenizer.chat_template = tokenizer.chat_template.replace("{%", "{{ bos_token }}a rule of its own {%", 1)
+    for part in (lm, tokenizer): part.save_pretrained("m")
+    chat = [dict(role=r, content=pair_rows()[i]["prompt"]) for i, r in enumerate(("user", "assistant", "user"), 1)]
+    asked = [pair_rows()[0]["prompt"], chat]
+    write_lines("asked.jsonl", [dict(prompt=x) for x in asked])
+    picks = run_best_of_n(BestOfNConfig("m", "rm", "asked.jsonl", num_generations=2, max_new_tokens=20, temperature=1.))
+    assert picks.prompts == asked and f"assistant: {chat[1]['content']}\nuser: " in format_best_of_n(picks)
+    write_best_of_n(picks, "picks.jsonl")
+    again, _ = load_demonstrations("picks.jsonl", tokenizer)
+    assert prompts_of(again) == [tuple(x) for x in load_prompts("asked.jsonl", tokenizer)[0]]
 
 def test_an_answer_that_was_cut_is_scored_as_cut(inside, monkeypatch):
     calls, real = [], best_of_n.score_texts

@@ -64,3 +64,16 @@ def test_the_road_of_chapter_19_is_the_command_that_was_measured(monkeypatch):
                                      and x["lr"] == saved["lr"]}]
     assert {k: saved[k] for k in ("lr", "batch_size", "lora_r", "beta")} == {k: row[k] for k in ("lr", "batch_size", "lora_r", "beta")}
     assert f"--max-steps {row['n_steps']}" in line and saved["model"] == "smollm2" and saved["eval_rows"] == 0
+
+def test_the_picks_of_chapter_19_are_the_commands_that_were_measured():
+    "As printed: a scorer from scratch on 48 rows, one step, and a tiny model in the place of SmolLM2."
+    text = "\n".join("".join(c["source"]) for c in json.loads((ROOT/"nbs/19_your_model.ipynb").read_text("utf-8"))["cells"])
+    [(scorer, best)] = re.findall(r"^rlhf-nb (train reward polite_3.*)\nrlhf-nb (best-of-n smollm2[^`]*?)\n```", text, re.M)
+    write_lines("polite_3.jsonl", pair_rows(48))
+    write_lines("held.jsonl", [dict(prompt=x["prompt"]) for x in pair_rows(3)])
+    shutil.copytree("m", "smollm2")
+    assert main([*scorer.split(), "--max-steps", "1"]) == 0
+    assert main(best.replace("\\\n", " ").split()) == 0
+    assert [r["prompt"] for r in rows_in("best.jsonl")] == [x["prompt"] for x in pair_rows(3)]
+    [row] = [json.loads(y) for y in {json.dumps(r["settings"]) for r in rows_in(ROOT/"nbs/results/smollm2_road.jsonl") if r["name"] == "best"}]
+    assert f"-n {row['best_of']} --max-new-tokens {row['tokens']} " in best

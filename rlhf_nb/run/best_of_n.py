@@ -17,7 +17,8 @@ from ..base.folder import check_output
 from ..base.sampling import SamplingParams, generate_many
 from ..base.settings import check_settings
 from ..base.reading import read_jsonl
-from ..data.text import load_prompts
+from ..data.records import read_records
+from ..data.text import chat_text, load_prompts, parse_row
 from ..reward import best_of_n
 from .stages import comments
 from .start import new_pad
@@ -48,7 +49,7 @@ class BestOfNConfig:
 @dataclass(frozen=True)
 class BestOfNResult:
     "Prompts, n responses to each, and their scores."
-    prompts:list[str]       # p
+    prompts:list            # p as the file gives them: texts, or lists of messages
     answers:list[list[str]] # p times n
     score:Tensor            # (p n) by the reward model; mean 0, std 1 over all
 
@@ -67,15 +68,14 @@ def run_best_of_n(config:BestOfNConfig)->BestOfNResult:
     prompts, read = by_line(tokenizer), by_line(reader)
     kept = [i for i in prompts if i in read][:config.max_prompts]
     sampling = SamplingParams(config.max_new_tokens, temperature=config.temperature)
-    seqs, _ = generate_many(lm, [prompts[i] for i in kept for _ in range(n)], tokenizer, sampling,
-                            Generator().manual_seed(config.seed), progress=sys.stderr.isatty())
-    seqs = seqs.to("cpu")
+    seqs = generate_many(lm, [prompts[i] for i in kept for _ in range(n)], tokenizer, sampling,
+                         Generator().manual_seed(config.seed), progress=sys.stderr.isatty())[0].to("cpu")
     ended = (seqs.response_mask & (seqs.ids == tokenizer.eos_token_id)).any(1).tolist()
-    texts = decode_seqs(tokenizer, seqs)
+    answers = [answer for _, answer in decode_seqs(tokenizer, seqs)]
     score = score_texts((model, reader), [read[i] for i in kept for _ in range(n)],
-        [(answer, end) for (_, answer), end in zip(texts, ended)], config.max_length)
-    answers = [answer for _, answer in texts]
-    return BestOfNResult([prompt for prompt, _ in texts[::n]],
+                        list(zip(answers, ended)), config.max_length)
+    chats = {i: parse_row(row, ())[0] for i, row in read_records(config.prompts) if i in kept}
+    return BestOfNResult([x[0]["content"] if len(x) == 1 else x for x in chats.values()],
         [answers[i:i + n] for i in range(0, len(answers), n)],
         rearrange(normalize_scores(score, fit_normalizer(score)), "(p n) -> p n", n=n))
 
@@ -88,7 +88,7 @@ def format_best_of_n(result:BestOfNResult, n_shown:int=3)->str: # prompts
         shown.append(f"{k:7}  {mean:+.2f}")
     best = best_of_n(result.score).tolist()
     for i, prompt in enumerate(result.prompts[:n_shown]):
-        shown.append(prompt)
+        shown.append(chat_text(prompt))
         for name, j in (("first", 0), ("best", best[i])):
             answer = result.answers[i][j]
             shown.append(f"    {result.score[i, j]:+.2f}  {name:5}  {answer}")
