@@ -2,9 +2,9 @@
 import pytest, torch
 from torch import tensor
 from rlhf_nb.book.checks import Exercise, grade, record_call, values_match
-from rlhf_nb.exercises import best_policy, grpo, ppo, qlearning, tools
-from rlhf_nb.exercises.steps import Steps, find_step
-from rlhf_nb.exercises.where import differs_where
+from rlhf_nb.exercises import best_policy, grpo, kl, ppo, qlearning, tools
+from rlhf_nb.exercises.otherwise import all_changes
+from rlhf_nb.exercises.twin import Steps
 
 def noise(seed, *size): return torch.randn(*size, generator=torch.Generator().manual_seed(seed))
 
@@ -78,3 +78,42 @@ def test_a_search_keeps_to_its_time_and_leaves_the_cases_as_they_were():
     calls = {k: record_call(lambda *a: [torch.erf(x) for x in ppo.gae.reference(*a)], args) for k, args in ppo.gae.cases.items()}
     grade(lambda *a: tuple(torch.erf(x) for x in ppo.gae.reference(*a)), ppo.gae)
     assert all(torch.equal(a.nan_to_num(7), b.nan_to_num(7)) for a, b in zip(before, (x for args in ppo.gae.cases.values() for x in args[:2])))
+
+# ---- no false name
+
+def test_a_score_at_the_last_column_is_not_said_to_be_a_sorted_mask():
+    def at_the_end(score, penalty, mask):
+        if penalty.shape != mask.shape or score.shape != mask.shape[:1]: raise ValueError
+        out = penalty.to(torch.promote_types(penalty.dtype, torch.float32)).clone()
+        out[:, -1] += score * mask.any(1)
+        return out
+    assert grade(at_the_end, kl.token_rewards).startswith("what stands behind the last True of mask counts; ")
+
+def words_of(reference, *args):
+    steps = Steps(reference)
+    return [words for _, words, _ in all_changes(steps, steps.record(args)[1])]
+
+def test_operands_are_those_of_the_function_not_its_module_and_nobody_turns_a_constant_around():
+    words = words_of(lambda a, b, e: torch.exp(torch.minimum(a, b)) * (1 - e), noise(1, 3), noise(2, 3), .2)
+    assert "exp is missing: minimum(a, b) stands there as it is" in words and "a and b are exchanged in minimum(a, b)" in words
+    assert not any("torch" in w or "turned around" in w for w in words)
+    assert "mask is upside down" in words_of(lambda x, mask: x.where(mask, 0.), noise(1, 3), noise(2, 3) > 0)
+
+def test_pay_of_a_half_or_one_is_no_number_that_tells_steps_apart():
+    pays = Exercise(lambda text: [1. if len(x.split()) <= 3 else .5 for x in text],
+                    {k: (k.split(","),) for k in ("a b,c", "a b c", "a b c d,e f", "one two three four", "xyz xyz,y,z", "a b c d e,f g h,a b c d")}, {})
+    assert grade(lambda text: [1. if len(x) <= 6 else .5 for x in text], pays).startswith("right on 5 of 6 cases; xyz xyz,y,z: ")
+
+def test_the_third_number_of_a_list_is_no_place_of_a_difference():
+    rows = Exercise(lambda xs: float(sum(xs)), {str(k): ([k, k + 1, 2 * k],) for k in range(1, 9)}, {})
+    assert "differs only" not in grade(lambda xs: float(sum(xs) + (xs[1] > 4) * xs[0]**.3), rows)
+
+def test_a_sum_that_is_0_is_not_called_unused():
+    parts = Exercise(lambda x: (x * 3 + 1, (x * 2).sum()), {str(k): (noise(k, 3, 3),) for k in range(7)}, {})
+    said = grade(lambda x: (torch.erf(x - x.mean()), (x - x.mean()).sum() * 2), parts)
+    assert "as if it were" not in said and said.startswith("0: entry [0]"), said
+
+def test_a_known_mistake_that_errs_where_the_answer_is_right_is_not_named():
+    ask = Exercise(lambda x: x, {str(k): (float(k),) for k in range(1, 7)}, {"that is 6": lambda x: 6., "more than 5": lambda x: min(x, 5.)})
+    assert "that is 6" not in grade(lambda x: x if x != 5 else 6., ask)
+    assert grade(lambda x: min(x, 5.), ask) == "more than 5"

@@ -170,14 +170,14 @@ def name_mistake(
             same = _same(calls[case], record_call(mistake, exercise.cases[case], False))
             alike, missed = alike + [case] * same, missed + (not same and case in wrong)
             if missed > (len(wrong) / 2 if alike else 2): break  # what explains less is not named
-        found.append((name, [case for case in wrong if case in alike], len(alike)))
+        told = [case for case in wrong if case in alike]     # one that errs where the answer is right is another
+        if 2 * (len(alike) - len(told)) >= len(calls) - len(wrong): found.append((name, told, len(alike)))
     def is_nan(out): # a number or tensor that is nan everywhere
         return isinstance(out, float) and out != out or (
             hasattr(out, "isnan") and out.numel() > 0 and bool((out != out).all()))
     blank = {case for case in wrong if is_nan(calls[case].out)}
-    whole = [row for row in found if len(row[1]) == len(wrong)]
     if len(blank) == len(wrong):
-        whole = [row for row in whole if row[2] == len(exercise.cases)]
+        whole = [row for row in found if row[2] == len(exercise.cases)]
         return whole[0][:2] if len(whole) == 1 else ("", [])
     found = [row for row in found if set(row[1]) - blank]
     return max(found, key=lambda row: (len(row[1]), row[2]), default=("", [], 0))[:2]
@@ -336,7 +336,7 @@ def grade(
     from rlhf_nb.exercises.steps import differs_where, name_step
     done = name_step(answer, exercise, calls, want, wrong, names, record_call, values_match)
     if done: return f"{done[0]}; {see(done[1])}"
-    if fits: return name
+    if fits: return name if len(wrong) > 3 else f"much like: {name}; {see(wrong[0])}"
     if len(slipped) > len(cases): name, cases = slip, slipped
     if (share := len(cases) / len(wrong)) >= .5:
         other = see(next(case for case in wrong if case not in cases))

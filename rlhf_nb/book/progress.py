@@ -50,7 +50,7 @@ def answer_hashes(file:Path)->dict[str,str]: # exercise -> hash; {} for no noteb
     shared = [s for s in needed(nb, []) if s not in answers]
     modules = re.findall(r"^from rlhf_nb\.exercises import (\w+)", "\n".join(shared), re.M)
     parts = ["book/checks", "book/changes", *(f"exercises/{k}" for k in (
-        "properties", "slips", "steps", "where", *modules))]
+        "properties", "slips", "twin", "otherwise", "steps", "where", *modules))]
     files = [Path(rlhf_nb.__file__).parent/f"{k}.py" for k in parts]
     shared += [f.read_text("utf-8") for f in files if f.is_file()]
     return {name: hashlib.sha256(json.dumps(shared + sources).encode()).hexdigest()[:16]

@@ -58,7 +58,7 @@ exact_gradient = Exercise(
             lambda m, w, r: next(iter(_exact(m, w, r).values())),
         "no gradient flowed: detach the reward, not the policy":
             lambda m, w, r: {k: torch.zeros_like(g) for k, g in _exact(m, w, r).items()},
-        "a baseline is not asked for, and its gradient is not zero here": lambda m, w, r: _grads(
+        "the reward alone: less log π it holds an entropy bonus": lambda m, w, r: _grads(
             m, expectation(all_logprobs(m, w), r.detach() - all_logprobs(m, w)))})
 
 # ---- optimal_policy

@@ -136,6 +136,7 @@ parse_score = Exercise(
     reference=_parse_score,
     cases={"one score": ("Reference: forest. Clean: no. Score: 4",),
            "a second thought": ("Score: 2. On second thought, Score: 3/5.",),
+           "the highest in between": ("Score: 1. Score: 5. Score: 2",),
            "the first of two": ("Score: 2. Score: 3", "Score: {{ reward }}", 0., 5., False),
            "it ends in the middle": ("Score: 4. Score: ",),
            "the last place is out of another number": ("Score: 3. Score: 4/10",),

@@ -93,7 +93,7 @@ def _read(read, detach=False): # (scores, mask) -> (b), as a function of a model
 def _rows(seed, *rows, dtype=torch.float32): # x a real token, . a pad
     mask = tensor([[c == "x" for c in row] for row in rows])
     scores = torch.randn(mask.shape, generator=Generator().manual_seed(seed)).to(dtype)
-    ids = torch.where(mask, 7 + torch.arange(mask.shape[1]), 0)
+    ids = torch.where(mask, 7 + torch.arange(mask.shape[1]), seed)      # a pad is what the mask says, whatever its id
     response = mask & (torch.arange(mask.shape[1]) >= mask.shape[1] // 2)
     return _Fixed(scores), Seqs(ids, mask, response)
 

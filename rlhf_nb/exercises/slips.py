@@ -60,7 +60,8 @@ CURVES = dict(exp=torch.exp, log=torch.log, σ=torch.sigmoid, logsigmoid=F.logsi
 TRUTHS = {"{} is upside down": torch.logical_not, "{} is not used: all counts": torch.ones_like}
 
 def _ahead(m): return m.flip(1).cumsum(1).flip(1) # True entries from here on
-MASKS = TRUTHS | PLACES | {
+MOVES = {k: f for k, f in PLACES.items() if "sorted" not in k and "sum" not in k}    # nobody sorts a mask
+MASKS = TRUTHS | MOVES | {
     "the first True of each row is missing in {}": lambda m: m & (m.cumsum(1) > 1),
     "the last True of each row is missing in {}": lambda m: m & (_ahead(m) > 1),
     "of {} only the first True of each row counts": lambda m: m & (m.cumsum(1) == 1),

@@ -129,7 +129,8 @@ majority_vote = Exercise(
     reference=_vote,
     cases={"by hand": (["132", None, "122", "132"],), "equals": (["5", "7", "7", "5"],), "most hold none": ([None, None, None, "4", "5", "5"],),
            "none at all": ([None, None],), "no sample": ([],), "one": (["9"],), "no majority, only the most": (["1", "2", "3", "3", "4", "5"],),
-           "numbers": ([3, 11, 11, 2],), "an answer of 0": ([0, None, 4, 0],), "equals, the first one larger": (["7", "5", None, "5", "7"],), "equals, the later one larger": (["2", "9", "2", "9", "4"],)},
+           "numbers": ([3, 11, 11, 2],), "an answer of 0": ([0, None, 4, 0],), "equals, the first one larger": (["7", "5", None, "5", "7"],), "equals, the later one larger": (["2", "9", "2", "9", "4"],),
+           "equals, the later one longer": (["2", "13", "2", "13"],), "the most, but never side by side": (["4", "4", "5", "7", "5", "8", "5"],)},
     mistakes={
         "None is no vote": lambda a: _vote(a, keep=lambda x: True),
         "of equals the one that came first": lambda a: _vote(a, order=lambda xs: xs[::-1]),

@@ -18,8 +18,8 @@ def _of_rows(x, text): # of each row of a mask
     if x.dtype != torch.bool or x.ndim < 2: return {}
     n, width = x.flatten(1).sum(1), x[0].numel()
     return {f"a row of {text} holds no True": n == 0, f"a row of {text} holds one True": n == 1, f"a row of {text} holds a False": n < width,
-            f"a row of {text} is shorter than the longest": n < n.max() if len(n) else n > 0, f"a row of {text} holds a gap": (x & (_ahead(x) > 0) & False).any(1) | (
-                (~x & (x.cumsum(-1) > 0) & (_ahead(x) > 0)).flatten(1).any(1))}
+            f"a row of {text} is shorter than the longest": n < n.max() if len(n) else n > 0, f"a row of {text} holds a gap": (
+        ~x & (x.cumsum(-1) > 0) & (_ahead(x) > 0)).flatten(1).any(1)}
 
 def _of_case(x, text): # of one number, truth value or word
     if isinstance(x, Tensor): return {f"{text} has one row": len(x) == 1} if x.ndim else {}
@@ -34,7 +34,8 @@ def places(args, want, leaves, names, spoken): # words -> (the shape of `want`) 
         except RuntimeError: return
     for path, x in leaves(args).items():
         text = spoken(path, names)
-        for words, y in _of_case(x, text).items(): put(words, y)
+        if all(isinstance(k, str) for k in path[1:]):    # an argument or a field; the third number of a list is no property
+            for words, y in _of_case(x, text).items(): put(words, y)
         if not isinstance(x, Tensor) or not x.ndim or isinstance(x, torch.nn.Parameter): continue
         if x.shape == want.shape:
             for words, y in _of_tensor(x.detach(), text).items(): put(words, y)

@@ -140,7 +140,7 @@ WRONG = {
         ("no gradient flowed: detach the reward, not the policy", zeros),
         ("that is the tensor alone: return a dict from name to gradient", one_tensor),
         ("backward() writes into .grad: take torch.autograd.grad", backward),
-        ("a baseline is not asked for, and its gradient is not zero here", entropy_too)],
+        ("the reward alone: less log π it holds an entropy bonus", entropy_too)],
     "optimal_policy": [
         ("exp(reward / beta) overflows, in double precision too: stay in logs, with logsumexp", in_double),
         ("divide the reward by beta: that multiplies", times), ("beta is missing", no_beta),
