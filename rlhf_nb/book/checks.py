@@ -170,7 +170,7 @@ def name_mistake(
             same = _same(calls[case], record_call(mistake, exercise.cases[case], False))
             alike, missed = alike + [case] * same, missed + (not same and case in wrong)
             if missed > (len(wrong) / 2 if alike else 2): break  # what explains less is not named
-        told = [case for case in wrong if case in alike]     # one that errs where the answer is right is another
+        told = [case for case in wrong if case in alike]  # one that errs where the answer is right is another
         if 2 * (len(alike) - len(told)) >= len(calls) - len(wrong): found.append((name, told, len(alike)))
     def is_nan(out): # a number or tensor that is nan everywhere
         return isinstance(out, float) and out != out or (

@@ -114,7 +114,7 @@ def value_changes(step, x): # yields a sentence with {}, and a function of the v
             if y != x: yield (f"{step.parent} runs over axis {y}, not {x}" if step.axis else
                               f"{y} stands where {x} should, in {step.parent}"), lambda x, y=y: y
     elif isinstance(x, float):
-        for words, f in NUMBERS.items(): yield words, lambda x, f=f: f(torch.tensor(x, dtype=torch.float64)).item()
+        for words, f in NUMBERS.items(): yield words, lambda x, f=f: f(torch.as_tensor(x, dtype=torch.float64)).item()
         yield "1 less {} stands for it", lambda x: 1 - x
     elif isinstance(x, str): yield from {"{} is in small letters": str.lower, "{} is stripped of space": str.strip}.items()
     elif isinstance(x, list): yield from LISTS.items()
