@@ -21,7 +21,8 @@ def tiny(tmp_path_factory):
                  reference=f"The {q.animal}") for q in TRAIN[:60]]
     (home/"pairs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     for name, n in dict(N_TEST=14, N_REWARD=12, N_DPO=8, N_EVAL=2).items(): patch.setattr(bench_smollm2, name, n)
-    for name, x in dict(N_REWARD=12, N_PAIRS=6, STEPS=dict(n_steps=2, batch_size=2), FACTS={1: "The", 6: "zzz"}, SCORER=["--eval-rows", 4, "--max-steps", 2],
+    for name, x in dict(N_REWARD=12, N_PAIRS=6, STEPS=dict(n_steps=2, batch_size=2), FACTS={1: "The", 6: "lives"},
+                        SCORER=["--eval-rows", 4, "--max-steps", 2],
                         PLACES=dict(tuning=range(3), held=range(3, 7))).items(): patch.setattr(road, name, x)
     def call(module, *words):
         patch.setattr(sys, "argv", ["bench", "--model", str(home/"model"), "--prefs", str(home/"pairs.jsonl"), "--out",
@@ -79,15 +80,19 @@ def test_both_scripts_run_whole_and_not_twice(tiny, capsys):
     for old, new, won, *both in zip(fetched["head T 1"], dpo["head T 1"], dpo["head T 1 won"], fetched["answers T 1"], dpo["answers T 1"]):
         assert won == (.5 if both[0] == both[1] else float(new > old))
     assert len(dpo["log"]["rewards/chosen"]) == len(dpo["log"]["loss"]) == 2
-    tiny.call(road, "--seeds", "1", "--methods", "picks", "random", *small)
-    picks, random = [r["found"] for r in map(json.loads, rows.read_text().splitlines()[2:])]
-    lines = [json.loads(x) for x in (tiny.home/"runs/picks.jsonl").read_text().splitlines()]
-    scorer, judged, asked, mine = ({json.loads(x)["prompt"] for x in (tiny.home/f"runs/{k}.jsonl").read_text().splitlines()}
-                                   for k in ("scorer", "reward", "test", "picks"))
-    assert not scorer & (judged | asked | mine) and not mine & (judged | asked) and len(mine) == len(lines) == 6
-    assert all(r["response"] == r["answers"][max(range(8), key=r["scores"].__getitem__)] for r in lines)
-    other = [json.loads(x)["response"] for x in (tiny.home/"runs/random_1.jsonl").read_text().splitlines()]
-    assert other == [r["answers"][1] for r in lines] and len(picks["kl"]) == len(random["kl"]) == 4
+    tiny.call(road, "--seeds", "1", "--methods", "random", "best", "first", *small)
+    random, best, first = [r["found"] for r in map(json.loads, rows.read_text().splitlines()[2:])]
+    def lines(name): return [json.loads(x) for x in (tiny.home/f"runs/{name}.jsonl").read_text().splitlines()]
+    scorer, judged, asked, mine = ({r["prompt"] for r in lines(k)} for k in ("scorer", "reward", "test", "picks"))
+    assert not scorer & (judged | asked | mine) and not mine & (judged | asked) and len(mine) == len(lines("picks")) == 6
+    assert [r["response"] for r in lines("random_1")] == [r["answers"][1] for r in lines("picks")] and len(random["kl"]) == 4
+    for row, x, y in zip(lines("held_1_best"), best["answers"], first["answers"], strict=True):
+        assert x == row["answers"][max(range(8), key=row["scores"].__getitem__)] and y == row["answers"][0]
+    for x in (best, first):
+        for t, old, new, won, *both in zip("0000", fetched["words T 0"], x["words"], x["words T 0 won"], fetched["answers T 0"], x["answers"]):
+            assert won == (.5 if both[0] == both[1] else (new > old) + .5 * (new == old))
+    [of_all] = best["right_of_all"]
+    assert of_all == sum("lives" in y for y in row["answers"]) / 8 and best["right"] == [float("lives" in row["response"])]
     tiny.call(twins, "--json", str(saved), "--pairs", "5", "--reply", "4")
     told = json.loads(saved.read_text())
     assert set(told) == set(twins.PARTS) and told["length"]["longer"] == dict(mean=1., standard_error=0., n=60)
