@@ -6,18 +6,21 @@ from rlhf_nb.book.checks import grade
 from rlhf_nb.book.command import main
 from rlhf_nb.book.copies import emptied_parts
 from rlhf_nb.book.mine import check_parts, part_chapters
+from rlhf_nb.book.prove import prove
 from rlhf_nb.exercises import my_rlhf as exercises
 
 TEXT = (notebooks()/"my_rlhf.py").read_text("utf-8")
 
-def verdict(tmp_path, name, body): # of one part with this body, the others empty
+def written(tmp_path, name, body): # the file with this body of one part, the others empty
     fn = next(x for x in ast.parse(TEXT).body if getattr(x, "name", "") == name)
     head = "\n".join(TEXT.splitlines()[fn.lineno - 1:fn.body[0].end_lineno])
     empty = emptied_parts(TEXT)
     assert empty.count(f"{head}\n    raise NotImplementedError") == 1
     file = tmp_path/"my_rlhf.py"
     file.write_text(empty.replace(f"{head}\n    raise NotImplementedError", f"{head}\n" + "\n".join("    " + x for x in body.splitlines())), "utf-8")
-    return grade(exercises.probe(exercises.load(file), name), getattr(exercises, name))
+    return exercises.load(file)
+
+def verdict(tmp_path, name, body): return grade(exercises.probe(written(tmp_path, name, body), name), getattr(exercises, name))
 
 def test_it_needs_torch_alone():
     names = [a.name for x in ast.walk(ast.parse(TEXT)) if isinstance(x, ast.Import) for a in x.names]
@@ -148,3 +151,31 @@ def test_the_command_says_whose_a_part_is(tmp_path, capsys):
     assert "logprobs       right" in said and "1 of 9 parts are yours; next: sft_step in 04 (8 min)" in said
     assert main(["copy", str(tmp_path/"copy")]) == 0     # a part that was written is kept
     assert "logsumexp" in file.read_text("utf-8") and "my_rlhf.py" in capsys.readouterr().out
+
+@pytest.mark.parametrize("name", exercises.PARTS)
+def test_each_part_is_proved_exact_ours_and_in_another_style(tmp_path, name):
+    modules = [exercises.OURS]
+    if name in OTHER:
+        modules.append(written(tmp_path, name, OTHER[name]))
+        vars(modules[1]).update({k: vars(exercises.OURS)[k] for k in exercises.PARTS if k != name})
+    for module in modules:
+        for kind, fn in exercises.losses(module)[name].items():
+            proof = prove(fn, kind)
+            assert proof.verdict == "exact" and proof.name == name or name == "dpo_step" and (
+                proof.mistakes == ["not stable: on gaps of thousands nan comes back"]), str(proof)   # log(1 + exp)
+
+@pytest.mark.parametrize("name, kind, old, new, said", [
+    ("logprobs", "logprobs", ".logits[:, :-1]\n", ".logits[:, 1:]\n", "no shift"), ("sft_step", "sft", "[response].mean()", "[mask].mean()", "the mask is not used"),
+    ("rollout", "sampler", "torch.multinomial(logits.float().softmax(-1), 1, generator=generator)[:, 0]", "logits.argmax(-1)", "nothing is drawn"),
+    ("reward_step", "reward", "score(model, *chosen) - score(model, *rejected)", "score(model, *rejected) - score(model, *chosen)", "that pair's other side"),
+    ("token_rewards", "kl", "(ref_logp - logp)", "(logp - ref_logp)", "the policy comes first"),
+    ("gae", "gae", "delta + gamma * lam * after", "delta + lam * after", "gamma is missing in the sum"),
+    ("ppo_step", "ppo", "-torch.minimum(", "-torch.maximum(", "take the smaller gain"), ("ppo_step", "value", "- returns)**2", "- returns).abs()", "the absolute error"),
+    ("group_step", "grpo", "(logprobs(policy, ids, mask) - old_logp)", "(old_logp - logprobs(policy, ids, mask))", "the ratio is the wrong way round"),
+    ("group_step", "advantages", "/ (size - 1)", "/ size", "divide by n - 1, not by n"),
+    ("dpo_step", "dpo", "log_ratio(*chosen) - log_ratio(*rejected)", "log_ratio(*rejected) - log_ratio(*chosen)", "chosen and rejected are swapped")])
+def test_a_slip_of_a_part_is_named_by_prove(tmp_path, capsys, name, kind, old, new, said):
+    assert old in TEXT
+    (tmp_path/"my_rlhf.py").write_text(TEXT.replace(old, new), "utf-8")
+    assert main(["prove", f"{tmp_path}/my_rlhf.py:{name}", "--kind", kind]) == 1
+    assert said in capsys.readouterr().out

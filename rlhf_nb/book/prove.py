@@ -383,7 +383,7 @@ def prove(
 def _prove_command(args):
     if Path(args.output or "").is_file(): raise ValueError(f"{args.output} is there: name another file")
     file, _, function = args.place.rpartition(":")
-    proof = prove(find(f"function in {file}", function, load_code(args.place)), args.kind)
+    proof = prove(find(f"function in {file}", function, load_code(args.place, args.kind)), args.kind)
     page = f'<!doctype html><meta charset="utf-8"><title>{args.kind}</title>{proof._repr_html_()}'
     if args.output: Path(args.output).write_text(page, "utf-8")
     print(proof, *[f"  read       {proof.link}"] * (proof.verdict != "exact"), sep="\n")

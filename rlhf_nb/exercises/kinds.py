@@ -96,9 +96,10 @@ def limited(seconds:float):
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
 
-def load_code(place:str)->dict: # "FILE.py:FUNCTION" or "package.module:FUNCTION" -> name -> what can be called there
+def load_code(place:str, kind:str)->dict: # "FILE.py:FUNCTION" or "package.module:FUNCTION" -> name -> what can be called there
     """Run a file, or import a module, as Python runs a script: what lies beside it can be imported.
 
+    The parts of a learner's my_rlhf.py are called with stand-ins for models, as this kind asks for.
     Raises ValueError if there is none, or if it cannot be imported."""
     file = place.rpartition(":")[0]
     is_file, is_module = Path(file).is_file(), not file.endswith(".py") and all(map(str.isidentifier, file.split(".")))
@@ -115,7 +116,10 @@ def load_code(place:str)->dict: # "FILE.py:FUNCTION" or "package.module:FUNCTION
     except (Exception, SystemExit) as e:
         raise ValueError(f"{file} cannot be imported: {type(e).__name__}, {e}" + "; write package.module:FUNCTION in the folder "
                          "that holds the package" * ("relative import" in str(e))) from e
-    return {k: x for k, x in vars(module).items() if callable(x)}
+    found = {k: x for k, x in vars(module).items() if callable(x)}
+    if "\n# your part, " not in Path(file).read_text("utf-8", "ignore"): return found
+    from .my_rlhf import losses
+    return found | {part: some[kind] for part, some in losses(module).items() if kind in some}
 
 def bound(fn, name:str, it)->dict[str,str]: # our name for an argument -> the function's
     """How a function is called. Raises ValueError with an adapter to complete where that is not known."""

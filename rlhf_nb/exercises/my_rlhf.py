@@ -1,5 +1,6 @@
 "The parts of the learner's own trainer, my_rlhf.py, on worlds in which every answer is listed."
 import importlib.util
+from types import SimpleNamespace
 import torch
 from rlhf_nb.base.files import notebooks
 from rlhf_nb.base.models import ScalarModel, frozen_copy
@@ -309,3 +310,86 @@ PARTS = dict(
 
 for _name, (_cases, _mistakes) in PARTS.items():
     vars()[_name] = Exercise(reference=probe(OURS, _name), cases=_cases, mistakes=_mistakes)
+
+# ---- a part as `prove` calls a function: log-probs, scores or rewards go in, a loss comes out
+
+class _Says(torch.nn.Module): # a model made of what it says
+    def __init__(self, x, form):
+        super().__init__()
+        self.x, self.form = torch.nn.Parameter(x.detach().clone()), form
+    def forward(self, ids=None, mask=None, *, input_ids=None, **rest):
+        ids = ids if input_ids is None else input_ids
+        out = self.form(self.x, ids)
+        return out.repeat(len(ids) // len(out), *[1] * (out.ndim - 1)) if out.ndim < 3 else SimpleNamespace(
+            logits=out.repeat(len(ids) // len(out), 1, 1))
+
+def _below(x): return x - x.detach().nan_to_num(0.).max().clamp(min=0.) - 2          # a ratio and a gap stay the same
+def _tokens(x, ids): # (b t n): logits by which token k comes next with log-prob x[..., k]; nothing follows the last
+    rest = torch.log1p(-x.exp().sum(-1, keepdim=True))
+    return torch.nn.functional.pad(torch.cat([x, rest], -1), (0, 0, 0, 1))
+
+def _loss(x, form, step): # what a step says, with the gradient that it left
+    model = _Says(x, form)
+    loss = torch.as_tensor(step(model, torch.optim.SGD(model.parameters(), lr=0.))).detach().double()
+    return loss if model.x.grad is None else loss + ((x - x.detach()).nan_to_num(0.) * model.x.grad).sum()
+
+def losses(module)->dict[str,dict]: # part -> kind -> a function that takes the names of that kind
+    "The parts of a learner's my_rlhf.py, for `prove`: models that say what is given stand in for policy and critic."
+    def before(x): return torch.nn.functional.pad(x, (1, 0))                         # a prompt of one token
+    def batch(mask): return before(torch.zeros_like(mask).long()), before(mask) | True, before(mask)
+    def policy(logp, old_logp, step): # step: model, optimizer, the log-probs that it sampled with
+        shift = (_below(logp) - logp).detach().nan_to_num(0.).min()
+        return _loss(logp, lambda x, ids: _tokens((x + shift)[..., None], ids), lambda model, optimizer: step(
+            model, optimizer, before(old_logp + shift)))
+    def logprobs(logits, ids): return module.logprobs(
+        lambda *args, **rest: SimpleNamespace(logits=logits), ids, torch.ones_like(ids).bool())
+    def sft(logits, ids, mask): return _loss(logits, lambda x, ids: x, lambda model, optimizer: module.sft_step(
+        model, optimizer, ids, mask | True, mask & (torch.arange(mask.shape[1]) > 0)))
+    def sampler(logits, generator):
+        def model(ids=None, input_ids=None, **rest):
+            ids = ids if input_ids is None else input_ids
+            return SimpleNamespace(logits=logits[:1, None].expand(*ids.shape, -1))
+        return module.rollout(model, [[0]] * len(logits), 1, -1, 0, generator)[0][:, 1]
+    def reward(chosen, rejected):
+        at, real = torch.zeros(len(chosen), 1).long(), torch.ones(len(chosen), 1).bool()
+        return _loss(torch.stack([chosen, rejected], 1), lambda x, ids: x.repeat(len(ids) // len(x), 1).gather(1, ids),
+                     lambda model, optimizer: module.reward_step(model, optimizer, (at, real), (at + 1, real)))
+    def kl(logp, ref_logp): return -module.token_rewards(
+        torch.zeros(len(logp)).double(), logp, ref_logp, torch.ones_like(logp).bool(), 1.)
+    def gae(rewards, values, mask, gamma, lam): # here the tokens of a response stand together
+        order = torch.where(mask, 1, 2 * (mask.cumsum(1) > 0)).sort(dim=1, stable=True).indices
+        out = module.gae(*(x.gather(1, order) for x in (rewards, values, mask)), gamma, lam)
+        return tuple(x.gather(1, order.argsort(1)) for x in out) if isinstance(out, tuple) else out
+    def ppo(logp, old_logp, advantages, mask, epsilon):
+        silent = _Says(before(0 * mask.double()), lambda x, ids: x)
+        each = before(advantages.view(len(mask), -1).expand(mask.shape))
+        return policy(logp, old_logp, lambda model, optimizer, old: module.ppo_step(
+            model, silent, optimizer, *batch(mask), old, each, 0 * each, epsilon, 0.))
+    def value(values, returns, mask):
+        none = before(0 * returns)
+        still = _Says(none[:, 1:], lambda x, ids: _tokens(x[..., None] - 2, ids))
+        return _loss(values, lambda x, ids: torch.nn.functional.pad(x, (0, 1)), lambda critic, optimizer: module.ppo_step(
+            still, critic, optimizer, *batch(mask), none - 2, none, before(returns), .2, 1.))
+    def grpo(logp, old_logp, advantages, mask, epsilon): # beside each answer one without a token and a reward
+        def twice(x): return x.repeat_interleave(2, 0)
+        rewards = torch.stack([advantages, 0 * advantages], 1).flatten()
+        kept = twice(mask) & (torch.arange(2 * len(mask)) % 2 == 0)[:, None]
+        return policy(twice(logp), twice(old_logp), lambda model, optimizer, old: module.group_step(
+            model, optimizer, *batch(kept), old, rewards, 2, epsilon))
+    def advantages(rewards, group_size): # of one token each: the gradient is -A / n
+        logp = torch.zeros(len(rewards), 1).double().requires_grad_()
+        loss = policy(logp, logp.detach(), lambda model, optimizer, old: module.group_step(
+            model, optimizer, *batch(torch.ones(len(rewards), 1).bool()), old, rewards, group_size))
+        return -torch.autograd.grad(loss, logp)[0][:, 0] * len(rewards)
+    def dpo(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta):
+        def says(x, ids): return _tokens(_below(x)[:, None], ids)
+        ref, ids = _Says(torch.stack([ref_chosen, ref_rejected], 1), says), torch.zeros(len(ref_chosen), 2).long()
+        real, wrote = torch.ones_like(ids).bool(), torch.arange(2).expand_as(ids) > 0
+        return _loss(torch.stack([policy_chosen, policy_rejected], 1), says, lambda model, optimizer: module.dpo_step(
+            model, ref, optimizer, (ids, real, wrote), (ids + torch.arange(2), real, wrote), beta))
+    found = dict(logprobs=dict(logprobs=logprobs), sft_step=dict(sft=sft), rollout=dict(sampler=sampler),
+                 reward_step=dict(reward=reward), token_rewards=dict(kl=kl), gae=dict(gae=gae),
+                 ppo_step=dict(ppo=ppo, value=value), group_step=dict(grpo=grpo, advantages=advantages), dpo_step=dict(dpo=dpo))
+    for part, some in found.items():
+        for fn in some.values(): fn.__name__ = part
+    return found
