@@ -118,4 +118,4 @@ def test_a_frame_is_cheap_and_leaves_no_figure():
 @pytest.mark.parametrize("name, nats", [("KL", 1), ("train/approx_kl", 1), ("k1", 1), ("k2, A", 1), ("k3", 1), ("exact", 1), ("largest token", 1),
                                         ("lr", 0), ("k4", 0), ("not exact", 0), ("exactly", 0)])
 def test_what_float32_leaves_is_0_of_a_kl_alone(name, nats):
-    assert [without_rest(name, x) for x in (-9e-7, 9e-7, 1.1e-6)] == ([0., 0., 1.1e-6] if nats else [-9e-7, 9e-7, 1.1e-6])
+    assert without_rest(name, [-9e-7, 9e-7, 1.1e-6]) == ([0., 0., 1.1e-6] if nats else [-9e-7, 9e-7, 1.1e-6])

@@ -58,6 +58,20 @@ def test_the_command_does_not_write_over_what_it_reads(tmp_path, capfd):
     assert main(["show", str(tmp_path/"x.jsonl"), "-o", str(tmp_path/"x.jsonl")]) == 2 and (tmp_path/"x.jsonl").read_text() == dump
     assert "which is read: name another output" in capfd.readouterr().err
 
+def test_the_command_replaces_its_own_page_and_nothing_else(tmp_path, capfd):
+    out, show = tmp_path/"page.html", lambda name="openrlhf.jsonl": main(["show", str(HERE/name), "-o", str(out)])
+    for mine in ("<p>by hand", "", "é".encode("latin1"), b"\n<!-- rlhf-nb show 0 -->\n"):
+        out.write_bytes(mine := mine if isinstance(mine, bytes) else mine.encode())
+        assert show() == 2 and out.read_bytes() == mine
+        assert f"{out} is there, and rlhf-nb show did not write it as it is: name another file" in capfd.readouterr().err
+    out.unlink()
+    assert show() == show("verl") == 0 and "It is 5." in (page := out.read_text("utf-8"))              # its own
+    out.write_text(changed := page.replace("It is 5.", "It is 6."), "utf-8")
+    assert show() == 2 and out.read_text("utf-8") == changed
+    out.unlink()
+    out.symlink_to(tmp_path/"nowhere")
+    assert show() == 2 and out.is_symlink()
+
 def test_rows_of_equal_tokens_have_buttons_of_their_own_and_long_texts_stand_below_the_table():
     row = dict(prompt="p", response="r", step=-3, reward=1., tokens=["r"], logprobs=[-1.], note="u" * 41, label="x" * 40)
     page = rollouts_page([row, row])

@@ -102,7 +102,7 @@ def read_jsonl(
     path = Path(path)
     if not path.is_file(): raise FileNotFoundError(
         f"no file {path}: give a JSONL file, one JSON object per line")
-    with path.open("rb") as file:
+    with path.open("rb", 2**16) as file:
         start = file.readline(2**16).removeprefix(b"\xef\xbb\xbf")     # a mark some editors leave
         for begin, name, remedy in (
             (b"\x1f\x8b", "gzip-compressed", "run gunzip first"),

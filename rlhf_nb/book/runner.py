@@ -4,7 +4,7 @@
 
 __all__ = ['Outcome', 'code_cells', 'run_chapter', 'show_output', 'machine', 'report_page', 'written_by_run', 'run_chapters']
 
-import binascii, hashlib, html, os, platform, re, shutil, signal, sys, time
+import binascii, html, os, platform, re, shutil, signal, sys, time
 from base64 import b64decode, b64encode
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 import rlhf_nb
-from ..base.files import atomic_write, disk_errors
+from ..base.files import atomic_write, disk_errors, is_marked, marked_page
 from .checks import MEMORY
 from .copies import content_hash, place_of
 from ..show.pages import style_sheet
@@ -153,19 +153,12 @@ def report_page(outcomes:list[Outcome])->str: # HTML
             f"{_plain(facts)}</p><table><tr><th>chapter<th>status<th class=num>time<th>{rows}</table>"
             + details)
 
-_MARK = re.compile(r"\n<!-- rlhf-nb run (\w+) -->\n\Z")
-
-def _marked(page:str)->str: # with the hash of all that stands before the mark
-    return f"{page}\n<!-- rlhf-nb run {hashlib.sha256(page.encode()).hexdigest()} -->\n"
-
 def written_by_run(file:Path)->bool:
     "Whether a run wrote this file, and nobody has changed it since."
     import nbformat
     try:
+        if file.suffix == ".html": return is_marked(file, "run")
         text = file.read_text("utf-8")
-        if file.suffix == ".html":
-            mark = _MARK.search(text)
-            return bool(mark) and _marked(text[:mark.start()]) == text
         return nbformat.reads(text, 4).metadata.get("rlhf_nb_run") == content_hash(text)
     except Exception: return False           # no text, no notebook, a folder
 
@@ -204,7 +197,7 @@ def run_chapters(
             with disk_errors(out, f"The {i} chapters before are saved in report.html"):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 atomic_write(target, text)
-                atomic_write(out/"report.html", _marked(report_page(outcomes)))
+                atomic_write(out/"report.html", marked_page(report_page(outcomes), "run"))
             bar.write(f"{_for_terminal(outcome.chapter):16}{outcome.seconds:6.1f} s  "
                       f"{_for_terminal(outcome.error) or 'ok'}")
     return outcomes

@@ -95,7 +95,7 @@ class TokenRow:
 class Rollouts:
     "Responses that somebody kept, a dict for each; tokens are fetched when they are looked at."
     rows:list[dict]     # prompt, response, and numbers or texts by name: reward, step, group, ...
-    tokens_of:Callable  # row -> TokenRow, or None where no token is known
+    tokens_of:Callable  # row -> TokenRow or None; behind names of channels, of these alone and without words
     taken:dict[str,str] # what it is here -> its name in the source
     unread:list[str]    # names of what else the source holds
     notes:list[str]     # what was left out, and why
@@ -107,10 +107,8 @@ class Rollouts:
 
 def join_rollouts(parts:list[Rollouts])->Rollouts:
     "Rows of the first, then of the second, and so on."
-    place = [(part, i) for part in parts for i in range(len(part))]
-    def of_row(i):
-        part, k = place[i]
-        return part.tokens_of(k)
+    place = [(part.tokens_of, i) for part in parts for i in range(len(part))]
+    def of_row(i, *only): return place[i][0](place[i][1], *only)
     taken, unread = {k: v for x in parts for k, v in x.taken.items()}, [k for x in parts for k in x.unread]
     return Rollouts([row for x in parts for row in x.rows], of_row, taken, [*dict.fromkeys(unread)],
                     [*dict.fromkeys(note for x in parts for note in x.notes)])
@@ -129,14 +127,15 @@ def open_shard(path:str|Path)->Rollouts: # of `save_rollout`
     ends = {k: torch.tensor([0, *numbers[k]]).cumsum(0).tolist() for k in ("length", "prompt_length")}
     rows = [dict(step=facts["step"], prompt=prompt, response=response) | {k: x[i] for k, x in numbers.items()}
             for i, (prompt, response) in enumerate(facts["texts"])]
-    opened = cache(lambda: (safe_open(path, "pt"), # where tokens are looked at; words were an object once
-                            parse_json(x) if isinstance(x := facts["words"], str) else x))
-    def tokens_of(i):
-        file, words = opened()
-        def part(name, of): return file.get_slice(name)[ends[of][i]:ends[of][i + 1]].tolist()
-        ids = part("ids", "length")
-        return TokenRow(part("prompt_ids", "prompt_length"), ids, [words[str(k)] for k in ids],
-                        {k: part(k, "length") for k in channels})
+    words_of = cache(lambda: parse_json(x) if isinstance(x := facts["words"], str) else x)   # an object once
+    opened = cache(lambda: safe_open(path, "pt"))  # where tokens are looked at
+    whole = cache(lambda name: opened().get_tensor(name))          # a map of the file, not yet read
+    def tokens_of(i, *only):
+        def part(name, of="length"): return whole(name)[ends[of][i]:ends[of][i + 1]]
+        if only: return TokenRow([], [], [], {k: part(k) for k in only if k in channels})
+        ids, words = part("ids").tolist(), words_of()
+        return TokenRow(part("prompt_ids", "prompt_length").tolist(), ids, [words[str(k)] for k in ids],
+                        {k: part(k).tolist() for k in channels})
     return Rollouts(rows, tokens_of, {}, [], [])
 
 def read_run(
@@ -160,7 +159,8 @@ def flat_row(row:dict)->dict:
         if name in ("messages", "metadata") and isinstance(x, str | bytes):             # of trackio
             with suppress(RowError): x = parse_json(x)
         stroke = "" if name in ("metadata", "tokens") else f"{name}/"
-        found |= {stroke + k: y for k, y in flat_row(x).items()} if type(x) is dict and x else {str(name): x}
+        if type(x) is dict and x: found |= {stroke + k: y for k, y in flat_row(x).items()}
+        else: found[str(name)] = x
     return found
 
 def messages_text(x)->str: # a text, or messages: one alone as its content, several behind their roles
@@ -199,7 +199,7 @@ def program_rows(row:dict)->Iterator[dict]: # as a program writes it
     yield {k: packed(x) for k, x in row.items() if k not in ("search_text", "spans")}
 
 def _cell_number(x): # a text that is one, as in a CSV -> the number; anything else as it is
-    if not re.fullmatch(r"[-+]?(\d{1,15}\.?\d*|\.\d+)(e[-+]?\d+)?", x if isinstance(x, str) else ""): return x
+    if not isinstance(x, str) or not re.fullmatch(r"[-+]?(\d{1,15}\.?\d*|\.\d+)(e[-+]?\d+)?", x): return x
     return int(x) if x.lstrip("+-").isdigit() else float(x)
 
 _NAMES = {"prompt": "prompt input question query", "response": "response completion output response_text",
@@ -227,30 +227,31 @@ class Unread:
     def __iter__(self):
         with self.path.open("rb") as file: raw = file.read(self.size) if file.seek(self.at) else b""
         if crc32(raw) != self.crc: raise ValueError(f"{self.path} has changed: read it again")
-        try: return (math.nan if y is None else y for y in parse_json(b"[" + raw + b"]"))
+        try: found = parse_json(b"[" + raw + b"]")
         except RowError as e: raise ValueError(f"{self.path}: {e}") from e
+        return iter([math.nan if y is None else y for y in found] if None in found else found)
 
-_PACKED, _LARGE, _HELD = array | Unread, 2**25, secrets.token_hex(8)   # kinds; bytes; a text that no file has
-_OPENS = re.compile(rb'": ?\[(?=[-0-9 nN])')
+_PACKED, _LARGE, _HELD = (array, Unread), 2**25, secrets.token_hex(8)  # kinds; bytes; text that no file has
+_LISTS, _CELL = (*_PACKED, list), (int, float, str, type(None))
 
 def _skim(path): # rows of a large JSONL file without their long lists, ten times as fast
     at, raw, held = 0, b"", []
     def skim(line):
         nonlocal at, raw
         held.clear()
-        parts, done, found = [], 0, _OPENS.search(line)
-        while found:
-            a, b = found.end(), line.find(b"]", found.end())
-            x = line[a:b]
-            if b - a > 256 and b'"' not in x and b"[" not in x:
+        parts, done, a = [], 0, line.find(b"[") + 1
+        while a:
+            x = line[a:(b := line.find(b"]", a))]
+            if b - a > 256 and line[a - 4:a].endswith((b'":[', b'": [')) and x[:1] in b"-0123456789 nN" and (
+                    b'"' not in x and b"[" not in x):
                 parts += line[done:a - 1], f'"{_HELD}{len(held)}"'.encode()
-                word, n = x.partition(b",")[0], x.count(b",") + 1
+                word, n = x[:x.find(b",")], x.count(b",") + 1
                 same = x.endswith(word) and word != b"null" and any(
                     x + s == (word + s) * n for s in (b", ", b","))
                 kind = "d" if b"." in x or any(c in x for c in (b"e", b"E", b"n", b"N")) else "q"
                 held.append(Unread(path, at + a, b - a, crc32(x), n, kind, float(word) if same else math.nan))
                 done = b + 1
-            found = _OPENS.search(line, max(a, done))
+            a = line.find(b"[", max(a, done)) + 1
         at, raw = at + len(line), line
         return b"".join([*parts, line[done:]])
     for line, row in read_jsonl(path, skim):
@@ -303,6 +304,10 @@ def open_rows(source)->Iterator: # of (line or number from 1, row or RowError)
     return enumerate([step | x if isinstance(x, dict) else RowError("not an object", repr(x)[:80])
                       for x in found], 1)
 
+def _learned(x, mask): # numbers of the tokens that are learned from
+    if isinstance(x, array) and not mask: return numpy.asarray(x, float)
+    return numpy.fromiter(compress(x, mask or repeat(1)), float)
+
 def read_rollouts(
     source,         # run, folder or file of any of these programs; dicts, traces, a table
     columns:str="", # "response=text,reward=quality": what columns of other names are
@@ -343,13 +348,15 @@ def read_rollouts(
         free = [x for x in words.split() if x in known and x not in taken.values()]
         if free: taken.setdefault(here, free[0])
     rows, seen, channels, shown, cells = [], set(taken.values()), set(), set(), name.endswith(("csv", "tsv"))
+    def of(names): return [(k, taken[k]) for k in names if k in taken]
+    of_lists, of_rows = of(_OF_LISTS), of(("step", "group", "reward", "advantage"))
     def add(raw): # a response, and the names of what it has besides
-        lists = {k: x for k in _OF_LISTS if isinstance(x := raw.get(taken.get(k)), _PACKED | list)}
+        lists = {k: x for k, column in of_lists if isinstance(x := raw.get(column), _LISTS)}
         for k, x in lists.items():
-            texts, kinds = k == "tokens", "iq" if k in ("ids", "prompt_ids") else "iqfd"
-            right = not x or isinstance(x, list) and all(isinstance(y, str) for y in x) if texts else \
-                not x or isinstance(x, _PACKED) and x.typecode in kinds
-            if not right: raise ValueError(f"{k} holds a {'text' if texts else 'number'} for each token, "
+            kinds = "" if k == "tokens" else "iq" if k in ("ids", "prompt_ids") else "iqfd"
+            right = not x or (x.typecode in kinds if isinstance(x, _PACKED) else
+                              not kinds and all(isinstance(y, str) for y in x))
+            if not right: raise ValueError(f"{k} holds a {'number' if kinds else 'text'} for each token, "
                                            f"got {list(x)[:3]!r:.80}")
         sizes = {taken[k]: len(x) for k, x in lists.items() if k != "prompt_ids"}
         if len(set(sizes.values())) > 1: raise ValueError(f"a response has one number of tokens, got {sizes}")
@@ -360,26 +367,26 @@ def read_rollouts(
             f"there is no text of a response, only {', '.join(sorted(raw))}: columns='response=...' names it")
         if not isinstance(texts["prompt"], str | None): raise ValueError(f"a prompt is a text or messages, "
             f"got {texts['prompt']!r:.80}")
-        n, rest = max(sizes.values(), default=0), {
-            k: raw.get(taken[k]) for k in ("step", "group", "reward", "advantage") if k in taken}
+        n, rest = max(sizes.values(), default=0), {k: raw.get(column) for k, column in of_rows}
         a, b, mask = (lists.get(k) for k in ("log-prob", "reference", "mask"))
         for k, x in rest.items():
             if k != "group": rest[k] = _cell_number(x)
             if not isinstance(x, _PACKED): continue
-            same = getattr(x, "same", math.nan)       # of a list that is not read yet
-            some = [same] if same == same else [v for v in compress(x, mask or repeat(1)) if v == v]
-            if k != "advantage" and len({*some}) > 1: raise ValueError(f"{k} is one number, got {some[:3]}: "
-                f"columns='{k}=...' names another, 'its tokens={taken[k]}' leaves it out")
-            rest[k] = sum(some) / len(some) if some else None
+            rest[k] = getattr(x, "same", math.nan)    # of a list that is not read yet
+            if rest[k] == rest[k]: continue
+            some = (every := _learned(x, mask))[every == every]
+            if k != "advantage" and (some != some[:1]).any(): raise ValueError(f"{k} is one number, got "
+                f"{some[:3].tolist()}: columns='{k}=...' names another, 'its tokens={taken[k]}' leaves it out")
+            rest[k] = some.mean().item() if len(some) else None
         if (group := rest.get("group")) is None or group != group: rest.pop("group", None)   # its prompt then
-        wrong = [k for k, x in rest.items() if not isinstance(x, int | float | str | None)
+        wrong = [k for k, x in rest.items() if not isinstance(x, _CELL)
                  or k == "step" and isinstance(x, str)]
         if wrong: raise ValueError(f"{wrong[0]} is one number, got {rest[wrong[0]]!r:.80}")
-        if a and b and not isinstance(a, Unread): rest["KL"] = sum(compress(a, mask or repeat(1))) - sum(
-            compress(b, mask or repeat(1)))
+        if a and b and not isinstance(a, Unread):
+            rest["KL"] = _learned(a, mask).sum().item() - _learned(b, mask).sum().item()
         rest |= dict(length=n) if n else {}
-        own = {k: _cell_number(x) if cells else x for skip in [{*seen, *rest, *texts}] for k, x in raw.items()
-               if isinstance(x, int | float | str | None) and k not in skip}
+        own = {k: _cell_number(x) if cells else x for k, x in raw.items()
+               if k not in seen and k not in rest and k not in texts and isinstance(x, _CELL)}
         shown.update(own)
         rows.append(texts | rest | own)
         channels.update(k for k, x in raw.items()
@@ -388,15 +395,17 @@ def read_rollouts(
         with at_line(name, line): add(raw)
     if any(isinstance(x, Unread) for _, raw in found for x in raw.values()): notes.append(
         f"{name} is large: the numbers of tokens are read where they are looked at, the KL by show_kl")
-    def tokens_of(i):
+    def tokens_of(i, *only):
         raw = found[i][1]
-        x = {k: y for k in _OF_TOKENS if isinstance(y := raw.get(taken.get(k)), _PACKED | list)}
+        x = {k: y for k in only or _OF_TOKENS if isinstance(y := raw.get(taken.get(k)), _LISTS)}
         if not x: return None
-        n, mask = len(next(iter(x.values()))), x.pop("mask", None)
+        n, mask, _ = len(next(iter(x.values()))), raw.get(taken.get("mask")), x.pop("mask", None)
         ids, texts = list(x.pop("ids", [])), x.pop("tokens", None)
         x |= {k.removeprefix("channels/"): y for k, y in raw.items()
               if k in channels and isinstance(y, _PACKED) and len(y) == n}
         def kept(y): return [v if on else math.nan for v, on in zip(y, mask)] if mask else list(y)
+        if only: return TokenRow([], [], [], {k: y if isinstance(y, array) and not mask else kept(y)
+                                              for k, y in x.items()})
         return TokenRow(list(raw.get(taken.get("prompt_ids"), [])), ids, texts or [f"⟨{k}⟩" for k in ids] or
                         ["·"] * n, {k: kept(y) for k, y in x.items()})
     unread = sorted(known - seen - channels - shown)

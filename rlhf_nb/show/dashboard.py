@@ -37,7 +37,7 @@ def panel(
     The newest is thick and orange, earlier ones are dashed, blue and numbered."""
     rows = []                               # finite points, x of what is not finite
     for xs, ys in series.values():
-        seen = [(x, without_rest(name, y)) for x, y in zip(xs, ys) if y is not None]
+        seen = [(x, *without_rest(name, [y])) for x, y in zip(xs, ys) if y is not None]
         rows.append(([p for p in seen if math.isfinite(p[1])], [x for x, y in seen if not math.isfinite(y)]))
     points = [p for finite, _ in rows for p in finite] or [(0., 0.)]
     x = [x for x, _ in points] + [x for _, others in rows for x in others]

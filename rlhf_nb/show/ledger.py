@@ -53,18 +53,19 @@ def _response(title:str, ledger:Ledger, max_abs:dict[str,float], radios:str, fol
     "One response: title, tokens in colours that are strongest at `max_abs` of a channel, sums, a table."
     body, titled, terms, pages = "", escape_text(title), ledger.terms() if ledger.terms else [], ""
     place = {page: k for k, page in enumerate(dict.fromkeys(terms))}  # equal ones stand there once
-    known = {k: [without_rest(k, v) for v in x] for k, x in ledger.channels.items()}
-    for i, token in enumerate(ledger.tokens):
-        x = {k: v[i] for k, v in known.items()}
-        tints = ";".join(f"--c{j}:{tint(v, max_abs[k])}" for j, (k, v) in enumerate(x.items()))
-        short = " ".join(f'data-{j}="{signed(v)}"' for j, v in enumerate(x.values()))
-        words = [f"{k:<10} {v:+.4g}".ljust(24) for k, v in x.items()]
+    known, columns = {k: without_rest(k, x) for k, x in ledger.channels.items()}, []
+    for j, (k, x) in enumerate(known.items()):
+        head, wide = escape_text(f"{k:<10} "), 23 - max(10, len(k))
+        columns.append([(f"--c{j}:{tint(v, max_abs[k])}", f'data-{j}="{signed(v)}"',
+                         head + f"{v:+.4g}".ljust(wide)) for v in x])
+    for i, (token, *x) in enumerate(zip(map(escape_text, ledger.tokens), *columns)):
+        tints, short, words = zip(*x)
         rows = ["".join(words[j:j + 2]).rstrip() for j in range(0, len(words), 2)]
-        rows += ledger.notes[i].split("\n") if ledger.notes else []
-        note = "&#10;".join(map(escape_text, [f"token {ledger.first + i}: '{token}'", *rows]))
+        rows += map(escape_text, ledger.notes[i].split("\n") if ledger.notes else [])
+        note = "&#10;".join([f"token {ledger.first + i}: &#x27;{token}&#x27;", *rows])
         kind = "t" + " f" * (i == ledger.framed) + (f" p{place[terms[i]]}" if terms else "")
-        body += (f'<label class="{kind}" style="{tints}" {short} '
-                 f'data-n="{note}">{_RADIO}"{radios}">{escape_text(token)}</label>')
+        body += (f'<label class="{kind}" style="{";".join(tints)}" {" ".join(short)} '
+                 f'data-n="{note}">{_RADIO}"{radios}">{token}</label>')
     sums = "".join(f"<div>{escape_text(k)}: {a:+.4f} = {b:+.4f} "
         f"{'agree' if abs(a - b) <= 1e-3 * max(1, abs(a)) else '<b>DO NOT AGREE</b>'}</div>"
         for k, (a, b) in ledger.sums.items())

@@ -18,7 +18,7 @@ _unseen = [] # views of this cell that nothing has shown
 
 def still_page(page:str, u:str)->str: # HTML; id of one showing -> HTML
     "A page as it stays in the notebook; its ids differ from those of the live one."
-    kept = re.sub(r"\bl(?=[0-9a-f]{8}\b)", "s", page)
+    kept = re.sub(r"l(?=[0-9a-f]{8}\b)(?<=\bl)", "s", page)
     return f'<style>{_STILL.replace("UID", u)}\n</style><div id="{u}">{kept}</div>'
 
 def _show_unseen(): # when a cell has run: a view need not end it

@@ -44,10 +44,10 @@ def plain_number(x)->str:
     if not isinstance(x, float): return escape_text(str(x))
     return "–" if math.isnan(x) else f"{x:.4g}"
 
-def without_rest(name:str, x:float)->float: # of a column, a channel or a metric -> the number, or 0
+def without_rest(name:str, xs:list[float])->list[float]: # of a column, a channel or a metric
     "0 for less than 1e-6 of a KL, what float32 leaves of equal log-probs; other quantities as they are."
     nats = re.search(r"kl|^(exact|k[123]|largest token)\b", name.lower())
-    return 0. if nats and abs(x) < 1e-6 else x
+    return [0. if abs(x) < 1e-6 else x for x in xs] if nats else xs
 
 def html_table(head:list[str], rows:list[list])->str: # names of the columns; numbers and texts -> HTML
     "A folded table of numbers and escaped texts."

@@ -4,10 +4,10 @@
 
 __all__ = ['rollout_alarms', 'rollouts_page', 'add_show_parser']
 
-import math
+import math, os
 from collections import defaultdict
 import torch
-from ..base.files import atomic_write
+from ..base.files import atomic_write, is_marked, marked_page
 from ..base.folder import check_output
 from ..data.rollouts import read_rollouts
 from .pages import HEAD, escape_text, plain_number
@@ -86,5 +86,9 @@ def add_show_parser(sub): # the subparsers of `rlhf-nb`
     p.add_argument("-o", "--output", required=True, metavar="FILE", help="the page (required)")
     p.add_argument("--columns", default="", help="response=text,reward=quality (default: by their names)")
     p.add_argument("--sort", default="reward", help="column to sort by (default: %(default)s)")
-    p.set_defaults(func=lambda x: check_output(x.output, x.source) or atomic_write(
-        x.output, rollouts_page(x.source, x.columns, x.sort)))
+    def write(x):
+        check_output(x.output, x.source)
+        if os.path.lexists(x.output) and not is_marked(x.output, "show"): raise ValueError(
+            f"{x.output} is there, and rlhf-nb show did not write it as it is: name another file")
+        atomic_write(x.output, marked_page(rollouts_page(x.source, x.columns, x.sort), "show"))
+    p.set_defaults(func=write)

@@ -39,7 +39,8 @@ class RolloutTable:
             f"a table needs columns of one length, got {lengths or 'none'}: one entry per response")
     def __len__(self): return len(next(iter(self.columns.values())))
     @cached_property
-    def prompts(self)->list[str]: return [self.text_of(i)[0] for i in range(len(self))]
+    def texts(self)->list[tuple]: # prompt and responses of every row
+        return [(prompt, *said.values()) for prompt, said in map(self.text_of, range(len(self)))]
     @cached_property
     def max_abs(self)->dict[str,float]: # of the columns that hold numbers and no text
         return {k: max((abs(v) for v in x if _has_value(v) and math.isfinite(v)), default=0.) for k, x in
@@ -152,12 +153,11 @@ def pick_rows(table:RolloutTable, query:TableQuery)->list[int]: # numbers of the
     if query.column and (query.low, query.high) != (-math.inf, math.inf):
         x = table.columns[query.column]
         rows = [i for i in rows if _has_value(x[i]) and query.low <= x[i] <= query.high]
-    def holds(prompt, responses): return any(text in x.lower() for x in (prompt, *responses.values()))
-    if text := query.text.lower(): rows = [i for i in rows if holds(*table.text_of(i))]
+    if text := query.text.lower(): rows = [i for i in rows if any(text in x.lower() for x in table.texts[i])]
     if not query.sort: return rows
     x, numbers = table.columns[query.sort], query.sort in table.max_abs
     known = sorted((i for i in rows if _has_value(x[i])), reverse=query.largest_first,
-                   key=lambda i: x[i] if numbers else str(x[i]))
+                   key=x.__getitem__ if numbers else lambda i: str(x[i]))
     return known + [i for i in rows if not _has_value(x[i])]
 
 def side_by_side(tables:dict[str,RolloutTable])->RolloutTable:
@@ -167,7 +167,7 @@ def side_by_side(tables:dict[str,RolloutTable])->RolloutTable:
     places, columns, names = {}, {}, list(tables)    # title -> (prompt, which answer) -> row
     for name, table in tables.items():
         place, count = places.setdefault(name, {}), Counter()
-        for i, prompt in enumerate(table.prompts):
+        for i, (prompt, *_) in enumerate(table.texts):
             place[prompt, count[prompt]] = i
             count[prompt] += 1
     rows = [{name: place[key] for name, place in places.items()} for key in places[names[0]]
@@ -181,9 +181,8 @@ def side_by_side(tables:dict[str,RolloutTable])->RolloutTable:
             a, b = (columns[f"{k}, {name}"] for name in names)
             columns[f"{k}, difference"] = [
                 y - x if _has_value(x) and _has_value(y) else math.nan for x, y in zip(a, b)]
-    def text_of(i):
-        texts = {name: tables[name].text_of(j) for name, j in rows[i].items()}
-        return texts[names[0]][0], {name: next(iter(x.values())) for name, (_, x) in texts.items()}
+    texts = {name: [x.texts[row[name]] for row in rows] for name, x in tables.items()}
+    def text_of(i): return texts[names[0]][i][0], {name: x[i][1] for name, x in texts.items()}
     def ledgers_of(i): return {k: x for k, j in rows[i].items() for x in tables[k].ledgers_of(j).values()}
     return RolloutTable(columns, text_of, ledgers_of)
 
@@ -219,7 +218,7 @@ def table_page(
             body += f'<td class="x">{escape_text(x if len(x) <= 160 else x[:160] + "…")}</td>'
         for k, x in table.columns.items():
             known = k in max_abs and _has_value(x[i])
-            v = without_rest(k, x[i]) if known else x[i]
+            v = without_rest(k, x[i:i + 1])[0] if known else x[i]
             color = f' style="background:{tint(float(v), max_abs[k])}"' if known else ""
             if isinstance(v, str) and len(v) > _WIDE: v = v[:_WIDE] + "…"
             body += f"<td{color}>{plain_number(v)}</td>"
@@ -232,8 +231,9 @@ def table_page(
 def answers_together(table:RolloutTable, i:int, over_run:bool=False)->list[int]:
     "Rows of the group of row i; or all with its prompt, step after step."
     def known(*names): return [x for k, x in table.columns.items() if k.partition(", ")[0] in names]
-    own, groups = [] if over_run else known("stage", "run_name", "step"), known("group") or [table.prompts]
-    own.append([p if over_run or g is None else g for g, p in zip(groups[0], table.prompts)])
+    prompts = [prompt for prompt, *_ in table.texts]
+    own, groups = [] if over_run else known("stage", "run_name", "step"), known("group") or [prompts]
+    own.append([p if over_run or g is None else g for g, p in zip(groups[0], prompts)])
     places, steps = [*zip(*own)], known("step")
     rows = [j for j, place in enumerate(places) if place == places[i]]
     def when(j): return (1, 0) if not _has_value(steps[0][j]) else (0, steps[0][j])

@@ -7,13 +7,14 @@ __all__ = ['TokenKL', 'token_kl', 'estimator_rows', 'estimators_page', 'top_toke
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass
-import torch
+import numpy, torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from ..base.logprobs import excluded_token
 from ..base.models import adapters_disabled, eval_mode, unwrap_model, validate_length, vocabulary_of
 from ..kl import exact_kl, kl_k1, kl_k2, kl_k3
 from .pages import BLUE, ORANGE, brief, drawing, html_table, svg_text
-from ..data.rollouts import read_rollouts, rollout_seqs
+from ..data.rollouts import Rollouts, read_rollouts, rollout_seqs
 from .ledger import Ledger
 from .rollout_view import RolloutTable, TableView, as_table, token_table
 from ..tokens import Batch, Seqs, masked_sum, shift_right
@@ -144,21 +145,32 @@ def kl_table(x:TokenKL, tokenizer, notes_of=lambda i: None)->RolloutTable:
         x.logp, x.ref_logp), "log-prob": x.logp, "reference": x.ref_logp}
     return token_table(columns, x.seqs, mask, channels, tokenizer, notes_of)
 
+_BOTH = "log-prob", "reference"
+
 def stored_kl(
     table:RolloutTable, # of rows whose log-probs under policy and reference were kept
+    kept:Rollouts|None=None, # the same rows, where they are read without their texts
 )->RolloutTable:        # k1 and k3 of each response and token, nats
     "Estimates of the KL from what was kept. Raises ValueError if no row has both log-probs."
     def terms(i): # ledger of a row; nan where nothing is known
         for x in table.ledgers_of(i).values():
-            if not {"log-prob", "reference"} <= x.channels.keys(): continue
-            pair = [torch.tensor(x.channels[name]) for name in ("log-prob", "reference")]
+            if not {*_BOTH} <= x.channels.keys(): continue
+            pair = [torch.tensor(x.channels[name]) for name in _BOTH]
             found = dict(k1=kl_k1(*pair).tolist(), k3=kl_k3(*pair).tolist())
             return {"response": Ledger(x.tokens, found | x.channels, {})}
         return {}
-    sums = torch.full((len(table), 3), math.nan)
-    for i in range(len(table)):
-        known = [[v for v in x.channels[k] if v == v] for x in terms(i).values() for k in ("k1", "k3")]
-        if all(known) and known: sums[i] = torch.tensor([*map(sum, known), max(known[1])])
+    def pair(i): # two times nan where they are not known
+        found = kept.tokens_of(i, *_BOTH) if kept else next(iter(terms(i).values()), None)
+        x = found.channels if found else {}
+        known = {*_BOTH} <= x.keys() and len(x[_BOTH[0]])
+        return [numpy.asarray(x[k] if known else [math.nan], float) for k in _BOTH]
+    sums = torch.full((len(table), 3), math.nan, dtype=torch.double)
+    for rows in torch.arange(len(table)).split(256):
+        a, b = (pad_sequence(list(map(torch.from_numpy, x)), True, math.nan)
+                for x in zip(*map(pair, rows.tolist())))
+        k1, k3, known = kl_k1(a, b), kl_k3(a, b), ~(a + b).isnan()
+        found = k1.nansum(1), k3.nansum(1), k3.masked_fill(~known, -torch.inf).amax(1)
+        sums[rows] = torch.stack(found, 1).masked_fill(~known.any(1, keepdim=True), math.nan)
     if sums.isnan().all(): raise ValueError("no row has log-probs under policy and reference: keep both, or "
                                        "give the two models")
     columns = dict(zip(("k1", "k3", "largest token"), sums.T.tolist()))
@@ -175,7 +187,8 @@ def show_kl(
 )->TableView:
     "KL of real rollouts by token and response: exact with both models, else the estimates that were kept."
     if policy is None:
-        table = stored_kl(as_table(rollout, tokenizer))
+        kept = None if isinstance(rollout, RolloutTable | Batch | dict) else read_rollouts(rollout)
+        table = stored_kl(as_table(kept or rollout, tokenizer), kept)
         known = [v for v in table.columns["k3"] if v == v]
         head = f"k3 {sum(known) / len(known):.3g} nats, mean of {len(known)} responses; models make it exact"
         return TableView(table, "k3", head=f"<p>{head}</p>")
