@@ -120,8 +120,7 @@ def lock_folder(folder:str|Path)->object: # close it, best in a `finally`, and a
     """Lock a folder for one writer at a time; nothing keeps readers out.
 
     Raises ValueError if another process has the lock."""
-    with disk_errors(folder, "What is there can be read"):
-        lock = open(Path(folder)/"lock", "a")
+    with disk_errors(folder, "What is there can be read"): lock = open(Path(folder)/"lock", "a")
     try:
         if fcntl: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as e:

@@ -37,8 +37,7 @@ def file_hashes(
     for path in map(Path, filter(None, names)):
         inside = [p for p in path.glob("*") if p.suffix in (".safetensors", ".json")]
         for each in sorted(inside) if path.is_dir() else [path] * path.is_file():
-            with open(each, "rb") as file:
-                hashes[str(each)] = hashlib.file_digest(file, "sha256").hexdigest()
+            with open(each, "rb") as file: hashes[str(each)] = hashlib.file_digest(file, "sha256").hexdigest()
     return hashes
 
 _FORMAT = 2 # of every marker: run.json, work.json, trainer_state.json
@@ -49,8 +48,7 @@ def read_marker(
     *keys:str,  # that must be there
 )->dict:        # program, and what was told
     "Read a marker. Raises ValueError if it is missing, damaged, or of another format."
-    def damaged(reason, e=None):
-        raise ValueError(f"{path} is damaged or missing ({reason}): {remedy}") from e
+    def damaged(reason, e=None): raise ValueError(f"{path} is damaged or missing ({reason}): {remedy}") from e
     try: marker = parse_json(Path(path).read_bytes())
     except (OSError, RowError) as e: damaged(e, e)
     kind = marker.pop("format", None) if isinstance(marker, dict) else None
@@ -172,8 +170,7 @@ def close_work(folder:Path, program:str):
 def clear_removed(folder, program):
     "Remove what a kill left of the work of a finished run, if it is ours and free."
     if not (folder/"work.removed").exists() and not (folder/"work").exists(): return
-    with suppress(ValueError, OSError), closing(lock_folder(folder)):
-        close_work(folder, program)
+    with suppress(ValueError, OSError), closing(lock_folder(folder)): close_work(folder, program)
 
 def open_work(
     folder:Path,  # of the run
@@ -183,8 +180,7 @@ def open_work(
 )->Path:
     "The folder `work`, as it was left for these very facts, or new."
     marker = read_work(folder, program)
-    if any(marker.get(name) != value for name, value in facts.items()):
-        close_work(folder, program)
+    if any(marker.get(name) != value for name, value in facts.items()): close_work(folder, program)
     run, work = read_folder(folder, "run.json", program)["run"], folder/"work"
     work.mkdir(exist_ok=True)
     if not (work/"work.json").exists():

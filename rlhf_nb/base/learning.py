@@ -219,8 +219,7 @@ class EvalConfig:
     monitor:str=""    # the metric that decides; empty: never stop early
     mode:str="min"    # "min": lower is better; "max": higher is better
     patience:int=3    # evaluations in a row without improvement until it stops
-    def __post_init__(self):
-        check_settings(self, above_0="patience", choices=dict(mode=("min", "max")))
+    def __post_init__(self): check_settings(self, above_0="patience", choices=dict(mode=("min", "max")))
     def improves(self, value:float, best:float)->bool: # nan never does
         "Whether value is better than best; a best of nan is beaten by any number."
         if math.isnan(best): return not math.isnan(value)
@@ -263,8 +262,7 @@ def evaluate_pairs(
     with eval_mode(model):
         for rows in torch.arange(len(data)).split(batch_size):
             loss, _, metrics = loss_fn(model, send_to(data[rows], device))
-            for k, v in dict(loss=loss, **metrics).items():
-                total[k] = total.get(k, 0.) + v
+            for k, v in dict(loss=loss, **metrics).items(): total[k] = total.get(k, 0.) + v
     numbers = as_numbers(list(total.values()), device)
     return {k: v / len(data) for k, v in zip(total, numbers)}
 

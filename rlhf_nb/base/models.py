@@ -261,8 +261,7 @@ def disable_dropout(model:nn.Module)->nn.Module: # itself: in eval mode, or in t
 
     transformers checkpoints in train mode only."""
     parts = list(model.modules())
-    if not any(getattr(m, "gradient_checkpointing", False) for m in parts):
-        return model.eval()
+    if not any(getattr(m, "gradient_checkpointing", False) for m in parts): return model.eval()
     for m in parts:
         for name, x in list(vars(m).items()):
             if type(x) is float and ("drop" in name or

@@ -157,8 +157,7 @@ def q_network(
     if n_bins: head = HistogramHead(head, torch.linspace(-1.25 * most, 1.25 * most, n_bins).tolist())
     name = next(n for n, part in q.named_modules() if part is old)
     q.set_submodule(name, head.to(old.weight.device))
-    if getattr(q.config, "tie_word_embeddings", False):
-        q.config.tie_word_embeddings = False
+    if getattr(q.config, "tie_word_embeddings", False): q.config.tie_word_embeddings = False
     return q
 
 def q_terms_full(

@@ -117,8 +117,7 @@ def score_regex(
     if re.search(r"{{-?\s*winner", pattern): scale = ""              # 1/2: of two no winner
     words = _CLOSES + _literal(after[0]) if after[0].strip() else ""
     end = rf"{words}{_whole(scale)}(?!{_OTHER})" + ("" if words else rf"(?!{_GLUED})")
-    if before.strip():
-        return _regex(rf"{_literal(before)}(?:{_OPENS}{NUMBER}{end})?")
+    if before.strip(): return _regex(rf"{_literal(before)}(?:{_OPENS}{NUMBER}{end})?")
     other = _whole(rf"{_DIGITS}(?:(?:{_OF}|{_TO}){_DIGITS}){{1,9}}") + words # 3 of 4
     return _regex(rf"(?<![\w.,+/-])(?:{NUMBER}{end}|{other})")
 

@@ -60,8 +60,7 @@ def filter_logits(
     x = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if sampling.logits_filter is not _unfiltered: x = _own_filter(x, sampling.logits_filter)
     minus_inf = torch.full_like(x, -torch.inf)
-    if sampling.temperature == 0:
-        return minus_inf.scatter(-1, x.argmax(-1, keepdim=True), 0.)
+    if sampling.temperature == 0: return minus_inf.scatter(-1, x.argmax(-1, keepdim=True), 0.)
     x = x / sampling.temperature
     if 0 < sampling.top_k < x.shape[-1]:
         kept = x.topk(sampling.top_k, dim=-1).indices
@@ -208,8 +207,7 @@ def sample_step(
     x.logp[x.live_rows, x.step] = token_logp
     x.done, x.step = x.done | end, x.step + 1
     everybody = torch.arange(n, device=token.device)
-    if x.step % x.look_every and x.step < x.sampling.max_new_tokens:
-        return token, everybody
+    if x.step % x.look_every and x.step < x.sampling.max_new_tokens: return token, everybody
     broken = (x.broken >= 0).any().expand(n + 1)     # if any, more entries than rows
     on = torch.cat([~x.done, broken]).nonzero()[:, 0]                   # the one look
     if len(on) > n:

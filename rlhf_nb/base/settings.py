@@ -71,8 +71,7 @@ def check_settings(
             _is_finite(v) or name in infinite.split() and v == v)
     for rule, names in (("above 0", above_0), ("0 or more", at_least_0), ("from 0 to 1", share)):
         for name in names.split(): ranged(name, rule, _RANGES[rule])
-    for name, allowed in choices.items():
-        ranged(name, f"one of {list(allowed)}", lambda v: v in allowed)
+    for name, allowed in choices.items(): ranged(name, f"one of {list(allowed)}", lambda v: v in allowed)
 
 def check_number(
     name:str,          # for the message, such as "annotate: temperature"

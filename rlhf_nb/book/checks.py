@@ -135,8 +135,7 @@ class ProofKind:
         return self.compute(a, c)
     def asked(self, fn): # the function as it is called: one case in, the quantity out
         return fn
-    def same(self, got, want, tol:float)->bool:
-        return values_match(got, want, tol)
+    def same(self, got, want, tol:float)->bool: return values_match(got, want, tol)
     def told(
         self, given:Callable, # an exercise's arguments -> ours, by name
         axes:str,             # whose mistakes it tells, with spaces between

@@ -248,8 +248,7 @@ def copy_chapters(
             yours = content_hash(target.read_text("utf-8", "surrogateescape")) if target.is_file() else None
             fate = decide(ours := content_hash(data), yours, copied.get(name))
             newer = update and fate == "kept" and copied.get(name) != ours
-            if newer and form == "exercises" and _update(target, data):
-                copied[name], fate = ours, "merged"
+            if newer and form == "exercises" and _update(target, data): copied[name], fate = ours, "merged"
             done.setdefault(fate, []).append(name)
             if fate in ("new", "same", "updated"): copied[name] = ours
             if fate not in ("new", "updated"): continue

@@ -96,8 +96,7 @@ def measure_answers(
     "Sample answers at temperature 1 and measure them by every score."
     answers, logp = answer_questions(policy, tokenizer, questions, 1)
     texts = answer_texts(tokenizer, answers)
-    with torch.no_grad():
-        ref_logp = in_batches(lambda rows: logprobs(ref, rows), answers)
+    with torch.no_grad(): ref_logp = in_batches(lambda rows: logprobs(ref, rows), answers)
     found = {"true score": gold_rewards(tokenizer, questions, answers), "reward": reward_fn(answers),
              "KL": response_kl(logp, ref_logp, answers.response_mask),
              "flatteries": torch.tensor([count_flatteries(t) * 1. for t in texts])}

@@ -65,8 +65,7 @@ def record_kind(
         raise ValueError(f"{path} is a folder that datasets did not save: name a file "
                          "in it, such as one JSONL or Parquet file")
     if not path.is_file():
-        if re.fullmatch(r"\w[\w.-]*/\w[\w-]*", name) and not path.parent.is_dir():
-            return "hub"
+        if re.fullmatch(r"\w[\w.-]*/\w[\w-]*", name) and not path.parent.is_dir(): return "hub"
         raise FileNotFoundError(f"no file {name}: give JSONL (one JSON object per "
             "line), JSON, CSV, Parquet, or a folder that datasets saved")
     with open(path, "rb") as file: start = file.read(4096)

@@ -147,8 +147,7 @@ def parse_row(
 
 def _label(row): # True or False; from CSV also as text
     x = row["label"]
-    if isinstance(x, str) and x.lower() in ("true", "false", "0", "1"):
-        return x.lower() in ("true", "1")
+    if isinstance(x, str) and x.lower() in ("true", "false", "0", "1"): return x.lower() in ("true", "1")
     if x in (True, False): return bool(x)
     raise RowError("wrong type", f'"label" is {json_kind(x)}; give true or false')
 
@@ -164,8 +163,7 @@ def row_format(
     if len(answers) == 2: return f"preference, {given}, {form}"
     if not answers: return f"prompt-only, {form}"
     if "label" in row: return f"unpaired preference, {form}"
-    if "messages" in row or "conversations" in row or "text" in row:
-        return f"language modeling, {form}"
+    if "messages" in row or "conversations" in row or "text" in row: return f"language modeling, {form}"
     kind = "chosen side of a preference" if "chosen" in row else "prompt-completion"
     return f"{kind}, {given}, {form}"
 
@@ -282,8 +280,7 @@ def _refuse_marks(tokenizer, texts):
     marks = [t.content for t in tokenizer.added_tokens_decoder.values() if t.special]
     for text in texts:
         for mark in marks:
-            if mark in text:
-                raise RowError("special token in the text", mark, must_fix=False)
+            if mark in text: raise RowError("special token in the text", mark, must_fix=False)
 
 def _encode(tokenizer, max_length, messages, answers):
     "Token ids of the prompt and each answer, and what was truncated."

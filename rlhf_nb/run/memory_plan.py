@@ -123,8 +123,7 @@ def device_memory(
 )->tuple[int,str]:           # bytes it has (free ones, for the CPU), what to call it
     "How much memory a device has; for the CPU, what is free now."
     device = torch.device(device)
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[1], "this GPU has"
+    if device.type == "cuda": return torch.cuda.mem_get_info(device)[1], "this GPU has"
     return psutil.virtual_memory().available, "this machine has free"
 
 def memory_verdict(

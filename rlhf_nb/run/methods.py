@@ -305,8 +305,7 @@ def with_reference(lm:nn.Module, pairs, size:int)->PairsWithRef:
 
 class Imitated(FromRows):
     "Fine-tuning: the answers of a file."
-    def load(self, s, tokenizer, registry):
-        return load_chats(s, tokenizer, registry, s.turns)
+    def load(self, s, tokenizer, registry): return load_chats(s, tokenizer, registry, s.turns)
     def loss_fn(self, job): return self.loss
     def evaluate(self, model, rows, size, loss_fn): return dict(eval_loss=mean_loss(model, rows, size))
 
@@ -533,8 +532,7 @@ class Distilled(Rewarding):
         teacher = load_lm(name, job.place, new_pad(name))[0].requires_grad_(False)
         task = DistillTask(teacher, learn, learn, job.tokenizer, SamplingParams(job.s.max_new_tokens))
         return Ready(job.model, task, held, rl_config(job.stage, job.s, width_of(job.model)), _quiet)
-    def train(self, job, ready, **more):
-        return train_distill(ready.model, ready.data, ready.config, **more)
+    def train(self, job, ready, **more): return train_distill(ready.model, ready.data, ready.config, **more)
     def note(self, job, ready, row, taught):
         "Keep the answers; they have no reward, and their log-probs are inside the loss."
         none = torch.full(taught.seqs.ids.shape, math.nan)
@@ -594,8 +592,7 @@ def _learn_pairs(job, ready, pairs, loss_fn, old=None):
 
 class Opposed(Method):
     "SPIN: demonstrations against the model's own answers (Chen et al. 2024)."
-    def load(self, s, tokenizer, registry):
-        return load_chats(s, tokenizer, registry, "last")
+    def load(self, s, tokenizer, registry): return load_chats(s, tokenizer, registry, "last")
     def begin(self, job):
         "The opponent's answers to held-out demonstrations are what the player is measured by."
         held = job.rows.data[job.rows.held]

@@ -77,8 +77,7 @@ class Stopping:
     monitor:str=""       # metric that decides when to stop, as eval_loss; "": none
     mode:str="min"       # "min" or "max": which way that metric is better
     patience:int=3       # evaluations in a row without a new best
-    def __post_init__(self):
-        check_settings(self, above_0="patience", choices=dict(mode=("min", "max")))
+    def __post_init__(self): check_settings(self, above_0="patience", choices=dict(mode=("min", "max")))
 
 @dataclass(frozen=True)
 class Chats:
@@ -110,8 +109,7 @@ class NoisyGap:
     "What losses for wrong labels say. Raises ValueError that names the field."
     beta:float=.1        # KL coefficient
     label_smoothing:float=.1 # share of labels that are wrong, below .5
-    def __post_init__(self):
-        check_settings(self, above_0="beta", at_least_0="label_smoothing")
+    def __post_init__(self): check_settings(self, above_0="beta", at_least_0="label_smoothing")
 
 @dataclass(frozen=True)
 class Margin:
@@ -329,8 +327,7 @@ FUNCTIONS = {    # field -> name in a file or flag -> function
 def name_of(key:str, value)->object: # of a function in a file; other values as they are
     "Raises ValueError for a function that no file can name."
     if not callable(value): return value
-    if isinstance(value, AdaptiveKLController):
-        return f"adaptive:{value.target:g}:{value.horizon}"
+    if isinstance(value, AdaptiveKLController): return f"adaptive:{value.target:g}:{value.horizon}"
     for name, known in FUNCTIONS.get(key, {}).items():
         if known is value: return name
     raise ValueError(f"{key}: no file can name {value!r}, only "

@@ -38,8 +38,7 @@ def load_reader(
     if model: require_vocabulary(model.backbone, reader.vocab_size, path)
     if reader.eos_token_id is None: raise ValueError(f"the tokenizer of the reward model {path} has no eos "
         "token, where a finished response is scored: set tokenizer.eos_token and save it there")
-    if reader.pad_token_id in (None, reader.eos_token_id):
-        reader.add_special_tokens(dict(pad_token="<pad>"))
+    if reader.pad_token_id in (None, reader.eos_token_id): reader.add_special_tokens(dict(pad_token="<pad>"))
     return reader
 
 def score_texts(

@@ -224,8 +224,7 @@ def _go_on(folder, run_code):
     out = str(Path(folder).resolve())
     if not Path(place).is_dir(): raise ValueError(f"the run was begun in {place}, which is not there any "
         "more: give its command again, with the paths as they are now")
-    with contextlib.chdir(place):
-        return _run_all(stages, out) if many else _run_one(stages[0], out)
+    with contextlib.chdir(place): return _run_all(stages, out) if many else _run_one(stages[0], out)
 
 def add_words(sub, name:str, text:str, command:Callable):
     "Add a command to the subparsers of `rlhf-nb`; `command` is given all its words."

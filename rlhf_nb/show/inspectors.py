@@ -406,8 +406,7 @@ def show_next(
     seen = {}
     def draw():
         t, k, p = (control.value for control in knobs)
-        if seen.get("text") != so_far.value:
-            seen.update(text=so_far.value, logits=logits_of(so_far.value))
+        if seen.get("text") != so_far.value: seen.update(text=so_far.value, logits=logits_of(so_far.value))
         return next_page(words, seen["logits"], SamplingParams(temperature=t, top_k=k, top_p=p))
     def frame(page): # of a small vocabulary: a page holds all of it
         return page if len(words) > 4096 or "logits" not in seen else _with_knobs(

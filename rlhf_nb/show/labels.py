@@ -139,8 +139,7 @@ def show_labels(session:LabelSession)->LiveView:
         view.keep()
     names = {"left": "Left is better", "right": "Right is better", "neither": "Cannot say", "undo": "Undo"}
     buttons = [Button(description=text, tooltip=text) for text in names.values()]
-    for button, choice in zip(buttons, names):
-        button.on_click(lambda _, choice=choice: act(choice))
+    for button, choice in zip(buttons, names): button.on_click(lambda _, choice=choice: act(choice))
     arrows = BoundedIntText(min=-1, max=1, description="↓ left, ↑ right",
                             style=dict(description_width="initial"))
     def moved(change):

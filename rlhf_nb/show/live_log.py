@@ -110,15 +110,13 @@ class LogCallback(TrainerCallback):
         self.log, self.control = Log(path), RunControl(path)
     def on_log(self, args, state, control, logs=None, **_):
         numbers = {k: v for k, v in (logs or {}).items() if isinstance(v, (int, float))}
-        if state.is_world_process_zero:
-            self.log.add(**numbers | gpu_memory() | {"step": state.global_step})
+        if state.is_world_process_zero: self.log.add(**numbers | gpu_memory() | {"step": state.global_step})
     def on_step_end(self, args, state, control, **_):
         def save(): control.should_save = True
         if self.control.obey(save): control.should_training_stop = True
         return control
     def on_train_end(self, args, state, control, **_):
-        if state.is_world_process_zero:
-            self.log.add(step=state.global_step, event="finished")
+        if state.is_world_process_zero: self.log.add(step=state.global_step, event="finished")
 
 class LogFollower:
     "A log and the dashboard that shows it."

@@ -60,8 +60,7 @@ def token_table(
     "A table of token sequences: prompt, response, and the channels of its tokens."
     ids, real, response = (x.cpu() for x in seqs.parts())
     def text(keep): return tokenizer.decode(keep.tolist(), skip_special_tokens=True)
-    def text_of(i):
-        return text(ids[i][real[i] & ~response[i]]), {"response": text(ids[i][mask[i]])}
+    def text_of(i): return text(ids[i][real[i] & ~response[i]]), {"response": text(ids[i][mask[i]])}
     def ledgers_of(i):
         words = token_texts(tokenizer, ids[i][mask[i]].tolist())
         known = {k: x[i, :len(mask[i])][mask[i]].tolist() for k, x in channels.items()}
@@ -96,8 +95,7 @@ def rollout_to_table(
         if "advantage" in found:
             channels["clip"] = clip_state(ratio, found["advantage"], cliprange)
             columns["clipped"] = mean(channels["clip"].abs())
-    if "group" in found and len(found["group"].unique()) < len(mask):
-        columns["group"] = found["group"]
+    if "group" in found and len(found["group"].unique()) < len(mask): columns["group"] = found["group"]
     def loss_of(i): # its ratio is 1 before the first step
         at = torch.nonzero(mask[i])[:, 0]
         return LossRow(found["reward"], found.get("group", torch.arange(len(mask))), mask.sum(1), i,
@@ -175,8 +173,7 @@ def side_by_side(tables:dict[str,RolloutTable])->RolloutTable:
     if not rows: raise ValueError(f"{' and '.join(tables)} have no prompt in common: sample both on one set")
     for k in tables[names[0]].columns:
         if k == "group" or not all(k in x.columns for x in tables.values()): continue
-        for name, x in tables.items():
-            columns[f"{k}, {name}"] = [x.columns[k][row[name]] for row in rows]
+        for name, x in tables.items(): columns[f"{k}, {name}"] = [x.columns[k][row[name]] for row in rows]
         if len(names) == 2 and all(k in x.max_abs for x in tables.values()):
             a, b = (columns[f"{k}, {name}"] for name in names)
             columns[f"{k}, difference"] = [

@@ -48,8 +48,7 @@ def _both(policy, ref, x, mask, temperature)->tuple[Tensor,Tensor]: # (n v) twic
         return logits.log_softmax(-1)
     off = ref is policy and hasattr(policy, "disable_adapter")
     with eval_mode(policy): logp = log_dist(policy)
-    with adapters_disabled(policy) if off else nullcontext(), eval_mode(ref):
-        ref_logp = log_dist(ref)
+    with adapters_disabled(policy) if off else nullcontext(), eval_mode(ref): ref_logp = log_dist(ref)
     if logp.shape != ref_logp.shape: raise ValueError(
         f"policy and reference need one vocabulary, got {logp.shape[1]} and {ref_logp.shape[1]} tokens")
     return logp, ref_logp.to(logp)

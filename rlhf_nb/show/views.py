@@ -210,8 +210,7 @@ def snapshot(
     margins, nth = {}, count()        # shape of a figure -> where its axes stand
     def as_svg(fig): # letters stay text; titles and labels are its name
         out, dpi, (wide, tall) = StringIO(), fig.dpi, fig.get_size_inches()
-        with plt.rc_context({**STYLE, "svg.fonttype": "none"}):
-            FigureCanvasSVG(fig).print_svg(out)
+        with plt.rc_context({**STYLE, "svg.fonttype": "none"}): FigureCanvasSVG(fig).print_svg(out)
         fig.set_dpi(dpi)
         said = [fig.get_suptitle()] + [text for ax in fig.axes for text in (
             ax.get_title(), ax.get_xlabel(), ax.get_ylabel())]
@@ -223,8 +222,7 @@ def snapshot(
     @wraps(draw)
     def drawn(*args, **kwargs):
         out, printed = BytesIO(), StringIO()
-        with plt.rc_context({"axes.titley": 1.}), redirect_stdout(printed):
-            fig = draw(*args, **kwargs)
+        with plt.rc_context({"axes.titley": 1.}), redirect_stdout(printed): fig = draw(*args, **kwargs)
         engine, shape = fig.get_layout_engine(), (len(fig.axes), *fig.get_size_inches())
         if shape not in margins:
             if engine: engine.execute(fig)

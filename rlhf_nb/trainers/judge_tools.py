@@ -31,8 +31,7 @@ class PairwisePrompt(JudgePrompt):
     template:str        # jinja2 with exactly {{ prompt }}, {{ first }}, {{ second }}
     parser:str|Callable # a pattern with {{ winner }}, or reply -> 0, 1, 2 or None
     high:float=2.       # 1: the first is better, 2: the second, 0: neither
-    def __post_init__(self):
-        check_judge_prompt(self, ("prompt", "first", "second"), "winner")
+    def __post_init__(self): check_judge_prompt(self, ("prompt", "first", "second"), "winner")
     def render(self, prompt:str, first:str, second:str)->str:
         words = dict(prompt=prompt, first=first, second=second)
         return fill_template(self.template, words)
@@ -68,8 +67,7 @@ def compare_answers(
 
 def judge_scorer(model, tokenizer, judge:JudgeConfig)->Callable: # (answers, generator) -> Verdicts
     "A language model as a scorer: `judge_answers` with its model and settings fixed."
-    def score(answers, generator):
-        return judge_answers(model, tokenizer, answers, judge, generator)
+    def score(answers, generator): return judge_answers(model, tokenizer, answers, judge, generator)
     return score
 
 def function_scorer(

@@ -234,8 +234,7 @@ def minibatch_loss(
     sums = {name: masked_sum(y, x.seqs.response_mask).sum() for name, y in of_tokens.items()}
     sums |= {name: masked_sum(y, x.reward_mask).sum() * n_tokens / n_values for name, y in of_values.items()}
     loss = sums["loss/policy_avg"] + config.vf_coef * sums["loss/value_avg"]
-    if config.entropy_coef:
-        loss = loss - config.entropy_coef * sums["policy/entropy_avg"]
+    if config.entropy_coef: loss = loss - config.entropy_coef * sums["policy/entropy_avg"]
     return loss, n, {name: y.detach() for name, y in sums.items()}
 
 @dataclass(frozen=True)
@@ -471,8 +470,7 @@ def ppo_rollout(
         raise ValueError(
             f"after {trainer.step} steps a response is {kl:.1f} nats from the reference, the limit is "
             f"{config.max_kl:g}: the weights of the rollout before are put back; raise beta or lower lr")
-    for k, p in learned.items():
-        last_good[k] = last_good.get(k, torch.empty_like(p)).copy_(p)
+    for k, p in learned.items(): last_good[k] = last_good.get(k, torch.empty_like(p)).copy_(p)
     return roll, row
 
 def begin_rollouts(
@@ -493,8 +491,7 @@ def begin_rollouts(
         "config.n_iterations", "config.save_every", "train_config.n_steps"))
     disable_dropout(model)                       # the first ratio is 1
     require_same_start(prompts, generator)
-    if folder and list_checkpoints(folder):
-        restore_checkpoint(folder, trainer, generator)
+    if folder and list_checkpoints(folder): restore_checkpoint(folder, trainer, generator)
     return trainer
 
 def run_rollouts(

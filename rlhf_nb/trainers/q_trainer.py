@@ -29,8 +29,7 @@ def make_q_trainer(
     trainer = make_trainer(nets, train_config, log_path, run=dict(config=config) | run,
                            may_change=("train_config.n_steps",) if run else ())
     def move(*_):
-        if (trainer.step + 1) % config.target_update_every == 0:
-            soft_update(nets, config.target_update_rate)
+        if (trainer.step + 1) % config.target_update_every == 0: soft_update(nets, config.target_update_rate)
     trainer.optimizer.register_step_post_hook(move)
     return trainer
 
