@@ -117,3 +117,6 @@ def test_a_known_mistake_that_errs_where_the_answer_is_right_is_not_named():
     ask = Exercise(lambda x: x, {str(k): (float(k),) for k in range(1, 7)}, {"that is 6": lambda x: 6., "more than 5": lambda x: min(x, 5.)})
     assert "that is 6" not in grade(lambda x: x if x != 5 else 6., ask)
     assert grade(lambda x: min(x, 5.), ask) == "more than 5"
+
+def test_words_and_shapes_are_equal_or_not_and_never_larger():
+    assert not any(">" in w or "<" in w for w in words_of(lambda x, how: x if how == "a" and x.shape == (3,) else -x, noise(1, 3), "a"))

@@ -31,7 +31,7 @@ def only(i): return lambda do, a, k: a[i]                    # of its operands
 def sign_changes(step, fn, args): # of a + b, a < b
     text, (a, b) = step.text, step.parts
     row = COMPARED if isinstance(step.node, ast.Compare) else BINARY
-    if isinstance(args[0], tuple): signs = "= ≠"             # of shapes
+    if isinstance(args[0], (tuple, str)): signs = "= ≠"      # of shapes, of words
     else: signs = next((x for x in SIGNS if f" {SIGN[fn]} " in f" {x} "), "")
     for sign, f in row.values():
         if f is not fn and sign != "^" and f" {sign} " in f" {signs} ": yield (

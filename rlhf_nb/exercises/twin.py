@@ -258,7 +258,7 @@ class Steps:
             twin = self.twin(f, self.steps[i].depth + 1)
             if twin is f: self.n_run += 1 if f in self.checks else 30       # it may cost much
             else: fn = twin if f is fn else types.MethodType(twin, fn.__self__)
-        if isinstance(fn, torch.nn.Module): self.n_run += 80
+        if isinstance(fn, torch.nn.Module): self.n_run += 200
         return fn(*args, **kwargs)
     def run(self, args, changes={}, again=False): # again: with the arguments that were recorded
         self.last, self.changes, self.at = {}, changes, 0
