@@ -16,8 +16,9 @@ tiny model from scratch with a tokenizer of its own (`rlhf-nb train reward`, .85
 is left of the file: 279 pairs of prompts that neither the judges nor DPO have. So judges and scorer share the kind of pairs,
 and no pair, prompt or weight (words are what the counts and the tiny model read). `right_of_all`: which part of the 8 is right.
 
-Not run yet: `--methods picks random`, SFT on the best of 8 for the prompts of the 96 pairs and, as its control, on one of the
-same 8 (number `seed`), with as many steps, the same rate and LoRA; about 6 CPU minutes of samples and 3 a run.
+"picks" is SFT on the best of 8 answers of the fetched model (sampled once, at most 40 tokens, same scorer) to the prompts of the
+96 pairs; its control, "random", is SFT on one of the same 8, number `seed`. Both take DPO's steps, the recipe's rate and LoRA, and
+nothing was tuned (`--methods picks random`: about 6 CPU minutes of samples and 3 a run).
 
 One answer to each prompt, of 32 tokens at most, greedily and at temperature 1. Two judges, neither of which has seen a
 pair of the policy's: a linear model of word counts, and one of the last hidden state of the fetched model (.88 and .83 of
