@@ -7,6 +7,7 @@ __all__ = ['exact_gradient', 'optimal_policy', 'best_of_n_policy']
 import torch
 from torch import Tensor, nn
 from .worlds.oracle import MicroWorld, all_logprobs, expectation
+from .base.batches import at_least_float32
 from .base.settings import check_number
 
 def exact_gradient(
@@ -25,7 +26,7 @@ def optimal_policy(
     ref_logp:Tensor, # (n) log-prob of every response under the reference
     reward:Tensor,   # (n) reward of every response
     beta:float,      # KL coefficient, above 0
-)->tuple[Tensor,Tensor]: # (n) log π*(y), () log Z
+)->tuple[Tensor,Tensor]: # (n) log π*(y), () log Z; nan or inf if r/β overflows
     """The best policy at E[r] - β KL(π‖π_ref): π* = π_ref exp(r/β) / Z, value β log Z.
 
     Rafailov et al. 2023, eq. 4. Raises ValueError unless beta is above 0."""
@@ -37,13 +38,14 @@ def optimal_policy(
 def best_of_n_policy(
     logp:Tensor,  # (m) log-prob of every response
     score:Tensor, # (m) what is compared; of equal scores the first one drawn wins
-    n:int,        # how many are drawn, 1 or more
+    n:int,        # how many are drawn, 1 or more; n times rounding is its error
 )->Tensor:        # (m) log-prob that a response is the one picked; -inf: never
     """Exact distribution of best-of-n: the highest-scored of n independent samples.
 
     Its KL to logp is at most log n - (n-1)/n (Beirami et al. 2024). Raises ValueError
     unless n is 1 or more."""
     check_number("best_of_n_policy: n", n, "1 or more", int)
+    logp, score = at_least_float32(logp, score)
     probs, order = logp.exp(), score[:, None] - score                # (m m)
     level = (probs * (order == 0)).sum(-1)           # probability of this very score
     upto = (probs * (order >= 0)).sum(-1)            # of this score or a lower one

@@ -81,7 +81,7 @@ def length_controlled_win_rate(
     """Win rate at equal length: σ(a) of the fitted win = σ(a + c tanh(gap / std)).
 
     Dubois et al. 2024, with the length term alone."""
-    length = torch.tanh(gap / gap.std().clamp(min=1e-9))
+    length = torch.tanh(gap / gap.std(correction=min(1, len(gap) - 1)).clamp(min=1e-9))
     x = torch.stack([torch.ones(len(gap)), length], 1)
     w = torch.zeros(2)
     for _ in range(25):                          # Newton's steps of logistic regression
@@ -138,13 +138,13 @@ class OveroptimizationFit:
     def gain(self, kl:Tensor)->Tensor: # (n) nats -> (n) points of true score
         "Predicted gain over the reference."
         d = kl.sqrt()
-        bend = d if self.form == "best of n" else d.clamp(min=1e-9).log()
-        return d * (self.alpha - self.beta * bend)
+        bend = d * d if self.form == "best of n" else torch.xlogy(d, d)   # 0 log 0 = 0
+        return self.alpha * d - self.beta * bend
     def peak(self)->float: # nats; inf: the curve never falls
         "KL at which the gain is largest."
         if self.beta <= 0: return math.inf
-        ratio = self.alpha / self.beta
-        return (ratio / 2 if self.form == "best of n" else math.exp(ratio - 1))**2
+        r = self.alpha / self.beta
+        return (r / 2 if self.form == "best of n" else math.exp(min(r - 1, 350)))**2
 
 def fit_overoptimization(
     kl:Tensor,   # (n) nats, above 0

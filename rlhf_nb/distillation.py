@@ -10,7 +10,7 @@ def forward_kl(
     logp:Tensor,         # (... v) log π of the student
     teacher_logp:Tensor, # (... v) of the teacher
     token:Tensor,        # (...) not read: a divergence is always given all three
-)->Tensor:               # (...) nats
+)->Tensor:               # (...) nats; nan at a log-prob of -inf
     "KL(teacher‖student) = Σ_v π_T (log π_T - log π) (Hinton et al. 2015)."
     return (teacher_logp.exp() * (teacher_logp - logp)).sum(-1)
 
@@ -18,7 +18,7 @@ def reverse_kl(
     logp:Tensor,         # (... v) log π of the student
     teacher_logp:Tensor, # (... v) of the teacher
     token:Tensor,        # (...) not read
-)->Tensor:               # (...) nats
+)->Tensor:               # (...) nats; nan at a log-prob of -inf
     "KL(student‖teacher) = Σ_v π (log π - log π_T) (Gu et al. 2023)."
     return (logp.exp() * (logp - teacher_logp)).sum(-1)
 

@@ -43,7 +43,7 @@ def leave_one_out(
 def group_normalised(
     reward:Tensor, # (b) nan: not scored
     group:Tensor,  # (b) which prompt a row answers
-)->Tensor:         # (b) 0 where not scored, and in a group without variance
+)->Tensor:         # (b) 0 where not scored, without variance, or if squares overflow
     """GRPO advantages A_i = (r_i - mean) / (std + 1e-4) of a group (Shao et al. 2024).
 
     The standard deviation divides by n - 1, as in torch and TRL."""
@@ -54,7 +54,7 @@ def group_normalised(
 def loss_weights(
     mask:Tensor,    # (b t) bool, True on tokens that are learned from
     loss_type:str,  # "dapo", "grpo" or "dr_grpo"
-    max_length:int, # constant length of "dr_grpo", tokens
+    max_length:int, # constant length of "dr_grpo", tokens; 0 gives inf
 )->Tensor:          # (b t) 0 where masked; the loss is sum(weight * token loss)
     """Weight of each token's loss: per token, per response, or by a constant length.
 
@@ -84,7 +84,7 @@ def cispo_loss(
     advantage:Tensor,      # (b t) A
     epsilon:float=.2,      # ε: the weight is at least 1 - ε
     epsilon_high:float=.2, # ε_high: and at most 1 + ε_high
-)->Tensor:                 # (b t)
+)->Tensor:                 # (b t) inf, or nan of A = 0, where ρ is 0
     """CISPO loss -sg[clip(ρ, 1 - ε, 1 + ε_high)] A log ρ, sg[.] without gradient.
 
     MiniMax 2025, section 3.1; log ρ is their log π less a constant."""

@@ -92,9 +92,9 @@ class Verdicts(Batch):
             f"Verdicts needs votes (b n), got shape {tuple(self.votes.shape)}")
     def score(self)->Tensor: # (b) mean of the votes that parsed; nan when none did
         return self.votes.nanmean(1)
-    def parse_rate(self)->float: # share of replies that held a score, 0 to 1
+    def parse_rate(self)->float: # share of replies that held a score; nan of none
         return 1 - self.votes.isnan().double().mean().item()
-    def vote_std(self)->float: # mean over answers of the std (n - 1) of their votes
+    def vote_std(self)->float: # mean std (n - 1) of an answer's votes; nan of one vote
         off = (self.votes - self.score()[:, None])**2
         n = (~self.votes.isnan()).sum(1)
         std = (off.nansum(1) / (n - 1)).sqrt()[n > 1]

@@ -13,7 +13,7 @@ from .tokens import masked_sum
 def kl_k1(
     logp:Tensor,     # (b t) or any shape: log π of samples from the policy π
     ref_logp:Tensor, # the same shape: log π_ref of the same samples
-)->Tensor:           # the same shape, nats, of any sign; float32 at least
+)->Tensor:           # the same shape, nats, of any sign; nan where both are -inf
     """k1 estimator of KL(π‖π_ref): the log-ratio d = log π - log π_ref.
 
     Unbiased, high variance (Schulman 2020). bf16 and fp16 are promoted to float32.
@@ -55,7 +55,7 @@ def kl_k2(
 def kl_k3(
     logp:Tensor,     # (b t) or any shape: log π of samples from the policy π
     ref_logp:Tensor, # the same shape: log π_ref of the same samples
-)->Tensor:           # the same shape, nats, 0 or more; float32 at least
+)->Tensor:           # the same shape, nats, 0 or more, up to inf; float32 at least
     """k3 estimator of KL(π‖π_ref): exp(-d) - 1 + d with d = log π - log π_ref.
 
     Unbiased, never negative (Schulman 2020). bf16 and fp16 are promoted to float32.

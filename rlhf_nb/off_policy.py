@@ -21,7 +21,7 @@ def importance_ratios(
 
 def effective_sample_size(
     log_ratio:Tensor, # (n) log π(y) - log q(y) of each response
-)->Tensor:            # a number from 1/n to 1
+)->Tensor:            # a number from 1/n to 1; inf of none, nan if all w are 0
     "Effective sample size as a share of n, (Σ w)² / (n Σ w²) with w = π/q (Kish 1965)."
     weight = log_ratio.softmax(0)                 # w / Σ w, whatever its size
     return 1 / (len(weight) * (weight**2).sum())

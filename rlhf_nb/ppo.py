@@ -16,7 +16,7 @@ def clipped_policy_loss(
     old_logp:Tensor,    # (b t) log π_old, when they were sampled
     advantage:Tensor,   # (b t) A
     cliprange:float=.2, # ε: a ratio earns nothing beyond 1 - ε and 1 + ε
-)->Tensor:              # (b t) float32 at least
+)->Tensor:              # (b t) float32 at least; inf, or nan of A = 0, if ρ overflows
     """Clipped policy loss -min(ρ A, clip(ρ, 1 - ε, 1 + ε) A) of each token.
 
     ρ = exp(logp - old_logp); Schulman et al. 2017, eq. 7, with the sign of a loss."""
@@ -37,7 +37,7 @@ def gae(
     δ_i = reward_i + γ V_{i+1} - V_i, and V = A = 0 after the last. i + 1 is the next
     token that the mask holds: a gap is stepped over. Schulman et al. 2016, eq. 16."""
     reward, value = [x.masked_fill(~mask, 0.) for x in at_least_float32(reward, value)]
-    next_advantage = next_value = torch.zeros_like(reward[:, 0])
+    next_advantage = next_value = reward.new_zeros(len(reward))
     columns = []
     for i in reversed(range(reward.shape[1])):
         delta = reward[:, i] + gamma * next_value - value[:, i]
@@ -45,7 +45,7 @@ def gae(
         columns.append(now.masked_fill(~mask[:, i], 0.))
         next_advantage = torch.where(mask[:, i], now, next_advantage)
         next_value = torch.where(mask[:, i], value[:, i], next_value)
-    advantage = torch.stack(columns[::-1], dim=1)
+    advantage = torch.stack(columns[::-1], dim=1) if columns else reward
     return advantage, advantage + value
 
 def ppo_rewards(

@@ -79,7 +79,7 @@ def q_policy_logprobs(
     temperature:float,   # of Q, 0 or more; 0 is greedy
     ref_logits:Tensor|None=None, # (... v) logits of a reference
     epsilon:float=0.,    # probability of a uniform action, 0 to 1
-)->Tensor:               # (... v) log-probs
+)->Tensor:               # (... v) log-probs; nan if none is allowed, or Q / T overflows
     "Log-probs of argmax Q, softmax(Q / T), or pi_ref exp(Q / T); epsilon uniform."
     impossible = torch.full_like(q, -torch.inf)
     q = torch.where(allowed, q, impossible)
@@ -95,8 +95,8 @@ def q_policy_logprobs(
 def soft_backup(
     q:Tensor,        # (... v) Q-values of a state's actions
     ref_logp:Tensor, # (... v) log-probs of the reference; -inf for no action
-    beta:float,      # KL coefficient, above 0
-)->Tensor:           # (...) soft value of the state
+    beta:float,      # KL coefficient, above 0; times rounding it is an error of V
+)->Tensor:           # (...) soft value of the state; inf if Q / beta overflows
     """Soft value V = beta log sum_a pi_ref(a) exp(Q(a) / beta).
 
     Haarnoja et al. 2017, eq. 3, with a reference policy in place of the uniform one."""

@@ -111,9 +111,8 @@ def calibration_bins(
 )->tuple[Tensor,Tensor,Tensor]: # (n) mean confidence, (n) accuracy, (n) pairs
     """Reliability diagram of the confidence sigmoid(|r_w - r_l|), bin by bin.
 
-    A bin holds its lower edge, the last one also 1; a tie is half right.
-
-    Guo et al. 2017. Raises ValueError for a score that is not finite."""
+    A bin holds its lower edge, the last one also 1; a tie is half right. Guo et al. 2017.
+    Raises ValueError for a score that is not finite."""
     gap = chosen - rejected
     if not gap.isfinite().all(): raise ValueError(
         "calibration_bins needs finite scores: leave the others out of both sides")
@@ -131,9 +130,7 @@ def best_of_n(
 )->Tensor:        # (p) index of the response to keep
     """Index of the highest score of each prompt, the first of equals.
 
-    Stiennon et al. 2020.
-
-    Raises ValueError if a score is nan."""
+    Stiennon et al. 2020. Raises ValueError if a score is nan."""
     nan_rows = score.isnan().any(1).nonzero().flatten().tolist()
     if nan_rows: raise ValueError(f"best_of_n needs scores, got nan for prompts "
         f"{nan_rows}: argmax would pick the nan")

@@ -13,7 +13,7 @@ def rubric_reward(
     marks:Tensor,   # (b k) 1 where an item is met, 0 where not
     weights:Tensor, # (k) points of each item, some above 0; below 0 a fault
     gates:Tensor,   # (k) bool, True for an item without which nothing counts
-)->Tensor:          # (b) at most 1
+)->Tensor:          # (b) at most 1; nan or inf if no weight is above 0
     """Points met as a share of all that can be had, 0 where a gate is not met.
 
     Explicit aggregation (Gunjal et al. 2025); faults as in Arora et al. 2025."""
@@ -24,7 +24,7 @@ def normalised_sum(
     rewards:Tensor, # (b k) nan: not scored
     weights:Tensor, # (k)
     group:Tensor,   # (b) which prompt a row answers
-)->Tensor:          # (b) nan where no reward scored the row
+)->Tensor:          # (b) nan where no reward scored the row; 0 if squares overflow
     "GDPO: Σ w_k (r_k - mean_k) / (std_k + 1e-4), each in its group (Liu et al. 2026)."
     each = torch.stack([group_normalised(r, group) for r in rewards.T], 1)     # (b k)
     return (weights * each).sum(1).masked_fill(rewards.isnan().all(1), math.nan)

@@ -23,6 +23,7 @@ from .base.learning import TrainConfig, Trainer, fit, make_trainer
 from .base.logprobs import logprobs
 from .base.models import merge_adapters
 from .base.sampling import SamplingParams, generate_many
+from .base.settings import check_number
 from .tokens import Batch, Seqs
 
 @dataclass(frozen=True)
@@ -122,10 +123,11 @@ def replay_loss(
     pair_loss:Tensor,  # () DPO's loss, summed over the pairs
     old_logp:Tensor,   # (b t) log-probs of the old examples; 0 outside the responses
     weight:float,      # w, of the old example beside a pair
-    mean_length:float, # T, response tokens of an old example, on average
+    mean_length:float, # T, response tokens of an old example, on average, above 0
 )->Tensor:             # () summed loss
     """Summed loss of pairs and replay: DPO's (Rafailov et al. 2023, eq. 7) plus w/T
     times the negative log-likelihood of the old examples."""
+    check_number("replay_loss: mean_length", mean_length, "above 0")
     return pair_loss - weight / mean_length * old_logp.sum()
 
 def make_replay_loss(

@@ -7,13 +7,14 @@ __all__ = ['prediction_powered', 'rogan_gladen', 'tuned_lam', 'bradley_terry_sco
 from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
+from .base.settings import check_number
 
 def prediction_powered(
     judge:Tensor,    # (... n) verdicts on pairs without a label, 0 to 1
     labelled:Tensor, # (... m) verdicts on pairs with one
     gold:Tensor,     # (... m) their labels, 0 to 1
-    lam:float|Tensor=1., # λ, how much the judge counts: a number or (...)
-)->tuple[Tensor,Tensor]: # (...) estimate of the mean label, (...) its standard error
+    lam:float|Tensor=1., # λ, how much the judge counts: a number or (...); λ² may be inf
+)->tuple[Tensor,Tensor]: # (...) estimate of the mean label, (...) its error; nan of one
     "ḡ + λ (j̄ of the others - j̄ of the labelled) (Angelopoulos et al. 2023)."
     lam, n, m = torch.as_tensor(lam), judge.shape[-1], gold.shape[-1]
     mean = gold.mean(-1) + lam * (judge.mean(-1) - labelled.mean(-1))
@@ -24,7 +25,7 @@ def rogan_gladen(
     judge:Tensor,    # (... n) verdicts on pairs without a label, 0 to 1
     labelled:Tensor, # (... m) verdicts on pairs with one
     gold:Tensor,     # (... m) their labels; a tie is half a win and half a loss
-)->Tensor:           # (...) estimate of the mean label
+)->Tensor:           # (...) mean label; nan or inf of labels, or verdicts, all alike
     "(p + q0 - 1) / (q0 + q1 - 1), p the judge's win rate (Rogan & Gladen 1978)."
     q1 = (labelled * gold).sum(-1) / gold.sum(-1)                     # sensitivity
     q0 = ((1 - labelled) * (1 - gold)).sum(-1) / (1 - gold).sum(-1)   # specificity
@@ -34,7 +35,7 @@ def tuned_lam(
     labelled:Tensor, # (... m) verdicts on pairs with a label
     gold:Tensor,     # (... m) their labels
     n:int,           # pairs without a label
-)->Tensor:           # (...) 0 where the judge says the same of all
+)->Tensor:           # (...) 0 where the judge says the same of all; nan of no pair
     "λ of the smallest error: cov(g, j) / var(j) n / (n + m) (Angelopoulos et al. '24)."
     off = labelled - labelled.mean(-1, keepdim=True)
     slope = (off * gold).sum(-1) / (off**2).sum(-1).clamp(min=1e-9)
@@ -43,7 +44,7 @@ def tuned_lam(
 def bradley_terry_scores(
     wins:Tensor,   # (... k k) how often row i beat column j; a tie: half a win each
     steps:int=100,
-)->Tensor:         # (... k) log-strengths s with mean 0
+)->Tensor:         # (... k) log-strengths s with mean 0; nan if counts overflow
     """s with P(i beats j) = σ(s_i - s_j), by Zermelo's iteration (Hunter 2004).
 
     Raises ValueError for a row that won, or lost, every game: its s is infinite."""
@@ -62,6 +63,7 @@ def bootstrap_interval(
     draws:int=500,
 )->tuple[float,float]:   # ends of a 95 % interval
     "Percentile interval of a statistic of rows drawn with replacement (Efron 1979)."
+    for k in (n, draws): check_number("bootstrap_interval: n, draws", k, "1 or more", int)
     found = [fn(torch.randint(n, (n,), generator=generator)) for _ in range(draws)]
     found = torch.tensor(found).double()
     return found.nanquantile(.025).item(), found.nanquantile(.975).item()

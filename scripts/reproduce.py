@@ -168,8 +168,8 @@ def add_reproduce_parser(sub):
         if not chosen:
             for claim in ledger.values(): print(f"{claim['id']:28}{' '.join(claim['sentence'].split())}")
             return
-        if not (m := re.fullmatch(r"(\d+)-(\d+)", args.seeds)) or int(m[1]) >= int(m[2]): raise ValueError(
-            f"--seeds {args.seeds}: write the first and the last, such as 10-14")
+        if not (m := re.fullmatch(r"(\d+)-(\d+)", args.seeds)) or not 0 < int(m[2]) - int(m[1]) < 1000:
+            raise ValueError(f"--seeds {args.seeds}: write the first and the last, such as 10-14, of 1000")
         report = reproduce(chosen, range(int(m[1]), int(m[2]) + 1), args.output_dir)
         for r in report: print(f"{r['id']:28}{r['estimate']:+8.3g} ± {r['error']:<8.2g}{r['verdict']}")
         held = sum(r["verdict"] == "holds" for r in report)

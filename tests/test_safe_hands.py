@@ -1,10 +1,12 @@
 "What a run rests on is written down and compared; a reward lives in a process of its own; an end without a traceback."
-import json, os, subprocess, sys, pytest
+import json, os, shutil, subprocess, sys, pytest
 from pathlib import Path
 from rlhf_nb.base.learning import TrainConfig, fit, make_trainer
 from rlhf_nb.base.models import load_lm
+from rlhf_nb.base.sampling import SamplingParams, generate
 from rlhf_nb.base.checkpoints import restore_checkpoint
 from rlhf_nb.book.command import main
+from rlhf_nb.data.rollouts import read_rollouts
 from rlhf_nb.data.text import load_pairs
 from rlhf_nb.run import pipeline
 from rlhf_nb.run.judge_command import read_labels
@@ -149,3 +151,27 @@ def test_files_that_other_programs_wrote_are_refused_by_every_command_in_words(c
     for row in ('{"prompt": "a", "response": "b"}', '{"prompt": "a", "tie": 3}', '{"prompt": ["a"], "chosen": "x", "rejected": "y"}', "{half"):
         Path("l.jsonl").write_text(row + "\n")
         with pytest.raises(ValueError, match="l.jsonl, line 1: "): read_labels("l.jsonl", [("a", "x", "y")])
+
+def test_odd_inputs_that_ended_in_a_traceback_silently_or_over_a_users_file(inside, capfd):
+    Path("deep.toml").write_text("x = " + "[" * 5000)
+    Path("mine.html").write_text("<!doctype html><p>years of work")
+    Path("rows.jsonl").write_text('{"prompt": "a", "response": "b", "reward": 1}\n')
+    for kind, fault in (("key", lambda f: (f/"tokenizer.json").write_text("{}")), ("pickle", lambda f: [
+            (f/"model.safetensors").unlink(), (f/"pytorch_model.bin").write_bytes(b"\x80\x04no")])):
+        shutil.copytree("m", kind); fault(Path(kind))
+    for words, error in (
+        ("sweep dpo --settings deep.toml -o s --dry-run", "no TOML: nested too deep"), ("prove rows.jsonl:f --kind kl", "rows.jsonl is no file of Python"),
+        ("train sft pairs.jsonl -o x --model key", "no tokenizer could be read from 'key'"), ("train sft pairs.jsonl -o x --model pickle", "no causal language model could be read"),
+        ("show rows.jsonl -o mine.html", "rlhf-nb show did not write it as it is"), ("show rows.jsonl -o p.html --sort nothing", "'nothing'"),
+        ("train grpo pairs.jsonl -o x --model m --reward nan*tiny_rules:even", "a weight must be finite"), ("compare nowhere m", "nowhere/run.json is damaged or missing (No such file"),
+        ("train grpo pairs.jsonl -o x --model m --reward tiny_rules:even --n-prompts 1000000000", "responses in a rollout, of 10**6"),
+        ("best-of-n m rm pairs.jsonl -n 1000000000", "num_generations is 100,000 at most")):
+        assert main(words.split()) == 2, words
+        assert error in (said := capfd.readouterr().err) and "Errno" not in said, said
+    assert Path("mine.html").read_text() == "<!doctype html><p>years of work"
+    for _ in range(2): assert main("show rows.jsonl -o p.html".split()) == 0            # its own page is written anew
+    Path("p").mkdir(); Path("p/run.json").write_text("{}")
+    with pytest.raises(ValueError, match="p is a run: leave columns out"): read_rollouts("p", "response=text")
+    lm, tok = load_lm("m")
+    with pytest.raises(ValueError, match="token id -1 in a model"): generate(lm, [[-1]], tok, SamplingParams(2), Generator())
+    with pytest.raises(TypeError, match="sampling must be SamplingParams"): generate(lm, [[5]], tok, 3, Generator())

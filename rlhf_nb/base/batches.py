@@ -185,7 +185,7 @@ def masked_whiten(
     x:Tensor,    # (b t) or any shape; masked entries may hold anything, even nan
     mask:Tensor, # the same shape, bool
     shift_mean:bool=True, # False keeps the mean and only scales
-)->Tensor:       # the same shape, float32 at least, 0 where masked
+)->Tensor:       # the same shape, float32 at least, 0 where masked, or if squares overflow
     """Whiten the True entries: (x - mean) / std, with the population std (over n).
 
     Raises ValueError if no entry is True, or if mask and x differ in shape."""

@@ -50,7 +50,7 @@ def read_marker(
     "Read a marker. Raises ValueError if it is missing, damaged, or of another format."
     def damaged(reason, e=None): raise ValueError(f"{path} is damaged or missing ({reason}): {remedy}") from e
     try: marker = parse_json(Path(path).read_bytes())
-    except (OSError, RowError) as e: damaged(e, e)
+    except (OSError, RowError) as e: damaged(getattr(e, "strerror", None) or e, e)
     kind = marker.pop("format", None) if isinstance(marker, dict) else None
     if kind != _FORMAT: raise ValueError(
         f"{path} is of another program or version: its format is {kind!r}, {_FORMAT} is read; {remedy}")

@@ -80,7 +80,6 @@ def _from_pretrained(loader:str, path:str|Path, kind:str, trust_remote_code:bool
     "`from_pretrained` of a class of transformers; one sentence says why it failed."
     import transformers
     from huggingface_hub import constants, snapshot_download, utils
-    from safetensors import SafetensorError
     source = path = os.path.expanduser(path)
     if not (here := Path(path).is_dir()):
         if path[:1] in "./" or path.count("/") > 1: raise ValueError(
@@ -95,7 +94,7 @@ def _from_pretrained(loader:str, path:str|Path, kind:str, trust_remote_code:bool
     try:
         with quiet_transformers(bar=not here): return getattr(transformers, loader).from_pretrained(
             source, trust_remote_code=trust_remote_code, **kwargs)         # a download keeps its bar
-    except (ImportError, OSError, ValueError, RuntimeError, SafetensorError) as e:
+    except Exception as e:                     # each tokenizer and kind of weights has errors of its own
         way, said = kwargs.get("attn_implementation"), (str(e).splitlines() or [""])[0][:200]
         way = f"attn_implementation {way!r}" if way else "load_in" * ("quantization_config" in kwargs)
         if way and not isinstance(e, OSError): raise ValueError(f"{path!r} cannot be read with "
@@ -286,8 +285,8 @@ def validate_ids(
 ):
     "Raises ValueError for ids that the model does not have, of another tokenizer."
     n = getattr(text_config_of(unwrap_model(model)), "vocab_size", None)
-    if ids.is_cpu and n and ids.numel() and ids.max() >= n: raise ValueError(
-        f"token id {ids.max()} in a model of {n} tokens: tokenizer and model must belong together; "
+    if ids.is_cpu and n and len(bad := ids[(ids < 0) | (ids >= n)]): raise ValueError(
+        f"token id {bad.max()} in a model of {n} tokens: tokenizer and model must belong together; "
         "after adding tokens model.resize_token_embeddings(len(tokenizer))")
 
 class PlainLM(nn.Module):

@@ -113,9 +113,8 @@ def check_launch(device:torch.device|str): # on which this process trains
     if engines: raise ValueError(f"{engines[0]} is not supported, because each process keeps the whole model "
         "here: leave it out, or train what outgrows one GPU with TRL, verl or OpenRLHF")
     if os.environ.get("ACCELERATE_USE_CPU") == "True" and process_count() == 1 and (
-            "MASTER_ADDR" in os.environ): raise ValueError(
-        "on CPUs accelerate launch starts one process unless it goes through mpirun: "
-        "use torchrun --nproc-per-node 2 -m rlhf_nb train ...")
+            "MASTER_ADDR" in os.environ): raise ValueError("on CPUs accelerate launch starts one process "
+        "unless it goes through mpirun: use torchrun --nproc-per-node 2 -m rlhf_nb train ...")
     device, local = torch.device(device), int(os.environ.get("LOCAL_RANK", 0))
     if process_count() > 1 and device.type == "cuda" and (device.index or 0) != local:
         raise ValueError(f"process {local} of this machine trains on {device}: move "

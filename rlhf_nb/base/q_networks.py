@@ -58,9 +58,7 @@ def make_episodes(
     """Episodes from responses and rewards; in each piece, tokens after the first eos are masked.
 
     The state after a piece is the one before the next piece's first token. An episode has ended if its last
-    token is eos.
-
-    Raises ValueError if rewards are not finite or stand outside the response."""
+    token is eos. Raises ValueError if rewards are not finite or stand outside the response."""
     is_action = seqs.response_mask.clone()
     is_action[:, 0] = False                       # nothing stood before it
     stop = (seqs.ids == eos) & is_action
@@ -132,7 +130,7 @@ def hl_gauss(
     y:Tensor,       # (n) numbers; beyond the outer centres counted as at them
     centres:Tensor, # (k) of bins of one width
     sigma:float=.75, # in widths
-)->Tensor:          # (n k) probabilities
+)->Tensor:          # (n k) probabilities; nan of bins without a width, or narrow beside sigma
     "HL-Gauss: the mass of N(y, sigma^2) in each bin, as a share of all (Farebrother et al. 2024, eq. 8)."
     width, y = centres[1] - centres[0], y.clamp(centres[0], centres[-1])
     edges = torch.cat([centres - width / 2, centres[-1:] + width / 2])

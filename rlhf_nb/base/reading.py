@@ -104,8 +104,7 @@ def read_jsonl(
         f"no file {path}: give a JSONL file, one JSON object per line")
     with path.open("rb", 2**16) as file:
         start = file.readline(2**16).removeprefix(b"\xef\xbb\xbf")     # a mark some editors leave
-        for begin, name, remedy in (
-            (b"\x1f\x8b", "gzip-compressed", "run gunzip first"),
+        for begin, name, remedy in ((b"\x1f\x8b", "gzip-compressed", "run gunzip first"),
             (b"PAR1", "Parquet", "write it with to_json(path, lines=True)"),
             ((b"\xff\xfe", b"\xfe\xff"), "UTF-16", "run iconv -f utf-16 -t utf-8"),
             (b"[", "one JSON list", "run jq -c '.[]' for one object per line")):

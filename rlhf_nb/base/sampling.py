@@ -52,7 +52,7 @@ def _own_filter(x, fn):
 def filter_logits(
     logits:Tensor, # (b v)
     sampling:SamplingParams,
-)->Tensor:         # (b v) log-probs of what is sampled, nats; -inf: filtered out
+)->Tensor:         # (b v) log-probs of what is sampled, nats; -inf: filtered out; nan: an overflow
     """Log-probs after a filter of one's own, temperature, then top-k, then top-p, in this order.
 
     Top-p: Holtzman et al. 2020. Temperature 0: the likeliest token has log-prob 0. A filter brings no token
@@ -75,16 +75,20 @@ def sample_tokens(
     logp:Tensor, # (b v) log-probs
     u:Tensor,    # (b) uniform on [0, 1)
 )->Tensor:       # (b) token ids
-    "Inverse-CDF sampling: the first token whose cumulative probability exceeds u."
+    "Inverse-CDF sampling: the first token whose cumulative probability exceeds u; of none, ValueError (CPU)."
     dtype = torch.float32 if logp.device.type == "mps" else torch.float64
     cdf = logp.to(dtype).exp().cumsum(-1)                              # (b v)
     below = cdf[:, -1:] * (1 - torch.finfo(dtype).eps)     # against rounding
     point = (u[:, None].to(dtype) * cdf[:, -1:]).minimum(below)
+    bad = logp.is_cpu and (~(point < cdf[:, -1:])).nonzero()[:, 0].tolist()      # of a GPU we would wait
+    if bad: raise ValueError(f"no token can be drawn for rows {bad[:6]}: logp or u is nan, or all are -inf")
     return torch.searchsorted(cdf, point, right=True)[:, 0]
 
 def _uniforms(n:int, sampling:SamplingParams, generator:Generator)->Tensor: # (n s) on [0, 1)
     "All random numbers that n responses will use; greedy decoding draws none."
     require_generator(generator)
+    if not isinstance(sampling, SamplingParams): raise TypeError(
+        f"sampling must be SamplingParams(max_new_tokens=...), got {sampling!r}")
     shape = n, sampling.max_new_tokens
     if sampling.temperature == 0: return torch.zeros(shape)
     return torch.rand(shape, generator=generator, device=generator.device)
@@ -119,12 +123,10 @@ def require_ids(prompts): # what was given as a list of prompts
 def _validate_prompts(model, prompts, sampling):
     "Refuse, before anything is generated, prompts that this model cannot continue."
     require_ids(prompts)
-    if not isinstance(sampling, SamplingParams): raise TypeError(
-        f"sampling must be SamplingParams(max_new_tokens=...), got {sampling!r}")
     empty = [i for i, prompt in enumerate(prompts) if not len(prompt)]
     if empty or not len(prompts): raise ValueError("nothing to continue: "
         f"{f'prompts {empty} are' if empty else 'the list is'} empty; begin each prompt with a start token")
-    validate_ids(model, torch.tensor([max(map(int, prompt)) for prompt in prompts]))
+    validate_ids(model, torch.tensor([f(map(int, prompt)) for prompt in prompts for f in (min, max)]))
     length = [len(prompt) for prompt in prompts]
     longest = max(length)
     validate_length(model, longest + sampling.max_new_tokens, f"prompt {length.index(longest)} has {longest} "
@@ -194,8 +196,9 @@ def sample_step(
     is_pad = torch.arange(logits.shape[1], device=logits.device) == pad
     logits = logits.masked_fill(is_pad, -torch.inf)
     logp = filter_logits(logits, x.sampling)                                     # (n v)
+    unusable = ~(logits.amax(-1) + logp.amax(-1)).isfinite()                     # (n)
+    refused, logp = unusable & ~x.done, logp.masked_fill_(unusable[:, None], 0.)
     token = sample_tokens(logp, x.uniforms[x.live_rows, x.step])                 # (n)
-    refused = ~(logits.amax(-1).isfinite() | x.done)
     token = token.masked_fill(refused, eos).masked_fill(x.done, pad)
     token_logp = logp.gather(-1, token[:, None])[:, 0].masked_fill(x.done, 0.)
     end = token == eos

@@ -89,8 +89,7 @@ def _copy(args):
     if done["kept"]: print(f"kept as you changed them: {', '.join(done['kept'])}\n"
         "(rename or delete one and copy again to get it as shipped;\n"
         "copy --update brings chapters up to date and keeps your answers)")
-    if "merged" in done: print(
-        "new text with your answers and the cells you added; the old file is kept\n"
+    if "merged" in done: print("new text with your answers and the cells you added; the old file is kept\n"
         f"beside it as .before-update-1 or higher: {', '.join(done['merged'])}")
     if done["new"] and read_memory(folder)["form"] == "exercises" and args.command == "copy": print(
         f"open it:            rlhf-nb lab {folder}\ncheck your answers: rlhf-nb check --dir {folder}")

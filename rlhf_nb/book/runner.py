@@ -138,8 +138,7 @@ def report_page(outcomes:list[Outcome])->str: # HTML
             elif shown := "".join(map(show_output, c.get("outputs", []))):
                 body += f"<h3>{_plain(section)}</h3>" * (section != last) + shown
                 last = section
-        details += (
-            f"<details{' open' * bool(o.error)}><summary>{name} · {_plain(title)} · <b class={state}>"
+        details += (f"<details{' open' * bool(o.error)}><summary>{name} · {_plain(title)} · <b class={state}>"
             f"{state}</b> · {body.count('<img ')} figures</summary><div id=\"{name}\">{body}</div></details>")
         note = re.sub("`([^`]+)`", r"<code>\1</code>", _plain(_for_terminal(o.error) or sentence))
         rows += (f'<tr><td><a href="#{name}">{name}</a><td class={state}>{state}'

@@ -319,6 +319,7 @@ def read_rollouts(
     if isinstance(source, Rollouts): return source
     if isinstance(source, str | Path) and Path(source).is_dir():
         place, kinds = Path(source), "completions/*.parquet *.parquet *.jsonl *.pt step-*.json *.db".split()
+        if columns and (place/"run.json").exists(): raise ValueError(f"{place} is a run: leave columns out")
         if (place/"run.json").exists() or any(place.glob("rollouts/*.safetensors")): return read_run(place)
         def number(path): return [int(x) for x in re.findall(r"\d+", path.stem)], path.name
         files = next(filter(None, (sorted(place.glob(kind), key=number) for kind in kinds)), [])

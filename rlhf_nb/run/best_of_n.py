@@ -45,6 +45,7 @@ class BestOfNConfig:
     def __post_init__(self):
         check_settings(self, above_0="num_generations max_prompts max_new_tokens max_length",
                        at_least_0="temperature seed")
+        if self.num_generations > 10**5: raise ValueError("BestOfNConfig.num_generations is 100,000 at most")
 
 @dataclass(frozen=True)
 class BestOfNResult:

@@ -140,7 +140,7 @@ def win_rate_table(
         ends = bootstrap_interval(lambda at: fn(i[at]), len(i), Generator().manual_seed(0))
         rows.append((name, fn(i), *ends))
         page.append("{:30}{:6.3f}  {:.3f} to {:.3f}".format(*rows[-1]))
-    if not rows: return "nothing is known yet: give --judge, or --labels with ten labels or more", rows
+    if not rows: return "nothing is known yet: no verdict could be read, and there are no ten labels", rows
     if known.any(): page.append(f"judge: {(judge[known] == .5).double().mean():.0%} ties, "
         f"{int((~known).sum())} without a verdict, "
         f"position bias {(orders[1] - orders[0])[known].mean() / 2:+.3f} "

@@ -90,8 +90,7 @@ def _gold_on(questions, name:str, tokenizer)->Callable: # model -> {name: number
         return {name: reward_fn(seqs).mean().item()}
     return measure
 
-WORLD_REGISTRY = Registry(
-    dict(world=lambda t: demonstrations(t, TRAIN, 4000, random.Random(0)),
+WORLD_REGISTRY = Registry(dict(world=lambda t: demonstrations(t, TRAIN, 4000, random.Random(0)),
          careful=lambda t: demonstrations(t, TRAIN, 2048, random.Random(0), quality=.9),
          ift_eft=lambda t: replay_examples(t, TRAIN, 4000, random.Random(0))),
     dict(world=[q.text for q in TRAIN], held_out=[q.text for q in TEST]),
@@ -314,9 +313,8 @@ def load_rated(s, tokenizer, column:str)->tuple[Seqs,Tensor,LoadReport]: # n ans
     what, key = ("rating", "rating") if s.method == "reward" else ("reward", "column")
     seqs, report = load_demonstrations(renamed(s.data, s.columns), tokenizer, s.max_length,
                                        not s.skip_invalid, turns=getattr(s, "turns", "last"))
-    if column not in report.columns: raise ValueError(
-        f"{report.path} has no column {column!r}, the {what} of an answer: there are "
-        f"{', '.join(report.columns) or 'none beside the texts'}; name it with {key}")
+    if column not in report.columns: raise ValueError(f"{report.path} has no column {column!r}, the {what} "
+        f"of an answer: there are {', '.join(report.columns) or 'none beside the texts'}; name it with {key}")
     try: found = torch.tensor([float(x) for x in report.columns[column]])
     except (TypeError, ValueError) as e: raise ValueError(
         f"{report.path}, column {column}: {e}; give a number for every row") from e

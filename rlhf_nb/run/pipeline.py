@@ -529,8 +529,7 @@ def plan_stage(
     first = dict(example=seqs.ids[i][seqs.attention_mask[i]], learned=seqs.ids[i][seqs.response_mask[i]]) \
         if isinstance(seqs, Seqs) else dict(example=seqs.prompts[i])
     example = {name: shown(ids) for name, ids in first.items()}
-    return "\n".join([*told, aligned(
-        dict(folder=f"{place}, {'a run goes on' if begun else 'a new run'}",
+    return "\n".join([*told, aligned(dict(folder=f"{place}, {'a run goes on' if begun else 'a new run'}",
              rows=f"{len(rows.learn)} to learn from, {len(rows.held)} held out",
              model=start_words(s.start, lm.config, n_all, n_trained, len(tokenizer))) | example
         | (dict(reward=stage.said["reward"] + sample) if reward else {})

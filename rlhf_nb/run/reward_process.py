@@ -18,9 +18,8 @@ def load_reward_function(
     "Import a reward function or an environment. Raises ValueError that says what is missing."
     module, _, function = name.partition(":")
     if not function or not all(x.isidentifier() for x in module.split(".")) or (
-            module.endswith(".py")): raise ValueError(
-        f"a function for the {what} is named as module:function, such as rules:score for the "
-        f"function score in rules.py, got {name!r}")
+            module.endswith(".py")): raise ValueError(f"a function for the {what} is named as "
+        f"module:function, such as rules:score for the function score in rules.py, got {name!r}")
     sys.path.insert(0, os.getcwd())
     try: found = import_module(module)
     except ModuleNotFoundError as e: raise ValueError(f"no module {e.name!r} for the {what} ({e}): run where "

@@ -57,9 +57,8 @@ class Common:
         if self.load_in and not self.lora_r: raise ValueError(
             f"load_in {self.load_in!r} freezes the weights, and lora_r is 0: give lora_r as well")
         if not self.data: raise ValueError("data is empty: name a file of rows")
-        if self.lora_targets != "all-linear" and not self.lora_r: raise ValueError(
-            f"lora_targets {self.lora_targets!r} are layers for LoRA, and lora_r is 0: "
-            "give lora_r as well, or leave lora_targets out")
+        if self.lora_targets != "all-linear" and not self.lora_r: raise ValueError(f"lora_targets "
+            f"{self.lora_targets!r} are layers for LoRA, and lora_r is 0: give lora_r, or leave them out")
 
 @dataclass(frozen=True)
 class Watch:

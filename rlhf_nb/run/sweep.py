@@ -4,12 +4,12 @@
 
 __all__ = ['read_sweep', 'run_sweep', 'quality_of', 'sweep_table', 'draw_sweep', 'add_sweep_parser']
 
-import json, statistics, tomllib
+import json, statistics
 from itertools import product
 from pathlib import Path
 from ..base.files import atomic_write
 from ..base.folder import read_marker
-from ..base.reading import read_text
+from ..base.reading import parse_toml, read_text
 from ..base.settings import find
 from .evidence import differing, read_rows, row_of_run
 
@@ -19,8 +19,7 @@ def read_sweep(
 )->list[dict]:  # what is said of each run, in the order of the lists
     "Every combination of the lists. Raises ValueError for bad TOML, an unknown key, an empty list, a seed."
     from rlhf_nb.run.stages import Stage
-    try: said = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e: raise ValueError(f"no TOML: {e}") from e
+    said = parse_toml(text)
     if "seed" in said: raise ValueError(
         "seed is no setting of a sweep: --seeds says how many each setting gets")
     lists = {k: x if isinstance(x, list) else [x] for k, x in said.items()}

@@ -244,7 +244,7 @@ def make_text_environment(
 def reward_parts(
     reward:str, # names with commas, each with its weight in front: "sums:right, .5*runs/rm"
 )->dict[str,float]: # name -> weight
-    "Which rewards are summed. Raises ValueError for a weight that is no number, a name twice or none."
+    "Which rewards are summed. Raises ValueError for a weight that is no finite number, a name twice or none."
     found = {}
     for part in reward.split(","):
         weight, star, name = part.strip().rpartition("*")
@@ -253,4 +253,5 @@ def reward_parts(
             f"{weight!r} is no weight of a reward: write 0.5*{name}") from e
     if "" in found or len(found) <= reward.count(","): raise ValueError(
         f"{reward!r} names a reward twice or none: write rules:f,0.5*rules:g")
+    if not all(map(math.isfinite, found.values())): raise ValueError(f"{reward!r}: a weight must be finite")
     return found

@@ -219,8 +219,7 @@ def _go_on(folder, run_code):
         with contextlib.chdir(place if Path(place).is_dir() else "."):
             read = [os.path.abspath(file) for name in code for file in reward_files(name).values()]
         raise ValueError(f"{folder} runs {', '.join(code)} in {place}, code of "
-            f"{', '.join(read) or 'no file'}: "
-            "if it is yours, add --run-code, or give the run's first command again")
+            f"{', '.join(read) or 'no file'}: if it is yours, add --run-code, or give its first command")
     out = str(Path(folder).resolve())
     if not Path(place).is_dir(): raise ValueError(f"the run was begun in {place}, which is not there any "
         "more: give its command again, with the paths as they are now")

@@ -9,6 +9,7 @@ from collections import defaultdict
 import torch
 from ..base.files import atomic_write, is_marked, marked_page
 from ..base.folder import check_output
+from ..base.settings import find
 from ..data.rollouts import read_rollouts
 from .pages import HEAD, escape_text, plain_number
 from .rollout_view import TableQuery, pick_rows, row_page, rollouts_to_table, table_page
@@ -63,6 +64,7 @@ def rollouts_page(
     "Kept rollouts as one page without scripts."
     x = read_rollouts(source, columns)
     table = rollouts_to_table(x)
+    if sort not in ("", "reward"): find("column to sort by", sort, table.columns)
     query = TableQuery(sort if sort in table.columns else "")
     rows, name = pick_rows(table, query), escape_text(str(source)[:80])
     alarms = "".join(f"<li>{escape_text(text)}</li>" for text in rollout_alarms(x) or ["no alarm"])

@@ -136,7 +136,7 @@ def orpo_loss(
     chosen:Tensor,   # (b) log-prob per token under the policy
     rejected:Tensor, # (b)
     weight:float=.1, # of the odds ratio beside imitation, 0 or more; the paper's lambda
-)->Tensor:           # (b) above 0
+)->Tensor:           # (b) above 0; nan of two -inf
     """ORPO loss -ℓ_w - w log σ(log odds_w - log odds_l), reference-free.
 
     Imitation of the chosen response plus the odds ratio (Hong et al. 2024, eq. 6).
@@ -159,7 +159,7 @@ def make_reference_free_loss(
 def kto_baseline(
     policy:Tensor, # (b) log-probs of answers to other prompts under the policy
     ref:Tensor,    # (b) under the reference
-)->Tensor:         # a number, nats, at least 0, without gradient
+)->Tensor:         # a number, nats, at least 0, without gradient; nan of no answer
     """KTO's reference point z_0 = max(0, mean of log π/π_ref) over mismatched answers.
 
     A biased estimate of KL(π‖π_ref) (Ethayarajh et al. 2024)."""

@@ -45,9 +45,8 @@ class GRPOConfig(SamplerConfig):
     dynamic_sampling:int=1 # sample so many times n_prompts, keep groups that differ
     def __post_init__(self):
         self.check("n_prompts num_generations num_iterations dynamic_sampling",
-            "beta epsilon_high", "epsilon",
-            choices=dict(importance_sampling_level=("token", "sequence"),
-                         multi_objective_aggregation=("sum_then_normalize", "normalize_then_sum")),
+            "beta epsilon_high", "epsilon", choices=dict(importance_sampling_level=("token", "sequence"),
+                multi_objective_aggregation=("sum_then_normalize", "normalize_then_sum")),
             named=dict(advantage_fn=ADVANTAGES, token_loss=TOKEN_LOSSES, loss_type=LOSS_WEIGHTS))
         if self.num_generations < 2 and not self.advantage_fn(torch.tensor([0., 1.]), torch.arange(2)).any():
             raise ValueError("a group needs two responses to compare, got num_generations "

@@ -109,9 +109,11 @@ def confusion_matrix(
     true:Tensor,    # (b)
     levels:int=6,
 )->Tensor:          # (levels levels) row: truth, column: score; counts
-    "Confusion matrix of rounded scores: how often each true score got each score."
-    known = ~score.isnan()
-    cell = true[known].round().long() * levels + score[known].round().long()
+    "How often each true score got each rounded score. Raises ValueError for a score beyond the levels."
+    at = torch.stack([true, score])[:, ~score.isnan()].round()                               # (2 n)
+    wrong = at[(at < 0) | (at >= levels)].tolist()
+    if wrong: raise ValueError(f"confusion_matrix counts scores from 0 to {levels - 1}, got {wrong[:6]}")
+    cell = at[0].long() * levels + at[1].long()
     return torch.bincount(cell, minlength=levels**2).view(levels, levels)
 
 def judge_demonstrations(

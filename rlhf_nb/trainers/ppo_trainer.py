@@ -52,6 +52,8 @@ class RolloutConfig:
                     "save_every " + above_0, share="final_lr_frac " + share,
             at_least_0="warmup_steps weight_decay generation_batch_size " + at_least_0,
             choices=dict(mixed_precision=("no", "bf16")) | choices)
+        rows = math.prod(getattr(self, k, 1) for k in ("n_prompts", "num_generations", "dynamic_sampling"))
+        if rows > 10**6: raise ValueError(f"{type(self).__name__}: {rows:,} responses in a rollout, of 10**6")
     def train_config(self, n_steps:int, batch_size:int)->TrainConfig:
         own = {f.name: getattr(self, f.name) for f in fields(RolloutConfig) if hasattr(TrainConfig, f.name)}
         return TrainConfig(n_steps=n_steps, batch_size=batch_size, **own)
@@ -183,8 +185,7 @@ def rollout_rewards(
 )->Tensor:            # (b t) 0 where `reward_mask` is False; t of `add_score_column`
     """`ppo_rewards` of a rollout, with the switches of `PPOConfig`.
 
-    KL penalty -beta k(logp, ref_logp) at every token, plus the score at the last:
-    Ziegler et al. 2019, eq. 2."""
+    -beta k(logp, ref_logp) at every token, plus the score at the last: Ziegler et al. 2019, eq. 2."""
     roll = add_score_column(roll, config, eos)
     mask, at = roll.seqs.response_mask, reward_mask(roll.seqs, config, eos)
     penalty = kl_penalty(roll.logp, roll.ref_logp, mask, config.beta, config.kl_estimator)
@@ -352,7 +353,7 @@ def reward_metrics(reward_fn:Callable)->dict[str,float]: # "rewards/NAME/mean" a
     return row
 
 METRICS = {
-    "episode": "responses so far",
+    "episode": "responses so far", "lr": "learning rate of the last update",
     "objective/scores": "mean score of a response, less missing_eos_penalty",
     "objective/kl": "KL to the reference (k1), nats per response",
     "objective/non_score_reward": "KL penalty, mean per response",
@@ -367,9 +368,7 @@ METRICS = {
     "val/clipfrac_avg": "share of values whose clipped loss is the larger",
     "val/ratio": "mean ratio; 1 at the first step",
     "val/ratio_var": "variance of that mean over the updates of a rollout",
-    "lr": "learning rate of the last update",
-    "loss/policy_avg": "policy loss per token",
-    "loss/value_avg": "value loss per token"}
+    "loss/policy_avg": "policy loss per token", "loss/value_avg": "value loss per token"}
 
 def rollout_metrics(
     roll:Rollout,
@@ -467,9 +466,8 @@ def ppo_rollout(
                                         trainer.model.named_parameters() if p.requires_grad}
     if not abs(kl) <= config.max_kl:                                  # also nan
         for k, p in last_good.items(): learned[k].copy_(p)
-        raise ValueError(
-            f"after {trainer.step} steps a response is {kl:.1f} nats from the reference, the limit is "
-            f"{config.max_kl:g}: the weights of the rollout before are put back; raise beta or lower lr")
+        raise ValueError(f"at step {trainer.step} a response is {kl:.1f} nats from the reference, the limit "
+            f"is {config.max_kl:g}: the weights of the rollout before are put back; raise beta or lower lr")
     for k, p in learned.items(): last_good[k] = last_good.get(k, torch.empty_like(p)).copy_(p)
     return roll, row
 

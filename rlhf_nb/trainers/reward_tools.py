@@ -67,9 +67,8 @@ def length_bias(
     length = [s.response_mask.sum(1) for s in (pairs.chosen, pairs.rejected)]
     longer, gap = (length[0] - length[1]).to(chosen), chosen - rejected        # (b)
     parts = longer > 0, longer < 0
-    if not all(p.any() for p in parts): raise ValueError(
-        f"length_bias needs pairs of both kinds, got {parts[0].sum()} with the longer "
-        f"side chosen and {parts[1].sum()} with the shorter: pass more pairs")
+    if not all(p.any() for p in parts): raise ValueError(f"length_bias needs pairs of both kinds, got "
+        f"{parts[0].sum()} with the longer side chosen and {parts[1].sum()} with the shorter: pass more")
     accuracy = [preference_accuracy(chosen[p], rejected[p]) for p in parts]
     return dict(
         correlation=cosine_similarity(gap, longer, 0).item(), # same with sides swapped
