@@ -124,7 +124,7 @@ def pass_at_k(
     Raises ValueError unless 1 <= k <= n, and for a count that is not 0 to n."""
     if not 1 <= k <= n: raise ValueError(
         f"pass_at_k needs 1 <= k <= n = {n}, got k = {k}: sample more responses")
-    if not all(0 <= c <= n for c in n_right): raise ValueError(
+    if not all(c in range(n + 1) for c in n_right.tolist()): raise ValueError(
         f"pass_at_k counts right ones among n = {n} responses, got {n_right.tolist()}")
     missed = [math.comb(n - int(c), k) / math.comb(n, k) for c in n_right]
     return 1 - torch.tensor(missed)

@@ -111,7 +111,7 @@ def calibration_bins(
 )->tuple[Tensor,Tensor,Tensor]: # (n) mean confidence, (n) accuracy, (n) pairs
     """Reliability diagram of the confidence sigmoid(|r_w - r_l|), bin by bin.
 
-    A bin holds its lower edge, the last one also 1; a tie is half right. Guo et al. 2017.
+    A bin holds its lower edge, the last also 1; a tie is half right. Guo et al. 2017.
     Raises ValueError for a score that is not finite."""
     gap = chosen - rejected
     if not gap.isfinite().all(): raise ValueError(

@@ -13,7 +13,7 @@ def prediction_powered(
     judge:Tensor,    # (... n) verdicts on pairs without a label, 0 to 1
     labelled:Tensor, # (... m) verdicts on pairs with one
     gold:Tensor,     # (... m) their labels, 0 to 1
-    lam:float|Tensor=1., # λ, how much the judge counts: a number or (...); λ² may be inf
+    lam:float|Tensor=1., # λ, how much the judge counts: a number or (...); inf if huge
 )->tuple[Tensor,Tensor]: # (...) estimate of the mean label, (...) its error; nan of one
     "ḡ + λ (j̄ of the others - j̄ of the labelled) (Angelopoulos et al. 2023)."
     lam, n, m = torch.as_tensor(lam), judge.shape[-1], gold.shape[-1]
@@ -63,7 +63,7 @@ def bootstrap_interval(
     draws:int=500,
 )->tuple[float,float]:   # ends of a 95 % interval
     "Percentile interval of a statistic of rows drawn with replacement (Efron 1979)."
-    for k in (n, draws): check_number("bootstrap_interval: n, draws", k, "1 or more", int)
+    for k in (n, draws): check_number("bootstrap: n and draws", k, "1 or more", int)
     found = [fn(torch.randint(n, (n,), generator=generator)) for _ in range(draws)]
     found = torch.tensor(found).double()
     return found.nanquantile(.025).item(), found.nanquantile(.975).item()
