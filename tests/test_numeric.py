@@ -46,7 +46,7 @@ def test_what_ended_raw_silently_or_off_the_end():
                         torch.arange(2), torch.arange(2), torch.zeros(2).bool(), torch.full((2,), -1), 1)
     with pytest.raises(ValueError, match="logits of row 1 "): sample_step(x, torch.tensor([[0., 2., 1., 0., 0.], [0., 1e30, 0., 0., 0.]]))
     for logp in ([200., 0.], [-1e4, -1e4], [nan, 0.]):
-        with pytest.raises(ValueError, match="probabilities sum to 1, got"): sample_rows(torch.tensor(logp), 3, torch.Generator())
+        with pytest.raises(ValueError, match="probabilities sum to (inf|0|nan), not 1"): sample_rows(torch.tensor(logp), 3, torch.Generator())
     for score, true in ((7., 0.), (-1., 1.), (1e30, 0.)):                                      # 7 of truth 0 was counted as 1 of truth 1
         with pytest.raises(ValueError, match="from 0 to 5, got"): confusion_matrix(torch.tensor([score]), torch.tensor([true]))
     for n, draws in ((0, 9), (3, 0)):

@@ -172,8 +172,7 @@ def sample_rows(
     Raises ValueError unless n is 1 or more and the probabilities sum to 1 within .01."""
     check_number("sample_rows: n", n, "1 or more", int)
     probs = logp.detach().exp()
-    if not abs(probs.sum() - 1) < .01: raise ValueError("sample_rows needs log-probs whose probabilities "
-        f"sum to 1, got {probs.sum():.3g}: log_softmax(-1) makes them of logits")
+    if not abs(probs.sum() - 1) < .01: raise ValueError(f"probabilities sum to {probs.sum():.3g}, not 1")
     return torch.multinomial(probs, n, replacement=True, generator=generator)
 
 def to_tabular_lm(
