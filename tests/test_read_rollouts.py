@@ -283,7 +283,7 @@ def test_rows_without_a_step_come_last_and_without_a_group_are_beside_their_prom
 
 def test_a_list_where_one_number_is_wanted_is_no_mean():
     for name, x in (("reward", [0., 0., 1.]), ("group", [1, 2, 2])):
-        with pytest.raises(ValueError, match=f"line 1: {name} is one number, got .*'its tokens={name}' leaves it out"): read_rollouts([TOKENS | {name: x}])
+        with pytest.raises(ValueError, match=f"line 1: {name} is one number, got .*'its tokens={name}' drops it"): read_rollouts([TOKENS | {name: x}])
         assert name not in read_rollouts([TOKENS | {name: x}], f"its tokens={name}").rows[0]
     assert read_rollouts([TOKENS | dict(reward=[2., 2., 2.])]).rows[0]["reward"] == 2.
     assert read_rollouts([TOKENS | dict(advantages=[1., None, 4.])]).rows[0]["advantage"] == 2.5

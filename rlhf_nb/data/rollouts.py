@@ -304,7 +304,7 @@ def open_rows(source)->Iterator: # of (line or number from 1, row or RowError)
     return enumerate([step | x if isinstance(x, dict) else RowError("not an object", repr(x)[:80])
                       for x in found], 1)
 
-def _learned(x, mask): # numbers of the tokens that are learned from
+def _of_learned(x, mask): # numbers of the tokens that are learned from
     if isinstance(x, array) and not mask: return numpy.asarray(x, float)
     return numpy.fromiter(compress(x, mask or repeat(1)), float)
 
@@ -375,16 +375,16 @@ def read_rollouts(
             if not isinstance(x, _PACKED): continue
             rest[k] = getattr(x, "same", math.nan)    # of a list that is not read yet
             if rest[k] == rest[k]: continue
-            some = (every := _learned(x, mask))[every == every]
+            some = (every := _of_learned(x, mask))[every == every]
             if k != "advantage" and (some != some[:1]).any(): raise ValueError(f"{k} is one number, got "
-                f"{some[:3].tolist()}: columns='{k}=...' names another, 'its tokens={taken[k]}' leaves it out")
+                f"{some[:3].tolist()}: columns='{k}=...' names another, 'its tokens={taken[k]}' drops it")
             rest[k] = some.mean().item() if len(some) else None
         if (group := rest.get("group")) is None or group != group: rest.pop("group", None)   # its prompt then
         wrong = [k for k, x in rest.items() if not isinstance(x, _CELL)
                  or k == "step" and isinstance(x, str)]
         if wrong: raise ValueError(f"{wrong[0]} is one number, got {rest[wrong[0]]!r:.80}")
         if a and b and not isinstance(a, Unread):
-            rest["KL"] = _learned(a, mask).sum().item() - _learned(b, mask).sum().item()
+            rest["KL"] = _of_learned(a, mask).sum().item() - _of_learned(b, mask).sum().item()
         rest |= dict(length=n) if n else {}
         own = {k: _cell_number(x) if cells else x for k, x in raw.items()
                if k not in seen and k not in rest and k not in texts and isinstance(x, _CELL)}
