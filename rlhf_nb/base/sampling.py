@@ -379,9 +379,10 @@ def generate_many(
     environment:Callable|None=None, # see `generate`
 )->tuple[Seqs, Tensor]:      # one row per prompt, in their order; (b t) log-probs
     "As `generate`, in batches of similar length; raises ValueError where it does."
+    require_ids(prompts)
+    uniforms = _uniforms(len(prompts), sampling, generator)
     _validate_prompts(model, prompts, sampling)
     special, progress = pad_and_eos(tokenizer), progress and not process_index()
-    uniforms = _uniforms(len(prompts), sampling, generator)
     order, parts = torch.tensor(list(map(len, prompts))).argsort(stable=True), []
     with tqdm(total=len(prompts), disable=not progress, unit="row", leave=False) as bar:
         for rows in _own_batches(order, batch_size):
