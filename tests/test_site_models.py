@@ -86,7 +86,7 @@ def test_a_chapters_picture_moves_in_the_page_as_the_package_computes_it(browser
     assert again.locator("[data-knobs]").nth(which).locator("svg").inner_html() == shown
     if which: assert "tree=1.5" in address and again.locator("[data-knobs] svg").first.inner_html() == page.locator("[data-knobs] svg").first.inner_html()
     box.get_by_role("button", name="Reset").press("Enter")
-    page.wait_for_function("([a]) => location.href != a", arg=[address])
+    page.wait_for_function("([a]) => location.href != a", arg=[address], polling=100)
     page.screenshot(path=ROOT/f"runs/screenshots/site-moving-{name}.png")
     for x in (page, again): x.close()
     assert not errors
@@ -170,7 +170,8 @@ def test_the_first_screen_answers_while_one_types(page, axe):
     page.locator(".next button").first.press("Enter")
     assert page.locator(".token").count() == 3 < before
     page.get_by_role("button", name="Let the SFT model answer").press("Enter")
-    page.wait_for_function("() => document.querySelector('form.model button + span').textContent.startsWith('best of 8')")
+    page.wait_for_function("() => document.querySelector('form.model button + span').textContent.startsWith('best of 8')",
+                           polling=100)      # not at each frame: a page that draws none would wait for ever
     page.locator("details summary").press("Enter")
     assert page.get_by_role("region", name="numbers of each token").is_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
