@@ -144,6 +144,32 @@ def test_kl_of_what_was_kept_is_that_by_hand():
     for source in (HERE/"verl", HERE/"slime"):                              # no log-probs; of the sampler alone
         with pytest.raises(ValueError, match="no row has log-probs under policy and reference"): show_kl(source)
 
+@pytest.mark.parametrize("kind", ["run", "jsonl", "large jsonl", "parquet"])
+def test_kl_without_texts_is_that_of_the_whole_rows(kind, tmp_path, monkeypatch):
+    "Where only two channels of a row are fetched, and where a row is looked at as a whole: bit for bit."
+    from rlhf_nb.data import rollouts
+    from rlhf_nb.show.rollout_view import as_table
+    from rlhf_nb.show.token_kl import show_kl, stored_kl
+    from test_rollout_view import Words, a_rollout
+    if kind == "run":
+        (tmp_path/"rollouts").mkdir()
+        for step in (1, 2): rollouts.save_rollout(tmp_path/f"rollouts/{step:06d}.safetensors", step, a_rollout(), None, torch.tensor([]), Words())
+        source = tmp_path
+    else:
+        g = torch.Generator().manual_seed(0)
+        rows = [dict(prompt="p", response="r", step=n, ids=[7] * n, logprobs=(-torch.rand(n, generator=g)).tolist(),
+                     ref_logprobs=(-torch.rand(n, generator=g)).tolist(), loss_mask=[i % 3 > 0 for i in range(n)]) for n in (3, 120, 99)]
+        rows[1].pop("ref_logprobs")
+        source = tmp_path/f"x.{kind.split()[-1]}"
+        if kind == "parquet":
+            pq = pytest.importorskip("pyarrow.parquet")
+            pq.write_table(pytest.importorskip("pyarrow").Table.from_pylist(rows), source)
+        else: source.write_text("".join(json.dumps(x) + "\n" for x in rows))
+    if kind == "large jsonl": monkeypatch.setattr(rollouts, "_LARGE", 0)
+    fast, slow = show_kl(source, Words()).table, stored_kl(as_table(read_rollouts(source), Words()))
+    assert str(fast.columns) == str(slow.columns) and len(set(map(str, fast.columns["k3"]))) > 1
+    assert [str(fast.ledgers_of(i)) for i in range(len(fast))] == [str(slow.ledgers_of(i)) for i in range(len(slow))]
+
 def test_rows_suffice_where_the_models_are_given():
     from rlhf_nb.base.models import load_bundled
     from rlhf_nb.show.inspectors import inspect_row
