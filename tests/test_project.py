@@ -31,7 +31,7 @@ def python(cell): return re.sub(r"^[%!].*$", "", cell.source, flags=re.M)
 def read(file): return nbformat.read(file, 4)
 
 # ---- floors
-COUNTS = house.count()
+counts = cache(house.count)
 
 def test_no_script_imports_a_name_twice():
     "The second takes the place of the first: so a benchmark called a tuple of questions, which no test had run."
@@ -55,16 +55,16 @@ def test_imports_are_read_in_every_form(tmp_path):
 @pytest.mark.parametrize("what", ["circles of modules", "circles of floors", "imports that go up",
                                   "private names that cross", "star imports"])
 def test_imports_go_down_the_street(what):
-    n, places = COUNTS[what]
+    n, places = counts()[what]
     assert not n, f"{what}: " + "; ".join(places)
 
 @pytest.mark.parametrize("what", house.LIMITS)
 def test_the_house_keeps_its_limits(what):
-    n, places = COUNTS[what]
+    n, places = counts()[what]
     assert n <= house.LIMITS[what], f"{what}, {n} and at most {house.LIMITS[what]}: " + "; ".join(places)
 
 def test_a_listing_of_the_package_shows_its_floors():
-    assert COUNTS["folders at the top"][0] <= 7
+    assert counts()["folders at the top"][0] <= 7
     top = {f.name for f in (ROOT/"rlhf_nb").iterdir() if f.is_dir() and any(f.glob("*.py"))} - {"exercises", "__pycache__"}
     assert top == {f.name for f in (ROOT/"nbs/engine").iterdir() if f.is_dir() and not f.name.startswith(".")}
     assert top == set(house.STREET) - set(house.COURSE), "scripts/house.py: STREET names every floor"
