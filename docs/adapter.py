@@ -229,6 +229,12 @@ def code_cell(cell, body:str, tags:list[str], said:str)->dict:
     return dict(cell_type="code", id=cell["id"], source=body, outputs=outputs,
                 execution_count=None, metadata=dict(tags=tags, mystnb=dict(image=dict(alt=said))))
 
+def waiting(cell:dict)->list[dict]: # the code, and what it gave
+    "What settles a bet is folded until a reader has made one."
+    said = "How it came out: open this after your bet"
+    meta = dict(tags=["remove-input", "hide-output"], mystnb=cell["metadata"]["mystnb"] | dict(code_prompt_show=said, code_prompt_hide=said))
+    return [cell | dict(outputs=[]), cell | dict(id=f"settled-{cell['id']}"[:64], metadata=meta)]
+
 def head(nb, site:Site, file:str)->str:
     "Title, sentence, and the ways to run the page."
     import yaml
@@ -272,6 +278,7 @@ def chapter(nb, site:Site, file:str, written:str)->dict:
         told = alt(re.sub(r"[`*$]", "", heading), body, before)
         out.append(code_cell(cell, body.rstrip(), tags, told))
         if folded: out[-1]["metadata"]["mystnb"] |= dict(code_prompt_show=folded, code_prompt_hide=folded)
+        if re.search(r"^settle\(", body, re.M) and out[-1]["outputs"]: out = out[:-1] + waiting(out[-1])
         if note := still(body, before): out.append(dict(cell_type="markdown", id=f"still-{cell['id']}"[:64], metadata={}, source=note))
         if folded == "Solution": solved += out
         else: cells += out

@@ -198,6 +198,13 @@ def test_code_of_figures_is_folded_and_other_code_is_not():
     assert a["metadata"]["tags"] == ["hide-input"] and a["metadata"]["mystnb"]["code_prompt_show"] == "Code of the figure"
     assert not b["metadata"]["tags"] and not c["metadata"]["tags"]
 
+def test_what_settles_a_bet_is_folded_until_the_bet():
+    picture = [dict(output_type="display_data", metadata={}, data={"image/png": "aGk="})]
+    a, code, out, b = chapter_of([('bet("10 x", "It rises.")', []), ('settle("10 x", True, fig, said)', picture), ("lines(x, y)", picture)], "10_kl.ipynb")
+    assert not code["outputs"] and "settle" in code["source"] and "remove-input" not in code["metadata"]["tags"]
+    assert out["outputs"] and out["metadata"]["tags"] == ["remove-input", "hide-output"] and "bet" in out["metadata"]["mystnb"]["code_prompt_show"]
+    assert b["outputs"] and not b["metadata"]["tags"]
+
 def test_below_a_figure_that_moves_in_lab_alone_a_line_says_so():
     picture = [dict(output_type="display_data", metadata={}, data={"image/png": "aGk="})]
     a, note, b = chapter_of([("def draw(n=1): pass\ninteract(draw);", picture), ("print('interact(draw)')", picture)], "10_kl.ipynb")

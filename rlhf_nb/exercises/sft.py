@@ -71,6 +71,8 @@ fixed_labels = Exercise(
             lambda ids, p, n: _labels(ids, p, n + 1),
         "pads are no labels": lambda ids, p, n: _labels(ids, p, n + 99),
         "no shift: label j is token j + 1": lambda *a: _labels(*a, shift=0),
+        "nothing is shifted: label j is token j + 1, so the first column is cut off, not the last":
+            lambda ids, p, n: _labels(ids, p + 1, n + 1, shift=0),
         "the prompt is learned too: mask it": lambda ids, p, n: _labels(ids, 0 * p, n),
         "nothing is predicted behind the last token: t - 1 labels": lambda *a: _labels(*a, behind=0),
         "masked labels are -100, not 0": lambda *a: _labels(*a, rest=0)})
