@@ -156,7 +156,7 @@ def bet(
         b = Button(description=f"{p:.0%}", layout=dict(width="5em"), tooltip=f"{p:.0%} sure that it is true")
         def keep(_):
             remember(Path(), {f"bet {name}": f"{p:.0%} {claim}"})
-            said.value = f"You are {p:.0%} sure; the next cell settles it."
+            said.value = f"You are {p:.0%} sure; a cell below settles it."
         b.on_click(keep)
         return b
     return VBox([Text(asked), HBox([button(p) for p in SURE]), said])
@@ -183,7 +183,7 @@ def settle(
         print(*said, sep="\n", end="\n" * bool(said))
         return figure
     rows = [row["verdict"] for row in read_tries(Path()) if row["exercise"] == f"bet {name}"]
-    if not rows: return print("Bet first: one click above, then run this cell again.")
+    if not rows: return print("Bet first: a click above, or bet(..., .75); then run this cell again.")
     if rows[-1] not in ("true", "false"): remember(Path(), {f"bet {name}": str(bool(truth)).lower()})
     p, was, _ = bets(Path())[name]
     print(f"It is {str(was).lower()}. You were {p:.0%} sure that it is true: {(p - was)**2:.2f} points "
@@ -206,9 +206,9 @@ def lost_bet(
     chapter:str, # number of the one that is checked, such as "07"
 )->str:          # a question, or ""
     "The last bet that was lost two or more chapters before this one, as a question."
-    lost = [(name, was, claim) for name, (p, was, claim) in bets(folder).items()
+    lost = [(name, claim) for name, (p, was, claim) in bets(folder).items()
             if (p - was)**2 > .25 and name[:2].isdigit() and int(name[:2]) + 2 <= int(chapter)]
     if not lost: return ""
-    name, was, claim = lost[-1]
+    name, claim = lost[-1]
     return (f"once more, from chapter {name[:2]}: {claim} True or false? "
-            f"(It was {str(was).lower()}: you had bet against it.)")
+            f"(You lost this bet: what stands below it in {name[:2]} shows the answer.)")
