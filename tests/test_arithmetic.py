@@ -86,6 +86,12 @@ def test_saved_coverage_holds_the_claims():
         found = difference(of("Q", .1, **changed), of("Q", .1), "carry", list(changed))
         assert found.holds and found.mean > .1 and found.differs.keys() == changed.keys()
     for alpha in .1, 0.: assert difference(of("Q", .1, alpha=alpha), of("Q", .1), "carry", ["alpha"]).mean < 0
+    assert not any(r["found"]["no_carry"] for r in of("Q", .1, alpha=0.))                     # on sums that need no carry, too
+    low = {share: sorted(round(r["found"]["all"], 2) for r in of("copy", share))[:2] for share in (.03, .4)}
+    assert low == {.03: [.17, .45], .4: [.05, .53]}                                           # one imitator of each had collapsed
+    again = [[round(r["found"]["carry"], 2) for r in of("Q", .4)[:3]], [round(r["carry"], 2) for r in json.loads(
+        (Path(__file__).parents[1]/"nbs/results/arithmetic.json").read_text("utf-8"))["rows"] if r["run"] == "Q sparse"]]
+    assert again == [[.91, .74, .93], [.9, .95, .95]]                                         # the same three seeds, in two benchmarks
 
 def test_writers_of_a_log_carry_as_often_as_asked():
     sums = [Sum(a, b) for a in range(10, 100) for b in range(10) if Sum(a, b).carries]
