@@ -30,6 +30,20 @@ def test_by_hand():
     assert_close(tuned_lam(tensor([1., 0., 1., 0.]), tensor([1., 0., .5, .5]), 12), tensor(.5 * 12 / 16))
     assert tuned_lam(torch.ones(4), tensor([1., 0., .5, .5]), 12) == 0           # a judge that says one thing is not asked
 
+def test_without_ties_rogan_gladen_is_off_by_more_in_another_contest_too(): # chapter 24: ties are a part of it only
+    saved = json.loads((ROOT/"nbs/results/win_rate.json").read_text("utf-8"))
+    def gaps(seed, contest, labels, key): # of λ = 1 and of Rogan-Gladen, both from all pairs
+        model = {r["run"]: r for r in saved["answers"] if r["seed"] == seed}
+        def verdicts(name):
+            x = [[tensor([float(v) for v in model[run][k]]).view(48, 8) for run in name.split(" - ")] for k in ("gold", key)]
+            gold, judge = ((b[:, :, None] - a[:, None]).sign().flatten() / 2 + .5 for b, a in x)
+            return gold[(gold != .5) & (judge != .5)], judge[(gold != .5) & (judge != .5)]
+        (gold, judge), (known, said) = verdicts(contest), verdicts(labels)
+        return known.mean() + judge.mean() - said.mean() - gold.mean(), rogan_gladen(judge, said, known) - gold.mean()
+    for contest, labels, judge in {(r["contest"], r["labels"], r["judge"]) for r in saved["moved"]}:
+        found = tensor([gaps(seed, contest, labels, "rm" if judge == "reward model" else "judge") for seed in (40, 41, 42)]).mean(0)
+        assert found[1].abs() > found[0].abs(), (contest, labels, judge, found)
+
 def test_every_lam_is_unbiased_its_error_is_its_spread_and_the_tuned_one_is_least():
     x, errors = sample(2000, 120, 60), {}
     for lam in (0., .5, 1., 1.7, tuned_lam(x[1], x[2], 120)):
