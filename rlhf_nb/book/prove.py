@@ -196,11 +196,14 @@ def smallest_case(
     return short if both(short) else case
 
 def _shown(both, cases, names, form): # the smallest case and what two sides make of it; "" where none differs
-    wrong = next(filter(both, cases), None)
+    wrong, pair = next(((x, y) for x in cases if (y := both(x))), ({}, ()))
     if not wrong: return ""
     least = smallest_case(wrong, names, both)
+    least, pair = (least, now) if (now := both(least)) else (wrong, pair)  # None now and then, where it draws
     given = ", ".join(f"{x} {_brief(least[k])}" for k, x in names.items() if k in {*least} - {"generator"})
-    return f"{given}: " + form.format(*map(_brief, both(least)))
+    told, shapes = [*map(_brief, pair)], [f" of shape {tuple(getattr(x, 'shape', ()))}" for x in pair]
+    if len({*told}) == 1 < len({*shapes}): told = [x + shape for x, shape in zip(told, shapes)]
+    return f"{given}: " + form.format(*told)
 
 def describe_result(
     it:ProofKind, cases:dict, calls:dict, # case -> arguments; case -> what a function did, of `record_call`
