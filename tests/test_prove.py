@@ -68,7 +68,7 @@ def test_a_proof_leads_to_a_page_that_the_site_has(kind):
     proof = Proof("f", kind, "mistake", "", ["a slip"], [], [], "", 1)
     page = proof.link.rpartition("/")[2]
     assert proof.link.startswith("https://") and page == proof.chapter.partition("_")[2] + ".html"       # a page is named like its module
-    assert f'href="{proof.link}"' in proof._repr_html_()
+    assert f'<dd style="margin:0"><a href="{proof.link}"' in proof._repr_html_()
 
 def test_exact_sums_say_what_is_biased():
     unbiased, normalised, centred = (prove(fn, "advantages").sums[0] for fn in
@@ -234,7 +234,8 @@ def test_the_command(tmp_path, monkeypatch, capsys):
                                     "def k1(logp, ref_logp): return ref_logp - logp\n")
     (tmp_path/"ends.py").write_text("raise SystemExit(0)\n")
     assert main(["prove", "mine.py:k3", "--kind", "kl", "-o", "card.html"]) == 0
-    assert "k3 (Schulman 2020)" in capsys.readouterr().out and "k3 (Schulman 2020)" in (tmp_path/"card.html").read_text()
+    assert "k3 (Schulman 2020)" in capsys.readouterr().out and "<dd style=\"margin:0\">k3 (Schulman 2020)" in (card := (tmp_path/"card.html").read_text())
+    assert "color-scheme:light dark" in card and "<code>![kl: exact" in card
     assert main(["prove", "mine.py:k1", "--kind", "kl"]) == 1 and "the policy comes first" in capsys.readouterr().out
     for words, said in ((["mine.py:k3", "--kind", "kl", "-o", "card.html"], "card.html is there"), (["mine.py:k2", "--kind", "kl"], "no function in mine.py"),
                         (["none.py:k3", "--kind", "kl"], "no file"), (["ends.py:k3", "--kind", "kl"], "cannot be imported: SystemExit")):
@@ -269,6 +270,9 @@ def test_odd_code_gets_one_sentence(capsys, monkeypatch):
     assert "random numbers of the whole program" in told(seeded)
     def dropping(logp, ref_logp): return logp - ref_logp + torch.rand(1)
     assert prove(dropping, "kl").mistakes == ["two calls with the same arguments give two results"]
+    def now_and_then(logp, ref_logp): return (logp - ref_logp) * (torch.rand_like(logp) > .1)     # of a small case two calls may agree
+    assert ", then " in prove(now_and_then, "kl").shown
+    assert "of shape (1,), right is" in prove(lambda logp, ref_logp: (logp - ref_logp).sum(1), "kl").shown
     def frozen(logp, ref_logp):
         torch.set_grad_enabled(False)
         return logp - ref_logp

@@ -18,7 +18,7 @@ from .changes import find_change
 from .checks import ProofKind, copy_argument, record_call, value_slips, values_match
 from ..exercises.kinds import (PROOF_KINDS, SHORT, apart, as_type, bound, broken_rules, called,
                                      each_tensor, guarded, load_code, odd_cases, split_words)
-from ..show.pages import escape_text
+from ..show.pages import HEAD, escape_text
 from ..tokens import masked_sum, token_logprobs
 from ..worlds.oracle import all_logprobs, bigram_lm, expectation, micro_world
 
@@ -58,10 +58,14 @@ class Proof:
     def _repr_html_(self):
         colour = dict(exact="#2a7", mistake="#c33", unknown="#b80")[self.verdict]
         head, *rows = str(self).split("\n  ")
-        def told(row): return escape_text(row).replace(
-            f"chapter    {self.chapter}", f'chapter <a href="{self.link}">{self.chapter}</a>')
-        return (f'<div style="border-left:6px solid {colour};padding:.2em 1em"><b>{escape_text(head)}</b><ul>'
-                + "".join(f"<li>{told(row)}</li>" for row in rows) + "</ul></div>")
+        def told(row):
+            if row == self.badge: return "badge", f"<code>{row}</code>"
+            linked = f'<a href="{self.link}">{self.chapter}</a>' if row.startswith("chapter    ") else ""
+            return row[:11], linked or escape_text(row[11:])
+        return (f'<div style="border-left:6px solid {colour};padding:.2em 1em"><b>{escape_text(head)}</b><dl '
+                'style="display:grid;grid-template-columns:5em 1fr;gap:.4em 1em;overflow-wrap:anywhere">'
+                + "".join(f'<dt style="opacity:.7">{word}</dt><dd style="margin:0">{text}</dd>'
+                          for word, text in map(told, rows)) + "</dl></div>")
 
 def _name(fn): return getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
 def _leaves(y): return [x for x in (y if isinstance(y, tuple) else [y]) if isinstance(x, Tensor)]
@@ -387,7 +391,8 @@ def _prove_command(args):
     if Path(args.output or "").is_file(): raise ValueError(f"{args.output} is there: name another file")
     file, _, function = args.place.rpartition(":")
     proof = prove(find(f"function in {file}", function, load_code(args.place, args.kind)), args.kind)
-    page = f'<!doctype html><meta charset="utf-8"><title>{args.kind}</title>{proof._repr_html_()}'
+    card = f"<body><main>{proof._repr_html_()}</main></body></html>"
+    page = f"{HEAD}<title>{args.kind}: {proof.verdict}</title></head>{card}"
     if args.output: Path(args.output).write_text(page, "utf-8")
     print(proof, *[f"  read       {proof.link}"] * (proof.verdict != "exact"), sep="\n")
     return int(proof.verdict != "exact")
