@@ -34,7 +34,15 @@ def advantages(x): return gae(x["rewards"], x["values"], x["mask"], x["gamma"], 
 def counted(x): # torchtune steps over no gap: reward and value are 0 there, and gamma and lambda count it
     m = x["mask"]
     whole = m.flip(1).cumsum(1).flip(1) > 0
-    return tuple(y * m for y in gae(x["rewards"] * m, x["values"] * m, whole, x["gamma"], x["lam"]))
+    a, returns = gae(x["rewards"] * m, x["values"] * m, whole, x["gamma"], x["lam"])
+    n = int(m.sum())                                # its deviation divides by n - 1; its mean is added back
+    return (masked_whiten(a, m) * ((n - 1) / n)**.5 + masked_mean(a, m)) * m, returns * m
+
+def times_log_prob(x): # TRL's CISPO multiplies by log π, ours by log ρ
+    def each(ratio, advantage, low, high):
+        weight = ratio.detach().clamp(max=1 + high) * advantage
+        return cispo_loss(ratio, advantage, low, high) - weight * x["old_logp"]
+    return policy("dapo", weighted=each)(x)
 
 def four(loss): return lambda x: loss(x["policy_chosen"], x["policy_rejected"], x["ref_chosen"], x["ref_rejected"],
                                       x["beta"])
@@ -81,7 +89,7 @@ OURS = {
     ("transformers", "GenericForSequenceClassification"): pooled}
 
 ADJUSTED = { # compared as well, after the one step that the words below name
-    ("trl", "GRPOTrainer, loss_type='cispo'"): policy("dapo", weighted=cispo_loss),
+    ("trl", "GRPOTrainer, loss_type='cispo'"): times_log_prob,
     ("openrlhf", "compute_approx_kl, 'k2'"): estimator(kl_k2, 10.), ("openrlhf", "compute_approx_kl, 'k3'"): estimator(kl_k3, 10.),
     ("openrlhf", "PolicyLoss, dual_clip=3"): policy("dapo", dual=True),
     ("verl", "compute_policy_loss, 'token-mean'"): policy("dapo", dual=True),
