@@ -461,3 +461,10 @@ def test_whitening_reads_the_response_tokens_and_no_other_position():
         parts += advantage[:int(x.seqs.response_mask[i].sum())]
     raw = torch.tensor(parts)
     assert_close(x.advantage[x.seqs.response_mask], (raw - raw.mean()) / raw.std(unbiased=False), atol=1e-4, rtol=1e-4)
+
+def test_whitened_rewards_count_the_position_after_eos_too():
+    model, roll, config = transformer(), ragged(), replace(AFTER, whiten_rewards=True)
+    raw = torch.tensor([r for _, rewards, *_ in one_row_at_a_time(model, roll, AFTER) for r in rewards])
+    at = make_experience(model, roll, config, EOS_ID).reward_mask
+    assert len(raw) == at.sum() > roll.seqs.response_mask.sum()
+    assert_close(rollout_rewards(roll, config, EOS_ID)[at], (raw - raw.mean()) / raw.std(unbiased=False) + raw.mean(), atol=1e-4, rtol=1e-4)

@@ -125,6 +125,17 @@ def test_each_mistake_of_a_sampler_is_named_as_itself():
         return np.random.choice(len(p), p=p / p.sum(-1))
     assert prove(one_row, "sampler").definition.startswith("a token; drawn after")
 
+def test_a_sampler_whose_nucleus_misses_its_last_token(): # also with top_p 1, where rounding may lose one
+    def nucleus(logits, temperature, top_p, generator):
+        p, order = (logits / temperature).softmax(-1).sort(descending=True)
+        p = torch.where(p.cumsum(-1) <= top_p, p, 0.)
+        p = torch.zeros_like(p).scatter(-1, order, p / p.sum(-1, keepdim=True))
+        ids = torch.multinomial(p, 1, generator=generator)
+        return ids[:, 0], p.log().gather(1, ids)[:, 0]
+    assert prove(nucleus, "sampler").mistakes == ["top-p drops the token that reaches it"]
+    def other(logits): return logits.softmax(-1).square().multinomial(1)[:, 0], logits[:, 0]      # never nan, though some token never comes
+    assert "nan comes back" not in str(prove(lambda logits: (logits[:, :3].argmax(-1), logits[:, 0]), "sampler")) + str(prove(other, "sampler"))
+
 def test_arrays_are_compared_by_value():
     def in_numpy(chosen, rejected): return np.logaddexp(0, rejected - chosen).mean()
     def centred(rewards, num_generations): # np.asarray takes tensors, and an array comes back
@@ -217,6 +228,10 @@ def test_what_is_wrong_beside_the_formula():
 def test_what_is_unknown_is_described(fn, said):
     proof = prove(fn, "kl")
     assert proof.verdict == "unknown" and said in proof.mistakes[0] and not proof.definition
+
+def test_of_replies_one_is_shown_that_no_definition_reads_so():
+    def first_digit(reply): return float(m[0]) if (m := re.search("[0-9]", reply)) else None
+    assert "on 'Score: 3.5' it gives 3;" in prove(first_digit, "judge").mistakes[0]                 # not the first, which it reads
 
 def near(logp, ref_log_probss): return logp - ref_log_probss
 

@@ -228,7 +228,10 @@ def describe_result(
     if getattr(first.out, "dtype", 0) == torch.bool: return f"on {what} truth values come back, not numbers"
     if came not in known: return f"on {what} " + (f"the shape is wrong: {came}, not " if shapes(
         first.out) else f"a {came} comes back, not ") + " or ".join(sorted(known))
-    return f"on {what} it gives {_brief(first.out)}; no definition, and no two mistakes, give that"
+    def told(k): # by some definition
+        return any(it.same(calls[k].out, it.compute(SimpleNamespace(**cases[k]), c), 1e-4) for c in every)
+    what = next((k for k in cases if not told(k)), what)
+    return f"on {what} it gives {_brief(calls[what].out)}; no definition, and no two mistakes, give that"
 
 def _shape_slip(it, cases, calls): # of a result that has the shape of no definition
     every = [dict(zip(it.right, x)) for x in itertools.islice(itertools.product(*it.right.values()), 200)]

@@ -43,6 +43,7 @@ class PolicyLoss(ProofKind):
     wrong = dict(
         ratio=dict(inverted="the ratio is the wrong way round: now over when sampled",
                    log="that is the log-ratio: exp is missing", linear="1 + d is no ratio: take exp of d",
+                   quotient="a quotient of log-probs is no ratio: take exp of their difference",
                    frozen="no gradient reaches the policy"),
         clip=dict(only="only the clipped product: where the policy moved the wrong way the gradient must flow",
                   most="take the smaller gain, not the larger", zero="the clip is around 1, not around 0",
@@ -87,7 +88,8 @@ class PolicyLoss(ProofKind):
         logp, old, ref = (x.masked_fill(~m, 0.) for x in (a.logp, a.old_logp, a.ref_logp))
         d, advantage = logp - old, a.advantages.reshape(len(m), -1)
         total = d.sum(1, keepdim=True)
-        ratio = dict(linear=1 + d, log=d)[c["ratio"]] if c["ratio"] in ("linear", "log") else dict(
+        ratio = dict(linear=1 + d, log=d, quotient=logp / old.where(m, 1.))[c["ratio"]] if c["ratio"] in (
+            "linear", "log", "quotient") else dict(
             token=lambda: d, whole=lambda: total, response=lambda: total / m.sum(1, keepdim=True).clamp(min=1),
             first=lambda: logp - logp.detach(), inverted=lambda: -d, frozen=d.detach)[c["ratio"]]().expand_as(d).exp()
         low, high = 1 - a.epsilon, 1 + a.epsilon_high
@@ -165,7 +167,8 @@ class GAE(ProofKind):
         way=dict(forward="the sum looks ahead, not back"),
         delta=dict(no_next="delta: the discounted next value is missing", undiscounted="gamma is missing in delta: it discounts the next value as well",
                    minus="the signs of the two values are exchanged", late="this token's value and the next one's are exchanged",
-                   no_value="delta: take the value of the token itself off"),
+                   no_value="delta: take the value of the token itself off",
+                   lam="lambda has no place in delta: gamma alone discounts the next value"),
         trace=dict(lam="gamma is missing in the sum: it discounts the next advantage as well", gamma="lambda is missing",
                    none="that is delta alone: later deltas count in part", squared="lambda is applied twice"),
         discount=dict(missing="gamma is missing"), gap=dict(
@@ -210,7 +213,7 @@ class GAE(ProofKind):
                 follows = dict(pad=after, own=torch.where(none, v[:, i], near)).get(c["end"], near)
                 delta = dict(td=r[:, i] + g * follows - v[:, i], no_next=r[:, i] - v[:, i], undiscounted=r[:, i] + follows - v[:, i],
                              minus=r[:, i] - g * follows + v[:, i], no_value=r[:, i] + g * follows,
-                             late=r[:, i] + g * v[:, i] - follows)[c["delta"]]
+                             late=r[:, i] + g * v[:, i] - follows, lam=r[:, i] + g * a.lam * follows - v[:, i])[c["delta"]]
                 out[i] = delta + dict(both=g * lam, lam=lam, gamma=g, none=0., squared=g * lam**2)[c["trace"]] * later
                 later, none = torch.where(held[:, i], out[i], later), none & ~m[:, i]
                 following = torch.where(held[:, i], v[:, i], following)

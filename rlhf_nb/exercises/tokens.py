@@ -142,7 +142,7 @@ class Sampler(ProofKind):
                    times="logits are multiplied by the temperature: divide",
                    late="top-p counts before the temperature, not after it",
                    open="top-k and top-p are not used", all_k="top-k is not used", all_p="top-p is not used",
-                   less="top-p drops the token that reaches it",
+                   less="top-p drops the token that reaches it", least="top-p drops the token that reaches it",
                    more="top-p keeps one token too many", even="kept tokens are drawn with equal probability",
                    few_k="top-k keeps one token too few", more_k="top-k keeps one token too many", swapped="top-p counts after top-k, of the k that are left",
                    rank="that is a place in the sorted order: map it back to a token", twice="probabilities are taken for logits: softmax comes twice"),
@@ -163,7 +163,7 @@ class Sampler(ProofKind):
             except Exception: out = [[]]                          # it takes one row
             if len(out[0]) != self.n: out = [torch.cat(x) for x in zip(*(
                 told(fn(logits=logits, **rest)) for _ in range(self.n)))]
-            logp = torch.full((len(logits),), torch.nan).double()
+            logp = torch.full((len(logits),), 0. if len(out) > 1 else torch.nan).double()     # what never came has none
             if len(out) > 1: logp[out[0].long()] = out[1]
             return torch.bincount(out[0].long(), minlength=len(logits)).double() / self.n, logp
         return count
@@ -188,6 +188,7 @@ class Sampler(ProofKind):
             before = prob.cumsum(0) - prob
             cut = dict(less=(before + prob > p) & (before > 0), more=before - prob.roll(1) * (
                 before > 0) >= p).get(c["drawn"], before >= p) if p < 1 else torch.zeros_like(order).bool()
+            if c["drawn"] == "least": cut = (prob.cumsum(0) > p) & (before > 0)   # rounding cuts at 1, too
             return x.masked_fill(torch.zeros_like(cut).scatter(0, order, cut), -torch.inf)
         x, how = a.logits, c["drawn"]
         warm = x / a.temperature
