@@ -152,6 +152,18 @@ def test_the_command_says_whose_a_part_is(tmp_path, capsys):
     assert main(["copy", str(tmp_path/"copy")]) == 0     # a part that was written is kept
     assert "logsumexp" in file.read_text("utf-8") and "my_rlhf.py" in capsys.readouterr().out
 
+def test_a_loop_on_wrong_parts_is_not_said_to_end_where_ours_does(tmp_path):
+    from rlhf_nb.book.checks import grade
+    def said(name, old="", new=""):
+        assert old in TEXT
+        (file := tmp_path/f"{len(old)}.py").write_text(TEXT.replace(old, new, 1) if old else TEXT, "utf-8")
+        return grade(exercises.probe(exercises.load(file), name), getattr(exercises, name))
+    assert said("train_ppo") == said("train_groups") == "right"
+    sign = "return torch.where(response, beta * (ref_logp - logp), 0.) + last * reward[:, None]"
+    assert "below the package" in said("train_ppo", sign, sign.replace("+ last", "- last"))
+    assert "below the package" in said("train_groups", "(group.sum(1, keepdim=True) - group) / (size - 1)", "2 * group")
+    assert said("train_groups", "advantage = (group -", "raise NotImplementedError\n    advantage = (group -") == "not done yet"
+
 @pytest.mark.parametrize("name", exercises.PARTS)
 def test_each_part_is_proved_exact_ours_and_in_another_style(tmp_path, name):
     modules = [exercises.OURS]

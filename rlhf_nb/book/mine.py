@@ -51,16 +51,18 @@ def parts_table(
     file = Path(folder)/"my_rlhf.py"
     if not file.is_file(): raise ValueError(f"{folder} has no my_rlhf.py: rlhf-nb copy --exercises {folder}")
     parts = part_chapters((notebooks()/"my_rlhf.py").read_text("utf-8"))
+    loops = dict(train_ppo="08", train_groups="09")                       # given; they run the parts
     sources = [_CELLS.format(file=str(file.resolve())),
-               *(f"#| hide\n{k} = exercises.probe(module, {k!r})" for k in parts),
-               *(f"check({k}, exercises.{k})" for k in parts)]
+               *(f"#| hide\n{k} = exercises.probe(module, {k!r})" for k in [*parts, *loops]),
+               *(f"check({k}, exercises.{k})" for k in [*parts, *loops])]
     with TemporaryDirectory() as scratch:
         write(v4.new_notebook(cells=[v4.new_code_cell(x) for x in sources]), nb := Path(scratch)/"mine.ipynb")
         verdicts = check_notebook(nb)
     remember(Path(folder), {f"my {k}": v for k, v in verdicts.items()})
-    own = [k for k, v in verdicts.items() if v == "right"]
-    left = [k for k in parts if k not in own]
+    left = [k for k in parts if verdicts[k] != "right"]
     rows = [f"  {chapter}  {k:15}{verdicts[k]}" for k, (chapter, _) in parts.items()]
+    rows += [f"  {chapter}  {k:15}{re.sub('^right$', 'ends where ours does', verdicts[k])}"
+             for k, chapter in loops.items() if verdicts[k] != "not done yet"]
     after = "next: {} in {} ({} min)".format(left[0], *parts[left[0]]) if left else "an RLHF of your own"
-    rows.append(f"{len(own)} of {len(parts)} parts are yours; {after}")
+    rows.append(f"{len(parts) - len(left)} of {len(parts)} parts are yours; {after}")
     return "\n".join(["my_rlhf.py", *rows]), not left
