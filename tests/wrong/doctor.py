@@ -1,4 +1,5 @@
-"Wrong answers to the exercises of the training doctor."
+"Wrong and other right answers to the exercises of the training doctor."
+import statistics
 
 def below(kl): return bool(kl.mean() < 0)
 def deviation(kl): return bool(kl.mean() + 2 * kl.std() < 0)
@@ -38,6 +39,24 @@ def steady(reward, kl, nats, gain):
     half = len(kl) // 2
     moved = [x[half:].mean() - x[:half].mean() for x in (kl, reward)]
     return bool(moved[0] > nats) and abs(moved[1].item()) < gain
+
+def by_hand(kl):
+    xs = kl.tolist()
+    return statistics.fmean(xs) < -2 * statistics.stdev(xs) / len(xs)**.5
+def by_variance(kl):
+    mean = kl.mean()
+    return (mean < 0 and mean**2 > 4 * kl.var() / kl.numel()).item() if kl.any() else False
+
+def by_chunks(reward, kl, nats, gain):
+    grown = [b.mean() - a.mean() for a, b in (x.split([len(x) // 2, len(x) - len(x) // 2]) for x in (reward, kl))]
+    return (grown[1] > nats).item() and (grown[0] < gain).item()
+def by_sums(reward, kl, nats, gain):
+    def half(xs): return sum(xs) / len(xs)
+    k, r = kl.tolist(), reward.tolist()
+    at = len(k) // 2
+    return half(k[at:]) > half(k[:at]) + nats and half(r[at:]) < half(r[:at]) + gain
+
+RIGHT = dict(kl_is_negative=[by_hand, by_variance], flat_while_moving=[by_chunks, by_sums])
 
 WRONG = {
     "kl_is_negative": [

@@ -170,7 +170,14 @@ def groups_centred(reward, k):
     r = reward.reshape(-1, k).double()
     return ((r - r.mean(-1, keepdim=True)) * k / (k - 1)).reshape(-1).to(reward.dtype)
 
-RIGHT = {"fixed_groups": [groups_loop, groups_centred], "leave_one_out": [loo_loop, loo_matrix, loo_from_centred],
+def weight_apart(ratio, advantage, epsilon=.2, epsilon_high=.2):
+    with torch.no_grad(): weight = torch.minimum(torch.maximum(ratio, 0 * ratio + 1 - epsilon), 0 * ratio + 1 + epsilon_high)
+    return torch.log(ratio) * (-weight * advantage)
+def weight_where(ratio, advantage, epsilon=.2, epsilon_high=.2):
+    r = ratio.detach()
+    r = torch.where(r > 1 + epsilon_high, 1 + epsilon_high, torch.where(r < 1 - epsilon, 1 - epsilon, r))
+    return 0 - r * (ratio.log() * advantage)
+RIGHT = {"cispo_loss": [weight_apart, weight_where], "fixed_groups": [groups_loop, groups_centred], "leave_one_out": [loo_loop, loo_matrix, loo_from_centred],
          "group_normalised": [normal_loop, normal_double], "loss_weights": [weights_loop, weights_where]}
 def under_the_root(reward, group):
     out = torch.zeros_like(reward)

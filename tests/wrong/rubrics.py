@@ -60,6 +60,9 @@ def verdicts(reply, items):
         for m in re.finditer(r"(?<!\w)" + re.escape(item) + r": (yes|no)(?!\w)", reply): last = m[1]
         out.append(float("nan") if last is None else 1. if last == "yes" else 0.)
     return out
+def greedy(reply, items): # .* takes all it can, so what is found behind it is the last
+    hits = [re.search(rf"(?s).*\b{re.escape(x)}: (yes|no)\b", reply) for x in items]
+    return [math.nan if h is None else {"yes": 1., "no": 0.}[h[1]] for h in hits]
 def first(reply, items):
     found = [re.search(rf"\b{re.escape(x)}: (yes|no)\b", reply) for x in items]
     return [float(m[1] == "yes") if m else math.nan for m in found]
@@ -100,4 +103,4 @@ WRONG = dict(
         ("`nothing` is no verdict: a word ends behind yes or no", open_end),
         ("`Unclean` is another item than `clean`: a word begins before the name", open_begin),
         ("a name may hold signs that a pattern reads in another sense: re.escape", unescaped)])
-RIGHT = dict(rubric_reward=[rubric, by_loop], normalised_sum=[apart, by_columns], parse_rubric=[verdicts])
+RIGHT = dict(rubric_reward=[rubric, by_loop], normalised_sum=[apart, by_columns], parse_rubric=[verdicts, greedy])
