@@ -96,6 +96,7 @@ def test_what_the_chapter_says_about_dpo():
         assert abs(gain(rows["SFT"]["words"], rows["fetched"]["words"])) < 2
         assert (gain(rows["DPO"]["score"], rows["fetched"]["score"]) > 2) == (t != "0")     # the reward model: not greedily
     assert abs(gain(found["DPO, T 1"]["tokens"], found["fetched, T 1"]["tokens"])) < 2      # as long as before
+    assert all(found[f"{name}, T 1"]["cut"]["mean"] > .5 for name in ("fetched", "DPO"))    # and most of both are cut
     assert found["DPO, T 1"]["kl"]["mean"] > 10 > found["SFT, T 1"]["kl"]["mean"]
     assert len(SAVED["answers"]["prompts"]) == 40
     assert found.keys() == {f"{name}, T {t}" for name in ("fetched", "SFT", "DPO") for t in ("0", "0.5", "1")}
