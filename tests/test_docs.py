@@ -288,6 +288,14 @@ def test_the_real_pages_name_only_what_is_there():
     terms = re.findall(r"^(?!:|#|\s)(.+)\n: .+\]\(\.\./nbs/[\w/]+\.ipynb\)$", read("glossary"), re.M)
     assert len(terms) >= 60 and len(terms) == len(re.findall("^: ", read("glossary"), re.M))
 
+def test_the_chapter_of_a_word_of_the_glossary_uses_it():
+    found = re.findall(r"^(?!:|#|\s)(.+)\n: .+\]\(\.\./(nbs/[\w/]+\.ipynb)\)$", read("glossary"), re.M)
+    for term, file in found:
+        said = " ".join(c.source for c in nbformat.read(ROOT/file, 4).cells if c.cell_type == "markdown").lower()
+        said = re.sub(r"[*`_\\$]", "", " ".join(said.split()))
+        words = [w for w in re.findall(r"[^\s,()]+", term.lower()) if w not in ("and", "the", "of", "a")]
+        assert all(w in said for w in words), f"{file} never says {term!r}"
+
 def test_every_paper_and_equation_that_a_chapter_cites_is_in_the_index():
     listed = read("papers")
     for file in CHAPTERS:
