@@ -222,6 +222,14 @@ def test_the_readme_is_the_index(tmp_path):
     assert (tmp_path/"README.md").read_text("utf-8") == (ROOT/"README.md").read_text("utf-8"), (
         "README.md is made from nbs/index.ipynb: make readme")
 
+def test_the_ppo_of_the_readme_runs():
+    "One rollout of few prompts, and one answer to each question; make test-all runs it as it is printed."
+    text = "\n".join(c.source for c in code(read(ROOT/"nbs/index.ipynb")) if re.fullmatch(r"ppo_in_half_a_minute(_[234])?", c.id))
+    for old, new in ("PPOConfig(beta=.1)", "PPOConfig(beta=.1, n_iterations=1, n_prompts=8)"), ("in range(8)", "in range(1)"):
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    exec(text, {})
+
 def test_the_readme_names_every_chapter_and_links_to_what_is_there():
     text = (ROOT/"README.md").read_text("utf-8")
     links = re.findall(r"\]\(([^)\s]+)\)", text)
