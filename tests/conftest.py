@@ -15,7 +15,7 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_I
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="tests marked long, too: make test-all")
 
-LONGEST = "nbgrader lab_browser pipeline mine project exercises processes prove command methods train_command".split()
+LONGEST = "lab_browser pipeline prove exercises processes methods train_command project mine command nbgrader".split()
 
 def pytest_collection_modifyitems(config, items):
     place = {f"test_{name}": k for k, name in enumerate(LONGEST)}
