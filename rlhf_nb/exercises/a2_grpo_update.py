@@ -151,7 +151,7 @@ grpo_update = PART("grpo_update", {
     "over all responses listed, the step is the exact gradient of chapter 06": exact_gradient,
     "the loss that comes back is the one worked by hand": worked_loss,
     "micro-batches change nothing": micro_batches, "pads and prompt are not learned": pads_and_prompt,
-    "past the clip a token has no gradient, before it the whole": clipping,
+    "beyond the clip a token has no gradient, within it the full one": clipping,
     f"at most {MIB:g} MiB wait for a backward pass": lean})
 
 # ---- the whole

@@ -73,7 +73,7 @@ def one_call(f, seed):
 
 both_orders = PART("both_orders", {
     "a right judge is right, and is asked in both orders": fair_judge, "a favourite place decides nothing": one_place,
-    "exchanged answers give one less the share": turned, "a reply that cannot be read is half a vote for each": unread,
+    "with the answers exchanged the result is 1 minus the share": turned, "a reply that cannot be read is half a vote for each": unread,
     "all is asked in one batch": one_call})
 
 # ---- the judge
@@ -127,5 +127,5 @@ def finds_the_better(f, seed):
 
 train_judge = PART("train_judge", {
     "it says the same alone, in a batch, and twice": alone_as_in_a_batch,
-    f"90 steps on pairs with a favourite place find {BAR:.0%} of the better answers, and no place is favoured by more than {BIAS:.0%}":
+    f"90 steps on pairs with a favourite place find {BAR:.0%} of the better answers, and {.5 - BIAS:.0%} to {.5 + BIAS:.0%} of the replies name place 1":
         finds_the_better}, SECONDS)
