@@ -1196,6 +1196,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                      'rlhf_nb.run.methods.open_measure': ('engine/run/methods.html#open_measure', 'rlhf_nb/run/methods.py'),
                                      'rlhf_nb.run.methods.open_reward': ('engine/run/methods.html#open_reward', 'rlhf_nb/run/methods.py'),
                                      'rlhf_nb.run.methods.rl_config': ('engine/run/methods.html#rl_config', 'rlhf_nb/run/methods.py'),
+                                     'rlhf_nb.run.methods.row_losses': ('engine/run/methods.html#row_losses', 'rlhf_nb/run/methods.py'),
                                      'rlhf_nb.run.methods.split_data': ('engine/run/methods.html#split_data', 'rlhf_nb/run/methods.py'),
                                      'rlhf_nb.run.methods.split_rows': ('engine/run/methods.html#split_rows', 'rlhf_nb/run/methods.py'),
                                      'rlhf_nb.run.methods.train_rows': ('engine/run/methods.html#train_rows', 'rlhf_nb/run/methods.py'),

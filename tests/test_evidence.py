@@ -1,5 +1,5 @@
 "Experiments keep their rows, differences are paired, whatever else differs is said."
-import json, math, re
+import json, math, re, statistics
 import pytest, torch
 import tiny_runs
 from rlhf_nb.book.command import main
@@ -118,7 +118,15 @@ def test_two_runs_of_the_command(tmp_path, monkeypatch):
     text = compare_folders("a", "b")
     assert re.search(r"^beta +0.1 +0.4$", text, re.M) and text.count("nothing") == 0
     shown = float(re.search(r"^eval_loss +\S+ +\S+ +(\S+)", text, re.M)[1])
-    assert shown == pytest.approx(got.mean, rel=1e-3) and "not paired" in text
+    assert shown == pytest.approx(got.mean, rel=1e-3) and "not paired" not in text
+    each = [json.loads((tmp_path/name/"run.json").read_text())["results"] for name in ("a", "b")]
+    for k in ("eval_loss", "eval_accuracy"):                            # what the rows measure makes the number
+        assert all(x["held_out"][k] and statistics.fmean(x["held_out"][k]) == pytest.approx(x[k], abs=1e-4) for x in each)
+        gaps = [p - q for p, q in zip(*[x["held_out"][k] for x in each])]
+        error = statistics.stdev(gaps) / len(gaps)**.5
+        assert re.search(rf"^{k} .* ± {error:.2g} \(paired by row\)$", text, re.M)
+    train(tiny_runs.tiny("dpo", beta=.1, seed=3), "other", registry=tiny_runs.TINY)            # other rows are held out
+    assert "not paired" in (said := compare_folders("a", "other")) and "by row" not in said
     assert "nothing" in compare_folders("a", "a") and "held-out" not in text
     for name, rewards in (("a", [1., 4., 2.]), ("b", [2., 2., 0.])):    # prompts in another order, one that only b has
         told = [dict(prompt=p, reward_after=r) for p, r in zip("xyz" if name == "a" else "zyw", rewards)]

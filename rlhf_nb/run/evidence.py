@@ -63,10 +63,8 @@ def flatten_settings(
     before:str="", # name of the dict that holds it, with a dot
 )->dict:           # name, or outer.inner -> value
     "Settings in one level."
-    found = {}
-    for k, x in settings.items():
-        found |= flatten_settings(x, f"{before}{k}.") if isinstance(x, dict) else {before + k: x}
-    return found
+    return {name: v for k, x in settings.items() for name, v in (
+        flatten_settings(x, f"{before}{k}.") if isinstance(x, dict) else {before + k: x}).items()}
 
 def differing(
     a:list[dict], # rows of one experiment
@@ -159,26 +157,29 @@ def compare_folders(
 )->str:         # two tables
     """All settings in which two runs differ, then what they measured, with the error where it is known.
 
-    Rewards of one scorer are paired by prompt. Raises ValueError for a folder without a finished run."""
+    Of the same held-out rows it is paired by row, of one scorer's rewards by prompt. Raises ValueError for a
+    folder without a finished run."""
     x, y = rows = row_of_run(a), row_of_run(b)
     told = differing([x], [y]) | ({"seed": (x["seed"], y["seed"])} if x["seed"] != y["seed"] else {})
     page = [f"A {a}\nB {b}\n\n{'differs in':28}{'A':>20}{'B':>20}"]
     page += [f"{k:28}{str(p):>20}{str(q):>20}" for k, (p, q) in told.items()] or ["nothing"]
     page.append(f"\n{'measured':28}{'A':>20}{'B':>20}{'A - B':>12}")
+    each = [read_marker(Path(f)/"run.json", "")["results"].get("held_out", {}) for f in (a, b)]
+    held = [file.read_text("utf-8") if (file := Path(f)/"held_out.jsonl").exists() else "" for f in (a, b)]
+    def paired(k, *found):
+        return difference(*([dict(r, seed=0, found={k: v})] for r, v in zip(rows, found)), k, [])
     for k in (k for k in x["found"] if k in y["found"] and not k.startswith("standard_error")):
         p, q = (r["found"][k] for r in rows)
         errors = [r["found"].get("standard_error", math.nan) for r in rows]
         whose = "eval_accuracy" if "eval_accuracy" in x["found"] else "eval_loss"
         known = k == whose and math.isfinite(sum(errors))
         error = f" ± {math.hypot(*errors):.2g} (not paired)" if known else ""
+        d = paired(k, *(e[k] for e in each)) if held[0] == held[1] and all(k in e for e in each) else None
+        if d and abs(d.mean - p + q) < 1e-3: error = f" ± {d.error:.2g} (paired by row)"
         page.append(f"{k:28}{p:20.4g}{q:20.4g}{p - q:+12.4g}{error}")
-    def held(folder): # prompt -> reward of its answer after training
-        file = Path(folder)/"held_out.jsonl"
-        answers = map(json.loads, file.read_text("utf-8").splitlines() if file.exists() else [])
-        return {r["prompt"]: r["reward_after"] for r in answers if r.get("reward_after") is not None}
-    p, q = held(a), held(b)
+    p, q = ({r["prompt"]: r["reward_after"] for r in map(json.loads, text.splitlines())    # after training
+             if r.get("reward_after") is not None} for text in held)
     if "reward" not in told and (same := [k for k in p if k in q]):
-        u, v = (dict(r, seed=0, found=dict(reward=[h[k] for k in same])) for r, h in zip(rows, (p, q)))
-        gap = difference([u], [v], "reward", told.keys() - {"seed"})
+        gap = paired("reward", [p[k] for k in same], [q[k] for k in same])
         page.append("\nheld-out " + str(gap).partition(";")[0])
     return "\n".join(page)

@@ -29,7 +29,7 @@ from ..data.text import chat_text, prompts_of
 from ..reward import score_pairs, score_seqs
 from .memory_plan import count_weights
 from .methods import (Job, METHODS, Registry, WORLD_REGISTRY, code_of, first_side, functions_in,
-    is_function, loss_error, old_examples, open_judge, open_measure)
+    is_function, loss_error, old_examples, open_judge, open_measure, row_losses)
 from .model_card import draw_curves, make_model_card, package_versions, push_to_hub
 from .stages import (KINDS, Stage, StageError, keys_of, name_of, read_stages, settings_of, to_toml)
 from .start import (begin_model, check_disk, check_positions, check_services,
@@ -249,9 +249,10 @@ def _train_in(job)->Done:
                  for k, x in numbers.items()}
         shown = [before[1], after[1]]
     elif n_held:
-        p = after[0].get("eval_accuracy")
-        facts = after[0] | dict(standard_error=loss_error(ready.model, ready.held, ready.loss_fn)
-                      if p is None else math.sqrt(p * (1 - p) / n_held))
+        each, p = row_losses(ready.model, ready.held, ready.loss_fn), after[0].get("eval_accuracy")
+        own = dict(eval_loss=each[:, 0] * n_held / each[:, 1].sum(), eval_accuracy=each[:, 2])    # in the mean
+        facts = after[0] | dict(held_out={k: x.tolist() for k, x in own.items() if x.isfinite().all()},
+            standard_error=loss_error(each) if p is None else math.sqrt(p * (1 - p) / n_held))
     if s.measure: facts |= open_measure(s.measure, job.tokenizer, job.registry)(ready.model)
     facts |= dict(n_eval=n_held, n_learn=len(rows.learn), steps=trainer.step) | found
     facts["seconds"] = round(sum(x.get("seconds", 0.) for x in trainer.log.rows), 1)
@@ -275,7 +276,8 @@ def _finish(job, ready, trainer, facts, shown):
     begun = read_folder(folder, "run.json", PROGRAM)
     hashes |= {f"accepted on the way: {x['name']}": f"was {x['was']}" for x in begun.get("accepted", [])}
     title = Path(folder).resolve().name.partition(".new-")[0] # of an old run's place
-    cards = [str(make_model_card(recipe, title, facts, hashes, drawn)) for drawn in (False, True)]
+    told = {k: x for k, x in facts.items() if k != "held_out"}
+    cards = [str(make_model_card(recipe, title, told, hashes, drawn)) for drawn in (False, True)]
     method, last = job.s.method, facts.get("iterations", 0) + 1
     def link(a, b): # the same file in two folders takes no space; where that works
         try: os.link(a, b)
