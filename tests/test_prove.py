@@ -233,6 +233,14 @@ def test_of_replies_one_is_shown_that_no_definition_reads_so():
     def first_digit(reply): return float(m[0]) if (m := re.search("[0-9]", reply)) else None
     assert "on 'Score: 3.5' it gives 3;" in prove(first_digit, "judge").mistakes[0]                 # not the first, which it reads
 
+def test_a_number_of_its_own_must_be_an_argument():
+    def fixed(policy_chosen, policy_rejected, ref_chosen, ref_rejected):
+        return -F.logsigmoid(.5 * (policy_chosen - policy_rejected - ref_chosen + ref_rejected)).mean()
+    def taken(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta):
+        return -F.logsigmoid(beta * (policy_chosen - policy_rejected - ref_chosen + ref_rejected)).mean()
+    assert "with beta 0.1" in (said := prove(fixed, "dpo").mistakes[0]) and said.endswith("a number of yours that differs must be an argument")
+    assert prove(taken, "dpo").verdict == "exact" and "must be an argument" not in str(prove(lambda logp, ref_logp: logp.tan(), "kl"))
+
 def near(logp, ref_log_probss): return logp - ref_log_probss
 
 def test_arguments_that_are_not_known_ask_for_an_adapter():

@@ -60,8 +60,8 @@ class Proof:
         head, *rows = str(self).split("\n  ")
         def told(row):
             if row == self.badge: return "badge", f"<code>{row}</code>"
-            linked = f'<a href="{self.link}">{self.chapter}</a>' if row.startswith("chapter    ") else ""
-            return row[:11], linked or escape_text(row[11:])
+            link = f'<a href="{self.link}">{self.chapter}</a>'
+            return row[:11], link if row[:11].rstrip() == "chapter" else escape_text(row[11:])
         return (f'<div style="border-left:6px solid {colour};padding:.2em 1em"><b>{escape_text(head)}</b><dl '
                 'style="display:grid;grid-template-columns:5em 1fr;gap:.4em 1em;overflow-wrap:anywhere">'
                 + "".join(f'<dt style="opacity:.7">{word}</dt><dd style="margin:0">{text}</dd>'
@@ -228,10 +228,12 @@ def describe_result(
     if getattr(first.out, "dtype", 0) == torch.bool: return f"on {what} truth values come back, not numbers"
     if came not in known: return f"on {what} " + (f"the shape is wrong: {came}, not " if shapes(
         first.out) else f"a {came} comes back, not ") + " or ".join(sorted(known))
-    def told(k): # by some definition
-        return any(it.same(calls[k].out, it.compute(SimpleNamespace(**cases[k]), c), 1e-4) for c in every)
-    what = next((k for k in cases if not told(k)), what)
-    return f"on {what} it gives {_brief(calls[what].out)}; no definition, and no two mistakes, give that"
+    what = next((k for k, x in cases.items() if not any(it.same(calls[k].out, it.compute(
+        SimpleNamespace(**x), c), 1e-4) for c in every)), what)                 # there it is on its own
+    held = ", ".join(f"{k} {v:g}" for k, v in it.defaults.items() if not isinstance(v, str)
+                     and all(case[k] == v for case in cases.values()))          # what it does not take
+    return f"on {what} it gives {_brief(calls[what].out)}; no definition, and no two mistakes, give that" + (
+        f" with {held}: a number of yours that differs must be an argument" * bool(held))
 
 def _shape_slip(it, cases, calls): # of a result that has the shape of no definition
     every = [dict(zip(it.right, x)) for x in itertools.islice(itertools.product(*it.right.values()), 200)]
@@ -394,9 +396,8 @@ def _prove_command(args):
     if Path(args.output or "").is_file(): raise ValueError(f"{args.output} is there: name another file")
     file, _, function = args.place.rpartition(":")
     proof = prove(find(f"function in {file}", function, load_code(args.place, args.kind)), args.kind)
-    card = f"<body><main>{proof._repr_html_()}</main></body></html>"
-    page = f"{HEAD}<title>{args.kind}: {proof.verdict}</title></head>{card}"
-    if args.output: Path(args.output).write_text(page, "utf-8")
+    if args.output: Path(args.output).write_text(f"{HEAD}<title>{args.kind}: {proof.verdict}</title></head>"
+        f"<body><main>{proof._repr_html_()}</main></body></html>", "utf-8")
     print(proof, *[f"  read       {proof.link}"] * (proof.verdict != "exact"), sep="\n")
     return int(proof.verdict != "exact")
 
