@@ -14,6 +14,7 @@ from rlhf_nb.base.files import notebooks
 from rlhf_nb.book import checks
 from rlhf_nb.book.checks import Exercise, grade
 from rlhf_nb.book.progress import task_times
+from rlhf_nb.exercises.steps import BROKEN
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT/"tests"))
@@ -49,7 +50,7 @@ def tried(job): # counts, and a line for each verdict
     checks.record_call = called_once
     name, batteries = job
     ex, (wrong, right) = exercises()[name], answers(name, batteries)
-    counts, said, slowest = dict(wrong=len(wrong), named=0, closest=0, numbers=0, falsely=0, accepted=0, right=len(right), right_refused=0), [], (-1., None)
+    counts, said, slowest = dict(wrong=len(wrong), named=0, closest=0, numbers=0, falsely=0, hedged=0, accepted=0, right=len(right), right_refused=0), [], (-1., None)
     for words, answer in [*wrong, *[(None, x) for x in right]]:
         begun = time.process_time()
         verdict = grade(answer, ex)
@@ -57,7 +58,9 @@ def tried(job): # counts, and a line for each verdict
         slowest = max(slowest, (took, answer), key=lambda x: x[0])
         how = ("right" if verdict == "right" else "right_refused") if words is None else judged(words, verdict)
         if how != "right": counts[how] += 1
+        counts["hedged"] += how == "falsely" and verdict.startswith(("much like: ", "mostly: "))     # of those that are false
         said.append((how, f"  {how:9}{took:5.2f} s  [{words}] line {answer.__code__.co_firstlineno}  {verdict[:300]}"))
+    if BROKEN: raise BROKEN[0]
     checks.record_call, begun = CALL, time.process_time()            # the slowest once more, as a learner has it
     grade(slowest[1], ex)
     return counts | dict(slowest_cpu_s=round(time.process_time() - begun, 2)), said
@@ -69,7 +72,7 @@ def total(rows):
 def in_words(x):
     n = x["wrong"] or 1
     return (f"{x['wrong']} wrong: refused {x['wrong'] - x['accepted']} ({1 - x['accepted'] / n:.1%}), named {x['named']} "
-            f"({x['named'] / n:.1%}), with the place {x['closest']}, falsely {x['falsely']} ({x['falsely'] / n:.1%}); right ones refused "
+            f"({x['named'] / n:.1%}), with the place {x['closest']}, falsely {x['falsely']} ({x['falsely'] / n:.1%}; {x['hedged']} of them as much like it); right ones refused "
             f"{x['right_refused']} of {x['right']}; slowest {x['slowest_cpu_s']:.2f} s")
 
 def main():

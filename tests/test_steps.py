@@ -38,7 +38,7 @@ def loop(reward, mask, gamma=.9, add=lambda r, g, total: r + g * total, keep=lam
     (lambda r, m, g=.5: loop(r, m, g), "the default of g is 0.5: 0.9 is asked for; no gamma given: "),
     (lambda r, m, g=.9: loop(r, m, g).sum(1), "one number for each row comes back"), (lambda r, m, g=.9: loop(r, m, g)[m], "one flat row comes back"),
     (lambda r, m, g=.9: loop(r, m, g, add=lambda r, g, t: r - g * t), "reward - gamma x total stands where reward + (gamma x total) should; "),
-    (lambda r, m, g=.9: loop(r, m, g, keep=lambda x, m: x), "total is not masked: not mask is not used there; "),
+    (lambda r, m, g=.9: loop(r, m, g, keep=lambda x, m: x), "where m is False, 0 is wanted; "),
     (lambda r, m, g=.9: loop(r, m, g, add=lambda r, g, t: r.detach() + g * t), "no gradient flows"),
     (lambda r, m, g=.9: loop(r, m, g, add=lambda r, g, t: (1 - g) * r + g * t), "total is multiplied by 1 - gamma"),
     (lambda r, m, g=.9: loop(r, m, g, add=lambda r, g, t: r - (g + t)), "two slips: ")])

@@ -21,6 +21,9 @@ SIGNS = "< <= > >= = ≠", "is is not", "in not in", "+ - x / ^", "and or xor" #
 
 def _kind(x): return ("tensor", x.shape, x.dtype == torch.bool) if isinstance(x, Tensor) else type(x)
 def alike(a, b)->bool: return _kind(a) == _kind(b) and not callable(a)      # may one stand for the other?
+def live(f): # a change that reads what other steps hold
+    f.live = True
+    return f
 def is_real(x)->bool: return isinstance(x, float) or isinstance(x, Tensor) and x.is_floating_point()
 
 # ---- an operation
@@ -28,14 +31,17 @@ def is_real(x)->bool: return isinstance(x, float) or isinstance(x, Tensor) and x
 def other(f): return lambda do, a, k: f(*a, **k)
 def only(i): return lambda do, a, k: a[i]                    # of its operands
 
+BOTH = {"the mean": lambda a, b: (a + b) / 2, "the sum": torch.add, "the product": torch.mul}   # of two, in place of one of them
+
 def sign_changes(step, fn, args): # of a + b, a < b
     text, (a, b) = step.text, step.parts
     row = COMPARED if isinstance(step.node, ast.Compare) else BINARY
     if isinstance(args[0], (tuple, str)): signs = "= ≠"      # of shapes, of words
     else: signs = next((x for x in SIGNS if f" {SIGN[fn]} " in f" {x} "), "")
     for sign, f in row.values():
-        if f is not fn and sign != "^" and f" {sign} " in f" {signs} ": yield (
-            f"{a} {sign} {b} stands where {text} should"), other(f)
+        if f is not fn and sign != "^" and f" {sign} " in f" {signs} ":
+            turned = {"+-": f"the sign of {b} is turned: ", "-+": f"the sign of {b} is turned: "}.get(SIGN[fn] + sign, "")
+            yield f"{turned}{a} {sign} {b} stands where {text} should", other(f)
     if row is COMPARED: return
     if isinstance(args[0], Tensor) and isinstance(args[1], Tensor):
         for word in ("exp", "log", "sigmoid"): yield f"{word} of both parts of {text} is taken", (
@@ -72,6 +78,10 @@ def call_changes(step, fn, name, args, out): # of a function or method
         for axis in range(args[0].ndim): yield f"{name} of {first} is over axis {axis}", lambda do, a, k, axis=axis: do(
             a[0], *[axis] * bool(len(a) > 1), *a[2:], **k | ({"dim": axis} if "dim" in k else {}))
         yield f"{name} of {first} is over all", lambda do, a, k: do(a[0]).expand_as(do(*a, **k))
+    if name in ("maximum", "minimum") and len(step.parts) == 2:
+        for i in (0, 1): yield f"{name} is missing in {text}: only {step.parts[i]} is there", only(i)
+        for words, f in BOTH.items(): yield f"{words} of {' and '.join(step.parts)} stands where {text} should", (
+            lambda do, a, k, f=f: f(*a))
     if len(args) == 2 and len(step.parts) == 2 and alike(*args):
         yield f"{' and '.join(step.parts)} are exchanged in {text}", lambda do, a, k: do(a[1], a[0], **k)
 
@@ -131,7 +141,10 @@ def term_changes(step, x, others): # a factor or term too many; others: text -> 
         if isinstance(y, int) or is_real(y) and not getattr(y, "ndim", 0):
             yield f"{{}} is multiplied by {text}", lambda v, e, n=name: v * e[n]
             yield f"{{}} is divided by {text}", lambda v, e, n=name: v / e[n]
-            if not isinstance(y, int): yield f"{{}} is multiplied by 1 - {text}", lambda v, e, n=name: v * (1 - e[n])
+            if isinstance(y, int): continue
+            yield f"{{}} is multiplied by 1 - {text}", lambda v, e, n=name: v * (1 - e[n])
+            yield f"{{}} is cut off below {text}", lambda v, e, n=name: v.clamp(min=e[n])
+            yield f"{{}} is cut off above {text}", lambda v, e, n=name: v.clamp(max=e[n])
         elif not isinstance(y, Tensor) or y.shape != x.shape or not y.ndim: continue
         elif y.dtype == torch.bool:
             yield f"outside of {text} {{}} is 0", lambda v, e, n=name: v.where(e[n], 0.)
@@ -174,35 +187,49 @@ def all_changes(steps, trace): # yields number of a step, sentence, change; like
     def of_value(words, step, fn): # {} is the step
         if "{}" not in words: return words + at(step)
         return words.format(step.text) + f", in {step.parent}" * (fn is None and bool(step.parent)) + at(step)
-    for step, fn, args, kwargs, out in rows:
-        if fn is None: continue
-        for words, f in operation_changes(step, fn, args, out): yield step.number, words + at(step), f
-        for words, f in mean_changes(steps, step.number, seen, made): yield step.number, words + at(step), f
-    for name, default in steps.defaults().items(): # it is used although another one is given
-        for step, *_, out in rows:
-            if step.name == name and not step.inside and alike(default, out): yield step.number, (
-                f"{name} is not used: as if it were always {default}"), lambda do, a, k, default=default: default
-    for step, *_, out in rows:                   # another variable
-        for name, (text, x) in named.items() if step.name else ():
-            if text != step.text and alike(x, out): yield step.number, (
-                f"{text} stands where {step.text} should, in {within(step)}{at(step)}"), (
-                lambda do, a, k, name=name: steps.env[name])
-    yield None, "", None
+    def likely(here): # operations; a default although another one is given; another variable
+        for step, fn, args, kwargs, out in here:
+            if fn is None: continue
+            for words, f in operation_changes(step, fn, args, out): yield step.number, words + at(step), f
+            for words, f in mean_changes(steps, step.number, seen, made): yield step.number, words + at(step), f
+        for name, default in steps.defaults().items():
+            for step, *_, out in here:
+                if step.name == name and not step.inside and alike(default, out): yield step.number, (
+                    f"{name} is not used: as if it were always {default}"), lambda do, a, k, default=default: default
+        for step, *_, out in here:
+            for name, (text, x) in named.items() if step.name else ():
+                if text != step.text and alike(x, out): yield step.number, (
+                    f"{text} stands where {step.text} should, in {within(step)}{at(step)}"), (
+                    live(lambda do, a, k, name=name: steps.env[name]))
     def values(step, fn, args, kwargs, out):
         for words, f in value_changes(step, out): yield step.number, of_value(words, step, fn), (
             lambda do, a, k, f=f: f(do(*a, **k) if do else a[0]))
+    def everywhere(places): # of a value that a function reads at several places
+        step, *_, out = places[0]
+        for words, f in value_changes(step, out) if not step.axis else (): yield (
+            tuple(x.number for x in steps.steps if (x.inside, x.text) == (step.inside, step.text)), words.format(step.text) + at(step), lambda do, a, k, f=f: f(a[0]))
     def terms(step, fn, args, kwargs, out):
         given = {text: (name, x) for name, (text, x) in named.items() if not step.inside}
         for words, f in term_changes(step, torch.as_tensor(out), given) if is_real(out) else ():
             yield step.number, of_value(words, step, fn), (
-                lambda do, a, k, f=f: f(do(*a, **k) if do else a[0], steps.env))
+                live(lambda do, a, k, f=f: f(do(*a, **k) if do else a[0], steps.env)))
     def results(step, fn, args, kwargs, out): # of another step
         for x, g, *_, y in rows if getattr(out, "ndim", 0) else ():
             if x.number < step.number and g is not None and y is not out and alike(y, out): yield step.number, (
                 f"{x.text} stands where {step.text} should, in {within(step)}{at(step)}"), (
-                lambda do, a, k, j=x.number: steps.last[j])
-    ways = [way(*row) for way in (values, terms, results) for row in rows]
-    for row in itertools.zip_longest(*ways): yield from filter(None, row)
+                live(lambda do, a, k, j=x.number: steps.last[j]))
+    def in_turn(ways):
+        for found in itertools.zip_longest(*ways): yield from filter(None, found)
+    parts = [row for row in rows if not row[0].depth], [row for row in rows if row[0].depth]  # what it calls is last
+    for here in parts:
+        yield from likely(here)
+        if here is parts[0]: yield None, "", None
+        places = {}
+        for row in here:
+            if row[0].name: places.setdefault((row[0].inside, row[0].text), []).append(row)
+        yield from in_turn([way(*row) for way in (values, terms) for row in here] + [
+            everywhere(x) for x in places.values() if sum(y.text == x[0][0].text and y.inside == x[0][0].inside for y in steps.steps) > 1])
+    for here in parts: yield from in_turn([results(*row) for row in here])
 
 def gradient_changes(steps, trace): # as all_changes, where only gradients differ
     seen = set()

@@ -26,7 +26,7 @@ PLACES = {                                        # of any tensor, (b) or (b t)
     "{} is that of the next row": lambda x: x.roll(-1, 0),
     "{} of the first row stands for all": lambda x: x[:1].expand_as(x),
     "{} is reversed": lambda x: x.flip(-1), "{} is sorted": lambda x: x.sort(-1).values, "the running sum of {} is taken": lambda x: x.cumsum(-1),
-    "the rank of each entry in its row of {} is taken": lambda x: x.argsort(-1).argsort(-1).to(x.dtype)}
+    "the rank of each entry in its row of {} is taken: equal ones are told apart by their order": lambda x: x.argsort(-1).argsort(-1).to(x.dtype)}
 MEANT = {
     "the mean of {} is taken here, too early": lambda x: x.mean().expand_as(x),
     "the mean of {} over each row is taken here": lambda x: x.mean(-1, True).expand_as(x),

@@ -1,11 +1,14 @@
 "Which step of a reference, done otherwise, gives what an answer gave: a search through its source, said in a sentence."
 import inspect, itertools, re
 from collections.abc import Callable
+from dataclasses import replace
 import torch
 from torch import Tensor
 from .otherwise import all_changes, gradient_changes, is_real
-from .twin import Steps
+from .twin import Steps, tensors_in
 from .where import differs_where
+
+BROKEN = []                                      # what stopped a search: scripts/tutor.py and the tests look at it
 
 def copied(args):
     from rlhf_nb.book.checks import copy_argument
@@ -41,25 +44,37 @@ class Search:
         self.numbers = bool(self.seen) and all(map(is_real, self.seen))
         self.sure = self.numbers and len(asked) > 3  # else more than one change may fit: truth values, pay of 0, .5 or 1
         self.value = self.first in self.sound and not self.equal(self.first, wants[self.first].out) # not a gradient, not an error
-        self.given = cases
+        self.given, self.copies = cases, {}          # of the first case; case -> arguments, to run on
+        self.steps.twin(reference)
+        def holds(x): return isinstance(x, (list, dict)) or isinstance(x, tuple) and any(map(holds, x))
+        self.lists = self.steps.in_place and any(holds(args) for args in cases.values())  # may be written, unseen
     def luck(self)->bool: # too few numbers, or truth values, to tell one change from another
         total = 2 * count_numbers(x for _, b in self.parts.values() for x in b.values())
-        return count_numbers(self.seen) < 6 and total < 24 if self.numbers else len(self.cases) < 5 or len(self.wrong) < 2
+        return count_numbers(self.seen) < 6 and total < 24 if self.numbers else len(self.cases) < 5 or len(self.wrong) < 3
     def equal(self, k, out)->bool: # to what the answer gave; where it is right in part, only in what is wrong
         if not self.some: return self.match(out, self.calls[k].out)
         made, got = self.leaves(out), self.parts[k][0]
         return all(p in made and self.match(made[p], got[p]) for p in self.paths if p in got)
+    def record(self): # the first case, as it is computed
+        self.given = copied(self.cases[self.first])
+        return self.steps.record(self.given)[1]
     def agrees(self, changes)->tuple: # whether it fits in the first case, without gradients; what comes out
-        given = copied(self.given) if self.steps.in_place else self.given
+        given = copied(self.given) if self.lists else self.given
         try: out = self.steps.run(given, changes, True)
         except Exception as e: return type(e).__name__ == self.calls[self.first].error, None
+        finally:
+            if self.steps.spoilt(): self.record()
         return not self.calls[self.first].error and self.equal(self.first, out), out
     def agrees_again(self, changes)->bool: # in the other cases that are wrong; a copy and gradients cost more than a run
         for k in self.order[1:len(self.wrong)]:
             c = self.calls[k]
-            try: out = self.steps.run(copied(self.cases[k]) if self.steps.in_place else self.cases[k], changes)
+            if k not in self.copies: self.copies[k] = copied(self.cases[k])
+            before = self.steps.in_place and [x._version for x in tensors_in(self.copies[k])]
+            try: out = self.steps.run(self.copies[k], changes)
             except Exception as e: same = type(e).__name__ == c.error
             else: same = not c.error and self.equal(k, out)
+            if self.steps.in_place and (self.lists or before != [x._version for x in tensors_in(self.copies[k])]):
+                del self.copies[k]
             if not same: return False
         return True
     def made(self, changes, k): return self.call(lambda *a: self.steps.run(a, changes), self.cases[k], False)
@@ -76,7 +91,7 @@ class Search:
     def fits_times(self, changes, times)->bool: # but for a factor
         def one(k):
             c, answer = self.made(changes, k), self.calls[k]
-            return c.error == answer.error and (bool(c.error) or self.match(times * c.out, answer.out))
+            return c.error == answer.error and (bool(c.error) or c.out is not None and self.match(times * c.out, answer.out))
         with torch.enable_grad(): return not self.some and all(map(one, self.order))
     def say(self, words)->tuple: # with what the reference's own variables are
         own = [f"{k} is {v}" for k, v in self.steps.means.items()
@@ -86,48 +101,75 @@ class Search:
 
 def two_at_one_place(search, tried, most)->str: # a step, and the one that it is a part of
     local, end = {}, search.steps.n_run + most
-    for i, words, f in tried: local.setdefault(i, []).append((words, f))
+    for i, words, f in tried:
+        if not isinstance(i, tuple): local.setdefault(i, []).append((words, f))
     for i, above in [(i, search.steps.up.get(i)) for i in local]:
         for (words, f), (more, g) in itertools.product(local[i][:8], local.get(above, [])[:8]):
             if search.steps.n_run > end: return ""
             if search.agrees({i: f, above: g})[0] and search.fits({i: f, above: g}) == 2: return f"two slips: {words}; and {more}"
     return ""
 
-def find_step(search:Search, most:int=20_000)->tuple: # operations, not seconds: the same answer always gets the same words
+def written(x): # a result as one that can be compared at once; None if it is large or no number
+    if isinstance(x, Tensor): return (x.dtype, x.shape, repr(x.tolist())) if x.numel() < 65 else None
+    return (type(x), repr(x)) if isinstance(x, (bool, int, float, str)) else None
+
+def effect(change, calls, plain)->tuple: # what it makes of each call of a step; () if only a run can tell
+    if getattr(change, "live", False): return ()
+    found = []
+    for _, fn, args, kwargs, _ in calls:
+        if not plain(fn) or any(isinstance(x, list) for x in args): return ()
+        do = (lambda x, *a, fn=fn, **k: getattr(x, fn)(*a, **k)) if isinstance(fn, str) else fn
+        try: found.append(written(change(do, args, kwargs)))
+        except Exception as e: found.append(type(e).__name__)
+    return () if None in found else tuple(found)
+
+def at_all(i, f)->dict: # a change at one step, or at several
+    return dict.fromkeys(i, f) if isinstance(i, tuple) else {i: f}
+
+def find_step(search:Search, most:int=80_000)->tuple: # operations, not seconds: the same answer always gets the same words
     "The first step of the reference that, done otherwise, does what the answer did, in all cases; or two; or a formula."
     if search.luck(): return ()
     steps, first, say = search.steps, search.first, search.say
     goal, want = search.calls[first].out, search.wants[first].out
     gradient_only = first in search.sound and not search.value
-    search.given = copied(search.cases[first])
     with torch.no_grad():
-        _, trace = steps.record(search.given)
-        tried, near, either, almost = [], [], {}, ()
+        trace = search.record()
+        tried, near, either, almost, calls, known = [], [], {}, (), {}, {}
+        for row in trace: calls.setdefault(row[0], []).append(row)
+        def calls_of(i): return [x for j in i for x in calls.get(j, ())] if isinstance(i, tuple) else calls[i]
+        for i, rows in calls.items(): # what changes nothing explains nothing
+            if None not in (kept := tuple(written(out) for *_, out in rows)): known[i, kept] = False
         for i, words, f in (gradient_changes if gradient_only else all_changes)(steps, trace):
             if steps.n_run >= most: break
             if i is None: # the likely ones are done
                 if search.value and not either and (found := two_at_one_place(search, tried, most / 3)): return say(found)
                 continue
+            if not gradient_only and (made := effect(f, calls_of(i), steps.plain)):
+                steps.n_run += .3 * len(made)
+                if known.get((i, made)) is False: continue       # it does nothing here, or what another did in vain
             tried.append((i, words, f))
             if not gradient_only:
-                fit, out = search.agrees({i: f})
+                fit, out = search.agrees(at_all(i, f))
+                if made: known[i, made] = fit
                 if not fit:
                     times = factor(out, goal, want)
-                    if times and search.fits_times({i: f}, times): return say(f"{words}; and besides " + (
+                    if times and search.fits_times(at_all(i, f), times): return say(f"{words}; and besides " + (
                         "the sign is turned" if times == -1 else f"what comes back is {times:.4g} times that"))
                     if (share := shared(out, goal, want)) > 0: near.append((share, i, words, f))
                     continue
-            level = search.fits({i: f})
+            level = search.fits(at_all(i, f))
             if level == 2 and (search.sure or not search.value): return say(words)
             if level == 2: either.setdefault(i, words)
             if level == 1 and not almost: almost = f"{words}, and the gradient is another one, too", first
             if level == 0: near.append((1., i, words, f))
-        if either: return say(", or ".join(either.values())) if len(either) < 4 else ()
+        if either: # of several that fit a few cases none is known to be the one
+            return say(", or ".join(either.values())) if len(either) == 1 or len(either) < 4 and len(search.wrong) > 5 else ()
         if almost or not search.value: return almost
         for _, i, words, f in sorted(near, key=lambda x: -x[0])[:3]: # what explains a part, and another one
             for j, more, g in tried:
                 if steps.n_run >= most: break
-                if i != j and search.agrees({i: f, j: g})[0] and search.fits({i: f, j: g}) == 2:
+                both = at_all(i, f) | at_all(j, g)
+                if i != j and search.agrees(both)[0] and search.fits(both) == 2:
                     return say(f"two slips: {words}; and {more}")
         words = made_of(search)
         return say(words) if words else ()
@@ -148,6 +190,7 @@ def factor(out, goal, want)->float: # what the one is times the other, if that i
 def shared(out, goal, want)->float: # of what is wrong, the share that is explained; 0 where it spoils what is right
     if not all(isinstance(x, Tensor) and is_real(x) for x in (out, goal, want)): return 0.
     if not out.shape == goal.shape == want.shape or out.numel() < 4: return 0.
+    out, goal, want = (x.detach().double() for x in (out, goal, want))
     bad = ~torch.isclose(goal, want, 1e-4, 1e-6, equal_nan=True)
     now = torch.isclose(out, goal, 1e-4, 1e-6, equal_nan=True)
     return float((now & bad).sum() / bad.sum().clamp(min=1)) * bool(now[~bad].all())
@@ -205,7 +248,7 @@ def formula(known, target, match)->str: # known, target: case -> quantities, wha
             except (KeyError, IndexError, RuntimeError): return False       # None among them: no number comes out
         return all(map(one, target))
     for i, in near(v):
-        if holds(lambda case: value(case, i)): return word(i)
+        if word(i) != "the right result" and holds(lambda case: value(case, i)): return word(i)
     tries = itertools.count(1)
     for sign, f in TWO.items():
         for i, j in near(f(v[:, None], v)):
@@ -232,15 +275,20 @@ def other_default(answer, exercise, wrong)->str: # of an argument that no wrong 
                  for a, b in [*zip(own, ours)][given:] if told(a) and told(b) and a.default != b.default), "")
 
 def other_form(calls, wants, wrong)->str: # what every wrong case has
-    def kinds(k):
+    def form(k):
         a, b = calls[k].out, wants[k].out
         if calls[k].error or wants[k].error: return ""
         if isinstance(a, str) and isinstance(b, (int, float)): return "text comes back where a number is wanted"
         if isinstance(b, str) and isinstance(a, (int, float)): return "a number comes back where text is wanted"
-        if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or b.ndim < 2 or a.shape == b.shape: return ""
+        kinds = [type(x).__name__.lower() for x in (a, b)]
+        if kinds[0] != kinds[1] and {*kinds} & {"list", "tuple", "dict", "ndarray"}: return f"a {kinds[0]} comes back where a {kinds[1]} is wanted"
+        if not (isinstance(a, Tensor) and isinstance(b, Tensor)): return ""
+        if a.shape == b.shape and a.dtype != b.dtype and torch.allclose(a.detach().double(), b.detach().double(), 1e-4, 1e-4, equal_nan=True):
+            return "the numbers are right, their dtype is not"
+        if b.ndim < 2 or a.shape == b.shape: return ""
         if a.shape == b.shape[:-1]: return "one number for each row comes back where one for each of its places is wanted"
         return "one flat row comes back where rows are wanted: a mask as an index keeps no rows" * (a.ndim == 1 < b.ndim == 2)
-    found = {*map(kinds, wrong)}
+    found = {*map(form, wrong)}
     return found.pop() if len(found) == 1 else ""
 
 def doubtful(search, words)->bool: # a part of what is wrong; or an argument called unused through which a gradient flows
@@ -251,24 +299,84 @@ def doubtful(search, words)->bool: # a part of what is wrong; or an argument cal
     part = words.startswith("of the result [") and words.split(":")[0].count("[") < len(search.paths)
     return part or bool(unused and {*unused.groups()} & set().union(*map(flows, search.wrong)))
 
+def outside(exercise, calls, wants, wrong, names)->str: # where every entry that is wrong stands outside of one mask, and 0 is wanted there
+    from rlhf_nb.book.changes import named_leaves, spoken
+    def masks(k): # of which that holds
+        got, want = named_leaves(calls[k].out), named_leaves(wants[k].out)
+        found = {p: x for p, x in named_leaves(exercise.cases[k]).items() if getattr(x, "dtype", 0) == torch.bool and x.ndim > 1}
+        if calls[k].error or wants[k].error or got.keys() != want.keys(): return set()
+        for p, b in want.items():
+            a = torch.as_tensor(got[p])
+            b = torch.as_tensor(b)
+            if a.shape != b.shape: return set()
+            off = ~torch.isclose(a.detach().double(), b.detach().double(), 1e-4, 1e-4, equal_nan=True)
+            found = {q: m for q, m in found.items() if not off.any() or m.shape == b.shape and not (off & m).any() and not b[off].any()}
+        return {*found}
+    found = set.intersection(*map(masks, wrong)) if wrong else set()
+    return f"where {spoken(min(found, key=len), names)} is False, 0 is wanted" if found else ""
+
+def as_one_row(exercise, cases, calls, match)->str: # what a row leaves goes on in the row above or below
+    def joined(k):
+        shapes = {x.shape for x in cases[k] if isinstance(x, Tensor)}
+        if len(shapes) != 1 or len(next(iter(shapes))) != 2: raise ValueError
+        out = exercise.reference(*[x.reshape(1, -1) if isinstance(x, Tensor) else x for x in cases[k]])
+        shape = next(iter(shapes))
+        return tuple(x.view(shape) for x in out) if isinstance(out, tuple) else out.view(shape)
+    try: same = all(match(joined(k), calls[k].out) for k in cases)
+    except Exception: return ""
+    return "what is carried along a row goes on into the next row: each row starts anew" if same else ""
+
+def _narrow(x)->bool: return isinstance(x, Tensor) and x.is_floating_point() and x.element_size() == 2
+
+def set_apart(exercise, calls, wants, names)->tuple: # cases of 16 bits; those where nan of an input comes through: case -> words
+    from rlhf_nb.book.changes import named_leaves, spoken
+    narrow, spread = [], {}
+    for k, args in exercise.cases.items():
+        given = named_leaves(args)
+        if any(map(_narrow, given.values())): narrow.append(k)
+        odd = [spoken(p, names) for p, x in given.items() if isinstance(x, Tensor) and not x.isfinite().all()]
+        got, want = named_leaves(calls[k].out), named_leaves(wants[k].out)
+        def nan(x): return torch.as_tensor(x).isnan().any()
+        if odd and got.keys() == want.keys() and any(nan(got[p]) and not nan(want[p]) for p in want): spread[k] = (
+            f"nan or inf of {' and '.join(odd)} gets through: choose with where or masked_fill")
+    return narrow, spread
+
 def name_step(
     answer:Callable, exercise,               # of `checks.Exercise`
     calls:dict, wants:dict, wrong:list[str], # case -> what the answer did, and should have done; where that is not the same
     names:list[str], call:Callable, match:Callable, # of the arguments; how a call is recorded; whether two values are the same
 )->tuple: # a sentence, the smallest case that is wrong; or ()
-    "What an answer does otherwise: a default, an input, a result, else a step of the reference."
+    "What an answer does otherwise; of few bits, and of nan that comes through, it is said apart."
+    narrow, spread = set_apart(exercise, calls, wants, names)
+    left = [k for k in wrong if k not in narrow and k not in spread]
+    apart = {*wrong} - {*left} if left else set()
+    kept = {k: x for k, x in exercise.cases.items() if k not in apart}
+    try: found = _name_step(answer, replace(exercise, cases=kept), *[{k: x[k] for k in kept} for x in (calls, wants)],
+                            [k for k in wrong if k in kept], names, call, match)
+    except Exception as e:                       # an odd answer costs a name and not the verdict
+        BROKEN.append(e)
+        found = ()
+    also = next((words for k, words in spread.items() if k in apart), "")
+    if not found and also and len(spread) > 1 and len(left) < len(spread): return f"mostly: {also}", next(iter(spread))
+    return (f"{found[0]}; and {also}" if also else found[0], found[1]) if found else ()
+
+def _name_step(answer, exercise, calls, wants, wrong, names, call, match): # a default, an input, a result, else a step of the reference
     from rlhf_nb.book.changes import find_change
-    if words := other_default(answer, exercise, wrong) or other_form(calls, wants, wrong): return words, wrong[0]
+    if words := other_default(answer, exercise, wrong) or other_form(calls, wants, wrong) or outside(
+        exercise, calls, wants, wrong, names): return words, wrong[0]
     whole = {k: args for k, args in exercise.cases.items() if not calls[k].error and not wants[k].error}
     search = Search(exercise.reference, exercise.cases, calls, wants, wrong, names, call, match)
     blind = search.steps.twin(exercise.reference) is exercise.reference      # there is no source
     for args in [*whole.values()][:1]: search.steps.record(copied(args))     # how many operations it takes
-    left = itertools.count(24_000 // max(1, int(search.steps.n_run)), -1)
+    left = itertools.count(60_000 // max(1, int(search.steps.n_run)), -1)
     def bounded(*args):
         if next(left) < 0 and not blind: raise TimeoutError
         return exercise.reference(*args)
     found = {*wrong} <= {*whole} and find_change(bounded, whole, *[{k: x[k].out for k in whole} for x in (calls, wants)],
                                                  names, match, deep=blind) or ()
+    if {*wrong} <= {*whole} and not found and (words := as_one_row(exercise, whole, calls, match)): return words, wrong[0]
+    if found and not search.sure and search.numbers and not blind: found = ()   # 0, .5 and 1 fit too much
+    if found and re.search("the result is ([-.e0-9]+ times|cut off)", found[0]) and doubtful(search, found[0]): found = ()
     if blind or found and not doubtful(search, found[0]): return found
     search.steps = Steps(exercise.reference)
     said = find_step(search)                     # of a part only what its numbers show: a sum that is 0 may come of much

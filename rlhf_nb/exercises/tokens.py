@@ -68,6 +68,7 @@ shift_right = Exercise(
     mistakes={
         "the wrong way: row i of the result is row i-1 of x, not row i+1": lambda x: _moved(x, -1),
         "nothing has moved": lambda x: x.clone(),
+        "no shift: row i is still row i of x, only row 0 was set to 0": lambda x: torch.cat([torch.zeros_like(x[:, :1]), x[:, 1:]], 1),
         "row 0 is 0, not the last row: that is torch.roll": lambda x: x.roll(1, 1),
         "row 0 is 0: that repeats the first row": lambda x: torch.cat([x[:, :1], x[:, :-1]], 1),
         "the shape stays (b t ...): the zeros in front are missing": lambda x: x[:, :-1],

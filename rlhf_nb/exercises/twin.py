@@ -1,11 +1,12 @@
 "What a reference does step by step, from its source: a twin of it in which every step can be told to do something else."
 # Every expression of its functions becomes a call that knows its place, so that one compiled twin serves all changes; what
 # stands before the changed step is not computed again.
-import ast, inspect, operator, re, textwrap, types
+import ast, inspect, itertools, operator, re, textwrap, types
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 BINARY = {ast.Add: ("+", operator.add), ast.Sub: ("-", operator.sub), ast.Mult: ("x", operator.mul),
           ast.Div: ("/", operator.truediv), ast.FloorDiv: ("//", operator.floordiv), ast.Mod: ("%", operator.mod),
@@ -176,10 +177,22 @@ def any_of(*parts): return next((x for x in (f() for f in parts) if x), False)  
 TABLE = {"_getitem": operator.getitem, "_And": all_of, "_Or": any_of} | {
     f"_{k.__name__}": f for row in (BINARY, COMPARED, UNARY) for k, (_, f) in row.items()}
 
+WRITES = "sort", "pop", "remove", "extend", "insert"       # methods of lists; append makes only what is its own
+
 def _writes(code)->bool: # whether it changes something in place
     return any(isinstance(x, (ast.Subscript, ast.Attribute)) and not isinstance(x.ctx, ast.Load) or isinstance(x, ast.Call)
-               and isinstance(x.func, ast.Attribute) and (x.func.attr.endswith("_") or x.func.attr in (
-                   "sort", "pop", "remove", "extend", "insert")) for x in code)
+               and isinstance(x.func, ast.Attribute) and (x.func.attr.endswith("_") or x.func.attr in WRITES) for x in code)
+
+def tensors_in(x): # of nested values and modules
+    if isinstance(x, Tensor): yield x
+    elif isinstance(x, torch.nn.Module): yield from itertools.chain(x.parameters(), x.buffers())
+    else:
+        inside = x if isinstance(x, (tuple, list)) else x.values() if isinstance(x, dict) else vars(
+            x).values() if is_dataclass(x) else ()
+        for y in inside: yield from tensors_in(y)
+
+def _writings(xs)->int: # how often what they hold was written in place
+    return sum(x._version for x in xs if isinstance(x, Tensor))
 
 class Steps:
     "A twin of a reference, of which a step can be changed: `run(args, {number: change})`."
@@ -193,6 +206,7 @@ class Steps:
         self.changes, self.at, self.until = {}, 0, 0     # of a run: place; up to where the kept results hold
         self.env, self.last = {}, {}             # a variable's value, a step's result, the latest of this run
         self.summed = {}                         # a sum -> what was summed
+        self.guarded, self.untouched = [], 0     # tensors that no run may write into; how often they were written
     def twin(self, fn, depth=0): # of a function; itself where there is no source or nothing to change
         if not isinstance(fn, types.FunctionType): return fn
         if fn not in self.twins:
@@ -239,7 +253,7 @@ class Steps:
             out = args[0] if change is None else change(None, args, kwargs)
         else:
             if place < self.until and (known := self.kept.get(place)) and known[1] <= self.until:
-                self.last[i], self.at = known
+                self.last[i], self.at = known[:2]
                 return known[0]
             self.n_run += 1
             if fn == "sum": self.summed[i] = args[0]
@@ -249,16 +263,18 @@ class Steps:
         if self.trace is not None:
             self.first.setdefault(i, place)
             self.trace.append((i, fn, args, kwargs, out))
-            if fn is not None and isinstance(out, (Tensor, float)): self.kept[place] = out, self.at
+            parts = out if type(out) is tuple else (out,)
+            if fn is not None and all(isinstance(x, (Tensor, float)) for x in parts): self.kept[place] = out, self.at, _writings(parts)
         return out
     def do(self, i, fn, *args, **kwargs):
         if isinstance(fn, str): fn, args = getattr(args[0], fn), args[1:]
+        if fn is checkpoint: (fn, *args), kwargs = args, {}              # it saves memory and changes no number
         f = getattr(fn, "__func__", fn)
         if isinstance(f, types.FunctionType) and not isinstance(getattr(fn, "__self__", None), torch.nn.Module):
             twin = self.twin(f, self.steps[i].depth + 1)
             if twin is f: self.n_run += 1 if f in self.checks else 30       # it may cost much
             else: fn = twin if f is fn else types.MethodType(twin, fn.__self__)
-        if isinstance(fn, torch.nn.Module): self.n_run += 200
+        if isinstance(fn, torch.nn.Module): self.n_run += 12 * sum(1 for _ in fn.modules())
         return fn(*args, **kwargs)
     def run(self, args, changes={}, again=False): # again: with the arguments that were recorded
         self.last, self.changes, self.at = {}, changes, 0
@@ -269,8 +285,15 @@ class Steps:
         try: out = self.run(args)
         except Exception: out = None
         trace, self.trace = self.trace, None
-        if self.in_place: self.kept = {}
+        if self.in_place: self.kept = {at: x for at, x in self.kept.items() if _writings(x[0] if type(x[0]) is tuple else x[:1]) == x[2]}
+        self.guarded = [*tensors_in([x for x, *_ in self.kept.values()]), *tensors_in(args)]
+        self.untouched = _writings(self.guarded)
         return out, trace
+    def spoilt(self)->bool: # whether a run has written into what was recorded
+        return self.in_place and _writings(self.guarded) != self.untouched
+    def plain(self, fn)->bool: # whether a step can be taken alone: it runs no other and writes nothing
+        return fn is None or isinstance(fn, str) and not fn.endswith("_") and fn not in (*WRITES, "append") or isinstance(
+            fn, types.BuiltinFunctionType)
     def defaults(self)->dict: # of the reference's arguments
         try: given = inspect.signature(self.reference).parameters
         except (TypeError, ValueError): return {}

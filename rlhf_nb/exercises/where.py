@@ -57,15 +57,17 @@ def differs_where(cases, calls, wants, names, match)->str: # "it differs only wh
     for k, args in cases.items():
         if wants[k].error: continue
         got, want = calls[k].out, wants[k].out
-        if isinstance(want, Tensor) and isinstance(got, Tensor) and got.shape == want.shape:
-            same = torch.isclose(got.detach().double(), want.detach().double(), 1e-4, 1e-4, equal_nan=True)
-        elif calls[k].error or isinstance(want, Tensor) and want.ndim: return ""
-        else: same, want = torch.tensor(match(got, want)), torch.zeros(())
-        n, wrong = same.numel(), ~same
-        for words, x in places(args, want, named_leaves, names, spoken).items():
-            a, b = held.get(words, (0, 0))
-            held[words] = a + int(x.sum()), b + int((x & wrong).sum())
-        total, bad = total + n, bad + int(wrong.sum())
+        parts = [*zip(got, want)] if isinstance(want, tuple) and isinstance(got, tuple) and len(got) == len(want) else [(got, want)]
+        for got, want in parts:
+            if isinstance(want, Tensor) and isinstance(got, Tensor) and got.shape == want.shape:
+                same = torch.isclose(got.detach().double(), want.detach().double(), 1e-4, 1e-4, equal_nan=True)
+            elif calls[k].error or isinstance(want, Tensor) and want.ndim: return ""
+            else: same, want = torch.tensor(match(got, want)), torch.zeros(())
+            n, wrong = same.numel(), ~same
+            for words, x in places(args, want, named_leaves, names, spoken).items():
+                a, b = held.get(words, (0, 0))
+                held[words] = a + int(x.sum()), b + int((x & wrong).sum())
+            total, bad = total + n, bad + int(wrong.sum())
     found = [(bad / n, -len(words), words) for words, (n, hit) in held.items() if hit == bad and 0 < n < .75 * total]
     share, _, words = max(found, default=(0, 0, ""))
     return f"it differs only where {words}{', and there always' * (share == 1)}; " if bad > 2 and share > .5 else ""
