@@ -43,6 +43,7 @@ def sign_changes(step, fn, args): # of a + b, a < b
             turned = {"+-": f"the sign of {b} is turned: ", "-+": f"the sign of {b} is turned: "}.get(SIGN[fn] + sign, "")
             yield f"{turned}{a} {sign} {b} stands where {text} should", other(f)
     if row is COMPARED: return
+    if fn is operator.pow and args[1] == 2: yield f"the absolute value of {a} stands where {text} should", lambda do, a, k: abs(a[0])
     if isinstance(args[0], Tensor) and isinstance(args[1], Tensor):
         for word in ("exp", "log", "sigmoid"): yield f"{word} of both parts of {text} is taken", (
             lambda do, a, k, f=getattr(torch, word): do(f(a[0]), f(a[1])))

@@ -1,5 +1,6 @@
 "Which step of a reference, done otherwise, gives what an answer gave: a search through its source, said in a sentence."
 import inspect, itertools, re
+from math import isfinite
 from collections.abc import Callable
 from dataclasses import replace
 import torch
@@ -7,6 +8,12 @@ from torch import Tensor
 from .otherwise import all_changes, gradient_changes, is_real
 from .twin import Steps, tensors_in
 from .where import differs_where
+
+def numbers_in(x)->list: # of a small tensor of floats; [] of anything else
+    return x.flatten().tolist() if isinstance(x, Tensor) and x.is_floating_point() and x.numel() < 400 else []
+
+def apart(a, b)->bool: # two numbers, beyond any rounding
+    return abs(a - b) > 1e-2 + 3e-2 * abs(b) if a - b == a - b else (a == a) != (b == b) or a != b and a == a
 
 BROKEN = []                                      # what stopped a search: scripts/tutor.py and the tests look at it
 
@@ -26,6 +33,7 @@ class Search:
         from rlhf_nb.book.changes import named_leaves
         self.cases, self.calls, self.wants, self.wrong, self.names = cases, calls, wants, wrong, names
         self.call, self.match, self.leaves, self.steps = call, match, named_leaves, Steps(reference)
+        self.told = {}                               # case -> the numbers that the answer gave
         def size(k): return bool(calls[k].error or wants[k].error), sum(x.numel() for x in cases[k] if isinstance(x, Tensor))
         self.order = sorted(cases, key=lambda k: (k not in wrong, size(k)))
         self.first = self.order[0]                   # the smallest case that is wrong
@@ -51,7 +59,13 @@ class Search:
     def luck(self)->bool: # too few numbers, or truth values, to tell one change from another
         total = 2 * count_numbers(x for _, b in self.parts.values() for x in b.values())
         return count_numbers(self.seen) < 6 and total < 24 if self.numbers else len(self.cases) < 5 or len(self.wrong) < 3
+    def far(self, k, out)->bool: # clearly another result than the answer's, seen at once; most are
+        if k not in self.told: self.told[k] = numbers_in(self.calls[k].out)
+        got = self.told[k]
+        made = got and numbers_in(out)
+        return bool(made) and (len(made) != len(got) or any(map(apart, made, got)))
     def equal(self, k, out)->bool: # to what the answer gave; where it is right in part, only in what is wrong
+        if not self.some and self.far(k, out): return False
         if not self.some: return self.match(out, self.calls[k].out)
         made, got = self.leaves(out), self.parts[k][0]
         return all(p in made and self.match(made[p], got[p]) for p in self.paths if p in got)
@@ -65,8 +79,8 @@ class Search:
         finally:
             if self.steps.spoilt(): self.record()
         return not self.calls[self.first].error and self.equal(self.first, out), out
-    def agrees_again(self, changes)->bool: # in the other cases that are wrong; a copy and gradients cost more than a run
-        for k in self.order[1:len(self.wrong)]:
+    def agrees_again(self, changes)->bool: # in the other cases; a copy and gradients cost more than a run
+        for k in self.order[1:]:
             c = self.calls[k]
             if k not in self.copies: self.copies[k] = copied(self.cases[k])
             before = self.steps.in_place and [x._version for x in tensors_in(self.copies[k])]
@@ -176,24 +190,30 @@ def find_step(search:Search, most:int=80_000)->tuple: # operations, not seconds:
 
 # ---- parts of an explanation
 
+def flat(*xs): # the numbers of tensors or floats of one shape; () if they have none in common
+    if not all(isinstance(x, (float, Tensor)) for x in xs): return ()
+    xs = [torch.as_tensor(x).detach() for x in xs]
+    if any(x.shape != xs[0].shape or not x.is_floating_point() for x in xs) or not xs[0].numel(): return ()
+    return [x.double().flatten().tolist() for x in xs]
+
+def near(a, b, share, least=0.)->bool: return a == b or a != a and b != b or abs(a - b) <= least + share * abs(b)
+
 def factor(out, goal, want)->float: # what the one is times the other, if that is one number and not the right result; else 0
-    if not all(isinstance(x, (float, Tensor)) for x in (out, goal, want)): return 0
-    out, goal, want = (torch.as_tensor(x).detach() for x in (out, goal, want))
-    if not (out.shape == goal.shape == want.shape and out.is_floating_point() and out.numel()): return 0
-    times = (goal / out).flatten()
-    times = times[~times.isnan()]
-    if not len(times) or not times.isfinite().all() or (times - times[0]).abs().max() > 1e-4 * times[0].abs(): return 0
-    c = times[0].item()
+    found = flat(out, goal, want)
+    if not found or any(x == 0 and y != 0 for x, y in zip(*found[:2])): return 0
+    times = [y / x for x, y in zip(*found[:2]) if x == x and y == y and x != 0]
+    if not times or not all(isfinite(t) and abs(t - times[0]) <= 1e-4 * abs(times[0]) for t in times): return 0
+    c = times[0]
     if len(times) < 3 and min(abs(c - x) for x in (-1, .5, 2, -.5, -2)) > 1e-4: return 0
-    return 0 if abs(c - 1) < 1e-4 or torch.allclose(out.double(), want.double()) else -1 if abs(c + 1) < 1e-4 else c
+    return 0 if abs(c - 1) < 1e-4 or all(near(x, z, 1e-5, 1e-8) for x, z in zip(found[0], found[2])) else -1 if abs(c + 1) < 1e-4 else c
 
 def shared(out, goal, want)->float: # of what is wrong, the share that is explained; 0 where it spoils what is right
-    if not all(isinstance(x, Tensor) and is_real(x) for x in (out, goal, want)): return 0.
-    if not out.shape == goal.shape == want.shape or out.numel() < 4: return 0.
-    out, goal, want = (x.detach().double() for x in (out, goal, want))
-    bad = ~torch.isclose(goal, want, 1e-4, 1e-6, equal_nan=True)
-    now = torch.isclose(out, goal, 1e-4, 1e-6, equal_nan=True)
-    return float((now & bad).sum() / bad.sum().clamp(min=1)) * bool(now[~bad].all())
+    found = flat(out, goal, want)
+    if not found or len(found[0]) < 4: return 0.
+    bad = [not near(y, z, 1e-4, 1e-6) for y, z in zip(*found[1:])]
+    now = [near(x, y, 1e-4, 1e-6) for x, y in zip(*found[:2])]
+    if not any(bad) or not all(x for x, wrong in zip(now, bad) if not wrong): return 0.
+    return sum(x for x, wrong in zip(now, bad) if wrong) / sum(bad)
 
 # ---- a formula
 
@@ -357,7 +377,7 @@ def name_step(
         BROKEN.append(e)
         found = ()
     also = next((words for k, words in spread.items() if k in apart), "")
-    if not found and also and len(spread) > 1 and len(left) < len(spread): return f"mostly: {also}", next(iter(spread))
+    if not found and also and len(spread) > 1 and 4 * len(left) <= len(spread): return f"mostly: {also}", next(iter(spread))
     return (f"{found[0]}; and {also}" if also else found[0], found[1]) if found else ()
 
 def _name_step(answer, exercise, calls, wants, wrong, names, call, match): # a default, an input, a result, else a step of the reference
