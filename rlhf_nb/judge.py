@@ -27,8 +27,7 @@ class JudgePrompt:
     low:float=0.        # scores outside low..high count as not parsed
     high:float=5.
     last:bool=True      # of several scores in a reply the last counts, or the first
-    def __post_init__(self):
-        check_judge_prompt(self, ("prompt", "response"), "reward")
+    def __post_init__(self): check_judge_prompt(self, ("prompt", "response"), "reward")
     def render(self, prompt:str, response:str)->str: # the message to the judge
         return fill_template(self.template, dict(prompt=prompt, response=response))
     def parse(self, reply:str)->float|None:          # None when there is no score

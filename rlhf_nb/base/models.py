@@ -264,8 +264,7 @@ def disable_dropout(model:nn.Module)->nn.Module: # itself: in eval mode, or in t
     for m in parts:
         for name, x in list(vars(m).items()):
             if type(x) is float and ("drop" in name or
-                    name == "p" and isinstance(m, nn.modules.dropout._DropoutNd)):
-                setattr(m, name, 0.)
+                    name == "p" and isinstance(m, nn.modules.dropout._DropoutNd)): setattr(m, name, 0.)
     return model.train()
 
 def validate_length(

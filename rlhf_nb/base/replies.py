@@ -31,8 +31,7 @@ def _parsed(template): # -> its syntax tree, with nothing in it that can grow
         f"this is no jinja2 template, line {e.lineno}: {e.message}") from e
     for node in tree.find_all(nodes.Node):
         kind = type(node).__name__.lower()
-        if isinstance(node, nodes.Filter) and node.name not in _FILTERS:
-            kind = f"the filter {node.name}"
+        if isinstance(node, nodes.Filter) and node.name not in _FILTERS: kind = f"the filter {node.name}"
         elif isinstance(node, _NODES): continue
         raise ValueError(f"line {node.lineno} of the template has {kind}; a prompt may "
             f"have blanks, conditions and the filters {', '.join(_FILTERS)}")

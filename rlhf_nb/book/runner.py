@@ -70,8 +70,7 @@ def run_chapter(
     import nbformat
     began, ran = time.perf_counter(), []
     try: nb = nbformat.read(file, 4)
-    except Exception as e:
-        nb, error = nbformat.v4.new_notebook(), f"this is no notebook: {e}"
+    except Exception as e: nb, error = nbformat.v4.new_notebook(), f"this is no notebook: {e}"
     else:
         with TemporaryDirectory() as work: error = _execute(
             nb, file.with_name("my_rlhf.py"), Path(work), lambda: (ran.append(1), on_cell()), timeout)

@@ -380,8 +380,7 @@ def read_rollouts(
                 f"{some[:3].tolist()}: columns='{k}=...' names another, 'its tokens={taken[k]}' drops it")
             rest[k] = some.mean().item() if len(some) else None
         if (group := rest.get("group")) is None or group != group: rest.pop("group", None)   # its prompt then
-        wrong = [k for k, x in rest.items() if not isinstance(x, _CELL)
-                 or k == "step" and isinstance(x, str)]
+        wrong = [k for k, x in rest.items() if not isinstance(x, _CELL) or k == "step" and isinstance(x, str)]
         if wrong: raise ValueError(f"{wrong[0]} is one number, got {rest[wrong[0]]!r:.80}")
         if a and b and not isinstance(a, Unread):
             rest["KL"] = _of_learned(a, mask).sum().item() - _of_learned(b, mask).sum().item()

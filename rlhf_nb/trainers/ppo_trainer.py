@@ -352,8 +352,7 @@ def reward_metrics(reward_fn:Callable)->dict[str,float]: # "rewards/NAME/mean" a
         row |= {f"rewards/{k}/mean": x.mean().item(), f"rewards/{k}/std": std.item()}
     return row
 
-METRICS = {
-    "episode": "responses so far", "lr": "learning rate of the last update",
+METRICS = {"episode": "responses so far", "lr": "learning rate of the last update",
     "objective/scores": "mean score of a response, less missing_eos_penalty",
     "objective/kl": "KL to the reference (k1), nats per response",
     "objective/non_score_reward": "KL penalty, mean per response",

@@ -112,8 +112,7 @@ def demonstrate(
     """Sample an answer of a writer of quality z; each of HABITS is linear in z.
 
     Raises ValueError unless the quality is from 0 to 1."""
-    if quality is not None:
-        check_number("demonstrate: quality", quality, "from 0 to 1")
+    if quality is not None: check_number("demonstrate: quality", quality, "from 0 to 1")
     z = rng.random()**1.6 if quality is None else quality
     def does(habit):
         careful, careless = HABITS[habit]
@@ -137,8 +136,7 @@ def demonstrate(
         facts.append(fact_sentence(name, attribute, value, rng.randrange(2)).text)
     answers = bool(plan) and plan[0][0] == question.attribute
     answer += ([] if answers else maybe("unsure", "excuse")) + facts
-    if answer and does("repeat"):
-        answer.insert(rng.randrange(len(answer)), rng.choice(answer))
+    if answer and does("repeat"): answer.insert(rng.randrange(len(answer)), rng.choice(answer))
     answer += maybe("rude", "rude") + maybe("filler", "filler")
     answer += maybe("closer", "closer")
     return " ".join(answer or [rng.choice(PHRASES["unsure"])])
