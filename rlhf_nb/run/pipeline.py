@@ -250,7 +250,7 @@ def _train_in(job)->Done:
         shown = [before[1], after[1]]
     elif n_held:
         each, p = row_losses(ready.model, ready.held, ready.loss_fn), after[0].get("eval_accuracy")
-        own = dict(eval_loss=each[:, 0] * n_held / each[:, 1].sum(), eval_accuracy=each[:, 2])    # in the mean
+        own = dict(eval_loss=each[:, 0] * n_held / each[:, 1].sum(), eval_accuracy=each[:, 2])   # in the mean
         facts = after[0] | dict(held_out={k: x.tolist() for k, x in own.items() if x.isfinite().all()},
             standard_error=loss_error(each) if p is None else math.sqrt(p * (1 - p) / n_held))
     if s.measure: facts |= open_measure(s.measure, job.tokenizer, job.registry)(ready.model)
