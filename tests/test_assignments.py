@@ -38,6 +38,8 @@ WRONG = { # stem: (part, what the words of its refusal hold, edits)
         ("group_advantages", "equal rewards give 0", [("groups.std(1, keepdim=True) + 1e-4", "groups.std(1, keepdim=True)")]),
         ("group_advantages", "the sums over groups are", [("groups.mean(1, keepdim=True)", "groups.mean()")]),
         ("grpo_update", "goes down where it should go up", [("loss = -((", "loss = ((")]),
+        ("grpo_update", "no shift: logits at position i - 1 predict token i", [(".logits[:, :-1]", ".logits[:, 1:]")]),
+        ("grpo_update", "that is the mean over all tokens", [("/ response.sum(1)).sum() / len(advantage)", ").sum() / response.sum()")]),
         ("grpo_update", "in micro-batches of 1", [("/ len(advantage)", "/ len(a)")]),
         ("grpo_update", "times the exact gradient along it", [("/ response.sum(1)).sum() / len(advantage)", ").sum() / response.sum()")]),
         ("grpo_update", "is past the clip", [("torch.minimum(ratio * a, ratio.clamp(1 - clip, 1 + clip) * a)", "ratio * a")]),
@@ -48,6 +50,7 @@ WRONG = { # stem: (part, what the words of its refusal hold, edits)
         ("train_grpo", "of the way from the start", [("lr=.1", "lr=.001")])],
     "A3_dpo_rounds": [
         ("dpo_loss", "the loss is", [("log_ratio(chosen) - log_ratio(rejected)", "total(policy, *chosen) - total(policy, *rejected)")]),
+        ("dpo_loss", "beta is missing", [("beta * (log_ratio(chosen)", "(log_ratio(chosen)")]),
         ("dpo_loss", "only tokens of the response count", [("response[:, 1:], logp", "mask[:, 1:], logp")]),
         ("dpo_loss", "a gradient reaches the reference", [("        with torch.no_grad(): base = total(ref, *rows)\n", "        base = total(ref, *rows)\n")]),
         ("dpo_loss", "best policy of chapter 06", [("torch.where(response[:, 1:], logp, 0.).sum(1)", "torch.where(response[:, 1:], logp, 0.).sum(1) / response.sum(1)")]),

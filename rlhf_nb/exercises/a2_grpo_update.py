@@ -3,7 +3,7 @@ from functools import partial
 import torch
 from torch import tensor
 from rlhf_nb.base.models import load_bundled
-from rlhf_nb.exercises.properties import Properties, close, kept_mib, need, seeded, shown, weights_of
+from rlhf_nb.exercises.properties import Properties, close, like, kept_mib, need, seeded, shown, weights_of
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.worlds.oracle import all_logprobs, bigram_lm, expectation, micro_world
 
@@ -115,9 +115,20 @@ def worked_loss(f, seed):
     ratio = (token_logprobs(policy, *rows[:2]) - old).exp()
     gain = torch.minimum(ratio * advantage[:, None], ratio.clamp(.8, 1.2) * advantage[:, None])
     want = -(torch.where(rows[2], gain, 0.).sum(1) / rows[2].sum(1)).mean().item()
+    def at(shift): # the loss, if the log-probs were read there
+        logp = policy(input_ids=rows[0], attention_mask=rows[1].long()).logits.log_softmax(-1).roll(shift, 1).gather(-1, rows[0][..., None])[..., 0]
+        rho = torch.where(rows[2], logp.detach() - old, 0.).exp()
+        part = torch.minimum(rho * advantage[:, None], rho.clamp(.8, 1.2) * advantage[:, None])
+        return -(torch.where(rows[2], part, 0.).sum(1) / rows[2].sum(1)).mean()
+    held = torch.where(rows[2], gain, 0.)
+    others = {"no shift: logits at position i - 1 predict token i": at(0), "the shift goes the wrong way: logits at position i - 1 predict token i": at(-1),
+              "turn the sign: the loss is minus the gain": -want, "that is the mean over all tokens, not over each answer's first": -held.sum() / rows[2].sum(),
+              "that is the sum over each answer's tokens": -held.sum(1).mean(), "that is the sum over answers": want * len(held),
+              "the ratio is not clipped": -(torch.where(rows[2], ratio * advantage[:, None], 0.).sum(1) / rows[2].sum(1)).mean()}
     _, said = _step(f, policy, rows, advantage, old)
     need(isinstance(said, float), f"the loss comes back as a float, got {shown(said)}")
-    need(close(said, want), f"the loss is {shown(said)}, want {shown(want)}: the mean over each answer's tokens, then over answers")
+    need(close(said, want), f"the loss is {shown(said)}, want {shown(want)}" + (
+        like(said, others) or ": the mean over each answer's tokens, then over answers"))
 
 def clipping(f, seed):
     def step(*words, advantage, past=0.): # of one-word answers; the first one's ratio is exp(past)

@@ -3,7 +3,7 @@ import math
 from functools import partial
 import torch
 from torch import tensor
-from rlhf_nb.exercises.properties import Properties, close, gradient, need, seeded, shown, weights_of
+from rlhf_nb.exercises.properties import Properties, close, gradient, like, need, seeded, shown, weights_of
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.worlds.oracle import all_logprobs, bigram_lm, expectation, micro_world, to_tabular_lm
 
@@ -25,12 +25,27 @@ def _gaps(policy, ref): # of both pairs, from the exact log-probs of the respons
     d = all_logprobs(policy, WORLD) - all_logprobs(ref, WORLD)
     return torch.stack([d[INDEX[a]] - d[INDEX[b]] for a, b in zip(_A, _B)])
 
+def _misread(policy, ref): # what the loss would be
+    def total(model, rows, at): # log-probs of the response, read at another place than the logits before it
+        logp = model(input_ids=rows[0]).logits.log_softmax(-1).roll(at, 1).gather(-1, rows[0][..., None])[..., 0]
+        return torch.where(rows[2], logp, 0.).sum(1)
+    def cost(gap): return -torch.nn.functional.logsigmoid(gap)
+    def at(i): return cost(.3 * torch.stack([s * total(m, x, i) for s, m, x in (
+        (1, policy, a), (-1, ref, a), (-1, policy, b), (1, ref, b))]).sum(0)).mean()
+    a, b = rows_of(WORLD, *_A), rows_of(WORLD, *_B)
+    gaps, half = _gaps(policy, ref), all_logprobs(policy, WORLD)
+    own = torch.stack([half[INDEX[x]] - half[INDEX[y]] for x, y in zip(_A, _B)])
+    return {"no shift: logits at position i - 1 predict token i": at(0), "the shift goes the wrong way: logits at position i - 1 predict token i": at(-1),
+            "the sides are exchanged": cost(-.3 * gaps).mean(), "beta is missing": cost(gaps).mean(), "the sum over pairs, not the mean": cost(.3 * gaps).sum(),
+            "the reference is missing": cost(.3 * own).mean(), "beta times the loss: it belongs inside": .3 * cost(gaps).mean()}
+
 def worked(f, seed):
     policy, ref = _two(seed)
     want = -torch.nn.functional.logsigmoid(.3 * _gaps(policy, ref)).mean()
     got = f(policy, ref, rows_of(WORLD, *_A), rows_of(WORLD, *_B), .3)
     need(isinstance(got, torch.Tensor) and got.ndim == 0, f"one number is wanted, the mean over pairs, got {shown(got)}")
-    need(close(got, want), f"got {shown(got)}, want {shown(want)}: -log sigma(beta times the gap of the log-ratios), the mean over pairs")
+    need(close(got, want), f"got {shown(got)}, want {shown(want)}" + (like(got, _misread(policy, ref))
+         or ": -log sigma(beta times the gap of the log-ratios), the mean over pairs"))
     weights = list(policy.parameters())
     need(close(gradient(got, weights), gradient(want, weights)), "the value is right, its gradient is not")
 
@@ -53,9 +68,11 @@ def pads_and_prompt(f, seed):
     a, b = (rows_of(WORLD, (1, 3), prompt=(0,)), rows_of(WORLD, (2, 3), prompt=(1,)))
     def total(model, rows):
         logp = torch.nn.functional.pad(model(input_ids=rows[0]).logits.log_softmax(-1)[:, :-1].gather(-1, rows[0][:, 1:, None])[..., 0], (1, 0))
-        return (logp * rows[2]).sum()
-    want = -torch.nn.functional.logsigmoid(.3 * (total(policy, a) - total(ref, a) - total(policy, b) + total(ref, b)))
-    need(close(got, want), f"two prompts that differ: got {shown(got)}, want {shown(want)}: only tokens of the response count")
+        return [(logp * m).sum() for m in (rows[2], rows[1])]
+    want, all_counted = (-torch.nn.functional.logsigmoid(.3 * (w - x - y + z)) for w, x, y, z in zip(
+        total(policy, a), total(ref, a), total(policy, b), total(ref, b)))
+    need(close(got, want), f"two prompts that differ: got {shown(got)}, want {shown(want)}" + like(
+        got, {"only tokens of the response count": all_counted}))
 
 def reference_rests(f, seed):
     policy, ref = _two(seed)

@@ -20,6 +20,9 @@ def close(a, b, tol:float=1e-4)->bool: # numbers or tensors, nan nowhere
     a, b = (torch.as_tensor(x).detach().double() for x in (a, b))
     return a.shape == b.shape and torch.allclose(a, b, atol=tol, rtol=tol)
 
+def like(got, others:dict)->str: # the words of the first that it is, with a colon before; else nothing
+    return next((f": {words}" for words, x in others.items() if close(got, x)), "")
+
 def gradient(loss, weights)->torch.Tensor: # of a number; () where none flows; flat
     need(isinstance(loss, torch.Tensor) and loss.ndim == 0, f"one number is wanted, a tensor without axes, got {shown(loss)}")
     need(loss.requires_grad, "no gradient flows back: it was detached, or made anew")
