@@ -2,7 +2,7 @@
 
 `WRONG[exercise]` holds pairs of words and function: a message that names the slip rightly has one of
 the words (a regular expression, in lower case). `RIGHT[exercise]` holds right answers in other styles.
-Words and functions were written before any verdict was seen; 30 of the words were
+Words and functions were written before any verdict was seen; 36 of the words were
 widened afterwards, where a verdict said the slip in others. `scripts/tutor.py` runs the whole."""
 import itertools, math, random, re
 import numpy as np
@@ -164,7 +164,7 @@ def token_logprobs(logits, ids):
     _same(logits, ids)
     return _pick(_lsm(logits), ids)
 
-@wrong("early|left|shift|one token|entry 0|place|position|direction")
+@wrong("zeros stand at the end|early|left|shift|one token|entry 0|place|position|direction")
 def token_logprobs(logits, ids):
     _same(logits, ids)
     picked = _pick(_lsm(logits)[:, :-1], ids[:, 1:])
@@ -1392,7 +1392,7 @@ def exact_gradient(model, world, reward):
     logp = all_logprobs(model, world)
     return _grads(model, (logp.exp() * reward * logp).sum())
 
-@wrong("first|one parameter|every parameter|missing|name|key|only")
+@wrong("lacks|first|one parameter|every parameter|missing|name|key|only")
 def exact_gradient(model, world, reward):
     return dict(list(_grads(model, expectation(all_logprobs(model, world), reward)).items())[:1])
 
@@ -1632,7 +1632,7 @@ def best_of_n_policy(logp, score, n):
     _n(n)
     return (logp + score * math.log(n)).log_softmax(0)
 
-@wrong("own|exactly|equal|probabilit|tie|same score|one response|itself|score")
+@wrong("exp\\(logp\\)|own|exactly|equal|probabilit|tie|same score|one response|itself|score")
 def best_of_n_policy(logp, score, n):
     _n(n)
     p, order = logp.exp(), score[:, None] - score
@@ -2766,7 +2766,7 @@ def group_normalised(reward, group):
 @wrong("sign|minus|negativ|turned")
 def group_normalised(reward, group): return -_gn(reward, group)
 
-@wrong("clip|clamp|limit|bound|range")
+@wrong("cut off|clip|clamp|limit|bound|range")
 def group_normalised(reward, group): return _gn(reward, group).clamp(-1, 1)
 
 @wrong("max|range|1e-4|clamp|epsilon|eps|std|added|instead")
@@ -3000,7 +3000,7 @@ def fixed_groups(reward, k):
     r = reward.view(-1, k)
     return ((r.sum(1, keepdim=True) - r) / (k - 1) - r).flatten()
 
-@wrong("order|transpos|flat|permut|interleav|k answers|place")
+@wrong("columns|order|transpos|flat|permut|interleav|k answers|place")
 def fixed_groups(reward, k):
     r = reward.view(-1, k)
     return (r - (r.sum(1, keepdim=True) - r) / (k - 1)).T.flatten()
@@ -3888,7 +3888,7 @@ def replay_loss(pair_loss, old_logp, weight, mean_length):
     n = (old_logp != 0).sum(1).clamp(min=1)
     return pair_loss - weight * (old_logp.sum(1) / n).sum()
 
-@wrong("shape|scalar|row|each|sum|one number|\\(\\)")
+@wrong("many numbers|shape|scalar|row|each|sum|one number|\\(\\)")
 def replay_loss(pair_loss, old_logp, weight, mean_length): return pair_loss - weight / mean_length * old_logp.sum(1)
 
 @wrong("batch|rows|divid|number of|mean|b\\b|pairs")

@@ -1,6 +1,6 @@
 """A third battery: the chapters that came after the second one, and fresh slips for each three-star exercise.
 
-Written from stubs and text alone, words and all, before any verdict on them was seen. Afterwards words of nine were widened, where
+Written from stubs and text alone, words and all, before any verdict on them was seen. Afterwards words of 15 were widened, where
 a verdict said the slip in others, and three answers went that lacked a gradient which no stub asks for."""
 import collections, math, re, statistics, torch
 import torch.nn.functional as F
@@ -285,7 +285,7 @@ def bounded_weights(ratio, cap, floor=0., how="truncate"):
 def bounded_weights(ratio, cap, floor=0., how="truncate"):
     if how == "truncate": return ratio.clamp(floor, cap)
     return torch.where((ratio >= floor) & (ratio <= cap), 0., ratio)
-@wrong("shape|remov|left out|dropped|entries|lost|kept")
+@wrong("flat row|shape|remov|left out|dropped|entries|lost|kept")
 def bounded_weights(ratio, cap, floor=0., how="truncate"):
     if how == "truncate": return ratio.clamp(floor, cap)
     return ratio[(ratio >= floor) & (ratio <= cap)]
@@ -372,7 +372,7 @@ def normalised_sum(rewards, weights, group):
     return _columns(rewards, group).sum(1).masked_fill(rewards.isnan().all(1), torch.nan)
 @wrong("nan|scored|nobody|no reward")
 def normalised_sum(rewards, weights, group): return _columns(rewards, group) @ weights
-@wrong("nan|missing|left out|0 for|scored")
+@wrong("not 0|nan|missing|left out|0 for|scored")
 def normalised_sum(rewards, weights, group): # not scored counts as 0
     return (_columns(rewards.nan_to_num(0.), group) @ weights).masked_fill(rewards.isnan().all(1), torch.nan)
 @wrong("std|deviation|divid|scale|normalis")
@@ -382,7 +382,7 @@ def normalised_sum(rewards, weights, group): # centred only
 @wrong("group|batch")
 def normalised_sum(rewards, weights, group): # over the batch
     return (_columns(rewards, torch.zeros_like(group)) @ weights).masked_fill(rewards.isnan().all(1), torch.nan)
-@wrong("any|all|nan|scored")
+@wrong("still has|any|all|nan|scored")
 def normalised_sum(rewards, weights, group): # nan where any is missing
     return (_columns(rewards, group) @ weights).masked_fill(rewards.isnan().any(1), torch.nan)
 @wrong("mean|sum|divid|weights|averag")
@@ -427,7 +427,7 @@ def parse_rubric(reply, items): return _marks(reply, items, lambda i: rf"\b{re.e
 def parse_rubric(reply, items): return _marks(reply, items, lambda i: rf"\b{re.escape(i)}: (yes|no)")
 @wrong("another item|unclean|word|edge|ends with|longer")
 def parse_rubric(reply, items): return _marks(reply, items, lambda i: rf"{re.escape(i)}: (yes|no)\b")
-@wrong("turned|upside|swap|exchang|1 and 0|opposite|1 -")
+@wrong("yes is 1|turned|upside|swap|exchang|1 and 0|opposite|1 -")
 def parse_rubric(reply, items):
     return _marks(reply, items, lambda i: rf"\b{re.escape(i)}: (yes|no)\b", table={"yes": 0., "no": 1.})
 @wrong("escape|sign|special|itself")
@@ -563,7 +563,7 @@ def turn_advantages(reward, group, turn): # the others' mean
                 out[i, j] = g[i, j] - (rest.nanmean() if (~rest.isnan()).any() else 0.)
         return out
     return _turns(reward, group, turn, centre=centre)
-@wrong("outside|not written|0 where|mask|written|-1")
+@wrong("below 0|outside|not written|0 where|mask|written|-1")
 def turn_advantages(reward, group, turn): # what nobody wrote gets that of turn 0
     there = ~reward.isnan()
     go = reward.nan_to_num(0.).flip(1).cumsum(1).flip(1).masked_fill(~there, torch.nan)
@@ -824,7 +824,7 @@ def fixed_estimate(judge, labelled, gold):
 def fixed_estimate(judge, labelled, gold): # each pair gets its verdict's mean label
     mean = {v: gold[labelled == v].mean() for v in judge.unique().tolist()}
     return torch.stack([mean[v] for v in judge.tolist()]).mean()
-@wrong("share|plain mean|strat|verdict|all labels|weigh")
+@wrong("labels alone|share|plain mean|strat|verdict|all labels|weigh")
 def fixed_estimate(judge, labelled, gold): return gold.mean()
 @wrong("share|all pairs|labelled")
 def fixed_estimate(judge, labelled, gold): # shares among the labelled

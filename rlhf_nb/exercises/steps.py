@@ -140,7 +140,7 @@ def effect(change, calls, plain)->tuple: # what it makes of each call of a step;
 def at_all(i, f)->dict: # a change at one step, or at several
     return dict.fromkeys(i, f) if isinstance(i, tuple) else {i: f}
 
-def find_step(search:Search, most:int=80_000)->tuple: # operations, not seconds: the same answer always gets the same words
+def find_step(search:Search, most:int=55_000)->tuple: # operations, not seconds: the same answer always gets the same words
     "The first step of the reference that, done otherwise, does what the answer did, in all cases; or two; or a formula."
     if search.luck(): return ()
     steps, first, say = search.steps, search.first, search.say
@@ -156,7 +156,7 @@ def find_step(search:Search, most:int=80_000)->tuple: # operations, not seconds:
         for i, words, f in (gradient_changes if gradient_only else all_changes)(steps, trace):
             if steps.n_run >= most: break
             if i is None: # the likely ones are done
-                if search.value and not either and (found := two_at_one_place(search, tried, most / 3)): return say(found)
+                if search.value and not either and (found := two_at_one_place(search, tried, most / 5)): return say(found)
                 continue
             if not gradient_only and (made := effect(f, calls_of(i), steps.plain)):
                 steps.n_run += .3 * len(made)
@@ -242,7 +242,7 @@ def quantities(search, k)->dict[str,Tensor]: # what a task gives, and what the r
 
 def formula(known, target, match)->str: # known, target: case -> quantities, what came out
     "Two quantities that make what came out in every case, by + - x /; or one, by a function; else nothing."
-    k = next((k for k, x in target.items() if isinstance(x, (float, Tensor))), None)
+    k = max((k for k, x in target.items() if isinstance(x, (float, Tensor))), key=lambda k: torch.as_tensor(target[k]).numel(), default=None)
     like = torch.as_tensor(target.get(k, 0))
     if not like.is_floating_point() or not like.numel(): return ""
     flat = torch.linspace(0, like.numel() - 1, min(6, like.numel())).long()
@@ -388,7 +388,7 @@ def _name_step(answer, exercise, calls, wants, wrong, names, call, match): # a d
     search = Search(exercise.reference, exercise.cases, calls, wants, wrong, names, call, match)
     blind = search.steps.twin(exercise.reference) is exercise.reference      # there is no source
     for args in [*whole.values()][:1]: search.steps.record(copied(args))     # how many operations it takes
-    left = itertools.count(60_000 // max(1, int(search.steps.n_run)), -1)
+    left = itertools.count(40_000 // max(1, int(search.steps.n_run)), -1)
     def bounded(*args):
         if next(left) < 0 and not blind: raise TimeoutError
         return exercise.reference(*args)
