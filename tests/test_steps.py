@@ -120,3 +120,43 @@ def test_a_known_mistake_that_errs_where_the_answer_is_right_is_not_named():
 
 def test_words_and_shapes_are_equal_or_not_and_never_larger():
     assert not any(">" in w or "<" in w for w in words_of(lambda x, how: x if how == "a" and x.shape == (3,) else -x, noise(1, 3), "a"))
+
+# ---- what is set apart, and what is cheap
+
+def test_rows_that_run_into_one_another_are_seen():
+    def one_row(r, m, g=.9): return loop(r.reshape(1, -1), m.reshape(1, -1), g).view(r.shape)
+    assert grade(one_row, ASK).startswith("what is carried along a row goes on into the next row"), grade(one_row, ASK)
+
+def test_16_bits_and_nan_are_said_apart_from_another_slip():
+    def ask(x, m): return x.float().masked_fill(~m, 0.) * 2
+    m = noise(9, 3, 4) > 0
+    cases = {str(k): (noise(k, 3, 4), m) for k in range(3)} | {"bf16": (noise(4, 3, 4).bfloat16(), m), "nan": (noise(5, 3, 4).where(m, torch.nan), m)}
+    said = grade(lambda x, m: (x * m * 3).float(), Exercise(ask, cases, {}))
+    assert said.startswith("the result is 1.5 times what it should be; and nan or inf of x gets through"), said
+
+def test_a_value_read_at_two_places_is_changed_at_both():
+    def ask(x, n): return x.T * n + x.T.exp() + x.sum()
+    def other(x, n): return x.T.relu() * n + x.T.relu().exp() + x.sum()
+    cases = {str(k): (noise(k, 3 + k, 2), 2.5) for k in range(3)}
+    assert grade(other, Exercise(ask, cases, {})).startswith("T is cut off at 0; "), grade(other, Exercise(ask, cases, {}))
+
+def test_a_run_that_writes_into_what_was_recorded_is_noticed_and_undone():
+    def ask(x):
+        y = x.clone()
+        y[0] = 7.
+        return y * x.sum()
+    steps, x = Steps(ask), noise(1, 4)
+    steps.record((x,))
+    assert not steps.spoilt()
+    for s in steps.steps: # x itself in place of its copy: the write goes into x
+        steps.run((x,), {s.number: lambda do, a, k: a[0]}, True)
+    assert steps.spoilt()
+
+def test_a_search_that_stops_costs_the_name_and_not_the_verdict():
+    from rlhf_nb.exercises import steps as module
+    class Odd(Exception): pass
+    def odd(*_): raise Odd
+    was, module._name_step = module._name_step, odd
+    try: said = grade(lambda r, m, g=.9: loop(r, m, g, add=lambda r, g, t: r - g * t), ASK)
+    finally: module._name_step = was
+    assert "got" in said and isinstance(module.BROKEN.pop(), Odd)
