@@ -184,7 +184,7 @@ def load_lm(
     if load_in:
         require_bitsandbytes("load_in")
         from transformers import BitsAndBytesConfig
-        logging.getLogger("bitsandbytes.autograd._functions").setLevel("ERROR") # of casts, in each layer
+        logging.getLogger("bitsandbytes").setLevel("ERROR") # of casts in each layer, of kernels
         nf4 = dict(bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=placement.dtype)
         more |= dict(quantization_config=BitsAndBytesConfig(**{f"load_in_{load_in}": True}, **nf4),
                      device_map={"": placement.device})
@@ -194,6 +194,7 @@ def load_lm(
         f"for {sorted(info['missing_keys'])}; load_reward_model reads a reward model")
     pad, _ = fit_vocabulary(model, tokenizer, path, pad_token)
     model.config.pad_token_id = model.generation_config.pad_token_id = pad
+    for m in filter(_is_coded, model.modules()): m.support_avx512bf16_for_cpu = False  # packs 32s alone
     return model.to(placement.device).eval(), tokenizer
 
 def load_bundled(
