@@ -27,7 +27,7 @@ GROUPS = [*TINY, "-n", "2", "--num-iterations", "1"]
 def inside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("rules.py").write_text(RULES)
-    Path("prompts.jsonl").write_text("".join(json.dumps(dict(prompt=f"Name a {x}.")) + "\n" for x in ("bird", "fish", "tree", "city")))
+    Path("prompts.jsonl").write_text("".join(json.dumps(dict(prompt=f"Name a {x}.")) + "\n" for x in "bird fish tree city fruit river tool metal planet colour".split()))
 
 @pytest.mark.parametrize("words", [
     "grpo --reward rules:even --n-iterations 3 --lag 2 --importance-sampling-cap 2", "distill --teacher M --n-iterations 2",
@@ -47,4 +47,4 @@ def test_the_judge_command_compares_real_answers(inside, smollm2):
                                                  for x in Path("prompts.jsonl").read_text().splitlines()))
     words = ["--prompts", "prompts.jsonl", "--judge", str(smollm2), "-o", "won", "--max-new-tokens", "8"]
     assert main(["judge", "a.jsonl", str(smollm2), *words]) == 0
-    assert len(Path("won/judged.jsonl").read_text("utf-8").splitlines()) == 4
+    assert len(Path("won/judged.jsonl").read_text("utf-8").splitlines()) == 10
