@@ -76,6 +76,8 @@ def choose_placement(
         name = kind if local is None else f"cuda:{local}"
     return Placement(torch.device(kind if name == "auto" else name), dtype)
 
+def _is_coded(layer): return type(layer).__module__.startswith("bitsandbytes.nn")      # in 4 or 8 bits
+
 def _from_pretrained(loader:str, path:str|Path, kind:str, trust_remote_code:bool=False, **kwargs):
     "`from_pretrained` of a class of transformers; one sentence says why it failed."
     import transformers
@@ -320,8 +322,6 @@ class PlainTokenizer:
 def frozen_copy(model:nn.Module)->nn.Module: # in eval mode, without gradients
     "A deep copy that no training reaches: the reference policy."
     return copy.deepcopy(model).eval().requires_grad_(False)
-
-def _is_coded(layer): return type(layer).__module__.startswith("bitsandbytes.nn")      # in 4 or 8 bits
 
 def add_lora(
     model:nn.Module, # is changed: linear layers get adapters, weights freeze
