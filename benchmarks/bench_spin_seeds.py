@@ -153,11 +153,11 @@ def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     args.add_argument("--seeds", type=int, default=3)
     args.add_argument("--first", type=int, default=20, help="the first seed")
-    args.add_argument("--only", choices=names, help="one run; the others are kept as they are in the file")
+    args.add_argument("--only", choices=names, nargs="+", help="runs by name; the others are kept as they are in the file")
     args.add_argument("--json", type=Path, default=Path(__file__).parents[1]/"nbs/results/spin.json")
     args = args.parse_args()
     torch.set_num_threads(1)
-    chosen = [args.only] if args.only else names
+    chosen = args.only or names
     old = json.loads(args.json.read_text())["rows"] if args.only and args.json.exists() else []
     rows = [r for r in old if r["run"] not in chosen]
     if set(chosen) & set(AFTER):                      # the two share their start, so both are made
