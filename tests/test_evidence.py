@@ -120,7 +120,7 @@ def test_two_runs_of_the_command(tmp_path, monkeypatch):
     shown = float(re.search(r"^eval_loss +\S+ +\S+ +(\S+)", text, re.M)[1])
     assert shown == pytest.approx(got.mean, rel=1e-3) and "not paired" not in text
     each = [json.loads((tmp_path/name/"run.json").read_text())["results"] for name in ("a", "b")]
-    for k in ("eval_loss", "eval_accuracy"):                            # what the rows measure makes the number
+    for k in ("eval_loss", "eval_accuracy", "eval_margin"):             # what the rows measure makes the number
         assert all(x["held_out"][k] and statistics.fmean(x["held_out"][k]) == pytest.approx(x[k], abs=1e-4) for x in each)
         gaps = [p - q for p, q in zip(*[x["held_out"][k] for x in each])]
         error = statistics.stdev(gaps) / len(gaps)**.5

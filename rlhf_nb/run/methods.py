@@ -248,18 +248,18 @@ def train_rows(job:Job, ready:Ready, make:Callable|None=None)->tuple[Trainer,dic
 
 @torch.no_grad()
 def row_losses(model:nn.Module, rows, loss_fn:Callable)->Tensor:
-    "(n 3) of each row loss and weight, and 1 or 0 where it is a pair, in order or not; else nan."
+    "(4 n) of each row loss and weight; of a pair 1 or 0, in order or not, and its margin, else nan."
     device = next(model.parameters()).device
     def of(loss, weight, found={}):
         right = found.get("rewards/accuracies", found.get("accuracy", math.nan))
-        return [float(x) for x in (loss, weight, right)]
+        return [float(x) for x in (loss, weight, right, found.get("rewards/margins", math.nan))]
     with eval_mode(model): return torch.tensor([
-        of(*loss_fn(model, rows[i:i + 1].to(device))) for i in range(len(rows))]).double()
+        of(*loss_fn(model, rows[i:i + 1].to(device))) for i in range(len(rows))]).double().T
 
-def loss_error(parts:Tensor)->float: # (n 3) of `row_losses`
+def loss_error(parts:Tensor)->float: # (4 n) of `row_losses`
     "Standard error of a mean loss Σ loss_i / Σ weight_i over n rows, of a ratio of sums."
-    loss, weight, _ = parts.T                                           # (n) each
-    n, rest = len(parts), loss - loss.sum() / weight.sum() * weight
+    loss, weight, *_ = parts                                            # (n) each
+    n, rest = len(loss), loss - loss.sum() / weight.sum() * weight
     return ((rest**2).sum() * n / (n - 1)).sqrt().item() / weight.sum().item() if n > 1 else math.nan
 
 class FromRows(Method):

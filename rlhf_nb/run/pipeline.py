@@ -250,8 +250,9 @@ def _train_in(job)->Done:
         shown = [before[1], after[1]]
     elif n_held:
         each, p = row_losses(ready.model, ready.held, ready.loss_fn), after[0].get("eval_accuracy")
-        own = dict(eval_loss=each[:, 0] * n_held / each[:, 1].sum(), eval_accuracy=each[:, 2])   # in the mean
-        facts = after[0] | dict(held_out={k: x.tolist() for k, x in own.items() if x.isfinite().all()},
+        own = dict(eval_loss=each[0] * n_held / each[1].sum(), eval_accuracy=each[2], eval_margin=each[3])
+        facts = after[0] | dict(held_out={k: x.tolist() for k, x in own.items()             # means of it
+            if abs(x.mean() - (y := after[0].get(k, math.nan))) < 1e-3 + .02 * abs(y)},
             standard_error=loss_error(each) if p is None else math.sqrt(p * (1 - p) / n_held))
     if s.measure: facts |= open_measure(s.measure, job.tokenizer, job.registry)(ready.model)
     facts |= dict(n_eval=n_held, n_learn=len(rows.learn), steps=trainer.step) | found
