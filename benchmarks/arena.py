@@ -3,6 +3,7 @@
     python benchmarks/arena.py                    # all methods; about 1.3 CPU hours, goes on where it was stopped
     python benchmarks/arena.py --method PPO RLOO  # these, in every panel
     python benchmarks/arena.py --seeds 80 81 82 83 84 -o fresh.jsonl  # winners as shipped, on other seeds
+    python benchmarks/arena.py --answers nbs/results/arena_answers.json   # what chapter 11 shows of six of them
 
 The rows go to nbs/results/arena.jsonl, which chapter 11 and `rlhf-nb compare` read. A row is known by method,
 settings and seed (`run.evidence`): delete the rows of a method whose code you change. To add a method, write its
@@ -13,12 +14,14 @@ whole evaluation of chapter 11 on the 48 held-out questions, and RL is looked at
 each). Seconds of training leave that out. `proxy` is always the bundled reward model's score, and KL is always
 measured from the SFT model.
 """
-import argparse, random, time
+import argparse, json, random, time
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import product
 import torch
 from torch import Generator
+from rlhf_nb.base.batches import response_text
+from rlhf_nb.base.files import atomic_write
 from rlhf_nb.base.learning import TrainConfig
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.models import ScalarModel, frozen_copy, load_bundled
@@ -179,13 +182,27 @@ def search(c, home=ARENA): # an Experiment for each setting of its grid, on trai
     return [Experiment(c.name, partial(run_contender, TRAIN[c.name]), settings | dict(zip(c.grid, knobs)), home)
             for knobs in product(*c.grid.values())]
 
+SPEAKERS = [(name, "reward model") for name in ("SFT", "PPO", "RLOO", "GRPO", "Q-learning")] + [("DPO", "comparisons")]
+
+def keep_answers(path, questions, seed=REPORTED[0]): # policies of this seed, one answer to each question at temperature 1
+    task, said = task_told("reward model"), {}
+    for name, signal in SPEAKERS:
+        told = winner(CONTENDERS[name, signal])
+        policy = TRAIN[name](task_told(signal), told, seed, lambda *_: None)
+        seqs, _ = best_of_n_responses(policy, task, questions)
+        texts = [response_text(task.tokenizer, row[mask].tolist()) for row, mask in zip(seqs.ids, seqs.response_mask)]
+        said[name] = dict(settings=told, seed=seed, answers=texts)
+    atomic_write(path, json.dumps(said, indent=1, ensure_ascii=False) + "\n")
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--method", nargs="+", default=[*TRAIN], choices=[*TRAIN], metavar="NAME")
     p.add_argument("--seeds", nargs="+", type=int, default=[*REPORTED], metavar="N", help="of the reported runs")
     p.add_argument("-o", "--out", default=str(ARENA), metavar="FILE", help="for the reported rows")
+    p.add_argument("--answers", metavar="FILE", help="write four answers of six winners, and nothing else")
     args = p.parse_args()
     torch.set_num_threads(1)
+    if args.answers: return keep_answers(args.answers, asked("held-out")[:4])
     for c in CONTENDERS.values():
         if c.name not in args.method: continue
         first, *_ = tries = search(c)

@@ -188,6 +188,20 @@ def test_a_run_is_told_its_signal_and_looked_at_on_its_way(task):
     assert len(full["way_kl"]) == len(full["way_gold"]) == 2 and full["train_seconds"] < .5    # looks are left out
     assert full["gold"] == measure_policy(task.sft, task, task.sft, 1, 5)["gold"]
 
+def test_what_six_winners_say_is_kept(few, tmp_path, monkeypatch):
+    asked = few.held_out[:2]
+    def train(x, settings, seed, look):
+        assert settings["questions"] == "held-out" and seed == REPORTED[0] and look(3, x.sft) is None
+        return x.sft
+    monkeypatch.setattr(arena, "TRAIN", dict.fromkeys(arena.TRAIN, train))
+    arena.keep_answers(tmp_path/"said.json", asked)
+    said, shown = (json.loads(path.read_text("utf-8")) for path in (tmp_path/"said.json", ARENA.with_name("arena_answers.json")))
+    own = texts(few, best_of_n_responses(few.sft, few, asked)[0])
+    for (name, signal), kept in zip(arena.SPEAKERS, shown.values(), strict=True):      # those of the chapter are the arena's winners
+        c = CONTENDERS[name, signal]
+        assert said[name] == dict(settings=winner(c), seed=REPORTED[0], answers=own)
+        assert kept["settings"] == winner(c) == reported(c)[0]["settings"] and len(kept["answers"]) == 4 and name in shown
+
 # ---- table and figure
 
 def two_signals():
