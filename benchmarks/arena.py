@@ -27,7 +27,7 @@ from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.models import ScalarModel, frozen_copy, load_bundled
 from rlhf_nb.base.q_networks import QConfig, QNets, make_episodes, q_network
 from rlhf_nb.base.sampling import SamplingParams, in_batches
-from rlhf_nb.base.scores import best_of_n_kl, expected_best_of_n
+from rlhf_nb.base.scores import best_of_n_kl, expected_best_of_n, fit_normalizer, normalize_scores
 from rlhf_nb.book.compare_runs import ARENA, CONTENDERS, REPORTED, winner
 from rlhf_nb.compare import best_of_n_responses, make_compare_task, measure_policy
 from rlhf_nb.dpo import dpo_loss, precompute_ref_logprobs
@@ -42,6 +42,7 @@ from rlhf_nb.trainers.ppo_trainer import PPOConfig, RLTask, train_ppo
 from rlhf_nb.trainers.q_trainer import QPolicy, train_q
 from rlhf_nb.trainers.reward_tools import sample_pairs
 from rlhf_nb.world import gold_rewards
+from rlhf_nb.worlds import world_text
 from rlhf_nb.worlds.world_text import demonstrations, prompt_ids
 
 TUNED = [60]              # seed of the search; REPORTED are others
@@ -49,18 +50,21 @@ SAMPLED = 18 * 128        # responses that every method may sample
 
 # ---- what a method is told
 
-def true_reward(task): # Seqs of b rows -> (b), the true score in units of its std among SFT answers (1.5)
-    by_prompt = {tuple(prompt_ids(task.tokenizer, q)): q for q in (*task.train, *task.held_out)}
+def true_reward(tokenizer, normalizer): # -> function: Seqs of b rows -> (b) true scores, normalised
+    by_prompt = {tuple(prompt_ids(tokenizer, q)): q for q in (*world_text.TRAIN, *world_text.TEST)}
     def reward_fn(seqs):
         prompt = seqs.attention_mask & ~seqs.response_mask
         questions = [by_prompt[tuple(row[mask].tolist())] for row, mask in zip(seqs.ids, prompt)]
-        return gold_rewards(task.tokenizer, questions, seqs) / 1.5
+        return normalize_scores(gold_rewards(tokenizer, questions, seqs), normalizer)
     return reward_fn
 
 @lru_cache(2)
-def task_told(signal): # whose reward is what this signal says
+def task_told(signal): # whose reward is what this signal says: mean 0 and std 1 on 384 SFT answers, either way
     task = make_compare_task()
-    return replace(task, reward_fn=true_reward(task)) if signal == "true score" else task
+    if signal != "true score": return task
+    questions = random.Random(0).choices(task.train, k=384)
+    score = gold_rewards(task.tokenizer, questions, best_of_n_responses(task.sft, task, questions)[0])
+    return replace(task, reward_fn=true_reward(task.tokenizer, fit_normalizer(score)))
 
 # ---- a method takes the task, settings, a seed and a function that may look at the policy on its way
 
@@ -111,8 +115,8 @@ def rl(task, s, seed, look, **more): # PPO where there is a lambda, else groups
 def q_nets(signal, seed, lr, n_steps): # settings that differ only in how answers are drawn share them
     task = task_told("reward model")
     questions, seqs = own_answers(task, seed)
-    reward = .5 + .3 * task.reward_fn(seqs)                # mean and std as those of the true one
-    if signal == "true score": reward = gold_rewards(task.tokenizer, questions, seqs) / 5
+    reward = .5 + .3 * task.reward_fn(seqs)                # mean and std as those of true score / 5, on which
+    if signal == "true score": reward = gold_rewards(task.tokenizer, questions, seqs) / 5      # chapter 16 trains
     nets = QNets(q_network(task.sft), [task.tokenizer.pad_token_id])
     data = make_episodes(seqs, reward, task.tokenizer.eos_token_id)
     train_q(nets, data, steps(lr, n_steps), QConfig(), seeded(seed))

@@ -11,6 +11,7 @@ from rlhf_nb.book.compare_runs import (ARENA, CONTENDERS, REPORTED, Contender, a
     standard_error, tried, winner)
 from rlhf_nb.base.batches import response_text
 from rlhf_nb.base.sampling import SamplingParams, generate_many
+from rlhf_nb.base.scores import ScoreNormalizer
 from rlhf_nb.book.command import main
 from rlhf_nb.run.evidence import difference, differing, read_rows
 from rlhf_nb.world import gold_score, parse_sentences, utility
@@ -49,13 +50,15 @@ def test_n_is_a_count(task, n):
     with pytest.raises((TypeError, ValueError), match="best_of_n_responses: n"):
         best_of_n_responses(task.sft, task, task.held_out[:1], n)
 
-def test_the_reward_has_mean_0_and_std_1_on_training_answers_and_the_true_one_is_the_true_score(task):
-    score = task.reward_fn(best_of_n_responses(task.sft, task, task.train[:96] * 4, seed=11)[0])
-    assert abs(score.mean()) < .2 and abs(score.std() - 1) < .2
+def test_either_reward_has_mean_0_and_std_1_on_training_answers_and_the_true_one_is_the_true_score(task):
+    seqs, _ = best_of_n_responses(task.sft, task, task.train[:96] * 4, seed=11)
+    for signal in ("reward model", "true score"):
+        score = arena.task_told(signal).reward_fn(seqs)
+        assert abs(score.mean()) < .2 and abs(score.std() - 1) < .2, signal
     questions = [task.train[0], task.held_out[1]]
     seqs, _ = best_of_n_responses(task.sft, task, questions, seed=5)
-    gold = [gold_score(q, t) / 1.5 for q, t in zip(questions, texts(task, seqs))]
-    assert_close(arena.true_reward(task)(seqs), tensor(gold), check_dtype=False)
+    gold = [(gold_score(q, t) - 2) / 1.5 for q, t in zip(questions, texts(task, seqs))]
+    assert_close(arena.true_reward(task.tokenizer, ScoreNormalizer(2., 1.5))(seqs), tensor(gold), check_dtype=False)
 
 def texts(task, seqs):
     return [response_text(task.tokenizer, ids[m].tolist()) for ids, m in zip(seqs.ids, seqs.response_mask)]
@@ -177,7 +180,7 @@ def test_a_run_is_told_its_signal_and_looked_at_on_its_way(task):
         for rollout in (1, 2, 3, 6): look(rollout, x.sft)
         return x.sft
     some, _ = best_of_n_responses(task.sft, task, task.held_out[:3], seed=2)
-    for signal, reward in (("true score", arena.true_reward(task)), ("reward model", task.reward_fn)):
+    for signal, reward in (("true score", arena.task_told("true score").reward_fn), ("reward model", task.reward_fn)):
         told = dict(signal=signal, questions="training")
         short = arena.run_contender(train, told, 5)
         assert {*short} == {"gold", "proxy", "kl"}        # what a search needs
