@@ -436,6 +436,7 @@ def landing(made:dict, given:dict[str, dict], block:str)->dict: # HTML that move
     made["cells"].insert(first, {**cell, "id": "the_course", "source": cards(course, given)})
     text = ("## Fool the reward model\n\nIt was trained on comparisons of answers, and it can be fooled: find a *wrong* answer that it "
             "likes better than the right one. Orange words raise the reward, blue ones lower it; all of it runs in this page. "
-            "Chapter [05](reward.ipynb) says why this happens, [08](ppo.ipynb) what a policy does with it.\n\n")
+            "Chapter [05](reward.ipynb) says why this happens, [08](ppo.ipynb) what a policy does with it. "
+            "In [10](dpo.ipynb) ten labels of your own train a policy in the page.\n\n")
     made["cells"].insert(1, {**cell, "id": "live_model", "source": text + block})
     return made

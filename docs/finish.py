@@ -196,7 +196,7 @@ def finish(site:Path, short:dict[str, str]={}, asked:dict[str, list[str]]={})->d
         text = without_live(named(focusable(levelled(pictures(text, file.parent)))))
         if page.startswith("api/"): text = linked(text, names, "")
         text = IN_FRAME.sub(lambda m: m[1] + frames[int(m[2].strip("@"))] + m[3], text)
-        for mark, script in (("data-knobs=", "knobs"), ("data-model=", "model")):
+        for mark, script in (("data-knobs=", "knobs"), ("data-model=", "model"), ("data-train=", "model"), ("data-train=", "train")):
             if mark in text: text = text.replace("</head>", f'<script defer src="{up}_static/{script}.js"></script></head>', 1)
         file.write_text(text, "utf-8")
     saved = sum(smaller(f) for f in sorted(site.glob("_images/*.png")))

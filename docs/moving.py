@@ -24,6 +24,13 @@ def model_block()->str: # HTML
     return (f'<div data-model="{escape(json.dumps(facts))}">With JavaScript the reward model of chapter 05 stands here: '
             "type an answer and see its reward, token by token.</div>")
 
+def train_block()->str: # HTML
+    "Ten pairs of the page's own answers, for labels of the reader's and DPO on them."
+    from rlhf_nb.worlds.world_text import TEST, TRAIN
+    facts = dict(questions=[q.text for q in TRAIN[::20][:10]], ask=[q.text for q in TEST[:12]])
+    return (f'<div data-train="{escape(json.dumps(facts))}">With JavaScript ten pairs of answers stand here: '
+            "your labels train the model in the page.</div>")
+
 # ---- the loss laboratory
 KNOBS = [["ratio", 1.5, .05, 3, .05], ["advantage", 1, -2, 2, .1], ["length", 8, 1, 64, 1], ["gap", .5, -4, 4, .1], ["beta", .3, .1, 2, .1]]
 
@@ -275,11 +282,17 @@ The sampler above, now *lag* steps behind the learner, and any number of answers
 weights are best with 16 answers, and which with 16,384?
 
 """
+TEN = """### Ten labels of your own
+
+Click the better one of two answers of the SFT model, ten times; then all 127,000 weights learn from your labels by DPO, in this page. Does the
+model learn what you meant, or only what your ten pairs have in common, such as their length? Which answers lose the most nats?
+
+"""
 BLOCKS = {      # page -> [behind which cell, text, HTML]; without a text, in place of what the cell shows
     "best_policy": [("play", "", lambda: tree_block([["beta", -.3, -1, 1.5, .1, 10]])),
                     ("play_3", "", lambda: tree_block([["n", 16, 1, 256, 1]]))],
     "ppo": [("clip_region", "", lambda: block("clip", CLIP, clip_page))],
     "grpo": [("loss_weights_check", GROUPS, lambda: block("group", GROUP, group_page)), ("every_token", LOSSES, losses_block)],
-    "dpo": [("razin", "", lambda: block("displaced", DISPLACED, displaced_page))],
+    "dpo": [("razin", "", lambda: block("displaced", DISPLACED, displaced_page)), ("pair_ledger", TEN, train_block)],
     "off_policy": [("crossing_read", LAGS, lambda: block("lag", LAG, lag_page, table=lag_table()))],
     "token_loss": [("loss_pages_read", LOSSES, losses_block)]}

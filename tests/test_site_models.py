@@ -1,8 +1,12 @@
 "What moves on the site without a kernel, on a small page of its own: the numbers are those of the package."
 import json, re, sys, pytest, torch
+from functools import partial
 from pathlib import Path
 from conftest import PATIENCE
+from rlhf_nb.base.batches import PreferencePairs
+from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
 from rlhf_nb.base.models import load_bundled
+from rlhf_nb.dpo import dpo_loss, log_ratio_gap, make_pair_loss, pair_logprobs, precompute_ref_logprobs
 from rlhf_nb.show.inspectors import prefix_scores
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.worlds.world_text import TEST, prompt_ids
@@ -15,9 +19,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chromium")]
 
 def write_place(folder): # the pages of what moves
     (folder/"models.js").write_text(moving.models_js(), "utf-8")
-    for name in ("model.js", "knobs.js", "site.css"): (folder/name).write_text((ROOT/"docs/static"/name).read_text("utf-8"), "utf-8")
+    for name in ("model.js", "train.js", "knobs.js", "site.css"): (folder/name).write_text((ROOT/"docs/static"/name).read_text("utf-8"), "utf-8")
     (folder/"model.html").write_text('<!doctype html><html lang="en"><head><meta charset="utf-8"><title>t</title><link rel="stylesheet" href="site.css">'
         f'<script defer src="model.js"></script></head><body><main><h1>t</h1>{moving.model_block()}</main></body></html>', "utf-8")
+    (folder/"train.html").write_text('<!doctype html><html lang="en"><head><meta charset="utf-8"><title>t</title><meta name="viewport" content="width=device-width">'
+        '<link rel="stylesheet" href="site.css"><script defer src="model.js"></script><script defer src="train.js"></script></head>'
+        f'<body><main><h1>t</h1>{moving.train_block()}</main></body></html>', "utf-8")
     for name, blocks in moving.BLOCKS.items(): (folder/f"{name}.html").write_text('<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<title>t</title><meta name="viewport" content="width=device-width"><link rel="stylesheet" href="site.css"><script defer src="knobs.js"></script></head>'
         f'<body><main><h1>t</h1>{"".join(b() for _, _, b in blocks)}</main></body></html>', "utf-8")
@@ -178,3 +185,106 @@ def test_the_first_screen_answers_while_one_types(page, axe):
     assert axe(page) == []
     (ROOT/"runs/screenshots").mkdir(parents=True, exist_ok=True)
     page.screenshot(path=ROOT/f"runs/screenshots/site-model-{page.viewport_size['width']}.png")
+
+# ---- DPO in the page
+def preference_pairs(pairs): # of ids, as the page has them
+    return PreferencePairs(*[make_seqs([p["prompt"] for p in pairs], [p[side] for p in pairs], 0) for side in ("chosen", "rejected")])
+
+@pytest.fixture
+def learning(browser, place):
+    "The page of the ten labels on a phone at night, its model loaded."
+    page = browser.new_page(viewport=dict(width=390, height=844), color_scheme="dark")
+    page.set_default_timeout(1000 * PATIENCE)
+    errors = []
+    page.on("pageerror", lambda e: errors.append(str(e)))
+    page.goto((place/"train.html").as_uri())
+    page.wait_for_selector("[data-train][data-ready]")
+    yield page
+    page.close()
+    assert not errors
+
+def test_training_in_the_page_is_that_of_the_package(learning):
+    "The gradient where policy and reference differ; then the losses and weights of five steps, warm-up, clipping and decay among them."
+    g = torch.Generator().manual_seed(0)
+    def draw(n): return torch.randint(3, 213, (n,), generator=g).tolist()
+    pairs = [dict(prompt=draw(4 + k % 5), chosen=draw(3 + 2 * k) + [2], rejected=draw(12 - k) + [2]) for k in range(10)]
+    policy, other = load_bundled("sft")[0].float().eval(), load_bundled("base")[0].float().eval()
+    data, loss_fn = precompute_ref_logprobs(policy, preference_pairs(pairs)), make_pair_loss(partial(dpo_loss, beta=.3))
+    loss, n, _ = loss_fn(other, data)
+    (loss / n).backward()
+    got = learning.evaluate("""async ([pairs, ref]) => { const kit = await rlhfPage.load(), { train, gradient } = rlhfTrain, losses = []
+        const apart = await gradient(kit.base, pairs.map((p, i) => ({...p, ref: ref[i]})), .3)
+        const { model } = await train(kit.sft, pairs, {beta: .3, steps: 5}, (_, found) => { losses.push(found.loss) })
+        const plain = x => Object.fromEntries(Object.entries(x).map(([k, v]) => [k, [...v]]))
+        return JSON.stringify({ loss: apart.loss, grads: plain(apart.grads), losses, weights: plain(model.w) }) }""",
+        [pairs, torch.stack([data.ref_chosen, data.ref_rejected], 1).tolist()])
+    got = json.loads(got)
+    def assert_near(found, wanted, tolerance):
+        assert len(found) == len(wanted)
+        for name, want in wanted.items():
+            x = torch.tensor(found[name.replace("lm_head", "embed_out")])
+            assert x.shape == want.flatten().shape and (x - want.flatten()).abs().max() < tolerance, name
+    assert got["loss"] == pytest.approx((loss / n).item(), abs=1e-5)
+    assert_near(got["grads"], {k: p.grad for k, p in other.named_parameters()}, 1e-4)
+    trainer = make_trainer(policy, TrainConfig(n_steps=5))
+    policy.eval()                                                # no dropout
+    losses = [train_step(trainer, data, loss_fn)["loss"] for _ in range(5)]
+    assert losses[0] > 10 * losses[-1] and max(r["grad_norm"] for r in trainer.log.rows) > 1
+    with torch.no_grad(): losses.append((loss_fn(policy, data)[0] / n).item())
+    assert got["losses"] == pytest.approx(losses, abs=1e-5)
+    assert_near(got["weights"], {k: p.detach() for k, p in policy.named_parameters()}, 1e-4)
+
+def test_ten_labels_train_the_model_in_the_page(learning, axe):
+    "By keyboard: labels, one taken back, a stopped run, a whole one; the margins and the KL are the package's for the weights that came out."
+    page, box = learning, learning.locator("[data-train]")
+    status, go = page.get_by_role("status"), page.get_by_role("button", name="Train on these labels")
+    left, right = page.locator(".answers button").all()
+    assert go.is_disabled() and "Pair 1 of 10" in page.locator(".asked").inner_text() and left.inner_text() != right.inner_text()
+    first = right.inner_text()
+    right.press("Enter")
+    assert "1 of 10 pairs have a label" in status.inner_text() and "Pair 2 of 10" in page.locator(".asked").inner_text()
+    left.dblclick()                                              # is one label
+    assert box.get_attribute("data-labels") == "2" and "Pair 3 of 10" in page.locator(".asked").inner_text()
+    for _ in range(2): page.get_by_role("button", name="Back").press("Enter")
+    assert right.get_attribute("aria-pressed") == "true" and right.inner_text() == first and left.get_attribute("aria-pressed") == "false"
+    assert page.evaluate("document.activeElement == document.querySelector('.answers button')")        # not lost with the button that was pressed
+    left.press("Enter")
+    page.get_by_role("button", name="Back").press("Enter")
+    assert left.get_attribute("aria-pressed") == "true"
+    page.get_by_role("button", name="The shorter one for the rest").press("Enter")
+    assert box.get_attribute("data-labels") == "10" and axe(page) == []
+    page.get_by_label("Steps").select_option("5")
+    page.get_by_label("β").select_option("0.3")
+    go.press("Enter")
+    page.wait_for_function("() => document.querySelector('progress').value >= 1")
+    page.get_by_role("button", name="Stop").press("Enter")      # the page listens while it computes
+    page.wait_for_selector("[data-trained]")
+    assert 1 <= int(box.get_attribute("data-trained")) < 5
+    go.press("Enter")
+    page.wait_for_selector("[data-trained='5']")
+    assert "after 5 steps" in status.inner_text() and page.get_by_role("progressbar", name="training").get_attribute("value") == "5"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth") and axe(page) == []
+    page.screenshot(path=ROOT/"runs/screenshots/site-ten-labels.png", full_page=True)
+    got = json.loads(page.evaluate("""async () => { const { model, data } = rlhfTrain.last, kit = await rlhfPage.load(), [{ prompt, chosen }] = data
+        return JSON.stringify({ data: data.map(({ prompt, chosen, rejected }) => ({ prompt, chosen, rejected })), kl: rlhfTrain.kl(model, kit.sft, prompt, chosen),
+                 weights: Object.fromEntries(Object.entries(model.w).map(([k, v]) => [k, [...v]])) }) }"""))
+    (start, tokenizer), policy = load_bundled("sft"), load_bundled("sft")[0].float().eval()
+    start.float().eval()
+    assert tokenizer.decode(got["data"][0]["rejected"][:-1]).strip() == first and all(len(p["chosen"]) <= len(p["rejected"]) for p in got["data"][2:])
+    with torch.no_grad():
+        for k, p in policy.named_parameters(): p.copy_(torch.tensor(got["weights"][k.replace("lm_head", "embed_out")]).view_as(p))
+        pairs = preference_pairs(got["data"])
+        now, was = pair_logprobs(policy, pairs), pair_logprobs(start, pairs)
+        y = pairs.chosen[[0]]
+        each = [m(input_ids=y.ids).logits[0, :-1][y.response_mask[0, 1:]].index_fill(1, torch.tensor([0]), -torch.inf).log_softmax(-1) for m in (policy, start)]
+    want = torch.stack([.3 * log_ratio_gap(*now, *was), now[0] - was[0], now[1] - was[1]], 1)
+    cells = [[float(x.replace("−", "-")) for x in row.locator("td").all_inner_texts()] for row in box.locator("tbody tr").all()]
+    assert torch.tensor([c[1:] for c in cells]).sub(want).abs().max() < .0051 and all(c[0] == 0 for c in cells) and want[:, 0].mean() > .1
+    assert got["kl"] == pytest.approx((each[0].exp() * (each[0] - each[1])).nan_to_num().sum().item(), abs=1e-3)
+    both = page.locator(".both")
+    assert both.locator("li").count() == 6
+    before = both.inner_text()
+    page.get_by_role("button", name="Sample again").press("Enter")
+    assert both.inner_text() != before
+    page.get_by_role("button", name="Other answers").press("Enter")
+    assert box.get_attribute("data-labels") == "0" and go.is_disabled() and page.locator(".found").inner_text() == ""

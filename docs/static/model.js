@@ -35,11 +35,12 @@
     const y = 1 - ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - .284496736) * t + .254829592) * t * Math.exp(-x * x)
     return x < 0 ? -y : y }
   const gelu = x => .5 * x * (1 + erf(x / Math.SQRT2))
+  const gelu_slope = x => .5 * (1 + erf(x / Math.SQRT2)) + x * Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI)
 
   class Model {                                             // reads token after token; what was read before is kept
-    constructor({ config, weights: base64 }) {
+    constructor(config, w) {
       this.config = config
-      this.w = weights(base64)
+      this.w = w
       this.head = this.w["embed_out.weight"] || this.w["score.weight"]
       this.ids = [], this.out = [], this.keys = [], this.values = []        // by position
     }
@@ -117,9 +118,13 @@
     script.src = new URL("models.js", here).href
     script.onload = () => {
       const { words, models } = window.rlhfModels
-      try { done({ tokenizer: new Tokenizer(words), ...Object.fromEntries(Object.entries(models).map(([k, x]) => [k, new Model(x)])) }) } catch (e) { failed(e) } }
+      try { done({ tokenizer: new Tokenizer(words), ...Object.fromEntries(Object.entries(models).map(([k, x]) => [k, new Model(x.config, weights(x.weights))])) }) } catch (e) { failed(e) } }
     script.onerror = () => failed(Error("the models did not load"))
     document.head.append(script) })
+
+  const near = (box, start) => {                            // when a reader comes to it
+    if (!("IntersectionObserver" in window)) return start()
+    new IntersectionObserver((seen, o) => { if (seen.some(x => x.isIntersecting)) { o.disconnect(); start() } }, { rootMargin: "200px" }).observe(box) }
 
   // ---- the block: an answer, its reward after each token, what the sampler would say next, the KL to the base model
   const escaped = text => String(text).replace(/[&<>"']/g, c => `&#${c.charCodeAt()};`)
@@ -178,8 +183,7 @@
         draw() })
       draw()
     }).catch(e => { status.textContent = `${e.message}: the page needs all files of the site` })
-    if (!("IntersectionObserver" in window)) return start()
-    new IntersectionObserver((seen, o) => { if (seen.some(x => x.isIntersecting)) { o.disconnect(); start() } }, { rootMargin: "200px" }).observe(box)
+    near(box, start)
   })
-  window.rlhfPage = { load, look, sample, logprobs }        // for the tests, and for the curious
+  window.rlhfPage = { load, look, sample, logprobs, Model, softmax, gelu, gelu_slope, escaped, signed, tint, near, EOS }   // for train.js, the tests and the curious
 })()
