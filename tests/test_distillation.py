@@ -1,9 +1,10 @@
 "Distillation: three losses by exact sums, prefixes of either model, hints, chunks and pads; the loop, killed and resumed."
-import json, math, re, pytest, torch
+import json, math, re, weakref, pytest, torch
 from dataclasses import replace
 from pathlib import Path
 from torch import tensor
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 from rlhf_nb.base.logprobs import logits_budget
 from rlhf_nb.base.models import frozen_copy, load_lm, tiny_lm
 from rlhf_nb.base.sampling import SamplingParams
@@ -138,6 +139,41 @@ def test_the_pad_takes_no_probability_and_the_teacher_no_gradient():
     assert all(p.grad is None for p in teacher.parameters()) and not kl.requires_grad
     assert torch.isfinite(torch.cat([p.grad.flatten() for p in student.parameters()])).all()
 
+class Largest(TorchDispatchMode):
+    "The largest tensor that any operation gives, forward or backward; and what is alive at most, in numbers."
+    def __init__(self):
+        super().__init__()
+        self.most = self.alive = self.peak = 0
+        self.seen = set()
+    def gone(self, key, n): self.seen.discard(key); self.alive -= n
+    def __torch_dispatch__(self, fn, types, args=(), kwargs=None):
+        out = fn(*args, **(kwargs or {}))
+        for x in out if isinstance(out, (tuple, list)) else [out]:
+            if not isinstance(x, torch.Tensor) or (store := x.untyped_storage())._cdata in self.seen: continue
+            n = store.nbytes() // 4
+            self.seen.add(store._cdata)
+            weakref.finalize(store, self.gone, store._cdata, n)
+            self.alive, self.most = self.alive + n, max(self.most, n)
+            self.peak = max(self.peak, self.alive)
+        return out
+
+@each_loss
+def test_logits_of_all_places_exist_of_neither_model_where_they_exceed_the_budget(name):
+    "Of 4 rows of 64 tokens, 3000 words: in one piece there are several (n v); in chunks none, forward or backward."
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+    def wide(seed):
+        torch.manual_seed(seed)
+        return GPTNeoXForCausalLM(GPTNeoXConfig(vocab_size=3000, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+            num_attention_heads=1, pad_token_id=1, eos_token_id=0)).eval()
+    student, teacher = wide(0), frozen_copy(wide(1))
+    x = Taught(*[make_seqs([[2]] * 4, torch.randint(2, 3000, (4, 64), generator=seeded()).tolist(), 1)] * 2)
+    whole, found = 4 * 64 * 3000, {}
+    for mb in (1e6, 64., .4):
+        with logits_budget(mb): token_divergence(student, teacher, x, DIVERGENCES[name])          # what the heads are is asked once
+        with logits_budget(mb), Largest() as found[mb]: token_divergence(student, teacher, x, DIVERGENCES[name])[0].sum().backward()
+    assert found[1e6].most == found[64.].most == whole and found[1e6].peak > 4 * whole          # both fit 64 MB: one piece
+    assert found[.4].most <= whole // 10 and found[.4].peak < whole / 2
+
 def test_a_model_of_itself_has_no_divergence_and_a_temperature_counts_for_both():
     student = lm().requires_grad_()
     for t in (1., .5):
@@ -218,7 +254,7 @@ def test_what_cannot_be_distilled_is_refused():
     student = lm().requires_grad_()
     def says(words): return pytest.raises(ValueError, match=words)
     other = tiny_lm(micro_tokenizer(micro_world(("a", "b", "."))), hidden=32, layers=1)
-    with says("different vocabularies, of 6 and 5"): train_distill(student, task(other), CONFIG, seeded())
+    with says("vocabularies of 6 and 5 tokens"): train_distill(student, task(other), CONFIG, seeded())
     with says("are the same weights"): train_distill(student, task(student), CONFIG, seeded())
     with says("no weight to train"): train_distill(frozen_copy(lm()), task(), CONFIG, seeded())
     with says("one temperature"): train_distill(student, replace(task(), sampling=SamplingParams(6, top_p=.9)), CONFIG, seeded())
@@ -226,6 +262,44 @@ def test_what_cannot_be_distilled_is_refused():
     for key, value, words in (("divergence", "forward", "did you mean 'forward_kl'"), ("student_share", 1.1, "from 0 to 1"),
                               ("n_prompts", 0, "above 0")):
         with says(words): DistillConfig(**{key: value})
+
+def padded(seed, extra=2): # a teacher whose head has rows that no token uses, with the largest logits
+    import transformers
+    small = lm(seed)
+    big = transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**small.config.to_dict() | dict(vocab_size=WORLD.pad + 1 + extra))).eval()
+    with torch.no_grad():
+        for a, b in zip(big.parameters(), small.parameters()): (a[:len(b)] if len(a) != len(b) else a).copy_(b)
+        big.get_output_embeddings().weight[WORLD.pad + 1:] = 3 * big.get_output_embeddings().weight[0]
+    return small, frozen_copy(big)
+
+@each_loss
+def test_rows_that_only_pad_a_teachers_head_change_nothing(name):
+    "As of Qwen2.5: 151,936 rows in the small ones, 152,064 in the large, and one tokenizer."
+    small, big = padded(1)
+    for mb in (64., 1e-6):
+        with logits_budget(mb):
+            got, want = (token_divergence(lm(), t, both(PROMPTS), DIVERGENCES[name]) for t in (big, frozen_copy(small)))
+            assert_close(got[0], want[0])
+            assert_close(got[1], want[1])
+    x = sample_taught(lm(), task(big), [0, 1, 2, 3] * 20, replace(CONFIG, student_share=.5), seeded())
+    assert x.seqs.ids.max() <= WORLD.pad
+    def run(teacher):
+        student = lm().requires_grad_()
+        train_distill(student, task(teacher), replace(CONFIG, student_share=.5, n_iterations=2), seeded())
+        return torch.cat([p.detach().flatten() for p in student.parameters()])
+    assert_close(run(big), run(frozen_copy(small)), atol=1e-5, rtol=1e-4)
+    large = padded(1, 3)[1].requires_grad_()                               # a student may not be the one that is padded
+    with pytest.raises(ValueError, match="vocabularies of 9 and 8 tokens"): train_distill(large, task(big), CONFIG, seeded())
+
+@each_loss
+def test_a_llama_learns_from_a_gpt_neox_of_the_same_tokens(name):
+    student, teacher = tiny_lm(TOK, "llama", 48, 2, seed=3).requires_grad_(), frozen_copy(lm(1))
+    got, kl = token_divergence(student, teacher, both(PROMPTS, [[4, 2], [4], [4, 1, 1], [4]]), DIVERGENCES[name])
+    x = both(PROMPTS, [[4, 2], [4], [4, 1, 1], [4]])
+    assert_close(got, slow(student, teacher, x, name), atol=1e-5, rtol=1e-4)
+    rows = [r for r in train_distill(student, task(teacher), replace(CONFIG, divergence=name, n_iterations=30, n_prompts=16), seeded()).log.rows
+            if "iteration" in r]
+    assert sum(r["kl_per_token"] for r in rows[-5:]) < .7 * sum(r["kl_per_token"] for r in rows[:5])
 
 @pytest.mark.parametrize("name", [*"llama gemma2".split(), *(pytest.param(x, marks=pytest.mark.long) for x in ("qwen3", "jamba", "mamba", "granite"))])
 def test_real_families_learn_from_their_own_kind(name):

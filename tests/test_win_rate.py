@@ -168,6 +168,44 @@ def test_a_language_model_compares_in_both_orders(here, capsys):
     assert "nothing is known yet" in capsys.readouterr().out                # a random model names no winner
     assert judge(FILES, "--judge m --judge-prompt {{first}}") == 2 and "second" in capsys.readouterr().err
 
+@pytest.fixture
+def replies(monkeypatch): # what a language model says, by a rule of ours on the two answers that it is shown
+    asked, rule = [], {}
+    def said(model, tokenizer, messages, judge, generator):
+        asked.extend(messages)
+        two = [re.fullmatch(r"Q (.*) X (.*) Y (.*) Z", m.strip()).groups()[1:] for m in messages]
+        return [[rule["fn"](*x)] for x in two]
+    monkeypatch.setattr("rlhf_nb.trainers.judge_tools.generate_replies", said)
+    return asked, rule
+
+def test_the_verdicts_of_a_language_model_are_those_of_b_in_both_orders(here, capsys, replies):
+    "One that names the longer answer, wherever it stands; one that names the first; one that often says nothing. The prompt is a file."
+    asked, rule = replies
+    Path("mine.txt").write_text("Q {{ prompt }} X {{ first }} Y {{ second }} Z")
+    line = f"{FILES} --judge m --judge-prompt mine.txt -o spoken"
+    rule["fn"] = lambda x, y: f"Winner: {1 if len(x) > len(y) else 2}" if len(x) != len(y) else "Winner: 0"
+    assert judge(line) == 0 and len(asked) == 48 and len({*asked}) == 48
+    rows = rows_in("spoken/judged.jsonl")
+    want = [1. if len(r["b"]) > len(r["a"]) else 0. if len(r["b"]) < len(r["a"]) else .5 for r in rows]
+    assert [r["judge"] for r in rows] == want and {0., 1.} <= {*want}
+    out = capsys.readouterr().out
+    assert f"judge, both orders {sum(want) / 24:17.3f}" in out and "position bias +0.000" in out
+    rule["fn"] = lambda x, y: "Winner: 1"
+    assert judge(line) == 0 and "position bias +0.500" in capsys.readouterr().out and {r["judge"] for r in rows_in("spoken/judged.jsonl")} == {.5}
+    rule["fn"] = lambda x, y: "Winner: 2" if len(x) % 2 else "I cannot say"
+    assert judge(line) == 0
+    for r in rows_in("spoken/judged.jsonl"): # a verdict needs both orders
+        assert r["judge"] == (.5 if len(r["a"]) % 2 and len(r["b"]) % 2 else None)
+
+def test_seed_and_temperature_are_those_of_the_answers(here):
+    "A seed gives other answers, and another order of the pairs; greedy answers are the same for all."
+    def judged(*more):
+        assert judge("m t --prompts pairs.jsonl --judge their:long --max-new-tokens 5 --device cpu -o seeds", *more) == 0
+        return [(r["prompt"], r["a"], r["b"]) for r in rows_in("seeds/judged.jsonl")]
+    one, two, cold, colder = judged(), judged("--seed 1"), judged("--temperature 0"), judged("--temperature 0 --seed 1")
+    assert [x[0] for x in one] != [x[0] for x in two] and sorted(x[0] for x in one) == sorted(x[0] for x in two)
+    assert sorted(one) != sorted(two) and cold != colder and sorted(cold) == sorted(colder)
+
 def test_a_function_that_always_takes_the_first_is_seen(here, capsys):
     assert judge(FILES, "--judge their:first") == 0
     out = capsys.readouterr().out

@@ -5,14 +5,14 @@
 __all__ = ['Taught', 'token_divergence', 'DistillConfig', 'DistillTask', 'sample_taught', 'train_distill']
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import torch
 from torch import Generator, Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from ..base.batches import pad_and_eos, send_to, to_host
 from ..base.learning import Trainer, train_step
 from ..base.logprobs import excluded_token, head_logprobs, response_states, rows_in_budget
-from ..base.models import eval_mode
+from ..base.models import eval_mode, vocabulary_of
 from ..base.sampling import SamplingParams, generate_many
 from ..base.settings import check_settings
 from ..distillation import DIVERGENCES, reverse_kl
@@ -29,7 +29,7 @@ class Taught(Batch):
 
 def token_divergence(
     student:nn.Module, # a causal language model; gradients flow into it
-    teacher:nn.Module, # another one of the same vocabulary; none flow here
+    teacher:nn.Module, # another one of the same vocabulary, maybe padded further; none flow here
     x:Taught,          # b rows
     divergence:Callable, # of DIVERGENCES
     temperature:float=1., # logits of both are divided by it
@@ -41,8 +41,8 @@ def token_divergence(
     with torch.no_grad(), eval_mode(teacher):
         teacher_head, known, _ = response_states(teacher, x.teacher_seqs)
     token, excluded = send_to(x.seqs.ids, at.device).flatten()[at], excluded_token(student)
-    def distribution(head, y): # ruled out: 0 * -1e4
-        return head_logprobs(lambda y: head(y) / temperature, y, excluded).clamp(min=-1e4)
+    def distribution(head, y, v=vocabulary_of(student)): # ruled out: 0 * -1e4
+        return head_logprobs(lambda y: head(y)[:, :v] / temperature, y, excluded).clamp(min=-1e4)
     def part(hidden, known, token):
         with torch.no_grad(): teacher_logp = distribution(teacher_head, known)
         logp = distribution(head, hidden)
@@ -66,7 +66,7 @@ class DistillConfig(RolloutConfig):
 @dataclass(frozen=True)
 class DistillTask:
     "A teacher, and the prompts that both are given."
-    teacher:nn.Module               # frozen, with the student's vocabulary
+    teacher:nn.Module               # frozen, with the student's vocabulary; its head may be padded further
     prompts:list[list[int]]         # token ids
     teacher_prompts:list[list[int]] # what the teacher reads instead: the same, or with a hint
     tokenizer:object
@@ -82,12 +82,13 @@ def sample_taught(
     config:DistillConfig, generator:Generator,
 )->Taught:
     "One answer to each prompt, of the student or of the teacher, for both to read."
-    n, answers = round(config.student_share * len(rows)), []
-    sampling = SamplingParams(task.sampling.max_new_tokens, temperature=config.temperature)
-    for lm, prompts, own in ((student, task.prompts, rows[:n]),
-                             (task.teacher, task.teacher_prompts, rows[n:])):
+    n, v, answers = round(config.student_share * len(rows)), vocabulary_of(student), []
+    plain = SamplingParams(task.sampling.max_new_tokens, temperature=config.temperature)
+    def known(x): return x.masked_fill(torch.arange(x.shape[1], device=x.device) >= v, -torch.inf)
+    for lm, asked, own in ((student, task.prompts, rows[:n]), (task.teacher, task.teacher_prompts, rows[n:])):
         if not own: continue
-        seqs = to_host(generate_many(lm, [prompts[i] for i in own], task.tokenizer, sampling, generator,
+        sampling = plain if vocabulary_of(lm) == v else replace(plain, logits_filter=known)
+        seqs = to_host(generate_many(lm, [asked[i] for i in own], task.tokenizer, sampling, generator,
                                      config.generation_batch_size or config.micro_batch_size)[0])
         answers += [ids[mask].tolist() for ids, mask in zip(seqs.ids, seqs.response_mask)]
     pad, _ = pad_and_eos(task.tokenizer)

@@ -74,7 +74,6 @@ class SamplerConfig(RolloutConfig):
             "importance_sampling_cap must be above 0 for weights π / q, not below importance_sampling_min, "
             f"got {self.importance_sampling_cap:g}: 2 is usual for tokens, 3 for responses")
 
-
 def fixed_kl_controller(
     beta:float, # KL coefficient
     kl:float,   # mean KL of the batch, nats per response
@@ -265,9 +264,9 @@ def validate_rollouts(
     lora = ref is policy and hasattr(policy, "disable_adapter")
     if used & kept and not lora: raise ValueError("policy and reference are the same weights, so KL would "
         "stay 0 while the policy drifts: pass frozen_copy(policy), made before training")
-    sizes = vocabulary_of(policy), vocabulary_of(ref)
-    if sizes[0] != sizes[1]: raise ValueError("policy and reference have different vocabularies, of "
-        f"{sizes[0]} and {sizes[1]} tokens: both must come from one tokenizer")
+    v, w = vocabulary_of(policy), vocabulary_of(ref)             # a teacher's head may be padded further
+    if v != w and not (hasattr(task, "teacher") and len(task.tokenizer) <= v < w): raise ValueError(
+        f"policy and reference have vocabularies of {v} and {w} tokens: both must come from one tokenizer")
     plain = SamplingParams(sampling.max_new_tokens)
     corrected = getattr(config, "importance_sampling_cap", 0)     # then the sampler may filter
     if corrected: sampling = replace(sampling, top_k=0, top_p=1., logits_filter=plain.logits_filter)
