@@ -1,16 +1,17 @@
-"""Kills, deaths at chosen writes and full disks, over every command that writes: is anything lost, half written, stuck, or other than it was?
+"""Kills, deaths at chosen writes, full disks, and one of two ranks that dies or hangs: is anything lost, half written, stuck, or other than it was?
 
-`python scripts/long_trials.py --kills 1000 --deaths 300 --full 100` goes on where it was stopped, and writes counts to
+`python scripts/long_trials.py --kills 1000 --deaths 300 --full 100 --ranks 30` goes on where it was stopped, and writes counts to
 benchmarks/results/kills.json. A process that has imported everything is forked for each trial, and the child dies: of SIGKILL at a
 random moment; of SIGKILL at its n-th operation on the disk, or in the middle of a write, at a chosen size of file (SIGXFSZ); or
-no file may be larger than that (EFBIG, as on a full disk). Then the same command runs to its end. Each has its own counts:
+no file may be larger than that (EFBIG, as on a full disk). Of two ranks that train together one is killed (SIGKILL) or hangs (SIGSTOP) at
+a random moment; RLHF_NB_PATIENCE is 20 seconds. Then the same command runs to its end. Each has its own counts:
 
 dead      the child did die (it ended before, otherwise; those are run on until the wanted number has died)
 lost      an input, or what was finished before, is not there any more, or not as it was
 half      a file under its final name is cut off after the death
-stuck     the command after it does not end well within two minutes, or in words that name no remedy
+stuck     the command after it does not end well within two minutes, or in words that name no remedy; a rank outlives the other by a minute
 unequal   what it leaves is not, bit for bit, what the uninterrupted command leaves (times, and names of folders, left out)
-raw       a full disk ended in Python's own words"""
+raw       a full disk, or a rank whose other one is gone, ended in Python's own words"""
 import argparse, io, json, os, random, re, resource, shutil, signal, sys, tempfile, time
 from contextlib import suppress
 from hashlib import sha256
@@ -24,6 +25,7 @@ from reproduce import reproduce
 from rlhf_nb.base.files import atomic_write
 from rlhf_nb.book.command import _LATE, main, make_parser
 from rlhf_nb.show.labels import LabelSession, add_label
+from conftest import free_port
 from tiny_runs import METHOD_NAMES, fill_home, fork, tiny, write_lines
 
 # ---- what is run: name -> a function of nothing, in a folder of its own; what it writes lies in `out`
@@ -80,6 +82,11 @@ COMMANDS = {f"train {m}": train(m) for m in METHOD_NAMES} | {
     "check": shell("check", "kl", "--dir", "out"),
     "labels": label_all,
     "reproduce": reproduce_all}
+def two(method, words): return shell("train", method, "pairs.jsonl", "-o", "out", "--model", "m", "--eval-rows", 6, *words.split())
+OF_RL = "--reward tiny_rules:even --n-iterations 2 --n-prompts 4 --max-new-tokens 5 --eval-every 1"
+RANKS = {f"{name}, two ranks": command for name, command in {
+    **{f"train {m}": two(m, "--n-steps 4 --batch-size 8 --eval-every 2") for m in ("sft", "reward", "dpo")},
+    **{f"train {m}": two(m, OF_RL) for m in ("ppo", "grpo")}, "pipeline": COMMANDS["pipeline"]}.items()}
 SLOW = {"check": 8, "train grpo in the shell, its reward in a process": 4, "sweep": 2, "copy": 2, "copy --update": 2, "pipeline": 2} # trials fewer by
 
 def fill(home):
@@ -183,9 +190,10 @@ def on_a_full_disk(command): # what it says is kept elsewhere until it has ended
         said, sys.stderr = sys.stderr.getvalue(), out
         print(said, file=out, flush=True)
 
-def run_child(name, folder, said, kind="", n=0):
+def run_child(name, folder, said, kind="", n=0, more={}):
     def work():
         os.chdir(folder)
+        os.environ |= more
         sys.path[:0] = [str(folder)]
         os.environ["PYTHONPATH"] = str(folder)
         os.setpgid(0, 0)
@@ -194,7 +202,7 @@ def run_child(name, folder, said, kind="", n=0):
         if kind in ("size", "full"):
             resource.setrlimit(resource.RLIMIT_FSIZE, (n, resource.RLIM_INFINITY))
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL if kind == "size" else signal.SIG_IGN)
-        if kind != "full": status = COMMANDS[name]()
+        if kind != "full": status = (COMMANDS | RANKS)[name]()
         else: status = on_a_full_disk(COMMANDS[name])
         if kind == "count": Path(folder, ".count").write_text(str(seen[0]))
         return status
@@ -262,6 +270,57 @@ def trial(name, kind, i, base, home): # -> a row of counts
         return row
     finally: shutil.rmtree(folder, ignore_errors=True)
 
+def start_ranks(name, folder, patience):
+    of_both = dict(WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), RLHF_NB_PATIENCE=str(patience))
+    return [run_child(name, folder, str(folder/f".said{rank}"), more=of_both | dict(RANK=rank, LOCAL_RANK=rank)) for rank in "01"]
+
+def said_by(folder, rank):
+    words = (folder/f".said{rank}").read_text(errors="replace")
+    os.unlink(folder/f".said{rank}")
+    return words
+
+def run_ranks(name, folder): # "" if both end well, else what they say
+    states = [wait(pid, 120) for pid in start_ranks(name, folder, 100)]
+    words = [said_by(folder, rank) for rank in "01"]
+    return "" if states == [0, 0] or all("finished run" in x for x in words) else f"status {states}: {' | '.join(x[-200:] for x in words)}"
+
+def ranks_baseline(name, home):
+    found = []
+    for _ in range(2):
+        folder = Path(tempfile.mkdtemp(dir=home.parent))
+        before(name, folder, home)
+        began = time.monotonic()
+        assert not (words := run_ranks(name, folder)), (name, words)
+        took = time.monotonic() - began
+        found.append(left(folder))
+        shutil.rmtree(folder)
+    return dict(want=same_in_both(*found), seconds=took)
+
+def trial_of_ranks(name, i, base, home):
+    rng, folder = random.Random(f"{name} {i}"), Path(tempfile.mkdtemp(dir=home.parent))
+    try:
+        before(name, folder, home)
+        was, row = inputs(folder), dict(command=name, kind="ranks", i=i, how=rng.choice(["kill", "hang"]), rank=rng.randrange(2))
+        pids, moment = start_ranks(name, folder, 20), rng.random() * base["seconds"]
+        time.sleep(moment)
+        end, other = pids[row["rank"]], pids[1 - row["rank"]]
+        os.kill(end, signal.SIGSTOP if row["how"] == "hang" else signal.SIGKILL)
+        began, status = time.monotonic(), wait(other, 60)
+        row |= dict(other=status, seconds=round(time.monotonic() - began, 1))
+        with suppress(OSError): os.killpg(end, signal.SIGKILL)
+        row["dead"] = os.waitstatus_to_exitcode(os.waitpid(end, 0)[1]) < 0
+        words = [said_by(folder, rank) for rank in "01"][1 - row["rank"]]
+        told = "Traceback" not in words and ("has ended" in words or "has stopped" in words)
+        row["stuck"] = f"the other one goes on: {words[-200:]}" if status is None else ""
+        row["raw"] = "" if status in (0, None) or told else f"status {status}: {words[-300:]}"
+        row["half"], done = half_written(folder, base["want"]), finished(folder)
+        row["stuck"] = row["stuck"] or run_ranks(name, folder)
+        row["unequal"] = "" if row["stuck"] else differs(left(folder), base["want"])
+        later = inputs(folder) | finished(folder)
+        row["lost"] = ", ".join(sorted(k for k, v in (was | done).items() if later.get(k) != v))
+        return row
+    finally: shutil.rmtree(folder, ignore_errors=True)
+
 def wait_then_kill(pid, seconds):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -289,16 +348,18 @@ def run_trials(wanted, names, rows_file, result, home, seconds):
     def dead(kind, name=None): return sum(r["dead"] for r in rows if r["kind"] == kind and name in (None, r["command"]))
     while any(dead(kind) < n for kind, n in wanted.items()) and time.monotonic() - began < seconds:
         for name in names:
+            kinds = {k: n for k, n in wanted.items() if (k == "ranks") == (name in RANKS)}
+            if not any(dead(kind) < n for kind, n in kinds.items()): continue
             if name not in bases:
-                bases[name] = make_baseline(name, home)
+                bases[name] = (ranks_baseline if name in RANKS else make_baseline)(name, home)
                 if name == "train dpo --overwrite": bases[name]["whole"] = {
                     sha256((home/"done/model.safetensors").read_bytes()).hexdigest(), bases[name]["want"]["out/model.safetensors"][()]}
             rounds = sum(r["command"] == name for r in rows)
             if rounds and rounds > 3 * sum(r["command"] == names[0] for r in rows) / SLOW.get(name, 1): continue
-            for kind, n in wanted.items():
+            for kind, n in kinds.items():
                 tries = sum(r["kind"] == kind for r in rows if r["command"] == name)
                 if dead(kind) >= n or tries > 10 and not dead(kind, name): continue    # it writes nothing that can be full
-                rows.append(row := trial(name, kind, tries, bases[name], home))
+                rows.append(row := trial_of_ranks(name, tries, bases[name], home) if kind == "ranks" else trial(name, kind, tries, bases[name], home))
                 with open(rows_file, "a") as file: file.write(json.dumps(row) + "\n")
                 if any(row[k] for k in FAULTS): print(json.dumps(row), flush=True)
         print({k: dead(k) for k in wanted}, f"{time.monotonic() - began:.0f} s", flush=True)
@@ -308,7 +369,7 @@ def run_trials(wanted, names, rows_file, result, home, seconds):
 
 if __name__ == "__main__":
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, n in (("kills", 1000), ("deaths", 300), ("full", 100)): p.add_argument(f"--{name}", type=int, default=n)
+    for name, n in (("kills", 1000), ("deaths", 300), ("full", 100), ("ranks", 30)): p.add_argument(f"--{name}", type=int, default=n)
     p.add_argument("--only", nargs="*", default=[], help="commands (default: all)")
     p.add_argument("--rows", type=Path, default=ROOT/"runs/kills.jsonl", help="a row for each trial; what is there is not run again")
     p.add_argument("-o", type=Path, default=ROOT/"benchmarks/results/kills.json")
@@ -318,11 +379,11 @@ if __name__ == "__main__":
     os.environ |= dict(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
     for command in _LATE: make_parser(command)                     # imports what they need
     a.rows.parent.mkdir(parents=True, exist_ok=True)
-    names = [n for n in COMMANDS if not a.only or n in a.only]
+    names = [n for n in COMMANDS | RANKS if not a.only or n in a.only]
     with tempfile.TemporaryDirectory() as temp:
         home = Path(temp).resolve()/"home"
         home.mkdir()
         fill(home)
         main(["copy", str(home/"workbook"), "--exercises"])
-        wanted = dict(kills=a.kills, deaths=a.deaths, full=a.full)
+        wanted = dict(kills=a.kills, deaths=a.deaths, full=a.full, ranks=a.ranks)
         print(json.dumps(run_trials(wanted, names, a.rows.resolve(), a.o.resolve(), home, a.seconds)["total"], indent=1))

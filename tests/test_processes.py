@@ -175,6 +175,16 @@ def test_a_process_that_dies_or_hangs_ends_the_run_which_goes_on_with_as_many(ho
         assert (torch.tensor(found["fragile"]["weights"]) - torch.tensor(want)).abs().max() < 1e-5
         assert found["fragile"]["seconds"][:2] == saved                          # of the steps before
 
+def test_process_0_may_work_alone_for_long_and_is_not_awaited_when_it_stands_still(tmp_path):
+    def work(rank):
+        assert in_first_process(lambda: time.sleep(6) or 7) == 7                  # longer than the patience
+        print("it was awaited")
+        in_first_process(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+    pids = start(tmp_path, work, dict(RLHF_NB_PATIENCE="5"))
+    code, said = status_of(pids[1]), (tmp_path/"said1").read_text()
+    os.kill(pids[0], signal.SIGKILL)
+    assert (code, status_of(pids[0])) == (1, -9) and "it was awaited" in said and "hung for 5 s" in said
+
 # ---- the command, by torch's own launcher
 ROWS = dict(data="pairs.jsonl", device="cpu", eval_rows=4)
 PIPELINE = to_toml([Stage("dpo", ROWS | dict(model="sft", n_steps=3, batch_size=5)),

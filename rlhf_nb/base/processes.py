@@ -8,7 +8,7 @@ __all__ = ['process_count', 'process_index', 'own_rows', 'all_present', 'gather_
 
 import os, signal, sys, threading, time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 import torch
 from torch import Tensor, distributed as dist
@@ -28,7 +28,7 @@ def own_rows()->slice: # use it as `batch[own_rows()]`
 
 @contextmanager
 def all_present():
-    """Connect the processes, once: gloo between CPUs, NCCL between GPUs.
+    """Connect the processes, once: gloo between CPUs, NCCL between GPUs. It gives the patience.
 
     Raises ConnectionError where one has ended, or is awaited for longer than RLHF_NB_PATIENCE (300 s)."""
     said = os.environ.get("RLHF_NB_PATIENCE", "300")
@@ -40,7 +40,7 @@ def all_present():
             if cuda: torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
             dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo",
                                     timeout=timedelta(seconds=int(said)))
-        yield
+        yield timedelta(seconds=int(said))
     except RuntimeError as e: raise ConnectionError(f"process {process_index()} stops because another one "
         f"has ended (its message tells why) or hung for {said} s (RLHF_NB_PATIENCE); "
         "the last checkpoint is whole") from e
@@ -79,20 +79,33 @@ def sum_gradients(params:list): # parameters; their .grad is changed
         if params[i].grad is None: params[i].grad = torch.zeros_like(params[i])
         with all_present(): dist.all_reduce(params[i].grad)
 
-_alone = []  # the group in which the others wait for process 0
+_alone = []  # the group in which process 0 is heard while it works alone
+
+def _hear(done:bool, result=None, error:str="")->list: # the same, of process 0, everywhere
+    with all_present(): dist.broadcast_object_list(said := [done, result, error], group=_alone[0])
+    return said
 
 def in_first_process(fn:Callable): # () -> anything that can be pickled; the same, in every process
-    "Let process 0 call a function while the others wait; if it raises, all stop."
+    "Let process 0 call a function while the others hear that it lives; if it raises, all stop."
     if process_count() == 1: return fn()
-    result, error = [None, ""], None
-    try: result[0] = None if process_index() else fn()
-    except Exception as e: result, error = [None, str(e) or type(e).__name__], e
-    with all_present(): # what one does alone may take its time
-        if not _alone: _alone.append(dist.new_group(backend="gloo", timeout=timedelta(days=1)))
-        dist.broadcast_object_list(result, group=_alone[0])
+    with all_present() as patience:
+        if not _alone: _alone.append(dist.new_group(backend="gloo", timeout=patience))
+    if process_index():
+        while not (said := _hear(False))[0]: pass
+        if said[2]: raise ConnectionError(f"process 0 has stopped: {said[2]}")
+        return said[1]
+    ended, result, error = threading.Event(), None, None
+    def live():
+        with suppress(ConnectionError):
+            while not ended.wait(patience.total_seconds() / 5): _hear(False)
+    thread = threading.Thread(target=live, daemon=True)
+    thread.start()
+    try: result = fn()
+    except Exception as e: error = e
+    finally: ended.set(), thread.join()
+    _hear(True, result, error and (str(error) or type(error).__name__))
     if error: raise error
-    if result[1]: raise ConnectionError(f"process 0 has stopped: {result[1]}")
-    return result[0]
+    return result
 
 def require_same(what:str, value): # ends "the processes differ in ..."; what must be equal everywhere
     "Raises ValueError unless all processes have the same value."

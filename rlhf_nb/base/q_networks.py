@@ -180,9 +180,8 @@ def q_terms(
     chunk_size:int=64, # rows whose Q-values exist at one time, if they must
 )->tuple[Tensor,Tensor]: # (n), (n)
     "Q(s, a) and the conservative term as `q_terms_full`, without an (n v) tensor."
-    plain = (type(head) in (nn.Linear, DuelingHead) and hidden.dtype == head.weight.dtype
-             and hidden.dtype in (torch.float32, torch.float64)
-             and not torch.is_autocast_enabled(hidden.device.type))
+    plain = (type(head) in (nn.Linear, DuelingHead) and hidden.dtype == head.weight.dtype and hidden.dtype in
+        (torch.float32, torch.float64) and not torch.is_autocast_enabled(hidden.device.type))
     if not plain:                        # chunks, made again in the backward pass
         parts = [checkpoint(q_terms_full, head, h, a, allowed, min_return, use_reentrant=False)
                  for h, a in zip(hidden.split(chunk_size), taken.split(chunk_size))]

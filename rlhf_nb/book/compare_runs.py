@@ -59,8 +59,7 @@ def standard_error(x:list[float])->float: # 0 for a single seed
     return statistics.stdev(x) / len(x)**.5 if len(x) > 1 else 0.
 
 _COLUMNS = {"gold": ("T 1", 2), "gold_07": ("T .7", 2), "greedy": ("greedy", 2), "proxy": ("proxy", 2),
-            "kl": ("KL", 1), "flattery": ("flattery", 2), "length": ("length", 0),
-            "lc_win_rate": ("LC win", 2)}
+    "kl": ("KL", 1), "flattery": ("flattery", 2), "length": ("length", 0), "lc_win_rate": ("LC win", 2)}
 
 def arena_table(
     groups:dict[Contender,list[dict]], # of each method its reported rows

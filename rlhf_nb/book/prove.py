@@ -372,10 +372,9 @@ def _proved(fn, it, kind, names, notes, form, last): # one way to pass the argum
     summed &= kind in ("grpo", "ppo", "kl", "advantages") and len(_leaves([*calls.values()][0].out)) > 0
     try: sums = _expected_gradient(formed, kind) if summed else []
     except RuntimeError as e: sums = [f"none: {str(e).splitlines()[0][:90]}"]      # it goes backward itself
-    return Proof(_name(fn), kind, "mistake" if mistakes else "exact",
-                 "; ".join(known[:1] + [", ".join(filter(None, words))]),
-                 mistakes, fragile, sums, shown or "",
-                 len(calls), "" if mistakes else split_words(call, cases))
+    return Proof(_name(fn), kind, "mistake" if mistakes else "exact", "; ".join(known[:1] +
+        [", ".join(filter(None, words))]), mistakes, fragile, sums, shown or "", len(calls),
+        "" if mistakes else split_words(call, cases))
 
 def prove(
     fn:Callable, # takes some of what PROOF_KINDS[kind].takes, by name; it runs as it is

@@ -145,11 +145,10 @@ def report_page(outcomes:list[Outcome])->str: # HTML
     headline = f"{failed} of {len(outcomes)} failed" if failed else f"all {len(outcomes)} passed"
     facts = " · ".join(f"{k} {v}" for k, v in machine().items())
     return ('<!doctype html><html lang=en><meta charset=utf-8>'
-            f'<title>rlhf-nb: {headline}</title><meta name=viewport content="width=device-width">'
-            f"<style>{_STYLE}</style><h1>Chapters: {headline}</h1>"
-            f"<p>{sum(o.seconds for o in outcomes):.0f} s · {time.strftime('%Y-%m-%d %H:%M')} · "
-            f"{_plain(facts)}</p><table><tr><th>chapter<th>status<th class=num>time<th>{rows}</table>"
-            + details)
+        f'<title>rlhf-nb: {headline}</title><meta name=viewport content="width=device-width">'
+        f"<style>{_STYLE}</style><h1>Chapters: {headline}</h1>"
+        f"<p>{sum(o.seconds for o in outcomes):.0f} s · {time.strftime('%Y-%m-%d %H:%M')} · "
+        f"{_plain(facts)}</p><table><tr><th>chapter<th>status<th class=num>time<th>{rows}</table>" + details)
 
 def written_by_run(file:Path)->bool:
     "Whether a run wrote this file, and nobody has changed it since."

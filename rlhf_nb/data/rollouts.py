@@ -430,9 +430,8 @@ def rollout_seqs(x:Rollouts, tokenizer, max_rows:int=512)->Seqs:
 def trl_rows(x:Rollouts)->list[dict]:
     "Rows with TRL's columns: step, prompt, completion, rewards by name, advantage."
     own = {"step", "prompt", "response", "advantage"}
-    return [dict(step=row.get("step"), prompt=row["prompt"], completion=row["response"])
-            | {k: v for k, v in row.items() if k not in own} | dict(advantage=row.get("advantage"))
-            for row in x.rows]
+    return [dict(step=row.get("step"), prompt=row["prompt"], completion=row["response"]) | {k: v for k,
+        v in row.items() if k not in own} | dict(advantage=row.get("advantage")) for row in x.rows]
 
 def trace_rows(x:Rollouts)->list[dict]:
     "Messages and metadata of each response, as trackio.Trace takes them."

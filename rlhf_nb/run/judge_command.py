@@ -143,8 +143,7 @@ def win_rate_table(
     if not rows: return "nothing is known yet: no verdict could be read, and there are no ten labels", rows
     if known.any(): page.append(f"judge: {(judge[known] == .5).double().mean():.0%} ties, "
         f"{int((~known).sum())} without a verdict, "
-        f"position bias {(orders[1] - orders[0])[known].mean() / 2:+.3f} "
-        "(.5: the first always wins)")
+        f"position bias {(orders[1] - orders[0])[known].mean() / 2:+.3f} " "(.5: the first always wins)")
     if both >= 10:
         r = torch.corrcoef(torch.stack([judge, gold])[:, known & labelled])[0, 1].nan_to_num(0.).item()
         page.append(f"correlation of judge and labels {r:.2f}: {both} labels with this judge are worth "
@@ -163,8 +162,7 @@ def win_rate_page(text:str, rows:list[tuple], judged:list[dict])->str: # HTML, c
                   f'<circle cx="{x}" cy="{y}" r="4" fill="currentColor"/>')
     pairs = "".join(f"<details><summary>judge {r['judge']}, label {r['label']}: "
         f"{escape_text(r['prompt'][:90])}</summary>"
-        f"<p>A: {escape_text(r['a'])}</p><p>B: {escape_text(r['b'])}</p></details>"
-        for r in judged[:100])
+        f"<p>A: {escape_text(r['a'])}</p><p>B: {escape_text(r['b'])}</p></details>" for r in judged[:100])
     words = "\n".join(map(escape_text, text.splitlines()))
     return (f"{HEAD}<title>B against A</title></head><body><main><h1>B against A</h1><pre>{words}</pre>"
             f"{drawing('win rates of B, 0 to 1', (520, 24 * len(rows)), marks)}{pairs}</main></body></html>")

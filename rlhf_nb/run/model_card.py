@@ -14,9 +14,8 @@ from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
 _ACCURACY = ("loss", "eval_accuracy")
-_CURVES = dict(ppo=("objective/scores", "objective/kl"), grpo=("reward", "objective/kl"),
-    distill=("loss", "kl")) | \
-    dict.fromkeys("reward dpo ipo hinge cdpo robust_dpo simpo orpo spin".split(), _ACCURACY)
+_CURVES = dict(ppo=("objective/scores", "objective/kl"), grpo=("reward", "objective/kl"), distill=("loss",
+    "kl")) | dict.fromkeys("reward dpo ipo hinge cdpo robust_dpo simpo orpo spin".split(), _ACCURACY)
 
 def draw_curves(
     rows:list[dict], # of the log

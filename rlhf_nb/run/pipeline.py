@@ -602,9 +602,8 @@ def _examples(done, n)->list[str]:
                 for (prompt, in_file), (_, answer) in zip(read(wanted), read(seqs))]
     if hasattr(rows, "rating"):
         few = rows[:n]
-        return [f"{prompt}\n    {score:+.2f}  model  {rating:+.2f}  file  {answer}"
-                for (prompt, answer), score, rating in
-                zip(read(few.seqs), score_seqs(done.model, few.seqs), few.rating)]
+        return [f"{prompt}\n    {score:+.2f}  model  {rating:+.2f}  file  {answer}" for (prompt, answer),
+            score, rating in zip(read(few.seqs), score_seqs(done.model, few.seqs), few.rating)]
     pairs = getattr(rows, "pairs", rows)
     scores, texts = score_pairs(done.model, pairs), [read(x) for x in (pairs.chosen, pairs.rejected)]
     margin = scores[0] - scores[1]                               # chosen, rejected

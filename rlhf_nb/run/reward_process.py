@@ -87,9 +87,8 @@ class RewardProcess:
     ):
         self.name, self.__name__, self.timeout, self.child = name, name, timeout, None
         kinds = list(inspect._ParameterKind)
-        self.__signature__ = inspect.Signature([inspect.Parameter(
-            k, kinds[kind], default=None if has else inspect.Parameter.empty)
-            for k, kind, has in self._begin()])
+        self.__signature__ = inspect.Signature([inspect.Parameter(k, kinds[kind], default=None if has else
+            inspect.Parameter.empty) for k, kind, has in self._begin()])
     def _begin(self)->list: # name, kind, whether it has a default, of each argument
         self.child = subprocess.Popen([sys.executable, "-c", _CODE, json.dumps(sys.path), self.name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)

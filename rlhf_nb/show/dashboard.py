@@ -58,9 +58,8 @@ def panel(
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in line)
         drawn += f'<polyline points="{path}" fill="none" {stroke}/>'
     drawn += "".join(svg_text(at(x, low)[0] - 4, 104, "✕") for x in others[-20:])
-    if any(finite for finite, _ in rows): drawn += (
-        svg_text(2, 28, brief(high)) + svg_text(2, 108, brief(low))
-        + svg_text(256, 122, f"{x1:g}", 'text-anchor="end"'))
+    if any(finite for finite, _ in rows): drawn += (svg_text(2, 28, brief(high)) + svg_text(2, 108,
+        brief(low)) + svg_text(256, 122, f"{x1:g}", 'text-anchor="end"'))
     return drawing(f"{name}: {last}", (270, 130), '<path d="M50 20V108H256" fill="none" '
                    f'stroke="currentColor" stroke-opacity=".4"/>{drawn}')
 

@@ -251,9 +251,8 @@ def kl_page(
                   + f'<path d="M90 {top + 50}H390" stroke="currentColor"/>'
                   f'<path d="M{place:.1f} {top - 6}V{top + 52}" stroke="{ORANGE}" '
                   'stroke-width="2"/>' + svg_text(place + 4, top, f"true {true:.3f}"))
-    drawn += (svg_text(90, 226, brief(low))
-        + svg_text(240, 240, "means of 400 batches, nats", 'text-anchor="middle"')
-        + svg_text(390, 226, brief(high), 'text-anchor="end"'))
+    drawn += (svg_text(90, 226, brief(low)) + svg_text(240, 240, "means of 400 batches, nats",
+        'text-anchor="middle"') + svg_text(390, 226, brief(high), 'text-anchor="end"'))
     words = "; ".join(f"{k} mean {mean:.3f}" for k, mean, *_ in rows[:-1])
     return drawing(f"true KL {true:.3f}; {words}", (680, 250), drawn + arrow_plot(gradients)) + html_table(
         ["", "mean", "slope along mu", "slope along log T"], rows)

@@ -318,8 +318,7 @@ class TableView(LiveView):
         filters = [c.sort, c.largest_first, c.text, c.column, c.low, c.high]
         where = [c.back, c.on, c.page, c.opened, c.look, c.first]
         super().__init__([Page(head), HBox(filters, layout=wrap), HBox(where, layout=wrap), self.top,
-                          self.below], lambda: (
-            head + re.sub("</?button.*?>", "", self.top.value) + self.below.value))
+            self.below], lambda: (head + re.sub("</?button.*?>", "", self.top.value) + self.below.value))
         self.add_class("rlhf-view")
         self.pick()
         def on(act): return lambda _: self.busy or act()

@@ -82,10 +82,9 @@ def fact_sentence(
     text = find("attribute", attribute, _WORLD["statements"])[form].format(s=subject, v=value)
     return _Sentence("fact", text[0].upper() + text[1:], animal, attribute, value)
 
-SENTENCES = {s.text: s for s in (
-    *(_Sentence(kind, text, "", "", "") for kind in PHRASES for text in PHRASES[kind]),
-    *(fact_sentence(animal, attribute, value, form) for animal in ("", *ANIMALS)
-      for attribute in ATTRIBUTES for value in VALUES[attribute] for form in (0, 1)))}
+SENTENCES = {s.text: s for s in (*(_Sentence(kind, text, "", "", "") for kind in PHRASES for text in
+    PHRASES[kind]), *(fact_sentence(animal, attribute, value, form) for animal in ("", *ANIMALS) for attribute
+    in ATTRIBUTES for value in VALUES[attribute] for form in (0, 1)))}
 
 def parse_sentences(text:str)->list[_Sentence]: # in order; [] for an empty text
     "Parse a text: `It` stands for the animal named last, unknown text is of kind junk."
