@@ -1,5 +1,5 @@
 "`prove` names definitions and mistakes of code that was written otherwise, and says what it cannot name."
-import os, re, subprocess, sys
+import os, re, subprocess, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
@@ -233,7 +233,8 @@ def test_of_replies_one_is_shown_that_no_definition_reads_so():
     def first_digit(reply): return float(m[0]) if (m := re.search("[0-9]", reply)) else None
     assert "on 'Score: 3.5' it gives 3;" in prove(first_digit, "judge").mistakes[0]                 # not the first, which it reads
 
-def test_a_number_of_its_own_must_be_an_argument():
+def test_a_number_of_its_own_must_be_an_argument(monkeypatch):
+    monkeypatch.setattr(time, "process_time", lambda: 0.)   # the whole search, on any machine: two bounds once fitted
     def fixed(policy_chosen, policy_rejected, ref_chosen, ref_rejected):
         return -F.logsigmoid(.5 * (policy_chosen - policy_rejected - ref_chosen + ref_rejected)).mean()
     def taken(policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta):
