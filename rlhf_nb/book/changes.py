@@ -220,8 +220,8 @@ def changed_results(
     ends = [v for a, _ in both for v in a.flatten().tolist()] or [0.] # a bound may stand in no argument
     yield f"the result is cut off above {max(ends):.4g}", each(lambda x, k: x.clamp(max=max(ends)))
     yield f"the result is cut off below {min(ends):.4g}", each(lambda x, k: x.clamp(min=min(ends)))
-    if len({*ends}) > 2: yield (f"the result is cut off below {min(ends):.4g} and above {max(ends):.4g}", each(
-        lambda x, k: x.clamp(min(ends), max(ends))))                   # two numbers always fit two bounds
+    if len({*ends}) > 2: yield (f"the result is cut off below {min(ends):.4g} and above {max(ends):.4g}",
+        each(lambda x, k: x.clamp(min(ends), max(ends))))             # two numbers always fit two bounds
     for p, leaf in next(iter(given.values())).items():
         for words, (form, f) in itertools.product(amounts(leaf), AMOUNTS.items()):
             yield form.format("the result", words.format(spoken(p, names))), each(
