@@ -1,7 +1,7 @@
 """The rows of chapter 11's arena: every search on the tuning seed, then the winner on five other seeds.
 
     python benchmarks/arena.py                    # all methods; about 1.3 CPU hours, goes on where it was stopped
-    python benchmarks/arena.py --method PPO RLOO  # these, in every panel
+    python benchmarks/arena.py --method PPO RLOO  # these, in every panel; --signal "true score": in this one
     python benchmarks/arena.py --seeds 80 81 82 83 84 -o fresh.jsonl  # winners as shipped, on other seeds
     python benchmarks/arena.py --answers nbs/results/arena_answers.json   # what chapter 11 shows of six of them
 
@@ -47,6 +47,7 @@ from rlhf_nb.worlds.world_text import demonstrations, prompt_ids
 
 TUNED = [60]              # seed of the search; REPORTED are others
 SAMPLED = 18 * 128        # responses that every method may sample
+SIGNALS = [*dict.fromkeys(signal for _, signal in CONTENDERS)]
 
 # ---- what a method is told
 
@@ -201,6 +202,7 @@ def keep_answers(path, questions, seed=REPORTED[0]): # policies of this seed, on
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--method", nargs="+", default=[*TRAIN], choices=[*TRAIN], metavar="NAME")
+    p.add_argument("--signal", nargs="+", default=[*SIGNALS], choices=SIGNALS, metavar="PANEL", help="by what told")
     p.add_argument("--seeds", nargs="+", type=int, default=[*REPORTED], metavar="N", help="of the reported runs")
     p.add_argument("-o", "--out", default=str(ARENA), metavar="FILE", help="for the reported rows")
     p.add_argument("--answers", metavar="FILE", help="write four answers of six winners, and nothing else")
@@ -208,7 +210,7 @@ def main():
     torch.set_num_threads(1)
     if args.answers: return keep_answers(args.answers, asked("held-out")[:4])
     for c in CONTENDERS.values():
-        if c.name not in args.method: continue
+        if c.name not in args.method or c.signal not in args.signal: continue
         first, *_ = tries = search(c)
         for experiment in tries if c.grid else []:
             for row in experiment.over(TUNED): show(row)
