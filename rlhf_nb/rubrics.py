@@ -23,8 +23,8 @@ def rubric_reward(
 def normalised_sum(
     rewards:Tensor, # (b k) nan: not scored
     weights:Tensor, # (k)
-    group:Tensor,   # (b) which prompt a row answers
+    group:Tensor,   # (b) which prompt a row answers; mean and std are of its group
 )->Tensor:          # (b) nan where no reward scored the row; 0 if squares overflow
-    "GDPO: Σ w_k (r_k - mean_k) / (std_k + 1e-4), each in its group (Liu et al. 2026)."
+    "GDPO before its batch step: Σ w_k (r_k - mean_k)/(std_k + 1e-4) (Liu et al. 2026)."
     each = torch.stack([group_normalised(r, group) for r in rewards.T], 1)     # (b k)
     return (weights * each).sum(1).masked_fill(rewards.isnan().all(1), math.nan)
