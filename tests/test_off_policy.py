@@ -249,6 +249,8 @@ def test_a_rollout_is_as_old_as_was_asked(loop, lag):
     loop(None, callback, model, lag=lag, importance_sampling_cap=2. if lag else 0., **dict(importance_sampling_mode="token_truncate"))
     assert len(rows) == 6 and all((NAME + "max" in row) == bool(lag) for row in rows)
     if lag: # the first is fresh
+        asked = {NAME + k for k in ("min", "mean", "max", "outside")} | {"sampling/effective_sample_size"}
+        assert all(asked <= row.keys() and row[NAME + "min"] <= row[NAME + "mean"] <= row[NAME + "max"] for row in rows)
         assert rows[0][NAME + "max"] == pytest.approx(1., abs=1e-4) and rows[lag][NAME + "max"] > 1.001
         assert rows[lag]["sampling/effective_sample_size"] < 1 - 1e-6
     if loop is ppo: # beta is that of the day it is learned, and of the day that the log says
