@@ -106,6 +106,14 @@ def test_a_caption_says_what_was_run():
     del a[0]["cpu_seconds"], a[1]["cpu_seconds"]
     assert run_caption(a) == "lr 1.0, beta 0.1\nPPO; seeds 0, 1"
 
+@pytest.mark.parametrize("method, kept", [("sft", {"eval_loss"}), ("spin", {"eval_accuracy"}), ("dpo", {"eval_loss", "eval_accuracy", "eval_margin"})])
+def test_of_rows_a_run_keeps_what_its_numbers_are_means_of(tmp_path, monkeypatch, method, kept): # spin's margin is in nats, its loss's times beta
+    monkeypatch.chdir(tmp_path)
+    tiny_runs.fill_home(tmp_path)
+    train(tiny_runs.tiny(method, **dict(beta=.1) if method != "sft" else {}), "run", registry=tiny_runs.TINY)
+    found = json.loads((tmp_path/"run/run.json").read_text())["results"]
+    assert {k: statistics.fmean(x) for k, x in found["held_out"].items()} == pytest.approx({k: found[k] for k in kept}, abs=1e-3)
+
 def test_two_runs_of_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny_runs.fill_home(tmp_path)
