@@ -30,6 +30,8 @@ def test_labels_survive_and_sides_are_fair(tmp_path):
     first = [sides(LabelSession(PAIRS, path, seed=s), i)[0] == PAIRS[i][1] for s in range(9) for i in range(30)]
     assert .4 < sum(first) / len(first) < .6                 # 270 fair coins: .5 +- .03
     assert all(5 < sum(first[k:k + 30]) < 25 for k in range(0, 270, 30))  # on every session
+    for wrong in ("pairs.jsonl", [("a", "b")], [("a", None, "b")]):
+        with pytest.raises(ValueError, match="triples of texts"): LabelSession(wrong, path)
     with pytest.raises(ValueError, match="30 labels for 2 pairs"): LabelSession(PAIRS[:2], path)
     with pytest.raises(ValueError, match="same pairs"): LabelSession(PAIRS[::-1], path)
 

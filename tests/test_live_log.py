@@ -53,6 +53,8 @@ def test_a_board_follows_a_log(tmp_path):
 
 def test_orders_are_obeyed_once_and_not_those_of_the_run_before(tmp_path):
     path, saved = tmp_path/"log.jsonl", []
+    for wrong in (dict(wings=2), dict(save=-1), dict(stop="yes"), dict(save=True)):
+        with pytest.raises(ValueError, match="orders are paused and stop, True or False, and save"): send_orders(path, **wrong)
     send_orders(path, paused=True, stop=True, save=4)
     control = RunControl(path)
     assert not control_path(path).exists() and not control.obey(lambda: saved.append(1))

@@ -97,6 +97,15 @@ def test_csv_as_a_whole(tmp_path):
     path.write_text('prompt,chosen\n"a"b,c\n')
     with pytest.raises(ValueError, match="no CSV"): list(read_records(path))
 
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    import pyarrow, pyarrow.parquet
+    (tmp_path/"x.csv").write_text("prompt,chosen,prompt\na,b,c\n")
+    pyarrow.parquet.write_table(pyarrow.table([["a"], ["b"], ["c"]], names=["prompt", "chosen", "prompt"]), tmp_path/"x.parquet")
+    for name in ("x.csv", "x.parquet"):
+        with pytest.raises(ValueError, match=f"{name}: two columns are called prompt: rename or delete one"): list(read_records(tmp_path/name))
+    (tmp_path/"x.csv").write_text("prompt,chosen,,\na,b,,\n")                                        # nobody's columns
+    assert [row for _, row in read_records(tmp_path/"x.csv")] == [dict(prompt="a", chosen="b")]
+
 @pytest.mark.parametrize("text", ['[{"prompt": "a"},', "[" * 100_000, '[{"a": 1, "a": 2}]'])
 def test_a_json_list_that_is_no_good(text, tmp_path):
     (tmp_path/"x.json").write_text(text)

@@ -5,6 +5,7 @@ from rlhf_nb.base.learning import TrainConfig, fit, make_trainer
 from rlhf_nb.base.models import load_lm
 from rlhf_nb.base.sampling import SamplingParams, generate
 from rlhf_nb.base.checkpoints import restore_checkpoint
+from rlhf_nb.base.folder import read_marker, write_marker
 from rlhf_nb.book.command import main
 from rlhf_nb.data.rollouts import read_rollouts
 from rlhf_nb.data.text import load_pairs
@@ -175,3 +176,21 @@ def test_odd_inputs_that_ended_in_a_traceback_silently_or_over_a_users_file(insi
     lm, tok = load_lm("m")
     with pytest.raises(ValueError, match="token id -1 in a model"): generate(lm, [[-1]], tok, SamplingParams(2), Generator())
     with pytest.raises(TypeError, match="sampling must be SamplingParams"): generate(lm, [[5]], tok, 3, Generator())
+
+def test_what_a_file_says_is_no_order_to_the_terminal(inside, capfd):
+    Path("a.jsonl").write_text('{"prompt": "a", "resp\\u001b[2J\\u202eonse": "x"}\n')
+    assert main("show a.jsonl -o p.html".split()) == 2
+    assert "only prompt, resp\\x1b[2J\\u202eonse: columns=" in capfd.readouterr().err
+    run(tiny("sft"), "o")
+    Path("o/\x1b[2J.txt").write_text("mine")
+    assert main(["verify", "o"]) == 1 and "\\x1b[2J.txt is no file of this run\n" in capfd.readouterr().out
+    Path("u32.jsonl").write_bytes('{"prompt": "a"}'.encode("utf-32"))
+    assert main("show u32.jsonl -o p.html".split()) == 2 and "is UTF-32" in capfd.readouterr().err
+
+@pytest.mark.parametrize("facts", [dict(files=[1]), dict(files="abc"), dict(sha256=[1]), dict(begun_in=3), dict(stage=3), dict(settings="x"),
+    dict(results=[1]), dict(accepted=[3]), dict(stages=3), dict(run=4)], ids=str)
+def test_a_marker_whose_values_are_of_another_kind_is_refused_by_every_command(facts, capfd):
+    run(tiny("sft"), "o")
+    write_marker(Path("o/run.json"), **read_marker(Path("o/run.json"), "") | facts)
+    for words in ("verify o", "train --resume o", "compare o o", "export o -o e"):
+        assert main(words.split()) == 2 and f"its {next(iter(facts))!r} is of another kind" in capfd.readouterr().err, words

@@ -2,6 +2,7 @@
 import json
 import pytest
 import tiny_runs
+from rlhf_nb.base.folder import write_marker
 from rlhf_nb.book.command import main
 from rlhf_nb.run.evidence import difference, read_rows
 from rlhf_nb.run.sweep import sweep_table
@@ -39,6 +40,10 @@ def test_a_stopped_search_trains_what_is_missing_and_a_changed_file_is_refused(h
     before = json.loads(marker.read_text())["results"]
     (home/"runs/setting-02-seed-1").rename(home/"away")
     assert sweep() == 0 and json.loads(marker.read_text())["results"]["eval_loss"] == before["eval_loss"]
+    left = marker.parent/"work.removed"                                         # a kill when all was done but the removal
+    left.mkdir()
+    write_marker(left/"work.json", "rlhf-nb train", files=[], run=json.loads(marker.read_text())["run"])
+    assert sweep() == 0 and not left.exists()
     with open("pairs.jsonl", "a") as f: f.write(json.dumps(tiny_runs.pair_rows(1)[0]) + "\n")
     capsys.readouterr()
     assert sweep() == 2 and "belongs to another run" in capsys.readouterr().err

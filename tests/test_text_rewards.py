@@ -226,3 +226,13 @@ def test_the_files_of_a_reward_are_found_without_running_them(tmp_path, monkeypa
     for name, text in files.items(): (tmp_path/name).write_text(text)
     assert set(reward_files("pkg.f:score")) == {"pkg/__init__.py", "pkg/f.py", "pkg/g.py", "pkg/deep/__init__.py", "pkg/deep/h.py", "pkg/far.py", "beside.py"}
     assert list(reward_files("json:loads")) == ["json/__init__.py"] and list(reward_files("alone:f")) == ["alone.py"] and reward_files("absent:f") == {}
+
+def test_code_without_init_files_and_what_another_environment_has_installed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    seen = tmp_path/"base/site-packages"             # of a base environment, or of a user
+    for path, text in (("my/own/rules.py", "from my.own import helper\nimport big\n"), ("my/own/helper.py", ""),
+                       ("base/site-packages/big/__init__.py", "import big.part\n"), ("base/site-packages/big/part.py", "")):
+        (tmp_path/path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path/path).write_text(text)
+    monkeypatch.syspath_prepend(seen)
+    assert set(reward_files("my.own.rules:f")) == {"my/own/rules.py", "my/own/helper.py"} and "my" not in sys.modules

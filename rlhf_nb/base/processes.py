@@ -80,7 +80,6 @@ def sum_gradients(params:list): # parameters; their .grad is changed
         with all_present(): dist.all_reduce(params[i].grad)
 
 _alone = []  # the group in which process 0 is heard while it works alone
-
 def _hear(done:bool, result=None, error:str="")->list: # the same, of process 0, everywhere
     with all_present(): dist.broadcast_object_list(said := [done, result, error], group=_alone[0])
     return said

@@ -66,7 +66,6 @@ def validate_template(
 
 _BEGIN, _END = "\1", "\2"                  # around a part that gives nothing back
 def _whole(part): return _BEGIN + part + _END
-
 def _regex(pattern): # Python before 3.11.5 errs at (?>x); (?=(x))\1 says the same
     if sys.version_info >= (3, 11, 5): return re.compile(pattern.replace(_BEGIN, "(?>").replace(_END, ")"))
     names, n = [], count()

@@ -159,9 +159,8 @@ def place_changes(
     elif isinstance(args[0], Tensor) and args[0].shape == out.shape:
         for k, f in CURVES.items(): say(f"{k} stands where {name} should, in {{}}",
             lambda fn, args, kwargs, out, f=f: f(args[0]))
-        for k in range(out.ndim - 1): say(f"{name} runs over axis {k} in {{}}",
-            lambda fn, args, kwargs, out, k=k: fn(
-                args[0].transpose(-1, k), *args[1:], **kwargs).transpose(-1, k))
+        for k in range(out.ndim - 1): say(f"{name} runs over axis {k} in {{}}", lambda fn, args, kwargs, out,
+            k=k: fn(args[0].transpose(-1, k), *args[1:], **kwargs).transpose(-1, k))
         say(f"{name} is missing: {words[0]}", lambda fn, args, kwargs, out: args[0])
     if name == "gather": say("the largest stands where {} should",
         lambda fn, args, kwargs, out: args[0].amax(args[1], True))

@@ -262,12 +262,10 @@ def value_slips(got, want)->list[str]: # the first parts that differ
     if more or [abs(d) for _, d in unequal] != [1]: return found
     axis, short, long = unequal[0][0], *sorted((got, want), key=lambda x: x.numel())
     fate = "is missing" if got is short else "is one too many"
-    return found + [f"the numbers are right, but the {end} along axis {axis} {fate}"
-        for end, at in (("first", 1), ("last", 0))
-        if values_match(short, long.narrow(axis, at, short.shape[axis]))]
+    return found + [f"the numbers are right, but the {end} along axis {axis} {fate}" for end, at in (("first",
+        1), ("last", 0)) if values_match(short, long.narrow(axis, at, short.shape[axis]))]
 
 _IN_PLACE = "it changes its argument in place: work on a copy"
-
 def _slips(got:_Call, want:_Call, args:tuple, names:list[str])->list[str]: # [] if none of them
     "Slips that any task can have, from what a call did and should have done."
     from rlhf_nb.book.changes import named_leaves, spoken

@@ -9,6 +9,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 import rlhf_nb
 from ..base.files import notebooks
+from ..base.reading import for_terminal
 from .checks import MEMORY
 from .copies import chapters, copy_chapters, find_chapters, place_of, read_memory, trust_notebooks
 from rlhf_nb.book.progress import (bets, check_chapters, lost_bet, next_task, progress, progress_table,
@@ -245,7 +246,7 @@ class _Terminated(KeyboardInterrupt):
 
 def _end(message:str, status:int)->int:
     "Print why a command ends, if anybody listens, and drop what cannot be printed."
-    try: print(message, end="\n" if message else "", file=sys.stderr, flush=True)
+    try: print(for_terminal(message), end="\n" if message else "", file=sys.stderr, flush=True)
     except OSError: pass
     for stream in (sys.stdout, sys.stderr):
         try: stream.flush()

@@ -172,7 +172,6 @@ def shipped(file:Path, form:str, *seed:int)->str: # of the package; of FORMS; of
     return writes(nb) + "\n"
 
 _FORMAT = 3  # of a copy: the names that its notebooks and its progress file use
-
 def read_memory(folder:Path)->dict: # a learner's -> "form", and "files": name -> hash of what was copied
     """What was copied into this folder, and in which form.
 

@@ -14,15 +14,14 @@ from .checks import CHECK, MEMORY, PROGRESS, check_notebook, needed, remember
 from .copies import TASK, chapters
 
 _ROW = "exercise", "verdict", "when"
-
-def read_tries(folder:Path)->list[dict]: # exercise, verdict, when, hash
+def read_tries(folder:str|Path)->list[dict]: # exercise, verdict, when, hash
     "The rows of a learner's progress file, without what is damaged."
-    file = folder/PROGRESS
+    file = Path(folder)/PROGRESS
     rows = [row for _, row in parse_rows(file.read_bytes().splitlines() if file.is_file() else [])]
     return [row for row in rows if isinstance(row, dict) and all(
         isinstance(row.get(k, ""), str) for k in (*_ROW, "hash")) and {*_ROW} <= row.keys()]
 
-def progress(folder:Path)->dict[str,tuple[int,str]]: # exercise -> tries, time of the first right one
+def progress(folder:str|Path)->dict[str,tuple[int,str]]: # exercise -> tries, time of the first right one
     """The tries that a learner's folder remembers, up to the first right one of each exercise.
 
     What gives the verdict of the try before it is the same answer, and no other try."""
@@ -34,7 +33,7 @@ def progress(folder:Path)->dict[str,tuple[int,str]]: # exercise -> tries, time o
         found[name], last[name] = (tries + 1, row["when"] if verdict == "right" else ""), verdict
     return found
 
-def last_verdicts(folder:Path)->dict[str,tuple[str,str]]: # exercise -> hash of what was checked, verdict
+def last_verdicts(folder:str|Path)->dict[str,tuple[str,str]]: # exercise -> hash of what was checked, verdict
     "Of each exercise of a learner's folder the last verdict, unless it may have been the machine's fault."
     found = {row["exercise"]: (row.get("hash", ""), row["verdict"]) for row in read_tries(folder)}
     return {k: v for k, v in found.items() if not re.match("no end|Python stopped", v[1])}
@@ -137,7 +136,6 @@ def show_progress(folder:Path=Path()): # a learner's; any other counts as not be
     return HTML(f"<table><caption>{caption}</caption><tbody>{rows}</tbody></table>")
 
 SURE = (.05, .25, .5, .75, .95)     # that a sentence is true
-
 def _betting(): return Path(MEMORY).is_file() and os.environ.get("RLHF_NB_NO_BETS") != "1"
 
 def bet(
@@ -161,7 +159,7 @@ def bet(
         return b
     return VBox([Text(asked), HBox([button(p) for p in SURE]), said])
 
-def bets(folder:Path)->dict[str,tuple[float,bool,str]]: # name -> how sure, whether it was true, the sentence
+def bets(folder:str|Path)->dict[str,tuple[float,bool,str]]: # name -> how sure, whether it was true, the sentence
     "The settled bets of a learner's folder, the first of each name."
     sure, found = {}, {}
     for row in read_tries(folder):

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 import rlhf_nb
+from ..base.reading import for_terminal
 from ..base.files import atomic_write, disk_errors, is_marked, marked_page
 from .checks import MEMORY
 from .copies import content_hash, place_of
@@ -82,10 +83,7 @@ def run_chapter(
     cell = stuck[0].source if stuck else ""
     return Outcome(file.stem, time.perf_counter() - began, error, cell, nb)
 
-def _for_terminal(text:str)->str: # for a terminal, which reads some signs as orders
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode()
-                   for c in text.strip().split("\n")[0])
-
+def _first_line(text:str)->str: return for_terminal(text.strip().split("\n")[0])
 def _plain(text)->str: # whatever an output holds, as text that HTML cannot read
     text = text if isinstance(text, str) else repr(text)
     text = text.encode("utf-8", "backslashreplace").decode()  # half a character
@@ -111,7 +109,6 @@ def show_output(output)->str: # one output of a cell; HTML, "" when there is not
     return f"<pre>{_plain(chr(10).join(rows[:12]) + rest)}</pre>" if rows else ""
 
 _STYLE = style_sheet("report")
-
 def machine()->dict: # name -> words
     "Versions and the machine, without importing anything heavy."
     try: torch = metadata.version("torch")
@@ -139,7 +136,7 @@ def report_page(outcomes:list[Outcome])->str: # HTML
                 last = section
         details += (f"<details{' open' * bool(o.error)}><summary>{name} · {_plain(title)} · <b class={state}>"
             f"{state}</b> · {body.count('<img ')} figures</summary><div id=\"{name}\">{body}</div></details>")
-        note = re.sub("`([^`]+)`", r"<code>\1</code>", _plain(_for_terminal(o.error) or sentence))
+        note = re.sub("`([^`]+)`", r"<code>\1</code>", _plain(_first_line(o.error) or sentence))
         rows += (f'<tr><td><a href="#{name}">{name}</a><td class={state}>{state}'
                  f"<td class=num>{o.seconds:.1f} s<td>{note}")
     headline = f"{failed} of {len(outcomes)} failed" if failed else f"all {len(outcomes)} passed"
@@ -195,6 +192,6 @@ def run_chapters(
                 target.parent.mkdir(parents=True, exist_ok=True)
                 atomic_write(target, text)
                 atomic_write(out/"report.html", marked_page(report_page(outcomes), "run"))
-            bar.write(f"{_for_terminal(outcome.chapter):16}{outcome.seconds:6.1f} s  "
-                      f"{_for_terminal(outcome.error) or 'ok'}")
+            bar.write(f"{_first_line(outcome.chapter):16}{outcome.seconds:6.1f} s  "
+                      f"{_first_line(outcome.error) or 'ok'}")
     return outcomes

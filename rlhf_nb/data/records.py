@@ -20,9 +20,8 @@ class DataError(ValueError):
     ):
         rest = len(errors) - show
         super().__init__("\n".join([f"{len(errors)} line{'s' * (len(errors) > 1)} of {path} cannot be used:",
-            *[f"  {path}:{line}: {error}" for line, error in errors[:show]],
-            *[f"  ... and {rest} more"] * (rest > 0),
-            "fix them, or have them left out and counted with strict=False "
+            *[f"  {path}:{line}: {error}" for line, error in errors[:show]], *[f"  ... and {rest} more"] *
+            (rest > 0), "fix them, or have them left out and counted with strict=False "
             "(on the command line --skip-invalid)"]))
         self.errors = errors
 
@@ -85,6 +84,10 @@ def _optional(module:str, package:str, what:str):
     except ImportError as e: raise ValueError(
         f"{what} needs the package {package}: pip install {package}, or write the rows as JSONL") from e
 
+def _refuse_twice(path, names): # of its columns; those without a name are nobody's
+    twice = next((k for k in names if k and names.count(k) > 1), "")
+    if twice: raise ValueError(f"{path}: two columns are called {twice}: rename or delete one of them")
+
 def _read_csv(path):
     csv.field_size_limit(2**31 - 1)                       # an answer may be long
     def cell(text):
@@ -96,6 +99,7 @@ def _read_csv(path):
             header, _ = file.readline(), file.seek(0)
             tab = "\t" if path.endswith(".tsv") else ";" if "," not in header else ","
             rows, line = csv.DictReader(file, delimiter=tab, strict=True), 2
+            _refuse_twice(path, rows.fieldnames or [])
             for row in rows:
                 wrong = None in row or None in row.values()
                 yield line, {k: cell(x) for k, x in row.items() if x} if not wrong else RowError(
@@ -156,8 +160,11 @@ def read_records(
         def rows():
             try:
                 file = table.ParquetFile(path, buffer_size=2**18, pre_buffer=False)     # not at once
-                for batch in file.iter_batches(200): yield from unpack(batch)
+                names = file.schema_arrow.names
+                for batch in file.iter_batches(200) if len({*names}) == len(names) else ():
+                    yield from unpack(batch)
             except (OSError, ValueError) as e: raise ValueError(f"{path} is damaged, it begins as "
                 f"Parquet but cannot be read ({type(e).__name__}): get it again") from e
+            _refuse_twice(path, names)
         yield from _numbered(rows())
     else: yield from _read_dataset(path, split)

@@ -75,7 +75,6 @@ def _need(row, where, *keys):
                 "add it or rename the key that holds it")
 
 _SPEAKERS = dict(human="user", user="user", gpt="assistant", system="system", assistant="assistant")
-
 def _dialogue(text): # "\n\nHuman: ...\n\nAssistant: ..." as messages, or None
     if not isinstance(text, str) or not text.lstrip().startswith("Human:"): return None
     parts = re.split(r"\n\n(Human|Assistant): ?", "\n\n" + text.lstrip())[1:]

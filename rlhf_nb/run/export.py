@@ -144,10 +144,9 @@ def token_rows(s, rows, which:list[int])->list[dict]: # numbers of rows
     def prompt(x): return x.attention_mask & ~x.response_mask
     def answer(x): return x.response_mask
     def whole(x): return x.attention_mask
-    columns = dict(
-        kto=dict(prompt=("seqs", prompt), completion=("seqs", answer), KL_completion=("other", answer)),
-        reward=dict(chosen=("chosen", whole), rejected=("rejected", whole))).get(s.method, dict(
-        prompt=("chosen", prompt), chosen=("chosen", answer), rejected=("rejected", answer)))
+    columns = dict(kto=dict(prompt=("seqs", prompt), completion=("seqs", answer), KL_completion=("other",
+        answer)), reward=dict(chosen=("chosen", whole), rejected=("rejected", whole))).get(s.method,
+        dict(prompt=("chosen", prompt), chosen=("chosen", answer), rejected=("rejected", answer)))
     def row(i):
         if s.method != "sft": return {f"{k}_ids": getattr(data, x).ids[i][part(getattr(data, x))[i]].tolist()
                                       for k, (x, part) in columns.items()}

@@ -81,7 +81,6 @@ class MemoryPlan:
         return f"about {_gb(self.total)} ({parts})"
 
 def _gb(n): return f"{n / 2**30:.1f} GB" if n >= 2**30 / 10 else f"{n / 2**20:.0f} MB"
-
 _measured = {} # config, dtype, rows, tokens -> fake model, bytes; a large one is slow
 
 def plan_memory(

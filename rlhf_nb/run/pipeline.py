@@ -48,7 +48,6 @@ _MAY_DIFFER = "report_to", "push_to_hub", "save_every", "rollouts_mb", "reward_t
 _ACCEPTED = re.compile(r".*\.py|version .*|computed_on|"
                        r"(reward\d*|judge|judge_prompt|measure|kl_to|teacher|replay) .*")
 _NAMED = "model", "reward", "teacher", "judge", "judge_prompt", "replay", "measure", "kl_to"
-
 def _stage_number(name)->int: # "stage 2" -> 2; 0 for other names
     word, _, number = str(name).partition(" ")
     return int(number) if word == "stage" and number.isdecimal() else 0
@@ -533,15 +532,14 @@ def plan_stage(
         if isinstance(seqs, Seqs) else dict(example=seqs.prompts[i])
     example = {name: shown(ids) for name, ids in first.items()}
     return "\n".join([*told, aligned(dict(folder=f"{place}, {'a run goes on' if begun else 'a new run'}",
-             rows=f"{len(rows.learn)} to learn from, {len(rows.held)} held out",
-             model=start_words(s.start, lm.config, n_all, n_trained, len(tokenizer))) | example
-        | (dict(reward=stage.said["reward"] + sample) if reward else {})
-        | (dict(teacher=f"{stage.said['teacher']}, {times:.3g} times the model") if teacher else {})
-        | dict(steps=steps, settings=textwrap.fill(", ".join(parts), 78, subsequent_indent=" " * 10,
-                                                   break_long_words=False, break_on_hyphens=False))
-        | (dict(rollouts=f"at most {kept:.3g} MB in {place}/rollouts (rollouts_mb)") if kept else {}) | dict(
-               memory=memory_of(s.start, lm.config, config.micro_batch_size,
-                                n_frozen=sum(map(bool, frozen)) + times, critic=s.method == "ppo")))])
+        rows=f"{len(rows.learn)} to learn from, {len(rows.held)} held out", model=start_words(s.start,
+        lm.config, n_all, n_trained, len(tokenizer))) | example | (dict(reward=stage.said["reward"] + sample)
+        if reward else {}) | (dict(teacher=f"{stage.said['teacher']}, {times:.3g} times the model") if teacher
+        else {}) | dict(steps=steps, settings=textwrap.fill(", ".join(parts), 78, subsequent_indent=" " * 10,
+        break_long_words=False, break_on_hyphens=False)) |
+        (dict(rollouts=f"at most {kept:.3g} MB in {place}/rollouts (rollouts_mb)") if kept else {}) |
+        dict(memory=memory_of(s.start, lm.config, config.micro_batch_size, n_frozen=sum(map(bool,
+        frozen)) + times, critic=s.method == "ppo")))])
 
 def table_of(rows:list[dict])->str:
     "Results of stages in one table, a line per stage; then what was dropped, why it ended."

@@ -232,9 +232,7 @@ _FITTED = dict(lr="by the width of the model", n_steps="some passes over the row
                micro_batch_size="64, or 8 for models wider than 512")
 _ROLLED = dict(lr="by the width of the model, TRL's for wide ones")
 _PAIRED = dict(n_steps="n_epochs passes over the pairs")
-
 _OF_RL = dict(n_iterations=20, n_prompts=32, micro_batch_size=8, beta=.05)
-
 def _learned(*own): return Kind((Common, *own, TrainConfig, Watch, Stopping), dict(batch_size=32), _FITTED)
 
 def _picked(by, **usual): return Kind((Common, Sampled, by, SamplingParams, TrainConfig, Watch, Stopping),

@@ -137,7 +137,6 @@ def fake_teacher(s, tokenizer)->nn.Module: # s: with a `teacher`; of the student
     return lm
 
 SCRATCH = "sft", "reward"      # methods that can teach a tiny model from nothing
-
 def _check_targets(lm, s): # ValueError for a layer that the model does not have
     layers = {name: type(m).__name__ for name, m in lm.named_modules()}
     for target in targets_of(s) if s.lora_targets != "all-linear" else ():

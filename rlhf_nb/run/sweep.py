@@ -8,7 +8,7 @@ import json, statistics
 from itertools import product
 from pathlib import Path
 from ..base.files import atomic_write
-from ..base.folder import read_marker
+from ..base.folder import clear_removed, read_marker
 from ..base.reading import parse_toml, read_text
 from ..base.settings import find
 from .evidence import differing, read_rows, row_of_run
@@ -38,7 +38,7 @@ def run_sweep(
     "Train what is not there yet. Raises ValueError for a folder of another run."
     from tqdm import tqdm
     from rlhf_nb.base.settings import require_same_run
-    from rlhf_nb.run.pipeline import identity, resolve, train
+    from rlhf_nb.run.pipeline import PROGRAM, identity, resolve, train
     from rlhf_nb.run.stages import Stage
     out, groups = Path(out), []
     with tqdm(total=len(tries) * len(seeds), desc="sweep", unit="run", disable=None) as bar:
@@ -50,6 +50,7 @@ def run_sweep(
                 done = run.exists() and "results" in (found := read_marker(run, "move its folder away"))
                 if done: require_same_run(folder, found["settings"], identity(stage, resolve(stage)))
                 else: train(stage, folder, tell=tell)
+                if done: clear_removed(folder, PROGRAM)     # of a kill behind its last step
                 rows.append(row_of_run(folder))
                 bar.update()
             groups.append(rows)
@@ -58,7 +59,6 @@ def run_sweep(
     return groups
 
 _QUALITY = "reward_after", "eval_accuracy", "eval_loss"
-
 def quality_of(groups:list[list[dict]], name:str="")->str: # of `run_sweep`; "": the usual one
     "Name of the measure that settings are ranked by. Raises ValueError where it was not measured."
     found = groups[0][0]["found"]

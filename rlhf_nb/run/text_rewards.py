@@ -64,17 +64,19 @@ def reward_files(
     "Files that a reward function depends on, read and not run; of what is installed its own module only."
     todo, files, here = [name.partition(":")[0]], {}, [os.getcwd(), *sys.path]
     outside = [Path(sysconfig.get_path(k)).resolve() for k in ("stdlib", "platstdlib", "purelib", "platlib")]
+    def is_installed(path): # here, in another environment that this one sees, or of a user
+        return any(p in outside or p.name in ("site-packages", "dist-packages") for p in path.resolve().parents)
     def found(module): # of `a.b`, a's folder first
-        above, _, _ = module.rpartition(".")
+        above, _, own = module.rpartition(".")
         package = found(above) if above else None
         if above and not (package and package.submodule_search_locations): return None
-        return PathFinder.find_spec(module, package.submodule_search_locations if above else here)
+        return PathFinder.find_spec(own, [*package.submodule_search_locations] if above else here)
     while todo:
         module = todo.pop()
         spec, inside = found(module), module.replace(".", "/")
         if not spec or not str(spec.origin).endswith(".py") or module.split(".")[0] == "rlhf_nb": continue
         key = f"{inside}/__init__.py" if spec.submodule_search_locations else f"{inside}.py"
-        if key in files or files and not {*Path(spec.origin).resolve().parents}.isdisjoint(outside): continue
+        if key in files or files and is_installed(Path(spec.origin)): continue
         files[key] = spec.origin
         try: tree = ast.parse(Path(spec.origin).read_bytes())
         except SyntaxError: continue                                       # importing it says where

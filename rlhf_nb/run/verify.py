@@ -7,6 +7,7 @@ __all__ = ['verify_run', 'add_verify_parser']
 import contextlib
 from pathlib import Path
 from ..base.folder import file_hashes, foreign_files, read_folder
+from ..base.reading import for_terminal
 from .pipeline import PROGRAM, identity
 from .stages import read_stages, settings_of
 
@@ -41,8 +42,8 @@ def add_verify_parser(sub): # the subparsers of `rlhf-nb`
     "Add `rlhf-nb verify`: status 1 for a folder that is not whole."
     def command(args):
         broken, changed = verify_run(args.folder)
-        print(*(broken or ["whole: every file is as it was written"]),
-              *(changed or ["nothing has changed since"]), sep="\n")
+        print(*map(for_terminal, broken or ["whole: every file is as it was written"]),
+              *map(for_terminal, changed or ["nothing has changed since"]), sep="\n")
         return bool(broken)
     text = "is a run's folder whole, and what has changed since?"
     p = sub.add_parser("verify", help=text, description=text, epilog="examples: rlhf-nb verify runs/x")

@@ -19,7 +19,6 @@ try: import fcntl
 except ImportError: fcntl = None   # Windows: nobody is kept from writing twice
 
 _HEAD = {"format": 2}
-
 def _read_labels(session)->list[dict]: # one for each pair so far
     "The labels in the book of a session, if book and preferences are of its pairs."
     path, book, n, rows = session.path, session.book(), len(session.pairs), []
@@ -59,13 +58,15 @@ def _alone(session):
 class LabelSession:
     """Pairs to be compared, and the labels so far, which are kept in a file.
 
-    Raises ValueError if the file belongs to other pairs, or no session wrote it."""
+    Raises ValueError if the file belongs to other pairs, no session wrote it, or pairs are no triples."""
     pairs:list[tuple[str,str,str]] # prompt, one answer, another
     path:Path                      # ends in .jsonl: a line per preference
     seed:int=0                     # of the sides: neither answer is always on the left
     labels:list[dict]=field(init=False) # those that this session has shown
     def __post_init__(self):
         self.path = Path(self.path)
+        if not all(isinstance(x, (tuple, list)) and [*map(type, x)] == [str] * 3 for x in self.pairs):
+            raise ValueError("pairs are triples of texts: a prompt, an answer, another answer")
         if self.path.suffix != ".jsonl": raise ValueError(
             f"labels go to a file that ends in .jsonl, got {self.path.name}")
         self.labels = _read_labels(self)

@@ -48,7 +48,6 @@ class Ledger:
 _STYLE, _count = style_sheet("ledger"), itertools.count()     # so that equal pages have buttons of their own
 _RADIO = '<input type="radio" data-lm-suppress-shortcuts="true" name='
 _OPEN = 600 # tokens on the page; responses behind them are folded
-
 def _response(title:str, ledger:Ledger, max_abs:dict[str,float], radios:str, folded:bool)->str: # HTML
     "One response: title, tokens in colours that are strongest at `max_abs` of a channel, sums, a table."
     body, titled, terms, pages = "", escape_text(title), ledger.terms() if ledger.terms else [], ""

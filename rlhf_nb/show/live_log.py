@@ -17,7 +17,6 @@ from .dashboard import (GPU_MEMORY, Dashboard, gpu_memory, refresh, show_dashboa
 from .live_view import LiveView
 
 _MOST = 2**24      # bytes of a reading; what is more comes with the next one
-
 def _of_log(row:dict)->dict: # numbers and texts by name, samples as texts
     row = {k: x for k, x in flat_row(row).items() if isinstance(x, int | float | str | None)
            or k == "samples" and isinstance(x, list) and all(isinstance(y, str) for y in x)}
@@ -64,11 +63,15 @@ def control_path(path:str|Path)->Path:
     "The file of orders beside a log."
     return Path(f"{path}.control")
 
-def _read_orders(path)->dict|None: # None if there are none that can be read
-    try: found, kinds = read_json(control_path(path), 1), dict(paused=bool, stop=bool, save=int)
-    except (OSError, ValueError): return None
+def _are_orders(found)->bool:
+    kinds = dict(paused=bool, stop=bool, save=int)
     right = isinstance(found, dict) and all(type(x) is kinds.get(k) for k, x in found.items())
-    return found if right and found.get("save", 0) >= 0 else None
+    return right and found.get("save", 0) >= 0
+
+def _read_orders(path)->dict|None: # None if there are none that can be read
+    try: found = read_json(control_path(path), 1)
+    except (OSError, ValueError): return None
+    return found if _are_orders(found) else None
 
 def _our_control(path)->Path: # a file that may be replaced or removed
     control, found = control_path(path), _read_orders(path)
@@ -78,7 +81,9 @@ def _our_control(path)->Path: # a file that may be replaced or removed
 def send_orders(path:str|Path, **orders): # of the log; paused, stop: bool; save: how often it was pressed
     """Write the orders for the run that writes this log, whole or not at all.
 
-    Raises ValueError if there is a file of that name which holds no orders."""
+    Raises ValueError for other orders, or if there is a file of that name which holds none."""
+    if not _are_orders(orders): raise ValueError(
+        f"orders are paused and stop, True or False, and save, a number from 0, got {orders}")
     atomic_write(_our_control(path), json.dumps(orders))
 
 class RunControl:

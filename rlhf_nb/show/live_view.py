@@ -15,7 +15,6 @@ from .pages import escape_text, style_sheet
 _STILL = style_sheet("still")
 _showings = itertools.count(1)
 _unseen = [] # views of this cell that nothing has shown
-
 def still_page(page:str, u:str)->str: # HTML; id of one showing -> HTML
     "A page as it stays in the notebook; its ids differ from those of the live one."
     kept = re.sub(r"l(?=[0-9a-f]{8}\b)(?<=\bl)", "s", page)

@@ -237,7 +237,6 @@ def answers_together(table:RolloutTable, i:int, over_run:bool=False)->list[int]:
     return sorted(rows, key=when) if over_run and steps else rows
 
 _TOKENS = 1000 # of a ledger on a page
-
 def _ledgers_from(ledgers, first): # what all of them know, from that token on, as much as a page holds
     own = next(iter(ledgers.values())).channels
     shared = [k for k in own if all(k in x.channels for x in ledgers.values())]

@@ -48,10 +48,9 @@ class RolloutConfig:
     def check(self, above_0="", at_least_0="", share="", infinite="", choices={}, **rules):
         "Raises TypeError or ValueError that names a field, of these or of the method's own."
         check_settings(self, **rules, infinite="max_grad_norm " + infinite,
-            above_0="n_iterations lr max_grad_norm micro_batch_size temperature "
-                    "save_every " + above_0, share="final_lr_frac " + share,
-            at_least_0="warmup_steps weight_decay generation_batch_size " + at_least_0,
-            choices=dict(mixed_precision=("no", "bf16")) | choices)
+            above_0="n_iterations lr max_grad_norm micro_batch_size temperature " "save_every " + above_0,
+            share="final_lr_frac " + share, at_least_0="warmup_steps weight_decay generation_batch_size " +
+            at_least_0, choices=dict(mixed_precision=("no", "bf16")) | choices)
         rows = math.prod(getattr(self, k, 1) for k in ("n_prompts", "num_generations", "dynamic_sampling"))
         if rows > 10**6: raise ValueError(f"{type(self).__name__}: {rows:,} responses in a rollout, of 10**6")
     def train_config(self, n_steps:int, batch_size:int)->TrainConfig:
@@ -225,9 +224,8 @@ def minibatch_loss(
     policy_clipped = policy_loss > -log_ratio.exp() * x.advantage
     beyond = (value - x.value).abs() > config.cliprange_value
     value_clipped = beyond & (value_loss > (value - x.returns)**2 / 2)
-    of_tokens = {"loss/policy_avg": policy_loss, "policy/entropy_avg": entropy,
-        "policy/approxkl_avg": log_ratio**2 / 2, "val/ratio": log_ratio.exp(),
-        "policy/clipfrac_avg": policy_clipped.float()}
+    of_tokens = {"loss/policy_avg": policy_loss, "policy/entropy_avg": entropy, "policy/approxkl_avg":
+        log_ratio**2 / 2, "val/ratio": log_ratio.exp(), "policy/clipfrac_avg": policy_clipped.float()}
     of_values = {"loss/value_avg": value_loss, "val/clipfrac_avg": value_clipped.float()}
     whole, n = x if whole is None else whole, x.seqs.response_mask.sum()
     n_tokens, n_values = whole.seqs.response_mask.sum(), whole.reward_mask.sum()
@@ -377,12 +375,10 @@ def rollout_metrics(
     mask, score = roll.seqs.response_mask, _scores(roll, config, eos).mean().item()
     def mean(x): return masked_sum(x, mask).mean().item()
     penalty = kl_penalty(roll.logp, roll.ref_logp, mask, config.beta, config.kl_estimator)
-    return {"objective/scores": score, "objective/kl_coef": config.beta,
-            "objective/kl": mean(kl_k1(roll.logp, roll.ref_logp)),
-            "objective/non_score_reward": mean(penalty), "objective/rlhf_reward": score + mean(penalty),
-            "objective/entropy": mean(-roll.logp),
-            "completions/mean_length": mean(torch.ones_like(roll.logp)),
-            "val/num_eos_tokens": ended_rows(roll.seqs, eos).sum().item()}
+    return {"objective/scores": score, "objective/kl_coef": config.beta, "objective/kl": mean(kl_k1(roll.logp,
+        roll.ref_logp)), "objective/non_score_reward": mean(penalty), "objective/rlhf_reward": score +
+        mean(penalty), "objective/entropy": mean(-roll.logp), "completions/mean_length":
+        mean(torch.ones_like(roll.logp)), "val/num_eos_tokens": ended_rows(roll.seqs, eos).sum().item()}
 
 @torch.no_grad()
 def weigh_rollout(
