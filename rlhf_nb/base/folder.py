@@ -41,7 +41,7 @@ def file_hashes(
     return hashes
 
 _FORMAT = 2 # of every marker: run.json, work.json, trainer_state.json
-_KINDS = dict.fromkeys(("run", "part_of", "stage", "begun_in"), (str, str)) | dict.fromkeys(
+_MARKED = dict.fromkeys(("run", "part_of", "stage", "begun_in"), (str, str)) | dict.fromkeys(
     ("settings", "sha256", "results"), (dict, str)) | dict(
     files=((list, dict), str), stages=(list, str), accepted=(list, dict))   # of a value, and of what it holds
 
@@ -62,8 +62,8 @@ def read_marker(
     if missing: damaged(f"it has no {missing[0]!r}")
     same = crc == zlib.crc32(json.dumps(marker).encode())
     if not same: damaged("it is not what was written, or was changed by hand")
-    for key in _KINDS.keys() & marker.keys():
-        kind, part = _KINDS[key]
+    for key in _MARKED.keys() & marker.keys():
+        kind, part = _MARKED[key]
         if not isinstance(x := marker[key], kind) or not all(isinstance(y, part) for y in x):
             damaged(f"its {key!r} is of another kind")
     return marker

@@ -83,7 +83,7 @@ def run_chapter(
     cell = stuck[0].source if stuck else ""
     return Outcome(file.stem, time.perf_counter() - began, error, cell, nb)
 
-def _first_line(text:str)->str: return for_terminal(text.strip().split("\n")[0])
+def _top_line(text:str)->str: return for_terminal(text.strip().split("\n")[0])
 def _plain(text)->str: # whatever an output holds, as text that HTML cannot read
     text = text if isinstance(text, str) else repr(text)
     text = text.encode("utf-8", "backslashreplace").decode()  # half a character
@@ -136,7 +136,7 @@ def report_page(outcomes:list[Outcome])->str: # HTML
                 last = section
         details += (f"<details{' open' * bool(o.error)}><summary>{name} · {_plain(title)} · <b class={state}>"
             f"{state}</b> · {body.count('<img ')} figures</summary><div id=\"{name}\">{body}</div></details>")
-        note = re.sub("`([^`]+)`", r"<code>\1</code>", _plain(_first_line(o.error) or sentence))
+        note = re.sub("`([^`]+)`", r"<code>\1</code>", _plain(_top_line(o.error) or sentence))
         rows += (f'<tr><td><a href="#{name}">{name}</a><td class={state}>{state}'
                  f"<td class=num>{o.seconds:.1f} s<td>{note}")
     headline = f"{failed} of {len(outcomes)} failed" if failed else f"all {len(outcomes)} passed"
@@ -192,6 +192,6 @@ def run_chapters(
                 target.parent.mkdir(parents=True, exist_ok=True)
                 atomic_write(target, text)
                 atomic_write(out/"report.html", marked_page(report_page(outcomes), "run"))
-            bar.write(f"{_first_line(outcome.chapter):16}{outcome.seconds:6.1f} s  "
-                      f"{_first_line(outcome.error) or 'ok'}")
+            bar.write(f"{_top_line(outcome.chapter):16}{outcome.seconds:6.1f} s  "
+                      f"{_top_line(outcome.error) or 'ok'}")
     return outcomes
