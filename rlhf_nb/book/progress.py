@@ -159,7 +159,7 @@ def bet(
         return b
     return VBox([Text(asked), HBox([button(p) for p in SURE]), said])
 
-def bets(folder:str|Path)->dict[str,tuple[float,bool,str]]: # name -> how sure, whether it was true, the sentence
+def bets(folder:str|Path)->dict[str,tuple[float,bool,str]]: # name -> how sure, was it true, the sentence
     "The settled bets of a learner's folder, the first of each name."
     sure, found = {}, {}
     for row in read_tries(folder):

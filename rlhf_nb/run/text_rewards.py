@@ -64,8 +64,8 @@ def reward_files(
     "Files that a reward function depends on, read and not run; of what is installed its own module only."
     todo, files, here = [name.partition(":")[0]], {}, [os.getcwd(), *sys.path]
     outside = [Path(sysconfig.get_path(k)).resolve() for k in ("stdlib", "platstdlib", "purelib", "platlib")]
-    def is_installed(path): # here, in another environment that this one sees, or of a user
-        return any(p in outside or p.name in ("site-packages", "dist-packages") for p in path.resolve().parents)
+    def is_installed(f): # here, in another environment that this one sees, or of a user
+        return any(p in outside or p.name in {"site-packages", "dist-packages"} for p in f.resolve().parents)
     def found(module): # of `a.b`, a's folder first
         above, _, own = module.rpartition(".")
         package = found(above) if above else None
