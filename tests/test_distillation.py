@@ -366,6 +366,17 @@ def test_a_teacher_of_an_earlier_stage_and_teachers_that_are_none(monkeypatch):
     assert "1 times" in small[0] and times > 100 and "others 0 MB" in small[1] and "others 6 MB" in large[1]
 
 @command
+def test_a_teacher_with_a_padded_head_is_planned_trained_and_measured(capfd):
+    lm, tok = load_lm("t")
+    lm.resize_token_embeddings(len(tok) + 7)
+    for each in (lm, tok): each.save_pretrained("padded")
+    line = ["train", "distill", "pairs.jsonl", "-o", "o", "--model", "m", "--teacher", "padded", "--student-share", ".5", "--eval-rows", "6",
+            "--n-iterations", "3", "--n-prompts", "4", "--max-new-tokens", "6"]
+    assert main([*line, "--dry-run"]) == 0 and main(line) == 0, capfd.readouterr().err
+    facts = json.loads(Path("o/run.json").read_text())["results"]
+    assert facts["reward_after"] < 0 and facts["kl"] > 0
+
+@command
 def test_every_command_of_the_chapter_runs():
     "On a tiny teacher and student; the dry run before it leaves nothing."
     text = "\n".join("".join(c["source"]) for c in json.loads((ROOT/"nbs/21_distillation.ipynb").read_text("utf-8"))["cells"])
