@@ -174,6 +174,14 @@ def test_logits_of_all_places_exist_of_neither_model_where_they_exceed_the_budge
     assert found[1e6].most == found[64.].most == whole and found[1e6].peak > 4 * whole          # both fit 64 MB: one piece
     assert found[.4].most <= whole // 10 and found[.4].peak < whole / 2
 
+def test_a_model_that_caps_its_logits_gives_them_whole(): # as the page says: nothing between its head and them can be cut
+    from test_families import BASE, FAMILIES, made
+    student, teacher = (made("gemma2", **BASE | FAMILIES["gemma2"]) for _ in range(2))
+    x = Taught(*[make_seqs([[1]] * 4, torch.randint(3, 90, (4, 30), generator=seeded()).tolist(), 0)] * 2)
+    token_divergence(student, teacher, x, reverse_kl)
+    with logits_budget(1e-3), Largest() as found: token_divergence(student, teacher, x, reverse_kl)
+    assert found.most >= 4 * 30 * 99
+
 def test_a_model_of_itself_has_no_divergence_and_a_temperature_counts_for_both():
     student = lm().requires_grad_()
     for t in (1., .5):

@@ -34,7 +34,7 @@ def token_divergence(
     divergence:Callable, # of DIVERGENCES
     temperature:float=1., # logits of both are divided by it
 )->tuple[Tensor,Tensor]: # (n), (n) its value and `reverse_kl`, nats, at each response token, row by row
-    """A divergence of next-token distributions at all response tokens, without a large (n v) of either model.
+    """A divergence of next-token distributions at each response token, in chunks if logits are head(states).
 
     Exact at each token (Agarwal et al. 2024). Raises ValueError as `logprobs` does."""
     head, hidden, at = response_states(student, x.seqs)
