@@ -172,7 +172,7 @@ def compare_folders(
         p, q = (r["found"][k] for r in rows)
         errors = [r["found"].get("standard_error", math.nan) for r in rows]
         whose = "eval_accuracy" if "eval_accuracy" in x["found"] else "eval_loss"
-        error = f" ± {math.hypot(*errors):.2g} (not paired)" if k == whose and math.isfinite(sum(errors)) else ""
+        error = f" ± {math.hypot(*errors):.2g} (not paired)" * (k == whose and math.isfinite(sum(errors)))
         d = paired(k, *(e[k] for e in each)) if held[0] == held[1] and all(k in e for e in each) else None
         if d and abs(d.mean - p + q) < 1e-3: error = f" ± {d.error:.2g} (paired by row)"
         page.append(f"{k:28}{p:20.4g}{q:20.4g}{p - q:+12.4g}{error}")
