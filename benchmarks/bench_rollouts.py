@@ -3,7 +3,8 @@
     python benchmarks/bench_rollouts.py [--rows 10000] [--tokens 500] [--out benchmarks/results/rollouts.json]
 
 Each file is opened in a process of its own: seconds of CPU and peak memory of `show_rollouts` until the first picture
-(without imports and what they take), then milliseconds of CPU of each gesture, and megabytes of the largest picture."""
+(without imports and what they take), then milliseconds of CPU of each gesture, and megabytes of the largest picture;
+in another process seconds of CPU of `show_kl` on the log-probs that were kept."""
 import argparse, json, os, subprocess, sys, tempfile, time
 from pathlib import Path
 os.environ.update(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
@@ -71,23 +72,36 @@ def look(source):
     act("largest last", lambda: setattr(c.largest_first, "value", False))
     return found | {"largest picture, MB": round(largest, 2)}
 
+def look_kl(source):
+    "Another process: the first picture of what was kept of the KL."
+    from rlhf_nb.show.token_kl import show_kl
+    from rlhf_nb.show.live_view import still_page
+    import pyarrow.parquet
+    before, began = peak(), time.process_time()
+    still_page(show_kl(source).still(), "v")
+    return {"show_kl, first picture, s": round(time.process_time() - began, 2), "show_kl, memory, MB": peak() - before}
+
 def main():
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     args.add_argument("--rows", type=int, default=10_000)
     args.add_argument("--tokens", type=int, default=500)
     args.add_argument("--look", nargs="+", help=argparse.SUPPRESS)
+    args.add_argument("--look-kl", help=argparse.SUPPRESS)
     args.add_argument("--keep", type=Path, help="a folder for the files, or where they are already")
     args.add_argument("--out", type=Path, default=Path(__file__).parent/"results/rollouts.json")
     args = args.parse_args()
+    if args.look_kl: return print(json.dumps(look_kl(args.look_kl)))
     if args.look: return print(json.dumps(look(args.look[0] if len(args.look) == 1 else {Path(x).name: x for x in args.look})))
     with tempfile.TemporaryDirectory() as folder:
         folder, result = args.keep or Path(folder), dict(rows=args.rows, tokens=args.tokens)
         if not (folder/"dump.parquet").exists(): make(folder, args.rows, args.tokens)
         for name, files in (("kept run", ["run"]), ("JSONL", ["dump.jsonl"]), ("Parquet", ["dump.parquet"]),
                             ("two runs joined by prompt", ["run", "run_2"])):
-            done = subprocess.run([sys.executable, __file__, "--look", *(str(folder/x) for x in files)], capture_output=True, text=True)
-            if done.returncode: sys.exit(done.stderr)
-            result[name] = json.loads(done.stdout.splitlines()[-1])
+            looks = ["--look", *(str(folder/x) for x in files)], *[["--look-kl", str(folder/files[0])]] * (len(files) == 1)
+            for look_at in looks:
+                done = subprocess.run([sys.executable, __file__, *look_at], capture_output=True, text=True)
+                if done.returncode: sys.exit(done.stderr)
+                result[name] = result.get(name, {}) | json.loads(done.stdout.splitlines()[-1])
     args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=1))
 

@@ -826,6 +826,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                 'rlhf_nb/data/rollouts.py'),
                                        'rlhf_nb.data.rollouts.TokenRow': ('engine/data/rollouts.html#tokenrow', 'rlhf_nb/data/rollouts.py'),
                                        'rlhf_nb.data.rollouts.Unread': ('engine/data/rollouts.html#unread', 'rlhf_nb/data/rollouts.py'),
+                                       'rlhf_nb.data.rollouts.Unread.__array__': ( 'engine/data/rollouts.html#unread.__array__',
+                                                                                   'rlhf_nb/data/rollouts.py'),
                                        'rlhf_nb.data.rollouts.Unread.__iter__': ( 'engine/data/rollouts.html#unread.__iter__',
                                                                                   'rlhf_nb/data/rollouts.py'),
                                        'rlhf_nb.data.rollouts.Unread.__len__': ( 'engine/data/rollouts.html#unread.__len__',

@@ -223,7 +223,11 @@ def test_long_lists_of_a_large_file_are_read_where_they_are_looked_at(tmp_path, 
     path.write_text('{"response": "a", "ids": [' + "1.5, " * 99 + "1]}\n")
     with pytest.raises(ValueError, match="line 1: ids holds a number for each token, got \\[1.5, 1.5, 1.5\\]"): read_rollouts(path)
     path.write_text('{"response": "a", "ids": [' + "1, " * 99 + ",]}\n")   # a fault in a list comes when it is read
-    with pytest.raises(ValueError, match="x.jsonl: broken JSON: Expecting value"): read_rollouts(path).tokens_of(0)
+    with pytest.raises(ValueError, match="x.jsonl: broken JSON, these are not 101 numbers: 1, 1, 1"): read_rollouts(path).tokens_of(0)
+    numbers = "-0.5, " * 96 + "NaN , -Infinity,\t1E-3,2, null , -0.1234567890123456789"     # as JSON writes them: the same as JSON reads them
+    path.write_text(f'{{"response": "a", "logprobs": [{numbers}]}}\n')
+    want = [math.nan if v is None else v for v in json.loads(f"[{numbers}]")]
+    assert str(read_rollouts(path).tokens_of(0).channels["log-prob"]) == str([float(v) for v in want])
 
 def test_a_long_list_of_null_is_one_of_numbers_that_nobody_knows(tmp_path, monkeypatch):
     from rlhf_nb.data import rollouts

@@ -253,7 +253,7 @@ def test_ten_labels_train_the_model_in_the_page(learning, axe):
     assert left.get_attribute("aria-pressed") == "true"
     page.get_by_role("button", name="The shorter one for the rest").press("Enter")
     assert box.get_attribute("data-labels") == "10" and axe(page) == []
-    page.get_by_label("Steps").select_option("5")
+    page.get_by_label("Steps", exact=True).select_option("5")
     page.get_by_label("β").select_option("0.3")
     go.press("Enter")
     page.wait_for_function("() => document.querySelector('progress').value >= 1")

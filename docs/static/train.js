@@ -239,7 +239,7 @@
         status.textContent = `Done: after ${taken} steps the model has ${rows.filter(r => r.margin > 0).length} of ${all} pairs in your order.`
         box.dataset.trained = taken })
       const show = (model, rows, taken, was, now) => {
-        const range = ([m, e]) => `${m.toFixed(2)} ± ${e.toFixed(2)}`, change = name => `${range(was(name))} before, ${range(now(name))} after`, most = Math.max(...rows.map(r => Math.abs(r.margin)), 1e-9)
+        const range = ([m, e]) => `${m.toFixed(2).replace("-", "−")} ± ${e.toFixed(2)}`, change = name => `${range(was(name))} before, ${range(now(name))} after`, most = Math.max(...rows.map(r => Math.abs(r.margin)), 1e-9)
         result.innerHTML = `<p>${2 * all} fresh answers to the ten questions, after ${taken} steps: KL to the start ${range(now("kl"))} nats per answer.
           Tokens: ${change("length")}. Reward of chapter 05: ${change("reward")}.</p>
           <div class="wide" tabindex="0" role="region" aria-label="each pair before and after"><table><thead><tr>${["pair", "margin before", "margin after", "your choice, nats", "the other, nats"]

@@ -161,7 +161,7 @@ def read_records(
             try:
                 file = table.ParquetFile(path, buffer_size=2**18, pre_buffer=False)     # not at once
                 names = file.schema_arrow.names
-                for batch in file.iter_batches(200) if len({*names}) == len(names) else ():
+                for batch in file.iter_batches(64) if len({*names}) == len(names) else ():
                     yield from unpack(batch)
             except (OSError, ValueError) as e: raise ValueError(f"{path} is damaged, it begins as "
                 f"Parquet but cannot be read ({type(e).__name__}): get it again") from e

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
-from itertools import compress, repeat
+from itertools import compress
 from pathlib import Path
 from zlib import crc32
 import numpy, torch
@@ -213,7 +213,7 @@ _NAMES = {"prompt": "prompt input question query", "response": "response complet
 _OF_TOKENS = [*_NAMES][6:]   # lists with an entry for each token of the response
 _OF_LISTS = "prompt_ids", *_OF_TOKENS
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Unread:
     "A long list of numbers in a large file, read where it is looked at."
     path:Path
@@ -224,12 +224,14 @@ class Unread:
     typecode:str # as of an array: q, or d with nan for null
     same:float   # what all of them are; nan where they differ
     def __len__(self): return self.n
-    def __iter__(self):
-        with self.path.open("rb") as file: raw = file.read(self.size) if file.seek(self.at) else b""
+    def __iter__(self): return iter(numpy.asarray(self).tolist())
+    def __array__(self, dtype=None, copy=None):
+        with open(self.path, "rb", 0) as file: raw = file.read(self.size) if file.seek(self.at) else b""
         if crc32(raw) != self.crc: raise ValueError(f"{self.path} has changed: read it again")
-        try: found = parse_json(b"[" + raw + b"]")
-        except RowError as e: raise ValueError(f"{self.path}: {e}") from e
-        return iter([math.nan if y is None else y for y in found] if None in found else found)
+        with suppress(ValueError, DeprecationWarning):     # it ends where no number is
+            x = numpy.fromstring(raw.replace(b"null", b"nan"), self.typecode, sep=",")
+            if len(x) == self.n: return x
+        raise ValueError(f"{self.path}: broken JSON, these are not {self.n} numbers: {raw[:60].decode()}")
 
 _PACKED, _LARGE, _HELD = (array, Unread), 2**25, secrets.token_hex(8)  # kinds; bytes; text that no file has
 _LISTS, _CELL = (*_PACKED, list), (int, float, str, type(None))
@@ -305,8 +307,7 @@ def open_rows(source)->Iterator: # of (line or number from 1, row or RowError)
                       for x in found], 1)
 
 def _of_learned(x, mask): # numbers of the tokens that are learned from
-    if isinstance(x, array) and not mask: return numpy.asarray(x, float)
-    return numpy.fromiter(compress(x, mask or repeat(1)), float)
+    return numpy.asarray([*compress(x, mask)] if mask else x, float)
 
 def read_rollouts(
     source,         # run, folder or file of any of these programs; dicts, traces, a table
@@ -404,7 +405,7 @@ def read_rollouts(
         x |= {k.removeprefix("channels/"): y for k, y in raw.items()
               if k in channels and isinstance(y, _PACKED) and len(y) == n}
         def kept(y): return [v if on else math.nan for v, on in zip(y, mask)] if mask else list(y)
-        if only: return TokenRow([], [], [], {k: y if isinstance(y, array) and not mask else kept(y)
+        if only: return TokenRow([], [], [], {k: y if isinstance(y, _PACKED) and not mask else kept(y)
                                               for k, y in x.items()})
         return TokenRow(list(raw.get(taken.get("prompt_ids"), [])), ids, texts or [f"⟨{k}⟩" for k in ids] or
                         ["·"] * n, {k: kept(y) for k, y in x.items()})

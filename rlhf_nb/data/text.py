@@ -15,7 +15,6 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerFast
 from ..base.batches import PreferencePairs, pad_and_eos
 from ..base.reading import RowError, json_kind
 from .records import DataError, read_records, record_kind
@@ -186,7 +185,7 @@ CHAT_TEMPLATE = ("{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|
 def train_tokenizer(
     texts:Iterable[str], # what it should encode well
     vocab_size:int=2000, # at most; 262 or more: 256 bytes, 6 marks, then merges
-)->PreTrainedTokenizerFast: # lossless: decoding gives back any text exactly
+)->"PreTrainedTokenizerFast": # lossless: decoding gives back any text exactly
     """Byte-pair encoding (Sennrich et al. 2016) over bytes (Radford et al. 2019).
 
     Has a chat template. Raises ValueError if vocab_size is below 262."""
@@ -205,6 +204,7 @@ def train_tokenizer(
             start = run.end()
         yield text[start:]
     bpe.train_from_iterator((x for text in texts for x in bounded(text)), trainer)
+    from transformers import PreTrainedTokenizerFast      # 30 MB, for nothing else here
     return PreTrainedTokenizerFast(tokenizer_object=bpe, pad_token="<pad>", bos_token="<bos>",
         eos_token="<eos>", additional_special_tokens=marks, chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False)

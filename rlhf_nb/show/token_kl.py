@@ -167,9 +167,9 @@ def stored_kl(
     for rows in torch.arange(len(table)).split(256):
         a, b = (pad_sequence(list(map(torch.from_numpy, x)), True, math.nan)
                 for x in zip(*map(pair, rows.tolist())))
-        k1, k3, known = kl_k1(a, b), kl_k3(a, b), ~(a + b).isnan()
-        found = k1.nansum(1), k3.nansum(1), k3.masked_fill(~known, -torch.inf).amax(1)
-        sums[rows] = torch.stack(found, 1).masked_fill(~known.any(1, keepdim=True), math.nan)
+        k1, k3 = kl_k1(a, b), kl_k3(a, b)
+        found = torch.stack([k1.nansum(1), k3.nansum(1), k3.masked_fill(k1.isnan(), -torch.inf).amax(1)], 1)
+        sums[rows] = found.masked_fill(found[:, 2:] == -torch.inf, math.nan)
     if sums.isnan().all(): raise ValueError("no row has log-probs under policy and reference: keep both, or "
                                        "give the two models")
     columns = dict(zip(("k1", "k3", "largest token"), sums.T.tolist()))
