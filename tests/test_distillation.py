@@ -174,6 +174,18 @@ def test_logits_of_all_places_exist_of_neither_model_where_they_exceed_the_budge
     assert found[1e6].most == found[64.].most == whole and found[1e6].peak > 4 * whole          # both fit 64 MB: one piece
     assert found[.4].most <= whole // 10 and found[.4].peak < whole / 2
 
+def test_the_memory_that_the_page_tells_is_what_was_measured():
+    "Of another process each; all ways of one loss agree in its value and in the length of its gradient."
+    rows = json.loads((ROOT/"benchmarks/results/distill_memory.json").read_text("utf-8"))["rows"]
+    text = " ".join("".join(c["source"]) for c in json.loads((ROOT/"nbs/engine/trainers/distill_trainer.ipynb").read_text("utf-8"))["cells"])
+    peak = {(r["loss"], r["logits"], r["malloc"]): r["peak_mb"] for r in rows}
+    one, chunks, kept = (peak["reverse_kl", *x] for x in (("in one piece", "gives back"), ("in chunks, 64 MB", "gives back"),
+                                                          ("in chunks, 64 MB", "as it comes")))
+    assert f"take {one:,.0f} MB in one piece and {chunks:.0f} MB in chunks" in text and f"held {kept:.0f} MB" in text
+    for name in DIVERGENCES:
+        assert 8 * peak[name, "in chunks, 64 MB", "gives back"] < peak[name, "in one piece", "gives back"]
+        assert len({(r["value"], r["grad_norm"]) for r in rows if r["loss"] == name}) == 1
+
 def test_a_model_that_caps_its_logits_gives_them_whole(): # as the page says: nothing between its head and them can be cut
     from test_families import BASE, FAMILIES, made
     student, teacher = (made("gemma2", **BASE | FAMILIES["gemma2"]) for _ in range(2))
