@@ -4,6 +4,7 @@ from contextlib import redirect_stdout
 from functools import cache
 from html import escape
 from pathlib import Path
+from types import SimpleNamespace
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT/"rlhf_nb/checkpoints"
@@ -13,14 +14,14 @@ def models_js()->str: # for docs/static/model.js
     words = json.loads((SHIPPED/"sft/tokenizer.json").read_text("utf-8"))["model"]["vocab"]
     models = {name: dict(config=json.loads((SHIPPED/name/"config.json").read_text("utf-8")),
                          weights=base64.b64encode((SHIPPED/name/"model.safetensors").read_bytes()).decode())
-              for name in ("sft", "base", "reward")}
+              for name in ("sft", "base", "reward", "judge")}
     in_order = sorted(words, key=words.get)
     return "window.rlhfModels = " + json.dumps(dict(words=in_order, models=models), ensure_ascii=False, separators=(",", ":"))
 
 def model_block()->str: # HTML
     "The first screen of the site: an answer and its reward, token by token."
-    from rlhf_nb.worlds.world_text import TEST
-    facts = dict(questions=[q.text for q in TEST[:12]], answer="What a lovely question! it lives in the pond.")
+    from rlhf_nb.worlds.world_text import TEST, judge_prompt
+    facts = dict(questions=[q.text for q in TEST[:12]], judged=judge_prompt(SimpleNamespace(text="{question}"), "{answer}"), answer="What a lovely question! it lives in the pond.")
     return (f'<div data-model="{escape(json.dumps(facts))}">With JavaScript the reward model of chapter 05 stands here: '
             "type an answer and see its reward, token by token.</div>")
 

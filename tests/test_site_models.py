@@ -3,13 +3,14 @@ import json, re, sys, pytest, torch
 from functools import partial
 from pathlib import Path
 from conftest import PATIENCE
-from rlhf_nb.base.batches import PreferencePairs
+from rlhf_nb.base.batches import PreferencePairs, chat_ids
 from rlhf_nb.base.learning import TrainConfig, make_trainer, train_step
 from rlhf_nb.base.models import load_bundled
 from rlhf_nb.dpo import dpo_loss, log_ratio_gap, make_pair_loss, pair_logprobs, precompute_ref_logprobs
+from rlhf_nb.base.sampling import SamplingParams, generate
 from rlhf_nb.show.inspectors import prefix_scores
 from rlhf_nb.tokens import make_seqs
-from rlhf_nb.worlds.world_text import TEST, prompt_ids
+from rlhf_nb.worlds.world_text import TEST, judge_prompt, prompt_ids
 from test_site_browser import assert_drawn_as_in_python
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -128,7 +129,7 @@ def page(request, browser, place):
 def test_the_models_in_the_page_are_those_of_transformers(page):
     "Logits and scores after every token to 1e-4, of ids that no prompt resembles."
     ids = torch.randint(3, 200, (2, 40), generator=torch.Generator().manual_seed(0))
-    for name in ("sft", "base", "reward"):
+    for name in ("sft", "base", "reward", "judge"):
         model = load_bundled(name)[0].float()
         for row in ids:
             with torch.no_grad():
@@ -172,6 +173,12 @@ def test_the_first_screen_answers_while_one_types(page, axe):
     field.press("End")
     field.press_sequentially(" zzz")
     assert "1 words that the model does not know" in status.inner_text()
+    asked = page.get_by_label("Question")
+    asked.fill("Does the zebra fly?")                         # any words, not only those of the list
+    assert "3 words that the model does not know" in status.inner_text()
+    before = page.locator("[data-ready]").get_attribute("data-ready")
+    asked.fill(q.text)
+    assert page.locator("[data-ready]").get_attribute("data-ready") != before
     before = page.locator(".token").count()
     field.fill("It")
     page.locator(".next button").first.press("Enter")
@@ -179,6 +186,12 @@ def test_the_first_screen_answers_while_one_types(page, axe):
     page.get_by_role("button", name="Let the SFT model answer").press("Enter")
     said = page.locator("form.model > p:last-child > span")       # not the "end 12%" that may stand behind a button of .next
     page.wait_for_function("e => e.textContent.startsWith('best of 8')", arg=said.element_handle())
+    field.fill("It eats berries.")
+    page.get_by_role("button", name="Ask the judge").press("Enter")
+    judge, _ = load_bundled("judge")
+    reply = generate(judge.float().eval(), [chat_ids(tokenizer, judge_prompt(q, "It eats berries."))], tokenizer, SamplingParams(temperature=0.), torch.Generator())[0]
+    words = tokenizer.decode(reply.ids[0][reply.response_mask[0]].tolist(), skip_special_tokens=True).strip()
+    assert said.inner_text() == f"The judge says: {words}" and "Score:" in words
     page.locator("details summary").press("Enter")
     assert page.get_by_role("region", name="numbers of each token").is_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

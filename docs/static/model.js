@@ -134,7 +134,7 @@
   function look({ tokenizer, sft, base, reward }, question, answer) {
     const prompt = tokenizer.prompt(question), said = tokenizer.encode(answer), ids = [...said, EOS], all = [...prompt, ...ids], n = prompt.length
     const scores = reward.read(all).map(x => x[0]), ours = sft.read(all), theirs = base.read(all)
-    return { unknown: said.filter(i => i == 3).length, score: scores.at(-1), tokens: ids.map((id, i) => {
+    return { unknown: all.filter(i => i == 3).length, score: scores.at(-1), tokens: ids.map((id, i) => {
       const a = logprobs(ours[n + i - 1])[id], b = logprobs(theirs[n + i - 1])[id]
       return { word: id == EOS ? "end" : id == 3 ? "?" : tokenizer.words[id], score: scores[n + i], step: scores[n + i] - scores[n + i - 1],
                logp: a, ref: b, kl: a - b } }),
@@ -150,11 +150,11 @@
         .map(x => `<th scope="col">${x}</th>`).join("")}</tr></thead><tbody>${tokens.map(row).join("")}</tbody></table></div></details>`] }
 
   document.querySelectorAll("[data-model]").forEach((box, n) => {
-    const { questions, answer } = JSON.parse(box.dataset.model)
-    box.innerHTML = `<form class="model"><label for="model-q-${n}">Question</label><select id="model-q-${n}">${
-      questions.map(q => `<option>${escaped(q)}</option>`).join("")}</select><label for="model-a-${n}">Your answer</label><input id="model-a-${n}" type="text" autocomplete="off" spellcheck="false" value="${
-      escaped(answer)}"><p role="status"></p><div class="picture"></div><p class="next"></p><div class="more"></div><p><button type="button">Let the SFT model answer</button> <span></span></p></form>`
-    const form = box.firstChild, [ask, field, button] = ["select", "input", "button"].map(x => form.querySelector(x))
+    const { questions, answer, judged } = JSON.parse(box.dataset.model)
+    box.innerHTML = `<form class="model"><label for="model-q-${n}">Question</label><input id="model-q-${n}" list="model-l-${n}" type="text" autocomplete="off" spellcheck="false" value="${
+      escaped(questions[0])}"><datalist id="model-l-${n}">${questions.map(q => `<option value="${escaped(q)}">`).join("")}</datalist><label for="model-a-${n}">Your answer</label><input id="model-a-${n}" type="text" autocomplete="off" spellcheck="false" value="${
+      escaped(answer)}"><p role="status"></p><div class="picture"></div><p class="next"></p><div class="more"></div><p><button type="button">Let the SFT model answer</button> <button type="button">Ask the judge</button> <span aria-live="polite"></span></p></form>`
+    const form = box.firstChild, [ask, field] = form.querySelectorAll("input"), [button, judge] = form.querySelectorAll("button"), said = judge.nextElementSibling
     const status = form.querySelector("[role=status]")
     form.addEventListener("submit", e => e.preventDefault())
     const show = kit => {
@@ -168,7 +168,7 @@
       box.dataset.ready = found.score }
     const start = () => load().then(kit => {
       const draw = () => show(kit)
-      ask.addEventListener("change", draw)
+      ask.addEventListener("input", draw)
       field.addEventListener("input", draw)
       form.querySelector(".next").addEventListener("click", e => {
         if (!e.target.dataset.id) return
@@ -179,8 +179,11 @@
         const prompt = kit.tokenizer.prompt(ask.value), answers = Array.from({ length: 8 }, () => sample(kit.sft, prompt, 1))
         const scores = answers.map(ids => kit.reward.read([...prompt, ...ids]).at(-1)[0]), best = scores.indexOf(Math.max(...scores))
         field.value = kit.tokenizer.decode(answers[best].filter(i => i != EOS)).trim()
-        button.nextElementSibling.textContent = `best of 8; their rewards: ${scores.sort((a, b) => b - a).map(signed).join(", ")}`
+        said.textContent = `best of 8; their rewards: ${scores.sort((a, b) => b - a).map(signed).join(", ")}`
         draw() })
+      judge.addEventListener("click", () => {                // greedy, as in chapter 13
+        const asked = kit.tokenizer.prompt(judged.replace("{question}", () => ask.value).replace("{answer}", () => field.value))
+        said.textContent = `The judge says: ${kit.tokenizer.decode(sample(kit.judge, asked, 1e-6).filter(i => i != EOS)).trim()}` })
       draw()
     }).catch(e => { status.textContent = `${e.message}: the page needs all files of the site` })
     near(box, start)
