@@ -42,7 +42,7 @@ def test_a_reward_that_takes_its_process_along_is_a_sentence_and_the_run_goes_on
     run(stage(reward="moody:short", reward_timeout=60.), "o")
     assert weights("o") == weights("whole")
 
-def test_what_a_reward_may_do_there_and_what_it_gives():
+def test_what_a_reward_may_do_there_and_what_it_gives(capfd):
     Path("odd.py").write_text("""
 import os, torch
 print("at import")
@@ -50,6 +50,12 @@ def many(completions, prompts, level=0, **more):
     print("printed"); os.chdir("/"); os.environ["X_ODD"] = "1"
     return torch.tensor([1.5, float("nan")])
 def dicts(prompts, responses): return dict(a=1)
+def digits(prompts, responses): return ["1.5"]
+class Mute(Exception):
+    def __str__(self): raise KeyError("no words")
+def mute(prompts, responses): raise Mute
+def long(prompts, responses): raise ValueError("x" * 10**6)
+def closes(prompts, responses): os.closerange(3, 99)
 def words(prompts, responses): return ["a", 1]
 def forks(prompts, responses): return [float(os.fork() > 0)] * len(responses)
 """)
@@ -59,10 +65,19 @@ def forks(prompts, responses): return [float(os.fork() > 0)] * len(responses)
     assert got[0] == 1.5 and got[1] != got[1] and os.getcwd() == here and "X_ODD" not in os.environ
     with pytest.raises(ValueError, match="odd:dicts must return a list with one number per response, got dict"): RewardProcess("odd:dicts", 60.)(["a"], ["b"])
     assert RewardProcess("odd:words", 60.)(["a"] * 2, ["b"] * 2) == ["'a'", 1.]
+    assert RewardProcess("odd:digits", 60.)(["a"], ["b"]) == ["'1.5'"]                # as in this process: no number
+    for name, words in (("mute", "odd:mute raised odd.Mute: <exception str.. failed>, line"), ("long", "odd:long raised ValueError: x{1900,2000}, line"),
+                        ("closes", "odd:closes ended its process with status 0$")):
+        with pytest.raises(ValueError, match=words): RewardProcess(f"odd:{name}", 60.)(["a"], ["b"])
+    assert "Traceback" not in capfd.readouterr().err
     if os.name != "nt":
         forks = RewardProcess("odd:forks", 60.)
         assert [forks(["a"], ["b"]) for _ in range(3)] == [[1.]] * 3
     with pytest.raises(ValueError, match="no function 'wany', the nearest is 'many'"): RewardProcess("odd:wany", 60.)
+    with pytest.raises(ValueError, match="no signature found"): RewardProcess("builtins:max", 60.)
+    Path("stops.py").write_text("raise KeyboardInterrupt\n")
+    with pytest.raises(ValueError, match="stops:f: KeyboardInterrupt"): RewardProcess("stops:f", 60.)
+    assert "Traceback" not in capfd.readouterr().err
 
 def test_the_process_ends_with_the_one_that_asked():
     Path("pid.py").write_text("import os\ndef f(prompts, responses): return [float(os.getpid())]\n")

@@ -49,25 +49,25 @@ def answer_calls(name:str): # of a reward function; runs in its own process unti
     threading.Thread(target=leave, daemon=True).start()
     def say(**facts):
         if os.getpid() != me: os._exit(0)                   # a fork of the function's
-        wire.write(json.dumps(facts, default=repr) + "\n")
-        wire.flush()
+        with suppress(OSError): print(json.dumps(facts, default=repr), file=wire, flush=True)
     def plain(x): # a score as JSON has it; repr of what is none
+        if isinstance(x, (str, bytes)): return repr(x)      # digits are no number here either
         with suppress(TypeError, ValueError, OverflowError): return x if x is None else float(x)
         return repr(x)
-    try: fn = load_reward_function(name)
-    except ValueError as e: return say(error=str(e))
-    parameters = inspect.signature(fn).parameters.values()
+    try: parameters = inspect.signature(fn := load_reward_function(name)).parameters.values()
+    except BaseException as e: return say(error=str(e) or f"{name}: {type(e).__name__}")
     say(asked=[(p.name, int(p.kind), p.default is not p.empty) for p in parameters])
     while True:
         try: args, named = pickle.load(source)
-        except EOFError: return
+        except (EOFError, OSError): return                  # its parent is gone, or it has closed all files
         try:
             x = fn(*args, **named)
             sized = hasattr(x, "__len__") and not isinstance(x, (dict, set, str))
             found = dict(scores=list(map(plain, x))) if sized else dict(kind=type(x).__name__)
         except BaseException as e:
             place = [f.lineno for f in traceback.extract_tb(e.__traceback__) if f.filename != __file__]
-            found = dict(error=f"{type(e).__name__}: {e}" + f", line {place[-1]}" * bool(place))
+            told = traceback.format_exception_only(e)[-1].strip()[:2000]
+            found = dict(error=told + f", line {place[-1]}" * bool(place))
         say(**found)
 
 _CODE = ("import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlhf_nb.run.reward_process import "
@@ -111,6 +111,7 @@ class RewardProcess:
             found = json.loads(line)
             if "error" in found: raise ValueError(f"{self.name} raised " * bool(call) + found["error"])
             return found
+        with suppress(subprocess.TimeoutExpired): child.wait(self.timeout)  # its own end says more than ours
         code = self.close()
         if late: raise ValueError(f"{self.name} gave no answer within {self.timeout:g} seconds: mend it, or "
                                   "raise reward_timeout")
