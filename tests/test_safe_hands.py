@@ -209,3 +209,10 @@ def test_a_marker_whose_values_are_of_another_kind_is_refused_by_every_command(f
     write_marker(Path("o/run.json"), **read_marker(Path("o/run.json"), "") | facts)
     for words in ("verify o", "train --resume o", "compare o o", "export o -o e"):
         assert main(words.split()) == 2 and f"its {next(iter(facts))!r} is of another kind" in capfd.readouterr().err, words
+
+def test_a_judge_function_whose_answers_are_no_numbers_is_named(inside, capfd):
+    Path("mine.py").write_text("def word(prompts, first, second): return ['A'] * len(prompts)\ndef none(prompts, first, second): return None\n")
+    for name, got in (("word", "['A', 'A'"), ("none", "None")):
+        assert main(f"judge m t --prompts pairs.jsonl --judge mine:{name} --max-new-tokens 3 --max-prompts 12".split()) == 2
+        said = capfd.readouterr().err
+        assert f"mine:{name} must give a number, 0 to 1, or None for each of 12 rows, got {got}" in said and len(said) < 500

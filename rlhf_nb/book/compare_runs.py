@@ -88,10 +88,9 @@ def arena_groups(home:str|Path=ARENA)->dict[Contender,list[dict]]:
 
 def add_compare_parser(sub):
     "Add the command `rlhf-nb compare` to the subparsers."
-    p = sub.add_parser("compare",
-        description="Two folders of finished runs: what differs in settings, then in results. None: the\n"
-            "arena's table, from the rows that come with the package.",
-        epilog="examples:\n  rlhf-nb compare\n  rlhf-nb compare runs/dpo-a runs/dpo-b")
+    p = sub.add_parser("compare", description="Two folders of finished runs: what differs in settings, then "
+        "in results. None: the\narena's table, from the rows that come with the package.", epilog=
+        "examples:\n  rlhf-nb compare\n  rlhf-nb compare runs/dpo-a runs/dpo-b")
     p.add_argument("runs", nargs="*", metavar="RUN", help="two folders that rlhf-nb train has finished")
     def compare(args):
         if len(args.runs) not in (0, 2): raise ValueError("name two folders of runs, or none")

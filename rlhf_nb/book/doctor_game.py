@@ -191,10 +191,9 @@ def play_game(sitting:Sitting, ask=input, say=print)->float: # points of all run
 
 def add_doctor_game_parser(sub):
     "Add the command `rlhf-nb doctor-game` to the subparsers."
-    p = sub.add_parser("doctor-game",
-        description="Six real runs, sick or healthy: read the log, pay for measurements, name cause and\n"
-            "fix. 10 points a run, less what you paid. About ten minutes; Ctrl-C ends it.",
-        epilog="examples:\n  rlhf-nb doctor-game\n  rlhf-nb doctor-game --runs 3 --seed 7")
+    p = sub.add_parser("doctor-game", description="Six real runs, sick or healthy: read the log, pay for "
+        "measurements, name cause and\nfix. 10 points a run, less what you paid. About ten minutes; Ctrl-C "
+        "ends it.", epilog="examples:\n  rlhf-nb doctor-game\n  rlhf-nb doctor-game --runs 3 --seed 7")
     p.add_argument("--runs", type=int, default=6, metavar="N", help="2 to 18 (default: %(default)s)")
     p.add_argument("--seed", type=int, default=0, help="deals other runs (default: %(default)s)")
     def run(args):

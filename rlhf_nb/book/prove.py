@@ -403,10 +403,9 @@ def _prove_command(args):
 def add_prove_parser(sub): # the subparsers of `rlhf-nb`
     "Add the command `rlhf-nb prove`; it ends with status 1 unless the function is exact."
     p = sub.add_parser("prove", description="Name what a function computes, or its mistake (status 1).",
-        epilog="kinds:\n" + "".join(f"  {k:12}{x.asks}, from {', '.join(x.takes)}\n" for k,
-                                    x in PROOF_KINDS.items())
-               + "\nexample:\n  rlhf-nb prove mycode.py:grpo_loss --kind grpo -o card.html\n"
-               "in tests:\n  @pytest.mark.prove(\"grpo\")\n  def test_my_loss(): return grpo_loss")
+        epilog="kinds:\n" + "".join(f"  {k:12}{x.asks}, from {', '.join(x.takes)}\n" for k, x in PROOF_KINDS.
+        items()) + "\nexample:\n  rlhf-nb prove mycode.py:grpo_loss --kind grpo -o card.html\nin tests:\n  "
+        "@pytest.mark.prove(\"grpo\")\n  def test_my_loss(): return grpo_loss")
     p.add_argument("place", metavar="FILE.py:FUNCTION",
                    help="your code, it runs as it is; or package.module:FUNCTION")
     p.add_argument("--kind", required=True, choices=PROOF_KINDS, metavar="KIND",

@@ -119,10 +119,9 @@ def class_report(
 
 def add_teach_parser(sub):
     "Add the command `rlhf-nb teach` to the subparsers."
-    p = sub.add_parser("teach",
-        description="plan: weeks and points. set: write an nbgrader course. report: what a class tried.",
-        epilog="examples:\n  rlhf-nb teach plan --weeks 12\n"
-            "  rlhf-nb teach set rlhf101 --weeks 12 --seed 7\n  rlhf-nb teach report rlhf101")
+    p = sub.add_parser("teach", description="plan: weeks and points. set: write an nbgrader course. report: "
+        "what a class tried.", epilog="examples:\n  rlhf-nb teach plan --weeks 12\n  rlhf-nb teach set "
+        "rlhf101 --weeks 12 --seed 7\n  rlhf-nb teach report rlhf101")
     p.add_argument("what", choices=("plan", "set", "report"))
     p.add_argument("dir", nargs="?", default=".", metavar="DIR",
                    help="the course, or where copies lie (default: here)")

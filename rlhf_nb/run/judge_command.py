@@ -7,6 +7,7 @@ __all__ = ['answered_pairs', 'open_comparison', 'read_labels', 'win_rate_table',
 
 import inspect, json, math, random, sys, torch
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import MISSING
 from pathlib import Path
 from torch import Generator, Tensor
@@ -75,10 +76,12 @@ def open_comparison(
         if n not in (2, 3): raise ValueError(f"{s.judge} takes {n} arguments: a judge takes "
                                              "(prompts, responses) or (prompts, first, second)")
         def numbers(*columns):
-            x = torch.tensor([math.nan if x is None else float(x) for x in fn(*columns)])
+            given, x = fn(*columns), torch.zeros(0)
+            with suppress(TypeError, ValueError):
+                x = torch.tensor([math.nan if y is None else float(y) for y in given])
             if len(x) != len(columns[0]) or x.isinf().any() or n == 3 and ((x < 0) | (x > 1)).any():
                 raise ValueError(f"{s.judge} must give a number{', 0 to 1,' * (n == 3)} or None for each of "
-                                 f"{len(columns[0])} rows, got {x}")
+                                 f"{len(columns[0])} rows, got {given!r:.200}")
             return x
         if n == 2: return by_score(numbers)
         return lambda p, a, b: torch.stack([1 - numbers(p, a, b), numbers(p, b, a)])

@@ -103,13 +103,11 @@ def draw_sweep(groups:list[list[dict]], quality:str): # of `run_sweep`; of `qual
 
 def add_sweep_parser(sub):
     "Add the command `rlhf-nb sweep` to the subparsers."
-    p = sub.add_parser("sweep",
-        description="Train every combination of the lists in FILE; print the table, draw quality over KL\n"
-            "and time. The same command goes on after a stop.",
-        epilog='FILE is TOML with the keys of `rlhf-nb train METHOD --help`; a list is tried:\n'
-            '  data = "prefs.jsonl"\n  model = "runs/sft"\n  beta = [0.03, 0.1, 0.3]\n'
-            '  lr = [5e-5, 2e-4]\nexample:\n'
-            "  rlhf-nb sweep dpo --settings dpo.toml --seeds 3 -o runs/dpo-sweep")
+    p = sub.add_parser("sweep", description="Train every combination of the lists in FILE; print the table, "
+        "draw quality over KL\nand time. The same command goes on after a stop.", epilog='FILE is TOML with '
+        'the keys of `rlhf-nb train METHOD --help`; a list is tried:\n  data = "prefs.jsonl"\n  model = '
+        '"runs/sft"\n  beta = [0.03, 0.1, 0.3]\n  lr = [5e-5, 2e-4]\nexample:\n' "  rlhf-nb sweep dpo "
+        "--settings dpo.toml --seeds 3 -o runs/dpo-sweep")
     p.add_argument("method", metavar="METHOD", help="of rlhf-nb train")
     p.add_argument("--settings", required=True, metavar="FILE", help="what is fixed and what is tried")
     p.add_argument("--seeds", type=int, default=3, metavar="N", 
