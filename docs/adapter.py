@@ -311,7 +311,7 @@ def fields_table(module:str, name:str)->str:
 
 def plain_types(text:str)->str:
     "__main__.PPOConfig, rlhf_nb.tokens.Seqs -> PPOConfig, Seqs: a page knows where they are built."
-    return re.sub(r"\b(?:__main__|torch|torch\.nn\.modules\.module|collections\.abc|pathlib|rlhf_nb(?:\.\w+)*)\.(?=[A-Z])", "", text)
+    return re.sub(r"\b(?:__main__|torch|torch\.nn\.modules\.module|collections\.abc|pathlib|rlhf_nb(?:\.\w+)*)\.(?=_?[A-Z])", "", text)
 
 def reference(found:list[Entry], constants:list[str], site:Site, name:str, lead:str)->str:
     "The reference of one module."

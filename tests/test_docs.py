@@ -696,10 +696,10 @@ def test_settings_are_a_table_with_what_their_source_says():
     assert "| `reward` | `Tensor` | required | (b) one number per response |" in seqs and "flag" not in seqs
 
 def test_signatures_have_plain_types_and_links_of_our_own():
-    entry = adapter.Entry("kl_k1", "", "```python\ndef kl_k1(\n    x:__main__.PPOConfig, y:torch.Tensor, z:rlhf_nb.base.batches.Rollout, f:collections.abc.Callable\n)\n```\n\n"
+    entry = adapter.Entry("kl_k1", "", "```python\ndef kl_k1(\n    x:__main__.PPOConfig, own:list[__main__._Call], y:torch.Tensor, z:rlhf_nb.base.batches.Rollout, f:collections.abc.Callable\n)\n```\n\n"
                           "*See [`kl_k1`](/engine/kl.html#kl_k1).*")
     text = adapter.reference([entry], [], SITE, "kl", "x")
-    assert "x:PPOConfig, y:Tensor, z:Rollout, f:Callable" in text and ".html" not in text and "[`kl_k1`](#api-kl-kl_k1)" in text
+    assert "x:PPOConfig, own:list[_Call], y:Tensor, z:Rollout, f:Callable" in text and ".html" not in text and "[`kl_k1`](#api-kl-kl_k1)" in text
 
 def test_a_solution_is_folded_behind_its_check_and_hints():
     def code(id, source): return dict(cell_type="code", id=id, source=source, outputs=[], metadata={})
@@ -719,7 +719,7 @@ def test_a_solution_is_folded_behind_its_check_and_hints():
 def test_the_audit_refuses_the_sites_own_host_and_main(tmp_path):
     (tmp_path/"api").mkdir()
     page = '<html><body><a href="https://x.org/rlhf/kl.html">a</a> <pre>{}</pre></body></html>'
-    (tmp_path/"api/kl.html").write_text(page.format("__main__.X"))
+    (tmp_path/"api/kl.html").write_text(page.format("__main__._X"))
     (tmp_path/"kl.html").write_text(page.format("__main__.X"))
     faults, _ = audit.audit(tmp_path, "https://x.org/rlhf")
     assert [("host" in f, "__main__" in f) for f in faults].count((True, False)) == 2 and sum("__main__" in f for f in faults) == 1

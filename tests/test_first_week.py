@@ -182,7 +182,7 @@ from rlhf_nb.trainers import dpo_tools, grpo_trainer, ppo_trainer
 assert "peft" not in sys.modules, "peft is imported where it is first used"
 """
 CORE = """
-import rlhf_nb.ppo, rlhf_nb.base.sampling, sys
+import rlhf_nb.tokens, rlhf_nb.kl, rlhf_nb.ppo, rlhf_nb.grpo, rlhf_nb.dpo, rlhf_nb.base.sampling, rlhf_nb.worlds.oracle, rlhf_nb.book.checks, sys
 found = {'transformers', 'tokenizers', 'huggingface_hub', 'peft', 'accelerate', 'matplotlib', 'IPython', 'ipywidgets', 'datasets',
          'pandas'} & sys.modules.keys()
 assert not found, found
