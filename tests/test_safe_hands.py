@@ -211,6 +211,9 @@ def test_a_marker_whose_values_are_of_another_kind_is_refused_by_every_command(f
         assert main(words.split()) == 2 and f"its {next(iter(facts))!r} is of another kind" in capfd.readouterr().err, words
 
 def test_a_judge_function_whose_answers_are_no_numbers_is_named(inside, capfd):
+    Path("latin.txt").write_bytes(b"\xff{{ prompt }} {{ first }} {{ second }}")
+    assert main("judge m t --prompts pairs.jsonl --judge t --judge-prompt latin.txt --max-new-tokens 3".split()) == 2
+    assert "latin.txt: not UTF-8: byte 0xff at column 1" in capfd.readouterr().err
     Path("mine.py").write_text("def word(prompts, first, second): return ['A'] * len(prompts)\ndef none(prompts, first, second): return None\n")
     for name, got in (("word", "['A', 'A'"), ("none", "None")):
         assert main(f"judge m t --prompts pairs.jsonl --judge mine:{name} --max-new-tokens 3 --max-prompts 12".split()) == 2

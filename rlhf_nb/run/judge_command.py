@@ -12,7 +12,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from torch import Generator, Tensor
 from ..base.files import atomic_write, disk_errors
-from ..base.reading import at_line
+from ..base.reading import at_line, read_text
 from ..base.folder import check_output
 from ..base.models import choose_placement, is_reward_model, load_lm, load_reward_model, read_config
 from ..base.sampling import SamplingParams, generate_many
@@ -93,7 +93,7 @@ def open_comparison(
             ids = [encode_prompt(reader, [dict(role="user", content=p)]) for p in prompts]
             return score_texts((model, reader), ids, [(x, True) for x in responses], 1 << 20)
         return by_score(score)
-    if "{{" not in text and Path(text).is_file(): text = Path(text).read_text("utf-8")
+    if "{{" not in text and Path(text).is_file(): text = read_text(text)
     config = JudgeConfig(PairwisePrompt(text, "Winner: {{ winner }}"), 1, SamplingParams(300, temperature=0.))
     model, reader = load_lm(name, place, new_pad(name))
     def compare(p, a, b):

@@ -27,6 +27,7 @@ from ..base.models import (ScalarModel, adapters_disabled, add_lora,
     disable_dropout, eval_mode, frozen_copy, load_lm, merge_adapters, unwrap_model)
 from ..base.processes import (gather_parts, in_first_process, own_rows)
 from ..base.q_networks import QConfig, QNets, make_episodes, q_network
+from ..base.reading import read_text
 from ..base.replies import generate_replies
 from ..base.sampling import SamplingParams, generate_many, shared_rewards
 from ..data.records import renamed
@@ -640,7 +641,7 @@ def open_judge(s, registry:Registry)->JudgePrompt:
                          "judge_high and judge_last out")
     if "{{" not in name and not Path(name).is_file(): raise ValueError(f"no judge prompt {name!r}: name "
         f"{', '.join(registry.judges)}, a file, or write a text with {{{{ prompt }}}} and {{{{ response }}}}")
-    text = name if "{{" in name else Path(name).read_text(encoding="utf-8")
+    text = name if "{{" in name else read_text(name)
     return JudgePrompt(text, *own.values())
 
 def make_scorer(job:Job)->Callable: # (texts, Candidates, generator) -> Verdicts
