@@ -321,6 +321,30 @@ def test_alpaca_rows_and_questions_are_read_and_other_columns_named(tok):
     assert report.columns == dict(answer=["c"])                               # the response is learned
     assert {*read_texts([alpaca, asked])} == {"Add.", "2 and 2", "4", "Hm?", "A."}
 
+def test_a_system_column_comes_first_and_a_context_follows_its_question(tok):
+    want = "<bos><|system|>Be kind.<|user|>Hm?<|assistant|>"
+    asks, system = turn("user", "Hm?"), turn("system", "Be kind.")
+    for row in (dict(question="Hm?", chosen="A.", rejected="B."), dict(prompt="Hm?", chosen="A.", rejected="B."),
+                dict(chosen=[asks, TELL], rejected=[asks, dict(TELL, content="B.")]), dict(prompt=[system, asks], chosen="A.", rejected="B.")):
+        pairs, report = load_pairs([row | dict(system="Be kind.", source="s")], tok)
+        assert texts(tok, pairs.chosen) == [(want, "A.<eos>")] and [*report.columns] == ["source"]
+        assert load_pairs([row | dict(system="")], tok)[1].kept == 1
+    for row in (dict(conversations=[{"from": "human", "value": "Hm?"}, {"from": "gpt", "value": "A."}]), dict(messages=[asks, TELL])):
+        assert texts(tok, load_demonstrations([row | dict(system="Be kind.")], tok)[0]) == [(want, "A.<eos>")]
+    assert "Be kind." in read_texts([dict(system="Be kind.", prompt="Hm?")])
+    assert load_demonstrations([dict(text="Hm? A.", system="Be kind.")], tok)[1].columns == dict(system=["Be kind."])   # not read, so named
+    with pytest.raises(DataError, match='"system" and the first message differ'): load_pairs([dict(GOOD, prompt=[system, asks], system="No.")], tok)
+    dolly = dict(instruction="Hm?", context="A text.", response="A.")
+    assert texts(tok, load_demonstrations([dolly, dict(dolly, context="")], tok)[0]) == [
+        ("<bos><|user|>Hm?\n\nA text.<|assistant|>", "A.<eos>"), ("<bos><|user|>Hm?<|assistant|>", "A.<eos>")]
+    with pytest.raises(DataError, match='"context" is an object; give text'): load_demonstrations([dict(dolly, context=dict(a=1))], tok)
+
+def test_what_lacks_is_named_with_the_flag_that_names_it_and_one_fault_three_times(tok):
+    rows = [dict(query=f"{i}?", response="A.") for i in range(30)]
+    with pytest.raises(DataError, match=r'no "prompt", the keys are .*\(--columns prompt=KEY\)') as e: load_demonstrations(rows, tok)
+    assert str(e.value).count("rows in memory:") == 3 and "... and 27 more" in str(e.value) and len(e.value.errors) == 30
+    with pytest.raises(DataError, match='no "messages" or "response" or "completion"'): load_demonstrations([dict(prompt="a", reply="b")], tok)
+
 def test_forms_of_demonstrations_and_prompts(tok):
     talk = dict(conversations=[{"from": "human", "value": "What is it?"}, {"from": "gpt", "value": "A."}])
     dialogue = dict(text="\n\nHuman: What is it?\n\nAssistant: A.")
@@ -378,7 +402,9 @@ def test_labels_are_used_or_refused(tok):
 
 @pytest.mark.parametrize("more, words", [
     (dict(tools=[dict(name="clock")]), "tools would be dropped"), (dict(images=["x.png"]), "models here read text"),
-    (dict(labels=[True, False]), "process reward models"), (dict(chat_template_kwargs=dict(thinking=True)), "template's own settings"),
+    (dict(labels=[True, False]), "process reward models"), (dict(labels=0), "which answer is better"),
+    (dict(history=[["Hi", "Hello"]]), "turns would be dropped"), (dict(prompt=[dict(USER, thinking="Hm.")]), "thoughts would be dropped"),
+    (dict(prompt=[USER, dict(TELL, weight=0), USER]), '"weight" in "prompt.1." is 0'), (dict(chat_template_kwargs=dict(thinking=True)), "template's own settings"),
     (dict(prompt=[dict(USER, tool_calls=[dict(name="f")])]), "calls would be dropped"),
     (dict(prompt=[USER, turn("tool", "12:00")]), 'the role "tool"')])
 def test_what_a_plain_chat_cannot_do_is_refused_in_words(more, words, tok):

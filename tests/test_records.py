@@ -86,6 +86,11 @@ def test_csv_rows_to_fix(text, line, words, tmp_path):
     bad = [(n, row) for n, row in read_records(tmp_path/"x.csv") if isinstance(row, RowError)]
     assert [n for n, _ in bad] == [line] and words in str(bad[0][1])
 
+@pytest.mark.parametrize("code,word", [("utf-16", "utf-16"), ("latin-1", "latin1")])
+def test_csv_in_another_code_names_its_code(code, word, tmp_path):
+    (tmp_path/"x.csv").write_bytes("prompt,chosen,rejected\na,caf\xe9,c\n".encode(code))
+    with pytest.raises(ValueError, match=f"not UTF-8: run iconv -f {word} -t utf-8"): list(read_records(tmp_path/"x.csv"))
+
 def test_csv_as_a_whole(tmp_path):
     path = tmp_path/"x.csv"
     path.write_text('prompt;chosen;rejected\na;"x; y";\n"two\nlines";b;c\n')

@@ -5,6 +5,7 @@
 __all__ = ['DataError', 'Renamed', 'renamed', 'record_kind', 'read_records']
 
 import csv, re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,11 +17,13 @@ class DataError(ValueError):
     def __init__(self,
         path:str|Path,
         errors:list[tuple[int,RowError]], # line number from 1, what is wrong
-        show:int=20,                      # lines that are named
+        show:int=20,                      # lines that are named, at most three with one kind of fault
     ):
-        rest = len(errors) - show
+        seen = Counter()
+        shown = [x for x in errors if (seen.update([x[1].kind]) or seen[x[1].kind] < 4)][:show]
+        rest = len(errors) - len(shown)
         super().__init__("\n".join([f"{len(errors)} line{'s' * (len(errors) > 1)} of {path} cannot be used:",
-            *[f"  {path}:{line}: {error}" for line, error in errors[:show]], *[f"  ... and {rest} more"] *
+            *[f"  {path}:{line}: {error}" for line, error in shown], *[f"  ... and {rest} more"] *
             (rest > 0), "fix them, or have them left out and counted with strict=False "
             "(on the command line --skip-invalid)"]))
         self.errors = errors
@@ -38,9 +41,8 @@ def renamed(
 )->object:           # a source
     "Read columns under other names. Raises ValueError for words that are no name=column."
     pairs = tuple(tuple(x.strip().partition("=")[::2]) for x in columns.split(",") if x.strip())
-    wrong = [name for name, column in pairs if not name or not column]
-    if wrong: raise ValueError(f"columns are written name=column with commas, such as "
-                               f"prompt=instruction,response=output, got {columns!r}")
+    if any("" in pair for pair in pairs): raise ValueError("columns are written name=column with commas, "
+        f"such as prompt=instruction,response=output, got {columns!r}")
     return Renamed(source, pairs) if pairs else source
 
 def _split_name(source): # "folder:test" -> its place, the split that is asked for
@@ -106,8 +108,8 @@ def _read_csv(path):
                     "number of cells", f"line {line} has more or fewer cells than the header "
                     f"({len(rows.fieldnames)}); quote cells that hold commas")
                 line = rows.line_num + 1
-        except UnicodeDecodeError as e: raise ValueError(
-            f"{path} is not UTF-8: run iconv -f latin1 -t utf-8") from e
+        except UnicodeDecodeError as e: raise ValueError(f"{path} is not UTF-8: run iconv -f "
+            f"{'utf-16' if e.object[0] > 253 else 'latin1'} -t utf-8") from e
         except csv.Error as e: raise ValueError(
             f"{path} is no CSV ({e}): quote cells that hold quotes or line ends") from e
 

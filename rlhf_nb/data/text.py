@@ -24,8 +24,8 @@ ROLES = "system", "user", "assistant"
 
 def _text(x, key):
     "x, if it is text with something in it."
-    if not isinstance(x, str): raise RowError("wrong type",
-        f'"{key}" is {json_kind(x)}; give text or a list of messages')
+    if not isinstance(x, str): raise RowError(
+        "wrong type", f'"{key}" is {json_kind(x)}; give text or a list of messages')
     if not x.strip(): raise RowError("empty text", f'"{key}" is empty', must_fix=False)
     try: x.encode()
     except UnicodeEncodeError as e: raise RowError("half a character",
@@ -33,17 +33,19 @@ def _text(x, key):
     return x
 
 _REFUSED = dict.fromkeys(("images", "image"), "models here read text") | {
-    "tools": "a chat here is plain text, tools would be dropped without a word",
-    "tool_calls": "a chat here is plain text, calls would be dropped without a word",
+    k: f"a chat here is plain text, {what} would be dropped without a word" for k, what in dict(tools="tools",
+        tool_calls="calls", thinking="thoughts", reasoning_content="thoughts", history="turns").items()} | {
     "chat_template_kwargs": "every row is read with the template's own settings",
-    "labels": "one label for each step is what process reward models learn from, which are not built here"}
+    "labels": "labels of steps (of process reward models) or of which answer is better are not read here"}
 
 def _refuse_tools(row, where=""):
     inside = f' in "{where}"' * bool(where)
     if row.get("role") == "tool": raise RowError("tools",
         f'the role "tool"{inside}: {_REFUSED["tools"]}; leave such rows out')
+    if "role" in row and row.get("weight") == 0: raise RowError("weight", f'"weight"{inside} is 0, and this '
+        'answer would be learned; leave "weight" out, and learn the last answers alone (--turns last)')
     for key in _REFUSED.keys() & row.keys():
-        if row[key] and row[key] not in ("[]", "{}", "null"): raise RowError(key,
+        if row[key] not in (None, "", "[]", "{}", "null", [], {}): raise RowError(key,
             f'"{key}"{inside}: {_REFUSED[key]}; leave out such rows or the column')
 
 def _messages(x, key, role):
@@ -56,12 +58,11 @@ def _messages(x, key, role):
             f'"{key}[{i}]" is {json_kind(m)}; give {{"role": ..., "content": ...}}')
         _refuse_tools(m, f"{key}[{i}]")
         _need(m, f' in "{key}[{i}]"', "role"); _need(m, f' in "{key}[{i}]"', "content")
-        if m["role"] not in ROLES: raise RowError("unknown role",
-            f'"{key}[{i}]" has the role {m["role"]!r}; use {", ".join(ROLES)}')
-        content = m["content"]               # in some chats a list of text parts
-        if content and isinstance(content, list) and all(
-            isinstance(p, dict) and p.get("type") == "text" for p in content):
-            content = "".join(str(p.get("text", "")) for p in content)
+        if m["role"] not in ROLES: raise RowError(
+            "unknown role", f'"{key}[{i}]" has the role {m["role"]!r}; use {", ".join(ROLES)}')
+        content = m["content"]                             # in some chats a list of text parts
+        if content and isinstance(content, list) and all(isinstance(p, dict) and p.get("type") == "text"
+            for p in content): content = "".join(str(p.get("text", "")) for p in content)
         chat.append((m["role"], content))
     return [dict(role=who, content=_text(said, f"{key}[{i}].content")) for i, (who, said) in enumerate(chat)]
 
@@ -69,19 +70,18 @@ def _need(row, where, *keys):
     "The first of these keys that the row has."
     for key in keys:
         if key in row: return key
-    found = ", ".join(f'"{key}"' for key in row) or "none"
-    raise RowError("missing key", f'no "{keys[0]}"{where}, the keys are {found}; '
-                "add it or rename the key that holds it")
+    found, wanted = (sep.join(f'"{key}"' for key in some) for sep, some in ((", ", row), (" or ", keys)))
+    raise RowError("missing key", f"no {wanted}{where}, the keys are {found or 'none'}; add it or rename the "
+                   "key that holds it" + f" (--columns {keys[0]}=KEY)" * (not where))
 
 _SPEAKERS = dict(human="user", user="user", gpt="assistant", system="system", assistant="assistant")
 def _dialogue(text): # "\n\nHuman: ...\n\nAssistant: ..." as messages, or None
     if not isinstance(text, str) or not text.lstrip().startswith("Human:"): return None
-    parts = re.split(r"\n\n(Human|Assistant): ?", "\n\n" + text.lstrip())[1:]
-    chat = [dict(role=_SPEAKERS[who.lower()], content=said.strip())
-            for who, said in zip(parts[::2], parts[1::2])]
+    said = re.split(r"\n\n(Human|Assistant): ?", "\n\n" + text.lstrip())[1:]
+    chat = [dict(role=_SPEAKERS[who.lower()], content=x.strip()) for who, x in zip(said[::2], said[1::2])]
     return chat[:-1] if chat[-1]["content"] == "" else chat
 
-_ASKED = "instruction", "input", "question"       # of Alpaca's rows, and of questions with answers
+_ASKED = "instruction", "input", "question", "context" # of Alpaca's rows, Dolly's, and questions with answers
 _TURN = re.compile(r"^\W{0,4}(?:assistant|answer|response|output|model|bot|a|tl;dr)\s*:\s*"
                    r"|<\|?(?:im_start\|>)?(?:assistant|model)\|?>?\s*|\[/INST\]\s*", re.I | re.M)
 
@@ -97,8 +97,9 @@ def _normalised(row):
     for key in ("chosen", "rejected", "text"):
         if _dialogue(row.get(key)): row[key] = _dialogue(row[key])
     if isinstance(row.get("text"), list): row.setdefault("messages", row.pop("text"))
-    asked = [x for key in _ASKED if (x := row.pop(key, None))]
-    if asked: return row | dict(prompt=asked[0] if len(asked) == 1 else "\n\n".join(map(str, asked)))
+    asked = {k: row[k] for k in _ASKED if row.get(k)}
+    if asked.keys() - {"context"}: return {k: x for k, x in row.items() if k not in _ASKED} | dict(prompt=
+        [*asked.values()][0] if len(asked) == 1 else "\n\n".join(_text(x, k) for k, x in asked.items()))
     two = row.get("chosen"), row.get("rejected")
     if all(isinstance(x, str) for x in two):
         n = next((i for i, (x, y) in enumerate(zip(*two)) if x != y), 0)
@@ -120,8 +121,8 @@ def parse_row(
     "Prompt and answers of a row, whether they are given as text or as chats. Raises RowError."
     row, chats = _normalised(row), []
     if answers == PAIR and "chosen" not in row and {"label", "completion"} <= row.keys():
-        raise RowError("label instead of a pair", 'one "completion" with a "label" is no '
-                       "pair; load_unpaired reads such rows, kto_loss learns from them")
+        raise RowError("label instead of a pair", 'one "completion" with a "label" is no pair; '
+                       "load_unpaired reads such rows, `rlhf-nb train kto` learns from them")
     for keys in answers:
         key = _need(row, "", *keys)
         chats.append(_messages(row[key], key, "assistant"))
@@ -137,10 +138,13 @@ def parse_row(
     else: given = before[0]
     prompt = before[0] if before else given
     if any(b != prompt for b in before) or given != prompt[-len(given):]:
-        raise RowError("two prompts", "what comes before the answers differs; "
-                       "give all answers of a row the same prompt")
+        raise RowError("two prompts", "what comes before the answers differs; give all the same prompt")
     if not prompt or prompt[-1]["role"] == "assistant": raise RowError("no question",
         "the prompt ends with the assistant's turn; end it with the user's")
+    told = [dict(role="system", content=_text(x, "system")) for x in [row.get("system")] if x]
+    if prompt[0]["role"] != "system": prompt = told + prompt
+    elif told and prompt[:1] != told: raise RowError("two prompts", '"system" and the first message differ; '
+                                                     "leave one of them out")
     return prompt, [chat[-1]["content"] for chat in chats]
 
 def _label(row): # True or False; from CSV also as text
@@ -156,7 +160,7 @@ def row_format(
     "The name of a row's form, as TRL's documentation of dataset formats has it."
     keys = "conversations prompt messages completion response chosen rejected".split()
     form = "conversational" if any(isinstance(row.get(k), list) for k in keys) else "standard"
-    given = "explicit prompt" if {"prompt", *_ASKED} & row.keys() else "implicit prompt"
+    given = "explicit prompt" if {"prompt", *_ASKED[:-1]} & row.keys() else "implicit prompt"
     if any(_dialogue(row.get(k)) for k in ("chosen", "text")): given = "Human/Assistant"
     if len(answers) == 2: return f"preference, {given}, {form}"
     if not answers: return f"prompt-only, {form}"
@@ -171,7 +175,7 @@ def read_texts(
     "The texts of a file of pairs, demonstrations or prompts, to train a tokenizer on."
     for _, row in read_records(path):
         if isinstance(row, RowError): continue
-        for key in dict.fromkeys(("prompt", "text", "conversations", *_ASKED, "chosen", "rejected",
+        for key in dict.fromkeys(("prompt", "text", "conversations", "system", *_ASKED, "chosen", "rejected",
                                   *DEMONSTRATION[0])):
             value = row.get(key)
             for x in value if isinstance(value, list) else [value]:
@@ -218,9 +222,7 @@ def encode_prompt(
     tokenizer,           # with or without a chat template
     messages:list[dict], # role and content
 )->list[int]: # token ids, up to where the answer begins
-    """A prompt through the chat template; without one, contents joined by line ends.
-
-    Raises RowError if the template refuses the messages."""
+    "A prompt through the chat template; without one, contents joined by line ends. Raises RowError if refused."
     if tokenizer.chat_template:
         try: return list(tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=False))
@@ -236,8 +238,7 @@ def truncate_tokens(
 )->tuple[list[int],list[list[int]]]: # prompt and answers, truncated where they must be
     """Truncate the prompt's start first, down to max_length // 4 tokens; only then the
     answers' ends. All answers keep the same prompt."""
-    longest = max(map(len, answers), default=0)
-    prompt = prompt[-max(max_length - longest, max_length // 4):]
+    prompt = prompt[-max(max_length - max(map(len, answers), default=0), max_length // 4):]
     return prompt, [answer[:max_length - len(prompt)] for answer in answers]
 
 def _some(numbers): # the first six, in words
@@ -271,15 +272,14 @@ class LoadReport:
         def tr(tag, cells): return "<tr>" + "".join(
             f'<{tag} style="text-align:{side}">{html.escape(str(cell))}</{tag}>'
             for side, cell in zip(("right", "left", "left"), cells)) + "</tr>"
-        rows = "".join(tr("td", row) for row in self.table())
-        return (f"<p>{html.escape(self.head())}</p><table>{tr('th', ('rows', '', 'lines'))}{rows}</table>")
+        return "".join([f"<p>{html.escape(self.head())}</p><table>", tr("th", ("rows", "", "lines")),
+                        *(tr("td", row) for row in self.table()), "</table>"])
 
 def _refuse_marks(tokenizer, texts):
     "Raises RowError for a text that holds a special token: it would be read as one."
     marks = [t.content for t in tokenizer.added_tokens_decoder.values() if t.special]
-    for text in texts:
-        for mark in marks:
-            if mark in text: raise RowError("special token in the text", mark, must_fix=False)
+    for mark in (mark for text in texts for mark in marks if mark in text):
+        raise RowError("special token in the text", mark, must_fix=False)
 
 def _encode(tokenizer, max_length, messages, answers):
     "Token ids of the prompt and each answer, and what was truncated."
@@ -318,7 +318,8 @@ def _load(path, tokenizer, answers, max_length, strict, encode=None):
     def other(row): # columns that give no text
         row = _normalised(row)
         keys = [next((k for k in one if k in row), "text") for one in answers] or ["messages"]
-        return [k for k in row if k not in ("prompt", *keys, *("chosen", "rejected") * bool(answers))]
+        return [k for k in row if k not in ("prompt", *keys, *("chosen", "rejected") * bool(answers),
+                                            *("system",) * (keys != ["text"]))]
     further = dict.fromkeys(k for row in raw for k in other(row))
     template = ("in the chat template" if tokenizer.chat_template else
                 "no chat template: answers straight after prompts")
@@ -339,8 +340,8 @@ def load_pairs(
 
     Raises DataError if strict and lines must be fixed; ValueError if no row is left."""
     (prompts, chosen, rejected), load_report = _load(path, tokenizer, PAIR, max_length, strict)
-    pad = tokenizer.pad_token_id
-    return PreferencePairs(make_seqs(prompts, chosen, pad), make_seqs(prompts, rejected, pad)), load_report
+    sides = [make_seqs(prompts, x, tokenizer.pad_token_id) for x in (chosen, rejected)]
+    return PreferencePairs(*sides), load_report
 
 def pair_margins(
     loaded:LoadReport, # of `load_pairs`
@@ -380,8 +381,7 @@ def load_demonstrations(
         ids, spans, whole = encode_prompt(tokenizer, messages), [], True
         cut = len(ids) - len(prompt)
         for k, m in enumerate(messages):
-            asked = any(x["role"] == "user" for x in messages[:k])
-            if m["role"] != "assistant" or not asked: continue
+            if m["role"] != "assistant" or all(x["role"] != "user" for x in messages[:k]): continue
             try: head = encode_prompt(tokenizer, messages[:k])
             except RowError: head = [None]           # the template refuses this start
             end = len(head + (said := tokens(m["content"])))
