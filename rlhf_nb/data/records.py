@@ -19,12 +19,11 @@ class DataError(ValueError):
         errors:list[tuple[int,RowError]], # line number from 1, what is wrong
         show:int=20,                      # lines that are named, at most three with one kind of fault
     ):
-        seen = Counter()
+        seen, n = Counter(), len(errors)
         shown = [x for x in errors if (seen.update([x[1].kind]) or seen[x[1].kind] < 4)][:show]
-        rest = len(errors) - len(shown)
-        super().__init__("\n".join([f"{len(errors)} line{'s' * (len(errors) > 1)} of {path} cannot be used:",
-            *[f"  {path}:{line}: {error}" for line, error in shown], *[f"  ... and {rest} more"] *
-            (rest > 0), "fix them, or have them left out and counted with strict=False "
+        super().__init__("\n".join([f"{n} line{'s' * (n > 1)} of {path} cannot be used:",
+            *[f"  {path}:{line}: {error}" for line, error in shown], *[f"  ... and {n - len(shown)} more"] *
+            (n > len(shown)), "fix them, or have them left out and counted with strict=False "
             "(on the command line --skip-invalid)"]))
         self.errors = errors
 

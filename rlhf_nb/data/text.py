@@ -100,8 +100,7 @@ def _normalised(row):
     asked = {k: row[k] for k in _ASKED if row.get(k)}
     if asked.keys() - {"context"}: return {k: x for k, x in row.items() if k not in _ASKED} | dict(prompt=
         [*asked.values()][0] if len(asked) == 1 else "\n\n".join(_text(x, k) for k, x in asked.items()))
-    two = row.get("chosen"), row.get("rejected")
-    if all(isinstance(x, str) for x in two):
+    if len(two := [row[k] for k in ("chosen", "rejected") if isinstance(row.get(k), str)]) == 2:
         n = next((i for i, (x, y) in enumerate(zip(*two)) if x != y), 0)
         marks = [mark.end() for mark in _TURN.finditer(two[0]) if mark.end() <= n]
         if marks: return row | {k: x for k, x in zip(("prompt", "chosen", "rejected"), (
