@@ -339,8 +339,8 @@ def load_pairs(
 
     Raises DataError if strict and lines must be fixed; ValueError if no row is left."""
     (prompts, chosen, rejected), load_report = _load(path, tokenizer, PAIR, max_length, strict)
-    sides = [make_seqs(prompts, x, tokenizer.pad_token_id) for x in (chosen, rejected)]
-    return PreferencePairs(*sides), load_report
+    both = [make_seqs(prompts, x, tokenizer.pad_token_id) for x in (chosen, rejected)]
+    return PreferencePairs(*both), load_report
 
 def pair_margins(
     loaded:LoadReport, # of `load_pairs`
