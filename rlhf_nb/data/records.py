@@ -13,7 +13,7 @@ from pathlib import Path
 from ..base.reading import RowError, as_object, parse_json, read_json, read_jsonl
 
 class DataError(ValueError):
-    "A file that cannot be used as it is; the message names every line to fix."
+    "A file that cannot be used as it is; the message names lines to fix, `errors` every one."
     def __init__(self,
         path:str|Path,
         errors:list[tuple[int,RowError]], # line number from 1, what is wrong
