@@ -194,7 +194,7 @@ def keep_answers(path, questions, seed=REPORTED[0]): # policies of this seed, on
     for name, signal in SPEAKERS:
         told = winner(CONTENDERS[name, signal])
         policy = TRAIN[name](task_told(signal), told, seed, lambda *_: None)
-        seqs, _ = best_of_n_responses(policy, task, questions)
+        seqs, _ = best_of_n_responses(policy, task, questions, seed=seed)
         texts = [response_text(task.tokenizer, row[mask].tolist()) for row, mask in zip(seqs.ids, seqs.response_mask)]
         said[name] = dict(settings=told, seed=seed, answers=texts)
     atomic_write(path, json.dumps(said, indent=1, ensure_ascii=False) + "\n")
