@@ -221,7 +221,7 @@ def encode_prompt(
     tokenizer,           # with or without a chat template
     messages:list[dict], # role and content
 )->list[int]: # token ids, up to where the answer begins
-    "A prompt through the chat template; without one, contents joined by line ends. Raises RowError if refused."
+    "A prompt through the chat template; without one, contents joined by lines. Raises RowError if refused."
     if tokenizer.chat_template:
         try: return list(tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=False))
