@@ -188,7 +188,7 @@ CHAT_TEMPLATE = ("{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|
 def train_tokenizer(
     texts:Iterable[str], # what it should encode well
     vocab_size:int=2000, # at most; 262 or more: 256 bytes, 6 marks, then merges
-)->"PreTrainedTokenizerFast": # lossless: decoding gives back any text exactly
+)->object:             # a PreTrainedTokenizerFast; lossless: decoding gives back any text exactly
     """Byte-pair encoding (Sennrich et al. 2016) over bytes (Radford et al. 2019).
 
     Has a chat template. Raises ValueError if vocab_size is below 262."""
