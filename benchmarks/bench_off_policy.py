@@ -63,7 +63,10 @@ def trained(seed, mode, lag):
                 ess_path=[row.get("sampling/effective_sample_size", 1.) for row in rows])
 
 
-def lag(seed):
+def lag(seed, only=None): # these corrections of answers twelve rollouts old; all runs if None
+    if only:
+        for mode in only: yield trained(seed, mode, 12)
+        return
     yield dict(trained(seed, "ignored", 0), run="fresh")
     for k in (3, 6, 12):
         for mode in ("ignored", "response, truncated at 2"): yield trained(seed, mode, k)
@@ -75,13 +78,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3, help="how many (default: 3)")
     parser.add_argument("--first", type=int, default=40, help="the first of them (default: 40)")
+    parser.add_argument("--only", nargs="+", choices=MODES, metavar="MODE", help="corrections by name, at an age of twelve (default: all runs)")
     parser.add_argument("--json", type=Path, default=OUT, help="default: nbs/results/off_policy.json")
     a = parser.parse_args()
     torch.set_num_threads(1)
     saved = dict(lag=[])
     for seed in range(a.first, a.first + a.seeds):
         began = time.process_time()
-        for row in lag(seed):
+        for row in lag(seed, a.only):
             saved["lag"].append(row | dict(seed=seed, cpu_s=round(time.process_time() - began, 2)))
             began = time.process_time()
             print(row["run"], row["lag"], seed, {k: round(v, 2) for k, v in row.items() if isinstance(v, float)}, flush=True)

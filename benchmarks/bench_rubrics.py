@@ -97,12 +97,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3, help="how many (default: 3)")
     parser.add_argument("--first", type=int, default=40, help="the first of them (default: 40)")
+    parser.add_argument("--only", nargs="+", choices=dict(RUNS), default=[*dict(RUNS)], metavar="RUN", help="runs by name (default: all)")
     parser.add_argument("--json", type=Path, default=OUT, help="default: nbs/results/rubrics.json")
     a = parser.parse_args()
     torch.set_num_threads(1)
     saved = dict(before=measured(SFT), runs=[])
     for seed in range(a.first, a.first + a.seeds):
-        for run, settings in RUNS:
+        for run, settings in [x for x in RUNS if x[0] in a.only]:
             began = time.process_time()
             row = trained(seed, run, **settings)
             saved["runs"].append(row | dict(seed=seed, cpu_s=round(time.process_time() - began, 2)))

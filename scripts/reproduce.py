@@ -7,7 +7,7 @@ keep what their author thought of. scripts/claims.py compares every entry with i
 
 The fresh seeds are none that anything was chosen by. Claims with the same command share its rows, and what is there is
 not run again."""
-import argparse, json, math, re, subprocess, sys, tomllib
+import argparse, json, math, os, re, subprocess, sys, tomllib
 from collections.abc import Iterable
 from hashlib import sha256
 from html import unescape
@@ -126,7 +126,7 @@ def reproduce(
     claims:Iterable[dict], # of the ledger; those without a command are left out
     seeds:range,           # none of them was used to choose anything
     out:str|Path,          # keeps rows and report.json; what is there is not run again
-)->list[dict]:             # id, estimate, error, pairs, verdict, seeds
+)->list[dict]:             # id, estimate, error, pairs, verdict, seeds, cpu_seconds of its command, which others may share
     "Run the commands behind claims on fresh seeds. Raises ValueError for a command that fails."
     out, report = Path(out), []
     out.mkdir(parents=True, exist_ok=True)
@@ -134,19 +134,24 @@ def reproduce(
         if "command" not in claim: continue
         key = sha256(f"{claim['command']} {seeds}".encode()).hexdigest()[:12]
         rows = out/f"{key}{Path(claim['rows'].partition(':')[0]).suffix}"
+        spent = rows.with_suffix(".cpu")           # seconds of all tries
         if not rows.exists():
             part = rows.with_stem(key + "-part")   # what a killed run left: the command may go on from it
+            began = sum(os.times()[2:4])   # of children, user and system
             told = claim["command"].format(first=seeds[0], n=len(seeds), seeds=" ".join(map(str, seeds)),
                                            out=part.resolve())
             told = told.replace("python ", f'"{sys.executable}" ', 1)   # this one, not the first of the PATH
             print(f"{claim['command']}    seeds {seeds[0]} to {seeds[-1]}", flush=True)
-            if n := subprocess.run(told, shell=True, cwd=notebooks().parent).returncode: raise ValueError(
+            n = subprocess.run(told, shell=True, cwd=notebooks().parent).returncode
+            before = float(spent.read_text()) if spent.exists() else 0.
+            atomic_write(spent, f"{before + sum(os.times()[2:4]) - began:.1f}\n")
+            if n: raise ValueError(
                 f"{claim['id']}: its command ended with status {n}; start again, finished rows stay")
             part.rename(rows)
         d = measure_claim(claim, rows)
         verdict = claim_verdict(claim["fails_if"], d.mean, d.error) if not d.unsaid else "fails"
         report.append(dict(id=claim["id"], estimate=d.mean, error=d.error, pairs=d.pairs, verdict=verdict,
-                           seeds=list(seeds)))
+                           seeds=list(seeds), cpu_seconds=float(spent.read_text()) if spent.exists() else None))
         atomic_write(out/"report.json", json.dumps(report, indent=1) + "\n")
     return report
 

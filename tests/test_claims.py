@@ -1,5 +1,5 @@
 "Every entry of the ledger stands in its chapter and says what its rows say; a hand that changes one is seen."
-import json, math, sys
+import json, math, os, sys
 import pytest
 from rlhf_nb.book.command import main
 from test_project import ROOT
@@ -192,6 +192,17 @@ def test_claims_on_fresh_seeds(book, tmp_path, monkeypatch):
     reproduce([claim], range(30, 33), tmp_path/"out")
     assert (tmp_path/"ran").read_text() == "xx"
     with pytest.raises(ValueError, match="status 3"): reproduce([claim | dict(command="exit 3")], range(2), tmp_path/"out")
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows counts no children")
+def test_cpu_seconds_of_all_tries(book, tmp_path, monkeypatch):
+    busy = "import time\nwhile time.process_time() < .3: pass\n"
+    (tmp_path/"make.py").write_text(busy + "import os\nif not os.path.exists('tried'): open('tried', 'w'); sys = 1/0\n" + MAKE)
+    monkeypatch.setattr("reproduce.notebooks", lambda: tmp_path/"nbs")
+    claim = read_claims(book)["08-lambda"] | dict(command="python make.py {first} {n} {out}")
+    with pytest.raises(ValueError, match="status 1"): reproduce([claim], range(20, 23), tmp_path/"out")
+    report = reproduce([claim, claim | dict(id="other")], range(20, 23), tmp_path/"out")
+    assert report[0]["cpu_seconds"] == report[1]["cpu_seconds"] > .5          # two tries of .3, one command
+    assert reproduce([claim], range(20, 23), tmp_path/"out") == report[:1]    # what is there costs what it cost
 
 def test_the_command(capsys):
     assert main(["reproduce"]) == 0 and "08-lambda" in capsys.readouterr().out
