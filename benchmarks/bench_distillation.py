@@ -196,7 +196,7 @@ def first_at(path, gold, name): # what it was when the true score first reached 
         if p["gold"] <= gold <= q["gold"]: return p[name] + (gold - p["gold"]) / (q["gold"] - p["gold"]) * (q[name] - p[name])
 
 
-def forget(seed):
+def forget(seed, distilled=True): # or RL and imitation alone
     judge, _ = load_bundled("judge")
     held = judge_examples(TOK, TEST, 200, random.Random(7))
     known = {tuple(p): q for p, q in zip(PROMPTS, TRAIN)}
@@ -213,14 +213,14 @@ def forget(seed):
         path = [look(judge, 0), *path]
         return dict(run=name, path=path, **measured(model.eval()), **{k: path[-1][k] for k in ("judging", "kl")},
                     **{f"{k}_at_4": first_at(path, 4., k) for k in ("judging", "kl")})
-    for name, beta in (("RL", .1), ("RL, no KL", 0.)):
+    for name, beta in (("RL", .1), ("RL, no KL", 0.))[:2 if distilled else 1]:
         policy, path = copy.deepcopy(judge).requires_grad_(), []
         train_grpo(policy, frozen_copy(judge), RLTask(PROMPTS, true_score, TOK, SamplingParams()), GRPOConfig(beta=beta, n_iterations=24),
                    seeded(seed), callback=lambda r, roll: watched(path, policy, r["iteration"], 4))
         yield row(name, policy, path)
         if name == "RL": teacher = frozen_copy(policy)
     for name, (loss, share) in LOSSES.items():
-        if name in ("reverse KL, own answers", "forward KL, teacher's answers", "copying, teacher's answers"):
+        if distilled and name in ("reverse KL, own answers", "forward KL, teacher's answers", "copying, teacher's answers"):
             path, student = [], copy.deepcopy(judge).requires_grad_()
             train_distill(student, DistillTask(teacher, PROMPTS, PROMPTS, TOK, SamplingParams()),
                           DistillConfig(divergence=loss, student_share=share, n_iterations=40), seeded(seed),
@@ -243,6 +243,7 @@ def main():
     parser.add_argument("--part", choices=PARTS, nargs="+", default=[*PARTS])
     parser.add_argument("--seeds", type=int, default=3, help="how many (default: 3)")
     parser.add_argument("--first", type=int, default=40, help="the first of them (default: 40)")
+    parser.add_argument("--plain", action="store_true", help="of forget: RL and imitation alone")
     parser.add_argument("--json", type=Path, default=OUT, help="default: nbs/results/distillation.json")
     a = parser.parse_args()
     torch.set_num_threads(1)
@@ -251,7 +252,7 @@ def main():
         saved[part] = []
         for seed in range(a.first, a.first + a.seeds):
             began = time.process_time()
-            for row in PARTS[part](seed):
+            for row in forget(seed, False) if a.plain and part == "forget" else PARTS[part](seed):
                 row |= dict(seed=seed, cpu_s=round(time.process_time() - began, 2))
                 saved[part].append(row)
                 began = time.process_time()

@@ -78,6 +78,7 @@ def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     args.add_argument("--seeds", type=int, default=3)
     args.add_argument("--first", type=int, default=40, help="the first seed")
+    args.add_argument("--only", nargs="+", choices=RUNS, default=[*RUNS], metavar="RUN", help="runs by name (default: all)")
     args.add_argument("--json", type=Path, default=Path(__file__).parents[1]/"nbs/results/dpo.json")
     args = args.parse_args()
     torch.set_num_threads(1)
@@ -87,7 +88,7 @@ def main():
         ref, tokenizer, data, _ = made
         rows.append(dict(run="SFT", seed=seed, cpu_s=0., **measure(ref, ref, tokenizer), **measure(ref, ref, tokenizer, True),
                          chosen=data.ref_chosen.mean().item(), rejected=data.ref_rejected.mean().item(), accuracy=.5))
-        for name in RUNS: rows.append(run(name, seed, made))
+        for name in args.only: rows.append(run(name, seed, made))
     keys = ("gold", "greedy", "kl", "flattery", "length", "accuracy", "chosen", "rejected", "cpu_s")
     print(f"{'run':20}" + "".join(f"{k:>16}" for k in keys))
     for name in dict.fromkeys(r["run"] for r in rows):

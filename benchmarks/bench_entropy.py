@@ -47,10 +47,10 @@ def look(policy): # at the held-out sums
     return dict(entropy=entropy[seqs.response_mask].mean().item(), pass_1=right.mean().item(), pass_16_carry=at.mean().item())
 
 
-def law(seed):
+def law(seed, clips=CLIPS):
     start, _ = imitate(.4, seed)
     task = RLTask([PROMPT[s] for s in SEEN], solved, TOKENIZER, SamplingParams(5))
-    for name, high in CLIPS.items():
+    for name, high in [x for x in CLIPS.items() if x[0] in clips]:
         policy, more = copy.deepcopy(start), dict(num_iterations=8, epsilon_high=high)
         seen, clipped = [look(policy)], []
         def callback(row, roll):
@@ -88,6 +88,7 @@ def main():
     parser.add_argument("--part", choices=PARTS, nargs="+", default=[*PARTS])
     parser.add_argument("--seeds", type=int, default=5, help="how many (default: 5)")
     parser.add_argument("--first", type=int, default=40, help="the first of them (default: 40)")
+    parser.add_argument("--clips", choices=CLIPS, nargs="+", default=[*CLIPS], metavar="CLIP", help="of the law: runs by name (default: all)")
     parser.add_argument("--json", type=Path, default=OUT, help="default: nbs/results/entropy.json")
     a = parser.parse_args()
     torch.set_num_threads(1)
@@ -95,7 +96,7 @@ def main():
     for part in a.part:
         saved[part], began = [], time.process_time()
         for seed in range(a.first, a.first + a.seeds):
-            for row in PARTS[part](seed):
+            for row in law(seed, a.clips) if part == "law" else PARTS[part](seed):
                 saved[part].append(row | dict(seed=seed, cpu_s=round(time.process_time() - began, 2)))
                 began = time.process_time()
                 shown = {k: [round(x, 2) for x in v[::4]] for k, v in row.items() if isinstance(v, list)}

@@ -128,11 +128,11 @@ class World:
         return dict(path=path, kl=kl)
 
 
-def tool(seed):
+def tool(seed, betas=(.02, 0.)):
     world = World(seed)
     starts = {name: world.copied(seed, name == "mask") for name in ("mask", "no mask")}
     for name, start in starts.items(): yield dict(run=f"copied, {name}", **world.measure(start))
-    for beta in (.02, 0.):
+    for beta in betas:
         for name, unmasked in (("mask", False), ("no mask", True)):
             policy = copy.deepcopy(starts["mask"])
             found = world.learn(policy, frozen_copy(starts["mask"]), seed, unmasked=unmasked, beta=beta)
@@ -189,6 +189,7 @@ def main():
     parser.add_argument("--part", choices=PARTS, nargs="+", default=[*PARTS])
     parser.add_argument("--seeds", type=int, help="how many (default: 3, and 5 of carry)")
     parser.add_argument("--first", type=int, default=40, help="the first of them (default: 40)")
+    parser.add_argument("--betas", type=float, nargs="+", default=[.02, 0.], metavar="B", help="of the tool's RL (default: .02 0)")
     parser.add_argument("--json", type=Path, default=OUT, help="default: nbs/results/tools.json")
     a = parser.parse_args()
     torch.set_num_threads(1)
@@ -197,7 +198,7 @@ def main():
         saved[part] = []
         for seed in range(a.first, a.first + (a.seeds or (5 if part == "carry" else 3))):
             began = time.process_time()
-            for row in PARTS[part](seed):
+            for row in tool(seed, a.betas) if part == "tool" else PARTS[part](seed):
                 row |= dict(seed=seed, cpu_s=round(time.process_time() - began, 2))
                 saved[part].append(row)
                 began = time.process_time()
