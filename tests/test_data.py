@@ -287,6 +287,10 @@ def turn(role, content): return dict(role=role, content=content)
     (dict(chosen="\n\nHuman: Hi\n\nAssistant: Yes?\n\nHuman: What is it?\n\nAssistant: A.",
           rejected="\n\nHuman: Hi\n\nAssistant: Yes?\n\nHuman: What is it?\n\nAssistant: No."),
      "preference, Human/Assistant, standard", [turn("user", "Hi"), turn("assistant", "Yes?"), USER], ["A.", "No."]),
+    (dict(prompt="\n\nHuman: Hi\n\nAssistant: Yes?\n\nHuman: What is it?\n\nAssistant:", chosen=" A.", rejected=" No."),
+     "preference, Human/Assistant, standard", [turn("user", "Hi"), turn("assistant", "Yes?"), USER], ["A.", "No."]),
+    (dict(prompt="Human: or robot?", chosen=" A.", rejected="No."), "preference, explicit prompt, standard",
+     [turn("user", "Human: or robot?")], [" A.", "No."]),             # no dialogue: as it stands
     (dict(chosen="Q: Sky?\n\nA: It is blue.", rejected="Q: Sky?\n\nA: It is black."), "preference, implicit prompt, standard",
      [turn("user", "Q: Sky?\n\nA:")], ["It is blue.", "It is black."]),     # up to the turn, not to the first word that differs
     (dict(chosen="<|user|>Hm?<|assistant|>The answer: 4", rejected="<|user|>Hm?<|assistant|>The answer: 5"),
@@ -343,6 +347,7 @@ def test_what_lacks_is_named_with_the_flag_that_names_it_and_one_fault_three_tim
     rows = [dict(query=f"{i}?", response="A.") for i in range(30)]
     with pytest.raises(DataError, match=r'no "prompt", the keys are .*\(--columns prompt=KEY\)') as e: load_demonstrations(rows, tok)
     assert str(e.value).count("rows in memory:") == 3 and "... and 27 more" in str(e.value) and len(e.value.errors) == 30
+    with pytest.raises(DataError, match='no "chosen", the keys are "instruction", "better"; add it'): load_pairs([dict(instruction="a", better="b")], tok)
     with pytest.raises(DataError, match='no "messages" or "response" or "completion"'): load_demonstrations([dict(prompt="a", reply="b")], tok)
 
 def test_forms_of_demonstrations_and_prompts(tok):

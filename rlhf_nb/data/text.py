@@ -66,17 +66,17 @@ def _messages(x, key, role):
         chat.append((m["role"], content))
     return [dict(role=who, content=_text(said, f"{key}[{i}].content")) for i, (who, said) in enumerate(chat)]
 
-def _need(row, where, *keys):
+def _need(row, where, *keys, file=()): # the row as it stands in the file, where it was read otherwise
     "The first of these keys that the row has."
     for key in keys:
         if key in row: return key
-    found, wanted = (sep.join(f'"{key}"' for key in some) for sep, some in ((", ", row), (" or ", keys)))
+    found, wanted = (sep.join(f'"{key}"' for key in some) for sep, some in ((", ", file or row), (" or ", keys)))
     raise RowError("missing key", f"no {wanted}{where}, the keys are {found or 'none'}; add it or rename the "
                    "key that holds it" + f" (--columns {keys[0]}=KEY)" * (not where))
 
 _SPEAKERS = dict(human="user", user="user", gpt="assistant", system="system", assistant="assistant")
 def _dialogue(text): # "\n\nHuman: ...\n\nAssistant: ..." as messages, or None
-    if not isinstance(text, str) or not text.lstrip().startswith("Human:"): return None
+    if not re.match(r"\s*Human:.*\n\nAssistant:", text if isinstance(text, str) else "", re.S): return None
     said = re.split(r"\n\n(Human|Assistant): ?", "\n\n" + text.lstrip())[1:]
     chat = [dict(role=_SPEAKERS[who.lower()], content=x.strip()) for who, x in zip(said[::2], said[1::2])]
     return chat[:-1] if chat[-1]["content"] == "" else chat
@@ -93,9 +93,9 @@ def _normalised(row):
     if isinstance(chat, list) and "messages" not in row: row["messages"] = [
         dict(role=_SPEAKERS.get(m["from"], m["from"]), content=m["value"])
         if isinstance(m, dict) and {"from", "value"} <= m.keys() else m for m in chat]
-    if "prompt" in row: return row
-    for key in ("chosen", "rejected", "text"):
-        if _dialogue(row.get(key)): row[key] = _dialogue(row[key])
+    found = {k: chat for k in ("prompt", "chosen", "rejected", "text") if (chat := _dialogue(row.get(k)))}
+    if "prompt" in found: row = {k: x.strip() if isinstance(x, str) else x for k, x in row.items()}
+    if "prompt" in (row := row | found): return row
     if isinstance(row.get("text"), list): row.setdefault("messages", row.pop("text"))
     asked = {k: row[k] for k in _ASKED if row.get(k)}
     if asked.keys() - {"context"}: return {k: x for k, x in row.items() if k not in _ASKED} | dict(prompt=
@@ -118,12 +118,12 @@ def parse_row(
     answers:tuple=PAIR, # for each answer the keys it may have; () for prompts
 )->tuple[list[dict],list[str]]: # messages of the prompt, one text per answer
     "Prompt and answers of a row, whether they are given as text or as chats. Raises RowError."
-    row, chats = _normalised(row), []
+    file, row, chats = row, _normalised(row), []
     if answers == PAIR and "chosen" not in row and {"label", "completion"} <= row.keys():
         raise RowError("label instead of a pair", 'one "completion" with a "label" is no pair; '
                        "load_unpaired reads such rows, `rlhf-nb train kto` learns from them")
     for keys in answers:
-        key = _need(row, "", *keys)
+        key = _need(row, "", *keys, file=file)
         chats.append(_messages(row[key], key, "assistant"))
         role = chats[-1][-1]["role"]
         if role != "assistant": raise RowError("no answer",
@@ -131,7 +131,7 @@ def parse_row(
     before = [chat[:-1] for chat in chats if len(chat) > 1]     # the prompt, repeated
     if "prompt" in row or not before:
         chat = ("messages",) + ("chosen",) * isinstance(row.get("chosen"), list)
-        key = _need(row, "", "prompt", *(() if answers else chat))
+        key = _need(row, "", "prompt", *(() if answers else chat), file=file)
         given = _messages(row[key], key, "user")
         if not answers and given[-1]["role"] == "assistant": given = given[:-1]
     else: given = before[0]
@@ -160,7 +160,7 @@ def row_format(
     keys = "conversations prompt messages completion response chosen rejected".split()
     form = "conversational" if any(isinstance(row.get(k), list) for k in keys) else "standard"
     given = "explicit prompt" if {"prompt", *_ASKED[:-1]} & row.keys() else "implicit prompt"
-    if any(_dialogue(row.get(k)) for k in ("chosen", "text")): given = "Human/Assistant"
+    if any(_dialogue(row.get(k)) for k in ("prompt", "chosen", "text")): given = "Human/Assistant"
     if len(answers) == 2: return f"preference, {given}, {form}"
     if not answers: return f"prompt-only, {form}"
     if "label" in row: return f"unpaired preference, {form}"
