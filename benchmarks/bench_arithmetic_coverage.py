@@ -95,6 +95,7 @@ def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     args.add_argument("--seeds", type=int, nargs="+", default=range(20, 25))
     args.add_argument("--only", nargs="+", help="names of the experiments")
+    args.add_argument("--alphas", nargs="+", type=float, help="of Q, which then trains as long as the copy and on all rows alone")
     args.add_argument("--shares", type=float, nargs="+", default=(.1, .03, .4), help="values of carry_prob")
     args.add_argument("--home", type=Path, default=Path(__file__).parents[1]/"nbs/results/arithmetic_coverage.jsonl")
     args = args.parse_args()
@@ -103,6 +104,8 @@ def main():
         for seed in args.seeds:
             for x in experiments(args.home):
                 if x.settings["carry_prob"] != carry_prob or args.only and x.name not in args.only: continue
+                plain = x.settings["steps"] == SETTINGS["steps"] and not x.settings.get("right_share")
+                if args.alphas and x.name == "Q" and not (plain and x.settings["alpha"] in args.alphas): continue
                 row, = x.over([seed])
                 changed = {k: row["settings"][k] for k in ("steps", "right_share", "alpha") if k in row["settings"]}
                 print(f"seed {seed} carry {carry_prob:<4} {x.name:20} {changed} carry sums {row['found']['carry']:.2f}", flush=True)
