@@ -12,6 +12,8 @@ runs of one part differ in the loss alone. Parts:
   far       the chosen answer is a careful writer's, the rejected one the model's own
   near      the chosen answer is a careful writer's, the rejected one the same with one fact made false
   moving    part family with the reference replaced by the policy every k steps, measured on the way
+  round     after part family's DPO a second round: 2048 pairs more, of its own answers or again of the SFT model's;
+            in both the reference of the round is the policy at its start
 Seeds change pairs, labels and order. 48 held-out questions, 8 answers each at temperature 1, and one greedy answer
 each; changes of log-probs on 256 held-out pairs of the same kind. Rows are added to nbs/results/dpo_family.json as
 they are made, so that a run that was stopped goes on.
@@ -43,7 +45,8 @@ ORDER = [      # the first rows first: a run that is stopped early has seeds of 
     [("family", "DPO + .2 NLL"), ("family", "DPO + NLL"), ("family", "NLL alone")],
     [("family", "R-DPO .01"), ("family", "R-DPO .03")],
     [("flipped", name) for name in ("hinge", "IPO", "SimPO", "ORPO", "KTO")],
-    [("far", "DPO"), ("far", "DPO + NLL")], [("moving", 16)]]
+    [("far", "DPO"), ("far", "DPO + NLL")], [("moving", 16)],
+    [("round", "own answers"), ("round", "the SFT model's")]]
 MORE = [     # not in the chapter: --more
     [("family", name) for name in ("cDPO", "robust", "hinge", "IPO", "SimPO", "ORPO", "KTO")]]
 
@@ -152,6 +155,15 @@ def moving(data, ref, tokenizer, every, seed):
         if k + 1 in (8, 16, 32): yield dict(step=k + 1, loss=row["loss"], **measure(policy, ref, tokenizer))
 
 
+def second_round(name, data, ref, tokenizer, seed):
+    "The policy after a round of DPO on `data` and another one on pairs of its own answers, or of the first reference's."
+    loss_fn = make_pair_loss(dpo_loss)
+    policy = train(load_bundled("sft")[0], data, loss_fn, seed).model
+    start, fresh = frozen_copy(policy), seed + 1000
+    pairs, _ = sample_pairs(start if name == "own answers" else ref, tokenizer, TRAIN, N, seeded(fresh), random.Random(fresh))
+    return train(policy, precompute_ref_logprobs(start, pairs), loss_fn, fresh).model
+
+
 def make_part(part, ref, tokenizer, seed):
     "Training pairs and held-out pairs of a part, with the reference's log-probs."
     if part in ("far", "near"): made = [written_pairs(part, ref, tokenizer, q, n, s) for q, n, s in (
@@ -167,7 +179,7 @@ def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     args.add_argument("--seeds", type=int, default=3)
     args.add_argument("--first", type=int, default=40)
-    args.add_argument("--only", default="", help="one part: family, flipped, far, near or moving")
+    args.add_argument("--only", default="", help="one part: family, flipped, far, near, moving or round")
     args.add_argument("--runs", nargs="+", help="runs by name (default: all)")
     args.add_argument("--more", action="store_true")
     args.add_argument("--json", type=Path, default=Path(__file__).parents[1]/"nbs/results/dpo_family.json")
@@ -191,7 +203,8 @@ def main():
             for row in list(moving(data, ref, tokenizer, name, seed)): add(part=part, run=name, seed=seed, **row)
             continue
         began, policy = time.process_time(), load_bundled("sft")[0]
-        train(policy, data, losses(part, ref, tokenizer.pad_token_id)[name], seed)
+        if part == "round": policy = second_round(name, data, ref, tokenizer, seed)
+        else: train(policy, data, losses(part, ref, tokenizer.pad_token_id)[name], seed)
         seconds = time.process_time() - began
         at = evaluate_pairs(policy, held, make_pair_loss(partial(dpo_loss, beta=1.)))
         add(part=part, run=name, seed=seed, cpu_s=seconds, **measure(policy, ref, tokenizer),

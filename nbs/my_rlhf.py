@@ -131,6 +131,22 @@ def group_step(policy, optimizer, ids, mask, response, old_logp, reward, size, c
     optimizer.step()
     return loss.item()
 
+# your part, 09, 12 min
+def train_groups(policy, reward_fn, prompts, max_new, eos, pad, generator, n_rollouts=20,
+                 n_prompts=8, size=8, lr=.05, see=lambda i: None):
+    """RLOO from the policy as it stands, with one Adam throughout; see(i) after rollout i.
+
+    Rollout i = 0, 1, ... draws n_prompts of the prompts, samples `size` answers to each,
+    side by side, asks reward_fn(ids, mask, response) once, and takes one group_step."""
+    optimizer = torch.optim.Adam(policy.parameters(), lr=lr)
+    for i in range(n_rollouts):
+        asked = torch.randint(len(prompts), (n_prompts,), generator=generator).tolist()
+        batch = rollout(policy, [prompts[k] for k in asked for _ in range(size)], max_new,
+                        eos, pad, generator)
+        with torch.no_grad(): logp, reward = logprobs(policy, *batch[:2]), reward_fn(*batch)
+        group_step(policy, optimizer, *batch, logp, reward, size)
+        see(i)
+
 # your part, 10, 10 min
 def dpo_step(policy, ref, optimizer, chosen, rejected, beta):
     """One step of DPO on pairs; the mean loss before it, a float.
@@ -162,16 +178,4 @@ def train_ppo(policy, reward_fn, prompts, max_new, eos, pad, generator, n_rollou
             advantage = (advantage - some.mean()) / (some.std() + 1e-8)
         for _ in range(epochs):
             ppo_step(policy, critic, optimizer, *batch, logp, advantage, returns)
-        see(i)
-
-def train_groups(policy, reward_fn, prompts, max_new, eos, pad, generator, n_rollouts=20,
-                 n_prompts=8, size=8, lr=.05, see=lambda i: None):
-    "RLOO from the policy as it stands, one step a rollout; see(i) after rollout i."
-    optimizer = torch.optim.Adam(policy.parameters(), lr=lr)
-    for i in range(n_rollouts):
-        asked = torch.randint(len(prompts), (n_prompts,), generator=generator).tolist()
-        batch = rollout(policy, [prompts[k] for k in asked for _ in range(size)], max_new,
-                        eos, pad, generator)
-        with torch.no_grad(): logp, reward = logprobs(policy, *batch[:2]), reward_fn(*batch)
-        group_step(policy, optimizer, *batch, logp, reward, size)
         see(i)

@@ -15,8 +15,7 @@ def pad_right(
 )->tuple[Tensor,Tensor]:  # (b t) int64 ids, (b t) bool, True on real tokens
     """Stack rows of unequal length into (b t), padded on the right, with their mask.
 
-    Raises ValueError without rows or if the pad token stands inside a row, TypeError if
-    an id is no whole number."""
+    Raises ValueError without rows or with pad in one, TypeError for a fraction."""
     if type(pad) is not int: raise TypeError(
         f"pad_right: pad must be a whole number, got {pad!r}")
     if not rows: raise ValueError("padding needs at least one row, got none")
@@ -28,8 +27,7 @@ def pad_right(
     ids = torch.tensor([list(row) + [pad] * (width - len(row)) for row in rows])
     if ids.is_floating_point() and ids.numel(): raise TypeError(
         "pad_right: token ids must be whole numbers, got some with a decimal point")
-    lengths = torch.tensor([len(row) for row in rows])
-    return ids.long(), torch.arange(width) < lengths[:, None]
+    return ids.long(), torch.arange(width) < torch.tensor([*map(len, rows)])[:, None]
 
 # what Seqs shares with other batches
 class Batch:

@@ -30,7 +30,7 @@ def test_it_needs_torch_alone():
 
 def test_an_empty_copy_has_the_text_and_no_answer(tmp_path):
     empty = emptied_parts(TEXT)
-    assert empty.count("raise NotImplementedError") == 9 and part_chapters(empty) == part_chapters(TEXT)
+    assert empty.count("raise NotImplementedError") == 10 and part_chapters(empty) == part_chapters(TEXT)
     assert "def train_ppo" in empty and "log_softmax" not in empty and "logsigmoid" not in empty
     kept = [line for line in TEXT.splitlines() if line.startswith(("def ", "class ", "# your part", "@"))]
     assert [line for line in empty.splitlines() if line in kept] == kept
@@ -91,6 +91,17 @@ kept = torch.where(a > 0, ratio.clamp(max=1 + clip), ratio.clamp(min=1 - clip)) 
 loss = -(kept * response).sum() / response.sum()
 optimizer.zero_grad(); loss.backward(); optimizer.step()
 return loss.item()""",
+    "train_groups": """optimizer = torch.optim.Adam(policy.parameters(), lr)
+for i in range(n_rollouts):
+    rows = []
+    for _ in range(n_prompts):
+        k = int(torch.randint(len(prompts), (1,), generator=generator))
+        rows += [prompts[k]] * size
+    ids, mask, response = rollout(policy, rows, max_new, eos, pad, generator)
+    reward = reward_fn(ids, mask, response)
+    old = logprobs(policy, ids, mask).detach()
+    group_step(policy, optimizer, ids, mask, response, old, reward, size)
+    see(i)""",
     "dpo_step": """optimizer.zero_grad()
 gap = 0.
 for sign, (ids, mask, response) in ((1, chosen), (-1, rejected)):
@@ -114,6 +125,8 @@ WRONG = [   # (part, body, a word of the verdict)
     ("gae", OTHER["gae"].replace("value = value * response\n", ""), ""),
     ("gae", OTHER["gae"].replace("gamma * F", "F"), "gamma is missing in delta"),
     ("group_step", OTHER["group_step"].replace(" if k != i", "").replace("(size - 1)", "size"), "leave it out"),
+    ("train_groups", OTHER["train_groups"].replace(".detach()", ""), "no_grad"),
+    ("train_groups", OTHER["train_groups"].replace("rows += [prompts[k]] * size", "rows += [prompts[k]]"), "`size` times"),
     ("dpo_step", OTHER["dpo_step"].replace(" - logprobs(ref, ids, mask).detach()", ""), "reference"),
     ("dpo_step", OTHER["dpo_step"].replace(".detach())", ")").replace("optimizer.step()\n", ""), "optimizer.step()")]
 
@@ -139,6 +152,16 @@ def test_the_best_there_is_is_the_exact_sum():
     curves = exercises.own_curve(exercises.OURS, "groups")
     assert curves["the best there is"][0] == 3. and 1.5 < curves["yours"][-1] < 3.
 
+def test_a_lent_loop_runs_the_learners_own_step(tmp_path, monkeypatch):
+    monkeypatch.setenv("RLHF_NB_STRICT", "")
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "group_step", OTHER["group_step"])
+    own, took = check_parts("group_step", "train_groups"), []
+    step = own.group_step
+    own.group_step = lambda *args: took.append(1) or step(*args)
+    exercises.own_curve(own, "groups")
+    assert len(took) == 40 and own.train_groups is not exercises.OURS.train_groups
+
 def test_the_command_says_whose_a_part_is(tmp_path, capsys):
     assert main(["copy", "--exercises", str(tmp_path/"copy")]) == 0
     file = tmp_path/"copy/my_rlhf.py"
@@ -148,7 +171,7 @@ def test_the_command_says_whose_a_part_is(tmp_path, capsys):
     capsys.readouterr()
     assert main(["check", "mine", "--dir", str(tmp_path/"copy")]) == 1
     said = capsys.readouterr().out
-    assert "logprobs       right" in said and "1 of 9 parts are yours; next: sft_step in 04 (8 min)" in said
+    assert "logprobs       right" in said and "1 of 10 parts are yours; next: sft_step in 04 (8 min)" in said
     assert main(["copy", str(tmp_path/"copy")]) == 0     # a part that was written is kept
     assert "logsumexp" in file.read_text("utf-8") and "my_rlhf.py" in capsys.readouterr().out
 
@@ -158,11 +181,11 @@ def test_a_loop_on_wrong_parts_is_not_said_to_end_where_ours_does(tmp_path):
         assert old in TEXT
         (file := tmp_path/f"{len(old)}.py").write_text(TEXT.replace(old, new, 1) if old else TEXT, "utf-8")
         return grade(exercises.probe(exercises.load(file), name), getattr(exercises, name))
-    assert said("train_ppo") == said("train_groups") == "right"
+    assert said("train_ppo") == said("groups") == "right"
     sign = "return torch.where(response, beta * (ref_logp - logp), 0.) + last * reward[:, None]"
     assert "below the package" in said("train_ppo", sign, sign.replace("+ last", "- last"))
-    assert "below the package" in said("train_groups", "(group.sum(1, keepdim=True) - group) / (size - 1)", "2 * group")
-    assert said("train_groups", "advantage = (group -", "raise NotImplementedError\n    advantage = (group -") == "not done yet"
+    assert "below the package" in said("groups", "(group.sum(1, keepdim=True) - group) / (size - 1)", "2 * group")
+    assert said("groups", "advantage = (group -", "raise NotImplementedError\n    advantage = (group -") == "not done yet"
 
 @pytest.mark.parametrize("name", exercises.PARTS)
 def test_each_part_is_proved_exact_ours_and_in_another_style(tmp_path, name):

@@ -18,9 +18,9 @@ from rlhf_nb.base.candidates import (
 from rlhf_nb import self_reward
 from rlhf_nb.trainers import self_reward_tools
 from rlhf_nb.trainers.self_reward_tools import replay_examples, train_online_dpo, write_prompts
-from rlhf_nb.self_reward import (PairsWithReplay, SelfRewardConfig, SelfRewardTask, make_replay_loss,
+from rlhf_nb.self_reward import (SelfRewardConfig, SelfRewardTask, make_replay_loss,
     run_round, select_pairs, self_reward_iteration, train_on_pairs)
-from rlhf_nb.base.batches import chat_ids, response_text
+from rlhf_nb.base.batches import PairsWithReplay, chat_ids, response_text
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.base.files import notebooks
 from rlhf_nb.world import gold_score

@@ -10,9 +10,9 @@ from rlhf_nb.base.models import add_lora, tiny_lm
 from rlhf_nb.base.settings import weight_hash
 from rlhf_nb.worlds.oracle import all_logprobs, sample_rows, bigram_lm, micro_tokenizer, micro_world, to_tabular_lm
 from rlhf_nb.base.sampling import SamplingParams
-from rlhf_nb.spin import (SPINConfig, SPINData, iteration_pairs, mix_pairs, opponent_pairs,
+from rlhf_nb.spin import (SPINConfig, SPINData, iteration_pairs, opponent_pairs,
     train_spin, train_spin_iteration, make_spin_loss, spin_metrics)
-from rlhf_nb.base.batches import PreferencePairs
+from rlhf_nb.base.batches import PreferencePairs, concat_pairs
 from rlhf_nb.tokens import make_seqs
 
 torch.set_num_threads(1)
@@ -64,8 +64,8 @@ def test_an_iteration_draws_each_demonstration_once_at_temperature_one(monkeypat
 def test_mixed_keeps_pairs_together():
     a = PreferencePairs(drawn(3, 2), drawn(3, 3)); long = make_seqs([[4, 0, 0, 0]] * 2, [[0, 0, 3], [3]], WORLD.pad)
     b = PreferencePairs(long, make_seqs([[4, 0, 0, 0]] * 2, [[3], [1, 3]], WORLD.pad))
-    both = mix_pairs(a, b, DATA)
-    assert len(both) == 5 and mix_pairs(None, b, DATA) is b
+    both = concat_pairs([a, b], WORLD.pad)
+    assert len(both) == 5 and torch.equal(concat_pairs([b], WORLD.pad).chosen.ids, b.chosen.ids)
     for side in ("chosen", "rejected"):
         got, x, y = (getattr(p, side) for p in (both, a, b))
         assert replies(got) == replies(x) + replies(y) and prompts(got) == prompts(x) + prompts(y)

@@ -4,7 +4,7 @@
 
 __all__ = ['part_chapters', 'check_parts', 'parts_table']
 
-import os, re
+import inspect, os, re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from ..base.files import notebooks
@@ -30,7 +30,7 @@ def check_parts(
         own = hasattr(module, name)
         verdict = "no such function"
         if own: verdict = grade(exercises.probe(module, name), getattr(exercises, name))
-        if verdict != "right": setattr(module, name, getattr(exercises.OURS, name))
+        if verdict != "right": exec(inspect.getsource(getattr(exercises.OURS, name)), vars(module))  # calls theirs
         if not names or name in names: verdicts[name] = verdict
     for name, verdict in verdicts.items():
         print(f"{name}: {verdict}" + "; ours is lent" * (verdict != "right"))
@@ -51,7 +51,7 @@ def parts_table(
     file = Path(folder)/"my_rlhf.py"
     if not file.is_file(): raise ValueError(f"{folder} has no my_rlhf.py: rlhf-nb copy --exercises {folder}")
     parts = part_chapters((notebooks()/"my_rlhf.py").read_text("utf-8"))
-    loops = dict(train_ppo="08", train_groups="09")                       # given; they run the parts
+    loops = dict(train_ppo="08", groups="09")                             # the whole, on its own parts
     sources = [_CELLS.format(file=str(file.resolve())),
                *(f"#| hide\n{k} = exercises.probe(module, {k!r})" for k in [*parts, *loops]),
                *(f"check({k}, exercises.{k})" for k in [*parts, *loops])]

@@ -1,5 +1,5 @@
 "The parts of the learner's own trainer, my_rlhf.py, on worlds in which every answer is listed."
-import importlib.util
+import copy, importlib.util, inspect
 from types import SimpleNamespace
 import torch
 from rlhf_nb.base.files import notebooks
@@ -80,7 +80,7 @@ def own_curve(
 
 def trained(module, name:str): # -> a function: whether a loop of this file, on its own parts, ends where the package's does
     def ends_like_ours()->bool:
-        curves = own_curve(module, dict(train_ppo="ppo", train_groups="groups")[name])
+        curves = own_curve(module, name.removeprefix("train_"))
         return curves["yours"][-1] > curves["the package's"][-1] - .1
     return ends_like_ours
 
@@ -134,8 +134,32 @@ def _chances(model, prompt, left, so_far=()): # every response and its probabili
         if word == WORLD.eos or left == 1: yield y, p
         else: yield from ((z, p * c) for z, c in _chances(model, prompt, left - 1, y))
 
+def _looped(f, policy, prompts, max_new, n_rollouts, n_prompts, size, lr): # what a loop does, as its reward function sees it
+    policy, twin, asked, seen, same = copy.deepcopy(policy), copy.deepcopy(policy), [], [], []
+    def weights(): return [p.detach().clone() for p in policy.parameters()]
+    def reward_fn(ids, mask, response):
+        reward = (ids * response).sum(1) % 5 / 2
+        asked.append(((ids.clone(), mask.clone(), response.clone()), reward, weights()))
+        return reward
+    f(policy, reward_fn, prompts, max_new, WORLD.eos, WORLD.pad, torch.Generator().manual_seed(0), n_rollouts=n_rollouts,
+      n_prompts=n_prompts, size=size, lr=lr, see=lambda i: seen.append((i, len(asked))))
+    drawn = [[tuple(row[kept].tolist()) for row, kept in zip(rows[0], rows[1] & ~rows[2])] for rows, *_ in asked]
+    in_groups = all(len(row) == n_prompts * size and all(len({*row[k:k + size]}) == 1 for k in range(0, len(row), size))
+                    for row in drawn)
+    optimizer, after = torch.optim.Adam(twin.parameters(), lr=lr), [*(w for *_, w in asked[1:]), weights()]
+    for (rows, reward, _), found in zip(asked * in_groups, after):  # the same steps again, by ours
+        OURS.group_step(twin, optimizer, *rows, OURS.logprobs(twin, *rows[:2]).detach(), reward, size)
+        same.append(all(torch.allclose(p, q, atol=1e-4) for p, q in zip(twin.parameters(), found)))
+    return {"reward_fn is asked once in a rollout": len(asked) == n_rollouts,
+            "a rollout has size answers to each of n_prompts prompts, those to one prompt side by side": in_groups,
+            "rollouts differ in their prompts": len(prompts) == 1 or len({*map(tuple, drawn)}) > 1,
+            "the first rollout ends in one group_step": same[:1] == [True],
+            "each rollout does, with one optimizer for all": same == [True] * n_rollouts,
+            "the policy has a gradient": any(p.grad is not None for p in policy.parameters()),
+            "see(i) comes after rollout i": seen == [(i, i + 1) for i in range(n_rollouts)]}
+
 _CALLS = dict(logprobs=_on_real_tokens, rollout=_sampled, sft_step=_stepped(1), reward_step=_stepped(1),
-              ppo_step=_stepped(2), group_step=_stepped(1), dpo_step=_stepped(1, 1))
+              ppo_step=_stepped(2), group_step=_stepped(1), train_groups=_looped, dpo_step=_stepped(1, 1))
 
 # ---- cases
 
@@ -265,6 +289,28 @@ def _greedy(model, prompts, max_new, eos, pad, generator):
         return out
     return OURS.rollout(sure, prompts, max_new, eos, pad, generator)
 
+def _loop(*changes): # our loop with other lines
+    source, names = inspect.getsource(OURS.train_groups), dict(vars(OURS))
+    for old, new in changes:
+        assert source.count(old) == 1
+        source = source.replace(old, new)
+    exec(source, names)
+    return _in_place_of("train_groups", names["train_groups"])
+
+def _loops():
+    head = "    for i in range(n_rollouts):\n"
+    draw = "asked = torch.randint(len(prompts), (n_prompts,), generator=generator).tolist()\n"
+    make = "optimizer = torch.optim.Adam(policy.parameters(), lr=lr)\n"
+    return {"the answers to one prompt stand side by side: for k in asked for _ in range(size)":
+                _loop(("for k in asked for _ in range(size)", "for _ in range(size) for k in asked")),
+            "a prompt is answered once: answer it `size` times": _loop((" for _ in range(size)", "")),
+            "the prompts are the same in each rollout: draw them in the loop": _loop(("        " + draw, ""), (head, "    " + draw + head)),
+            "nothing is learned: call group_step": _loop(("        group_step(policy, optimizer, *batch, logp, reward, size)\n", "")),
+            "the gradient flows through both log-probs: those of the sampling policy are constants, torch.no_grad()":
+                _loop(("with torch.no_grad(): logp, reward", "logp, reward")),
+            "the optimizer is made anew in each rollout: it forgets its moments": _loop((head, head + "        " + make)),
+            "see(i) is missing": _loop(("        see(i)\n", ""))}
+
 def _endless(model, prompts, max_new, eos, pad, generator): return OURS.rollout(model, prompts, max_new, -1, pad, generator)
 def _without(word, ids, mask, response): return ids.where(ids != word, WORLD.pad), mask & (ids != word), response & (ids != word)
 
@@ -312,6 +358,8 @@ PARTS = dict(
                  "one group of four": (_LM, *_FOUR, _old4, tensor([1., 0., 2., 3.5]), 4),
                  "equal rewards": (_LM, *_FOUR, _old4, tensor([2., 2., 2., 2.]), 2)}, {
         **_group_steps(), **_steps("group_step", 1)}),
+    train_groups=({"three prompts": (_LM, [[WORLD.start], [WORLD.start, 0], [WORLD.start, 1]], 2, 5, 2, 3, .1),
+                   "one prompt": (_OTHER, [[WORLD.start]], 3, 3, 1, 6, .05)}, _loops()),
     dpo_step=({"two pairs": (_LM, _OTHER, *_PAIR, .5), "one pair": (_LM, _OTHER, *_SINGLE, .1),
                "a larger beta": (_OTHER, _LM, *_PAIR, 2.)}, {
         **_dpo_steps(), **_steps("dpo_step", 2)}))
@@ -319,7 +367,7 @@ PARTS = dict(
 for _name, (_cases, _mistakes) in PARTS.items():
     vars()[_name] = Exercise(reference=probe(OURS, _name), cases=_cases, mistakes=_mistakes)
 
-train_ppo, train_groups = [Exercise(reference=lambda: True, cases={"40 rollouts, seed 0": ()}, mistakes={
+train_ppo, groups = [Exercise(reference=lambda: True, cases={"40 rollouts, seed 0": ()}, mistakes={
     "it ends more than .1 below the package's curve": lambda: False}) for _ in range(2)]
 
 # ---- a part as `prove` calls a function: log-probs, scores or rewards go in, a loss comes out
@@ -400,7 +448,7 @@ def losses(module)->dict[str,dict]: # part -> kind -> a function that takes the 
             model, ref, optimizer, (ids, real, wrote), (ids + torch.arange(2), real, wrote), beta))
     found = dict(logprobs=dict(logprobs=logprobs), sft_step=dict(sft=sft), rollout=dict(sampler=sampler),
                  reward_step=dict(reward=reward), token_rewards=dict(kl=kl), gae=dict(gae=gae),
-                 ppo_step=dict(ppo=ppo, value=value), group_step=dict(grpo=grpo, advantages=advantages), dpo_step=dict(dpo=dpo))
+                 ppo_step=dict(ppo=ppo, value=value), group_step=dict(grpo=grpo, advantages=advantages), train_groups={}, dpo_step=dict(dpo=dpo))
     for part, some in found.items():
         for fn in some.values(): fn.__name__ = part
     return found

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from einops import repeat
 from torch import Generator, Tensor, nn
-from ..base.batches import PreferencePairs, Rollout, concat_seqs, pad_and_eos, response_text
+from ..base.batches import PairsWithReplay, PreferencePairs, Rollout, concat_seqs, pad_and_eos, response_text
 from ..base.candidates import Candidates, PairRules, decode_candidates, summarize_rounds
 from ..base.files import atomic_write
 from ..base.folder import claim_file
@@ -47,7 +47,7 @@ from .start import add_scalar_head, new_pad, path_of, placement_of, targets_of, 
 from .reward_process import load_reward_function, open_reward_function
 from .text_rewards import (PromptTable, decode_seqs, make_model_reward_fn, make_text_environment,
     make_text_reward_fn, reward_parts)
-from ..self_reward import PairsWithReplay, make_replay_loss, select_pairs
+from ..self_reward import make_replay_loss, select_pairs
 from ..sft import mean_loss, sft_loss
 from ..spin import make_spin_loss, opponent_pairs, spin_metrics
 from ..trainers.dpo_tools import (cdpo_loss, hinge_loss, ipo_loss, kto_baseline, kto_loss,
