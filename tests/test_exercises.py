@@ -141,6 +141,19 @@ def test_the_first_screen_promises_what_a_chapter_takes(chapter):
     assert work is None or int(work[1]) == tasks, "run scripts/write_minutes.py"
     assert read_ is None or abs(reading - int(read_[1])) <= reading / 4
 
+def test_chapters_keep_their_limits():
+    "30 minutes, 60 cells, 9 exporting ones, three bets, but for the doctor, which is a game; 01 to 19 in 540 minutes."
+    minutes = runpy.run_path(str(ROOT/"scripts/write_minutes.py"))["minutes"]
+    total = 0
+    for file in sorted((ROOT/"nbs").glob("[0-9]*.ipynb")):
+        cells, (reading, _) = read(file).cells, minutes(file)
+        code = [c.source for c in cells if c.cell_type == "code"]
+        bets = sum(len(re.findall(r'(?m)^bet\("', s)) for s in code)
+        assert reading < 30.5 and len(cells) <= 60 and sum("#| export" in s for s in code) <= 9, file
+        assert bets >= 3 or file.stem == "12_doctor", file
+        total += reading * (file.stem < "20")
+    assert total <= 540
+
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:std")
 def test_the_battery_is_refused_and_no_right_answer_is():

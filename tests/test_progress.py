@@ -182,6 +182,24 @@ def test_a_figure_waits_for_a_bet_and_its_price_is_brier(tmp_path, monkeypatch, 
     monkeypatch.setenv("RLHF_NB_NO_BETS", "1")
     assert settle("08 clip", True, 7) == 7
 
+def test_a_lost_bet_comes_back_in_a_check_two_chapters_later_and_no_bets_leaves_them_out(mine, tmp_path, capsys, monkeypatch):
+    from rlhf_nb.book.progress import settle
+    for name in ("06_b", "07_c"): nbformat.write(asked(), copies.notebooks()/f"{name}.ipynb")
+    copy_chapters(mine, "exercises")
+    for said in ("95% It rises.", "false"): remember(mine, {"bet 05 n": said})
+    back = "once more, from chapter 05: It rises. True or false?"
+    for name, wanted in (("06_b", False), ("07_c", True)):
+        assert main(["check", name]) == 1 and (back in capsys.readouterr().out) == wanted
+    monkeypatch.setenv("RLHF_NB_NO_BETS", "")
+    monkeypatch.setattr(command, "trust_notebooks", lambda files: None)
+    monkeypatch.setattr("jupyterlab.labapp.LabApp.launch_instance", lambda words: None)
+    monkeypatch.chdir(mine)
+    assert settle("09 x", True, 7) is None
+    monkeypatch.chdir(tmp_path)
+    assert main(["lab", "--no-bets"]) == 0
+    monkeypatch.chdir(mine)
+    assert settle("09 x", True, 7) == 7
+
 def test_every_bet_is_settled_in_its_chapter_under_its_name():
     for file in copies.chapters().values():
         cells = [c.source for c in nbformat.read(file, 4).cells if c.cell_type == "code"]

@@ -328,6 +328,8 @@ ppo_rewards = Exercise(
         "the score stands at the last response token alone": lambda *x: _rewards(*x, at=x[3]),
         "the score stands at the last response token, not at the first": lambda *x: _rewards(*x, at=_first(x[3])),
         "the score stands at the last response token, not in the last column": lambda *x: _rewards(*x, at=_last_column(x[3])),
+        "the score stands at the last response token, not in the last column; and it carries a gradient: detach it":
+            lambda s, a, b, m, beta: _rewards(s, a.detach(), b.detach(), m, beta, data=False, at=_last_column(m)),
         "the score is missing": lambda *x: _rewards(*x, at=x[3] & False),
         "the KL penalty is missing": lambda s, a, b, m, beta: _rewards(s, a, b, m, 0.),
         "the last token pays its KL as well": lambda *x: _rewards(*x, penalised=x[3] & (x[3].flip(1).cumsum(1).flip(1) > 1)),
