@@ -152,7 +152,8 @@ class PreferencePairs(Batch):
 
 def concat_pairs(parts:list[PreferencePairs], pad:int)->PreferencePairs: # all rows, side by side
     "Concatenate batches of pairs along the rows, each side as `concat_seqs` does."
-    return PreferencePairs(*[concat_seqs([getattr(x, side) for x in parts], pad) for side in ("chosen", "rejected")])
+    sides = [[getattr(x, side) for x in parts] for side in ("chosen", "rejected")]
+    return PreferencePairs(*[concat_seqs(side, pad) for side in sides])
 
 @dataclass(frozen=True, eq=False)
 class PairsWithReplay(Batch):

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from einops import repeat
 from torch import Generator, Tensor, nn
-from ..base.batches import PairsWithReplay, PreferencePairs, Rollout, concat_seqs, pad_and_eos, response_text
+from rlhf_nb.base.batches import (PairsWithReplay, PreferencePairs, Rollout, concat_seqs, pad_and_eos,
+    response_text)
 from ..base.candidates import Candidates, PairRules, decode_candidates, summarize_rounds
 from ..base.files import atomic_write
 from ..base.folder import claim_file
