@@ -152,8 +152,8 @@ class PreferencePairs(Batch):
 
 def concat_pairs(parts:list[PreferencePairs], pad:int)->PreferencePairs: # all rows, side by side
     "Concatenate batches of pairs along the rows, each side as `concat_seqs` does."
-    sides = [[getattr(x, side) for x in parts] for side in ("chosen", "rejected")]
-    return PreferencePairs(*[concat_seqs(side, pad) for side in sides])
+    both = [[x.chosen for x in parts], [x.rejected for x in parts]]
+    return PreferencePairs(*[concat_seqs(side, pad) for side in both])
 
 @dataclass(frozen=True, eq=False)
 class PairsWithReplay(Batch):
