@@ -18,6 +18,7 @@ def sft(): return load_bundled("sft")
 
 def test_plus_minus_and_percent_by_hand():
     assert plus_minus(tensor([1., 2., 3., 6.])) == "3.00 ± 2.16"          # s = 2.160, two of them over sqrt 4
+    assert plus_minus(tensor([-.01, .01, -.02]), 1) == "0.0 ± 0.0"                         # and not -0.0
     assert plus_minus(tensor([1., 3.]), 1) == "2.0 ± 2.0"
     assert percent(tensor([True, False, False])) == f"33 ± {200 * math.sqrt(3/7 * 4/7 / 7):.0f}"
     assert percent(tensor([True] * 10)).startswith("100 ± 1")              # not 0
