@@ -30,7 +30,7 @@ def answers(name, batteries): # of one exercise: [(words, answer)], [answer]
     return [x for m in modules for x in m.WRONG.get(name, ())], [x for m in modules for x in m.RIGHT.get(name, ())]
 
 NUMBERS = r"(right on [^;]*; )?[^:;]*: (entry |got |stopped with (?!.*, because )|the value is right, its gradient is not)"
-CASE = r"(; |, and |, but )((?!; |, and |, but ).)*?: (entry \S+ |should raise [^,]*, )?got .*"
+CASE = r"(; |, and |, but )((?!; |, and |, but ).)*?: (entry (\[[^:;]*?\])+ |should raise [^,]*, )?(got |the value is right, ).*"
 
 def judged(words, verdict): # "accepted", "named", "falsely", "numbers": case, entry, got and want; "closest": the place, too
     if verdict == "right": return "accepted"
