@@ -333,3 +333,21 @@ def test_values_of_other_kinds_are_named(tmp_path):
         with pytest.raises(ValueError, match=f"x.jsonl, line 1: {words}"): read_rollouts(tmp_path/"x.jsonl")
     x = read_rollouts(pandas.DataFrame([{"prompt": "a", "response": "b", 3: 4}, {"prompt": math.nan, "response": "c", 3: 5}]))
     assert x.rows[1] == {"prompt": None, "response": "c", "3": 5} and show_rollouts(x).rows
+
+@pytest.mark.parametrize("pyarrow", [True, False])
+def test_lists_that_are_read_together_are_those_read_alone(tmp_path, monkeypatch, pyarrow):
+    "Bit for bit with pyarrow and without, lists in memory between them; a broken one and a changed file are named by both."
+    from rlhf_nb.data import rollouts
+    if not pyarrow: monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    monkeypatch.setattr(rollouts, "_LARGE", 0)
+    g, path = torch.Generator().manual_seed(0), tmp_path/"x.jsonl"
+    lists = [torch.randn(99, generator=g).tolist(), [*range(99)], [None, math.nan, -math.inf, 1e-300, -.1234567890123456] * 20]
+    path.write_text("".join(json.dumps(dict(response="r", logprobs=x)) + "\n" for x in lists))
+    found = [read_rollouts(path).tokens_of(k, "log-prob").channels["log-prob"] for k in range(3)]
+    assert all(isinstance(x, rollouts.Unread) for x in found)
+    got = rollouts.as_doubles([found[0], [math.nan], *found[1:]])
+    assert [str([float(v) for v in x]) for x in got] == [str([math.nan if v is None else float(v) for v in x]) for x in (lists[0], [math.nan], *lists[1:])]
+    path.write_text(path.read_text().replace("97, 98", "97, 96"))
+    with pytest.raises(ValueError, match="has changed: read it again"): rollouts.as_doubles(found)
+    path.write_text('{"response": "a", "logprobs": [' + "1, " * 99 + ",]}\n")
+    with pytest.raises(ValueError, match="broken JSON, these are not 101 numbers"): rollouts.as_doubles([read_rollouts(path).tokens_of(0, "log-prob").channels["log-prob"]])

@@ -91,8 +91,7 @@ def send_to(x, device): # a tensor or a Batch; where it is needed; the same ther
     "Copy to a device; the host does not wait for an accelerator."
     if isinstance(x, Seqs):
         sent, host = [send_to(y, device) for y in x.parts()], host_rows(x)
-        away = host.ids.is_cpu and not sent[0].is_cpu
-        return SentSeqs(*sent, host) if away else Seqs(*sent)
+        return SentSeqs(*sent, host) if host.ids.is_cpu and not sent[0].is_cpu else Seqs(*sent)
     if isinstance(x, Batch): return type(x)(*[send_to(y, device) for y in x.parts()])
     if not isinstance(x, Tensor): return x.to(device)
     return x.to(device, non_blocking=torch.device(device).type not in ("cpu", "mps"))

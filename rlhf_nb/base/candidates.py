@@ -95,8 +95,7 @@ class SelectedPairs:
 def refusal_reason(pair:ScoredPair, rules:PairRules)->str: # "" for a pair that is kept
     "The reason to drop a pair."
     if pair.chosen == pair.rejected: return "same answer"
-    refused = (reason for reason, keep in rules.filters.items() if not keep(pair))
-    return next(refused, "")
+    return next((reason for reason, keep in rules.filters.items() if not keep(pair)), "")
 
 def check_self_reward(x): # a SelfRewardConfig
     "Raises ValueError or TypeError for settings that make no pairs."

@@ -71,8 +71,7 @@ def record_kind(
     with open(path, "rb") as file: start = file.read(4096)
     if start.startswith(b"PAR1"): return "Parquet"
     if path.suffix in (".csv", ".tsv"): return "CSV"
-    start = start.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return "JSON" if start.startswith(b"[") else "JSONL"
+    return "JSON" if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[") else "JSONL"
 
 def _numbered(rows, null=False): # dicts, counted from 1, with what is None or without
     for i, row in enumerate(rows, 1):
@@ -159,13 +158,16 @@ def read_records(
     elif kind == "Parquet":
         table = _optional("pyarrow.parquet", "pyarrow", f"{path} is Parquet, which")
         def rows():
+            import pyarrow as arrow
+            pool, _ = arrow.default_memory_pool(), arrow.set_memory_pool(arrow.system_memory_pool())
             try:
-                file = table.ParquetFile(path, buffer_size=2**18, pre_buffer=False)     # not at once
+                file = table.ParquetFile(path, buffer_size=2**15, pre_buffer=False)     # not at once
                 names = file.schema_arrow.names
-                for batch in file.iter_batches(64) if len({*names}) == len(names) else ():
+                for batch in file.iter_batches(64, use_threads=False) if len({*names}) == len(names) else ():
                     yield from unpack(batch)
             except (OSError, ValueError) as e: raise ValueError(f"{path} is damaged, it begins as "
                 f"Parquet but cannot be read ({type(e).__name__}): get it again") from e
+            finally: arrow.set_memory_pool(pool)       # that one keeps 30 MB
             _refuse_twice(path, names)
         yield from _numbered(rows())
     else: yield from _read_dataset(path, split)

@@ -20,8 +20,7 @@ from ..tokens import Seqs
 def tokenizer_hash(tokenizer)->str: # has get_vocab, pad_token_id and eos_token_id; 16 hex digits
     "SHA-256 of the vocabulary, pad and eos: changes when any id means another token."
     words = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    text = json.dumps([words, *pad_and_eos(tokenizer)])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([words, *pad_and_eos(tokenizer)]).encode()).hexdigest()[:16]
 
 @dataclass(frozen=True, eq=False)
 class PairChunk:

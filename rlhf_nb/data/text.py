@@ -464,5 +464,4 @@ def split_by_prompt(
         if len(held) + len(rows[prompt]) <= n_eval: held += rows[prompt]
     if not held: raise ValueError(
         f"every prompt has more than {n_eval} rows, none can be held out: raise n_eval")
-    learn = set(range(len(prompts))) - set(held)
-    return torch.tensor(sorted(learn)), torch.tensor(sorted(held))
+    return torch.tensor(sorted(set(range(len(prompts))) - set(held))), torch.tensor(sorted(held))

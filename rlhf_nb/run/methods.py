@@ -642,8 +642,7 @@ def open_judge(s, registry:Registry)->JudgePrompt:
                          "judge_high and judge_last out")
     if "{{" not in name and not Path(name).is_file(): raise ValueError(f"no judge prompt {name!r}: name "
         f"{', '.join(registry.judges)}, a file, or write a text with {{{{ prompt }}}} and {{{{ response }}}}")
-    text = name if "{{" in name else read_text(name)
-    return JudgePrompt(text, *own.values())
+    return JudgePrompt(name if "{{" in name else read_text(name), *own.values())
 
 def make_scorer(job:Job)->Callable: # (texts, Candidates, generator) -> Verdicts
     """Scores of answers: by a reward, or by a judge, the policy as it begins or another.
@@ -736,8 +735,7 @@ class Picked(Prompted):
             loss_fn = make_replay_loss(s.beta, s.replay_weight, n_tokens)
         trainer, found = _learn_pairs(job, ready, made.pairs, loss_fn, old)
         totals = dict(vote_std=math.nan, several=0, parsed=0, replies=1) | made.counts
-        row = summarize_rounds(totals | dict(vote_std=totals["vote_std"] or math.nan))
-        return trainer, row | found
+        return trainer, summarize_rounds(totals | dict(vote_std=totals["vote_std"] or math.nan)) | found
     def measure(self, job, ready):
         chosen, generator = job.rows.held.tolist(), job.chance("evaluation")
         with torch.no_grad(), eval_mode(ready.model), job.autocast():

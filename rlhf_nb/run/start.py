@@ -39,8 +39,7 @@ def placement_of(s)->Placement: # settings with `device` and `mixed_precision`
 
 def training_precision(s)->str: # "bf16" or "no"
     "Precision of a training's autocast; LoRA computes in formats of its own."
-    bf16 = placement_of(s).dtype == torch.bfloat16 and not s.lora_r
-    return "bf16" if bf16 else "no"
+    return "bf16" if placement_of(s).dtype == torch.bfloat16 and not s.lora_r else "no"
 
 def targets_of(s)->str|list[str]:
     "Layers that get LoRA adapters, as `add_lora` takes them."

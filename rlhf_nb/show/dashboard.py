@@ -23,8 +23,7 @@ def thinned(
     size = math.ceil(len(points) / 100)
     parts = [points[i:i + size] for i in range(0, len(points), size)]
     def height(point): return point[1]
-    kept = {end(part, key=height) for part in parts for end in (min, max)}
-    return sorted(kept | {points[0], points[-1]})
+    return sorted({end(part, key=height) for part in parts for end in (min, max)} | {points[0], points[-1]})
 
 MARKS = "①②③④⑤⑥⑦⑧⑨" # of the earlier curves
 
@@ -265,5 +264,4 @@ def show_sweep(sweep:Sweep, sliders:dict[str,tuple])->LiveView:
         view.keep()
     def moved(_): threading.Thread(target=work, daemon=True).start()
     for control in controls.values(): control.observe(moved, "value")
-    view = LiveView([with_sliders(controls.values(), live=False), page], lambda: page.value)
-    return view
+    return LiveView([with_sliders(controls.values(), live=False), page], lambda: page.value)

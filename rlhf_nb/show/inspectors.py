@@ -123,8 +123,7 @@ def reward_ledger(
     steps = [x[j] - x[i] for i, j in zip(real, real[1:])]
     channels = {"prefix score": placed([x[i] for i in real]), "step": placed(steps)}
     if left_out: channels["left out"] = placed(token_contributions(model, ids, len(prompt), pad))
-    words = token_texts(tokenizer, seqs.ids[0].tolist())
-    return Ledger(words, channels, {}, framed=real[-1])
+    return Ledger(token_texts(tokenizer, seqs.ids[0].tolist()), channels, {}, framed=real[-1])
 
 def reward_page(
     ledgers:dict[str,Ledger], # title -> from `reward_ledger`

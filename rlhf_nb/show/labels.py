@@ -77,8 +77,7 @@ class LabelSession:
 def sides(session:LabelSession, i:int)->tuple[str,str]: # number of the pair -> left, right
     "The two answers of a pair, in an order that depends on seed and i alone."
     _, a, b = session.pairs[i]
-    coin = hashlib.sha1(f"{session.seed} {i}".encode()).digest()[0] % 2
-    return (a, b) if coin else (b, a)
+    return (a, b) if hashlib.sha1(f"{session.seed} {i}".encode()).digest()[0] % 2 else (b, a)
 
 def _change_labels(session:LabelSession, change:Callable): # labels -> labels
     "Read, change and write the labels of a session while no other can."

@@ -14,7 +14,7 @@ from ..base.logprobs import excluded_token
 from ..base.models import adapters_disabled, eval_mode, unwrap_model, validate_length, vocabulary_of
 from ..kl import exact_kl, kl_k1, kl_k2, kl_k3
 from .pages import BLUE, ORANGE, brief, drawing, html_table, svg_text
-from ..data.rollouts import Rollouts, read_rollouts, rollout_seqs
+from ..data.rollouts import Rollouts, as_doubles, read_rollouts, rollout_seqs
 from .ledger import Ledger
 from .rollout_view import RolloutTable, TableView, as_table, token_table
 from ..tokens import Batch, Seqs, masked_sum, shift_right
@@ -87,8 +87,7 @@ def token_kl(
         terms[:, mask.cpu()] = torch.stack([
             logp.gather(1, y)[:, 0], ref_logp.gather(1, y)[:, 0], exact, std]).float().cpu()
         out[:, rows, :mask.shape[1]] = terms
-    back = torch.zeros_like(out).scatter(2, order.cpu().expand_as(out), out)
-    return TokenKL(seqs.to("cpu"), *back)
+    return TokenKL(seqs.to("cpu"), *torch.zeros_like(out).scatter(2, order.cpu().expand_as(out), out))
 
 def estimator_rows(
     x:TokenKL, # b rows
@@ -162,10 +161,10 @@ def stored_kl(
         found = kept.tokens_of(i, *_BOTH) if kept else next(iter(terms(i).values()), None)
         x = found.channels if found else {}
         known = {*_BOTH} <= x.keys() and len(x[_BOTH[0]])
-        return [numpy.asarray(x[k] if known else [math.nan], float) for k in _BOTH]
+        return [x[k] if known else [math.nan] for k in _BOTH]
     sums = torch.full((len(table), 3), math.nan, dtype=torch.double)
-    for rows in torch.arange(len(table)).split(256):
-        a, b = (pad_sequence(list(map(torch.from_numpy, x)), True, math.nan)
+    for rows in torch.arange(len(table)).split(64):
+        a, b = (pad_sequence(list(map(torch.from_numpy, as_doubles(x))), True, math.nan)
                 for x in zip(*map(pair, rows.tolist())))
         k1, k3 = kl_k1(a, b), kl_k3(a, b)
         found = torch.stack([k1.nansum(1), k3.nansum(1), k3.masked_fill(k1.isnan(), -torch.inf).amax(1)], 1)

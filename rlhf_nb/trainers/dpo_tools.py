@@ -78,8 +78,7 @@ def robust_dpo_loss(
     Raises ValueError if a setting is out of range."""
     as_labelled, turned = _both_labels("robust_dpo_loss", beta, label_smoothing,
         policy_chosen, policy_rejected, ref_chosen, ref_rejected)
-    mixed = (1 - label_smoothing) * as_labelled - label_smoothing * turned
-    return mixed / (1 - 2 * label_smoothing)
+    return ((1 - label_smoothing) * as_labelled - label_smoothing * turned) / (1 - 2 * label_smoothing)
 
 def hinge_loss(
     policy_chosen:Tensor,   # (b) log-probs under the policy, nats
@@ -93,8 +92,7 @@ def hinge_loss(
     SLiC-HF's loss with log-ratios in place of log-probs (Zhao et al. 2023).
     Raises ValueError unless beta is above 0."""
     check_number("hinge_loss: beta", beta, "above 0")
-    gap = log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
-    return (1 - beta * gap).relu()
+    return (1 - beta * log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)).relu()
 
 def ipo_loss(
     policy_chosen:Tensor,   # (b) log-probs under the policy, summed or per token
@@ -107,8 +105,7 @@ def ipo_loss(
 
     Azar et al. 2023, eq. 17. Raises ValueError unless beta is above 0."""
     check_number("ipo_loss: beta", beta, "above 0")
-    gap = log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected)
-    return (gap - 1 / (2 * beta))**2
+    return (log_ratio_gap(policy_chosen, policy_rejected, ref_chosen, ref_rejected) - 1 / (2 * beta))**2
 
 def simpo_loss(
     chosen:Tensor,   # (b) log-prob per token under the policy

@@ -33,8 +33,7 @@ class PairwisePrompt(JudgePrompt):
     high:float=2.       # 1: the first is better, 2: the second, 0: neither
     def __post_init__(self): check_judge_prompt(self, ("prompt", "first", "second"), "winner")
     def render(self, prompt:str, first:str, second:str)->str:
-        words = dict(prompt=prompt, first=first, second=second)
-        return fill_template(self.template, words)
+        return fill_template(self.template, dict(prompt=prompt, first=first, second=second))
     def parse(self, reply:str)->float|None: # probability that the first is better
         return {0: .5, 1: 1., 2: 0.}.get(super().parse(reply))
 

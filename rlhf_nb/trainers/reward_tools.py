@@ -16,8 +16,7 @@ from ..base.models import BinnedScore, ScalarModel
 from ..reward import bradley_terry_loss, pooled_scores, preference_accuracy, score_seqs
 from ..base.sampling import SamplingParams, generate
 from ..base.scores import ScoreNormalizer, normalize_scores
-from ..base.batches import (
-    PreferencePairs, concat_seqs, host_rows, pad_and_eos, response_text, send_to)
+from ..base.batches import PreferencePairs, concat_seqs, host_rows, pad_and_eos, response_text, send_to
 from ..tokens import Batch, Seqs, last_token_index, make_seqs
 from ..world import annotate
 from ..worlds.world_text import Question, prompt_ids
@@ -44,8 +43,7 @@ def sample_pairs(
             drawn.append((q, a, b) if first else (q, b, a))
     asked, chosen, rejected = map(list, zip(*drawn[:n]))
     prompts = [prompt_ids(tokenizer, q) for q in asked]
-    pairs = [make_seqs(prompts, side, pad) for side in (chosen, rejected)]
-    return PreferencePairs(*pairs), asked
+    return PreferencePairs(*(make_seqs(prompts, side, pad) for side in (chosen, rejected))), asked
 
 def make_reward_fn(
     model:ScalarModel,          # frozen while a policy learns from it
