@@ -83,7 +83,7 @@ def first_step(stage, home, caught, trainer):
             group = torch.arange(n) // s.num_generations
             task = RLTask(rows.data.prompts, lambda x: x, tokenizer, SamplingParams(s.max_new_tokens))
             score = open_reward(s, rows.data, tokenizer, WORLD_REGISTRY)(data)
-            data, loss_fn = make_group_experience(model, Rollout(data, group, logp, logp, score), c, task), lambda m, part: grpo_loss(m, part, c)
+            data, loss_fn = make_group_experience(Rollout(data, group, logp, logp, score), c, task), lambda m, part: grpo_loss(m, part, c)
         elif s.method == "distill":
             data = Taught(data, data)
             def loss_fn(m, part):

@@ -1,7 +1,7 @@
 "Estimates from a config against what a real model of that size keeps."
 import pytest, torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig
+from transformers import AutoModelForCausalLM, Gemma3Config, GPT2Config, GPTNeoXConfig, LlamaConfig, MixtralConfig
 from rlhf_nb.base.models import add_lora
 from rlhf_nb.run.memory_plan import count_weights, device_memory, fake_lm, memory_verdict, plan_memory, saved_bytes
 
@@ -20,6 +20,16 @@ def test_weights_and_activations_of_a_real_model(config, lora_r):
     counts = [sum(p.numel() for p in model.parameters() if p.requires_grad or frozen) for frozen in (True, False)]
     assert [plan.n_weights, plan.n_trained] == counts
     assert plan.gradients == 4 * counts[1] and plan.optimizer == 8 * counts[1]
+
+TEXT = dict(vocab_size=300, hidden_size=64, intermediate_size=128, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2)
+EYES = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
+@pytest.mark.parametrize("config", [MixtralConfig(num_local_experts=4, **TEXT), Gemma3Config(text_config=TEXT | dict(head_dim=16),
+    vision_config=EYES, mm_tokens_per_image=4)], ids=lambda c: c.model_type)
+def test_experts_and_wrappers_whose_shapes_are_not_known_in_float32(config, caplog):
+    measured = saved_bytes(AutoModelForCausalLM.from_config(config).train(), 8, 96)
+    plan = plan_memory(config, 8, 96)
+    assert .9 * measured <= plan.activations <= 1.6 * measured and not caplog.records
+    assert .5 * plan.activations <= plan_memory(config, 8, 96, bf16=True).activations < .8 * plan.activations
 
 def test_what_each_switch_changes():
     def plan(rows=8, **settings): return plan_memory(LLAMA, rows, 96, **settings)

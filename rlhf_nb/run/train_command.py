@@ -113,10 +113,9 @@ def parse_flags(method:str, words:list[str]): # Stage, the other flags
     said = read_recipe(recipe, method) if recipe else {}
     given = parse_words(f"train {method}", f"{about}\n\nRows of DATA: {rows}", words, flags_of(method, said))
     values = {k: v for x in vars(given).values() if hasattr(x, "__dict__") for k, v in vars(x).items()}
-    known = keys_of(method)
-    given_or_said = {*said, *KINDS[method].opened}
+    known, told = keys_of(method), {*said, *KINDS[method].opened}
     return Stage(method, {k: v for k, v in values.items() if v is not None and (
-        k in given_or_said or v != name_of(k, known[k][2]))}), given
+        k in told or v != name_of(k, known[k][2]))}), given
 
 def train_main(words:list[str])->int|None:
     "`rlhf-nb train`. Raises ValueError in words; status 2 for a command line that is wrong."
@@ -134,6 +133,9 @@ def train_main(words:list[str])->int|None:
         return print(*rows, "", "rlhf-nb train METHOD DATA -o DIR --recipe NAME   trains with one",
                      "rlhf-nb pipeline run NAME                        runs one that is a pipeline",
                      "rlhf-nb train --list NAME                        prints one, to change it", sep="\n")
+    if first == "dpo" and (asked := {"--loss", "--loss-type", "--loss_type"} & {*words[1:-1]}):  # TRL's words
+        at = words.index(asked.pop())
+        return train_main([words[at + 1], *words[1:at], *words[at + 2:]])
     if first == "--resume" and len(words) > 1: return _go_on(words[1], "--run-code" in words[2:])
     if first not in ABOUT:
         near = get_close_matches(first, [*ABOUT, "--list", "--resume"], 1)
@@ -143,8 +145,7 @@ def train_main(words:list[str])->int|None:
     try: stage, given = parse_flags(first, words[1:])
     except SystemExit as e: return e.code                  # --help, or a wrong flag
     from rlhf_nb.data.fetch import FETCHABLE
-    name = stage.said.get("model", "")
-    if name in FETCHABLE and not Path(name).is_dir(): raise ValueError(
+    if (name := stage.said.get("model", "")) in FETCHABLE and not Path(name).is_dir(): raise ValueError(
         f"no folder {name}: `rlhf-nb fetch {name} {name}` makes it")
     return _run_one(stage, given.output_dir, given.overwrite, given.dry_run)
 
@@ -175,9 +176,8 @@ def _run_one(stage, out, overwrite=False, dry_run=False):
         raise
 
 def _run_all(stages, out, overwrite=False):
-    from rlhf_nb.run import pipeline
-    rows = pipeline.run_pipeline(stages, out, overwrite=overwrite, tell=partial(print, flush=True))
-    print(pipeline.table_of(rows))
+    from rlhf_nb.run.pipeline import run_pipeline, table_of
+    print(table_of(run_pipeline(stages, out, overwrite=overwrite, tell=partial(print, flush=True))))
 
 def _print_plans(stages, out, overwrite):
     from rlhf_nb.run.pipeline import plan_stage, require_valid
