@@ -70,7 +70,8 @@ def test_other_names_of_flags():
     ("sftt d -o o", "no method 'sftt'; did you mean 'sft'?"), ("--lisst", "did you mean '--list'?"), ("zzz", "there are sft, reward, dpo"), ("", "methods:"),
     ("sft d -o o --n-steps many", "'many'"), ("sft d -o o --n-steps 0", "n_steps must be above 0, got 0"), ("sft d -o o --lr -1", "lr must be above 0"),
     ("sft d -o o --lr nan", "lr must be a finite number"), ("sft d -o o --optimizer SDG", "invalid choice 'SDG' for argument '--optimizer'"),
-    ("dpo d -o o --loss orpo --weight -1", "Odds.weight must be 0 or more"), ("dpo d -o o --lr 1 --loss_type robust", "did you mean 'robust_dpo'?"),
+    ("dpo d -o o --loss orpo --weight -1", "Odds.weight must be 0 or more"), ("dpo d -o o --loss_type robustt", "did you mean 'robust_dpo'?"),
+    ("dpo d -o o --loss_type robust --label_smoothing -1", "NoisyGap.label_smoothing"), ("dpo d -o o --loss sigmoid --beta -1", "Gap.beta"),
     ("grpo d -o o --reward a:b --loss-type dappo", "'dapo'"), ("--resume", "no method '--resume'")])
 def test_a_wrong_command_line(words, error, capfd): says(capfd, ["train", *words.split()], 2, error)
 

@@ -135,7 +135,8 @@ def train_main(words:list[str])->int|None:
                      "rlhf-nb train --list NAME                        prints one, to change it", sep="\n")
     if first == "dpo" and (asked := {"--loss", "--loss-type", "--loss_type"} & {*words[1:-1]}):  # TRL's words
         at = words.index(asked.pop())
-        return train_main([words[at + 1], *words[1:at], *words[at + 2:]])
+        name = dict(sigmoid="dpo", robust="robust_dpo").get(words[at + 1], words[at + 1])
+        return train_main([name, *words[1:at], *words[at + 2:]])
     if first == "--resume" and len(words) > 1: return _go_on(words[1], "--run-code" in words[2:])
     if first not in ABOUT:
         near = get_close_matches(first, [*ABOUT, "--list", "--resume"], 1)
