@@ -333,8 +333,8 @@ def add_lora(
 
     Hu et al. 2021, section 4.1. Raises ValueError for layers that peft refuses."""
     from peft import LoraConfig, get_peft_model  # takes longer to import than torch
-    routers = [type(m).__name__ for m in model.modules() if isinstance(m, nn.Linear) and targets == "all-linear"
-               and any(x in type(m).__name__ for x in ("Router", "Grouped"))]
+    routers = [type(m).__name__ for m in model.modules() if isinstance(m, nn.Linear)
+               and targets == "all-linear" and any(x in type(m).__name__ for x in ("Router", "Grouped"))]
     if routers: raise ValueError(           # which gives two tensors, or others than a plain layer
         f"LoRA cannot adapt the {routers[0]} of {type(model).__name__}: name other "
         'layers with targets, such as ["q_proj", "v_proj"]')

@@ -45,7 +45,7 @@ def answer_seqs(tokenizer, question:Question, text:str)->Seqs: # one row
 
 def plus_minus(x:Tensor, digits:int=2)->str: # (n) values; digits behind the point
     "Mean of n values, and two standard errors."
-    return f"{round(x.mean().item(), digits) + 0:.{digits}f} ± {2 * x.std() / len(x)**.5:.{digits}f}"   # no -0
+    return f"{round(x.mean().item(), digits) + 0:.{digits}f} ± {2 * x.std() / len(x)**.5:.{digits}f}"  # no -0
 
 def percent(x:Tensor)->str:
     "Percentage of True in (n) bool, and two standard errors (Agresti and Coull 1998)."

@@ -70,7 +70,7 @@ def _need(row, where, *keys, file=()): # the row as it stands in the file, where
     "The first of these keys that the row has."
     for key in keys:
         if key in row: return key
-    found, wanted = (sep.join(f'"{key}"' for key in some) for sep, some in ((", ", file or row), (" or ", keys)))
+    found, wanted = (sep.join(f'"{k}"' for k in some) for sep, some in ((", ", file or row), (" or ", keys)))
     raise RowError("missing key", f"no {wanted}{where}, the keys are {found or 'none'}; add it or rename the "
                    "key that holds it" + f" (--columns {keys[0]}=KEY)" * (not where))
 

@@ -15,7 +15,7 @@ from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassificati
 from transformers.pytorch_utils import Conv1D
 from ..base.models import is_reward_model, quiet_transformers
 
-@patch("transformers.PreTrainedModel.init_weights", lambda model: model.tie_weights())    # some look at numbers
+@patch("transformers.PreTrainedModel.init_weights", lambda model: model.tie_weights())  # some look at numbers
 def fake_lm(
     config:PretrainedConfig, # of a causal language model, or a fitted reward model
     dtype:torch.dtype,
@@ -133,6 +133,7 @@ def memory_verdict(
 )->str:            # one sentence
     "Whether a plan fits, and what to change if it does not."
     if plan.total <= .9 * available: return f"needs {plan}, {what} {_gb(available)}"
-    cure = ("lower micro_batch_size or max_length, or use gradient_checkpointing" if plan.total - plan.activations
-            - plan.logits < .8 * available else "use LoRA (lora_r), or a smaller model")
+    cure = "lower micro_batch_size or max_length, or use gradient_checkpointing"
+    if plan.total - plan.activations - plan.logits >= .8 * available:
+        cure = "use LoRA (lora_r), or a smaller model"
     return (f"needs {plan}, {what} {_gb(available)}: {cure}")
