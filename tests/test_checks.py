@@ -230,7 +230,7 @@ def test_the_first_entry_that_differs_with_four_digits():
         return y
     assert grade(shifted, Exercise(lambda x: x * 1, {"a": (x,)}, {})) == 'a: entry [1, 2] got 0.3333, want 0; see exercises.shifted.cases["a"]'
     deep = Exercise(lambda x: {"k": (x, 1.)}, {"a": (x,)}, {})
-    assert grade(lambda x: {"k": (shifted(x), 1.)}, deep).endswith("a: entry ['k'][0][1, 2] got 0.3333, want 0")
+    assert grade(lambda x: {"k": (shifted(x), 1.)}, deep) == "a: entry ['k'][0][1, 2] got 0.3333, want 0"
     assert "got 1.00012, want 1" in grade(lambda x: 1.00012, Exercise(lambda x: 1., {"a": (x,)}, {}))
 
 def test_an_error_can_be_the_right_answer():
@@ -260,7 +260,6 @@ def test_another_error_is_another_answer():
     ask = Exercise(careful, {"a number": (-1.,)}, {})
     assert grade(careful, ask) == "right"
     assert grade(careless, ask) == (
-        "it stops with TypeError, where the task asks for ValueError; "
         "a number: stopped with TypeError, should raise ValueError; see exercises.careless.cases[\"a number\"]")
     def bare(x): raise IndexError                                 # an error without a word
     ask = Exercise(float, {"a number": (-1.,)}, {})

@@ -188,7 +188,8 @@ def _one_line(text:str)->str: # and not too long
 def _few_digits(x, digits:int=4)->str: # numbers with four digits
     if hasattr(x, "shape") and not x.ndim: x = x.item()
     if isinstance(x, float): return f"{x:.{digits}g}"
-    return f"shape ({' '.join(map(str, x.shape))})" if hasattr(x, "shape") else _one_line(repr(x))
+    shape = f"shape ({' '.join(map(str, x.shape))})" if hasattr(x, "shape") else ""
+    return shape or _one_line(repr(x))
 
 def _first_difference(got, want, at:str="")->tuple: # where, got, want; or ()
     "The first part of two nested values in which they differ."
@@ -268,8 +269,7 @@ _IN_PLACE = "it changes its argument in place: work on a copy"
 def _slips(got:_Call, want:_Call, args:tuple, names:list[str])->list[str]: # [] if none of them
     "Slips that any task can have, from what a call did and should have done."
     from rlhf_nb.book.changes import named_leaves, spoken
-    if got.error: return [_IN_PLACE] * ("in-place operation" in got.message) + [
-        f"it stops with {got.error}, where the task asks for {want.error}"] * bool(want.error)
+    if got.error: return [_IN_PLACE] * ("in-place operation" in got.message)
     leaves, found_slips = {spoken(path, names): x for path, x in named_leaves(args).items()}, []
     if want.error: return [f"no {want.error} is raised where the task asks for one"]
     if found := _first_difference(got.out, want.out):
@@ -304,8 +304,8 @@ def grade(
 )->str: # "right", "not done yet", a mistake's name, or what differs and where
     """Compare an answer with the reference on every case of an exercise.
 
-    A known mistake, or a common slip, is named if it explains all, or half of more than 3 wrong cases:
-    "mostly" from 4 in 5 of them on, below that "much like"."""
+    A known mistake, or a common slip, is named if it explains half of what is wrong:
+    "mostly" from 4 in 5 of the wrong cases on, below that "much like"."""
     if not callable(answer): return "no function of this name: run its cell first"
     if not isinstance(exercise, Exercise): return exercise.verdict(answer)   # a part of an assignment
     calls, want = [{case: record_call(fn, args) for case, args in exercise.cases.items()}
@@ -333,9 +333,9 @@ def grade(
     from rlhf_nb.exercises.steps import differs_where, name_step
     done = name_step(answer, exercise, calls, want, wrong, names, record_call, values_match)
     if done: return f"{done[0]}; {see(done[1])}"
-    if fits and len(wrong) > 3: return name      # fewer cases are no evidence where it errs elsewhere, too
+    if fits: return name if len(wrong) > 3 else f"much like: {name}; {see(wrong[0])}"
     if len(slipped) > len(cases): name, cases = slip, slipped
-    if (share := len(cases) / len(wrong)) >= .5 and len(wrong) > 3:
+    if (share := len(cases) / len(wrong)) >= .5:
         other = see(next(case for case in wrong if case not in cases))
         return f"mostly: {name}, and {other}" if share >= .8 else f"much like: {name}, but {other}"
     score = f"right on {len(calls) - len(wrong)} of {len(calls)} cases; "
@@ -402,8 +402,10 @@ def needed(
     return [source for source in sources if source.strip() and runs(source)]
 
 def _grade_cells(cells, names, folder, timeout, to):
-    """In a process of its own: run cells, send a verdict for each name. The system ends it after `timeout`
-    seconds of the processor, or ten times as many on the clock; a thread does when the parent is gone."""
+    """In a process of its own: run cells, then send a verdict for each name.
+
+    The system ends it after `timeout` seconds of processor time, or ten times as many on
+    the clock, even where Python itself hangs; a thread does when the parent is gone."""
     if hasattr(os, "setsid"):                    # what an answer starts will end with it
         import resource
         os.setsid()
@@ -420,9 +422,8 @@ def _grade_cells(cells, names, folder, timeout, to):
     os.chdir(folder)
     sys.path.insert(0, "")
     namespace, broken = {"__name__": "__main__"}, {}
-    for i, source in enumerate(cells):
-        inspect.linecache.cache[f"cell {i}"] = len(source), None, source.splitlines(True), f"cell {i}"
-        try: exec(compile(source, f"cell {i}", "exec"), namespace)
+    for source in cells:
+        try: exec(compile(source, "a cell", "exec"), namespace)
         except BaseException as e:
             for name in re.findall(r"def (\w+)", source) or [""]:
                 broken[name] = f"its cell stopped with {type(e).__name__}: {e}"

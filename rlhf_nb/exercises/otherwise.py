@@ -1,8 +1,6 @@
 "What else a step of a reference could do: for each step of a run a sentence, and a function that does so in its place."
 # A change is a function of (do, args, kwargs): `do` is the operation, None for a value, which is then args[0].
-import ast, inspect, itertools, operator
-from dataclasses import is_dataclass
-from types import FunctionType
+import ast, itertools, operator
 import torch
 from torch import Tensor
 from .slips import INDICES, MASKS, MEANT, NUMBERS, PLACES, REDUCED, SPREADS, TRUTHS
@@ -39,14 +37,12 @@ def sign_changes(step, fn, args): # of a + b, a < b
     text, (a, b) = step.text, step.parts
     row = COMPARED if isinstance(step.node, ast.Compare) else BINARY
     if isinstance(args[0], (tuple, str)): signs = "= ≠"      # of shapes, of words
-    else: signs = "x" if fn is operator.pow else next((x for x in SIGNS if f" {SIGN[fn]} " in f" {x} "), "")
+    else: signs = next((x for x in SIGNS if f" {SIGN[fn]} " in f" {x} "), "")
     for sign, f in row.values():
         if f is not fn and sign != "^" and f" {sign} " in f" {signs} ":
             turned = {"+-": f"the sign of {b} is turned: ", "-+": f"the sign of {b} is turned: "}.get(SIGN[fn] + sign, "")
             yield f"{turned}{a} {sign} {b} stands where {text} should", other(f)
     if row is COMPARED: return
-    if fn is operator.truediv: yield f"{a} // {b}, without what is behind the point, stands where {text} should", other(operator.floordiv)
-    if fn is operator.floordiv: yield f"{a} / {b} stands where {text} should", other(operator.truediv)
     if fn is operator.pow and args[1] == 2: yield f"the absolute value of {a} stands where {text} should", lambda do, a, k: abs(a[0])
     if isinstance(args[0], Tensor) and isinstance(args[1], Tensor):
         for word in ("exp", "log", "sigmoid"): yield f"{word} of both parts of {text} is taken", (
@@ -63,10 +59,8 @@ def where_changes(step, mask, yes, no): # places of the operands
     yield f"{q} stands everywhere, whether {m} or not", put(no)
     yield f"{m} is upside down", lambda do, a, k: do(*[~x if i == mask else x for i, x in enumerate(a)])
 
-def call_changes(step, fn, name, args, kwargs, out): # of a function or method
+def call_changes(step, fn, name, args, out): # of a function or method
     text, first = step.text, step.parts[0]
-    name = "a step" if name == "<lambda>" else name
-    if name == "round": yield f"a half goes up in {text}, not to the even number", lambda do, a, k: (a[0] + .5) // 1
     if _kind(args[0]) == _kind(out) and name != "detach":
         yield f"{name.replace('_', ' ')} is missing: {first} stands there as it is", only(0)
     if name == "clamp":
@@ -85,11 +79,6 @@ def call_changes(step, fn, name, args, kwargs, out): # of a function or method
         for axis in range(args[0].ndim): yield f"{name} of {first} is over axis {axis}", lambda do, a, k, axis=axis: do(
             a[0], *[axis] * bool(len(a) > 1), *a[2:], **k | ({"dim": axis} if "dim" in k else {}))
         yield f"{name} of {first} is over all", lambda do, a, k: do(a[0]).expand_as(do(*a, **k))
-        if out.ndim == args[0].ndim - 1 and out.ndim: yield f"keepdim=True stands in {name} of {first}", (
-            lambda do, a, k: do(*a, **k | dict(keepdim=True)))
-    if isinstance(args[0], Tensor) and (any(x is True for x in args[2:]) or kwargs.get("keepdim")) and isinstance(out, Tensor): yield (
-        f"keepdim is missing in {name} of {first}: one number of each row meets columns"), lambda do, a, k: do(
-            *[x for x in a if x is not True], **{x: y for x, y in k.items() if x != "keepdim"})
     if name in ("maximum", "minimum") and len(step.parts) == 2:
         for i in (0, 1): yield f"{name} is missing in {text}: only {step.parts[i]} is there", only(i)
         for words, f in BOTH.items(): yield f"{words} of {' and '.join(step.parts)} stands where {text} should", (
@@ -97,7 +86,7 @@ def call_changes(step, fn, name, args, kwargs, out): # of a function or method
     if len(args) == 2 and len(step.parts) == 2 and alike(*args):
         yield f"{' and '.join(step.parts)} are exchanged in {text}", lambda do, a, k: do(a[1], a[0], **k)
 
-def operation_changes(step, fn, args, kwargs, out): # yields a sentence and a change
+def operation_changes(step, fn, args, out): # yields a sentence and a change
     text, parts = step.text, step.parts
     name = fn if isinstance(fn, str) else getattr(fn, "__name__", "").strip("_")
     if isinstance(step.node, (ast.BinOp, ast.Compare)) and len(parts) == 2: yield from sign_changes(step, fn, args)
@@ -111,31 +100,12 @@ def operation_changes(step, fn, args, kwargs, out): # yields a sentence and a ch
     elif name == "getitem":
         if isinstance(args[1], (slice, tuple)) and _kind(out) == _kind(args[0]):
             yield f"{text}: all of {parts[0]} is taken", only(0)
-        if isinstance(args[1], tuple) and None in [x for x in args[1] if x is None] and isinstance(out, Tensor): yield (
-            f"the new axis of {parts[0]} is missing in {step.parent}: rows meet columns"), only(0)
     elif name == "where" and len(args) == len(parts) == 3:
         yield from where_changes(step, *((1, 0, 2) if fn == "where" else (0, 1, 2)))
     elif name == "masked_fill":
         yield f"{parts[0]} is not masked: {parts[1]} is not used there", only(0)
         yield f"{parts[1]} is upside down, where {parts[0]} is masked", lambda do, a, k: do(a[0], ~a[1], a[2])
-    elif args and parts: yield from call_changes(step, fn, name, args, kwargs, out)
-    if isinstance(fn, FunctionType): yield from left_at_default(fn, args)
-
-def left_at_default(fn, args): # arguments that a call of a function could leave out
-    try: given = [*inspect.signature(fn).parameters.values()]
-    except (TypeError, ValueError): return
-    for j, p in enumerate(given[:len(args)]):
-        if p.default is not p.empty and p.kind == p.POSITIONAL_OR_KEYWORD and p.default is not args[j]: yield (
-            f"{p.name} is not passed to {fn.__name__.strip('_')}, which takes its default, {p.default!r}"), (
-            lambda do, a, k, j=j: do(*a[:j], **{q.name: x for q, x in zip(given[j + 1:], a[j + 1:])} | k))
-
-def passed_too(step, fn, args, kwargs, named): # arguments that it could be given: variables of their name
-    if not isinstance(fn, FunctionType): return
-    try: left = [*inspect.signature(fn).parameters.values()][len(args):]
-    except (TypeError, ValueError): return
-    for p in left:
-        if p.name in named and p.name not in kwargs and p.default is not p.empty: yield (
-            f"{p.name} is passed to {fn.__name__.strip('_')}, too"), p.name
+    elif args and parts: yield from call_changes(step, fn, name, args, out)
 
 # ---- a value
 
@@ -221,21 +191,12 @@ def all_changes(steps, trace): # yields number of a step, sentence, change; like
     def likely(here): # operations; a default although another one is given; another variable
         for step, fn, args, kwargs, out in here:
             if fn is None: continue
-            for words, f in operation_changes(step, fn, args, kwargs, out): yield step.number, words + at(step), f
+            for words, f in operation_changes(step, fn, args, out): yield step.number, words + at(step), f
             for words, f in mean_changes(steps, step.number, seen, made): yield step.number, words + at(step), f
-            for words, name in passed_too(step, fn, args, kwargs, named) if not step.inside else (): yield (
-                step.number, words, live(lambda do, a, k, name=name: do(*a, **k | {name: steps.env[name]})))
         for name, default in steps.defaults().items():
             for step, *_, out in here:
                 if step.name == name and not step.inside and alike(default, out): yield step.number, (
                     f"{name} is not used: as if it were always {default}"), lambda do, a, k, default=default: default
-        for step, *_, out in here: # another field of what it is a field of
-            base, _, field = step.name.rpartition(".")
-            whole = named.get(base, (0, 0))[1] if base and "." not in base else None
-            for k, x in vars(whole).items() if is_dataclass(whole) else ():
-                if k != field and alike(x, out): yield step.number, (
-                    f"{base}.{k} stands where {step.name} should, in {within(step)}{at(step)}"), (
-                    live(lambda do, a, kw, base=base, k=k: getattr(steps.env[base], k)))
         for step, *_, out in here:
             for name, (text, x) in named.items() if step.name else ():
                 if text != step.text and alike(x, out): yield step.number, (

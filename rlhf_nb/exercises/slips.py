@@ -144,7 +144,7 @@ REASONS = {                                      # of a message -> what it means
         "two sizes do not go together",
     "more than one value is ambiguous":
         "`if`, `and`, `or`, `not` take one truth value: a tensor wants where, &, |, ~",
-    "boolean (mask|tensor)|torch.bool|[Bb]itwise|for '?~":
+    "boolean mask|torch.bool|[Bb]itwise|for '?~":
         "a mask holds whole numbers: .bool() makes truth values of them",
     "NoneType": "None is used as a value: did a search find nothing, or a function return nothing?",
     "does not require grad": "a number has no gradient: it was detached, or made anew",
