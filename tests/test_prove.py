@@ -258,6 +258,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
                                     "def k1(logp, ref_logp): return ref_logp - logp\n")
     (tmp_path/"ends.py").write_text("raise SystemExit(0)\n")
     assert main(["prove", "mine.py:k3", "--kind", "kl", "-o", "card.html"]) == 0
+    assert "mine" not in sys.modules                        # another mine.py is imported from its own folder
     assert "k3 (Schulman 2020)" in capsys.readouterr().out and "<dd style=\"margin:0\">k3 (Schulman 2020)" in (card := (tmp_path/"card.html").read_text())
     assert "color-scheme:light dark" in card and "<code>![kl: exact" in card
     assert main(["prove", "mine.py:k1", "--kind", "kl"]) == 1 and "the policy comes first" in capsys.readouterr().out

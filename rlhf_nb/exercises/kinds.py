@@ -110,9 +110,12 @@ def load_code(place:str, kind:str)->dict: # "FILE.py:FUNCTION" or "package.modul
     try:
         with limited(120):                                 # torch alone takes some
             if not spec: return {k: x for k, x in vars(import_module(file)).items() if callable(x)}
-            module = util.module_from_spec(spec)
-            sys.modules.setdefault(spec.name, module)      # a dataclass looks for its module
-            spec.loader.exec_module(module)
+            module, before = util.module_from_spec(spec), sys.modules.get(spec.name)
+            sys.modules[spec.name] = module                # a dataclass looks for its module while it is made
+            try: spec.loader.exec_module(module)
+            finally:                                       # a later `import` of that name finds the user's, not this one
+                if before: sys.modules[spec.name] = before
+                else: sys.modules.pop(spec.name, None)
     except (Exception, SystemExit) as e:
         raise ValueError(f"{file} cannot be imported: {type(e).__name__}, {e}" + "; write package.module:FUNCTION in the folder "
                          "that holds the package" * ("relative import" in str(e))) from e
