@@ -107,6 +107,8 @@ for beta in (.5, 1., 2.): run_setting(sweep, dict(beta=beta))
 show_sweep(sweep, {"beta": (1., 0., 3., .5)})""",
 "labels": """from rlhf_nb.show.labels import LabelSession, show_labels
 show_labels(LabelSession([("Question?", *answers)], Path("every_labels.jsonl")))""",
+"game": """from rlhf_nb.book.doctor_game import show_doctor_game
+show_doctor_game(2)""",
 "slider": """from ipywidgets import IntSlider, interact
 from rlhf_nb.show.views import lines, snapshot
 interact(snapshot(lambda n: lines(range(10), {"sum": [n * i for i in range(10)]}, "n", "sum")),
@@ -116,7 +118,7 @@ interact(snapshot(lambda n: lines(range(10), {"sum": [n * i for i in range(10)]}
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("learner")/"workbook"
     copy_chapters(folder, "exercises")
-    for name, cells in (("live", LIVE), ("instruments", INSTRUMENTS), ("every", EVERY.values())):
+    for name, cells in (("live", LIVE), ("instruments", INSTRUMENTS), ("every", EVERY.values()), ("game", [EVERY["game"]])):
         nbformat.write(new_notebook(cells=[new_code_cell(c) for c in cells], metadata={
             "kernelspec": {"name": "python3", "display_name": "python3"}}), folder/f"{name}.ipynb")
     return folder
@@ -421,6 +423,33 @@ def test_axe_finds_nothing_in_any_instrument_by_day_or_by_night(page, lab, axe):
             if wrong: found[theme, name] = wrong
     in_theme(page, "JupyterLab Light")
     assert not found, "\n".join(f"{where}: {line}" for where, lines in found.items() for line in lines)
+
+def test_two_runs_of_the_doctor_game_are_played_with_buttons(page, lab):
+    "Measured, decided without a choice, which is told, then with one; the points are those of a sitting in Python."
+    from rlhf_nb.book import doctor_game as g
+    open_notebook(page, lab, "game.ipynb")
+    run_all(page)
+    all_drawn(page)
+    same = g.deal(2, 0)
+    def says(words): page.wait_for_function("w => document.body.innerText.includes(w)", arg=words)
+    for i, right in enumerate((True, False)):
+        says(f"Run {i + 1} of 2")
+        button(page, "truth (3)").press("Enter")
+        g.measure_run(same, i, "truth")
+        page.wait_for_function("() => [...document.querySelectorAll('button')].filter(b => b.innerText == 'truth (3)').pop().disabled")
+        data, run = g.game_data(), same.runs[i]
+        keys = run["faults"] if right else [next(k for k in same.causes if k not in run["faults"])]
+        causes, fixes = (page.get_by_label(name, exact=True).last for name in ("Cause", "Fix"))
+        button(page, "Decide").press("Enter")
+        says("name a cause and a fix")
+        causes.select_option(label=[data["causes"][k]["wrong"] for k in keys])
+        fixes.select_option(label=[data["causes"][k]["fix"] for k in keys])
+        button(page, "Decide").press("Enter")
+        g.call_run(same, keys, keys)
+        says(f"Run {i + 1}: {same.calls[i]['points']:g} of 10 points")
+    says(f"{sum(c['points'] for c in same.calls):g} of 20 points")
+    show(page, page.locator(".jp-OutputArea").last, "lab-doctor-game")
+    assert same.calls[0]["points"] > same.calls[1]["points"]
 
 NAMELESS = ("() => [...document.querySelectorAll('.jupyter-widgets :is(input, textarea, select, button)')]"
             ".filter(e => !e.labels?.length && !(e.textContent + (e.getAttribute('aria-label') || '')).trim())"
