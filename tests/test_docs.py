@@ -1,5 +1,5 @@
 "The site: what the adapter makes of a notebook, what the audit sees, and the whole as built."
-import inspect, json, re, subprocess, sys, threading, tomllib, nbformat, pytest, yaml
+import ast, inspect, json, re, subprocess, sys, threading, tomllib, nbformat, pytest, yaml
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -710,6 +710,12 @@ def test_every_signature_of_the_package_can_be_written_on_its_page():
         own = f.__init__ if inspect.isclass(f) else f
         if inspect.isfunction(own): seen += bool(inspect.signature(own, eval_str=True))
     assert seen > 500
+
+def test_nbdev_documents_each_name_where_it_stands():
+    "nbdev takes a decorator called patch for fastcore's, and looks for the function in the class of its first argument."
+    from nbdev.doclinks import patch_name
+    found = {(str(file), x.name, patch_name(x)) for file in (ROOT/"rlhf_nb").rglob("*.py") for x in ast.parse(file.read_text("utf-8")).body if isinstance(x, ast.FunctionDef)}
+    assert len(found) > 900 and [x for x in found if x[1] != x[2]] == []
 
 def test_a_solution_is_folded_behind_its_check_and_hints():
     def code(id, source): return dict(cell_type="code", id=id, source=source, outputs=[], metadata={})
