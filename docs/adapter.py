@@ -75,6 +75,8 @@ def staged(nb):
     nb = learners_copy(nb)
     for cell in nb.cells:
         if cell.cell_type != "code": continue
+        if re.search("^(def|class) ", cell.source, re.M):         # nbdev hides a cell with default_exp as a whole
+            cell.source = re.sub(r"^#\|\s*default_exp .*\n", "", cell.source, flags=re.M)
         if EXPORT.search(cell.source): cell.source = EXPORT.sub("#| exports", cell.source, 1)
         else: cell.source = f"#| eval: false\n{cell.source}"
     return nb

@@ -717,6 +717,12 @@ def test_nbdev_documents_each_name_where_it_stands():
     found = {(str(file), x.name, patch_name(x)) for file in (ROOT/"rlhf_nb").rglob("*.py") for x in ast.parse(file.read_text("utf-8")).body if isinstance(x, ast.FunctionDef)}
     assert len(found) > 900 and [x for x in found if x[1] != x[2]] == []
 
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda f: f.stem)
+def test_nbdev_leaves_each_definition_on_the_page(file):
+    "It hides a cell with default_exp as a whole: one that defines something, too, is shown without that line."
+    for cell in adapter.staged(adapter.read(file)).cells:
+        if cell.cell_type == "code" and re.search("^(def|class) ", cell.source, re.M): assert "#| default_exp" not in cell.source
+
 def test_a_solution_is_folded_behind_its_check_and_hints():
     def code(id, source): return dict(cell_type="code", id=id, source=source, outputs=[], metadata={})
     def md(id, source): return dict(cell_type="markdown", id=id, source=source, metadata={})
