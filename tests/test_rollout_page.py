@@ -1,5 +1,5 @@
 "What looks wrong in kept rollouts, and one file of them that runs nothing."
-import json, re, subprocess, sys, pytest
+import json, math, re, subprocess, sys, pytest
 from pathlib import Path
 from rlhf_nb.book.command import main
 from rlhf_nb.show.rollout_page import rollout_alarms, rollouts_page
@@ -7,7 +7,7 @@ from test_pages import BAD, check_page
 HERE = Path(__file__).parent/"rollouts"
 
 def rows(n=8, **more): # 2 steps, 2 groups of n/4 each... every number differs, nothing looks wrong
-    return [dict(step=s, group=g, prompt=f"q{g}", response=f"{s} {k}", reward=s + k / 10, KL=k / 100, ended=1) | {
+    return [dict(step=s, group=g, prompt=f"q{g}", response=f"{s} {k}", reward=s + k / 10, KL=k / 100, ended=1, ids=[5], logprobs=[-1.], policy_logprobs=[-1.]) | {
         name: f(s, g, k) for name, f in more.items()} for s in (1, 2) for g in (0, 1) for k in range(n)]
 
 @pytest.mark.parametrize("more, words", [
@@ -32,9 +32,17 @@ def test_a_reward_that_stays_while_the_kl_grows_is_named():
 
 def test_a_sampler_of_another_temperature_is_named():
     two = [dict(prompt="a", response=str(x), ids=[3, 4], logprobs=[-1., -2.], policy_logprobs=[-1.2, x]) for x in (-2., None)]
-    assert rollout_alarms(two) == ["sampler and policy differ by 0.13 nats per token: temperature, dropout, precision "
-                                   "(chapter 12, symptom 12)"]
-    assert rollout_alarms([row | dict(policy_logprobs=[-1.01, -2.]) for row in two]) == []
+    assert rollout_alarms(two)[0] == "sampler and policy differ by 0.13 nats per token: temperature, dropout, precision (chapter 12, symptom 12)"
+    unseen = "no row has KL, reward, ended: not looked for (chapter 12, symptom 2, 3, 8)"
+    assert rollout_alarms(two)[1:] == [unseen] == rollout_alarms([row | dict(policy_logprobs=[-1.01, -2.]) for row in two])
+
+def test_what_was_not_looked_for_is_said():
+    "Health that nobody could see is none; our runs keep the policy's log-probs where they differ from the sampler's."
+    assert rollout_alarms([row | dict(ended=math.nan) for row in rows()]) == ["no row has ended: not looked for (chapter 12, symptom 8)"]
+    plain = [{k: x for k, x in row.items() if k not in ("KL", "policy_logprobs")} for row in rows()]
+    assert rollout_alarms(plain) == ["no row has KL, policy: not looked for (chapter 12, symptom 2, 12)"]
+    assert rollout_alarms([row | dict(prompt_length=1) for row in plain]) == ["no row has KL: not looked for (chapter 12, symptom 2)"]
+    assert "no row has KL, policy: not looked for" in rollouts_page(plain) and "<li>no alarm" in rollouts_page(rows())
 
 def test_a_page_is_whole_escaped_and_no_larger_than_said():
     page = rollouts_page([row | {"prompt": BAD, "response": BAD, BAD: 1.} for row in rows()])
@@ -88,7 +96,7 @@ def test_the_kl_of_a_large_file_is_read_from_its_tokens(tmp_path, monkeypatch):
     from rlhf_nb.data import rollouts
     monkeypatch.setattr(rollouts, "_LARGE", 0)
     def alarms(first, mask=()): # log-probs of 99 tokens, 1 nat more or less than the reference's
-        (tmp_path/"x.jsonl").write_text("".join(json.dumps(dict(row, ids=[3] * 99, logprobs=[first - k / 999] * 99, ref_logprobs=[-2.] * 99)
+        (tmp_path/"x.jsonl").write_text("".join(json.dumps(dict(row, ids=[3] * 99, ref_logprobs=[-2.] * 99, **{x: [first - k / 999] * 99 for x in ("logprobs", "policy_logprobs")})
                                                 | ({"mask": list(mask)} if mask else {})) + "\n" for k, row in enumerate(
             {name: x for name, x in row.items() if name != "KL"} for row in rows())))
         return rollout_alarms(tmp_path/"x.jsonl")

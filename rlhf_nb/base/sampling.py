@@ -226,8 +226,7 @@ def sample_step(
 def finish_generation(x:GenerationState)->tuple[Seqs, Tensor]: # b rows, (b t) log-probs of tokens
     "Prompts and generated tokens as a right-padded batch."
     pad, _ = x.special
-    rows = x.tokens.tolist()
-    responses = [row[:row.index(pad)] if pad in row else row for row in rows]
+    responses = [row[:row.index(pad)] if pad in row else row for row in x.tokens.tolist()]
     seqs = make_seqs(x.prompts, responses, pad)
     for mask, prompt, row, parts in zip(seqs.response_mask, x.prompts, responses, x.parts):
         if len(parts) < 2: continue                           # the model wrote all of it

@@ -80,8 +80,7 @@ def run_chapter(
         "application/vnd.jupyter.widget-view+json" not in o.get("data", {})]
     failed = [c for c in cells if any(o.output_type == "error" for o in c.outputs)]
     stuck = (failed or cells[len(ran):])[:1] if error else []
-    cell = stuck[0].source if stuck else ""
-    return Outcome(file.stem, time.perf_counter() - began, error, cell, nb)
+    return Outcome(file.stem, time.perf_counter() - began, error, stuck[0].source if stuck else "", nb)
 
 def _top_line(text:str)->str: return for_terminal(text.strip().split("\n")[0])
 def _plain(text)->str: # whatever an output holds, as text that HTML cannot read

@@ -439,6 +439,8 @@ def rollout_seqs(x:Rollouts, tokenizer, max_rows:int=512)->Seqs:
             asked = [dict(role="user", content=row["prompt"] or "")]
             prompts.append(t.prompt or encode_prompt(tokenizer, asked))
             answers.append(t.ids or encode(row["response"]))
+            if max(prompts[-1] + answers[-1]) >= len(tokenizer): raise ValueError(
+                f"ids of another tokenizer, this one has {len(tokenizer)}: columns='its ids=ids' drops them")
     seqs = make_seqs(prompts, answers, tokenizer.pad_token_id)
     for mask, prompt, t in zip(seqs.response_mask, prompts, found):
         if "written" in t.channels: mask[len(prompt):len(prompt) + len(t.ids)] = torch.tensor(

@@ -91,8 +91,7 @@ def format_best_of_n(result:BestOfNResult, n_shown:int=3)->str: # prompts
     for i, prompt in enumerate(result.prompts[:n_shown]):
         shown.append(chat_text(prompt))
         for name, j in (("first", 0), ("best", best[i])):
-            answer = result.answers[i][j]
-            shown.append(f"    {result.score[i, j]:+.2f}  {name:5}  {answer}")
+            shown.append(f"    {result.score[i, j]:+.2f}  {name:5}  {result.answers[i][j]}")
     return "\n".join(shown)
 
 _KEYS = {"prompt", "response", "answers", "scores"} # of a line that best-of-n writes

@@ -143,8 +143,7 @@ def dashboard_callback(
         dashboard.rows.append(row | speed | gpu_memory())
         dashboard.samples[:] = [tokenizer.decode(ids[m].tolist(), skip_special_tokens=True).strip()
                                 for ids, m in zip(roll.seqs.ids[:2], roll.seqs.response_mask[:2])]
-        waited = time.monotonic() - dashboard.drawn_at
-        if waited >= dashboard.interval: refresh(dashboard)
+        if time.monotonic() - dashboard.drawn_at >= dashboard.interval: refresh(dashboard)
         obey()
         dashboard.iteration_began = time.monotonic()
     def obey(): # save when asked, wait while paused
@@ -248,9 +247,8 @@ def sweep_page(sweep:Sweep)->str: # HTML, always of the same height
              for mark, (name, rows) in zip(marks, results.items())]
     table += [[""] * (2 + len(names))] * (4 - len(table))
     numbers = html_table(["setting", "iterations", *names], table)
-    return ('<div role="group" aria-label="panels of the sweep" '
-            f'style="display:flex;flex-wrap:wrap;gap:6px">{panels}</div>'
-            + numbers.replace("<details>", "<details open>"))
+    return ('<div role="group" aria-label="panels of the sweep" style="display:flex;flex-wrap:wrap;gap:6px">'
+            f"{panels}</div>" + numbers.replace("<details>", "<details open>"))
 
 def show_sweep(sweep:Sweep, sliders:dict[str,tuple])->LiveView:
     """Sliders for the settings: each move runs the experiment in the background.

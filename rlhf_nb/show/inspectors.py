@@ -288,8 +288,7 @@ def show_kl_estimators(logits:Tensor, direction:Tensor)->LiveView: # (v) of the 
              knob("batch", (16, 1, 64, 1))]
     def draw():
         mu, temperature, n = (control.value for control in knobs)
-        generator = Generator(logits.device).manual_seed(0)
-        samples = kl_samples(logits, direction, (mu, temperature), n, generator)
+        samples = kl_samples(logits, direction, (mu, temperature), n, Generator(logits.device).manual_seed(0))
         return kl_page(samples, kl_gradients(logits, direction, mu, temperature))
     return redrawn(knobs, draw, lambda page: [with_sliders(knobs), page], lambda page: _with_knobs(
         page, "kl", knobs, logits=_as_json(logits), direction=_as_json(direction)))
@@ -388,8 +387,8 @@ def next_page(
         marks += (svg_text(112, y + 12, word.strip() or repr(word), 'text-anchor="end"')
                   + f'<rect x="120" y="{y}" height="16" width="{before * size:.1f}" fill='
                   '"currentColor" fill-opacity=".15" stroke="currentColor" stroke-opacity=".5"/>'
-                  f'<rect x="120" y="{y + 4}" height="8" width="{after * size:.1f}" '
-                  f'fill="{ORANGE}"/>' + svg_text(126 + max(before, after) * size, y + 12, note))
+                  f'<rect x="120" y="{y + 4}" height="8" width="{after * size:.1f}" fill="{ORANGE}"/>'
+                  + svg_text(126 + max(before, after) * size, y + 12, note))
     return drawing(f"next token: {head}", (680, 20 * n + 34), marks) + html_table(
         ["token", "probability", "sampled with"], rows)
 

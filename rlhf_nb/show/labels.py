@@ -103,8 +103,7 @@ def add_label(session:LabelSession, choice:str):
     found = {"left": dict(chosen=left, rejected=right), "right": dict(chosen=right, rejected=left),
              "neither": dict(tie=[left, right])}
     if choice not in found: raise ValueError(f"choose one of {sorted(found)}, got {choice!r}")
-    label = {"prompt": session.pairs[i][0], **found[choice]}
-    _change_labels(session, lambda rows: [*rows, label])
+    _change_labels(session, lambda rows: [*rows, {"prompt": session.pairs[i][0], **found[choice]}])
 
 def undo_label(session:LabelSession):
     "Remove the last label, in the session and in its file."

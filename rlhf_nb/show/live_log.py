@@ -42,8 +42,7 @@ def read_new_rows(
         data = file.read(_MOST)
     whole = data if len(data) == _MOST and b"\n" not in data else data[:data.rfind(b"\n") + 1]
     found = [*parse_rows(whole.splitlines())]
-    bad = any(isinstance(row, RowError) for _, row in found)
-    before = path.read_bytes()[:at].count(b"\n") if bad else 0
+    before = path.read_bytes()[:at].count(b"\n") if any(isinstance(x, RowError) for _, x in found) else 0
     return [RowError(f"line {before + n}", str(x)) if isinstance(x, RowError) else _of_log(x)
             for n, x in found], at + len(whole), anew
 
@@ -184,6 +183,8 @@ def show_log(
         found = [key/name for name in files if (key/name).exists()] or sorted(
             key.glob("checkpoint-*/trainer_state.json"), key=lambda file: file.stat().st_mtime)
         path = key = found[-1] if found else key/files[0]
+    if key.suffix in (".parquet", ".pt", ".db"): raise ValueError(
+        f"{path} is no log of JSON lines and no trainer_state.json: show_rollouts opens what was sampled")
     if key not in _following:
         follower = _following[key] = LogFollower(path, metrics, seconds)
         follower.update()

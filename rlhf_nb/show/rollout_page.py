@@ -26,8 +26,7 @@ def rollout_alarms(source)->list[str]: # what `read_rollouts` takes
         return torch.tensor([float(v) for r in rows if isinstance(v := r.get(name), int | float) and v == v])
     def error(v): return v.std().item() / len(v)**.5 if len(v) > 1 else math.inf
     for r in everything:
-        own = [r.get(k) for k in ("stage", "run_name", "step")]
-        groups[*own, r.get("group", r["prompt"])].append(r)
+        groups[*(r.get(k) for k in ("stage", "run_name", "step")), r.get("group", r["prompt"])].append(r)
     several = [g for g in groups.values() if len(g) > 1]
     for name, wanted, what in (("prompt", False, "are answers to several prompts: look at the group ids"),
             ("reward", True, "all answers earn the same: nothing is learned from them (chapter 09)"),
@@ -54,6 +53,11 @@ def rollout_alarms(source)->list[str]: # what `read_rollouts` takes
              if a == a and b == b]
     if apart and (mean := sum(apart) / len(apart)) > .05: found.append(f"sampler and policy differ by "
         f"{mean:.2f} nats per token: temperature, dropout, precision (chapter 12, symptom 12)")
+    seen = {*["policy"] * ("prompt_length" in everything[0]), *(k for t in tokens.values() for k in t)}  # our
+    lacking = {i: k for i, k in {2: "KL", 3: "reward", 8: "ended", 12: "policy"}.items() if k not in seen and
+               not len(known(k, everything))}                          # runs keep it where it differs
+    if lacking: found.append(f"no row has {', '.join(lacking.values())}: not looked for (chapter 12, symptom "
+        f"{', '.join(map(str, lacking))})")
     return found
 
 def rollouts_page(

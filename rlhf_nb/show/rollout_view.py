@@ -221,9 +221,8 @@ def table_page(
             body += f"<td{color}>{plain_number(v)}</td>"
         body += "</tr>"
     return (f'<style>{_TABLE_CSS}</style><div tabindex="0" role="region" aria-label="rollouts" '
-            f'style="overflow-x:auto"><table class="rlhf-rows"><caption>'
-            f"{escape_text(words)}</caption><thead><tr>{heads}</tr></thead>"
-            f"<tbody>{body}</tbody></table></div>")
+            f'style="overflow-x:auto"><table class="rlhf-rows"><caption>{escape_text(words)}</caption>'
+            f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>")
 
 def answers_together(table:RolloutTable, i:int, over_run:bool=False)->list[int]:
     "Rows of the group of row i; or all with its prompt, step after step."

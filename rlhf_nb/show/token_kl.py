@@ -157,9 +157,11 @@ def stored_kl(
             found = dict(k1=kl_k1(*pair).tolist(), k3=kl_k3(*pair).tolist())
             return {"response": Ledger(x.tokens, found | x.channels, {})}
         return {}
+    seen = set()
     def pair(i): # two times nan where they are not known
-        found = kept.tokens_of(i, *_BOTH) if kept else next(iter(terms(i).values()), None)
-        x = found.channels if found else {}
+        found = [kept.tokens_of(i, *_BOTH)] if kept else table.ledgers_of(i).values()
+        x = max((y.channels for y in found if y), key=lambda y: len({*_BOTH} & y.keys()), default={})
+        seen.update(x)
         known = {*_BOTH} <= x.keys() and len(x[_BOTH[0]])
         return [x[k] if known else [math.nan] for k in _BOTH]
     sums = torch.full((len(table), 3), math.nan, dtype=torch.double)
@@ -169,8 +171,9 @@ def stored_kl(
         k1, k3 = kl_k1(a, b), kl_k3(a, b)
         found = torch.stack([k1.nansum(1), k3.nansum(1), k3.masked_fill(k1.isnan(), -torch.inf).amax(1)], 1)
         sums[rows] = found.masked_fill(found[:, 2:] == -torch.inf, math.nan)
-    if sums.isnan().all(): raise ValueError("no row has log-probs under policy and reference: keep both, or "
-                                       "give the two models")
+    if sums.isnan().all(): raise ValueError("no row has log-probs under policy and reference, there is no "
+        f"{' and no '.join(x for x in _BOTH if x not in seen) or 'row with both'}: keep both, name columns "
+        "(read_rollouts(..., 'reference=...')), or give the two models")
     columns = dict(zip(("k1", "k3", "largest token"), sums.T.tolist()))
     own = {name: table.columns[name] for name in ("step", "reward", "length") if name in table.columns}
     return RolloutTable(columns | own, table.text_of, terms, table.said)
@@ -190,6 +193,7 @@ def show_kl(
         known = [v for v in table.columns["k3"] if v == v]
         head = f"k3 {sum(known) / len(known):.3g} nats, mean of {len(known)} responses; models make it exact"
         return TableView(table, "k3", head=f"<p>{head}</p>")
+    if tokenizer is None or ref is None: raise ValueError("show_kl needs tokenizer, policy and ref, or none")
     seqs = rollout if isinstance(rollout, Seqs) else getattr(rollout, "seqs", None)
     if seqs is None: seqs = rollout_seqs(read_rollouts(rollout), tokenizer)
     x = token_kl(policy, ref, seqs, temperature, max_logits_mb)
