@@ -59,6 +59,8 @@ def test_a_copy_shows_no_verdict_on_ours_and_not_our_trainer():
     theirs = learners_copy(nbformat.read(chapters()["10_dpo"], 4))
     own = next(c for c in theirs.cells if c.id == "own_check")
     assert "check_parts()" in own.source and not own.outputs
+    settled = [c for c in theirs.cells if c.source.startswith('settle("') or '\nsettle("' in c.source]
+    assert len(settled) == 3 and not any(c.outputs for c in settled)        # the answer to a bet is not there before it
 
 def test_run_takes_the_file_that_is_here_before_ours(tmp_path, monkeypatch):
     (tmp_path/"02_tokens.ipynb").write_text("{}")

@@ -1,5 +1,6 @@
 "Answers checked, tries remembered, and what comes next."
 import re, signal, nbformat, pytest
+from torch import tensor
 from nbformat.v4 import new_code_cell, new_notebook
 from rlhf_nb.book import command, copies, progress as book_progress
 from rlhf_nb.book.checks import MEMORY, remember
@@ -164,6 +165,9 @@ def test_a_figure_waits_for_a_bet_and_its_price_is_brier(tmp_path, monkeypatch, 
     assert settle("05 n", False, 7, ["said"]) == 7 and "said" in capsys.readouterr().out   # no learner's folder: it is shown
     assert "A bet." in bet("05 n", "It rises.").data and not list(tmp_path.iterdir())
     (tmp_path/MEMORY).write_text("{}")
+    for wrong, words in ((75, "a probability: .75 for 75 %, got 75"), (-.1, "got -0.1")):
+        with pytest.raises(ValueError, match=words): bet("05 n", "It rises.", wrong)
+    with pytest.raises(RuntimeError, match="ambiguous"): settle("05 n", tensor([1., 2.]) > 0)   # found before anybody bets
     assert settle("05 n", False, 7, ["said"]) is None
     assert "said" not in capsys.readouterr().out
     row = bet("05 n", "It rises.").children[1]
@@ -173,7 +177,7 @@ def test_a_figure_waits_for_a_bet_and_its_price_is_brier(tmp_path, monkeypatch, 
     assert (out := capsys.readouterr().out).startswith("It is false. You were 75% sure that it is true: 0.56 points") and "said" in out
     bet("05 n", "It rises.", .1)                               # after it was seen: the first counts
     assert settle("05 n", False, 7) == 7
-    bet("07 k1", "k1 is unbiased.", .95)
+    assert "You are 95% sure; a cell below settles it." in bet("07 k1", "k1 is unbiased.", .95).data
     settle("07 k1", True)
     assert bets(tmp_path) == {"05 n": (.75, False, "It rises."), "07 k1": (.95, True, "k1 is unbiased.")}
     assert "It rises." in lost_bet(tmp_path, "07") and not lost_bet(tmp_path, "06") and not lost_bet(tmp_path/"x", "19")
@@ -190,6 +194,11 @@ def test_a_lost_bet_comes_back_in_a_check_two_chapters_later_and_no_bets_leaves_
     back = "once more, from chapter 05: It rises. True or false?"
     for name, wanted in (("06_b", False), ("07_c", True)):
         assert main(["check", name]) == 1 and (back in capsys.readouterr().out) == wanted
+    for said in ("50% It falls.", "false"): remember(mine, {"bet 06 x": said})
+    for reached, wanted in (("06", False), ("07", True)):           # all chapters: as far as the bets have come
+        remember(mine, {f"bet {reached} y": "50% It stays."})
+        remember(mine, {f"bet {reached} y": "true"})
+        assert main(["check"]) == 1 and (back in capsys.readouterr().out) == wanted
     monkeypatch.setenv("RLHF_NB_NO_BETS", "")
     monkeypatch.setattr(command, "trust_notebooks", lambda files: None)
     monkeypatch.setattr("jupyterlab.labapp.LabApp.launch_instance", lambda words: None)

@@ -97,7 +97,7 @@ def learners_copy(nb): # a notebook as nbformat reads it, which is not changed; 
                                                  f"{solution}\n```\n\n</details>"))
                 waiting[-1]["id"] = f"{cell['id']}-solution"[-64:]
             cell.source, cell.outputs = emptied(cell.source), []
-        if CHECK.match(cell.source) or cell.id == "own_check": cell.outputs = []  # a verdict on ours
+        if CHECK.match(cell.source) or cell.id == "own_check" or "settle(" in cell.source: cell.outputs = []
         cells.append(cell)
     nb.cells = cells + waiting
     return nb

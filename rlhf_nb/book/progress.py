@@ -143,19 +143,20 @@ def bet(
     claim:str, # a sentence that is true or false
     sure:float=math.nan, # that it is true, 0 to 1, where nobody can click; nan: by a button
 ): # the sentence; in a learner's copy with buttons
-    "Ask how sure somebody is of a sentence, and keep the answer in the folder's progress file."
+    "Ask how sure somebody is of a sentence; the folder's progress file keeps it. Raises ValueError for no probability."
     from IPython.display import HTML
     asked = f"<b>A bet.</b> {claim} How sure are you that this is true?"
-    if sure == sure: remember(Path(), {f"bet {name}": f"{min(max(sure, 0.), 1.):.0%} {claim}"})
-    if not _betting() or sure == sure: return HTML(f"<p>{asked}</p>")
+    def keep(p):
+        if not 0 <= p <= 1: raise ValueError(f"a bet is a probability: .75 for 75 %, got {p}")
+        remember(Path(), {f"bet {name}": f"{p:.0%} {claim}"})
+        return f"You are {p:.0%} sure; a cell below settles it."
+    if sure == sure: return HTML(f"<p>{asked} {keep(sure)}</p>")
+    if not _betting(): return HTML(f"<p>{asked}</p>")
     from ipywidgets import Button, HBox, HTML as Text, VBox
     said = Text("")
     def button(p):
         b = Button(description=f"{p:.0%}", layout=dict(width="5em"), tooltip=f"{p:.0%} sure that it is true")
-        def keep(_):
-            remember(Path(), {f"bet {name}": f"{p:.0%} {claim}"})
-            said.value = f"You are {p:.0%} sure; a cell below settles it."
-        b.on_click(keep)
+        b.on_click(lambda _: setattr(said, "value", keep(p)))
         return b
     return VBox([Text(asked), HBox([button(p) for p in SURE]), said])
 
@@ -177,15 +178,15 @@ def settle(
     said:list=[],# lines to print above it
 ): # the figure; a request to bet in a learner's copy without one
     "Say whether the sentence of a bet is true, and what the bet cost; show the figure."
-    if not _betting():
-        print(*said, sep="\n", end="\n" * bool(said))
-        return figure
+    truth = str(bool(truth)).lower()                       # of one value, a bet or none
     rows = [row["verdict"] for row in read_tries(Path()) if row["exercise"] == f"bet {name}"]
-    if not rows: return print("Bet first: a click above, or bet(..., .75); then run this cell again.")
-    if rows[-1] not in ("true", "false"): remember(Path(), {f"bet {name}": str(bool(truth)).lower()})
-    p, was, _ = bets(Path())[name]
-    print(f"It is {str(was).lower()}. You were {p:.0%} sure that it is true: {(p - was)**2:.2f} points "
-          "(0 is best, 50 % costs .25).", *said, sep="\n")
+    if _betting() and not rows: return print("Bet first: a click above, or bet(..., .75); then run this cell again.")
+    if _betting():
+        if rows[-1] not in ("true", "false"): remember(Path(), {f"bet {name}": truth})
+        p, was, _ = bets(Path())[name]
+        said = [f"It is {str(was).lower()}. You were {p:.0%} sure that it is true: {(p - was)**2:.2f} points "
+                "(0 is best, 50 % costs .25).", *said]
+    print(*said, sep="\n", end="\n" * bool(said))
     return figure
 
 def show_bets(folder:Path=Path()): # a matplotlib Figure; None where nothing is settled
