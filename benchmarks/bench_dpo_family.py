@@ -9,7 +9,6 @@ Every run starts from the shipped SFT model and takes one pass over 2048 pairs, 
 runs of one part differ in the loss alone. Parts:
   family    pairs of the model's own answers with the annotator's labels
   flipped   the same pairs, and .3 of the labels turned round at random
-  far       the chosen answer is a careful writer's, the rejected one the model's own
   near      the chosen answer is a careful writer's, the rejected one the same with one fact made false
   moving    part family with the reference replaced by the policy every k steps, measured on the way
   round     after part family's DPO a second round: 2048 pairs more, of its own answers or again of the SFT model's;
@@ -32,8 +31,7 @@ from rlhf_nb.trainers.dpo_tools import (cdpo_loss, hinge_loss, ipo_loss, kto_bas
 from rlhf_nb.base.learning import TrainConfig, evaluate_pairs, fit, make_trainer, train_step
 from rlhf_nb.base.models import frozen_copy, load_bundled
 from rlhf_nb.trainers.reward_tools import sample_pairs
-from rlhf_nb.base.sampling import SamplingParams, generate
-from rlhf_nb.base.batches import PreferencePairs, concat_seqs, response_text
+from rlhf_nb.base.batches import PreferencePairs, concat_seqs
 from rlhf_nb.tokens import make_seqs
 from rlhf_nb.world import gold_score
 from rlhf_nb.worlds.world_text import FACTS, TEST, TRAIN, VALUES, demonstrate, prompt_ids
@@ -42,20 +40,18 @@ N, FLIP = 2048, .3
 ORDER = [      # the first rows first: a run that is stopped early has seeds of those
     [("flipped", "DPO"), ("flipped", "cDPO"), ("flipped", "robust"), ("family", "DPO"), ("family", "DPO per token, beta 2")],
     [("moving", 0), ("moving", 1)], [("near", "DPO"), ("near", "DPO + NLL"), ("near", "NLL alone")],
-    [("family", "DPO + .2 NLL"), ("family", "DPO + NLL"), ("family", "NLL alone")],
     [("family", "R-DPO .01"), ("family", "R-DPO .03")],
     [("flipped", name) for name in ("hinge", "IPO", "SimPO", "ORPO", "KTO")],
-    [("far", "DPO"), ("far", "DPO + NLL")], [("moving", 16)],
     [("round", "own answers"), ("round", "the SFT model's")]]
 MORE = [     # not in the chapter: --more
     [("family", name) for name in ("cDPO", "robust", "hinge", "IPO", "SimPO", "ORPO", "KTO")]]
 
 
-def nll_loss(model, x, alpha=1.):
-    "DPO at beta .1 and alpha times the negative log-likelihood per token of the chosen answer (Pang et al. 2024)."
+def nll_loss(model, x):
+    "DPO at beta .1 and the negative log-likelihood per token of the chosen answer (Pang et al. 2024)."
     chosen, rejected = pair_logprobs(model, x.pairs)
     tokens = x.pairs.chosen.response_mask.sum(1)
-    loss = dpo_loss(chosen, rejected, x.ref_chosen, x.ref_rejected) - alpha * chosen / tokens
+    loss = dpo_loss(chosen, rejected, x.ref_chosen, x.ref_rejected) - chosen / tokens
     return loss.sum(), len(x), {}
 
 
@@ -99,26 +95,22 @@ def losses(part, ref, pad):
              "cDPO": make_pair_loss(partial(cdpo_loss, label_smoothing=eps)),
              "robust": make_pair_loss(partial(robust_dpo_loss, label_smoothing=eps)),
              "hinge": make_pair_loss(hinge_loss), "IPO": make_pair_loss(ipo_loss)}
-    nll = {"DPO": known["DPO"], "DPO + NLL": nll_loss, "NLL alone": nll_alone, "DPO + .2 NLL": partial(nll_loss, alpha=.2)}
-    if part in ("far", "near"): return nll
+    nll = {"DPO": known["DPO"], "DPO + NLL": nll_loss, "NLL alone": nll_alone}
+    if part == "near": return nll
     per_token = make_pair_loss(partial(dpo_loss, beta=2.), per_token=True)
     known |= {f"R-DPO {name}": partial(length_loss, alpha=float(name)) for name in (".01", ".03")}
     return {**known, **nll, "DPO per token, beta 2": per_token, "KTO": make_kto(ref, pad),
             "SimPO": without_reference(simpo_loss), "ORPO": without_reference(orpo_loss)}
 
 
-def written_pairs(part, ref, tokenizer, questions, n, seed):
-    "Chosen: a careful writer's answer. Rejected: the model's own, or the chosen one with its fact made false."
-    rng, generator, rows = random.Random(seed), seeded(seed), []
+def written_pairs(tokenizer, questions, n, seed):
+    "Chosen: a careful writer's answer. Rejected: the same with its fact made false."
+    rng, rows = random.Random(seed), []
     while len(rows) < n:
-        batch = rng.choices(questions, k=256)
-        own, _ = generate(ref, [prompt_ids(tokenizer, q) for q in batch], tokenizer, SamplingParams(), generator)
-        for q, ids, mask in zip(batch, own.ids, own.response_mask):
+        for q in rng.choices(questions, k=256):
             text, value = demonstrate(q, rng, 1.), FACTS[q.animal][q.attribute]
-            if part == "near":
-                others = sorted(set(VALUES[q.attribute]) - {value})
-                other = text.replace(f" {value}", f" {rng.choice(others)}")
-            else: other = response_text(tokenizer, ids[mask].tolist())
+            others = sorted(set(VALUES[q.attribute]) - {value})
+            other = text.replace(f" {value}", f" {rng.choice(others)}")
             if gold_score(q, other) < gold_score(q, text): rows.append((q, text, other))
     prompts, end = [prompt_ids(tokenizer, q) for q, *_ in rows[:n]], [tokenizer.eos_token_id]
     sides = [[tokenizer.encode(r[k], add_special_tokens=False) + end for r in rows[:n]] for k in (1, 2)]
@@ -166,7 +158,7 @@ def second_round(name, data, ref, tokenizer, seed):
 
 def make_part(part, ref, tokenizer, seed):
     "Training pairs and held-out pairs of a part, with the reference's log-probs."
-    if part in ("far", "near"): made = [written_pairs(part, ref, tokenizer, q, n, s) for q, n, s in (
+    if part == "near": made = [written_pairs(tokenizer, q, n, s) for q, n, s in (
         (TRAIN, N, seed), (TEST, 256, seed + 500))]
     else: made = [sample_pairs(ref, tokenizer, q, n, seeded(s), random.Random(s))[0] for q, n, s in (
         (TRAIN, N, seed), (TEST, 256, seed + 500))]
@@ -179,7 +171,7 @@ def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     args.add_argument("--seeds", type=int, default=3)
     args.add_argument("--first", type=int, default=40)
-    args.add_argument("--only", default="", help="one part: family, flipped, far, near, moving or round")
+    args.add_argument("--only", default="", help="one part: family, flipped, near, moving or round")
     args.add_argument("--runs", nargs="+", help="runs by name (default: all)")
     args.add_argument("--more", action="store_true")
     args.add_argument("--json", type=Path, default=Path(__file__).parents[1]/"nbs/results/dpo_family.json")
