@@ -32,15 +32,15 @@ WAYS = {"one greedy reply": JudgeConfig(n_votes=1, sampling=SamplingParams(64, t
         "mean of 3 at T = 1": JudgeConfig(n_votes=3, sampling=SamplingParams(64))}
 
 
-def trained(seed, shelf):
-    "The judge of a seed, made from the shipped base where it does not lie on the shelf."
-    if seed == 0: return load_lm(ROOT / "rlhf_nb/checkpoints/judge")
-    folder = shelf / str(seed)
+def trained(seed, shelf, n=12_000):
+    "The judge of a seed and n judgements, made from the shipped base where it does not lie on the shelf."
+    if (seed, n) == (0, 12_000): return load_lm(ROOT / "rlhf_nb/checkpoints/judge")
+    folder = shelf / (str(seed) if n == 12_000 else f"{seed}-{n}")
     if not (folder / "judge/model.safetensors").exists():
         sys.path.insert(0, str(ROOT / "scripts"))
         from make_checkpoints import make
         shutil.copytree(ROOT / "rlhf_nb/checkpoints/base", folder / "base", dirs_exist_ok=True)
-        make("judge", folder, seed)
+        make("judge", folder, seed, n=n)
     return load_lm(folder / "judge")
 
 

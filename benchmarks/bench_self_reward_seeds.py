@@ -8,7 +8,8 @@ Every seed has an M1 of its own: seed 0 is the shipped judge, the others are mad
 base with other demonstrations, judgements and batches (as in bench_judge_seeds.py, kept in
 --judges for the next time). The seed also changes prompts, samples, judgements and batches of the
 loop. Two controls change one thing of "replay": "random pairs" are selected by random marks, and "replay
-alone" takes as many steps on the old examples and sees no pair. Measured on the 48 held-out questions:
+alone" takes as many steps on the old examples and sees no pair. The M1 of "few judgements", and of its control,
+learned from 2,000 judgements in place of 12,000: a third of its rows, as in the paper. Measured on the 48 held-out questions:
 16 answers each at temperature 1 ("gold", "length"), 8 at .7 and top-p .9 ("cool"), one greedy answer each,
 KL to M1 per answer, and the model as judge of 256 answers of mixed quality ("parse", "judge_r");
 own_parse and vote_std are those of the loop itself, on what it sampled. Temperature and weight of
@@ -43,7 +44,8 @@ from rlhf_nb.worlds.world_text import TEST, TRAIN, judge_prompt, prompt_ids
 RUNS = {"replay": SMALL, "no replay": replace(SMALL, replay_weight=0.),
         "cooler": SelfRewardConfig(replay_weight=1.),
         "online": replace(SMALL, num_generations=2, n_pairs=1024),
-        "random pairs": SMALL, "replay alone": SMALL}
+        "random pairs": SMALL, "replay alone": SMALL,
+        "few judgements": SMALL, "few judgements, replay alone": SMALL}
 COOL = SamplingParams(temperature=.7, top_p=.9)
 
 
@@ -85,17 +87,18 @@ def iteration(name, model, tokenizer, task, config, make_generator):
     return self_reward_iteration(model, task, config, scorer, make_generator)
 
 
-FIRST = {}    # seed of M1 -> its measurements
+FIRST = {}    # seed of M1 and its judgements -> its measurements
 
 
 def run(name, seed, shelf, iterations, last=False, shipped=False):
     m1 = 0 if shipped else seed
-    config, (model, tokenizer) = RUNS[name], trained(m1, shelf)
+    n = 2000 if "few" in name else 12_000        # judgements behind M1
+    config, (model, tokenizer) = RUNS[name], trained(m1, shelf, n)
     first, model = frozen_copy(model), model.requires_grad_()
     task = SelfRewardTask(tokenizer, [q.text for q in TRAIN],
                           replay_examples(tokenizer, TRAIN, 3000, random.Random(500 + seed)))
-    if m1 not in FIRST: FIRST[m1] = measure(model, first, tokenizer)
-    rows = [dict(run=name, seed=seed, model=1, **FIRST[m1])]
+    if (m1, n) not in FIRST: FIRST[m1, n] = measure(model, first, tokenizer)
+    rows = [dict(run=name, seed=seed, model=1, **FIRST[m1, n])]
     print(rows[-1], flush=True)
     for t in range(1 if name == "online" else iterations):
         began, make_generator = time.process_time(), partial(named_generator, seed, t)
@@ -103,7 +106,7 @@ def run(name, seed, shelf, iterations, last=False, shipped=False):
             scorer = judge_scorer(first, tokenizer, config.judge)
             train_online_dpo(model, task, config, scorer, make_generator)
             row = dict(prompts=config.n_pairs)
-        elif name == "replay alone":
+        elif "replay alone" in name:
             train_sft(model, task.replay, config.train_config(config.n_pairs), make_generator("train"))
             row = dict(pairs=0)
         else:
@@ -141,7 +144,8 @@ def main():
     old = json.loads(args.json.read_text())["rows"] if args.json.exists() else []
     keys, new = ("gold", "greedy", "cool", "length", "kl", "parse", "judge_r"), []
     for r in old:                       # the shipped M1 is the same in every run: not measured twice
-        if r["seed"] == 0 and r["model"] == 1 and all(k in r for k in keys): FIRST[0] = {k: r[k] for k in keys}
+        if r["seed"] == 0 and r["model"] == 1 and "few" not in r["run"] and all(k in r for k in keys):
+            FIRST[0, 12_000] = {k: r[k] for k in keys}
     with tempfile.TemporaryDirectory() as temp:
         for name in names:
             for seed in args.seeds: new += run(

@@ -102,8 +102,8 @@ def make_sft(base, tokenizer, seed):
     fit(make_trainer(base, CONFIGS["sft"]), data, sft_loss, seeded(seed))
     return base
 
-def make_judge(base, tokenizer, seed):
-    marks = judge_examples(tokenizer, TRAIN, 12_000, random.Random(200 + seed))
+def make_judge(base, tokenizer, seed, n=12_000): # n: judgements, the first of 12,000
+    marks = judge_examples(tokenizer, TRAIN, 12_000, random.Random(200 + seed))[:n]
     parts = [some_demonstrations(tokenizer, seed), marks]
     data = concat_seqs(parts, tokenizer.pad_token_id)
     fit(make_trainer(base, CONFIGS["judge"]), data, sft_loss, seeded(seed))
@@ -190,13 +190,13 @@ def evaluate(name, shelf, seed=0):
 
 # ---------------------------------------------------------------- the shelf
 
-def make(name, shelf, seed):
+def make(name, shelf, seed, **more):
     "Train one checkpoint and put it on the shelf."
     tokenizer = make_tokenizer()
     parent = {"sft": "base", "judge": "base", "reward": "sft"}.get(name)
     start_from = [load_lm(shelf / parent)[0]] if parent else []
     maker = dict(base=make_base, sft=make_sft, judge=make_judge, reward=make_reward)
-    model = maker[name](*start_from, tokenizer, seed).half().eval()
+    model = maker[name](*start_from, tokenizer, seed, **more).half().eval()
     folder = shelf / name
     shutil.rmtree(folder, ignore_errors=True)
     if name == "reward": save_reward_model(model, tokenizer, folder)
