@@ -383,10 +383,11 @@ def claimed(text:str, root:Path)->str:
         number = f"{c['estimate']:+.3g}" + (f" ± {c['error']:.2g}" if "error" in c else "")
         what = f"{c['rows']}, {len(c['seeds'])} seeds" if "rows" in c else f"cell `{c['cell']}`"
         fresh = f"{again[c['id']]['estimate']:+.3g} ± {again[c['id']]['error']:.2g}, {again[c['id']]['verdict']}" if c["id"] in again else ""
+        if not fresh: fresh = c.get("again", "not yet run on others")
         return f"| {said} | {number}; {what} | {c['control'].replace('|', '/')} | {fresh} |"
     for chapter in dict.fromkeys(c["chapter"].name for c in ledger.values()):
         mine = [row(c) for c in ledger.values() if c["chapter"].name == chapter]
-        text += (f"\n## [{chapter.removesuffix('.ipynb').replace('_', ' ')}](../nbs/{chapter})\n\n| the chapter says | measured | control | on fresh seeds |\n"
+        text += (f"\n## [{chapter.removesuffix('.ipynb').replace('_', ' ')}](../nbs/{chapter})\n\n| the chapter says | measured | control | on fresh seeds, or how it is made again |\n"
                  "|---|---|---|---|\n" + "\n".join(mine) + "\n")
     return text
 

@@ -12,7 +12,7 @@ CLAIMING = re.compile(r"\b(better|best|worse|worst|more|most|less|least|fewer|lo
     r"slower|further|needs?|costs?|causes?|prevents?|always|never|rises?|falls?|gains?|loses?|lost|beats?|reach(?:es|ed)?|"
     r"wins?|helps?|hurts?|because|level)\b|[\d.]+ ?%|\b\d*\.\d+\b|(?<![\w.])\.\d+", re.I)
 _FIELDS = {"id", "sentence", "rows", "settings", "seed", "a", "b", "measure", "differs", "control", "estimate", "error", "seeds",
-           "fails_if", "command", "numbers", "cell", "prints", "minus", "exact", "reported", "checked", "chapter"}
+           "fails_if", "command", "numbers", "cell", "prints", "minus", "exact", "file", "after", "code", "again", "reported", "checked", "chapter"}
 
 
 def one_line(text): return " ".join(text.split())
@@ -58,6 +58,15 @@ def number_faults(claim, measured, folder):
         scale = 100 if m[2] else 1
         if not any(_close(m[1], scale * v) for v in known): yield f"{m[0]} is in the sentence and not in what was measured"
 
+def command_faults(claim, folder):
+    "Scripts, options of scripts and chapters of a command, or of `again`, that are not there."
+    told = claim.get("command", "") + claim.get("again", "")
+    for script in re.findall(r"benchmarks/\S+\.py", told):
+        if not (path := Path(folder).parent/script).exists(): yield f"there is no {script}"
+        else: yield from (f"{script} has no {o}" for o in re.findall(r"(?<= )--?[a-z]+", told) if f'"{o}"' not in path.read_text("utf-8"))
+    for chapter in re.findall(r"rlhf-nb run (\w+)", told):
+        if not (Path(folder)/f"{chapter}.ipynb").exists(): yield f"there is no chapter {chapter}"
+
 def faults(claim, folder=ROOT/"nbs"):
     "All that is wrong with an entry of the ledger, in words."
     found = [f"unknown field {k}" for k in claim.keys() - _FIELDS]
@@ -66,6 +75,7 @@ def faults(claim, folder=ROOT/"nbs"):
     if "reported" in claim: return found + [f"missing field {k}" for k in {"checked"} - claim.keys()]
     need = {"estimate", "fails_if", "control"} | ({"a", "measure", "error", "seeds", "command"} if "rows" in claim else {"cell", "prints"})
     if "b" in claim: need.add("differs")
+    if "cell" in claim: need |= {"file", "command"} if "command" in claim else {"again"}
     if missing := need - claim.keys(): return found + [f"missing field {k}" for k in missing]
     try:
         if "rows" in claim:
@@ -85,7 +95,7 @@ def faults(claim, folder=ROOT/"nbs"):
     verdict = claim_verdict(claim["fails_if"], mean, error)
     if verdict == "fails" or verdict == "suggests" and "suggest" not in claim["sentence"]:
         found.append(f"fails_if {claim['fails_if']}: {mean:.3g} ± {error:.2g} {verdict}")
-    return found + list(number_faults(claim, (mean, error), folder))
+    return found + list(number_faults(claim, (mean, error), folder)) + list(command_faults(claim, folder))
 
 
 def sentences(path):

@@ -5,6 +5,9 @@ not see, so each has an entry in nbs/claims, a file for each chapter: it names t
 estimate, and the inequality that would make the sentence false. Rows of `Experiment` carry all their settings; older files
 keep what their author thought of. scripts/claims.py compares every entry with its chapter and its rows.
 
+A claim on what a cell computes from a results file names the `file`, the cells `after` which it runs, and perhaps the
+`code` to begin with: they are run on the fresh file. Where there is no command, `again` says how its numbers are made.
+
 The fresh seeds are none that anything was chosen by. Claims with the same command share its rows, and what is there is
 not run again."""
 import argparse, json, math, os, re, subprocess, sys, tomllib
@@ -12,6 +15,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from html import unescape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from rlhf_nb.base.files import atomic_write, notebooks
 from rlhf_nb.base.settings import find
 from rlhf_nb.run.evidence import Difference, difference, flatten_settings, read_rows
@@ -108,6 +112,36 @@ def printed_claim(
     (x, error), (y, other) = (number(claim[k]) if k in claim else (0., 0.) for k in ("prints", "minus"))
     return x - y, math.hypot(error, other)
 
+def printed_on(
+    claim:dict,    # of the ledger, with `cell` and `file`
+    path:str|Path, # a results file like that one, of these seeds
+    seeds:range,
+)->tuple[float,float]: # as `printed_claim`
+    """What the cell of a claim prints where another results file lies; rows of `Experiment` are added to the old ones.
+
+    Raises ValueError for a cell that is not there or does not run."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+    book, results = nbformat.read(claim["chapter"], 4), notebooks()/"results"
+    want = [*claim.get("after", []), claim["cell"]]
+    book.cells = [c for c in book.cells if c.cell_type == "code" and c.id in want]
+    if missing := {*want} - {c.id for c in book.cells}: raise ValueError(f"{claim['id']}: no cells {missing}")
+    with TemporaryDirectory() as folder:
+        (there := Path(folder)/"results").mkdir()
+        for file in results.iterdir():
+            if file.name != claim["file"]: (there/file.name).symlink_to(file)
+        old, new = ((f/claim["file"] if f == results else f).read_text("utf-8") for f in (results, Path(path)))
+        lines = Path(path).suffix == ".jsonl"      # of a dict the parts that were not run again stay as they are
+        (there/claim["file"]).write_text(old + new if lines else json.dumps(json.loads(old) | json.loads(new)), "utf-8")
+        code = claim.get("code", "").format(seeds=seeds)
+        book.cells.insert(0, nbformat.v4.new_code_cell(
+            f"import pathlib, rlhf_nb.base.files as f\nf.notebooks = lambda: pathlib.Path({folder!r})\n{code}"))
+        try: NotebookClient(book, timeout=None, kernel_name="python3").execute()
+        except CellExecutionError as e: raise ValueError(f"{claim['id']}: {e.ename}: {e.evalue}") from e
+        nbformat.write(book, copy := Path(folder)/"cells.ipynb")
+        return printed_claim(claim | dict(chapter=copy))
+
 def claim_verdict(
     fails_if:str, # "<= .3", ">= 0", "outside -.1 .1" or "!= 0"
     mean:float,
@@ -133,7 +167,7 @@ def reproduce(
     for claim in claims:
         if "command" not in claim: continue
         key = sha256(f"{claim['command']} {seeds}".encode()).hexdigest()[:12]
-        rows = out/f"{key}{Path(claim['rows'].partition(':')[0]).suffix}"
+        rows = out/f"{key}{Path(claim.get('file') or claim['rows'].partition(':')[0]).suffix}"
         spent = rows.with_suffix(".cpu")           # seconds of all tries
         if not rows.exists():
             part = rows.with_stem(key + "-part")   # what a killed run left: the command may go on from it
@@ -148,12 +182,49 @@ def reproduce(
             if n: raise ValueError(
                 f"{claim['id']}: its command ended with status {n}; start again, finished rows stay")
             part.rename(rows)
-        d = measure_claim(claim, rows)
-        verdict = claim_verdict(claim["fails_if"], d.mean, d.error) if not d.unsaid else "fails"
-        report.append(dict(id=claim["id"], estimate=d.mean, error=d.error, pairs=d.pairs, verdict=verdict,
-                           seeds=list(seeds), cpu_seconds=float(spent.read_text()) if spent.exists() else None))
+        if "file" in claim: (mean, error), pairs, unsaid = printed_on(claim, rows, seeds), len(seeds), []
+        else: mean, error, pairs, unsaid = (d := measure_claim(claim, rows)).mean, d.error, d.pairs, d.unsaid
+        verdict = claim_verdict(claim["fails_if"], mean, error) if not unsaid else "fails"
+        report.append(dict(id=claim["id"], estimate=mean, error=error, pairs=pairs, verdict=verdict,
+                           seeds=list(seeds), cpu_seconds=float(spent.read_text()) if spent.exists() else None,
+                           command=claim["command"]))
         atomic_write(out/"report.json", json.dumps(report, indent=1) + "\n")
     return report
+
+def _row_seconds(command, claims): # of five seeds, from the rows on which these claims rest; 0 if they do not say
+    groups = {}                      # of rows that differ in their seeds
+    for file in {c.get("file") or c["rows"].partition(":")[0] for c in claims}:
+        path, parts = notebooks()/"results"/file, re.findall(r"--part (\w+)", command)
+        data = read_rows(path) if path.suffix == ".jsonl" else json.loads(path.read_text("utf-8"))
+        data = data if isinstance(data, dict) else {"": data}
+        for part in parts or data:
+            for r in data[part] if isinstance(data[part], list) and isinstance(data[part][0], dict) else []:
+                name, told, s = r.get("run", r.get("name")), r.get("settings", ""), r.get("cpu_s", r.get("cpu_seconds"))
+                if s is None or "training" in str(told): continue                     # the arena's search is not run again
+                if re.search("--(only|clips|runs)", command) and not re.search(
+                    rf'(?<=[ "]){re.escape(str(name))}(?=[ "])', command): continue
+                if ("--backups" in command) != (name == "backup") and "stitching" in file: continue
+                groups.setdefault(f"{file} {part} {name} {told}", {}).setdefault(r["seed"], []).append(s)
+    return sum(5 * sum(map(sum, by_seed.values())) / len(by_seed) for by_seed in groups.values())
+
+def plan(
+    claims:Iterable[dict], # of the ledger
+    report:list[dict],     # of earlier runs
+)->list[tuple]:            # command, its claims, CPU seconds of five seeds, where that is from
+    """What each command costs, which is run once for all its claims: measured whole where it was, else the sum over
+    the rows that it made once (some leave out their evaluation), else the minutes of three seeds that its script names."""
+    measured = {r["command"]: r["cpu_seconds"] * 5 / len(r["seeds"]) for r in report if r.get("cpu_seconds") and "command" in r}
+    commands, found = {}, []
+    for c in claims:
+        if "command" in c: commands.setdefault(c["command"], []).append(c)
+    for command, mine in commands.items():
+        if command in measured: seconds, how = measured[command], "measured"
+        elif seconds := _row_seconds(command, mine): how = "its rows"
+        else:
+            script = (notebooks().parent/command.split()[1]).read_text("utf-8")
+            seconds, how = 60 * 5 / 3 * float(re.search(r"([\d.]+) CPU minutes", script)[1]), "its script says"
+        found.append((command, mine, seconds, how))
+    return found
 
 def add_reproduce_parser(sub):
     "Add the command `rlhf-nb reproduce` to the subparsers."
@@ -164,6 +235,7 @@ def add_reproduce_parser(sub):
             "  rlhf-nb reproduce 08-lambda --seeds 10-14\n  rlhf-nb reproduce --all   (hours; it resumes)")
     p.add_argument("claim", nargs="*", metavar="CLAIM", help="its id (default: list all)")
     p.add_argument("--all", action="store_true", help="every claim that has a command")
+    p.add_argument("--plan", action="store_true", help="run nothing: the commands, and what five seeds of each cost")
     p.add_argument("--seeds", default="10-14", metavar="FIRST-LAST", help="(default: %(default)s)")
     p.add_argument("-o", "--output-dir", "--out", default="runs/reproduce", metavar="DIR",
                    help="keeps rows and report.json (default: %(default)s)")
@@ -172,6 +244,14 @@ def add_reproduce_parser(sub):
         chosen = list(ledger.values()) if args.all else [find("claim", name, ledger) for name in args.claim]
         if not chosen:
             for claim in ledger.values(): print(f"{claim['id']:28}{' '.join(claim['sentence'].split())}")
+            return
+        if args.plan:
+            costs = plan(chosen, json.loads((notebooks()/"claims/report.json").read_text("utf-8")))
+            for command, claims, seconds, how in costs: print(f"{seconds:6.0f} s  {how:16}{len(claims):3} claims  {command}")
+            for how in dict.fromkeys(c[3] for c in costs):
+                some = [seconds for *_, seconds, said in costs if said == how]
+                print(f"{how:16}{len(some):3} commands, {sum(some) / 3600:.2f} CPU hours of five seeds")
+            print(f"{'all':16}{len(costs):3} commands, {sum(c[2] for c in costs) / 3600:.2f} CPU hours of five seeds")
             return
         if not (m := re.fullmatch(r"(\d+)-(\d+)", args.seeds)) or not 0 < int(m[2]) - int(m[1]) < 1000:
             raise ValueError(f"--seeds {args.seeds}: write the first and the last, such as 10-14, of 1000")

@@ -5,7 +5,7 @@ from rlhf_nb.book.command import main
 from test_project import ROOT
 sys.path.insert(0, str(ROOT/"scripts"))
 from claims import chapter_text, exceptions, faults, uncovered
-from reproduce import claim_rows, claim_verdict, measure_claim, printed_claim, read_claims, reproduce, value_at
+from reproduce import claim_rows, claim_verdict, measure_claim, plan, printed_claim, printed_on, read_claims, reproduce, value_at
 
 LEDGER = read_claims(ROOT/"nbs")
 
@@ -53,6 +53,7 @@ estimate = 2.5
 error = 0.5
 control = "SFT, in the same table"
 fails_if = "<= 0"
+again = "the chapter computes it when it runs: rlhf-nb run 08_ppo"
 '''
 
 @pytest.fixture
@@ -93,6 +94,9 @@ def test_a_right_entry_has_no_fault(book): assert wrong(book) == []
     ("claims/08.toml", 'numbers = { "0.73" = "a curve.-1.kl" }\n', "", "0.73 is in the sentence"),
     ("claims/08.toml", 'control = "b"\n', "", "missing field control"),
     ("claims/08.toml", "control = ", "contrlo = ", "unknown field contrlo"),
+    ("claims/08.toml", 'again = "the', 'control_2 = "the', "missing field again"),
+    ("claims/08.toml", "run 08_ppo", "run 08_ppp", "no chapter 08_ppp"),
+    ("claims/08.toml", '"none"', '"python benchmarks/gone.py"', "no benchmarks/gone.py"),
     ("claims/08.toml", '"table"', '"tabel"', "did you mean 'table'"),
     ("results/ppo.json", '"gold": 2.5', '"gold": 2.8', "estimate is -0.4"),
     ("results/ppo.json", '"lam": 0.95, "beta": 0.1', '"lam": 0.95, "beta": 0.3', "several experiments")])
@@ -192,6 +196,30 @@ def test_claims_on_fresh_seeds(book, tmp_path, monkeypatch):
     reproduce([claim], range(30, 33), tmp_path/"out")
     assert (tmp_path/"ran").read_text() == "xx"
     with pytest.raises(ValueError, match="status 3"): reproduce([claim | dict(command="exit 3")], range(2), tmp_path/"out")
+
+def test_a_cell_on_fresh_rows(book, tmp_path, monkeypatch):
+    monkeypatch.setattr("reproduce.notebooks", lambda: book)
+    def cell(i, source): return dict(cell_type="code", id=i, metadata={}, outputs=[], execution_count=None, source=[source])
+    read = "rows = [json.loads(line) for line in (notebooks()/'results/x.jsonl').read_text().splitlines()]\n"
+    cells = [cell("imports", "import json\nfrom rlhf_nb.base.files import notebooks"), cell("costly", "1 / 0"),
+             cell("table", read + "print('mean', sum(r['x'] for r in rows if r['seed'] in SEEDS) / 2, '± 0.5')")]
+    (book/"08_ppo.ipynb").write_text(json.dumps(dict(cells=cells, metadata={}, nbformat=4, nbformat_minor=5)))
+    for file, xs in (("results/x.jsonl", (1, 2)), ("fresh.jsonl", (5, 6))): (book/file).write_text(
+        "".join(json.dumps(dict(name="a", settings={}, seed=x, found={}, x=x)) + "\n" for x in xs))
+    claim = dict(id="x", chapter=book/"08_ppo.ipynb", cell="table", prints="mean ([\\d.]+) ± ([\\d.]+)", file="x.jsonl",
+                 after=["imports"], code="SEEDS = {seeds}")
+    assert printed_on(claim, book/"fresh.jsonl", range(5, 7)) == (5.5, .5)       # not 1.5, and the costly cell is not run
+    with pytest.raises(ValueError, match="x: NameError.*notebooks"): printed_on(claim | dict(after=[]), book/"fresh.jsonl", range(5, 7))
+    with pytest.raises(ValueError, match="gone"): printed_on(claim | dict(after=["gone"]), book/"fresh.jsonl", range(5, 7))
+
+def test_the_plan_counts_each_command_once(book, monkeypatch):
+    monkeypatch.setattr("reproduce.notebooks", lambda: book)
+    rows = [dict(run=run, seed=s, cpu_s=c) for run, c in (("a b", 2.), ("c", 5.)) for s in (1, 2)]
+    (book/"results/x.json").write_text(json.dumps(dict(one=rows, two=rows[:1], note=3)))
+    def costs(*commands, report=()): return [(len(c), s, how) for _, c, s, how in plan([dict(rows="x.json:one", command=c) for c in commands], report)]
+    assert costs("run --part one", "run --part one") == [(2, 35., "its rows")]   # five seeds of 2 + 5
+    assert costs("run", 'run --part one --only "a b" -o x') == [(1, 45., "its rows"), (1, 10., "its rows")]
+    assert costs("run", report=[dict(command="run", cpu_seconds=8., seeds=[1, 2])]) == [(1, 20., "measured")]
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows counts no children")
 def test_cpu_seconds_of_all_tries(book, tmp_path, monkeypatch):
