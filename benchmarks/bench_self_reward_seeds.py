@@ -3,6 +3,7 @@
     python benchmarks/bench_self_reward_seeds.py --judges /tmp/judges        # 25 CPU minutes
     python benchmarks/bench_self_reward_seeds.py --only replay --seeds 0     # one run
     python benchmarks/bench_self_reward_seeds.py --only "random pairs" "replay alone" --last --shipped   # 5 minutes
+    python benchmarks/bench_self_reward_seeds.py --only "few judgements" "few judgements, replay alone" --last   # 12 for five seeds
 
 Every seed has an M1 of its own: seed 0 is the shipped judge, the others are made from the shipped
 base with other demonstrations, judgements and batches (as in bench_judge_seeds.py, kept in
@@ -90,9 +91,12 @@ def iteration(name, model, tokenizer, task, config, make_generator):
 FIRST = {}    # seed of M1 and its judgements -> its measurements
 
 
+def judgements(name): return 2000 if "few" in name else 12_000        # behind M1
+
+
 def run(name, seed, shelf, iterations, last=False, shipped=False):
     m1 = 0 if shipped else seed
-    n = 2000 if "few" in name else 12_000        # judgements behind M1
+    n = judgements(name)
     config, (model, tokenizer) = RUNS[name], trained(m1, shelf, n)
     first, model = frozen_copy(model), model.requires_grad_()
     task = SelfRewardTask(tokenizer, [q.text for q in TRAIN],
@@ -165,7 +169,8 @@ def main():
         command="python benchmarks/bench_self_reward_seeds.py",
         settings={name: {k: getattr(config, k) for k in (
                   "n_prompts", "n_pairs", "num_generations", "beta", "lr", "batch_size",
-                  "replay_weight")} | dict(temperature=config.sampling.temperature, top_p=config.sampling.top_p)
+                  "replay_weight")} | dict(temperature=config.sampling.temperature, top_p=config.sampling.top_p,
+                                                judgements=judgements(name))
                   for name, config in RUNS.items()}, rows=rows), indent=1) + "\n")
 
 
