@@ -1,10 +1,12 @@
 "All methods of `rlhf-nb train` by the same tests: what they leave, killed and resumed, with LoRA, in bf16."
 import json, math, pytest, torch
 from contextlib import chdir
+from dataclasses import replace
 from functools import cache
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from rlhf_nb.base.folder import foreign_files
 from conftest import plain_id
+from rlhf_nb.judge import JudgePrompt
 from rlhf_nb.run.methods import METHODS
 from rlhf_nb.run.stages import settings_of
 from rlhf_nb.self_reward import select_pairs
@@ -69,6 +71,17 @@ def test_new_prompts_are_written_once_answered_and_kept(inside, monkeypatch):
     assert [row["prompt"] for row in rows_in("o/prompts.jsonl")] == new and "prompts.jsonl" in json.loads(open("o/run.json").read())["files"]
     patch_everywhere(monkeypatch, "write_prompts", lambda real: lambda *args: [])
     with pytest.raises(ValueError, match="new_prompts: all that the model writes is empty, cut or a repeat"): run(stage, "other")
+
+def test_prompts_are_as_many_as_were_asked_for(inside):
+    "A chunk is a write, and the last one may be short."
+    assert run(tiny("rdpo", n_prompts=5, n_pairs=12), "o").results["prompts"] == 5
+
+@pytest.mark.parametrize("n_votes, found", [(1, 0), (2, 1)])
+def test_a_judge_whose_replies_hold_no_score_is_named(n_votes, found, inside):
+    replies = iter([3.] * found + [None] * 100)
+    silent = replace(TINY, judges=dict(tiny=JudgePrompt("{{ prompt }} {{ response }}", lambda reply: next(replies))))
+    with pytest.raises(ValueError, match=f"{found} of {6 * n_votes} replies of the judge held a score: change judge_prompt"):
+        run(tiny("self_reward", n_prompts=2, n_votes=n_votes, eval_rows=0), "o", registry=silent)
 
 @pytest.mark.parametrize("dueling", [True, False])
 def test_a_q_network_is_saved_as_one_that_is_read_again(dueling, inside):

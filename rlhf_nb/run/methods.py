@@ -580,9 +580,9 @@ def _fill(
             bar.update(len(kept))
     found = join_chunks(read_chunks(folder, job.tokenizer, run), job.tokenizer.pad_token_id)
     if not len(found): raise ValueError(f"{job.s.method}: " + (
-        f"no pair came of {n_chunks} chunks: {found.counts}" if found.counts.get("parsed", 1) else
-        f"none of {found.counts['replies']} replies of the judge held a score: change judge_prompt, "
-        "judge_pattern or judge"))
+        f"{found.counts['parsed']} of {found.counts['replies']} replies of the judge held a score: change "
+        "judge_prompt, judge_pattern or judge" if found.counts.get("unparsed") == found.counts["prompts"] else
+        f"no pair came of {n_chunks} chunks: {found.counts}"))
     return found
 
 def _learn_pairs(job, ready, pairs, loss_fn, old=None):
@@ -712,7 +712,7 @@ class Picked(Prompted):
     def sample_chunk(self, job:Job, c:int, generator:Generator)->tuple[list[str],Candidates]:
         "Sampled answers to the next prompts of an endless shuffle."
         s, learn, chosen = job.s, job.rows.learn, []
-        for i in range(c * s.chunk_size, (c + 1) * s.chunk_size):
+        for i in range(c * s.chunk_size, min((c + 1) * s.chunk_size, s.n_prompts)):
             order = torch.randperm(len(learn), generator=job.chance(f"order {i // len(learn)}"))
             chosen.append(int(learn[order[i % len(learn)]]))
         return self.candidates(job, chosen, s.num_generations, generator)
