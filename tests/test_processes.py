@@ -19,7 +19,7 @@ from rlhf_nb.sft import sft_loss, train_sft
 from rlhf_nb.tokens import Seqs
 from rlhf_nb.trainers.ppo_trainer import PPOConfig, train_ppo
 from conftest import PATIENCE, ROOT, first_only, free_port, until
-from tiny_runs import content, fork, in_a_row, rows_in, run, run_all, status_of, tiny, weights
+from tiny_runs import METHOD_NAMES, content, fork, in_a_row, rows_in, run, run_all, status_of, tiny, weights
 from trainer_runs import CONFIG, RUNS, inserts, rows, scored, seeded, task_of
 
 pytestmark = pytest.mark.usefixtures("one_thread", "no_curves")
@@ -224,6 +224,24 @@ def test_the_command_makes_one_run_with_two_processes(words, inside, capfd):
         facts = [json.loads(x[name]).get("results", {}) for x in (one, two) if name.endswith("run.json")]
         for k, x in facts[0].items() if facts else ():
             if isinstance(x, float) and k != "seconds": assert facts[1][k] == pytest.approx(x, abs=1e-2), k
+
+SHARED = "sft reward dpo simpo orpo kto q ppo grpo distill".split()
+
+def test_a_stage_of_each_method_is_the_same_run_with_two_processes(inside):
+    "Without dropout, whose masks are each process's own."
+    from safetensors.torch import load_file
+    config = inside/"m/config.json"
+    config.write_text(re.sub(r'(dropout": )0\.\d+', r"\g<1>0.0", config.read_text()))
+    def work(out):
+        for method in SHARED: run(tiny(method, device="cpu", mixed_precision="no"), f"{out}/{method}")
+    said = ended(inside, start(inside, lambda rank: work("two")))
+    assert [code for code, _ in said] == [0, 0], said
+    work("one")
+    for name in weights("one"):
+        a, b = load_file(f"one/{name}"), load_file(f"two/{name}")
+        assert max((a[k] - b[k]).abs().max() for k in a) < 1e-5, name
+    assert {name.split("/")[0] for name in weights("one")} == {*SHARED} and {*METHOD_NAMES} - {*SHARED} == {
+        "ipo", "hinge", "cdpo", "robust_dpo", "spin", "rdpo", "self_reward"}     # dpo with another loss; those of one process
 
 def test_ctrl_c_ends_both_after_a_step_that_is_saved(inside):
     "The terminal sends it to the launcher and to both processes, and the launcher to both again."
