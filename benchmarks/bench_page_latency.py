@@ -1,16 +1,17 @@
-"""From a key to a picture in the pages of the site, which have no kernel, and 40 tokens of each model in the page.
+"""From a key to a picture in the pages of the site, which have no kernel, and each of the four models in the page: 40 tokens, size.
 
     python benchmarks/bench_page_latency.py [--keys 15] [--out benchmarks/results/page_latency.json]
 
 The first slider of each picture moves by a step; milliseconds from its `input` event to the frame after
 the new picture, median, beside a bare key: one that changes a line of text on the same page. Their ratio depends little
 on the machine. Needs what `make browser` installs."""
-import argparse, json, os, shutil, statistics as st, sys, tempfile
+import argparse, gzip, json, os, shutil, statistics as st, sys, tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT/"tests"), str(ROOT/"docs")]
 
+NAMES = "sft", "base", "reward", "judge"
 FRAME = "const frame = () => new Promise(f => requestAnimationFrame(() => setTimeout(f)))"
 KEYS = """async ([n, keys]) => { %s
     const box = document.querySelectorAll('[data-knobs]')[n], slider = box.querySelector('input[type=range]')
@@ -59,7 +60,9 @@ def main():
         page.goto((place/"model.html").as_uri())
         page.wait_for_selector("[data-ready]")
         result = dict(keys=args.keys, load=round(os.getloadavg()[0], 1), ms_from_key_to_picture=rows,
-                      ms_of_40_tokens={k: round(st.median(page.evaluate(FORTY, [k, args.keys])), 1) for k in ("sft", "base", "reward")},
+                      ms_of_40_tokens={k: round(st.median(page.evaluate(FORTY, [k, args.keys])), 1) for k in NAMES},
+                      kB_with_gzip={k: round(len(gzip.compress((moving.SHIPPED/k/"model.safetensors").read_bytes())) / 1e3) for k in NAMES} | {
+                          "all and the vocabulary": round(len(gzip.compress((place/"models.js").read_bytes())) / 1e3)},
                       ms_from_key_to_the_first_screen=round(st.median(page.evaluate(TYPED, args.keys)), 1))
         browser.close()
     args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -25,13 +25,27 @@ shown=[]
 class H:
     def update(self,x): shown.append(x)
 W.display=lambda what,**k:(shown.append(what),H())[1]
-v._ipython_display_(); assert shown[1]["application/vnd.jupyter.widget-view+json"]["model_id"]==v.model_id
+v._ipython_display_(); assert shown[1]["application/vnd.jupyter.widget-view+json"]["model_id"]==v.outer.model_id and v.outer.children[0] is v
 assert any(x.startswith("live-") for x in v._dom_classes)
 c.sort.value="row" if "row" in c.sort.options else ""; assert len(shown)>2
 k=show_kl_estimators(torch.tensor([1.,0.,-1.]),torch.tensor([0.,1.,2.])); k.children[0].children[0].children[0].value=0.
 n=show_next(list("abcd"),lambda t: torch.tensor([3.,2.,1.,0.]))
 j=show_judge(lambda p,n:[["Score: 3"]*n],JudgePrompt("{{ prompt }} {{ response }}","Score: {{ reward }}"),["A"])
 d=show_dashboard(Dashboard(["x"]),lambda:None); assert len(d.children[1].children)==4
+import tempfile
+from pathlib import Path
+from rlhf_nb.base.models import load_bundled
+from rlhf_nb.book.doctor_game import show_doctor_game
+from rlhf_nb.show.inspectors import inspect_reward
+from rlhf_nb.show.labels import LabelSession, show_labels
+from rlhf_nb.show.live_log import show_log
+from rlhf_nb.show.token_kl import show_kl
+r=inspect_reward(*load_bundled("reward"),"Where?","A den."); a=r.still(); r.children[0].children[0].value="The owl."; assert r.still()!=a
+assert "mean of 3" in show_kl([dict(response="x",tokens=["a"],logprobs=[-1.],ref_logprobs=[-2.])]*3).still()
+folder=tempfile.TemporaryDirectory(); at=Path(folder.name)
+(at/"log.jsonl").write_text('{"step":1,"loss":2.0}\n'); assert "loss" in show_log(at).still()
+g=show_doctor_game(2); g.children[1].children[0].click(); assert g.children[1].children[0].disabled
+s=show_labels(LabelSession([("q","a","b")],at/"labels.jsonl")); s.children[1].children[0].click(); assert "1 of 1" in s.still()
 import ipywidgets
 print(ipywidgets.__version__)
 """

@@ -181,6 +181,7 @@ HEIGHTS = f"""() => {{ const look = () => {{ window.heights.push({SLIDING}.offse
     window.heights = []
     look() }}"""
 MODEL = "window.jupyterapp.shell.currentWidget.content.model"
+CONTENT = "window.jupyterapp.shell.currentWidget.content"
 CELLS = f"[...Array({MODEL}.cells.length).keys()].map(i => {MODEL}.cells.get(i))"
 IDLE = "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status == 'idle'"
 ALL_RAN = f"() => {CELLS}.filter(c => c.type == 'code').every(c => c.executionCount && c.executionState == 'idle')"
@@ -269,6 +270,17 @@ def test_label_five_pairs_pause_a_run_reload_and_reattach(page, lab, folder):
     rows.nth(2).get_by_role("button").press("Enter")
     first.get_by_role("group", name="row 2").wait_for()
     assert page.evaluate("() => document.activeElement.innerText.trim()") == "2"   # keys go on at the view's own button
+    # -- arrows press the neighbour in a row of buttons; Lab, in command mode, would go to the next cell
+    page.evaluate(f"() => {{ {CONTENT}.mode = 'command' }}")
+    cell = page.evaluate(f"() => {CONTENT}.activeCellIndex")
+    for row, start, key, then in (("by-sort", "reward", "ArrowLeft", "row"), ("by-sort", "row", "ArrowDown", "reward"),
+                                  ("widget-toggle-buttons", "all rows", "ArrowUp", "length"), ("by-row", "2", "ArrowRight", "3")):
+        first.locator(f".{row} button").get_by_text(start, exact=True).focus()
+        page.keyboard.press(key)
+        page.wait_for_function("([e, row, then]) => { const b = document.activeElement; return b.innerText.trim() == then && b.closest('.' + row) "
+                               "&& e.contains(b) && b.matches('.mod-active') }", arg=[first.element_handle(), row, then])
+    first.get_by_role("group", name="row 3").wait_for()
+    assert page.evaluate(f"() => [{CONTENT}.activeCellIndex, {CONTENT}.mode].join()") == f"{cell},command"
     first.get_by_label("Text").press_sequentially("answer 4")               # without Enter
     page.wait_for_function("e => e.querySelector('caption').innerText.includes('1 to 1 of 1')", arg=first.element_handle())
     assert second.locator("caption").inner_text().startswith("rows 1 to 4 of 4")
@@ -442,6 +454,9 @@ def test_two_runs_of_the_doctor_game_are_played_with_buttons(page, lab):
         causes, fixes = (page.get_by_label(name, exact=True).last for name in ("Cause", "Fix"))
         button(page, "Decide").press("Enter")
         says("name a cause and a fix")
+        causes.focus()
+        page.keyboard.press("ArrowDown")                                   # of the list, not of Lab's cells
+        assert page.evaluate("() => document.activeElement.matches('select') && document.activeElement.selectedOptions.length == 1")
         causes.select_option(label=[data["causes"][k]["wrong"] for k in keys])
         fixes.select_option(label=[data["causes"][k]["fix"] for k in keys])
         button(page, "Decide").press("Enter")

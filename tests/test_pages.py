@@ -73,7 +73,7 @@ def test_a_view_leaves_a_page_and_follows_its_controls(monkeypatch):
     first, live = shown
     u = view.kept[0][0]
     assert "<b>one</b>" in first.data and f'id="{u}"' in first.data and f"live-{u}" in view._dom_classes
-    assert live["application/vnd.jupyter.widget-view+json"]["model_id"] == view.model_id
+    assert live["application/vnd.jupyter.widget-view+json"]["model_id"] == view.outer.model_id and view.outer.children[0] is view
     assert live["text/plain"] == "Run this cell for live controls."                # GitHub shows this, under the page
     page.value = "two"
     view.keep()

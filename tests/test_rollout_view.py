@@ -156,7 +156,7 @@ def test_views_of_one_cell_are_all_shown_and_once(monkeypatch):
                             ("a, b = show(1), show(2); display(a)", "ab"), ("b", "b"), ("a = show(1); 1 / 0", "a")):
             seen.clear()
             shell.run_cell(cell)
-            assert seen == [shell.user_ns[k].model_id for k in order], cell
+            assert seen == [shell.user_ns[k].outer.model_id for k in order], cell
     finally: InteractiveShell.clear_instance()
 
 def test_controls_sort_filter_turn_pages_and_open():

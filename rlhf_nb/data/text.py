@@ -165,8 +165,7 @@ def row_format(
     if not answers: return f"prompt-only, {form}"
     if "label" in row: return f"unpaired preference, {form}"
     if "messages" in row or "conversations" in row or "text" in row: return f"language modeling, {form}"
-    kind = "chosen side of a preference" if "chosen" in row else "prompt-completion"
-    return f"{kind}, {given}, {form}"
+    return f"{'chosen side of a preference' if 'chosen' in row else 'prompt-completion'}, {given}, {form}"
 
 def read_texts(
     path, # a source that `read_records` reads; faulty rows are skipped here

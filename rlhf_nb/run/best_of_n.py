@@ -85,8 +85,7 @@ def format_best_of_n(result:BestOfNResult, n_shown:int=3)->str: # prompts
     n = result.score.shape[1]
     shown = ["best of  mean score (of all answers: mean 0, std 1)"]
     for k in [2**i for i in range(n.bit_length()) if 2**i < n] + [n]:
-        mean = expected_best_of_n(result.score, result.score, k).mean()
-        shown.append(f"{k:7}  {mean:+.2f}")
+        shown.append(f"{k:7}  {expected_best_of_n(result.score, result.score, k).mean():+.2f}")
     best = best_of_n(result.score).tolist()
     for i, prompt in enumerate(result.prompts[:n_shown]):
         shown.append(chat_text(prompt))

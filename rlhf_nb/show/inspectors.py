@@ -397,7 +397,7 @@ def show_next(
     logits_of:Callable,  # text so far -> (v) logits
 )->LiveView:
     "Fields for a beginning, temperature, top-k and top-p, with the next tokens."
-    so_far = Text("", description="So far", continuous_update=False)
+    so_far = Text("", description="So far", placeholder="then Enter", continuous_update=False)
     knobs = [knob("temperature", (.5, 0., 2., .1)), knob("top-k", (0, 0, 20, 1)),
              knob("top-p", (1., .05, 1., .05))]
     seen = {}

@@ -12,6 +12,12 @@ from ipywidgets import (BoundedFloatText, BoundedIntText, FloatSlider, HBox, Int
 from ipywidgets import HTML as Page
 from .pages import escape_text, style_sheet
 
+_KEYS = """<style onload="const v=this.closest('.widget-vbox'),row='.widget-toggle-buttons button';
+v.addEventListener('focusin',({target:b})=>{if(b.matches('select'))b.dataset.lmSuppressShortcuts=1});
+v.addEventListener('keydown',e=>{const by={ArrowRight:1,ArrowDown:1,ArrowLeft:-1,ArrowUp:-1}[e.key],
+b=e.target;if(!by||!b.matches(row))return;const all=[...b.parentElement.children],n=all.length,next=all[(
+all.indexOf(b)+by+n)%n];e.preventDefault();next.focus();next.click()})"></style>"""
+
 _STILL = style_sheet("still")
 _showings = itertools.count(1)
 _unseen = [] # views of this cell that nothing has shown
@@ -31,6 +37,7 @@ class LiveView(VBox):
     ):
         super().__init__(children)
         self.still, self.kept = still, []   # (id, display handle) of each showing
+        self.outer = VBox([self, Page(_KEYS, layout=Layout(display="none"))])
         if shell := get_ipython():
             _unseen.append(self)
             shell.events.register("post_execute", _show_unseen)
@@ -39,7 +46,7 @@ class LiveView(VBox):
         u = f"v{self.model_id[:8]}-{next(_showings)}"
         self.add_class(f"live-{u}")
         self.kept.append((u, display(HTML(still_page(self.still(), u)), display_id=u)))
-        view = dict(version_major=2, version_minor=0, model_id=self.model_id)
+        view = dict(version_major=2, version_minor=0, model_id=self.outer.model_id)
         display({"application/vnd.jupyter.widget-view+json": view,
                  "text/plain": "Run this cell for live controls."}, raw=True)
     def keep(self):

@@ -23,8 +23,7 @@ def tint(
 )->str:            # a CSS colour
     "Background colour of a value: orange above 0, blue below, grey for nan."
     if math.isnan(x): return "#8884"
-    strength = min(abs(x) / max_abs, 1) if max_abs else 0
-    return f"{ORANGE if x > 0 else BLUE}{round(108 * strength):02x}"
+    return f"{ORANGE if x > 0 else BLUE}{round(108 * min(abs(x) / max_abs, 1)) if max_abs else 0:02x}"
 
 def signed(x:float)->str:
     "A number with a sign, two decimals, or one digit and its power if it is smaller; rounding errors are 0."

@@ -36,8 +36,7 @@ def train_dpo(
     def eval_fn(model):
         means = evaluate_pairs(model, held_out, loss_fn, config.micro_batch_size)
         return {f"eval_{k}": v for k, v in means.items()}
-    eval_config = None if held_out is None else EvalConfig(eval_fn)
-    fit(trainer, data, loss_fn, generator, eval_config, folder)
+    fit(trainer, data, loss_fn, generator, None if held_out is None else EvalConfig(eval_fn), folder)
     return trainer
 
 def _both_labels(where:str, beta:float, label_smoothing:float, *logps)->tuple:

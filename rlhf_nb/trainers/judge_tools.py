@@ -58,8 +58,7 @@ def compare_answers(
 
     Balanced position calibration (Wang et al. 2023)."""
     messages = judge_messages(tokenizer, judge.prompt, trios)
-    swapped = [(p, b, a) for p, a, b in trios]
-    messages += judge_messages(tokenizer, judge.prompt, swapped)
+    messages += judge_messages(tokenizer, judge.prompt, [(p, b, a) for p, a, b in trios])
     replies = generate_replies(model, tokenizer, messages, judge, generator)
     votes = parse_votes(judge.prompt, replies).votes
     return PairwiseVerdicts(votes[:len(trios)], 1 - votes[len(trios):])

@@ -76,8 +76,7 @@ def train_online_dpo(
     policy.eval()                                  # dropout off, as for the reference
     per_step = replace(config, prompts_per_round=config.batch_size)
     while trainer.step < trainer.config.n_steps:
-        generator = make_generator(f"step {trainer.step}")
-        x = run_round(policy, task, per_step, scorer, generator)
+        x = run_round(policy, task, per_step, scorer, make_generator(f"step {trainer.step}"))
         if not len(x.pairs): raise ValueError(f"step {trainer.step + 1} found no pair in {dict(x.counts)}")
         train_step(trainer, precompute_ref_logprobs(ref, x.pairs), loss_fn)
     return trainer
