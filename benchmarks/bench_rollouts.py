@@ -93,7 +93,7 @@ def main():
     if args.look_kl: return print(json.dumps(look_kl(args.look_kl)))
     if args.look: return print(json.dumps(look(args.look[0] if len(args.look) == 1 else {Path(x).name: x for x in args.look})))
     with tempfile.TemporaryDirectory() as folder:
-        folder, result = args.keep or Path(folder), dict(rows=args.rows, tokens=args.tokens)
+        folder, result = args.keep or Path(folder), dict(rows=args.rows, tokens=args.tokens, load=round(os.getloadavg()[0], 1))
         if not (folder/"dump.parquet").exists(): make(folder, args.rows, args.tokens)
         for name, files in (("kept run", ["run"]), ("JSONL", ["dump.jsonl"]), ("Parquet", ["dump.parquet"]),
                             ("two runs joined by prompt", ["run", "run_2"])):
