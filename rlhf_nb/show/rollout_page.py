@@ -15,7 +15,7 @@ from .pages import HEAD, escape_text, plain_number
 from .rollout_view import TableQuery, pick_rows, row_page, rollouts_to_table, table_page
 
 def rollout_alarms(source)->list[str]: # what `read_rollouts` takes
-    "What looks wrong in kept rollouts, with its numbers and where to look; [] where nothing does."
+    "What looks wrong in kept rollouts, with its numbers, and what lacks; [] where nothing does or lacks."
     x, found, groups = read_rollouts(source), [], defaultdict(list)
     tokens = {i: t.channels for i in range(0, len(x), max(1, len(x) // 200)) if (t := x.tokens_of(i))}
     everything = [*x.rows]
