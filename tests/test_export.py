@@ -203,7 +203,7 @@ def save_rm(place):
     save_reward_model(ScalarModel.from_lm(model, 3), tokenizer, place/"rm")
 
 @pytest.mark.parametrize("stage, words", [
-    (dict(method="ipo", data="pairs.jsonl"), "does not have the method ipo"), (dict(method="dpo", data="pairs.jsonl", optimizer="Adam"), "the optimizer Adam"),
+    (dict(method="ipo", data="pairs.jsonl"), "does not have the method ipo of summed log-probs: its ipo is a mean"), (dict(method="dpo", data="pairs.jsonl", optimizer="Adam"), "the optimizer Adam"),
     (dict(method="grpo", data="pairs.jsonl", reward="rules:even", max_new_tokens=6, dynamic_sampling=2), "dynamic_sampling"),
     (dict(method="grpo", data="pairs.jsonl", reward="rules:even", max_new_tokens=6, advantage_fn="leave_one_out"), "leave_one_out with these settings"),
     (dict(method="ppo", data="pairs.jsonl", reward="rules:even", max_new_tokens=6), "the method ppo; --to verl has it"),

@@ -1,5 +1,5 @@
 "Commands that a sentence of a chapter names in passing, run as printed with tiny models and files."
-import json, re, shutil, pytest
+import contextlib, io, json, re, shlex, shutil, pytest
 from pathlib import Path
 from rlhf_nb.book.command import main
 from rlhf_nb.run.methods import WORLD_REGISTRY
@@ -77,3 +77,51 @@ def test_the_picks_of_chapter_19_are_the_commands_that_were_measured():
     assert [r["prompt"] for r in rows_in("best.jsonl")] == [x["prompt"] for x in pair_rows(3)]
     [row] = [json.loads(y) for y in {json.dumps(r["settings"]) for r in rows_in(ROOT/"nbs/results/smollm2_road.jsonl") if r["name"] == "best"}]
     assert f"-n {row['best_of']} --max-new-tokens {row['tokens']} " in best
+
+def test_every_command_that_chapter_19_prints_is_run(inside):
+    "In the page's order: a tiny model under each name, one step, small files; the script for TRL is compiled."
+    text = "\n".join("".join(c["source"]) for c in json.loads((ROOT/"nbs/19_your_model.ipynb").read_text("utf-8"))["cells"])
+    pythia, rows = "cleanrl/EleutherAI_pythia-1b-deduped__", pair_rows()
+    for there, here in (("smollm2", "m"), (f"{pythia}sft__tldr", "m"), (f"{pythia}reward__tldr", "rm")): shutil.copytree(here, there)
+    for name in ("polite", "polite_2", "polite_3"): write_lines(f"{name}.jsonl", rows)
+    for name in ("posts", "held"): write_lines(f"{name}.jsonl", [dict(prompt=x["prompt"]) for x in rows])
+    write_lines("sums.jsonl", [dict(prompt=x["prompt"], answer=i) for i, x in enumerate(rows)])
+    [rule] = re.findall(r"Path\(\"sums_reward.py\"\).write_text\('''(.*?)'''\)", text, re.S)
+    Path("sums_reward.py").write_text(rule.replace("\\\\", "\\"))
+    assert main(["train", "sft", "pairs.jsonl", "-o", "runs/picks", "--model", "m", *SMALL]) == 0     # by the chapter's own cells
+    few = dict(grpo="--n-iterations 1 --n-prompts 2 --max-new-tokens 3", ppo="--n-iterations 1 --n-prompts 4 --n-minibatches 1 --max-new-tokens 3 --eval-rows 4")
+    lines = [x for block in re.findall(r"```bash\n(.*?)```", text, re.S) for x in block.replace("\\\n", " ").splitlines()]
+    ran = []
+    for words in (shlex.split(x, comments=True) for x in lines):
+        program, *words = words
+        if program == "head":
+            n, source, arrow, target = words
+            Path(target).write_text("".join(Path(source).read_text().splitlines(True)[:-int(n)]))
+        elif program == "python": compile(Path(words[0]).read_text(), words[0], "exec")
+        else:
+            assert program == "rlhf-nb", program
+            said, target = io.StringIO(), words.pop() if ">" in words else ""
+            if target: words.remove(">")
+            if words[:2] in (["train", "reward"], ["train", "dpo"]): words += ["--max-steps", "1", "--batch-size", "2", "--eval-rows", "4"]
+            if words[0] == "train": words += few.get(words[1], "").split()
+            if "7b-lora-dpo" in words: words += ["--model", "m"]
+            if words[0] == "best-of-n": words += ["--max-new-tokens", "3"]
+            with contextlib.redirect_stdout(said): assert main(words) == 0, words
+            if target: Path(target).write_text(said.getvalue())
+            ran.append(words[1] if words[0] == "train" else words[0])
+    assert ran == "grpo reward dpo dpo reward best-of-n --list ppo ppo dpo export".split()
+    [snippet] = re.findall(r"```python\n(gpu = .*?)```", text, re.S)
+    from rlhf_nb.base.models import choose_placement, load_lm, load_reward_model
+    from rlhf_nb.run.text_rewards import score_texts
+    scope = dict(choose_placement=choose_placement, load_lm=load_lm, load_reward_model=load_reward_model, score_texts=score_texts,
+                 posts=["The owl sleeps TL;DR:", "The fox TL;DR:"], summaries=["owl!", "The fox eats"])
+    body, last = snippet.replace('"cuda"', '"cpu"').split("score_texts(", 1)
+    exec(f"{body}scores = score_texts({last}", scope)
+    assert len(scope["scores"]) == 2 and scope["scores"].isfinite().all()
+
+def test_the_speed_of_sampling_is_the_one_that_was_measured():
+    found = {x["case"]: x["ratio"] for x in json.loads((ROOT/"benchmarks/results/generation.json").read_text())["results"]}
+    text = " ".join("".join(c["source"]) for c in json.loads((ROOT/"nbs/engine/base/sampling.ipynb").read_text("utf-8"))["cells"])
+    said = re.findall(r"takes (\.\d+) of `generate` .*? (\.\d+) on\s.*? and (\.\d+) where", text, re.S)
+    assert said == [tuple(f"{found[x]['transformers']:.2f}".lstrip("0") for x in ("all run to 32", "sft answers", "eos probable, 256"))]
+    assert abs(found["all run to 32"]["bare"] - 1) < .03

@@ -24,7 +24,8 @@ from .start import fake_model, path_of, targets_of
 from .text_rewards import load_reader, reward_files, reward_parts, score_texts
 
 _OPTIM = dict(adamw="adamw_torch_fused") | {x: x.lower() for x in ("SGD", "RMSprop", "Adagrad", "Adafactor")}
-_LOSSES = dict(dpo="sigmoid", hinge="hinge", robust_dpo="robust")
+_LOSSES, _HINTS = dict(dpo="sigmoid", hinge="hinge", robust_dpo="robust"), dict(
+    ppo="; --to verl has it", ipo=" of summed log-probs: its ipo is a mean over an answer's tokens")
 _KINDS = dict(sft="SFT", reward="Reward", kto="KTO", distill="Distillation", grpo="GRPO") | {
     name: "DPO" for name in _LOSSES}
 
@@ -38,7 +39,7 @@ def trl_settings(
     advantage = c.get("advantage_fn")
     rloo = (advantage, c.get("loss_type"), c.get("kl_in_loss")) == ("leave_one_out", "dr_grpo", False)
     scale = dict(group_normalised="group", group_centered="none").get(advantage)
-    lacks = {f"the method {m}" + "; --to verl has it" * (m == "ppo"): m not in _KINDS,
+    lacks = {f"the method {m}{_HINTS.get(m, '')}": m not in _KINDS,
         f"the optimizer {c['optimizer']}": c["optimizer"] not in _OPTIM,
         "cispo with a lower end": c.get("token_loss") == "cispo",
         "dynamic_sampling": c.get("dynamic_sampling", 1) > 1,
@@ -69,8 +70,8 @@ def trl_settings(
     else: found |= dict(max_length=s.max_length, per_device_eval_batch_size=size)
     if not samples and s.eval_rows: found |= dict(eval_strategy="steps",
                                                   eval_steps=s.eval_every or max(10, steps // 8))
-    found |= dict(sft=dict(completion_only_loss=True),
-                  reward=dict(disable_dropout=False, center_rewards_coefficient=.01)).get(m, {})
+    if m == "sft": found["completion_only_loss"] = True
+    if m == "reward": found |= dict(disable_dropout=False, center_rewards_coefficient=.01)
     if m == "distill": found["beta"] = float(c["divergence"] == "reverse_kl")
     if hasattr(s, "beta"): found["beta"] = s.beta
     if m in _LOSSES: found |= dict(loss_type=[_LOSSES[m]], label_smoothing=getattr(s, "label_smoothing", 0.))
@@ -79,8 +80,7 @@ def trl_settings(
     found |= {k: c[k] for k in own.split()}
     if rloo: return "RLOO", found, [*differs, "the ratio that is clipped is an answer's, here a token's",
         f"a loss sums over an answer's tokens: it and its gradient are {s.max_new_tokens} times those here"]
-    in_reward = config.beta and not config.kl_in_loss
-    differs += ["the KL is k3 per token in the loss, here k1 in the reward"] * bool(in_reward)
+    if config.beta and not config.kl_in_loss: differs += ["the KL is k3 in the loss, here k1 in the reward"]
     also = "loss_type importance_sampling_level use_bias_correction_kl multi_objective_aggregation"
     return "GRPO", found | dict(scale_rewards=scale) | {k: c[k] for k in also.split()}, differs
 
