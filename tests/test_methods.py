@@ -83,6 +83,16 @@ def test_a_judge_whose_replies_hold_no_score_is_named(n_votes, found, inside):
     with pytest.raises(ValueError, match=f"{found} of {6 * n_votes} replies of the judge held a score: change judge_prompt"):
         run(tiny("self_reward", n_prompts=2, n_votes=n_votes, eval_rows=0), "o", registry=silent)
 
+def test_a_reward_that_does_not_score_each_prompt_trains_grpo_and_is_measured(inside):
+    "None is a response without a score, held out as well; PPO, which needs each, says so."
+    (inside/"partly.py").write_text("def short(prompts, responses): return [-len(r) / 9 if len(p) % 2 else None for p, r in zip(prompts, responses)]\n")
+    run(tiny("grpo", reward="partly:short", n_iterations=1), "o")
+    held = rows_in("o/held_out.jsonl")
+    scored = [len(row["prompt"]) % 2 == 1 for row in held]
+    assert 0 < sum(scored) < 6 and [math.isfinite(row["reward_after"]) for row in held] == scored
+    assert math.isfinite(json.loads((inside/"o/run.json").read_text())["results"]["reward_after"])
+    with pytest.raises(ValueError, match="gave nan for row"): run(tiny("ppo", reward="partly:short", n_iterations=1), "p")
+
 @pytest.mark.parametrize("dueling", [True, False])
 def test_a_q_network_is_saved_as_one_that_is_read_again(dueling, inside):
     done = run(tiny("q", dueling=dueling), "o")

@@ -51,8 +51,7 @@ def trl_settings(
         if wrong: raise ValueError(f"TRL 1.16 does not have {words}")
     differs = ["the order of rows and all samples: another random generator",
                "the first step of a warm-up has the learning rate 0, here lr / warmup_steps"]
-    of_rows = ("n_prompts", "n_iterations") if samples else ("batch_size", "n_steps")
-    n_rows, steps = [c[k] for k in of_rows]
+    n_rows, steps = [c[k] for k in (("n_prompts", "n_iterations") if samples else ("batch_size", "n_steps"))]
     if m == "grpo": n_rows, steps = n_rows * config.num_generations, steps * config.num_iterations
     size = next(n for n in range(min(n_rows, config.micro_batch_size), 0, -1) if n_rows % n == 0)
     warmup = min(config.warmup_steps, steps // 2)

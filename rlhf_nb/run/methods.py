@@ -524,8 +524,8 @@ class Rewarding(Prompted):
         seqs, _ = generate_many(ready.model, ready.held, task.tokenizer, replace(
             task.sampling, temperature=job.s.temperature), job.chance("evaluation"), job.s.micro_batch_size,
             environment=getattr(task, "environment", None))
-        reward = shared_rewards(checked_reward_fn(self.rewards(job, ready), task.tokenizer), seqs).cpu()
-        return _scored_rows(job, texts, seqs, reward)
+        checked = checked_reward_fn(self.rewards(job, ready), task.tokenizer, job.s.method == "grpo")
+        return _scored_rows(job, texts, seqs, shared_rewards(checked, seqs).cpu())
     def planned(self, stage, s, lm, rows):
         config = rl_config(stage, s, width_of(lm))
         per = dict(ppo=("n_epochs", "n_minibatches"), grpo=("num_iterations",), distill=())[s.method]
