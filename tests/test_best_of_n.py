@@ -24,6 +24,9 @@ def test_the_best_of_n_answers_of_each_prompt(inside):
         assert row["response"] == answers[int(score.argmax())] and row["answers"] == answers
         assert row["scores"] == pytest.approx(score.tolist(), abs=1e-4)
 
+def test_models_that_are_shipped_have_their_names_here_as_in_train(inside):
+    assert main(["best-of-n", "sft", "reward", *LINE[3:], "o.jsonl"]) == 0 and len(rows_in("o.jsonl")) == 3
+
 def test_the_reward_model_reads_texts_by_its_own_tokenizer(inside, monkeypatch):
     reader = train_tokenizer([x for row in pair_rows() for x in row.values()], 300)
     save_reward_model(ScalarModel.from_lm(tiny_lm(reader, hidden=16, layers=1), 3), reader, inside/"other")

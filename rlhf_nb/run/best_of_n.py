@@ -21,7 +21,7 @@ from ..data.records import read_records
 from ..data.text import chat_text, load_prompts, parse_row
 from ..reward import best_of_n
 from .stages import comments
-from .start import new_pad
+from .start import new_pad, path_of
 from .text_rewards import decode_seqs, load_reader, score_texts
 from .train_command import add_words, make_flag, parse_words
 from ..base.scores import expected_best_of_n, fit_normalizer, normalize_scores
@@ -31,8 +31,8 @@ class BestOfNConfig:
     """Settings of best-of-n sampling (Nakano et al. 2021).
 
     Raises TypeError or ValueError that names the field."""
-    policy:str             # folder or hub id of a language model
-    reward:str             # folder or hub id of a reward model
+    policy:str             # folder, hub id or shipped name of a language model
+    reward:str             # folder, hub id or shipped name of a reward model
     prompts:str            # path of a JSONL file; answers in it are not read
     num_generations:int=8  # n, responses per prompt
     max_prompts:int=100    # prompts at most, in the order of the file
@@ -60,9 +60,9 @@ def run_best_of_n(config:BestOfNConfig)->BestOfNResult:
     Scores are normalised over all responses. Raises ValueError for unusable input."""
     require_one_process("best-of-n")
     placement, n = choose_placement(config.device), config.num_generations
-    lm, tokenizer = load_lm(config.policy, placement, new_pad(config.policy))
-    model = load_reward_model(config.reward, placement)
-    reader = load_reader(config.reward, model)
+    lm, tokenizer = load_lm(path_of(config.policy), placement, new_pad(path_of(config.policy)))
+    model = load_reward_model(path_of(config.reward), placement)
+    reader = load_reader(path_of(config.reward), model)
     def by_line(tokenizer): # line number -> prompt
         found, report = load_prompts(config.prompts, tokenizer, config.max_length, not config.skip_invalid)
         return dict(zip(report.lines, found))
