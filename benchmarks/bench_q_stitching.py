@@ -9,7 +9,8 @@ held-out questions, true score per question, of
 
     Q            greedy Q after 300 steps of 64 on all kept rows; target "return" is Q fitted to the returns seen, without
                  any Bellman backup (of as many tokens as an answer has)
-    copy top     SFT on the kept rows that have `cap` points, 100 steps of 64
+    copy top     SFT on the kept rows that have `cap` points, 100 steps of 64, and 300
+    start        the model that wrote the log, not trained at all
 
 With --backups: on the whole log, Q with the soft backup or the hard one (beta .05, no Monte Carlo bound, which a soft
 value may fall below): 8 answers to each of 48 questions by the reference times exp(Q / beta), their score, KL to the
@@ -18,6 +19,7 @@ the target network) on seed 0 and training questions; the best rate of each is t
 held-out questions. Rows go to nbs/results/stitching.jsonl, from which chapter 16 prints.
 """
 import argparse, copy, random, statistics
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 import torch
@@ -57,12 +59,17 @@ def judged(policy, tokenizer, sft, temperature, questions=TEST):
     return found | dict(kl=kl.tolist(), objective=(score / 5 - .05 * kl).tolist())
 
 
+def untrained(s, seed):
+    sft, tokenizer, *_ = start(seed)
+    return judged(sft, tokenizer, sft, 0.)
+
+
 def by_copying(s, seed):
     sft, tokenizer, seqs, gold = start(seed)
     seqs, gold = seqs[gold <= s["cap"]], gold[gold <= s["cap"]]
     top = gold == s["cap"]
     model = copy.deepcopy(sft).requires_grad_()
-    train_sft(model, seqs[top], IMITATE, seeded(seed))
+    train_sft(model, seqs[top], replace(IMITATE, n_steps=s["n_steps"]), seeded(seed))
     return judged(model.eval(), tokenizer, sft, 0.) | dict(n_rows=len(seqs[top]))
 
 
@@ -91,6 +98,10 @@ def experiments(home):
     sft = Experiment("copy", by_copying, BASE | dict(n_steps=IMITATE.n_steps, rows="top"), home)
     for cap in 4, 5, 3: yield from (q.but(cap=cap), sft.but(cap=cap))
     for cap in 4, 3: yield q.but(cap=cap, target="return")
+    for cap in 4, 5, 3: yield sft.but(cap=cap, n_steps=q.settings["n_steps"])
+
+
+def start_row(home): return Experiment("start", untrained, dict(n_log=N_LOG), home)    # the same for each seed
 
 
 def told(x, seeds):
@@ -120,6 +131,7 @@ def main():
     if args.backups: backups(args.home, args.seeds or range(20, 25))
     else:
         for x in experiments(args.home): told(x, args.seeds or range(20, 23))
+        told(start_row(args.home), (args.seeds or range(20, 23))[:1])
 
 
 if __name__ == "__main__": main()

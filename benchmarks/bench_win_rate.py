@@ -52,9 +52,9 @@ JUDGE, _ = load_bundled("judge")
 
 
 def seeded(seed): return torch.Generator().manual_seed(seed)
+TWICE = [x for x in {c.name for c in MODELS} if sum(c.name == x for c in MODELS) > 1]
 def name_of(c):
-    twice = sum(x.name == c.name for x in MODELS) > 1
-    return c.name + f", {c.signal}" * twice
+    return c.name + f", {c.signal}" * (c.name in TWICE)
 def texts(seqs): return [response_text(TOK, ids[m].tolist()) for ids, m in zip(seqs.ids, seqs.response_mask)]
 def digits(x): return "".join(str(int(v)) for v in x)
 def shown(seed, name): return {r["run"]: r for r in SAVED["answers"] if r["seed"] == seed}[name]
@@ -104,7 +104,7 @@ JUDGES = {"reward model": "rm", "points": "judge"}
 
 
 def contests(seed):
-    asked = {r["run"]: r for r in SAVED["pairs"] if r["seed"] == seed}
+    asked = {r["run"]: r for r in SAVED.get("pairs", []) if r["seed"] == seed}
     for b, a in CONTESTS:
         x, y, both = shown(seed, b), shown(seed, a), asked.get(f"{b} - {a}")
         gold = versus(x, y, "gold")
@@ -119,7 +119,8 @@ def contests(seed):
             yield dict(run=name, contest=f"{b} - {a}", win=judge.mean().item(), gold=true.mean().item(),
                        error=judge.mean().item() - true.mean().item(), ties=(judge == .5).double().mean().item(),
                        correlation=torch.corrcoef(torch.stack([judge, true]))[0, 1].item(), **({} if gap is None else dict(
-                       equal_length=length_controlled_win_rate(judge, gap))))
+                       equal_length=length_controlled_win_rate(judge, gap),
+                       gold_equal_length=length_controlled_win_rate(true, gap))))
 
 
 def drawn(gold, judge, sims, n, generator): # (sims n) each, with replacement
@@ -192,9 +193,11 @@ def main():
     parser.add_argument("--part", choices=PARTS, nargs="+", default=[*PARTS])
     parser.add_argument("--seeds", type=int, default=3, help="how many (default: 3)")
     parser.add_argument("--first", type=int, default=40, help="the first of them (default: 40)")
+    parser.add_argument("--only", nargs="+", metavar="RUN", help="these policies, for a few contests (default: all)")
     parser.add_argument("--json", type=Path, default=OUT, help="default: nbs/results/win_rate.json")
     a = parser.parse_args()
     torch.set_num_threads(1)
+    if a.only: MODELS[:], CONTESTS[:] = [c for c in MODELS if name_of(c) in a.only], [x for x in CONTESTS if {*x} <= {*a.only}]
     if a.json.is_file(): SAVED.update({k: x for k, x in json.loads(a.json.read_text("utf-8")).items() if k in PARTS})
     for part in a.part:
         SAVED[part] = []

@@ -143,7 +143,7 @@ def bet(
     claim:str, # a sentence that is true or false
     sure:float=math.nan, # that it is true, 0 to 1, where nobody can click; nan: by a button
 ): # the sentence; in a learner's copy with buttons
-    "Ask how sure somebody is of a sentence; the folder's progress file keeps it. Raises ValueError for no probability."
+    "Ask how sure you are of a sentence; the progress file keeps it. Raises ValueError for no probability."
     from IPython.display import HTML
     asked = f"<b>A bet.</b> {claim} How sure are you that this is true?"
     def keep(p):
@@ -154,11 +154,10 @@ def bet(
     if not _betting(): return HTML(f"<p>{asked}</p>")
     from ipywidgets import Button, HBox, HTML as Text, VBox
     said = Text("")
-    def button(p):
-        b = Button(description=f"{p:.0%}", layout=dict(width="5em"), tooltip=f"{p:.0%} sure that it is true")
-        b.on_click(lambda _: setattr(said, "value", keep(p)))
-        return b
-    return VBox([Text(asked), HBox([button(p) for p in SURE]), said])
+    buttons = [Button(description=f"{p:.0%}", layout=dict(width="5em"), tooltip=f"{p:.0%} sure that it is true")
+               for p in SURE]
+    for p, b in zip(SURE, buttons): b.on_click(lambda _, p=p: setattr(said, "value", keep(p)))
+    return VBox([Text(asked), HBox(buttons), said])
 
 def bets(folder:str|Path)->dict[str,tuple[float,bool,str]]: # name -> how sure, was it true, the sentence
     "The settled bets of a learner's folder, the first of each name."
@@ -180,7 +179,7 @@ def settle(
     "Say whether the sentence of a bet is true, and what the bet cost; show the figure."
     truth = str(bool(truth)).lower()                       # of one value, a bet or none
     rows = [row["verdict"] for row in read_tries(Path()) if row["exercise"] == f"bet {name}"]
-    if _betting() and not rows: return print("Bet first: a click above, or bet(..., .75); then run this cell again.")
+    if _betting() and not rows: return print("Bet first: click above, or bet(..., .75); then run this again")
     if _betting():
         if rows[-1] not in ("true", "false"): remember(Path(), {f"bet {name}": truth})
         p, was, _ = bets(Path())[name]

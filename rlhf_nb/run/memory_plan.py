@@ -15,7 +15,7 @@ from transformers import (AutoModelForCausalLM, AutoModelForSequenceClassificati
 from transformers.pytorch_utils import Conv1D
 from ..base.models import is_reward_model, quiet_transformers
 
-@mock.patch("transformers.PreTrainedModel.init_weights", lambda model: model.tie_weights())  # some look at numbers
+@mock.patch("transformers.PreTrainedModel.init_weights", lambda model: model.tie_weights())
 def fake_lm(
     config:PretrainedConfig, # of a causal language model, or a fitted reward model
     dtype:torch.dtype,
