@@ -119,9 +119,9 @@ def parse_row(
 )->tuple[list[dict],list[str]]: # messages of the prompt, one text per answer
     "Prompt and answers of a row, whether they are given as text or as chats. Raises RowError."
     file, row, chats = row, _normalised(row), []
-    if answers == PAIR and "chosen" not in row and {"label", "completion"} <= row.keys():
-        raise RowError("label instead of a pair", 'one "completion" with a "label" is no pair; '
-                       "load_unpaired reads such rows, `rlhf-nb train kto` learns from them")
+    if answers == PAIR and not {"chosen", "rejected"} & row.keys() and {"completion", "response"} & row.keys():
+        raise RowError("one answer instead of a pair", "load_unpaired reads such rows if each has a label, "
+                       "`rlhf-nb train kto` learns from them; `rlhf-nb train reward --rating KEY` learns from a rating")
     for keys in answers:
         key = _need(row, "", *keys, file=file)
         chats.append(_messages(row[key], key, "assistant"))
