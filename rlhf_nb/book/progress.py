@@ -154,8 +154,8 @@ def bet(
     if not _betting(): return HTML(f"<p>{asked}</p>")
     from ipywidgets import Button, HBox, HTML as Text, VBox
     said = Text("")
-    buttons = [Button(description=f"{p:.0%}", layout=dict(width="5em"), tooltip=f"{p:.0%} sure that it is true")
-               for p in SURE]
+    buttons = [Button(description=f"{p:.0%}", layout=dict(width="5em"),
+                      tooltip=f"{p:.0%} sure that it is true") for p in SURE]
     for p, b in zip(SURE, buttons): b.on_click(lambda _, p=p: setattr(said, "value", keep(p)))
     return VBox([Text(asked), HBox(buttons), said])
 
