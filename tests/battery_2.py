@@ -4199,7 +4199,7 @@ def bellman_targets(x, value, config):
     cut = last & ~x.ended[:, None] if config.on_truncation == "bootstrap" else torch.zeros_like(last)
     follows = torch.where(~last | cut, value, 0.)
     y = x.reward + d * follows
-    for _ in range(config.n_step - 1): y = torch.where(last, y, x.reward + d * shift_left(y))
+    for _ in range(config.n_step - 1): y = torch.where(last, y, x.reward + d * x.ahead(y))
     if config.mc_bound:
         g = ql.monte_carlo_returns(x, d)
         y = torch.where(cut.any(1, keepdim=True), y, torch.maximum(y, g))
@@ -4238,7 +4238,7 @@ def _bt(x, value, config, disc=None, follows=None, steps=None, n=None, bound=Non
     r = x.reward if reward is None else reward
     y = r + sign * d * v
     for _ in range((config.n_step if n is None else n) - 1):
-        y = torch.where(last, y, r + d * shift_left(y)) if steps is None else steps(y, r, d, last)
+        y = torch.where(last, y, r + d * x.ahead(y)) if steps is None else steps(y, r, d, last)
     if config.mc_bound if bounded is None else bounded:
         g = ql.monte_carlo_returns(x, d)
         y = torch.where(cut_.any(1, keepdim=True), y, torch.maximum(y, g)) if bound is None else bound(y, g, cut_)
@@ -4274,11 +4274,11 @@ def bellman_targets(x, value, config): return _bt(x, value, config, n=1)
 
 @wrong("n_step|n-step|discount|γ|gamma|rewards|steps")
 def bellman_targets(x, value, config):
-    return _bt(x, value, config, steps=lambda y, r, d, last: torch.where(last, y, r + shift_left(y)))
+    return _bt(x, value, config, steps=lambda y, r, d, last: torch.where(last, y, r + x.ahead(y)))
 
 @wrong("last|stop|n_step|n-step|steps|truncat|bootstrap|end")
 def bellman_targets(x, value, config):
-    return _bt(x, value, config, steps=lambda y, r, d, last: r + d * shift_left(y))
+    return _bt(x, value, config, steps=lambda y, r, d, last: r + d * x.ahead(y))
 
 @wrong("mc_bound|monte carlo|bound|return|setting|g_i")
 def bellman_targets(x, value, config): return _bt(x, value, config, bounded=False)

@@ -194,7 +194,7 @@ PARTS = Exercise(lambda x: [x, x + 1], {"two": (torch.tensor([1., 2.]),)}, {})
     (Exercise(lambda x: x[:, :-1], {"six": (torch.arange(6.).view(2, 3),)}, {}), lambda x: x, "the numbers are right, but the last along axis 1 is one too many"),
     (Exercise(lambda x: x.float() / 3, {"16": (torch.tensor([1., 5.]).bfloat16(),), "32": (torch.tensor([2.]),)}, {}),
      lambda x: (x / 3).float(), "16 bits are too few: go to float32 before you compute; 16: entry [0] got"),
-    (Exercise(lambda x: {}[x], {"one": (1.,)}, {}), lambda x: x, "no KeyError is raised where the task asks for one"),
+    (Exercise(lambda x: {}[x], {"one": (1.,)}, {}), lambda x: x, "nothing is raised where the task asks for KeyError"),
     (PARTS, lambda x: (x, x + 1), "a tuple comes back where a list is wanted"),
     (PARTS, lambda x: [x, (x + 1)[None]], "the numbers are right, but the shape has an axis"),
     (Exercise(lambda x: x.T, {"a": (torch.arange(6.).view(2, 3),)}, {}), lambda x: x * 1, "rows and columns are exchanged")])
@@ -210,6 +210,21 @@ def test_a_mistake_that_explains_most_is_named_with_the_rest():
     assert grade(wrong(5), ask) == "much like: doubled, but 6: got 13, want 6"
     assert grade(wrong(4), ask) == "1: got 2, want 1"
     assert grade(lambda x: 2 * x + (x <= 2), ask) == "mostly: doubled, and 1: got 3, want 1"      # wherever the others stand
+
+@pytest.mark.parametrize("reference, mistake, answer, said", [   # three cases of truth values prove nothing, of numbers they do
+    (lambda x: x > 9, lambda x: x > 5, lambda x: x > 6, "7: got True, want False"),
+    (lambda x: x * 1., lambda x: x + (x > 5) * x, lambda x: x + (x > 6) * x, "much like: m; 7: got 14, want 7")])
+def test_a_mistake_that_errs_elsewhere_is_named_by_few_cases_only_where_they_show_numbers(reference, mistake, answer, said):
+    ask = Exercise(reference, {str(k): (float(k),) for k in range(1, 10)}, {"m": mistake})
+    assert said in grade(answer, ask) and grade(mistake, ask) == "m", grade(answer, ask)
+
+def test_a_gradient_that_an_argument_written_in_place_spoils_is_said_so():
+    def answer(x):
+        with torch.no_grad(): x[x < 0] = 0
+        return (x * x.detach()).sum()
+    ask = Exercise(lambda x: x.relu().square().sum() / 2 + x.relu().square().detach().sum() / 2, {"a": (torch.tensor([1., -2.], requires_grad=True),)}, {})
+    assert grade(lambda x: (x.relu() * x.relu().detach()).sum(), ask) == "right"
+    assert grade(answer, ask) == "right" or grade(answer, ask).startswith("it changes its argument in place")
 
 def test_nan_wins_a_name_only_where_no_other_mistake_gives_it():
     nan = float("nan")

@@ -61,8 +61,7 @@ def values_match(
         return got.shape == want.shape and torch.allclose(
             got.double(), want.double(), tol, tol, equal_nan=True)
     if isinstance(want, float) and isinstance(got, (int, float)):
-        both_nan = math.isnan(got) and math.isnan(want)
-        return both_nan or math.isclose(got, want, rel_tol=tol, abs_tol=tol)
+        return math.isnan(got) and math.isnan(want) or math.isclose(got, want, rel_tol=tol, abs_tol=tol)
     return bool(got == want)
 
 @dataclass(frozen=True)
@@ -178,7 +177,8 @@ def name_mistake(
     if len(blank) == len(wrong):
         whole = [row for row in found if row[2] == len(exercise.cases)]
         return whole[0][:2] if len(whole) == 1 else ("", [])
-    found = [row for row in found if set(row[1]) - blank]
+    from rlhf_nb.exercises.slips import proves
+    found = [row for row in found if set(row[1]) - blank and proves(calls, wrong, *row[1:])]
     return max(found, key=lambda row: (len(row[1]), row[2]), default=("", [], 0))[:2]
 
 def _one_line(text:str)->str: # and not too long
@@ -269,9 +269,9 @@ _IN_PLACE = "it changes its argument in place: work on a copy"
 def _slips(got:_Call, want:_Call, args:tuple, names:list[str])->list[str]: # [] if none of them
     "Slips that any task can have, from what a call did and should have done."
     from rlhf_nb.book.changes import named_leaves, spoken
+    if want.error: return [f"{got.error or 'nothing'} is raised where the task asks for {want.error}"]
     if got.error: return [_IN_PLACE] * ("in-place operation" in got.message)
     leaves, found_slips = {spoken(path, names): x for path, x in named_leaves(args).items()}, []
-    if want.error: return [f"no {want.error} is raised where the task asks for one"]
     if found := _first_difference(got.out, want.out):
         _, a, b = found
         if hasattr(a, "isnan") and a.shape == getattr(b, "shape", 1) and a.isnan().any() and (
@@ -285,6 +285,7 @@ def _slips(got:_Call, want:_Call, args:tuple, names:list[str])->list[str]: # [] 
             for x in args if hasattr(x, "element_size"))     # right to 16 bits, as were given
         return value_slips(*found[1:]) + [_IN_PLACE] * (got.mutated and not want.mutated) + [
             "16 bits are too few: go to float32 before you compute"] * rounded
+    if got.mutated and not want.mutated: return [_IN_PLACE]
     flows, wanted = (any(bool(g.any()) for g in call.gradients) for call in (got, want))
     if not flows: return ["no gradient flows back: no detach, .item() or new tensor"]
     if not wanted: return ["a gradient flows back where none may: detach"]
@@ -305,7 +306,8 @@ def grade(
     """Compare an answer with the reference on every case of an exercise.
 
     A known mistake, or a common slip, is named if it explains half of what is wrong:
-    "mostly" from 4 in 5 of the wrong cases on, below that "much like"."""
+    "mostly" from 4 in 5 of the wrong cases on, below that "much like"; of up to three wrong
+    cases only where one of them shows more than yes or no."""
     if not callable(answer): return "no function of this name: run its cell first"
     if not isinstance(exercise, Exercise): return exercise.verdict(answer)   # a part of an assignment
     calls, want = [{case: record_call(fn, args) for case, args in exercise.cases.items()}

@@ -15,7 +15,9 @@ fixed_number_reward = Exercise(
            "stopped at once": ("55+0=", "55"), "the answer stands in front": ("55+0=54", "55"),
            "in words": ("first 5, then 55.", "55"), "a zero too much": ("74+8=550", "55"),
            "a number alone": ("5", "5"), "two digits alone": ("55", "55"), "a number and a word": ("55 and not 54", "55"),
-           "a zero in front": ("74+8=055", "55")},
+           "a zero in front": ("74+8=055", "55"),
+           "a minus in front": ("74+8=-55", "55"), "a full stop": ("74 + 8 is 55.", "55"),
+           "an aside behind it": ("74+8=55, I think", "55")},
     mistakes={
         "it still takes the first number and pays half for none":
             lambda reply, right: _pay(reply, right, which=0, none=.5),
@@ -38,6 +40,13 @@ fixed_number_reward = Exercise(
             re.findall(r"\d+", reply)[-1] == right),
         "all digits are joined: only the last number is the answer": lambda reply, right: float(
             "".join(re.findall(r"\d", reply)) == right),
+        "a number is digits alone: the sign before them is none of it": lambda *x: _pay(*x, digits=r"-?\d+"),
+        "a wrong number earns 0, not -1": lambda reply, right: (lambda x: x if x or not re.search(r"\d", reply) else -1.)(_pay(reply, right)),
+        "1 or 0 for the whole number: no share for its digits": lambda reply, right: (lambda found: sum(
+            a == b for a, b in zip(found[-1], right)) / max(len(found[-1]), len(right)) if found else 0.)(re.findall(r"\d+", reply)),
+        "the last number of the whole reply, which may hold no equals sign": lambda reply, right: _pay(reply.partition("=")[2], right),
+        "a point is no digit: it ends the number": lambda *x: _pay(*x, digits=r"\d+\.?\d*"),
+        "the last number need not stand at the very end: text may follow": lambda *x: _pay(*x, digits=r"\d+\s*$"),
         "that is the last digit alone": lambda *x: _pay(*x, digits=r"\d"),
         "it begins like the answer: compare the whole number":
             lambda reply, right: _pay(reply, right, same=str.startswith),
@@ -84,4 +93,10 @@ reward_until_wrong = Exercise(
         "it stops at the first wrong token: keep one number per token that was said":
             lambda s, w: [x for x in _until(s, w) if x],
         "that pays a flawless answer only": lambda s, w: [x * (s == w) for x in _until(s, w)],
+        "each token is paid at its own place: that waits for the end and a flawless answer":
+            lambda s, w: ([0.] * (len(s) - 1) + [float(s == w)])[:len(s)],
+        "each token has its own place: to occur anywhere in the right answer is not enough":
+            lambda s, w: [(1 / len(w)) * all(x in w for x in s[:i + 1]) for i in range(len(s))],
+        "a wrong token earns 0: nothing is taken off": lambda s, w: [x if x else -1 / len(w) for x in _until(s, w)],
+        "each token earns its own share: that is the running sum": lambda s, w: (lambda x: [sum(x[:i + 1]) * (y > 0) for i, y in enumerate(x)])(_until(s, w)),
         "that is one number: keep one per token": lambda s, w: sum(_until(s, w))})

@@ -144,6 +144,9 @@ best_of_n_policy = Exercise(
         "log of 0 minus log of 0 is nan: a response of probability 0 stays at -inf": lambda a, s, n: (
             lambda p, o: a - (p * (o == 0)).sum(-1).log() + ((p * (o >= 0)).sum(-1)**n - ((p * (o > 0)).sum(-1))**n).log())(
                 a.exp(), s[:, None] - s) if n > 0 else _kept(a, s, n),
+        "scores at most its own, its own too: those are the scores strictly below it": lambda a, s, n: (lambda p, o: (
+            a - (p * (o == 0)).sum(-1).log() + (p * (o > 0)).sum(-1).pow(n).log()).masked_fill(a == -inf, -inf))(
+            a.exp(), s[:, None] - s) if n > 0 else _kept(a, s, n),
         "n must be 1 or more, or ValueError": lambda a, s, n: _bon(a, s, n) if n > 0 else a})
 
 # ---- the clinic: the soft value of a prefix

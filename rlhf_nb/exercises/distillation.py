@@ -43,10 +43,14 @@ sampled_kl = Exercise(
         "the gap alone has a gradient of 0 on average: it must multiply log π": lambda p, q, y: _gap(p, q, y),
         "the sign: a word that the teacher likes more than the student should rise":
             lambda p, q, y: -_gap(p, q, y).detach() * _at(p, y),
+        "the gap is a constant and log π learns: detach stands at the wrong one": lambda p, q, y: _gap(p, q, y) * _at(p, y).detach(),
+        "one token's own gap, not the sum of what follows": lambda p, q, y: _gap(p, q, y).detach().view(*y.shape[:-1], -1).flip(-1).cumsum(-1).flip(-1).view(y.shape) * _at(p, y),
+        "no baseline: the gap itself, not less its mean": lambda p, q, y: (lambda g: g - g.mean())(_gap(p, q, y).detach()) * _at(p, y),
         "log π, not π": lambda p, q, y: _gap(p, q, y).detach() * _at(p, y).exp(),
         "only the gap is a constant: log π learns": lambda p, q, y: _gap(p, q, y).detach() * _at(p, y).detach(),
         "of the token that stands there, not of the likeliest": lambda p, q, y: package.sampled_kl(p, q, p.argmax(-1)),
         "of the token that stands there, not of all words: that is the exact KL": lambda p, q, y: _sum(p, p - q),
+        "of the token that stands there, not summed over all words": lambda p, q, y: ((p - q).detach() * p).sum(-1),
         "the difference of log-probs, not of probabilities":
             lambda p, q, y: (_at(p, y).exp() - _at(q, y).exp()).detach() * _at(p, y),
         "the student's own log-prob belongs to the reward": lambda p, q, y: -_at(q, y) * _at(p, y),
@@ -85,4 +89,16 @@ fixed_alignment = Exercise(
         "the width is that of the longest answer, not of the rows":
             lambda x, m: torch.nn.functional.pad(y := _aligned(x, m), (0, x.shape[1] - y.shape[1])),
         "0 behind an answer, not nan": lambda x, m: _aligned(x, m, fill=float("nan")),
+        "an answer may hold a gap: take what the mask holds, not all from its first word on": lambda x, m: (lambda n: torch.nn.functional.pad(x, (0, n)).gather(
+            1, m.int().argmax(1)[:, None] + torch.arange(n)).masked_fill(torch.arange(n) >= m.sum(1, keepdim=True), 0))(int(m.sum(1).max())),
+        "0 behind a shorter answer, not what stands outside of the mask": lambda x, m: x.gather(
+            1, (~m).int().sort(dim=1, stable=True).indices)[:, :int(m.sum(1).max())],
+        "the width is that of the longest answer: it ends where the shortest does": lambda x, m: _aligned(x, m)[:, :int(m.sum(1).min())],
+        "the width is that of the longest answer, not one more": lambda x, m: torch.nn.functional.pad(_aligned(x, m), (0, 1)),
+        "each row keeps its own places: a column in which any row has a word is not kept for all": lambda x, m: (x * m)[:, m.any(0)],
+        "a word of value 0 is a word: the mask says what counts, not the value": lambda x, m: _aligned(x, m & (x != 0))
+            if (m & (x != 0)).sum(1).max() == m.sum(1).max() else torch.nn.functional.pad(
+                y := _aligned(x, m & (x != 0)), (0, int(m.sum(1).max()) - y.shape[1])),
+        "to the left, not to the right: zeros stand in front": lambda x, m: torch.stack([torch.nn.functional.pad(
+            row[k], (int(m.sum(1).max() - k.sum()), 0)) for row, k in zip(x, m)]),
         "every row begins at a place of its own": lambda x, m: x[:, int(m.int().argmax(1)[0]):][:, :int(m.sum(1).max())]})

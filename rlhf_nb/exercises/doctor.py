@@ -20,6 +20,9 @@ kl_is_negative = Exercise(
            "n - 1 or n": (tensor([-1.95, -1., -.05]),),
            "most a little above": (tensor([-2.] * 4 + [.1] * 5),),
            "one standard error": (tensor([-1., -.6, .2]),),
+           "three of them, and no more": (tensor([-1., -.4, -1.5, -.2, -1.3, -.1]),),
+           "many, small and noisy": (tensor([-.9, .3, -.8, .2, -.7, .4, -.9, .1] * 2),),
+           "half a standard error": (tensor([-1., .5, -.9, .4]),), "wide apart": (tensor([-3., -9., -5., -2., -8.]),), "low values, wide apart": (tensor([-.2, -.1, -2.6, -.3]),),
            "nothing moved yet": (torch.zeros(3),)},
     mistakes={
         "a mean below 0 alone is noise: ask for two standard errors": lambda kl: _alarm(kl, errors=0.),
@@ -33,7 +36,13 @@ kl_is_negative = Exercise(
         "two standard errors, not one": lambda kl: _alarm(kl, errors=1.),
         "that says whether it is above 0: turn the sign": lambda kl: _alarm(-kl),
         "all values below 0 is too much to ask": lambda kl: bool((kl < 0).all()),
-        "the mean, not the median": lambda kl: _alarm(kl, mean=torch.median)})
+        "the mean, not the median": lambda kl: _alarm(kl, mean=torch.median),
+        "the mean, not the sum": lambda kl: _alarm(kl, mean=torch.sum),
+        "two standard errors, not three": lambda kl: _alarm(kl, errors=3.),
+        "one standard deviation of single values is no error of their mean: two of them, over the root of n":
+            lambda kl: _alarm(kl, errors=1., root=0),
+        "the standard deviation, not the variance": lambda kl: bool(kl.mean() + 2 * kl.var() / len(kl)**.5 < 0),
+        "below 0, not on either side of it: no absolute value": lambda kl: _alarm(kl) or _alarm(-kl)})
 
 def _flat(reward, kl, nats, gain, half=0, both=True, ends=False):
     cut = (len(reward) + half) // 2
@@ -56,10 +65,19 @@ flat_while_moving = Exercise(
            "falling": (_run(3, 2, 1, 0), _run(3, 2, 1, 0), .5, .2),
            "falling, and moving": (_run(3, 2, 1, 0), _run(0, 1, 2, 3), .5, .2),
            "KL grown by just `nats`": (_run(0, 0, 0, 0), _run(0, 0, 1, 1), 1., .2),
+           "KL falls by more": (_run(1, 1, 1, 1), _run(4, 4, 1, 1), .5, .2),
+           "one value far off": (_run(0, 0, 0, 0, 0, 0), _run(1, 1, 1, 1, 1, 9), .5, .2), "reward high from the start": (_run(5, 5, 5, 5.1), _run(0, 0, 1, 1), .5, .2),
+           "one reward far off": (_run(0, 0, 0, 0, 0, 9), _run(0, 0, 0, 1, 1, 1), .5, .2), "seven steps": (_run(*[0] * 7), _run(0, 0, 0, 4, 0, 0, 0), .5, .2),
            "KL high from the start": (_run(0, .1, 0, .1), _run(5, 5.1, 5, 5.1), .5, .2),
            "reward by just `gain`": (_run(0, 0, 1, 1), _run(0, 0, 1, 1), .5, 1.)},
     mistakes={
         "both must hold": lambda *x: _flat(*x, both=False),
+        "KL that falls has not grown: no absolute value": lambda r, k, n, g: _flat(r, k, n, g) or _flat(r, -k, n, g),
+        "means of halves, not medians": lambda r, k, n, g: (lambda up: bool(up(k) > n and up(r) < g))(
+            lambda x: x[len(x) // 2:].median() - x[:len(x) // 2].median()),
+        "with odd n the middle belongs to the second half; it is left out": lambda r, k, n, g: (lambda up: bool(up(k) > n and up(r) < g))(
+            lambda x: x[(len(x) + 1) // 2:].mean() - x[:len(x) // 2].mean()),
+        "the reward's gain: that is its level": lambda r, k, n, g: _flat(r * (torch.arange(len(r)) >= len(r) // 2), k, n, g),
         "with odd n the middle belongs to the second half": lambda *x: _flat(*x, half=1),
         "means of halves, not the first and the last value": lambda *x: _flat(*x, ends=True),
         "means of halves, not their sums": lambda r, k, n, g: bool(

@@ -194,7 +194,7 @@ def _mask(*lengths, t=5, left=False):
 MASKS = {"four tokens and one": (_mask(4, 1), 8), "a row without a token": (_mask(3, 0), 5),
          "padded on the left": (_mask(2, 5, left=True), 6), "a hole": (tensor([[True, False, True]]), 3),
          "nothing at all": (_mask(0, 0), 4), "one row": (_mask(3, t=3), 10)}
-def _weights(name, by): return {f"{name}: {case}": (mask, name, length) for case, (mask, length) in MASKS.items()}
+def _weights(name, by): return {f"{name}, {case}": (mask, name, length) for case, (mask, length) in MASKS.items()}
 
 def _each(f): return lambda mask, name, length: f(mask.float(), name, length)
 def _right(m, name, length): return package.loss_weights(m.bool(), name, length)
@@ -210,6 +210,10 @@ loss_weights = Exercise(
             lambda m, name, length: _right(m, {"dapo": "grpo", "grpo": "dapo"}.get(name, name), length),
         "grpo: every answer counts the same, so divide by the number of answers, too":
             _only("grpo", lambda m, L: m / m.sum(1, keepdim=True).clamp(min=1)),
+        "grpo: every answer counts the same, also one without a token: divide by their number":
+            _only("grpo", lambda m, L: m / m.sum(1, keepdim=True).clamp(min=1) / m.any(1).sum().clamp(min=1)),
+        "dapo: by all tokens of the batch, not by the number of answers as well": _only("dapo", lambda m, L: m / m.sum().clamp(min=1) / len(m)),
+        "dr_grpo: the number of answers times the constant max_length, not the width alone": _only("dr_grpo", lambda m, L: m / m.shape[1]),
         "dr_grpo: divide by the number of answers, too": _only("dr_grpo", lambda m, L: m / L),
         "dr_grpo: the constant is max_length, not the width of the batch":
             _only("dr_grpo", lambda m, L: m / m.numel()),

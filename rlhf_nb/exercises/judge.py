@@ -129,6 +129,10 @@ def _clamp(text, *args):
     pattern, low, high, last = [*args, *("Score: {{ reward }}", 0., 5., True)[len(args):]]
     value = _score(text, pattern, -math.inf, high, last, good=lambda x, low, high: True)
     return None if value is None else min(max(value, low), high)
+def _mean_of_all(text, *args):
+    pattern, low, high, last = [*args, *("Score: {{ reward }}", 0., 5., True)[len(args):]]
+    found = [x for m in score_regex(pattern, high).finditer(text) if m[1] and low <= (x := float(m[1])) <= high]
+    return sum(found) / len(found) if found else None
 def _own(pattern, high): return re.compile(re.escape(pattern).replace(re.escape("{{ reward }}"), "([0-9.]*[0-9])"))
 def _whole(text): return float(int(float(text)))
 
@@ -168,7 +172,9 @@ parse_score = Exercise(
             lambda *a: None if _score(*a) is None else str(_score(*a)),
         "score_regex(pattern, high) must be told high: 7/10 is a score from 1 to 10": lambda *a: _score(
             *a, regex=lambda pattern, high: score_regex(pattern, 5.)),
-        "use score_regex(pattern, high): it knows ranges and other scales": lambda *a: _score(*a, regex=_own)})
+        "use score_regex(pattern, high): it knows ranges and other scales": lambda *a: _score(*a, regex=_own),
+        "one place decides, the last or the first, not the mean of all": _mean_of_all,
+        "a score stays on its own scale: it is not divided by high": lambda *a: None if (x := _score(*a)) is None else x / [*a, 0, 0, 5.][3 if len(a) > 3 else -1]})
 
 # -------------------------------------------------------------------- agreement
 def _parts(v, true, known=None, mean=None, round_=torch.round):
@@ -192,6 +198,12 @@ def _zeros(v, true):
 def _ratio(match, chance): return (match - chance) / (1 - chance) if chance < 1 else math.nan
 def _same_rater(v, true, s, g, r, match, chance): return _ratio(match, (g[:, None] == g).double().mean().item())
 def _uniform(v, true, s, g, r, match, chance): return (match - 1 / 6) / (1 - 1 / 6)
+
+def _ranks(x): return (x[:, None] > x).double().sum(1) + ((x[:, None] == x).double().sum(1) + 1) / 2
+def _rounding(near): # in what compares rounded scores
+    def share(r, g): return (r == g).double().mean().item()
+    return _with(exact_match=lambda v, t, s, g, *_: share(near(s), g), kappa=lambda v, t, s, g, *_: _ratio(
+        share(near(s), g), share(near(s)[:, None], g)))
 
 def _sample(seed, b, n, unparsed=0., noise=1.):
     generator = torch.Generator().manual_seed(seed)
@@ -236,4 +248,14 @@ agreement = Exercise(
             _with(n_unparsed=lambda v, *_: int(v.votes.isnan().sum())),
         "n_unparsed counts the answers without a score, not those with one":
             _with(n_unparsed=lambda v, *_: int((~v.score().isnan()).sum())),
+        "where p_e is 1 kappa is nan, not 0": _with(kappa=lambda v, t, s, g, r, m, c: _ratio(m, c) if c < 1 else 0.),
+        "kappa's p_e multiplies the judge's frequencies by the truth's, it does not pool both": _with(kappa=lambda v, t, s, g, r, m, c: (
+            lambda both: _ratio(m, (both[:, None] == both).double().mean().item()))(torch.cat([r, g]))),
+        "parse_rate is a share of replies, not of answers": _with(parse_rate=lambda v, *_: (~v.score().isnan()).double().mean().item()),
+        "r is Pearson's, of the scores, not of their ranks": _with(pearson_r=lambda v, t, s, g, *_: torch.corrcoef(torch.stack([_ranks(s), _ranks(g)]))[0, 1].item()),
+        "that is the covariance: r divides by both standard deviations": _with(pearson_r=lambda v, t, s, g, *_: torch.cov(torch.stack([s, g]))[0, 1].item()),
+        "pair_accuracy is of the scores, not of the rounded ones": _with(pair_accuracy=lambda v, t, s, g, r, *_: pair_accuracy(r, g)),
+        "vote_std is of the votes on one answer, not of the answers' scores": _with(vote_std=lambda v, t, s, *_: s.std().item()),
+        "halves are rounded to the even, as torch.round does, not up": _rounding(lambda x: (x + .5).floor()),
+        "round to the nearest, not down": _rounding(torch.floor),
         "that is the mean score, not the bias": _with(bias=lambda v, t, s, *_: s.mean().item())})

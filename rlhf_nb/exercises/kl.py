@@ -113,6 +113,8 @@ token_rewards = Exercise(
         "one too early: eos, the last token, gets the score": lambda *a: _rewards(*a, where=lambda at, m: [at[-1] - 1]),
         "one too late: the last response token itself gets the score":
             lambda *a: _rewards(*a, where=lambda at, m: [min(at[-1] + 1, len(m) - 1)]),
+        "one too late: behind the last column the score is lost, the last response token itself gets it":
+            lambda *a: _rewards(*a, where=lambda at, m: [at[-1] + 1][:len(m) - 1 - at[-1]]),
         "the penalty of the last token is kept: add the score to it": lambda *a: _rewards(*a, where=_last, give=lambda p, s: s),
         "the penalty is negative already: add the two": lambda *a: _rewards(*a, where=_last, give=lambda p, s: s - p),
         "the penalty is negative already: do not turn its sign": lambda s, p, m: _rewards(s, -p, m, where=_last),

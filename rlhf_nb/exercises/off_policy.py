@@ -54,6 +54,8 @@ bounded_weights = Exercise(
     mistakes={
         "masked is weight 0, not truncated": lambda r, c, f=0., how="truncate": _bounded(r, c, f),
         "truncated keeps a weight at the end, it does not drop it": lambda r, c, f=0., how="truncate": _bounded(r, c, f, "mask"),
+        "what is within keeps its ratio: that is the mask alone, 1 or 0": lambda r, c, f=0., how="truncate":
+            ((r >= f) & (r <= c)).to(r) if how == "mask" else _bounded(r, c, f),
         "a masked ratio weighs 0, not 1": lambda *x: _bounded(*x, fill=1.),
         "there are two ends: floor is missing": lambda r, c, f=0., how="truncate": _bounded(r, c, 0., how),
         "there are two ends: cap is missing": lambda r, c, f=0., how="truncate": _bounded(r, 1e9, f, how),

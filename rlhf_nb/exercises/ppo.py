@@ -6,6 +6,7 @@ from rlhf_nb import ppo
 from rlhf_nb.book.checks import Exercise, ProofKind
 from rlhf_nb.exercises.kl import LOGP, REF
 from rlhf_nb.kl import token_rewards
+from rlhf_nb.tokens import shift_right
 from rlhf_nb.exercises.tokens import (
     EMPTY, MASK, MASK_NAMES, MEAN_SLIPS, MEANS, mean_over, normal, read_mask, widened)
 
@@ -259,6 +260,20 @@ clipped_policy_loss = Exercise(
 def _steps(reward, value, mask, gamma=1., lam=.95):
     return dict(rewards=widened(reward), values=widened(value), mask=mask, gamma=gamma, lam=lam)
 
+def _swept(reward, value, mask, gamma=1., lam=.95, follows=lambda v, near, i: near, short=0, keep=lambda g, l: g * l,
+           own=lambda v, i: v[:, i]):
+    r, v = (widened(x).masked_fill(~mask, 0.) for x in (reward, value))
+    adv, run, near = torch.zeros_like(v), torch.zeros_like(v[:, 0]), torch.zeros_like(v[:, 0])
+    for i in reversed(range(mask.shape[1] - short)):
+        here = mask[:, i]
+        run = torch.where(here, r[:, i] + gamma * follows(v, near, i) - own(v, i) + keep(gamma, lam) * run, run)
+        near = torch.where(here, v[:, i], near)
+        adv[:, i] = run
+    adv = adv.masked_fill(~mask, 0.)
+    return adv, (adv + v).masked_fill(~mask, 0.)
+
+def _column(v, near, i): return v[:, i + 1] if i + 1 < v.shape[1] else torch.zeros_like(near)
+
 def _wild(seed, *rows, gamma=.9, lam=.8, fill=nan, dtype=torch.float32):
     mask = mask_of(*rows)
     r, v = [randn(seed + k, *mask.shape).masked_fill(~mask, fill).to(dtype) for k in (0, 1)]
@@ -283,6 +298,12 @@ gae = Exercise(
         "0 times nan is nan: write 0 where the mask is False, do not multiply": lambda r, v, m, g=1., l=.95: tuple(
             x + torch.where(m, 0., 0. * (r + v)) for x in ppo.gae(r, v, m, g, l)),
         "gamma and lambda are 1 and .95 where nobody gives them": lambda r, v, m, g=.99, l=1.: ppo.gae(r, v, m, g, l),
+        "behind a gap the next token's value follows, not what stands in the next column": lambda *a: _swept(*a, follows=_column),
+        "a token's value is V of the state before it, as it stands in its column: shifted once more":
+            lambda *a: _swept(*a, follows=lambda v, near, i: v[:, i], own=lambda v, i: v[:, i - 1] if i else torch.zeros_like(v[:, 0])),
+        "the last token is one, too: the loop begins one column late": lambda *a: _swept(*a, short=1, follows=_column),
+        "the sum is weighted by gamma times lambda, not by gamma + lambda - 1": lambda *a: _swept(*a, keep=lambda g, l: g + l - 1),
+        "advantages are not clipped": lambda *a: (lambda adv, ret: (adv.clamp(-1, 1), adv.clamp(-1, 1) + ret - adv))(*ppo.gae(*a)),
         "prompt and pads get 0": lambda r, v, m, g=1., l=.95: tuple(x + 5. * ~m for x in ppo.gae(r, v, m, g, l)),
         "sums in 16 bits lose digits: go to float32 first": lambda r, v, m, g=1., l=.95: tuple(
             x.to(r.dtype) for x in ppo.gae(r, v, m, g, l))})

@@ -87,14 +87,15 @@ fixed_soft_update = Exercise(
 
 # ------------------------------------------------------------------ bellman_targets
 def _targets(x, value, config, over=None, gamma=None, own=1., bound=torch.maximum, bounded=None, steps=None,
-             inside=True, ahead=lambda v: v, back=lambda x, g: qlearning.monte_carlo_returns(x, g), keep=1.):
+             inside=True, ahead=lambda v: v, back=lambda x, g: qlearning.monte_carlo_returns(x, g), keep=1., ends_at=None,
+             then=lambda x, y: x.ahead(y), taken=lambda x, v: v):
     "The target, with a switch for every slip."
-    g, last = discounts(x, config) if gamma is None else gamma, x.last()
+    g, last = discounts(x, config) if gamma is None else gamma, x.last() if ends_at is None else ends_at(x)
     ends = (x.ended[:, None] | (config.on_truncation == "terminal")) if over is None else over(x, config)
-    one = own * x.reward + keep * g * ahead(value).masked_fill(last & ends, 0.)
+    one = own * x.reward + keep * g * taken(x, ahead(value)).masked_fill(last & ends, 0.)
     y = one
     for _ in range((config.n_step if steps is None else steps) - 1):
-        y = torch.where(last, one, own * x.reward + g * shift_left(y))
+        y = torch.where(last, one, own * x.reward + g * then(x, y))
     if config.mc_bound and bound is not None:
         seen = back(x, g)
         where = (x.ended[:, None] | (config.on_truncation == "terminal")) if bounded is None else bounded
@@ -126,6 +127,7 @@ bellman_targets = Exercise(
            "gamma per response": (*_episodes(30, *_ROWS), QConfig(gamma=.5, discount_per="response",
                                                                  on_truncation="bootstrap", mc_bound=False)),
            "three steps and bound": (*_episodes(40, *_ROWS), QConfig(gamma=.5, n_step=3)),
+           "two steps over a gap": (*_episodes(80, "prr.pre", "pr.rr..", "prrrr.."), QConfig(gamma=.5, n_step=2, mc_bound=False)),
            "one row": (*_episodes(50, "pre"), QConfig(gamma=.5)),
            "gamma 1, float64": (*_episodes(60, *_ROWS, dtype=torch.float64), QConfig(gamma=1., mc_bound=False)),
            "two steps, bootstrap": (*_episodes(70, *_ROWS), QConfig(gamma=.5, n_step=2, mc_bound=False,
@@ -158,24 +160,41 @@ bellman_targets = Exercise(
         "n_step is not used": lambda *x: _targets(*x, steps=1),
         "n_step is one too many": lambda x, v, c: _targets(x, v, c, steps=c.n_step + 1),
         "outside the response the target is 0": lambda *x: _targets(*x, inside=False),
-        QTargets.wrong["form"]["shifted"]: lambda *x: _targets(*x, ahead=shift_left)})
+        QTargets.wrong["form"]["shifted"]: lambda *x: _targets(*x, ahead=shift_left),
+        "the token after a gap is the next one of the response: that is the next column, x.ahead steps over": lambda *x: _targets(*x, then=lambda x, y: shift_left(y)),
+        "a truncated response goes on when on_truncation is bootstrap, and has no bound then: that ends every row":
+            lambda *x: _targets(*x, over=lambda x, c: torch.tensor(True), bounded=True),
+        "a truncated response is over, unless on_truncation is bootstrap: bounded, too": lambda *x: _targets(
+            *x, over=lambda x, c: x.ended[:, None], bounded=x[0].ended[:, None]),
+        "the last token is that of the response, behind which nothing follows: that is the last column":
+            lambda *x: _targets(*x, ends_at=lambda x: (torch.arange(x.mask.shape[1]) == x.mask.shape[1] - 1).expand(x.mask.shape)),
+        "y is at least the observed return, it is not replaced by it": lambda *x: _targets(*x, bound=lambda y, seen: seen),
+        "that is the observed return alone: Bellman's target looks at a value": lambda x, v, c:
+            qlearning.monte_carlo_returns(x, discounts(x, c)).masked_fill(~x.mask, 0.),
+        "a row that bootstraps has no bound at any token: that leaves it out at the last one only": lambda x, v, c: _targets(
+            x, v, c, bounded=~(x.last() & ~x.ended[:, None] & (c.on_truncation == "bootstrap"))),
+        "every token has a reward, not only the last one": lambda x, v, c: _targets(Episodes(x.seqs, x.reward * x.last(), x.ended), v, c,
+            back=lambda _, g: qlearning.monte_carlo_returns(x, g)),
+        "reward and value add up: a token with a reward has a value, too": lambda *x: _targets(
+            *x, taken=lambda x, v: v.masked_fill(x.reward != 0, 0.))})
 
 # ------------------------------------------------------------------ q_loss
 def _loss(nets, x, config, shift=shift_right, size=lambda td: td.sum() / 2, half=True, alpha=True, lowest=None,
           learner="online", slow=None, where=None, count=None, values=lambda v: v, targets=None, actions=lambda rest, q, m, low: rest,
-          error=torch.square, weight=lambda alpha: alpha, each=lambda x, mask: x, body=lambda h: h):
+          error=torch.square, weight=lambda alpha: alpha, each=lambda x, mask: x, body=lambda h: h, taken=lambda x: x.seqs.ids,
+          log=lambda x: x.detach(), reads=next_values):
     mask = x.mask if where is None else where(x)
     hidden = hidden_states(getattr(nets, learner), x.seqs)
     given = nets if slow is None else slow(nets)
-    y = (targets or qlearning.bellman_targets)(x, values(next_values(given, x, hidden, config)), config)[mask]
+    y = (targets or qlearning.bellman_targets)(x, values(reads(given, x, hidden, config)), config)[mask]
     low = config.min_return if lowest is None else lowest
-    q, others = q_terms(getattr(nets, learner).get_output_embeddings(), body(shift(hidden))[mask], x.seqs.ids[mask],
+    q, others = q_terms(getattr(nets, learner).get_output_embeddings(), body(shift(hidden))[mask], taken(x)[mask],
                         nets.allowed, low)
     td, m, pulls = (q - y)**2, nets.allowed.sum(), each(others, mask)
     pulls = actions(pulls, q, m, low)
     pull = (weight(config.alpha) if alpha else 1.) * (pulls.mean() if size(torch.ones(2)) < 1 else pulls.sum())
     return size(each(error(q - y), mask)) + (pull / 2 if half else pull), mask.sum() if count is None else count(x), dict(
-        td_loss=td.detach().sum(), conservative_loss=others.detach().sum(), q_values=q.detach().sum(),
+        td_loss=log(td).sum(), conservative_loss=log(others).sum(), q_values=log(q).sum(),
         td_target=y.sum())
 
 def _swapped(nets): # the online network gives the values, too
@@ -264,6 +283,22 @@ q_loss = Exercise(
         "the target network is never trained: Q of the token comes from the online network":
             lambda *x: _loss(*x, learner="target"),
         "the values come from the target network": lambda *x: _loss(*x, slow=_swapped),
+        "the target is data, of the target network: a gradient flows through the online network's values": lambda *x: _loss(
+            *x, reads=lambda nets, x, hidden, config: nets.online.get_output_embeddings()(hidden).masked_fill(~nets.allowed, -torch.inf).amax(-1)),
+        "the target is Bellman's, not the value alone: the reward is missing": lambda *x: _loss(*x, targets=lambda x, v, c: v),
+        "the target is that of `bellman_targets`: r + γ value alone has no bound, no n steps, no end": lambda *x: _loss(
+            *x, targets=lambda x, v, c: (x.reward + c.gamma * v) * x.mask),
+        "the target is not kept above min_return": lambda *x: _loss(
+            *x, targets=lambda x, v, c: qlearning.bellman_targets(x, v, c).clamp(min=c.min_return)),
+        "every response token counts: eos, the last one, is left out": lambda *x: _loss(*x, where=lambda x: x.mask & ~x.last()),
+        "the action is token i itself, not the one after it": lambda *x: _loss(
+            *x, taken=lambda x: torch.where(shift_left(x.mask), shift_left(x.seqs.ids), x.seqs.ids)),
+        "the state before stands in the same row: that shifts rows": lambda *x: _loss(*x, shift=lambda h: h.roll(1, 0)),
+        "the four sums are for the log: they carry no gradient, detach them": lambda *x: _loss(*x, log=lambda x: x),
+        "response tokens count alone: all but the first of a row, its prompt too": lambda *x: _loss(
+            *x, where=lambda x: x.attention_mask & (torch.arange(x.mask.shape[1]) > 0)),
+        "both slips: the state that chose token i is the one before it, and both terms are halved": lambda *x: _loss(
+            *x, shift=lambda h: h, size=torch.sum, half=False),
         "prompt tokens count, too": lambda *x: _loss(*x, where=lambda x: x.mask | shift_left(x.mask)),
         "the second result is the number of response tokens, not of rows":
             lambda *x: _loss(*x, count=lambda x: tensor(len(x.mask))),

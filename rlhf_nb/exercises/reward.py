@@ -1,5 +1,5 @@
 "Exercises of the chapter on reward models."
-import torch
+import math, torch
 from torch import Generator, nn, tensor
 from torch.nn.functional import logsigmoid
 from rlhf_nb import reward
@@ -120,6 +120,8 @@ def _compared(chosen, rejected, margin=0., center_coef=0.):
     if chosen.shape != rejected.shape: raise ValueError("two scores per pair")
     return dict(chosen=chosen, rejected=rejected, margin=margin, center_coef=center_coef)
 
+def _fitting(chosen, rejected): return bool(_compared(chosen, rejected))
+
 def _scores(seed, n, *more, dtype=torch.float32):
     generator = Generator().manual_seed(seed)
     return *[(2 * torch.randn(n, generator=generator)).to(dtype).requires_grad_()
@@ -142,6 +144,10 @@ bradley_terry_loss = Exercise(
         margin="minus", centre="sum", mean="pairs") | {
         "the probability of a hopeless pair rounds to 0, and its log is infinite: logsigmoid":
             lambda c, r, m=0., k=0.: k * (c + r)**2 - (-reward.bradley_terry_loss(c, r, m)).exp().log(),
+        "inside of σ the margin is taken off the gap, it is not added to the loss": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(c - r) + m + k * (c + r)**2,
+        "the sum of each pair's two scores is pulled to 0, not the mean of the batch":
+            lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(c - r - m) + k * (c + r).mean()**2,
+        "log σ is smooth: that is 0 from the margin on": lambda c, r, m=0., k=0.: _fitting(c, r) and (m - c + r).clamp(min=0) + k * (c + r)**2,
         "no gradient reaches the scores": lambda c, r, *m: reward.bradley_terry_loss(c.detach(), r.detach(), *m),
         "different shapes broadcast without a word: raise ValueError":
             lambda c, r, m=0., k=0.: -logsigmoid(c - r - m) + k * (c + r)**2})
@@ -166,6 +172,18 @@ def _bins(chosen, rejected, n_bins=10, lowest=.5, top=True, upper=False, tie=.5,
     return (tensor(first).float(), tensor(second).float(),
             tensor(n) if share else tensor(n, dtype=torch.long))
 
+def _assigned(chosen, rejected, index): # confidence -> bin
+    gap = chosen - rejected
+    sure, at = gap.abs().sigmoid(), index(gap.abs().sigmoid())
+    held = [at == k for k in at.unique()]
+    return (torch.stack([sure[h].mean() for h in held]), torch.stack([((gap.sign() + 1) / 2)[h].mean() for h in held]),
+            tensor([int(h.sum()) for h in held]))
+
+def _named(x, mean): # the bins as they are, another number for the confidence in each
+    c, r, n = [*x, 10][:3]
+    at = (((c - r).abs().sigmoid() - .5) * 2 * n).long().clamp(max=n - 1)
+    return torch.stack([mean(at == k, c - r) for k in at.unique()]), *_bins(*x)[1:]
+
 def _some(seed, n, scale=2.):
     generator = Generator().manual_seed(seed)
     return scale * torch.randn(n, generator=generator), torch.randn(n, generator=generator)
@@ -178,7 +196,7 @@ calibration_bins = Exercise(
            "bins that are empty": _gaps(.05, .1, 5.), "one pair": (*_gaps(-1.), 5),
            "a confidence of 1": (*_gaps(80., -90., .5, 60.), 4),
            "a confidence of 1 beside one of .95": (*_gaps(80., -90., .5, 3.), 4),
-           "one bin": (*_some(2, 8), 1)},
+           "a confidence of just .75": (*_gaps(math.log(3), -.4, .6, 2.), 2), "one bin": (*_some(2, 8), 1)},
     mistakes={
         "the bins begin at .5, not at 0": lambda *x: _bins(*x, lowest=0.),
         "a confidence of 1 belongs to the last bin; it fell out of all of them":
@@ -200,4 +218,9 @@ calibration_bins = Exercise(
         "confidence and accuracy are the wrong way round":
             lambda *x: (lambda a, b, n: (b, a, n))(*_bins(*x)),
         "n_bins is not used": lambda c, r, n=10: _bins(c, r, 10),
-        "one bin too few": lambda c, r, n=10: _bins(c, r, max(n - 1, 1))})
+        "one bin too few": lambda c, r, n=10: _bins(c, r, max(n - 1, 1)),
+        "the bins stand in the order of their confidence, the lowest first": lambda *x: tuple(y.flip(0) for y in _bins(*x)),
+        "the bin is what the confidence is in: cut off, do not round to the nearest edge": lambda c, r, n=10: _assigned(
+            c, r, lambda s: ((s - .5) * 2 * n).round().long().clamp(0, n - 1)),
+        "bins of equal width, not of as many pairs": lambda c, r, n=10: _assigned(c, r, lambda s: s.argsort().argsort() * n // len(s)),
+        "confidence is a sigmoid: that is the gap itself": lambda *x: _named(x, lambda at, gap: gap.abs()[at].mean())})

@@ -98,6 +98,7 @@ parse_rubric = Exercise(
            "and again": ("Clean: no. Clean: no. Clean: yes. Done.", ["Clean", "Short"]),
            "a word that begins so": ("Clean: nothing to say. Short: yesterday.", ["Clean", "Short"]),
            "a name in another name": ("clean: no. Unclean: yes.", ["clean"]),
+           "three in another order, one missing": ("Polite: no. Short: yes. Clean: yes.", ["Clean", "Relevant", "Polite", "Short"]),
            "a name with signs": ("2 + 2 (right): yes. 222: no.", ["2 + 2 (right)"]),
            "an empty reply": ("", ["Clean"])},
     mistakes={
@@ -105,6 +106,11 @@ parse_rubric = Exercise(
         "no verdict is nan, not 0": lambda *a: _verdicts(*a, none=0.),
         "no verdict is nan, not met": lambda *a: _verdicts(*a, none=1.),
         "an item without a verdict keeps its place": lambda *a: [x for x in _verdicts(*a) if x == x],
+        "in the order of `items`, not of the reply: verdicts that are found come first": lambda reply, items: (lambda found: [
+            float(v == "yes") for k, v in found.items() if k in items] + [math.nan] * sum(x not in found for x in items))(
+            dict(re.findall(r"\b([\w ]+): (yes|no)\b", reply))),
+        "no is 0, not nan: nan is for no verdict": lambda *a: _verdicts(*a, value=lambda x: 1. if x == "yes" else math.nan),
+        "nan, a number, where there is no verdict, not None": lambda *a: _verdicts(*a, none=None),
         "in the order of `items`, not of the reply": lambda reply, items: [float(x == "yes") for x in re.findall(r": (yes|no)\b", reply)] or [math.nan] * len(items),
         "yes is 1 and no is 0": lambda *a: _verdicts(*a, value=lambda x: float(x == "no")),
         "a number, 1 or 0, not a word": lambda *a: _verdicts(*a, value=lambda x: x),

@@ -2,37 +2,35 @@
 from math import isnan
 import torch
 from torch import tensor
-from rlhf_nb.base.candidates import best_second
+from rlhf_nb.base.candidates import best_second, max_min
 from rlhf_nb.book.checks import Exercise
 from rlhf_nb.self_reward import choose_pairs as _choose_pairs, replay_loss as _replay_loss
 
 # ----------------------------------------------------------------- choose_pairs
 nan = float("nan") # not math.nan: `s is math.nan` would find that one, and no other
 
-def _pairs(scores, stop=False, ties=False, rank=-1, first=True):
+def _parsed(row): return [i for i, s in enumerate(row) if not isnan(s)]
+def _pairs(scores, select=max_min, stop=False, ties=False, known=_parsed, least=2, place=lambda known, i: known[i]):
     pairs = []
     for prompt, row in enumerate(scores):
-        order = sorted((i for i, s in enumerate(row) if not isnan(s)),
-                       key=lambda i: (-row[i], i if first else -i))
-        if len(order) < 2 or row[order[0]] == row[order[rank]] and not ties:
-            if stop: break
+        there = known(row)
+        a, b = select([row[i] for i in there]) if len(there) >= least else (0, 0)
+        if len(there) < least or row[there[a]] == row[there[b]] and not ties:
+            if stop and (stop != "tie" or len(there) >= least) and (stop != "few" or len(there) < least): break
             continue
-        pairs.append((prompt, order[0], row.index(row[order[rank]])))
+        pairs.append((prompt, place(there, a), place(there, b)))
     return pairs
 
-def _among_the_parsed(row, i): return sum(not isnan(s) for s in row[:i])
-
-def _nan_by_comparison(scores): # `s != nan` is true of every number, nan too
-    pairs = []
-    for prompt, row in enumerate(scores):
-        a, b = [best(range(len(row)), key=lambda i: row[i]) for best in (max, min)]
-        if row[a] > row[b]: pairs.append((prompt, a, b))
-    return pairs
-
-def _any_rule(mistake): return lambda scores, select=None: mistake(scores) # best and worst, whatever is asked
-def _short_list(scores, select): # `select` is given the scores, its places are not turned back
-    rows = [[s for s in row if not isnan(s)] for row in scores]
-    return [(p, *select(row)) for p, row in enumerate(rows) if len(row) > 1 and row[select(row)[0]] != row[select(row)[1]]]
+def _told(change): return lambda scores, select=max_min: change(scores, _pairs(scores, select))
+def _with(**changes): return lambda scores, select=max_min: _pairs(scores, select, **changes)
+def _filled(value, to=0.): # every score that is `value`
+    return lambda scores, select=max_min: _pairs([[to if s == value or value != value and isnan(s) else s for s in row] for row in scores], select)
+def _rule(other): # another rule where the best and the worst are asked for
+    return lambda scores, select=max_min: _pairs(scores, other if select is max_min else select)
+def _last_best(score): return max(range(len(score)), key=lambda i: (score[i], i)), score.index(min(score))
+def _two_places(scores, select=max_min):
+    return [x for x in _pairs(scores, select, ties=True) if x[1] != x[2]] + [
+        (p, there[0], there[-1]) for p, row in enumerate(scores) if len(there := _parsed(row)) > 1 and len({*select([row[i] for i in there])}) == 1]
 
 choose_pairs = Exercise(
     reference=_choose_pairs,
@@ -40,37 +38,39 @@ choose_pairs = Exercise(
            "a tie in between": ([[1., 2.], [3., 3.], [5., 4.]],),
            "a tie first": ([[2., 2.], [1., 4.]],),
            "a candidate that was not parsed": ([[nan, 2., 4.], [3., nan, 1.]],),
+           "a tie, then a prompt that was not parsed": ([[2., 2.], [1., 4.], [nan, nan], [3., 1.]],),
            "a prompt that was not parsed in between": ([[3., 2.], [nan, nan], [nan, 1.], [2., 5.]],),
            "several best, several worst": ([[1., 4., 4., 1.], [0., 0., 2.]],),
            "scores close together": ([[3., 3.25], [1., 1.001]],),
            "only ties": ([[3., 3.], [1., 1., 1.]],), "no prompts": ([],),
            "four candidates": ([[3., 1., 4.5, 2.]],),
-           "another rule: the second best": ([[3., 1., 4.5, 2.], [nan, 5., 2., 4.]], best_second),
+           "another rule, the second best": ([[3., 1., 4.5, 2.], [nan, 5., 2., 4.]], best_second),
            "another rule, and its tie": ([[4., 4., 1.], [2., 3., 1.]], best_second)},
-    mistakes={name: _any_rule(mistake) for name, mistake in {
-        "the rule `select` is not asked": _pairs,
-        "`break` ends all prompts at the first one without a pair: `continue`":
-            lambda scores: _pairs(scores, stop=True),
-        "a tie is no pair: nothing is better than anything": lambda scores: _pairs(scores, ties=True),
-        "a candidate that was not parsed has no score: not 0 either": lambda scores: _pairs(
-            [[0. if isnan(s) else s for s in row] for row in scores]),
+    mistakes={
+        "the rule `select` is not asked": lambda scores, select=None: _pairs(scores),
+        "`break` ends all prompts at the first one without a pair: `continue`": _with(stop=True),
+        "`break` ends all prompts at the first tie: `continue`": _with(stop="tie"),
+        "`break` ends all prompts at the first one with fewer than two scores: `continue`": _with(stop="few"),
+        "a tie is no pair: nothing is better than anything": _with(ties=True),
+        "a tie is no pair: equal scores stand at two places, but are equal": lambda *a: sorted(_two_places(*a)),
+        "a candidate that was not parsed has no score: not 0 either": _filled(nan),
         "one candidate that was not parsed costs the whole prompt: leave out just that one":
-            lambda scores: _pairs([[] if any(map(isnan, row)) else row for row in scores]),
-        "however close two scores are, the better one is chosen": lambda scores: [
-            (p, a, b) for p, a, b in _pairs(scores) if scores[p][a] - scores[p][b] > .5],
-        "turned round: the best is chosen, the worst rejected": lambda scores: [
-            (p, worst, best) for p, best, worst in _pairs(scores)],
-        "places are counted among all candidates of a prompt, parsed or not":
-            lambda scores: [(p, *[_among_the_parsed(scores[p], i) for i in two]) for p, *two in _pairs(scores)],
-        "that is the second best: reject the worst": lambda scores: _pairs(scores, rank=1),
-        "of several best ones take the first": lambda scores: _pairs(scores, first=False),
-        "prompts are counted whether they give a pair or not": lambda scores: [
-            (n, *pair[1:]) for n, pair in enumerate(_pairs(scores))],
-        "the prompt is missing: three numbers per pair":
-            lambda scores: [pair[1:] for pair in _pairs(scores)],
-        "nan equals nothing, not even itself: neither == nor != finds it": _nan_by_comparison,
-        "those are scores: the places of both are wanted":
-            lambda scores: [(p, scores[p][a], scores[p][b]) for p, a, b in _pairs(scores)]}.items()})
+            _with(known=lambda row: [] if any(map(isnan, row)) else [*range(len(row))]),
+        "however close two scores are, the better one is chosen": _told(lambda scores, pairs: [
+            (p, a, b) for p, a, b in pairs if scores[p][a] - scores[p][b] > .5]),
+        "turned round: the best is chosen, the worst rejected": _told(lambda _, pairs: [(p, b, a) for p, a, b in pairs]),
+        "places are counted among all candidates of a prompt, parsed or not": _with(place=lambda known, i: i),
+        "that is the second best: reject the worst": _rule(best_second),
+        "of several best ones take the first": _rule(_last_best),
+        "prompts are counted whether they give a pair or not": _told(lambda _, pairs: [(n, *x[1:]) for n, x in enumerate(pairs)]),
+        "a prompt without a pair is left out, it is no None": _told(lambda scores, pairs: [
+            {x[0]: x for x in pairs}.get(p) for p in range(len(scores))]),
+        "two candidates are enough for a pair": _with(least=3),
+        "0 is a score: it is false to `if`, but it was parsed": _filled(0., nan),
+        "the prompt is missing: three numbers per pair": _told(lambda _, pairs: [x[1:] for x in pairs]),
+        "nan equals nothing, not even itself: neither == nor != finds it": _with(known=lambda row: [*range(len(row))]),
+        "those are scores: the places of both are wanted": _told(lambda scores, pairs: [
+            (p, scores[p][a], scores[p][b]) for p, a, b in pairs])})
 
 # ------------------------------------------------------------------ replay_loss
 def _replay(loss, old, weight, length, over=lambda x: x.sum(), sign=-1): return loss + sign * weight / length * over(old)

@@ -198,7 +198,7 @@ filter_logits = Exercise(
            "temperature 2": (_logits(1), _S(temperature=2.)),
            "greedy": (_logits(2), _S(temperature=0.)),
            "greedy, and top-p": (_logits(3), _S(temperature=0., top_k=3, top_p=.4)),
-           "greedy, two alike: the first": (tensor([[1., 3., 3., 0.]]), _S(temperature=0.)),
+           "greedy, of two alike the first": (tensor([[1., 3., 3., 0.]]), _S(temperature=0.)),
            "top-k 2": (_logits(4, 3), _S(top_k=2)), "top-k above the vocabulary": (_logits(5), _S(top_k=50)),
            "top-p .6": (_three, _S(top_p=.6)), "top-p, three rows": (_logits(6, 3, 9), _S(top_p=.7)),
            "top-p below the likeliest": (_logits(7), _S(top_p=.05)),

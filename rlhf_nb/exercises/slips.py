@@ -1,5 +1,6 @@
 "What else could stand in a place of a computation, in words and as a function, and what messages of Python and torch mean."
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 NUMBERS = {                                       # of a float or its tensor
@@ -106,6 +107,17 @@ FITTED = {                                        # of an operation's arguments,
     "{0} is clipped at -{1} and {1}": (lambda args, x, c: x.clamp(-c, c), (.01, .3, 1.2, 4., 20.)),
     "a small number, {1}, is added to exp of {0} before the logarithm": (lambda args, x, c: x.exp().add(c).log(), (1e-9, 1e-5, 1e-2, .5)),
     "{} is smoothed, as labels are: {} of the mean over all that could stand there": (_mixed, (1e-3, .15, .6))}
+
+def tells(x)->bool: # whether a result shows more than yes or no: text, or a number that is not one of the usual few
+    if isinstance(x, Tensor): return x.is_floating_point() and x.numel() > 0 and tells(x.detach().flatten().tolist())
+    if isinstance(x, dict): x = [*x.values()]
+    if isinstance(x, (list, tuple)): return any(map(tells, x))
+    return isinstance(x, str) and len(x) > 3 or isinstance(x, float) and x == x and abs(x) not in (0., .5, 1., float("inf"))
+
+def proves(calls, wrong, told, n_alike)->bool: # told: wrong cases that a mistake explains; in how many of all it does the same
+    "Whether that is no luck: it fits everywhere, or there are more than three; or it is near and one shows more than yes or no."
+    return len(wrong) > 3 or n_alike == len(calls) or (
+        len(calls) - n_alike <= len(wrong) and any(tells(calls[case].out) for case in told))
 
 def fit(missed, near, most=40):
     "Where a function of a number is 0, between two of `near`; None if it keeps its sign. To 4 digits, if that will do."

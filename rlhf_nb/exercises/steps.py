@@ -325,13 +325,15 @@ def outside(exercise, calls, wants, wrong, names)->str: # where every entry that
         got, want = named_leaves(calls[k].out), named_leaves(wants[k].out)
         found = {p: x for p, x in named_leaves(exercise.cases[k]).items() if getattr(x, "dtype", 0) == torch.bool and x.ndim > 1}
         if calls[k].error or wants[k].error or got.keys() != want.keys(): return set()
+        alike = True
         for p, b in want.items():
             a = torch.as_tensor(got[p])
             b = torch.as_tensor(b)
             if a.shape != b.shape: return set()
             off = ~torch.isclose(a.detach().double(), b.detach().double(), 1e-4, 1e-4, equal_nan=True)
+            alike = alike and not off.any()
             found = {q: m for q, m in found.items() if not off.any() or m.shape == b.shape and not (off & m).any() and not b[off].any()}
-        return {*found}
+        return set() if alike else {*found}      # where only a gradient differs, no place does
     found = set.intersection(*map(masks, wrong)) if wrong else set()
     return f"where {spoken(min(found, key=len), names)} is False, 0 is wanted" if found else ""
 
@@ -392,7 +394,7 @@ def _name_step(answer, exercise, calls, wants, wrong, names, call, match): # a d
     def bounded(*args):
         if next(left) < 0 and not blind: raise TimeoutError
         return exercise.reference(*args)
-    found = {*wrong} <= {*whole} and find_change(bounded, whole, *[{k: x[k].out for k in whole} for x in (calls, wants)],
+    found = search.paths and {*wrong} <= {*whole} and find_change(bounded, whole, *[{k: x[k].out for k in whole} for x in (calls, wants)],
                                                  names, match, deep=blind) or ()
     if {*wrong} <= {*whole} and not found and (words := as_one_row(exercise, whole, calls, match)): return words, wrong[0]
     if found and not search.sure and search.numbers and not blind: found = ()   # 0, .5 and 1 fit too much

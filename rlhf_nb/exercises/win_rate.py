@@ -49,7 +49,10 @@ prediction_powered = Exercise(
             lambda *a: _powered(*a, of_labels=lambda k, g, x: (g - x[..., None] * k).var(-1), of_judge=lambda j, x: x**2 * j.var(-1)),
         "variances with n - 1 below": lambda *a: _powered(*a, var=lambda x: x.var(-1, correction=0)),
         "one number for each sample: over the last axis only":
-            lambda j, k, g, lam=1.: tuple(x.mean() for x in _powered(j, k, g, lam))})
+            lambda j, k, g, lam=1.: tuple(x.mean() for x in _powered(j, k, g, lam)),
+        "each sample has means of its own: over the last axis only": lambda *a: _powered(*a, mean=lambda j, k, g, x: g.mean() + x * (j.mean() - k.mean())),
+        "the judge's mean is over the pairs without a label, not over all": lambda *a: _powered(
+            *a, mean=lambda j, k, g, x: g.mean(-1) + x * (torch.cat([j, k], -1).mean(-1) - k.mean(-1)))})
 
 # ------------------------------------------------------------------ rogan_gladen
 def _gladen(judge, labelled, gold, q1=None, q0=None, solve=None):
@@ -119,6 +122,12 @@ def _zermelo(wins, steps=100, top=lambda w: w.sum(-1), games=lambda w: w + w.mT,
     for _ in range(steps): p = scale(top(wins) / (games(wins) / pair(p)).sum(-1))
     return last(p.log())
 
+def _refusing(slip): # as the reference does
+    def erring(w, n=100):
+        package.bradley_terry_scores(w, 1)
+        return slip(w, n)
+    return erring
+
 bradley_terry_scores = Exercise(
     reference=package.bradley_terry_scores,
     cases={"3 wins to 1": (tensor([[0., 3.], [1., 0.]]),), "three players": (_games(0, 3, 3),), "unequal games": (
@@ -130,17 +139,19 @@ bradley_terry_scores = Exercise(
         "who won, or lost, every game has an infinite s: ValueError": lambda w, n=100: _zermelo(w, n),
         "who won every game has an infinite s, too: ValueError": lambda w, n=100:
             _zermelo(w, n) if (w.sum(-1) > 0).all() else package.bradley_terry_scores(w, n),
+    } | {words: _refusing(slip) for words, slip in {
         "rows win, columns lose": lambda w, n=100: _zermelo(w, n, top=lambda w: w.sum(-2)),
+        "the mean of s is 0, not the first s": lambda w, n=100: _zermelo(w, n, last=lambda s: s - s[..., :1]),
         "games are wins of both": lambda w, n=100: _zermelo(w, n, games=lambda w: w),
-        "that is the share of games won: who was the opponent?":
+        "that is the share of games won, as after one step: who was the opponent? put p in again":
             lambda w, n=100: (lambda s: s - s.mean(-1, keepdim=True))((w.sum(-1) / (w + w.mT).sum(-1)).log()),
         "those are the strengths p: take the log": lambda w, n=100: _zermelo(w, n, last=lambda s: s.exp()),
-        "subtract the mean of the logs": lambda w, n=100: _zermelo(w, n, last=lambda s: s),
+        "subtract the mean of the logs, not the log of the mean": lambda w, n=100: _zermelo(w, n, last=lambda s: s),
         "p_i + p_j is the sum of both": lambda w, n=100: _zermelo(w, n, pair=lambda p: p[..., None, :] + 0 * p[..., :, None]),
         "p_i + p_j, not p_i p_j": lambda w, n=100: _zermelo(w, n, pair=lambda p: p[..., :, None] * p[..., None, :]),
         "steps is how often p is put in again": lambda w, n=100: _zermelo(w, 100 if n == 1 else n + 1),
         "the first p is 1 for all": lambda w, n=100: _zermelo(w, n - 1),
         "mean 0 in each table of a stack": lambda w, n=100: _zermelo(w, n, last=lambda s: s - s.mean()),
         "the logarithm is the natural one": lambda w, n=100: _zermelo(w, n) / 2.302585,
-        "the likelihood asks for more than the ratio of wins and losses":
-            lambda w, n=100: (lambda s: s - s.mean(-1, keepdim=True))((w.sum(-1) / w.sum(-2)).log())})
+        "the likelihood asks who the opponent was: that is the ratio of wins and losses, the logit of the share of games won":
+            lambda w, n=100: (lambda s: s - s.mean(-1, keepdim=True))((w.sum(-1) / w.sum(-2)).log())}.items()})

@@ -55,8 +55,9 @@ fixed_answered = Exercise(
 
 # ---- how probable it is that a label is right
 
+def sigmoid(gap, tau): return 1 / (1 + math.exp(-gap / tau))
 def _right(q, a, b, tau=.5, feels=utility, better=gold_score,
-           prob=lambda gap, tau: 1 / (1 + math.exp(-gap / tau))):
+           prob=sigmoid):
     if better(q, a) < better(q, b): a, b = b, a
     return prob(feels(q, a) - feels(q, b), tau)
 

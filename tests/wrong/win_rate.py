@@ -155,9 +155,9 @@ WRONG = dict(
         ("a verdict without a label is nan, not 0", skips), ("every verdict that the judge gives counts, ties too", binary),
         ("weighted by the verdict: its labels alone say what it is worth", verdict_weighted)],
     bradley_terry_scores=[("rows win, columns lose", columns_win),
-        ("that is the share of games won: who was the opponent?", share), ("those are the strengths p: take the log", no_log),
-        ("subtract the mean of the logs", no_mean), ("p_i + p_j, not p_i p_j", product),
+        ("that is the share of games won, as after one step: who was the opponent? put p in again", share), ("those are the strengths p: take the log", no_log),
+        ("subtract the mean of the logs, not the log of the mean", no_mean), ("p_i + p_j, not p_i p_j", product),
         ("steps is how often p is put in again", one_more), ("mean 0 in each table of a stack", whole_mean),
-        ("the likelihood asks for more than the ratio of wins and losses", odds)])
+        ("the likelihood asks who the opponent was: that is the ratio of wins and losses, the logit of the share of games won", odds)])
 RIGHT = dict(prediction_powered=[powered, by_std], rogan_gladen=[gladen, as_one_line], fixed_estimate=[loop, by_weights],
              bradley_terry_scores=[loops, geometric])
