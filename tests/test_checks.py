@@ -221,10 +221,9 @@ def test_a_mistake_that_errs_elsewhere_is_named_by_few_cases_only_where_they_sho
 def test_a_gradient_that_an_argument_written_in_place_spoils_is_said_so():
     def answer(x):
         with torch.no_grad(): x[x < 0] = 0
-        return (x * x.detach()).sum()
-    ask = Exercise(lambda x: x.relu().square().sum() / 2 + x.relu().square().detach().sum() / 2, {"a": (torch.tensor([1., -2.], requires_grad=True),)}, {})
-    assert grade(lambda x: (x.relu() * x.relu().detach()).sum(), ask) == "right"
-    assert grade(answer, ask) == "right" or grade(answer, ask).startswith("it changes its argument in place")
+        return x.sum()
+    ask = Exercise(lambda x: x.clamp(min=0).sum(), {"a": (torch.tensor([1., -2.], requires_grad=True),)}, {})
+    assert grade(answer, ask).startswith("it changes its argument in place")
 
 def test_nan_wins_a_name_only_where_no_other_mistake_gives_it():
     nan = float("nan")

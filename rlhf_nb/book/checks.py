@@ -195,8 +195,7 @@ def _first_difference(got, want, at:str="")->tuple: # where, got, want; or ()
     "The first part of two nested values in which they differ."
     if values_match(got, want): return ()
     parts = _parts(got, want) or {}
-    found = (_first_difference(*parts[k], f"{at}[{k!r}]") for k in parts)
-    return next(filter(None, found), (at, got, want))
+    return next(filter(None, (_first_difference(*parts[k], f"{at}[{k!r}]") for k in parts)), (at, got, want))
 
 def _difference(case:str, got:_Call, want:_Call, name:str, args:tuple, names:list[str])->str:
     "Where the answer differs from the reference first, and how to see it again."
@@ -305,9 +304,8 @@ def grade(
 )->str: # "right", "not done yet", a mistake's name, or what differs and where
     """Compare an answer with the reference on every case of an exercise.
 
-    A known mistake, or a common slip, is named if it explains half of what is wrong:
-    "mostly" from 4 in 5 of the wrong cases on, below that "much like"; of up to three wrong
-    cases only where one of them shows more than yes or no."""
+    A known mistake, or a common slip, is named if it explains half of what is wrong: "mostly" from
+    4 in 5 of the wrong cases on, below that "much like"; of up to three if they show numbers."""
     if not callable(answer): return "no function of this name: run its cell first"
     if not isinstance(exercise, Exercise): return exercise.verdict(answer)   # a part of an assignment
     calls, want = [{case: record_call(fn, args) for case, args in exercise.cases.items()}
