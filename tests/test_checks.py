@@ -274,7 +274,7 @@ def test_another_error_is_another_answer():
     ask = Exercise(careful, {"a number": (-1.,)}, {})
     assert grade(careful, ask) == "right"
     assert grade(careless, ask) == (
-        "a number: stopped with TypeError, should raise ValueError; see exercises.careless.cases[\"a number\"]")
+        "TypeError is raised where the task asks for ValueError; a number: stopped with TypeError, should raise ValueError; see exercises.careless.cases[\"a number\"]")
     def bare(x): raise IndexError                                 # an error without a word
     ask = Exercise(float, {"a number": (-1.,)}, {})
     assert grade(bare, ask) == "a number: stopped with IndexError; see exercises.bare.cases[\"a number\"]"

@@ -188,8 +188,7 @@ def _one_line(text:str)->str: # and not too long
 def _few_digits(x, digits:int=4)->str: # numbers with four digits
     if hasattr(x, "shape") and not x.ndim: x = x.item()
     if isinstance(x, float): return f"{x:.{digits}g}"
-    shape = f"shape ({' '.join(map(str, x.shape))})" if hasattr(x, "shape") else ""
-    return shape or _one_line(repr(x))
+    return f"shape ({' '.join(map(str, x.shape))})" if hasattr(x, "shape") else _one_line(repr(x))
 
 def _first_difference(got, want, at:str="")->tuple: # where, got, want; or ()
     "The first part of two nested values in which they differ."
