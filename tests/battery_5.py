@@ -10,7 +10,7 @@ from rlhf_nb.base.candidates import max_min
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.base.q_networks import discounts, hidden_states, next_values, q_terms
 from rlhf_nb.base.replies import escape_special_tokens, score_regex
-from rlhf_nb.grpo import group_centered, group_normalised
+from rlhf_nb.grpo import group_centered, group_normalised as normalised_in_group
 from rlhf_nb.judge import pair_accuracy
 from rlhf_nb.kl import kl_penalty
 from rlhf_nb.ppo import clipped_policy_loss as policy_part, clipped_value_loss
@@ -972,15 +972,15 @@ def rubric_reward(marks, weights, gates):
     open_ = ((marks == 1) | ~gates).all(1)
     return torch.where(open_, marks @ weights / total, torch.zeros(len(marks)).to(weights))
 @wrong("sum(med)? first|separate|each reward|before|after|normalis")
-def normalised_sum(rewards, weights, group): return group_normalised((rewards * weights).nansum(1), group).masked_fill(rewards.isnan().all(1), math.nan)
+def normalised_sum(rewards, weights, group): return normalised_in_group((rewards * weights).nansum(1), group).masked_fill(rewards.isnan().all(1), math.nan)
 @wrong("nan|nobody|no reward|scored")
-def normalised_sum(rewards, weights, group): return torch.stack([group_normalised(r, group) for r in rewards.T], 1) @ weights
+def normalised_sum(rewards, weights, group): return torch.stack([normalised_in_group(r, group) for r in rewards.T], 1) @ weights
 @wrong("weight")
 def normalised_sum(rewards, weights, group):
-    return torch.stack([group_normalised(r, group) for r in rewards.T], 1).sum(1).masked_fill(rewards.isnan().all(1), math.nan)
+    return torch.stack([normalised_in_group(r, group) for r in rewards.T], 1).sum(1).masked_fill(rewards.isnan().all(1), math.nan)
 @right
 def normalised_sum(rewards, weights, group):
-    out = sum(w * group_normalised(rewards[:, k], group) for k, w in enumerate(weights))
+    out = sum(w * normalised_in_group(rewards[:, k], group) for k, w in enumerate(weights))
     return torch.where((~rewards.isnan()).any(1), out, torch.tensor(math.nan).to(out))
 @wrong("last|first")
 def parse_rubric(reply, items):
@@ -1024,7 +1024,7 @@ def turn_advantages(reward, group, turn): return _turn(reward, group, turn, mean
 @wrong("standard deviation|std|divid|normalis")
 def turn_advantages(reward, group, turn):
     r = reward.nan_to_num(0.).flip(1).cumsum(1).flip(1).masked_fill(reward.isnan(), math.nan)
-    a = torch.stack([group_normalised(c, group) for c in r.T], 1)
+    a = torch.stack([normalised_in_group(c, group) for c in r.T], 1)
     return a.gather(1, turn.clamp(min=0)).masked_fill(turn < 0, 0.)
 @wrong("itself|others|leave|own")
 def turn_advantages(reward, group, turn): # mean of the others

@@ -32,7 +32,7 @@ def build(x, value, config, follows, g, floor=torch.maximum, n=None, r=None):
     r = x.reward if r is None else r
     one = r + g * torch.where(follows, value, torch.zeros_like(value))
     y = one
-    for _ in range((n or config.n_step) - 1): y = torch.where(x.last(), one, r + g * shift_left(y))
+    for _ in range((n or config.n_step) - 1): y = torch.where(x.last(), one, r + g * x.ahead(y))
     if config.mc_bound and floor:
         y = torch.where(bootstraps(x, config), y, floor(y, monte_carlo_returns(x, g)))
     return torch.where(x.mask, y, torch.zeros_like(y))
@@ -49,7 +49,7 @@ def reward_discounted(x, value, config):
     g = discounts(x, config)
     one = config.gamma * x.reward + g * torch.where(goes_on(x, config), value, torch.zeros_like(value))
     y = one
-    for _ in range(config.n_step - 1): y = torch.where(x.last(), one, config.gamma * x.reward + g * shift_left(y))
+    for _ in range(config.n_step - 1): y = torch.where(x.last(), one, config.gamma * x.reward + g * x.ahead(y))
     if config.mc_bound: y = torch.where(bootstraps(x, config), y, y.maximum(monte_carlo_returns(x, g)))
     return torch.where(x.mask, y, torch.zeros_like(y))
 def no_bound(x, value, config): return build(x, value, config, goes_on(x, config), discounts(x, config), None)
@@ -89,7 +89,7 @@ def targets_from_behind(x, value, config):
     one = r + g * v
     y = one.clone()
     for _ in range(n - 1):
-        later = torch.roll(y, -1, 1)
+        later = x.ahead(y)
         y = torch.where(last, one, r + g * later)
     if config.mc_bound:
         seen = monte_carlo_returns(x, discounts(x, config)).double()
