@@ -1256,7 +1256,7 @@ def _target(x, value, c, g=None, end=None, n=None, bound=True, bound_all=False, 
     one = r + g * value.masked_fill(stop, 0)
     y = one
     for _ in range((c.n_step if n is None else n(c)) - 1):
-        y = torch.where(x.last(), one, r + g * shift_left(y))
+        y = torch.where(x.last(), one, r + g * x.ahead(y))
     if c.mc_bound and bound:
         G = monte_carlo_returns(x, g)
         b = torch.minimum(y, G) if least else torch.maximum(y, G)
