@@ -402,7 +402,7 @@ def test_labels_are_used_or_refused(tok):
     assert desirable.tolist() == [True, False, True, False] and report.kept == 4
     assert report.formats == {"unpaired preference, standard": 4}
     rated = [dict(prompt="a", response="b", stars=3)]
-    with pytest.raises(DataError, match="one answer instead of a pair: .* `rlhf-nb train reward --rating KEY` learns from a rating"): load_pairs(rated, tok)
+    with pytest.raises(DataError, match="one answer instead of a pair: .* `train reward --rating KEY` from a rating"): load_pairs(rated, tok)
     with pytest.raises(DataError, match="load_unpaired reads such rows"): load_pairs(rows, tok)
     with pytest.raises(DataError, match="no \"label\""): load_unpaired([dict(prompt="a", completion="b")], tok)
     with pytest.raises(DataError, match='"label" is 7; give true or false'): load_unpaired([dict(rows[0], label=7)], tok)

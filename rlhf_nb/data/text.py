@@ -121,7 +121,7 @@ def parse_row(
     file, row, chats = row, _normalised(row), []
     if answers == PAIR and not {"chosen", "rejected"} & row.keys() and {"completion", "response"} & row.keys():
         raise RowError("one answer instead of a pair", "load_unpaired reads such rows if each has a label, "
-                       "`rlhf-nb train kto` learns from them; `rlhf-nb train reward --rating KEY` learns from a rating")
+                       "`rlhf-nb train kto` learns from them; `train reward --rating KEY` from a rating")
     for keys in answers:
         key = _need(row, "", *keys, file=file)
         chats.append(_messages(row[key], key, "assistant"))
