@@ -119,7 +119,7 @@ def parse_row(
 )->tuple[list[dict],list[str]]: # messages of the prompt, one text per answer
     "Prompt and answers of a row, whether they are given as text or as chats. Raises RowError."
     file, row, chats = row, _normalised(row), []
-    if answers == PAIR and not {"chosen", "rejected"} & row.keys() and {"completion", "response"} & row.keys():
+    if answers == PAIR and not {"chosen", "rejected"} & {*row} and {"completion", "response"} & {*row}:
         raise RowError("one answer instead of a pair", "load_unpaired reads such rows if each has a label, "
                        "`rlhf-nb train kto` learns from them; `train reward --rating KEY` from a rating")
     for keys in answers:
