@@ -409,8 +409,9 @@ def test_labels_are_used_or_refused(tok):
 
 @pytest.mark.parametrize("more, words", [
     (dict(tools=[dict(name="clock")]), "tools would be dropped"), (dict(images=["x.png"]), "models here read text"),
-    (dict(labels=[True, False]), "process reward models"), (dict(labels=0), "which answer is better"),
-    (dict(history=[["Hi", "Hello"]]), "turns would be dropped"), (dict(prompt=[dict(USER, thinking="Hm.")]), "thoughts would be dropped"),
+    (dict(labels=[True, False]), "process reward models"), (dict(labels=0), 'name the better answer "chosen"'),
+    (dict(history=[["Hi", "Hello"]]), "turns would be dropped"), (dict(history="How are you?"), r"SHP, map it \(--columns prompt=history\)"),
+    (dict(history="[['Hi', 'Hello']]"), r"the column\n"), (dict(prompt=[dict(USER, thinking="Hm.")]), "thoughts would be dropped"),
     (dict(prompt=[USER, dict(TELL, weight=0), USER]), '"weight" in "prompt.1." is 0'), (dict(chat_template_kwargs=dict(thinking=True)), "template's own settings"),
     (dict(prompt=[dict(USER, tool_calls=[dict(name="f")])]), "calls would be dropped"),
     (dict(prompt=[USER, turn("tool", "12:00")]), 'the role "tool"')])

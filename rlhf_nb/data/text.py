@@ -36,7 +36,7 @@ _REFUSED = dict.fromkeys(("images", "image"), "models here read text") | {
     k: f"a chat here is plain text, {what} would be dropped without a word" for k, what in dict(tools="tools",
         tool_calls="calls", thinking="thoughts", reasoning_content="thoughts", history="turns").items()} | {
     "chat_template_kwargs": "every row is read with the template's own settings",
-    "labels": "labels of steps (of process reward models) or of which answer is better are not read here"}
+    "labels": 'labels of steps (process reward models) are not read here; name the better answer "chosen"'}
 
 def _refuse_tools(row, where=""):
     inside = f' in "{where}"' * bool(where)
@@ -44,9 +44,11 @@ def _refuse_tools(row, where=""):
         f'the role "tool"{inside}: {_REFUSED["tools"]}; leave such rows out')
     if "role" in row and row.get("weight") == 0: raise RowError("weight", f'"weight"{inside} is 0, and this '
         'answer would be learned; leave "weight" out, and learn the last answers alone (--turns last)')
-    for key in _REFUSED.keys() & row.keys():
-        if row[key] not in (None, "", "[]", "{}", "null", [], {}): raise RowError(key,
-            f'"{key}"{inside}: {_REFUSED[key]}; leave out such rows or the column')
+    for key in _REFUSED:
+        if row.get(key) in (None, "", "[]", "{}", "null", [], {}): continue
+        asked = key == "history" and isinstance(row[key], str) and row[key][:1] != "["
+        raise RowError(key, f'"{key}"{inside}: {_REFUSED[key]}; leave out such rows or the column'
+                       + ", or, if it is the question as in SHP, map it (--columns prompt=history)" * asked)
 
 def _messages(x, key, role):
     "Text or a chat as a list of messages with just role and content."
