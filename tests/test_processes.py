@@ -193,10 +193,12 @@ DPO = ("train", "dpo", "pairs.jsonl", "--model", "sft", "--eval-rows", "4", "--b
 PPO = ("train", "ppo", "pairs.jsonl", "--model", "sft", "--reward", "tiny_rules:even", "--n-iterations", "2", "--n-prompts", "4",
        "--max-new-tokens", "6", "--eval-rows", "4", "--eval-every", "1", "--device", "cpu", "--lora-r", "2")
 
-def launched(*words):
-    return subprocess.Popen([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rlhf_nb",
-        *words], env=os.environ | dict(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT)),
-        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+TORCHRUN = "torch.distributed.run --standalone --nproc-per-node 2 -m rlhf_nb".split()
+ACCELERATE = "accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no -m rlhf_nb".split()
+
+def launched(*words, by=TORCHRUN):
+    return subprocess.Popen([sys.executable, "-m", *by, *words], start_new_session=True,
+        env=os.environ | dict(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", PYTHONPATH=str(ROOT)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 @pytest.mark.parametrize("words", first_only([PPO, ("pipeline", "run", "both.toml")]), ids=["train", "pipeline"])
 def test_the_command_makes_one_run_with_two_processes(words, inside, capfd):
@@ -207,7 +209,7 @@ def test_the_command_makes_one_run_with_two_processes(words, inside, capfd):
     assert main([*words, "-o", "one"]) == 0
     printed = capfd.readouterr().out
     if words != PPO:
-        process = launched(*words, "-o", "two")
+        process = launched(*words, "-o", "two", by=ACCELERATE)
         out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, err
     else:
@@ -228,19 +230,22 @@ def test_the_command_makes_one_run_with_two_processes(words, inside, capfd):
 SHARED = "sft reward dpo simpo orpo kto q ppo grpo distill".split()
 
 def test_a_stage_of_each_method_is_the_same_run_with_two_processes(inside):
-    "Without dropout, whose masks are each process's own."
+    """Without dropout, whose masks are each process's own. SGD, which leaves a rounded sum as it is: AdamW divides by gradients
+    near 0, so that in float32 one weight of 100,000 differs by 1e-5, also between one process and itself in two micro-batches."""
     from safetensors.torch import load_file
     config = inside/"m/config.json"
     config.write_text(re.sub(r'(dropout": )0\.\d+', r"\g<1>0.0", config.read_text()))
     def work(out):
-        for method in SHARED: run(tiny(method, device="cpu", mixed_precision="no"), f"{out}/{method}")
+        for method in SHARED: run(tiny(method, device="cpu", mixed_precision="no", optimizer="SGD", lr=.02), f"{out}/{method}")
     said = ended(inside, start(inside, lambda rank: work("two")))
     assert [code for code, _ in said] == [0, 0], said
     work("one")
+    begin = load_file("m/model.safetensors")
     for name in weights("one"):
         a, b = load_file(f"one/{name}"), load_file(f"two/{name}")
-        gap = torch.cat([(a[k] - b[k]).abs().flatten() for k in a])
-        assert gap.mean() < 1e-6 and gap.max() < 1e-4, name                      # in float32: AdamW divides by gradients near 0
+        moved = max(((a[k] - begin[k]).abs().max().item() for k in a.keys() & begin.keys()), default=1)
+        gap = max((a[k] - b[k]).abs().max().item() for k in a)
+        assert gap < min(1e-6, moved / 1000), (name, gap, moved)
     assert {name.split("/")[0] for name in weights("one")} == {*SHARED} and {*METHOD_NAMES} - {*SHARED} == {
         "ipo", "hinge", "cdpo", "robust_dpo", "spin", "rdpo", "self_reward"}     # dpo with another loss; those of one process
 
