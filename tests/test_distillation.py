@@ -400,7 +400,7 @@ def test_a_teacher_with_a_padded_head_is_planned_trained_and_measured(capfd):
 def test_every_command_of_the_chapter_runs():
     "On a tiny teacher and student; the dry run before it leaves nothing."
     text = "\n".join("".join(c["source"]) for c in json.loads((ROOT/"nbs/21_distillation.ipynb").read_text("utf-8"))["cells"])
-    lines = re.findall(r"^rlhf-nb (train distill .*)$", text, re.M)
+    lines = re.findall(r"^rlhf-nb (train distill .*)$", text.replace("\\\n", ""), re.M)
     assert len(lines) == 2
     small = "--n-iterations 1 --n-prompts 4 --eval-rows 6 --max-new-tokens 4".split()
     for i, line in enumerate(sorted(lines, key=lambda x: "--dry-run" not in x)):

@@ -320,7 +320,7 @@ def test_another_family_learns_from_what_it_sampled_two_rollouts_ago(loop):
 def test_every_command_of_the_chapter_runs():
     "On a tiny model; the dry run before it leaves nothing, and the log has the raw ratios."
     text = "\n".join("".join(c["source"]) for c in json.loads((ROOT/"nbs/20_off_policy.ipynb").read_text("utf-8"))["cells"])
-    lines = re.findall(r"^rlhf-nb (train .*)$", text, re.M)
+    lines = re.findall(r"^rlhf-nb (train .*)$", text.replace("\\\n", ""), re.M)
     assert len(lines) == 2
     small = "--n-iterations 3 --n-prompts 4 --eval-rows 6 --max-new-tokens 4".split()
     for i, line in enumerate(sorted(lines, key=lambda x: "--dry-run" not in x)):

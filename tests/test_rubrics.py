@@ -85,7 +85,7 @@ def polite(prompts, responses): return [None if len(x) % 2 else 1. for x in resp
 def test_every_command_of_the_chapter_runs():
     "On a tiny model; the dry run leaves nothing, and the log has mean and spread of each reward."
     text = "\n".join("".join(c["source"]) for c in json.loads((ROOT/"nbs/22_rubrics.ipynb").read_text("utf-8"))["cells"])
-    lines = re.findall(r"^rlhf-nb (train .*)$", text, re.M)
+    lines = re.findall(r"^rlhf-nb (train .*)$", text.replace("\\\n", ""), re.M)
     assert len(lines) == 2
     Path("rules22.py").write_text(RULES)
     small = "--n-iterations 2 --n-prompts 4 --eval-rows 6 --max-new-tokens 4".split()

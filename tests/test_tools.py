@@ -112,7 +112,7 @@ def test_every_command_of_the_chapter_runs_with_its_functions(tmp_path, monkeypa
     from rlhf_nb.data.text import train_tokenizer
     text = page()
     [code] = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
-    lines = re.findall(r"^rlhf-nb (train .*)$", text, re.M)
+    lines = re.findall(r"^rlhf-nb (train .*)$", text.replace("\\\n", ""), re.M)
     assert len(lines) == 2 and "def calculator" in code and "def right" in code
     monkeypatch.chdir(tmp_path)
     (tmp_path/"tools.py").write_text(code)

@@ -233,7 +233,7 @@ def test_what_cannot_be_judged_is_said_and_nothing_is_written(here, capsys, word
 def test_every_command_of_the_chapter_runs_and_its_desk_labels_what_is_judged(here, capsys):
     "The second command reads what the desk of the page has written between the two."
     text = "\n".join("".join(c["source"]) for c in json.loads((ROOT/"nbs/24_win_rate.ipynb").read_text("utf-8"))["cells"])
-    lines, [code] = re.findall(r"^rlhf-nb (.*)$", text, re.M), re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    lines, [code] = re.findall(r"^rlhf-nb (.*)$", text.replace("\\\n", ""), re.M), re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
     assert len(lines) == 2 and ["--labels" in x for x in lines] == [False, True]
     for i, line in enumerate(lines):
         for a, b in (("prompts.jsonl", "pairs.jsonl"), ("runs/sft", "m"), ("runs/ppo", "t"), ("runs/reward", "rm"), ("mine.jsonl", "desk.jsonl")):
