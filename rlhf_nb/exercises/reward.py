@@ -106,6 +106,8 @@ pooled_scores = Exercise(
            "one row": _rows(5, "xxxx."), "bf16": _rows(6, ".xx.", "xxxx", dtype=torch.bfloat16),
            "a row of pads alone is refused": _rows(7, "xx.", "...")},
     mistakes=Pooling().told(lambda model, seqs: dict(scores=model(seqs), mask=seqs.attention_mask), "at") | {
+        "ids != 0 is no mask: a pad may have any id, seqs.attention_mask says what is real":
+            lambda model, seqs: _pick(model(seqs), _last(seqs.ids != 0)),
         "no gradient reaches the model": _read(lambda s, m: _pick(s, _last(m)), detach=True),
         "every row at every row's place: (b b); pair rows with their places":
             _read(lambda s, m: s[:, _last(m)]),

@@ -70,6 +70,8 @@ fixed_labels = Exercise(
         "one pad is a label: the last token stands at n_real - 1":
             lambda ids, p, n: _labels(ids, p, n + 1),
         "pads are no labels": lambda ids, p, n: _labels(ids, p, n + 99),
+        "ids != 0 is no mask: the id of a pad may stand in the text; n_real says where it ends":
+            lambda ids, p, n: _labels(ids, p, n).masked_fill(ids[:, 1:] == 0, X),
         "no shift: label j is token j + 1": lambda *a: _labels(*a, shift=0),
         "nothing is shifted: label j is token j + 1, so the first column is cut off, not the last":
             lambda ids, p, n: _labels(ids, p + 1, n + 1, shift=0),
@@ -136,6 +138,8 @@ sft_loss = Exercise(
             lambda m, x: (_loss(m, x)[0], (logprobs(m, x) != 0).sum()),
         "logprobs has shifted already: its entry i is of token i, like the mask's":
             lambda m, x: (_loss(m, x, _no_end(x))[0], x.response_mask[:, 1:].sum()),
+        "ids != 0 is no mask: it holds the prompt, and a pad may have any id; count response_mask":
+            lambda m, x: (_loss(m, x)[0], (x.ids != 0).sum()),
         "pads are in the number": lambda m, x: (_loss(m, x)[0], torch.tensor(x.ids[:, 1:].numel())),
         "the number is that of the answers: count tokens":
             lambda m, x: (_loss(m, x)[0], torch.tensor(len(x.ids))),
