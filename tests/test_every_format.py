@@ -11,7 +11,7 @@ from rlhf_nb.show.live_log import LogFollower, show_log
 from rlhf_nb.show.rollout_page import rollout_alarms, rollouts_page
 from rlhf_nb.show.rollout_view import show_rollouts
 from rlhf_nb.show.token_kl import show_kl
-from test_rollout_view import Words, a_rollout
+from test_rollout_view import a_rollout
 from tiny_runs import write_lines
 HERE = Path(__file__).parent/"rollouts"
 ROWS = [dict(step=1 + k // 2, group=k // 2, prompt="Where does the fox live?", response="In a den." + " It is red." * k, reward=float(k), ids=[3, 4, 5],
@@ -21,7 +21,9 @@ K3 = sum(math.exp(-d) - 1 + d for d in (.5, -1., 1.5))
 def source_of(name, folder):
     if name == "run":
         (folder/"rollouts").mkdir()
-        for step in (1, 2): save_rollout(folder/f"rollouts/{step:06d}.safetensors", step, a_rollout(), None, torch.tensor([]), Words())
+        sampled = a_rollout()
+        sampled.seqs.ids[sampled.seqs.attention_mask] += 40             # words of the bundled tokenizer
+        for step in (1, 2): save_rollout(folder/f"rollouts/{step:06d}.safetensors", step, sampled, None, torch.tensor([]), load_bundled("sft")[1])
         write_lines(folder/"log.jsonl", [dict(step=1, reward=.5), dict(step=2, reward=1.5)])
         return folder
     if name == "own JSONL": return Path(write_lines(folder/"own.jsonl", ROWS))
@@ -74,10 +76,11 @@ def test_every_instrument_on_every_format(name, tmp_path, models, capfd):
         if kl: assert sum(table.columns["k3"]) / n == pytest.approx(kl, rel=2e-3)
         else: assert table.columns["k3"][0] == pytest.approx(math.exp(-.5) - 1 + .5 + math.exp(1.) - 1 - 1)
     # exact, where the models are given: by its token ids, or, where it has none or others, by its texts
-    own_ids = read_rollouts(source).tokens_of(0)
-    foreign = own_ids is not None and bool(own_ids.ids) and tokenizer.pad_token_id in own_ids.prompt + own_ids.ids
+    foreign = "unipo" in name or "slime" in name
     if foreign:
-        with pytest.raises(ValueError, match="pad"): show_kl(source, tokenizer, policy, ref)
+        for look in (lambda x: show_kl(x, tokenizer, policy, ref), lambda x: inspect_reward(rm, tokenizer, "a", "b", rollout=x)):
+            with pytest.raises(ValueError, match="^rollouts, line 1: ids of another tokenizer: give it, or drop them with columns='its ids=ids'$"): look(source)
+            assert look(read_rollouts(source, "its ids=ids")).still()
     else: assert all(x > 0 for x in show_kl(source, tokenizer, policy, ref).table.columns["exact"])
     # the reward along an answer that was kept
     page = inspect_row(rm, tokenizer, source, n - 1).still()
@@ -103,7 +106,22 @@ def test_ids_of_another_model_are_named_and_can_be_left_out(models):
     (policy, tokenizer), (ref, _), (rm, _) = models.values()
     rows = [dict(prompt="Where does the fox live?", response="In a den.", ids=[99_999, 3])] * 3
     for look in (lambda x: show_kl(x, tokenizer, policy, ref), lambda x: inspect_reward(rm, tokenizer, "a", "b", rollout=x)):
-        with pytest.raises(ValueError, match="line 1: ids of another tokenizer, this one has 213: columns='its ids=ids' drops them"): look(rows)
+        with pytest.raises(ValueError, match="line 1: ids of another tokenizer: give it, or drop them with columns='its ids=ids'$"): look(rows)
         assert look(read_rollouts(rows, "its ids=ids")).still()
     for models in ((None, policy, ref), (tokenizer, policy)):
         with pytest.raises(ValueError, match="needs tokenizer, policy and ref, or none"): show_kl(rows, *models)
+
+def test_ids_that_say_no_word_of_their_text_are_of_another_tokenizer(models):
+    (policy, tokenizer), (ref, _), _ = models.values()
+    text = "In a den."
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    def look(**row): return show_kl([dict(prompt="Where does the fox live?", response=text, ids=ids) | row], tokenizer, policy, ref)
+    with pytest.raises(ValueError, match="ids of another tokenizer"): look(ids=[x + 40 for x in ids])
+    with pytest.raises(ValueError, match="ids of another tokenizer"): look(ids=[-1, *ids])
+    for row in ({}, dict(ids=[*ids, tokenizer.eos_token_id]), dict(response=" In a den. And more."), dict(response="", ids=[tokenizer.eos_token_id])): assert look(**row).still()
+
+@pytest.mark.parametrize("row", [4, 99, -5])
+def test_a_row_that_is_not_there_is_named_with_those_that_are(models, row):
+    rm, tokenizer = models["reward"]
+    with pytest.raises(ValueError, match=f"^there are rows 0 to 3, got {row}$"): inspect_row(rm, tokenizer, ROWS, row)
+    assert inspect_row(rm, tokenizer, ROWS, -1).still()

@@ -122,7 +122,7 @@ def test_answers_of_a_prompt_stand_together():
     assert answers_together(table, 0) == [0, 3, 4] and answers_together(table, 1) == [1]
 
 def test_texts_become_tokens_where_nobody_kept_them():
-    x = read_rollouts([dict(prompt="The owl", response=" The fox"), dict(prompt_ids=[4, 5], ids=[6, 7, 8], response="?")])
+    x = read_rollouts([dict(prompt="The owl", response=" The fox"), dict(prompt_ids=[4, 5], ids=[6, 7, 8], response="")])
     seqs = rollout_seqs(x, tokenizer())
     assert seqs.ids[1][seqs.attention_mask[1]].tolist() == [4, 5, 6, 7, 8] and seqs.response_mask[1].sum() == 3
     assert seqs.ids[0][seqs.response_mask[0]].tolist()[-1] == tokenizer().eos_token_id and "fox" in tokenizer().decode(seqs.ids[0])

@@ -436,15 +436,15 @@ def rollout_seqs(x:Rollouts, tokenizer, max_rows:int=512)->Seqs:
     prompts, answers = [], []
     for i, (t, row) in enumerate(zip(found, x.rows), 1):
         with at_line("rollouts", i):
-            asked = [dict(role="user", content=row["prompt"] or "")]
+            asked, words = [dict(role="user", content=row["prompt"] or "")], row["response"].split()
             prompts.append(t.prompt or encode_prompt(tokenizer, asked))
             answers.append(t.ids or encode(row["response"]))
-            if max(prompts[-1] + answers[-1]) >= len(tokenizer): raise ValueError(
-                f"ids of another tokenizer, this one has {len(tokenizer)}: columns='its ids=ids' drops them")
+            own = 0 <= min(ids := prompts[-1] + answers[-1]) and max(ids) < len(tokenizer)
+            if not own or words and t.ids and not any(map(tokenizer.decode(t.ids).count, words)):
+                raise ValueError("ids of another tokenizer: give it, or drop them with columns='its ids=ids'")
     seqs = make_seqs(prompts, answers, tokenizer.pad_token_id)
     for mask, prompt, t in zip(seqs.response_mask, prompts, found):
-        if "written" in t.channels: mask[len(prompt):len(prompt) + len(t.ids)] = torch.tensor(
-            t.channels["written"]).bool()
+        if on := t.channels.get("written"): mask[(n := len(prompt)):n + len(t.ids)] = torch.tensor(on).bool()
     return seqs
 
 def trl_rows(x:Rollouts)->list[dict]:

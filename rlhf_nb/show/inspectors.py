@@ -187,9 +187,9 @@ def inspect_row(
 )->LiveView:
     "An answer that was kept, beside another one to its prompt, and the slope over all that were."
     rows = [dict(prompt=x["prompt"] or "", response=x["response"]) for x in read_rollouts(source).rows]
-    own = rows[row]
-    others = [x["response"] for x in rows if x["prompt"] == own["prompt"] and x != own]
-    return inspect_reward(reward_model, tokenizer, *own.values(), (others or [""])[0], rows)
+    if not -len(rows) <= row < len(rows): raise ValueError(f"there are rows 0 to {len(rows) - 1}, got {row}")
+    others = [x["response"] for x in rows if x["prompt"] == rows[row]["prompt"] and x != rows[row]]
+    return inspect_reward(reward_model, tokenizer, *rows[row].values(), (others or [""])[0], rows)
 
 def shifted(
     logits:Tensor,    # (v) z of the reference
