@@ -64,7 +64,7 @@ def audit(site, host:str="")->tuple[list[str], list[str]]: # host: where the sit
         return goal
     for file, page in pages.items():
         name = file.relative_to(site)
-        if name.parts[0] == "api" and re.search(r"__main__\.\w", file.read_text("utf-8")): faults.append(f"{name}: __main__ is no module of ours")
+        if re.search(r"__main__\.\w", file.read_text("utf-8")): faults.append(f"{name}: __main__ is no module of ours")
         for line, url in page.loads:
             if OUTSIDE.match(url): outside.append(f"{name}, line {line}: {url}")
             elif not url.startswith(("data:", "#")): there(file, url, line, "a file")

@@ -742,7 +742,9 @@ def test_the_audit_refuses_the_sites_own_host_and_main(tmp_path):
     (tmp_path/"api").mkdir()
     page = '<html><body><a href="https://x.org/rlhf/kl.html">a</a> <pre>{}</pre></body></html>'
     (tmp_path/"api/kl.html").write_text(page.format("__main__._X"))
-    (tmp_path/"kl.html").write_text(page.format("__main__.X"))
+    (tmp_path/"kl.html").write_text(page.format("loss_fn '__main__.scaled'"))          # an output counts, too
     faults, _ = audit.audit(tmp_path, "https://x.org/rlhf")
-    assert [("host" in f, "__main__" in f) for f in faults].count((True, False)) == 2 and sum("__main__" in f for f in faults) == 1
+    assert [("host" in f, "__main__" in f) for f in faults].count((True, False)) == 2 and sum("__main__" in f for f in faults) == 2
+    assert len(audit.audit(tmp_path)[0]) == 2
+    (tmp_path/"kl.html").write_text('<html><body><pre>if __name__ == "__main__": main()</pre></body></html>')    # no module
     assert len(audit.audit(tmp_path)[0]) == 1
