@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WAYS = {"one greedy reply": JudgeConfig(n_votes=1, sampling=SamplingParams(64, temperature=0.)),
         "one reply": JudgeConfig(n_votes=1), "mean of 3": JudgeConfig(n_votes=3),
         "mean of 8": JudgeConfig(n_votes=8),
-        "mean of 3 at T = 1": JudgeConfig(n_votes=3, sampling=SamplingParams(64))}
+        "3 at T 1, top-p 1": JudgeConfig(n_votes=3, sampling=SamplingParams(64))}
 
 
 def trained(seed, shelf, n=12_000):
