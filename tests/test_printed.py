@@ -13,7 +13,7 @@ SMALL = "--n-steps 2 --batch-size 4 --eval-rows 4".split()
 def in_text(name, words): # the one command of a page, in backticks, that begins so
     cells = json.loads((ROOT/f"nbs/{name}.ipynb").read_text("utf-8"))["cells"]
     text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-    [line] = re.findall(rf"`rlhf-nb ({re.escape(words)}[^`]*)`", text)
+    [line] = re.findall(rf"`rlhf-nb ({re.escape(words)}[^`]*)`", re.sub(r"\s+", " ", text))       # a line may end in a command
     return line.split()
 
 def test_ratings_are_learned_from_their_column():
