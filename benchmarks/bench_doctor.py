@@ -49,7 +49,8 @@ def main():
     torch.set_num_threads(1)
     base = Experiment("PPO", short_run, dict(reward="model", beta=.1, n_iterations=8), args.json)
     long = base.but(n_iterations=18)
-    for run in (base, base.but(reward="another_row"), long, long.but(reward="times_100"), long.but(beta=0.)):
+    large = long.but(reward="times_100")                   # its control: beta times 100 as well
+    for run in (base, base.but(reward="another_row"), long, large, long.but(beta=0.), large.but(beta=10.)):
         for row in run.over(range(args.first, args.first + args.seeds)):
             print(row["settings"], row["seed"], f"last KL {row['found']['last_kl']:.2f}", flush=True)
 
