@@ -8,6 +8,9 @@ text): kernel, matplotlib, messages and drawing together; median, and the slowes
 is slower, so the load average stands beside each row (bench_sliders.py counts CPU time instead). The lowest height of
 the output while the slider moves is kept as well: a page does not jump where it is the height at rest.
 
+"start" presses Start of a dashboard whose run is PPO of the shipped model, in a notebook of its own for each press: milliseconds
+from the click to the first frame in which the page says another thing, and to the first iteration.
+
 Needs what `make browser` installs."""
 import argparse, json, os, re, shutil, statistics, sys, tempfile
 from pathlib import Path
@@ -66,6 +69,48 @@ def measure(page, n, keys):
     ms, heights, rest = page.evaluate("[window.watched.ms, window.watched.heights, window.watched.rest]")
     return ms[1:], min(heights), rest
 
+FROM_CLICK = """() => {
+    const page = document.querySelector('.jp-OutputArea .rlhf-view, .jp-OutputArea .widget-vbox')
+    const was = page.innerText, found = window.found = {}
+    const start = [...page.querySelectorAll('button')].find(b => b.innerText.trim() == 'Start')
+    start.addEventListener('click', () => { found.began = performance.now() }, true)
+    new MutationObserver(() => {
+        const now = page.innerText, ms = performance.now() - found.began
+        if (!found.first && now != was) requestAnimationFrame(() => { found.first ??= performance.now() - found.began; found.said = now })
+        if (!found.iteration && /running, [1-9]/.test(now)) found.iteration = ms
+    }).observe(page, {subtree: true, childList: true, characterData: true, attributes: true})
+}"""
+
+def from_start(p, tmp, presses):
+    "Milliseconds from a click on Start to the first change, and to the first iteration."
+    from nbformat.v4 import new_code_cell, new_notebook
+    import nbformat
+    from test_lab_browser import LIVE, open_notebook, run_all, started_lab
+    folder = tmp/"start"
+    folder.mkdir()
+    live = next(x for x in LIVE if "def train():" in x).replace("thread = run_in_background(train, dashboard)", "show_dashboard(dashboard, train)")
+    nbformat.write(new_notebook(cells=[new_code_cell(x) for x in (LIVE[0], live)], metadata={
+        "kernelspec": {"name": "python3", "display_name": "python3"}}), folder/"start.ipynb")
+    found = []
+    with started_lab(folder, tmp/"start-own") as lab:
+        browser = p.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
+        for _ in range(presses):
+            page = browser.new_page(viewport=dict(width=1280, height=1000))
+            page.set_default_timeout(600_000)
+            open_notebook(page, lab, "start.ipynb")
+            run_all(page)
+            page.get_by_role("button", name="Start", exact=True).wait_for()
+            page.evaluate(FROM_CLICK)
+            page.get_by_role("button", name="Start", exact=True).click()
+            page.wait_for_function("() => window.found.iteration")
+            found.append(page.evaluate("() => window.found"))
+            page.evaluate("async () => { await window.jupyterapp.shell.currentWidget.sessionContext.shutdown() }")
+            page.close()
+        browser.close()
+    for x in found: assert "running, 0 iterations" in x["said"], x
+    return dict(to_first_change_ms=[round(x["first"]) for x in found], to_first_iteration_ms=[round(x["iteration"]) for x in found],
+                load_average=round(os.getloadavg()[0], 1))
+
 def main():
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     args.add_argument("chapter", nargs="*", default=list(SLIDERS))
@@ -75,6 +120,12 @@ def main():
     args = args.parse_args()
     from playwright.sync_api import sync_playwright
     from test_lab_browser import open_notebook, run_all, started_lab
+    if args.chapter == ["start"]:
+        rows = json.loads(args.out.read_text("utf-8")) if args.out.is_file() else {}
+        with tempfile.TemporaryDirectory() as tmp, sync_playwright() as p: found = from_start(p, Path(tmp), 3)
+        rows.setdefault("Start of a dashboard", {}).setdefault("a click", {})[args.label] = found
+        print(found)
+        return args.out.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n", "utf-8")
     with tempfile.TemporaryDirectory() as tmp, sync_playwright() as p:
         folder = Path(tmp)/"chapters"
         folder.mkdir()
