@@ -1,7 +1,7 @@
 """Figures of the toy on a real model, SmolLM2-135M-Instruct, for the folds of chapters 01, 04, 05 and 13. Resumable.
 
     rlhf-nb fetch smollm2 smollm2
-    python benchmarks/bench_twins.py --model smollm2 --prefs PAIRS.jsonl        # about 12 CPU minutes, with a training run
+    python benchmarks/bench_twins.py --model smollm2 --prefs PAIRS.jsonl        # about half an hour of CPU, 18 minutes of it the judge's
 
 PAIRS as in bench_smollm2.py, and split by it: `test` pairs were never trained on. Parts, in nbs/results/twins.json:
 
@@ -11,8 +11,8 @@ PAIRS as in bench_smollm2.py, and split by it: `test` pairs were never trained o
               answer, before and after SFT on 96 chosen answers (48 steps of 2, LoRA; seed 1 of bench_smollm2_road.py);
               40 test rows
     length    05: how often the chosen answer of a pair has more tokens, in all pairs
-    judge     13: which of two answers is politer? 100 test pairs in both orders, greedy replies of 10 tokens at
-              most, and the probabilities of 1 and 2 where the reply has begun with "The more polite answer is number"
+    judge     13: which of two answers is politer? All pairs in both orders, greedy replies of 10 tokens at most, and the
+              probabilities of 1 and 2 where the reply has begun with "The more polite answer is number"
 
 Chapters 07 and 10 draw theirs from nbs/results/smollm2_road.jsonl. A part that is in the file is not run again.
 """
@@ -39,6 +39,13 @@ BEGUN = "The more polite answer is number "        # what the reply begins with 
 
 
 def chat(tokenizer, question): return encode_prompt(tokenizer, [dict(role="user", content=question)])
+
+
+def pairs_of(a):
+    "Rows of the file whose two answers differ; how many are left out."
+    rows = [json.loads(line) for line in a.prefs.read_text("utf-8").splitlines()]
+    kept = [r for r in rows if r["chosen"] != r["rejected"]]
+    return kept, len(rows) - len(kept)
 
 
 def mean_and_error(x):
@@ -95,11 +102,11 @@ def sft(a, lm, tokenizer):
 
 
 def length(a, lm, tokenizer):
-    rows = [json.loads(line) for line in a.prefs.read_text("utf-8").splitlines()]
-    n = [[len(tokenizer(r[side])["input_ids"]) for side in ("chosen", "rejected")] for r in rows if r["chosen"] != r["rejected"]]
+    rows, left_out = pairs_of(a)
+    n = [[len(tokenizer(r[side])["input_ids"]) for side in ("chosen", "rejected")] for r in rows]
     more = torch.tensor([float(c - r) for c, r in n])
     return dict(more_tokens=mean_and_error(more), longer=mean_and_error((more[more != 0] > 0).double()),
-                same=(more == 0).sum().item(), left_out=len(rows) - len(n))
+                same=(more == 0).sum().item(), left_out=left_out)
 
 
 def verdicts(first, right): # both (2 n): what stands first is preferred; the politer one is; nan: unread
@@ -124,7 +131,7 @@ def next_is_1(lm, tokenizer, prompts, batch_size=16):
 
 
 def judge(a, lm, tokenizer):
-    rows = split(a)["test"][:a.pairs]
+    rows = pairs_of(a)[0][:a.pairs]                                        # all: nothing is trained
     prompt = PairwisePrompt(PLAIN, lambda reply: next((int(c) for c in reply if c in "12"), None))
     messages = [m for x, y in (("chosen", "rejected"), ("rejected", "chosen"))
                 for m in judge_messages(tokenizer, prompt, [(r["prompt"], r[x], r[y]) for r in rows])]
@@ -149,7 +156,7 @@ def main():
     p.add_argument("--model", required=True, type=Path, help="folder that `rlhf-nb fetch smollm2` made")
     p.add_argument("--prefs", required=True, type=Path)
     p.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
-    p.add_argument("--pairs", type=int, default=100, help="of the judge")
+    p.add_argument("--pairs", type=int, help="of the judge, at most; all unless told")
     p.add_argument("--reply", type=int, default=10, help="tokens of a verdict, at most")
     p.add_argument("--again", action="store_true", help="run parts that are in the file")
     p.add_argument("--out", type=Path, default=Path("runs/road"), help="folder of runs, that of bench_smollm2_road.py")
