@@ -748,3 +748,23 @@ def test_the_audit_refuses_the_sites_own_host_and_main(tmp_path):
     assert len(audit.audit(tmp_path)[0]) == 2
     (tmp_path/"kl.html").write_text('<html><body><pre>if __name__ == "__main__": main()</pre></body></html>')    # no module
     assert len(audit.audit(tmp_path)[0]) == 1
+
+@pytest.mark.parametrize("name, f", [
+    ("forward KL", lambda u: -u.log()),
+    ("Jensen-Shannon", lambda u: u * u.log() - (u + 1) * ((u + 1) / 2).log()),
+    ("alpha .5", lambda u: (u**.5 - .5 * u - .5) / (.5 * -.5))])
+def test_the_laboratorys_f_divergences_are_those_of_their_paper(name, f):
+    "Wang et al. 2024: -log σ(β f'(π_w / ref_w) - β f'(π_l / ref_l)), f' by autograd."
+    import torch
+    w, l, ref_w, ref_l = torch.tensor([[-1.5, -4.], [-2., -.3], [-1.1, -5.], [-3., -.9]], dtype=torch.double)
+    def slope(x):
+        u = x.exp().requires_grad_()
+        return torch.autograd.grad(f(u).sum(), u)[0]
+    want = -torch.nn.functional.logsigmoid(.3 * (slope(w - ref_w) - slope(l - ref_l)))
+    torch.testing.assert_close(moving.f_dpo_loss(name)(w, l, ref_w, ref_l, .3), want)
+
+def test_the_loss_laboratory_holds_the_whole_family():
+    from rlhf_nb.show.token_loss import LOSS_METHODS
+    family, pairs = moving.pushes(ratio=1.1, advantage=1., length=8, gap=.5, beta=.3)
+    assert {*family} == {*LOSS_METHODS} == {"REINFORCE", "RLOO", "GRPO", "Dr. GRPO", "DAPO", "GSPO", "LUSPO", "CISPO", "SAPO", "PPO"}
+    assert {*pairs} == {"DPO", "cDPO", "robust DPO", "hinge", "IPO", "DPO, forward KL", "DPO, Jensen-Shannon", "DPO, alpha .5"}
