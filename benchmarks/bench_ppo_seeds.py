@@ -1,6 +1,6 @@
 """PPO on the embedded world over seeds: gold and proxy on held-out questions, one setting changed at a time.
 
-    python benchmarks/bench_ppo_seeds.py                      # six runs, three seeds, about 12 minutes
+    python benchmarks/bench_ppo_seeds.py                      # eight runs, three seeds, about 16 minutes
     python benchmarks/bench_ppo_seeds.py --only "true score"  # one run, about 2 minutes
 
 Every seed starts from the shipped SFT model. The reward is the shipped reward model's score, or the true score; each
@@ -35,7 +35,9 @@ RUNS = {"default": PPOConfig(),                      # beta .1, lambda .8, 18 ro
         "lambda .95, beta 0": PPOConfig(lam=.95, beta=0.),
         "true score": PPOConfig(),
         "true score, lambda .95": PPOConfig(lam=.95),
-        "true score, not centred": PPOConfig()}      # divided by the same std, but nothing is subtracted
+        "true score, not centred": PPOConfig(),      # divided by the same std, but nothing is subtracted
+        "true score, lambda 1": PPOConfig(lam=1.),   # the last two once more, where lambda**k cannot matter
+        "true score, lambda 1, not centred": PPOConfig(lam=1.)}
 TEMPERATURES = (0., .3, .5, .7, 1.)
 
 
