@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 PIP    ?= $(VENV)/bin/python -m pip --disable-pip-version-check
 DIR    ?= rlhf-workbook
-OUT    ?= runs/workbook
+OUT    ?= runs/$(if $(filter twins,$(MAKECMDGOALS)),twins,workbook)
 SITE   ?= _docs
 README ?= README.md
 BIN    := $(VENV)/bin
@@ -20,7 +20,7 @@ KEEP    = new=$$(mktemp -d) && $(TESTING) sh -c "rlhf-nb run $(NB) --out $$new &
 	    cp -r $$new/. nbs/ && nbdev-clean" && rm -r $$new
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab run check test test-all test-chapters test-package browser chapter chapters export readme docs build clean
+.PHONY: help setup lab run twins check test test-all test-chapters test-package browser chapter chapters export readme docs build clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1#/' | awk -F'#' '{printf "%-22s%s\n", $$1, $$2}'
@@ -50,6 +50,16 @@ lab: $(READY) ## open your copy of the workbook, with exercises, in JupyterLab (
 
 run: $(READY) ## run every chapter without a browser, write a report (OUT=runs/workbook)
 	$(BIN)/rlhf-nb run --out $(OUT)
+
+TWINS   = --model $(MODEL) --prefs $(PREFS)
+twins: $(READY) ## the folds of 01, 04, 05, 07, 10, 13 on a real model, an evening of CPU (MODEL=smollm2 PREFS=pairs.jsonl OUT=runs/twins)
+	@test -f "$(PREFS)" && test -n "$(MODEL)" || { echo "name a folder and a file: make twins MODEL=smollm2 PREFS=pairs.jsonl"; exit 1; }
+	test -f $(MODEL)/config.json || $(BIN)/rlhf-nb fetch smollm2 $(MODEL)
+	$(BIN)/python benchmarks/bench_smollm2.py $(TWINS) --part reward fitted --out $(OUT)/fitted --json $(OUT)/smollm2.json
+	$(BIN)/python benchmarks/bench_smollm2_road.py $(TWINS) --part tried --out $(OUT)/road --home $(OUT)/smollm2_road.jsonl
+	$(BIN)/python benchmarks/bench_smollm2_road.py $(TWINS) --out $(OUT)/road --home $(OUT)/smollm2_road.jsonl
+	$(BIN)/python benchmarks/bench_smollm2_road.py $(TWINS) --methods DPO --lr 4e-4 --out $(OUT)/road --home $(OUT)/smollm2_road.jsonl
+	$(BIN)/python benchmarks/bench_twins.py $(TWINS) --out $(OUT)/road --json $(OUT)/twins.json
 
 check: $(READY) export ## for authors: run one notebook and the tests that a change in it needs (NB=ppo)
 	@test -n "$(NB)" || { echo "name a notebook: make check NB=ppo"; exit 1; }

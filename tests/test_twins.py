@@ -1,5 +1,5 @@
 "The scripts behind the folds on a real model: on a tiny one they run whole, resume, and measure what they say."
-import json, sys, pytest, torch
+import json, re, shutil, subprocess, sys, pytest, torch
 from types import SimpleNamespace
 from rlhf_nb.base.models import load_bundled
 from rlhf_nb.base.sampling import SamplingParams, generate_many
@@ -104,3 +104,17 @@ def test_both_scripts_run_whole_and_not_twice(tiny, capsys):
     tiny.call(road, "--seeds", "1", "--methods", "DPO", *small)
     tiny.call(twins, "--json", str(saved))
     assert (rows.read_text(), saved.read_text()) == before and "$ rlhf-nb" not in capsys.readouterr().out
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_one_command_makes_every_file_that_the_folds_read(tmp_path):
+    (tmp_path/"pairs.jsonl").write_text("{}\n")
+    done = subprocess.run(["make", "-n", "twins", "MODEL=smollm2", f"PREFS={tmp_path}/pairs.jsonl"], cwd=ROOT, capture_output=True, text=True)
+    lines = re.findall(r"python (benchmarks/\S+\.py) (.*)", done.stdout)
+    for script, words in lines:
+        known = set(re.findall(r'add_argument\("(--[a-z]+)"', (ROOT/script).read_text("utf-8")))
+        assert {*re.findall(r"--\w+", words)} <= known, script
+    written = {name.split("/")[-1] for _, words in lines for name in re.findall(r"--(?:json|home) (\S+)", words)}
+    cells = [c for n in "01 04 05 07 10 13".split() for c in json.loads(next((ROOT/"nbs").glob(f"{n}_*.ipynb")).read_text("utf-8"))["cells"]
+             if c["id"] == "twin"]
+    read = {name for c in cells for name in re.findall(r"results/(\w+\.jsonl?)", "".join(c["source"]))}
+    assert len(cells) == 6 and read == written == {"twins.json", "smollm2.json", "smollm2_road.jsonl"}
