@@ -54,7 +54,7 @@ def ppo_rewards(
     ref_logp:Tensor, # (b t) log π_ref of the same tokens
     mask:Tensor,     # (b t) bool, True on response tokens; others may hold anything
     beta:float=.1,   # β, the KL coefficient
-)->Tensor:           # (b t) without gradient; an empty response gets no score
+)->Tensor:  # (b t) float32 at least, no gradient; an empty response gets no score
     """Reward of each token: -β (log π - log π_ref), plus the score at the last; else 0.
 
     Ziegler et al. 2019, eq. 2, per token."""
@@ -99,7 +99,7 @@ def ppo_loss(
     cliprange:float=.2,             # ε, of the policy's ratio
     cliprange_value:float=.2,       # ε_v, of the value
     vf_coef:float=.1,               # c, weight of the value loss
-)->Tensor:                          # a number
+)->Tensor:                          # a number, float32 at least
     """PPO's loss: the mean over response tokens of L_policy + c L_value.
 
     Schulman et al. 2017, eq. 9, with the sign of a loss."""

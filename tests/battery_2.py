@@ -1230,6 +1230,7 @@ def bradley_terry_loss(chosen, rejected, margin=0., center_coef=0.):
 @right
 def calibration_bins(chosen, rejected, n_bins=10):
     gap = chosen - rejected
+    if not gap.isfinite().all(): raise ValueError("scores are to be finite")      # the stub asks for it: added later
     sure = gap.abs().sigmoid()
     correct = (gap > 0).to(sure) + .5 * (gap == 0).to(sure)
     index = ((sure - .5) / (.5 / n_bins)).floor().long().clamp(max=n_bins - 1)
@@ -1240,6 +1241,7 @@ def calibration_bins(chosen, rejected, n_bins=10):
 
 @right
 def calibration_bins(chosen, rejected, n_bins=10):
+    if not (chosen - rejected).isfinite().all(): raise ValueError("scores are to be finite")
     sure = torch.sigmoid((chosen - rejected).abs())
     won = ((chosen - rejected).sign() + 1) / 2
     index = ((sure - .5) * 2 * n_bins).long().clamp(max=n_bins - 1)
@@ -1249,6 +1251,7 @@ def calibration_bins(chosen, rejected, n_bins=10):
 
 def _bins(chosen, rejected, n_bins, sure=None, won=None, index=None, keep=lambda h: h.any(), low=.5):
     gap = chosen - rejected
+    if not gap.isfinite().all(): raise ValueError("scores are to be finite")
     sure = gap.abs().sigmoid() if sure is None else sure(gap)
     won = (gap.sign() + 1) / 2 if won is None else won(gap)
     at = ((sure - low) / ((1 - low) / n_bins)).long().clamp(0, n_bins - 1) if index is None else index(sure)

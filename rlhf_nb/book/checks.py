@@ -303,8 +303,7 @@ def grade(
 )->str: # "right", "not done yet", a mistake's name, or what differs and where
     """Compare an answer with the reference on every case of an exercise.
 
-    A known mistake, or a common slip, is named if it explains half of what is wrong: "mostly" from
-    4 in 5 of the wrong cases on, below that "much like"; of up to three if they show numbers."""
+    A slip that explains half of the wrong cases is named: "mostly" from 4 in 5 on, else "much like"."""
     if not callable(answer): return "no function of this name: run its cell first"
     if not isinstance(exercise, Exercise): return exercise.verdict(answer)   # a part of an assignment
     calls, want = [{case: record_call(fn, args) for case, args in exercise.cases.items()}
@@ -324,12 +323,13 @@ def grade(
     fits = len(cases) == len(wrong)
     if fits and all(_same(c, record_call(exercise.mistakes[name], exercise.cases[case], False))
                     for case, c in calls.items() if case not in wrong): return name
+    from rlhf_nb.exercises.steps import clearer, differs_where, name_step, without_refusals
+    if said := without_refusals(grade, answer, exercise, calls, want, wrong): return said
     slips = {case: _slips(calls[case], want[case], exercise.cases[case], names) for case in wrong}
-    seen = [slip for found in slips.values() for slip in found]
-    slip = max(seen, key=seen.count, default="")
+    slip = max(seen := [x for found in slips.values() for x in found], key=seen.count, default="")
     slipped = [case for case in wrong if slip in slips[case]]
-    if len(slipped) == len(wrong): return f"{slip}; {see(wrong[0])}"
-    from rlhf_nb.exercises.steps import differs_where, name_step
+    if len(slipped) == len(wrong): return clearer(
+        slip, answer, exercise, want, wrong, record_call, values_match) + f"; {see(wrong[0])}"
     done = name_step(answer, exercise, calls, want, wrong, names, record_call, values_match)
     if done: return f"{done[0]}; {see(done[1])}"
     if fits: return name if len(wrong) > 3 else f"much like: {name}; {see(wrong[0])}"
@@ -337,9 +337,8 @@ def grade(
     if (share := len(cases) / len(wrong)) >= .5:
         other = see(next(case for case in wrong if case not in cases))
         return f"mostly: {name}, and {other}" if share >= .8 else f"much like: {name}, but {other}"
-    score = f"right on {len(calls) - len(wrong)} of {len(calls)} cases; "
-    return score * (len(wrong) < len(calls)) + differs_where(
-        exercise.cases, calls, want, names, values_match) + see(wrong[0])
+    return (f"right on {len(calls) - len(wrong)} of {len(calls)} cases; " * (len(wrong) < len(calls))
+            + differs_where(exercise.cases, calls, want, names, values_match) + see(wrong[0]))
 
 MEMORY, PROGRESS = ".rlhf-nb.json", ".rlhf-nb-progress.jsonl"  # in a learner's folder
 
@@ -420,9 +419,10 @@ def _grade_cells(cells, names, folder, timeout, to):
     if "matplotlib" in sys.modules: sys.modules["matplotlib"].use("agg")
     os.chdir(folder)
     sys.path.insert(0, "")
+    from rlhf_nb.exercises.repair import cell_name
     namespace, broken = {"__name__": "__main__"}, {}
     for source in cells:
-        try: exec(compile(source, "a cell", "exec"), namespace)
+        try: exec(compile(source, cell_name(source), "exec"), namespace)
         except BaseException as e:
             for name in re.findall(r"def (\w+)", source) or [""]:
                 broken[name] = f"its cell stopped with {type(e).__name__}: {e}"

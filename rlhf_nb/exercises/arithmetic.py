@@ -15,7 +15,7 @@ fixed_number_reward = Exercise(
            "stopped at once": ("55+0=", "55"), "the answer stands in front": ("55+0=54", "55"),
            "in words": ("first 5, then 55.", "55"), "a zero too much": ("74+8=550", "55"),
            "a number alone": ("5", "5"), "two digits alone": ("55", "55"), "a number and a word": ("55 and not 54", "55"),
-           "a zero in front": ("74+8=055", "55"),
+           "a zero in front": ("74+8=055", "55"), "three digits": ("63+69=132", "132"),
            "a minus in front": ("74+8=-55", "55"), "a full stop": ("74 + 8 is 55.", "55"),
            "an aside behind it": ("74+8=55, I think", "55")},
     mistakes={

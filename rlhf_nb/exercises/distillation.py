@@ -82,6 +82,14 @@ fixed_alignment = Exercise(
             lambda x, m: (lambda n: torch.nn.functional.pad(x[m], (0, len(x) * n - int(m.sum()))).view(len(x), n))(int(m.sum(1).max())),
         "shifted by one: the first word belongs to the answer": lambda x, m: _aligned(x, m, lambda row, k: row[k][1:]),
         "shifted by one: the last word belongs to the answer": lambda x, m: _aligned(x, m, lambda row, k: row[k][:-1]),
+        "all words move to the left: the first columns are cut out, nothing has moved": lambda x, m: (x * m)[:, :int(m.sum(1).max())],
+        "all words move to the left: the first columns are cut out, prompt and all": lambda x, m: x[:, :int(m.sum(1).max())],
+        "all words move to the left: the last columns are cut out, where some rows end before": lambda x, m: (x * m)[:, -int(m.sum(1).max()):],
+        "the last word of each answer is lost": lambda x, m: (lambda y, n: y.masked_fill(torch.arange(y.shape[1]) >= n[:, None] - 1, 0))(_aligned(x, m), m.sum(1)),
+        "the first word of each answer is lost: the others stand one place early": lambda x, m: torch.nn.functional.pad(_aligned(x, m)[:, 1:], (0, 1)),
+        "0 fills up behind an answer, not 1": lambda x, m: _aligned(x, m, fill=1.), "0 fills up behind an answer, not -1": lambda x, m: _aligned(x, m, fill=-1.),
+        "that is what the mask leaves out: it is True on the answer, not False": lambda x, m: (lambda n: torch.stack([
+            torch.nn.functional.pad(row[~k], (0, n))[:n].masked_fill(torch.arange(n) >= k.sum(), 0) for row, k in zip(x, m)]))(int(m.sum(1).max())),
         "that is the prompt: the mask is True on the answer": lambda x, m: _aligned(x, m, lambda row, k: row[~k]),
         "to the left, not to the right": lambda x, m: _aligned(x, m).flip(1) if m.sum(1).min() == m.sum(1).max() else torch.stack(
             [torch.nn.functional.pad(row[k], (int(m.sum(1).max() - k.sum()), 0)) for row, k in zip(x, m)]),

@@ -214,10 +214,20 @@ loss_weights = Exercise(
             _only("grpo", lambda m, L: m / m.sum(1, keepdim=True).clamp(min=1) / m.any(1).sum().clamp(min=1)),
         "dapo: by all tokens of the batch, not by the number of answers as well": _only("dapo", lambda m, L: m / m.sum().clamp(min=1) / len(m)),
         "dr_grpo: the number of answers times the constant max_length, not the width alone": _only("dr_grpo", lambda m, L: m / m.shape[1]),
+        "dr_grpo: the constant is max_length, not the answer's own length: that is grpo": _only("dr_grpo", lambda m, L: m / m.sum(1, keepdim=True).clamp(min=1) / len(m)),
+        "dr_grpo: the constant is max_length, not the longest answer": _only("dr_grpo", lambda m, L: m / m.sum(1).max() / len(m)),
+        "dr_grpo: the constant is max_length, not the longest answer of the batch": _only("dr_grpo", lambda m, L: m / m.sum(1).max().clamp(min=1) / len(m)),
+        "dr_grpo: the constant is max_length, not all tokens of the batch: that is dapo": _only("dr_grpo", lambda m, L: m / m.sum().clamp(min=1)),
+        "dapo: every token counts the same, not every answer: that is grpo": _only("dapo", lambda m, L: m / m.sum(1, keepdim=True).clamp(min=1) / len(m)),
+        "grpo: each row by its own length, not by the mean length, which counts every token the same: that is dapo": _only("grpo", lambda m, L: m / m.sum().clamp(min=1)),
+        "grpo: each row by its own length, not by max_length: that is dr_grpo": _only("grpo", lambda m, L: m / L / len(m)),
+        "dapo: by the tokens of the batch, not by the number of answers times max_length": _only("dapo", lambda m, L: m / L / len(m)),
+        "grpo and dr_grpo are exchanged": lambda m, name, length: _right(m, {"dr_grpo": "grpo", "grpo": "dr_grpo"}.get(name, name), length),
+        "dapo and dr_grpo are exchanged": lambda m, name, length: _right(m, {"dr_grpo": "dapo", "dapo": "dr_grpo"}.get(name, name), length),
         "dr_grpo: divide by the number of answers, too": _only("dr_grpo", lambda m, L: m / L),
         "dr_grpo: the constant is max_length, not the width of the batch":
             _only("dr_grpo", lambda m, L: m / m.numel()),
-        "dapo: divide by the tokens of the whole batch, not by all its entries":
+        "dapo: divide by the tokens of the whole batch, not by all its entries: pads, outside of the mask, are none":
             _only("dapo", lambda m, L: m / m.numel()),
         "dapo: all tokens of the batch, not those of the row":
             _only("dapo", lambda m, L: m / m.sum(1, keepdim=True).clamp(min=1)),

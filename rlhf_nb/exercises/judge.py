@@ -232,6 +232,27 @@ agreement = Exercise(
         "kappa's p_e is not 1/6: count the frequencies": _with(kappa=_uniform),
         "that is the exact match: kappa takes p_e away and divides by 1 - p_e":
             _with(kappa=lambda v, t, s, g, r, match, chance: match),
+        "kappa's p_e is not one over the number of scores that occur: count the frequencies": _with(
+            kappa=lambda v, t, s, g, r, m, c: _ratio(m, 1 / max(len(g.unique()), 2))),
+        "kappa's p_e is not one over the number of true scores: count the frequencies": _with(kappa=lambda v, t, s, g, r, m, c: _ratio(m, 1 / len(g.unique()))),
+        "kappa's p_e is not 1/5: count the frequencies": _with(kappa=lambda v, t, s, g, r, m, c: _ratio(m, 1 / 5)),
+        "kappa's p_e is not 1/2: count the frequencies": _with(kappa=lambda v, t, s, g, r, m, c: _ratio(m, 1 / 2)),
+        "kappa's p_e counts the rounded scores: round first": _with(kappa=lambda v, t, s, g, r, m, c: _ratio(m, (s[:, None] == g).double().mean().item())),
+        "round the scores before you compare them, in the exact match and in kappa's p_o": _with(exact_match=lambda v, t, s, g, *_: (s == g).double().mean().item(),
+            kappa=lambda v, t, s, g, r, m, c: _ratio((s == g).double().mean().item(), c)),
+        "the exact match, and kappa's p_o, are a share of the answers with a score, not of all: leave out those that were not parsed": _with(
+            exact_match=lambda v, t, s, g, r, *_: (r == g).double().sum().item() / len(t),
+            kappa=lambda v, t, s, g, r, m, c: _ratio((r == g).double().sum().item() / len(t), c)),
+        "an answer without a score is left out, it is no 0; n_unparsed counts it": lambda v, t: _agree(Verdicts(v.votes.nan_to_num(0.)), t) | dict(
+            parse_rate=v.parse_rate(), vote_std=v.vote_std(), pair_accuracy=pair_accuracy(v.score(), t)),
+        "an answer without a score is left out, it is no 0: n_unparsed is 0 and means are other ones": lambda v, t: (lambda s: _with(
+            pearson_r=lambda *_: torch.corrcoef(torch.stack([s, t.double()]))[0, 1].item(), exact_match=lambda *_: (s.round() == t).double().mean().item(),
+            kappa=lambda *_: _ratio((s.round() == t).double().mean().item(), (s.round()[:, None] == t).double().mean().item()), n_unparsed=lambda *_: 0,
+            bias=lambda *_: (s - t.double()).mean().item(), pair_accuracy=lambda *_: pair_accuracy(s, t))(v, t))(v.score().double().nan_to_num(0.)),
+        "an answer without a score is left out, it is no 0: but for the accuracy of pairs": lambda v, t: (lambda s: _with(
+            pearson_r=lambda *_: torch.corrcoef(torch.stack([s, t.double()]))[0, 1].item(), exact_match=lambda *_: (s.round() == t).double().mean().item(),
+            kappa=lambda *_: _ratio((s.round() == t).double().mean().item(), (s.round()[:, None] == t).double().mean().item()), n_unparsed=lambda *_: 0,
+            bias=lambda *_: (s - t.double()).mean().item())(v, t))(v.score().double().nan_to_num(0.)),
         "kappa divides by 1 - p_e": _with(kappa=lambda v, t, s, g, r, match, chance: match - chance if chance < 1 else _nan),
         "where p_e is 1 kappa is nan": _with(kappa=lambda v, t, s, g, r, m, c: _ratio(m, c) if c < 1 else 1.),
         "the sign: bias is score minus truth": _with(bias=lambda v, t, s, g, r, *_: (g - s).mean().item()),

@@ -104,7 +104,8 @@ token_rewards = Exercise(
            "a gap in the response": _scored(60, "prrprr", "prr..."), "bf16": _scored(62, "prrr", "pprr", dtype=torch.bfloat16),
            "float64": _scored(64, "prr.", "prrr", dtype=torch.double), "as many rows as tokens": _scored(66, "prr", "pr.", "prr"),
            "scores in a column": (lambda s, p, m: (s[:, None], p, m))(*_scored(68, "prr", "pr.")),
-           "a score per token": (lambda s, p, m: (p, p, m))(*_scored(70, "prr", "pr."))},
+           "a score per token": (lambda s, p, m: (p, p, m))(*_scored(70, "prr", "pr.")),
+           "a penalty per response": (lambda s, p, m: (s, p[:, :1], m))(*_scored(72, "prr", "pr."))},
     mistakes={
         "the last column may be a pad: take the last response token": lambda *a: _rewards(*a, where=lambda at, m: [len(m) - 1], empty=True),
         "every token gets the score: only the last one does": lambda *a: _rewards(*a, where=lambda at, m: at),

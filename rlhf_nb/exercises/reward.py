@@ -149,6 +149,9 @@ bradley_terry_loss = Exercise(
         "inside of σ the margin is taken off the gap, it is not added to the loss": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(c - r) + m + k * (c + r)**2,
         "the sum of each pair's two scores is pulled to 0, not the mean of the batch":
             lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(c - r - m) + k * (c + r).mean()**2,
+        "the margin is subtracted from the gap, it does not multiply it: 1 - margin is a factor": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid((c - r) * (1 - m)) + k * (c + r)**2,
+        "the margin is subtracted from the gap, it does not multiply it": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid((c - r) * m) + k * (c + r)**2,
+        "the margin is subtracted from the gap, it does not divide it": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid((c - r) / (1 + m)) + k * (c + r)**2,
         "log σ is smooth: that is 0 from the margin on": lambda c, r, m=0., k=0.: _fitting(c, r) and (m - c + r).clamp(min=0) + k * (c + r)**2,
         "no gradient reaches the scores": lambda c, r, *m: reward.bradley_terry_loss(c.detach(), r.detach(), *m),
         "different shapes broadcast without a word: raise ValueError":
@@ -181,6 +184,18 @@ def _assigned(chosen, rejected, index): # confidence -> bin
     return (torch.stack([sure[h].mean() for h in held]), torch.stack([((gap.sign() + 1) / 2)[h].mean() for h in held]),
             tensor([int(h.sum()) for h in held]))
 
+def _kept(sure, gap, index): # a bin for each place from 0 on; the others are lost
+    at = index(sure)
+    held = [at == k for k in at.unique() if k >= 0]
+    return (tensor([sure[h].double().mean() for h in held]).float(), tensor([((gap.sign() + 1) / 2).double()[h].mean() for h in held]).float(),
+            tensor([int(h.sum()) for h in held], dtype=torch.long))
+
+def _finite(slip): # as the reference does
+    def erring(c, r, *n):
+        if not (c - r).isfinite().all(): raise ValueError
+        return slip(c, r, *n)
+    return erring
+
 def _named(x, mean): # the bins as they are, another number for the confidence in each
     c, r, n = [*x, 10][:3]
     at = (((c - r).abs().sigmoid() - .5) * 2 * n).long().clamp(max=n - 1)
@@ -198,9 +213,11 @@ calibration_bins = Exercise(
            "bins that are empty": _gaps(.05, .1, 5.), "one pair": (*_gaps(-1.), 5),
            "a confidence of 1": (*_gaps(80., -90., .5, 60.), 4),
            "a confidence of 1 beside one of .95": (*_gaps(80., -90., .5, 3.), 4),
-           "a confidence of just .75": (*_gaps(math.log(3), -.4, .6, 2.), 2), "one bin": (*_some(2, 8), 1)},
-    mistakes={
-        "the bins begin at .5, not at 0": lambda *x: _bins(*x, lowest=0.),
+           "a confidence of just .75": (*_gaps(math.log(3), -.4, .6, 2.), 2), "one bin": (*_some(2, 8), 1),
+           "confidences of just .625 and .75, float64": (tensor([math.log(5 / 3), math.nextafter(math.log(3), 9), -.4, .2], dtype=torch.float64), torch.zeros(4).double(), 4),
+           "a score that is nan": (*_gaps(.5, math.nan, 1.), 2), "a score without end": (tensor([1., math.inf, 2.]), tensor([0., 1., math.inf]), 2)},
+    mistakes={"a score that is nan or infinite has no bin: raise ValueError": lambda *x: _bins(*x)} | {words: _finite(slip) for words, slip in {
+        "the bins begin at .5, not at 0: each has half the width": lambda *x: _bins(*x, lowest=0.),
         "a confidence of 1 belongs to the last bin; it fell out of all of them":
             lambda *x: _bins(*x, top=False),
         "a confidence of 1 belongs to the last bin, it has none of its own: clamp the index":
@@ -208,7 +225,7 @@ calibration_bins = Exercise(
         "an edge belongs to the bin above it": lambda *x: _bins(*x, upper=True),
         "a tie is half right, not wrong": lambda *x: _bins(*x, tie=0.),
         "a tie is half right, not right": lambda *x: _bins(*x, tie=1.),
-        "leave out bins without pairs": lambda *x: _bins(*x, empty=True),
+        "leave out bins without pairs: an empty one has no mean": lambda *x: _bins(*x, empty=True),
         "the confidence is that of the side it prefers: take the absolute gap":
             lambda *x: _bins(*x, absolute=False),
         "the confidence is sigmoid of the absolute gap, so the bins begin at .5": lambda *x: _bins(*x, absolute=False, lowest=0.),
@@ -217,7 +234,7 @@ calibration_bins = Exercise(
         "the third is a number of pairs, not a share": lambda *x: _bins(*x, share=True),
         "right and wrong are swapped":
             lambda *x: _bins(*x, hits=lambda g: (g < 0).double() + .5 * (g == 0)),
-        "confidence and accuracy are the wrong way round":
+        "confidence and accuracy are the wrong way round: exchange the two results":
             lambda *x: (lambda a, b, n: (b, a, n))(*_bins(*x)),
         "n_bins is not used": lambda c, r, n=10: _bins(c, r, 10),
         "one bin too few": lambda c, r, n=10: _bins(c, r, max(n - 1, 1)),
@@ -225,4 +242,11 @@ calibration_bins = Exercise(
         "the bin is what the confidence is in: cut off, do not round to the nearest edge": lambda c, r, n=10: _assigned(
             c, r, lambda s: ((s - .5) * 2 * n).round().long().clamp(0, n - 1)),
         "bins of equal width, not of as many pairs": lambda c, r, n=10: _assigned(c, r, lambda s: s.argsort().argsort() * n // len(s)),
-        "confidence is a sigmoid: that is the gap itself": lambda *x: _named(x, lambda at, gap: gap.abs()[at].mean())})
+        "the confidence is that of the side it prefers, not sigmoid of the gap: below .5 there is no bin": lambda c, r, n=10: _kept(
+            (c - r).sigmoid(), c - r, lambda s: ((s - .5) * 2 * n).long().clamp(max=n - 1)),
+        "the confidence is that of the side it prefers, not sigmoid of the gap: below .5 all fall into the first bin": lambda c, r, n=10: _kept(
+            (c - r).sigmoid(), c - r, lambda s: ((s - .5) * 2 * n).long().clamp(0, n - 1)),
+        "the share of pairs that are right, not their number": lambda c, r, n=10: (lambda a, b, k: (a, b * k, k))(*_bins(c, r, n)),
+        "an edge belongs to the bin above it, not below": lambda c, r, n=10: _kept(
+            (c - r).abs().sigmoid(), c - r, lambda s: ((s - .5) * 2 * n).ceil().long().sub(1).clamp(min=0)),
+        "confidence is a sigmoid: that is the gap itself": lambda *x: _named(x, lambda at, gap: gap.abs()[at].mean())}.items()})

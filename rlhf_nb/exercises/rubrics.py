@@ -105,16 +105,16 @@ parse_rubric = Exercise(
         "the last verdict counts, not the first": lambda *a: _verdicts(*a, pick=lambda x: x[0]),
         "no verdict is nan, not 0": lambda *a: _verdicts(*a, none=0.),
         "no verdict is nan, not met": lambda *a: _verdicts(*a, none=1.),
-        "an item without a verdict keeps its place": lambda *a: [x for x in _verdicts(*a) if x == x],
+        "an item without a verdict keeps its place, as nan: it is not left out": lambda *a: [x for x in _verdicts(*a) if x == x],
         "in the order of `items`, not of the reply: verdicts that are found come first": lambda reply, items: (lambda found: [
             float(v == "yes") for k, v in found.items() if k in items] + [math.nan] * sum(x not in found for x in items))(
             dict(re.findall(r"\b([\w ]+): (yes|no)\b", reply))),
         "no is 0, not nan: nan is for no verdict": lambda *a: _verdicts(*a, value=lambda x: 1. if x == "yes" else math.nan),
         "nan, a number, where there is no verdict, not None": lambda *a: _verdicts(*a, none=None),
         "in the order of `items`, not of the reply": lambda reply, items: [float(x == "yes") for x in re.findall(r": (yes|no)\b", reply)] or [math.nan] * len(items),
-        "yes is 1 and no is 0": lambda *a: _verdicts(*a, value=lambda x: float(x == "no")),
+        "yes is 1 and no is 0, not the other way round: they are swapped": lambda *a: _verdicts(*a, value=lambda x: float(x == "no")),
         "a number, 1 or 0, not a word": lambda *a: _verdicts(*a, value=lambda x: x),
-        "`nothing` is no verdict: a word ends behind yes or no": lambda *a: _verdicts(*a, ask=lambda x: rf"\b{re.escape(x)}: (yes|no)"),
-        "`Unclean` is another item than `clean`: a word begins before the name": lambda *a: _verdicts(*a, ask=lambda x: rf"{re.escape(x)}: (yes|no)\b"),
+        "`nothing` is no verdict: a word ends behind yes or no, so ask for its edge, \\b": lambda *a: _verdicts(*a, ask=lambda x: rf"\b{re.escape(x)}: (yes|no)"),
+        "`Unclean` is another item than `clean`: a word begins before the name, so ask for its edge, \\b": lambda *a: _verdicts(*a, ask=lambda x: rf"{re.escape(x)}: (yes|no)\b"),
         "a name may hold signs that a pattern reads in another sense: re.escape": lambda *a: _verdicts(*a, ask=lambda x: rf"\b{x}: (yes|no)\b"),
         "one yes is not enough: the last verdict counts": lambda *a: _verdicts(*a, pick=lambda x: "yes" if "yes" in x else "no")})

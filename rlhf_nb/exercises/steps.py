@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 from .otherwise import all_changes, gradient_changes, is_real
+from .repair import repair
 from .twin import Steps, tensors_in
 from .where import differs_where
 
@@ -140,7 +141,7 @@ def effect(change, calls, plain)->tuple: # what it makes of each call of a step;
 def at_all(i, f)->dict: # a change at one step, or at several
     return dict.fromkeys(i, f) if isinstance(i, tuple) else {i: f}
 
-def find_step(search:Search, most:int=55_000)->tuple: # operations, not seconds: the same answer always gets the same words
+def find_step(search:Search, most:int=45_000)->tuple: # operations, not seconds: the same answer always gets the same words
     "The first step of the reference that, done otherwise, does what the answer did, in all cases; or two; or a formula."
     if search.luck(): return ()
     steps, first, say = search.steps, search.first, search.say
@@ -363,12 +364,26 @@ def set_apart(exercise, calls, wants, names)->tuple: # cases of 16 bits; those w
             f"nan or inf of {' and '.join(odd)} gets through: choose with where or masked_fill")
     return narrow, spread
 
+def clearer(slip, answer, exercise, wants, wrong, call, match)->str: # where nan comes from, in the answer itself
+    words = slip.startswith("nan comes") and repair(answer, exercise, wants, wrong, call, match)
+    return f"{slip}: {words}" if words else slip
+
+def without_refusals(grade, answer, exercise, calls, wants, wrong)->str: # a slip, and besides nothing is raised: both are said; else ""
+    silent = [k for k in wrong if wants[k].error and not calls[k].error]
+    left = {k: x for k, x in exercise.cases.items() if k not in silent}
+    if not silent or {*silent} >= {*wrong}: return ""
+    said = grade(answer, replace(exercise, cases=left))
+    return f"{said}; and besides nothing is raised where the task asks for {wants[silent[0]].error}, {silent[0]}"
+
+WEAK = r"what comes back is |, or |^two slips|; and besides |^the result is .* times what|the gradient is another one|weighted by|^exp of the result"
+
 def name_step(
     answer:Callable, exercise,               # of `checks.Exercise`
     calls:dict, wants:dict, wrong:list[str], # case -> what the answer did, and should have done; where that is not the same
     names:list[str], call:Callable, match:Callable, # of the arguments; how a call is recorded; whether two values are the same
 )->tuple: # a sentence, the smallest case that is wrong; or ()
-    "What an answer does otherwise; of few bits, and of nan that comes through, it is said apart."
+    "What an answer does otherwise; of few bits, and of nan that comes through, it is said apart. Else the edit that mends it."
+    from rlhf_nb.book.changes import named_leaves
     narrow, spread = set_apart(exercise, calls, wants, names)
     left = [k for k in wrong if k not in narrow and k not in spread]
     apart = {*wrong} - {*left} if left else set()
@@ -379,6 +394,10 @@ def name_step(
         BROKEN.append(e)
         found = ()
     also = next((words for k, words in spread.items() if k in apart), "")
+    if (not found or re.search(WEAK, found[0])) and not any(calls[k].error == "NotImplementedError" for k in wrong):
+        at = {p[:1] for k in wrong if not (calls[k].error or wants[k].error) for a, b in [[named_leaves(x[k].out) for x in (calls, wants)]]
+              for p in b if p not in a or not match(a[p], b[p])}
+        if words := repair(answer, exercise, wants, wrong, call, match, at): return words, wrong[0]
     if not found and also and len(spread) > 1 and 4 * len(left) <= len(spread): return f"mostly: {also}", next(iter(spread))
     return (f"{found[0]}; and {also}" if also else found[0], found[1]) if found else ()
 

@@ -271,6 +271,7 @@ masked_mean = Exercise(
            "a row without True": (_randn(21, 2, 3), tensor([[True, False, True], [False, False, False]])),
            "one row": (tensor([[2., 4., 9., 0.]]), tensor([[True, True, True, False]])),
            "one axis": (tensor([1., 5., 3.]), tensor([True, False, True])),
+           "a 0 that counts": (tensor([[0., 4., 2., 9.]]), tensor([[True, True, True, False]])),
            "three axes": (_randn(22, 2, 3, 2), _randn(23, 2, 3, 2) > 0),
            "300 numbers in bf16": ((3 + _randn(24, 4, 300)).bfloat16(), _randn(25, 4, 300) > -1),
            "float64": (_randn(26, 3, 6).double(), _sides),

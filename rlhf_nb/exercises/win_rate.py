@@ -122,6 +122,20 @@ def _zermelo(wins, steps=100, top=lambda w: w.sum(-1), games=lambda w: w + w.mT,
     for _ in range(steps): p = scale(top(wins) / (games(wins) / pair(p)).sum(-1))
     return last(p.log())
 
+def _multiplied(w, n): # the old p stays a factor
+    p = torch.ones_like(w[..., 0])
+    for _ in range(n):
+        p = p * w.sum(-1) / ((w + w.mT) / (p[..., :, None] + p[..., None, :])).sum(-1)
+        p = p / p.mean(-1, keepdim=True)
+    return p.log() - p.log().mean(-1, keepdim=True)
+
+def _divided(w, n): # games over the sum of strengths of all opponents
+    p = torch.ones_like(w[..., 0])
+    for _ in range(n):
+        p = w.sum(-1) / ((w + w.mT).sum(-1) / (p[..., :, None] + p[..., None, :]).sum(-1))
+        p = p / p.mean(-1, keepdim=True)
+    return p
+
 def _refusing(slip): # as the reference does
     def erring(w, n=100):
         package.bradley_terry_scores(w, 1)
@@ -141,17 +155,24 @@ bradley_terry_scores = Exercise(
             _zermelo(w, n) if (w.sum(-1) > 0).all() else package.bradley_terry_scores(w, n),
     } | {words: _refusing(slip) for words, slip in {
         "rows win, columns lose": lambda w, n=100: _zermelo(w, n, top=lambda w: w.sum(-2)),
-        "the mean of s is 0, not the first s": lambda w, n=100: _zermelo(w, n, last=lambda s: s - s[..., :1]),
+        "the mean of s is 0, not the first s: that takes one model as the zero": lambda w, n=100: _zermelo(w, n, last=lambda s: s - s[..., :1]),
         "games are wins of both": lambda w, n=100: _zermelo(w, n, games=lambda w: w),
         "that is the share of games won, as after one step: who was the opponent? put p in again":
             lambda w, n=100: (lambda s: s - s.mean(-1, keepdim=True))((w.sum(-1) / (w + w.mT).sum(-1)).log()),
         "those are the strengths p: take the log": lambda w, n=100: _zermelo(w, n, last=lambda s: s.exp()),
         "subtract the mean of the logs, not the log of the mean": lambda w, n=100: _zermelo(w, n, last=lambda s: s),
+        "those are the strengths p: take the log, then subtract the mean": lambda w, n=100: _zermelo(w, n, last=lambda s: s.exp() - s.exp().mean(-1, keepdim=True)),
+        "the natural logarithm, not Elo's scale of 400 / log 10": lambda w, n=100: _zermelo(w, n) * 400 / 2.302585093,
+        "the natural logarithm, not that of base 2": lambda w, n=100: _zermelo(w, n) / .69314718,
+        "n_ij over p_i + p_j is put in again: its p is the new one, not a factor; p_i does not multiply what it is replaced by": lambda w, n=100: _multiplied(w, n),
+        "p_i is wins over the sum of n_ij / (p_i + p_j): that sum runs over the opponents, the last axis": lambda w, n=100: (lambda s: s - s.mean(-1, keepdim=True))(
+            _divided(w, n).log()),
+        "the spread of s is no 1: only the mean is subtracted": lambda w, n=100: _zermelo(w, n, last=lambda s: (s - s.mean(-1, keepdim=True)) / s.std(-1, keepdim=True)),
         "p_i + p_j is the sum of both": lambda w, n=100: _zermelo(w, n, pair=lambda p: p[..., None, :] + 0 * p[..., :, None]),
-        "p_i + p_j, not p_i p_j": lambda w, n=100: _zermelo(w, n, pair=lambda p: p[..., :, None] * p[..., None, :]),
+        "p_i + p_j, not p_i p_j: the sum of both, not the product": lambda w, n=100: _zermelo(w, n, pair=lambda p: p[..., :, None] * p[..., None, :]),
         "steps is how often p is put in again": lambda w, n=100: _zermelo(w, 100 if n == 1 else n + 1),
         "the first p is 1 for all": lambda w, n=100: _zermelo(w, n - 1),
-        "mean 0 in each table of a stack": lambda w, n=100: _zermelo(w, n, last=lambda s: s - s.mean()),
+        "mean 0 in each table of a stack: the mean runs along the last axis, not over all": lambda w, n=100: _zermelo(w, n, last=lambda s: s - s.mean()),
         "the logarithm is the natural one": lambda w, n=100: _zermelo(w, n) / 2.302585,
         "the likelihood asks who the opponent was: that is the ratio of wins and losses, the logit of the share of games won":
             lambda w, n=100: (lambda s: s - s.mean(-1, keepdim=True))((w.sum(-1) / w.sum(-2)).log())}.items()})

@@ -34,7 +34,8 @@ fixed_answered = Exercise(
            "every word there is": (_where, " ".join(v for vs in VALUES.values() for v in vs)),
            "a polite frog": (_how, "The frog is green. I hope this helps."),
            "by It": (_how, "The frog is green. It knows how to hop."),
-           "said twice": (_where, "The fox lives in the forest. You will find it in the forest.")},
+           "said twice": (_where, "The fox lives in the forest. You will find it in the forest."),
+           "a fact about another animal, too": (_where, "The fox lives in the forest. The deer is brown.")},
     mistakes={
         "letters are found anywhere, even in `hope`: read sentences":
             lambda q, text: _truth(q) in text,

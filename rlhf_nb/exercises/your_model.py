@@ -18,7 +18,9 @@ short_right = Exercise(
            "the answer comes first": (["10 + 1?"], ["10 plus 1 is 12"], [10]), "answers as text": (["?", "?"], ["5", "It is 6."], ["5", "7"]),
            "a part of a number": (["?"], ["It is 12"], [2]), "long and wrong": (["?"], [f"{_long} 9"], [10]),
            "twelve words": (["?"], ["a b c d e f g h i j k 5"], [5]), "thirteen": (["?"], ["a b c d e f g h i j k l 5"], [5]),
-           "few long words": (["?"], ["Incontrovertibly, unquestionably, indisputably and incontestably 8"], [8]), "nobody asked": ([], [], [])},
+           "few long words": (["?"], ["Incontrovertibly, unquestionably, indisputably and incontestably 8"], [8]), "nobody asked": ([], [], []),
+           "two questions": (["3 + 4?", "5 + 4?"], ["7", "9"], [7, 9]), "a full stop": (["?"], ["It is 5."], [5]),
+           "twelve words, one with a hyphen": (["?"], ["well-known a b c d e f g h i j 5"], [5])},
     mistakes={name: (lambda wrong: lambda prompts, responses, answer: wrong(responses, answer))(wrong) for name, wrong in {
         "the *last* number is the answer, the first may repeat the question": lambda r, a: _graded(r, a, which=0),
         "the answer somewhere in the text is not enough: 2 is in 12":

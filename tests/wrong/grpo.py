@@ -217,7 +217,7 @@ WRONG = {
         ("grpo: every answer counts the same, so divide by the number of answers, too", no_rows),
         ("dr_grpo: divide by the number of answers, too", constant_forgets_rows),
         ("dr_grpo: the constant is max_length, not the width of the batch", width),
-        ("dapo: divide by the tokens of the whole batch, not by all its entries", entries),
+        ("dapo: divide by the tokens of the whole batch, not by all its entries: pads, outside of the mask, are none", entries),
         ("a row without a token gives nan: clamp the number by which you divide", nans),
         ("that is the mask: divide it", bare)],
     "cispo_loss": [

@@ -116,9 +116,12 @@ def pair_by_pair(chosen, rejected, margin=0., center_coef=0.):
 
 # ---- calibration_bins
 
+def finite(gap):
+    if not gap.isfinite().all(): raise ValueError("a score is not finite")
+    return gap
 def table(chosen, rejected, n_bins, low=.5, rule=None, wrong=lambda gap: (gap > 0) + .5 * (gap == 0),
           sure=lambda gap: torch.sigmoid(gap.abs()), keep_empty=False):
-    gap = chosen - rejected
+    gap = finite(chosen - rejected)
     p, hit, w, rows = sure(gap), wrong(gap).float(), (1 - low) / n_bins, []
     rule = rule or (lambda p, k: (p >= low + k * w) & ((p < low + (k + 1) * w) | (k == n_bins - 1)))
     for k in range(n_bins):
@@ -156,7 +159,7 @@ def centres(chosen, rejected, n_bins=10):
 
 def looped(chosen, rejected, n_bins=10): return table(chosen, rejected, n_bins)
 def one_hots(chosen, rejected, n_bins=10):
-    gap = (chosen - rejected).double()
+    gap = finite(chosen - rejected).double()
     p, hit = gap.abs().sigmoid(), (gap.sign() + 1) / 2
     k = torch.floor((p - .5) / (.5 / n_bins)).long().clamp(max=n_bins - 1)
     member = torch.nn.functional.one_hot(k, n_bins).double()
@@ -165,7 +168,7 @@ def one_hots(chosen, rejected, n_bins=10):
     return ((p @ member)[on] / n[on]).float(), ((hit @ member)[on] / n[on]).float(), n[on].long()
 def dictionary(chosen, rejected, n_bins=10):
     boxes = {}
-    for gap in (chosen - rejected).tolist():
+    for gap in finite(chosen - rejected).tolist():
         p = 1 / (1 + 2.718281828459045**-abs(gap))
         boxes.setdefault(min(int((p - .5) * 2 * n_bins), n_bins - 1), []).append(
             (p, 1. if gap > 0 else .5 if gap == 0 else 0.))
@@ -219,18 +222,18 @@ WRONG = {
         ("no gradient reaches the scores", no_gradient),
         ("different shapes broadcast without a word: raise ValueError", broadcast)],
     "calibration_bins": [
-        ("the bins begin at .5, not at 0", from_zero),
+        ("the bins begin at .5, not at 0: each has half the width", from_zero),
         ("the confidence is sigmoid of the absolute gap, so the bins begin at .5", whole_sigmoid),
         ("a confidence of 1 belongs to the last bin; it fell out of all of them", lost_top),
         ("a confidence of 1 belongs to the last bin, it has none of its own: clamp the index", unclamped),
         ("an edge belongs to the bin above it", upper_edges),
         ("a tie is half right, not wrong", tie_wrong), ("a tie is half right, not right", tie_right),
-        ("leave out bins without pairs", with_empty),
+        ("leave out bins without pairs: an empty one has no mean", with_empty),
         ("the confidence is that of the side it prefers: take the absolute gap", not_absolute),
         ("the mean of the confidences, not the middle of the bin", centres),
         ("the third is a number of pairs, not a share", shares),
         ("right and wrong are swapped", losers),
-        ("confidence and accuracy are the wrong way round", exchanged),
+        ("confidence and accuracy are the wrong way round: exchange the two results", exchanged),
         ("n_bins is not used", ten)]}
 
 RIGHT = {

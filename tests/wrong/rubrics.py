@@ -99,8 +99,8 @@ WRONG = dict(
         ("nan where no reward scored the row", never_nan), ("a row that one reward did not score still has the others", nan_anywhere),
         ("a reward that nobody gave is not 0: leave it out", zero_for_nan), ("a sum over rewards, not their mean", mean_of_rewards)],
     parse_rubric=[("the last verdict counts, not the first", first), ("no verdict is nan, not 0", zero), ("no verdict is nan, not met", one),
-        ("an item without a verdict keeps its place", dropped), ("yes is 1 and no is 0", turned), ("a number, 1 or 0, not a word", words),
-        ("`nothing` is no verdict: a word ends behind yes or no", open_end),
-        ("`Unclean` is another item than `clean`: a word begins before the name", open_begin),
+        ("an item without a verdict keeps its place, as nan: it is not left out", dropped), ("yes is 1 and no is 0, not the other way round: they are swapped", turned), ("a number, 1 or 0, not a word", words),
+        ("`nothing` is no verdict: a word ends behind yes or no, so ask for its edge, \\b", open_end),
+        ("`Unclean` is another item than `clean`: a word begins before the name, so ask for its edge, \\b", open_begin),
         ("a name may hold signs that a pattern reads in another sense: re.escape", unescaped)])
 RIGHT = dict(rubric_reward=[rubric, by_loop], normalised_sum=[apart, by_columns], parse_rubric=[verdicts, greedy])

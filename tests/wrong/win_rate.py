@@ -156,8 +156,8 @@ WRONG = dict(
         ("weighted by the verdict: its labels alone say what it is worth", verdict_weighted)],
     bradley_terry_scores=[("rows win, columns lose", columns_win),
         ("that is the share of games won, as after one step: who was the opponent? put p in again", share), ("those are the strengths p: take the log", no_log),
-        ("subtract the mean of the logs, not the log of the mean", no_mean), ("p_i + p_j, not p_i p_j", product),
-        ("steps is how often p is put in again", one_more), ("mean 0 in each table of a stack", whole_mean),
+        ("subtract the mean of the logs, not the log of the mean", no_mean), ("p_i + p_j, not p_i p_j: the sum of both, not the product", product),
+        ("steps is how often p is put in again", one_more), ("mean 0 in each table of a stack: the mean runs along the last axis, not over all", whole_mean),
         ("the likelihood asks who the opponent was: that is the ratio of wins and losses, the logit of the share of games won", odds)])
 RIGHT = dict(prediction_powered=[powered, by_std], rogan_gladen=[gladen, as_one_line], fixed_estimate=[loop, by_weights],
              bradley_terry_scores=[loops, geometric])
