@@ -7,6 +7,7 @@ from rlhf_nb.base.files import notebooks
 from rlhf_nb.book import checks
 from rlhf_nb.book.checks import (
     CHECK, MEMORY, PROGRESS, Exercise, check, check_notebook, copy_argument, expect_error, grade, needed, record_call, values_match)
+from rlhf_nb.exercises.repair import repair
 
 def test_expect_error_wants_an_error(capsys):
     expect_error(int, "seven")
@@ -95,6 +96,37 @@ def test_the_one_edit_that_mends_an_answer_is_said():
         low = x.min()
         return (x - low) / (x.max() - x.mean())
     assert "mean" in grade(scaled, ask).partition(";")[0] and "min" in grade(scaled, ask).partition(";")[0]
+    def said(answer): return repair(answer, ask, {k: record_call(ask.reference, x) for k, x in cases.items()}, [*cases], record_call, values_match)
+    def counts(x):
+        n = 0
+        while n < 3: n += 1                       # turned round it would never end: an edited loop has an end all the same
+        return (x - x.min()) / (x.max() - x.min()) * n
+    assert said(counts) and said(scaled) in grade(scaled, ask)
+    def writes(x):
+        with open(__file__) as file: file.read(1)
+        return (x - x.min()) / (x.max() - x.mean())
+    assert said(writes) == ""                     # what touches files is not edited and run again
+    assert said(lambda x: x.cos().erf()) == ""
+
+def twice(w, x): return w.roll(2, 0) * x.detach()
+def flowing(w, x): return w.roll(1, 0) * x
+@pytest.mark.parametrize("answer, words", [
+    (twice, "2 stands where 1 should, in w.roll(2, 0)"), (flowing, "a gradient flows through x: detach it")])
+def test_an_edit_is_right_in_its_gradients_too_and_a_number_says_where_it_stands(answer, words):
+    def leaf(*x): return torch.tensor(x, requires_grad=True)
+    cases = {"three": (leaf(1., 2., 6.), leaf(3., 1., 2.)), "four": (leaf(5., 2., 1., 4.), leaf(1., 7., 2., 3.))}
+    ask = Exercise(lambda w, x: w.roll(1, 0) * x.detach(), cases, {})
+    wants = {k: record_call(ask.reference, x) for k, x in cases.items()}
+    assert repair(answer, ask, wants, [*cases], record_call, values_match) == words
+
+def test_a_missing_refusal_does_not_hide_another_slip():
+    def careful(x):
+        if not len(x): raise ValueError("empty")
+        return x / x.sum()
+    ask = Exercise(careful, {"none": (torch.zeros(0),), "two": (torch.tensor([1., 3.]),), "three": (torch.tensor([5., 2., 9.]),)}, {})
+    said = grade(lambda x: x / x.mean(), ask)
+    assert said.startswith("mean stands where sum should") and said.endswith("; and besides nothing is raised where the task asks for ValueError, none")
+    assert "besides" not in grade(lambda x: x / x.sum(), ask)
 
 def test_what_the_reference_changes_an_answer_may_change():
     assert grade(lambda xs: xs.sort(), Exercise(list.sort, {"two": ([2, 1],)}, {})) == "right"
