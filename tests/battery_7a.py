@@ -1,6 +1,7 @@
 """A seventh battery, part a: written from stubs and task texts alone, without sight of the check. OWN: False where a wrong answer is a right text with one edit."""
-import linecache, math, random, re, torch
+import math, random, re, torch
 import torch.nn.functional as F
+from battery_maker import battery
 from einops import rearrange, reduce, repeat
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
@@ -16,23 +17,7 @@ from rlhf_nb.world import CRITERIA, FLATTERY_BONUS, annotate, criteria, gold_sco
 from rlhf_nb.worlds.oracle import MicroWorld, all_logprobs, expectation
 from rlhf_nb.worlds.world_text import FACTS, PHRASES, SENTENCES, VALUES, Question, parse_sentences
 
-WRONG, RIGHT, SLIPS, OWN = {}, {}, {}, {}
-
-def make(name, text):
-    file = f"<battery_7 {name} {len(linecache.cache)}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    space = dict(globals()); exec(compile(text, file, "exec"), space)
-    return space[name]
-def wrong(name, slip, words, text, own=True):
-    OWN.setdefault(name, []).append(own)
-    WRONG.setdefault(name, []).append((words, make(name, text)))
-    SLIPS.setdefault(name, []).append(slip)
-def edits(name, text, *rows): # (slip, words, old, new); the text itself is right
-    RIGHT.setdefault(name, []).append(make(name, text))
-    for slip, words, old, new in rows:
-        assert old in text, (name, old)
-        wrong(name, slip, words, text.replace(old, new), own=False)
-def right(name, text): RIGHT.setdefault(name, []).append(make(name, text))
+WRONG, RIGHT, SLIPS, OWN, wrong, right, edits = battery(globals())
 
 # ---------------------------------------------------------------- 02 shift_right
 edits("shift_right", '''

@@ -1,6 +1,7 @@
 """A seventh battery, part b: written from stubs and task texts alone, without sight of the check. OWN: False where a wrong answer is a right text with one edit."""
-import linecache, math, re, statistics, torch
+import math, re, statistics, torch
 import torch.nn.functional as F
+from battery_maker import battery
 from collections.abc import Callable
 from einops import einsum, rearrange, reduce, repeat
 from torch import Tensor, nn
@@ -21,26 +22,7 @@ from rlhf_nb.ppo import clipped_policy_loss, clipped_value_loss
 from rlhf_nb.qlearning import bellman_targets, monte_carlo_returns
 from rlhf_nb.tokens import Seqs, masked_mean, shift_right
 
-WRONG, RIGHT, SLIPS, OWN = {}, {}, {}, {}
-
-def make(name, text):
-    file = f"<battery_7 {name} {len(linecache.cache)}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    space = dict(globals()); exec(compile(text, file, "exec"), space)
-    return space[name]
-
-def wrong(name, slip, words, text, own=True):
-    OWN.setdefault(name, []).append(own)
-    WRONG.setdefault(name, []).append((words, make(name, text)))
-    SLIPS.setdefault(name, []).append(slip)
-
-def edits(name, text, *rows): # (slip, words, old, new); the text itself is right
-    RIGHT.setdefault(name, []).append(make(name, text))
-    for slip, words, old, new in rows:
-        assert old in text, (name, old)
-        wrong(name, slip, words, text.replace(old, new), own=False)
-
-def right(name, text): RIGHT.setdefault(name, []).append(make(name, text))
+WRONG, RIGHT, SLIPS, OWN, wrong, right, edits = battery(globals())
 
 def best_reply(p_opponent, p_real, beta): # chapter 15's, for spin_game
     weight = p_opponent * (p_real / p_opponent)**(1 / beta)
@@ -50,6 +32,7 @@ def best_reply(p_opponent, p_real, beta): # chapter 15's, for spin_game
 
 edits("ppo_rewards", '''
 def ppo_rewards(score, logp, ref_logp, mask, beta=.1):
+    logp, ref_logp = at_least_float32(logp, ref_logp)
     kl = (logp.detach() - ref_logp.detach())
     reward = torch.where(mask, -beta * kl, 0.)
     for i in range(len(mask)):
@@ -79,6 +62,7 @@ def ppo_rewards(score, logp, ref_logp, mask, beta=.1):
 right("ppo_rewards", '''
 def ppo_rewards(score, logp, ref_logp, mask, beta=.1):
     with torch.no_grad():
+        logp, ref_logp = at_least_float32(logp, ref_logp)
         b, t = mask.shape
         column = torch.arange(t, device=mask.device)
         last = torch.where(mask, column, -1).max(dim=1).values      # (b), -1: empty
@@ -187,7 +171,9 @@ def ppo_rewards(score, logp, ref_logp, mask, beta=.1):
 SIG = """def ppo_loss(logp, old_logp, advantage, value, old_value, returns, mask,
              cliprange=.2, cliprange_value=.2, vf_coef=.1):
 """
-edits("ppo_loss", SIG + '''    ratio = torch.exp(logp - old_logp)
+edits("ppo_loss", SIG + '''    logp, old_logp, advantage, value, old_value, returns = at_least_float32(
+        logp, old_logp, advantage, value, old_value, returns)
+    ratio = torch.exp(logp - old_logp)
     low, high = 1 - cliprange, 1 + cliprange
     gain = torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage)
     near = old_value + (value - old_value).clamp(-cliprange_value, cliprange_value)

@@ -1,6 +1,7 @@
 """A seventh battery, part c: written from stubs and task texts alone, without sight of the check. OWN: False where a wrong answer is a right text with one edit."""
-import itertools, linecache, math, random, re, statistics, torch
+import itertools, math, random, re, statistics, torch
 import torch.nn.functional as F
+from battery_maker import battery
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from einops import einsum, rearrange, reduce, repeat
@@ -11,23 +12,7 @@ from rlhf_nb.base.batches import at_least_float32
 from rlhf_nb.grpo import group_centered, group_normalised
 from rlhf_nb.tokens import masked_mean, masked_sum, shift_right
 
-WRONG, RIGHT, SLIPS, OWN = {}, {}, {}, {}
-
-def make(name, text):
-    file = f"<battery_7 {name} {len(linecache.cache)}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    space = dict(globals()); exec(compile(text, file, "exec"), space)
-    return space[name]
-def wrong(name, slip, words, text, own=True):
-    OWN.setdefault(name, []).append(own)
-    WRONG.setdefault(name, []).append((words, make(name, text)))
-    SLIPS.setdefault(name, []).append(slip)
-def edits(name, text, *rows): # (slip, words, old, new); the text itself is right
-    RIGHT.setdefault(name, []).append(make(name, text))
-    for slip, words, old, new in rows:
-        assert old in text, (name, old)
-        wrong(name, slip, words, text.replace(old, new), own=False)
-def right(name, text): RIGHT.setdefault(name, []).append(make(name, text))
+WRONG, RIGHT, SLIPS, OWN, wrong, right, edits = battery(globals())
 
 # ------------------------------------------------------------ 17 fixed_number_reward
 edits("fixed_number_reward", r'''

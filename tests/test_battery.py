@@ -1,7 +1,10 @@
 """The second battery is what it says: its right answers agree with one another, its wrong ones with none."""
 import warnings
+from importlib import import_module
+from pathlib import Path
 import pytest
-import battery_2, battery_inputs as inputs
+import battery_2, battery_7a, battery_7b, battery_7c, battery_inputs as inputs
+from rlhf_nb.book.checks import Exercise, grade
 
 @pytest.fixture(scope="module")
 def cases(): return inputs.cases()
@@ -27,3 +30,19 @@ def test_right_answers_agree_and_wrong_ones_differ_in_value_gradient_or_what_the
 def test_the_battery_is_as_large_as_it_says_and_serves_every_exercise():
     assert sum(map(len, battery_2.WRONG.values())) >= 600 and sum(map(len, battery_2.RIGHT.values())) >= 110
     assert all(len(battery_2.WRONG[name]) >= 10 and len(battery_2.RIGHT[name]) >= 2 for name in battery_2.WRONG)
+
+BLIND = [battery_7a, battery_7b, battery_7c]            # written without sight of the check
+FOUND = {name: x for f in Path(import_module("rlhf_nb.exercises").__file__).parent.glob("[a-z]*.py") if f.stem != "my_rlhf"
+         for name, x in vars(import_module(f"rlhf_nb.exercises.{f.stem}")).items() if isinstance(x, Exercise)}
+
+def test_the_blind_battery_serves_every_exercise_half_of_it_in_whole_texts():
+    wrong = {name: m.OWN[name] for m in BLIND for name in m.WRONG}
+    assert wrong.keys() == {name for name, x in FOUND.items() if not name.startswith("_")} and min(map(len, wrong.values())) >= 10
+    assert sum(map(len, wrong.values())) >= 1_170 and sum(map(sum, wrong.values())) >= 560
+    assert all(len(m.SLIPS[name]) == len(m.WRONG[name]) and len(m.RIGHT[name]) >= 3 for m in BLIND for name in m.WRONG)
+
+@pytest.mark.parametrize("module", BLIND, ids=lambda m: m.__name__)
+def test_no_right_answer_of_the_blind_battery_is_refused(module):
+    warnings.simplefilter("ignore")
+    for name, answers in module.RIGHT.items():
+        assert [grade(x, FOUND[name]) for x in answers] == ["right"] * len(answers), name
