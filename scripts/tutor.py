@@ -36,6 +36,7 @@ def judged(words, verdict): # "accepted", "named", "falsely", "numbers": case, e
     if verdict == "right": return "accepted"
     said = re.split(r"; see exercises", verdict)[0]
     if re.match(r"(right on [^;]*; )?it differs only where ", said): return "closest"
+    if re.match(r"(right on [^;]*; )?the task asks: ", said): return "named" if re.search(words, said.lower()) else "closest"
     if re.match(NUMBERS, said): return "numbers"
     return "named" if re.search(words, re.sub(CASE, "", said).lower()) else "falsely"  # numbers are no words
 

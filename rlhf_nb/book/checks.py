@@ -310,8 +310,7 @@ def grade(
                    for fn in (answer, exercise.reference)]
     if all(c.error == "NotImplementedError" for c in calls.values()): return "not done yet"
     due = [c for case, c in calls.items() if want[case].out is not None]
-    if due and all(c.out is None and not c.error for c in due):
-        return "nothing comes back: is there a return?"
+    if due and all(c.out is None and not c.error for c in due): return "nothing comes back: is there a return?"
     wrong = [case for case in calls if not _same(calls[case], want[case])]
     changed = any(c.mutated and not want[case].mutated for case, c in calls.items())
     if not wrong: return "right" + ", but it changes its arguments, or their .grad: copy them first" * changed
@@ -323,6 +322,7 @@ def grade(
     fits = len(cases) == len(wrong)
     if fits and all(_same(c, record_call(exercise.mistakes[name], exercise.cases[case], False))
                     for case, c in calls.items() if case not in wrong): return name
+    from rlhf_nb.exercises.asked import asks
     from rlhf_nb.exercises.steps import clearer, differs_where, name_step, without_refusals
     if said := without_refusals(grade, answer, exercise, calls, want, wrong): return said
     slips = {case: _slips(calls[case], want[case], exercise.cases[case], names) for case in wrong}
@@ -331,14 +331,15 @@ def grade(
     if len(slipped) == len(wrong): return clearer(
         slip, answer, exercise, want, wrong, record_call, values_match) + f"; {see(wrong[0])}"
     done = name_step(answer, exercise, calls, want, wrong, names, record_call, values_match)
-    if done: return f"{done[0]}; {see(done[1])}"
-    if fits: return name if len(wrong) > 3 else f"much like: {name}; {see(wrong[0])}"
+    asked = asks(exercise, wrong)
+    if done: return f"{done[0]}; {asked}{see(done[1])}"
+    if fits: return name if len(wrong) > 3 else f"much like: {name}; {asked}{see(wrong[0])}"
     if len(slipped) > len(cases): name, cases = slip, slipped
     if (share := len(cases) / len(wrong)) >= .5:
         other = see(next(case for case in wrong if case not in cases))
         return f"mostly: {name}, and {other}" if share >= .8 else f"much like: {name}, but {other}"
     return (f"right on {len(calls) - len(wrong)} of {len(calls)} cases; " * (len(wrong) < len(calls))
-            + differs_where(exercise.cases, calls, want, names, values_match) + see(wrong[0]))
+            + (asked or differs_where(exercise.cases, calls, want, names, values_match)) + see(wrong[0]))
 
 MEMORY, PROGRESS = ".rlhf-nb.json", ".rlhf-nb-progress.jsonl"  # in a learner's folder
 
@@ -365,9 +366,8 @@ def check(
 
     Raises AssertionError unless it is "right", if RLHF_NB_STRICT=1; the reference stands in
     the answer's place by then."""
-    told = [k for title, m in list(sys.modules.items()) if title.startswith("rlhf_nb.exercises.")
-            for k, x in vars(m).items() if x is exercise]
-    name = (told or [getattr(answer, "__name__", "it")])[0]          # as the cell has it
+    from rlhf_nb.exercises.asked import place_of
+    name = place_of(exercise)[1] or getattr(answer, "__name__", "it") # as the cell has it
     if answer is exercise.reference:
         print(f"{name}: this is ours: run the cell with your answer first")
         return answer

@@ -178,3 +178,8 @@ fixed_prefix_value = Exercise(
         "exp overflows or underflows at 300: use logsumexp": lambda p, r, b: b * (p[p > 0] * (r[p > 0] / b).float().exp()).sum().log(),
         "0 times infinity is nan: leave out responses of probability 0": lambda p, r, b: b * (
             p.log() + r / b).logsumexp(-1)})
+
+ASKED = {
+    "best_of_n_policy": {
+        "responses of equal score share what their level wins, in proportion to their probabilities": "ties | all equal",
+        "a response of probability 0 stays at -inf": "a response of probability 0"}}

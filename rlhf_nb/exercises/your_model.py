@@ -37,3 +37,8 @@ short_right = Exercise(
         "turned round: the short one earns 1": lambda r, a: _graded(r, a, short=int.__gt__),
         "10 and \"10\" are not equal in Python: compare text with text":
             lambda r, a: _graded(r, a, right=lambda text, wanted: (re.findall(r"\d+", text) or [""])[-1] == wanted)}.items()})
+
+ASKED = {
+    "short_right": {
+        "a wrong answer earns 0, however long or short it is": "long and wrong",
+        "a response without a number is wrong: it earns 0": "no number"}}

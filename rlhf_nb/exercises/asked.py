@@ -1,0 +1,13 @@
+"""What a task asks for at its edges. `ASKED` of a chapter: exercise -> sentence -> the cases that try it.
+
+An answer that is wrong in no other case breaks this sentence, whatever its text is: it is told the sentence."""
+import sys
+
+def place_of(exercise)->tuple: # its chapter's names, and its own; ({}, "") of a teacher's
+    return next(((vars(m), k) for title, m in list(sys.modules.items()) if title.startswith("rlhf_nb.exercises.")
+                 for k, x in vars(m).items() if x is exercise), ({}, ""))
+
+def asks(exercise, wrong:list[str])->str: # the sentence that is broken, where every wrong case is one of its own; else ""
+    names, name = place_of(exercise)
+    return next((f"the task asks: {said}; " for said, cases in names.get("ASKED", {}).get(name, {}).items()
+                 if {*wrong} <= {*cases.split(" | ")}), "")
