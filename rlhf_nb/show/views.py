@@ -87,9 +87,9 @@ def _draw_strip(texts, x, row_names, framed, write, full=None):
             if write and not masked:               # 3 digits and a sign; 0 has none
                 value = f"{v:+.3g}" if abs(v) >= 10 else f"{v:+.2f}"
                 if float(value) == 0: value = "0"
-            ax.add_patch(Rectangle((at + .025, top + .025), widths[j] - .05, tall - .05, fc=GREY if masked
+            ax.add_artist(Rectangle((at + .025, top + .025), widths[j] - .05, tall - .05, fc=GREY if masked
                 else SHADES((v / scale + 1) / 2), ec=INK if frame else "#cfcfcf", lw=1.3 if frame else .6))
-            put(middle, top + (.35 if value else .5) * tall, texts[i][j], 8.5, "#7a7a7a" if masked else INK)
+            if texts[i][j]: put(middle, top + (.35 if value else .5) * tall, texts[i][j], 8.5, "#7a7a7a" if masked else INK)
             if value: put(middle, top + .71 * tall, value, 7, INK)
             at += widths[j]
     return fig
