@@ -3,6 +3,10 @@
 An answer that is wrong in no other case breaks this sentence, whatever its text is: it is told the sentence."""
 import sys
 
+def refusing(reference, mistakes:dict)->dict: # the same mistakes, of answers that refuse what they should
+    def checked(slip): return lambda *args: (reference(*args), slip(*args))[1]
+    return {words: checked(slip) for words, slip in mistakes.items()}
+
 def place_of(exercise)->tuple: # its chapter's names, and its own; ({}, "") of a teacher's
     return next(((vars(m), k) for title, m in list(sys.modules.items()) if title.startswith("rlhf_nb.exercises.")
                  for k, x in vars(m).items() if x is exercise), ({}, ""))

@@ -1,5 +1,5 @@
 "Exercises of the chapter on the best policy."
-import torch
+import math, torch
 from torch import inf, tensor
 from rlhf_nb.best_policy import best_of_n_policy as _kept, exact_gradient as _exact, optimal_policy as _tilted
 from rlhf_nb.book.checks import Exercise
@@ -29,6 +29,8 @@ def _with_grad(seed): # the caller's own .grad
     lm.head.weight.grad = torch.ones_like(lm.head.weight)
     return lm, world, reward
 
+def _per_word(m, w): return all_logprobs(m, w) / w.seqs.response_mask.sum(1)
+
 def _backward(model, world, reward):
     expectation(all_logprobs(model, world), reward.detach()).backward()
     return {n: p.grad for n, p in _free(model).items()}
@@ -53,6 +55,24 @@ exact_gradient = Exercise(
             lambda m, w, r: {k: g / len(r) for k, g in _exact(m, w, r).items()},
         "weigh by probabilities, not also by log-probs": lambda m, w, r: _grads(
             m, (all_logprobs(m, w) * all_logprobs(m, w).exp() * r.detach()).sum()),
+        "the reward is taken as it is: it is not divided by its standard deviation": lambda m, w, r: (
+            _grads(m, expectation(all_logprobs(m, w), ((r - r.mean()) / r.std()).detach()))),
+        "the reward is taken as it is: it is not divided by its standard deviation, mean or not": lambda m, w, r: (
+            _grads(m, expectation(all_logprobs(m, w), (r / (r.std() + 1e-8)).detach()))),
+        "the log-prob of a response is a sum over its words: do not divide it by its length": lambda m, w, r: (
+            _grads(m, expectation(_per_word(m, w), r.detach()))),
+        "a score function is the gradient of the whole log-prob: it is not divided by the length": lambda m, w, r: (
+            _grads(m, (all_logprobs(m, w).exp().detach() * r.detach() * _per_word(m, w)).sum())),
+        "expectation takes log-probs: exp is in it already": lambda m, w, r: _grads(m, expectation(all_logprobs(m, w).exp(), r.detach())),
+        "that is the gradient of the log of the expected reward: no log": lambda m, w, r: _grads(
+            m, expectation(all_logprobs(m, w), r.detach()).log()),
+        "frozen parameters are left out: they have no gradient, not one of 0": lambda m, w, r: {
+            n: _exact(m, w, r).get(n, torch.zeros_like(p)) for n, p in m.named_parameters()},
+        "frozen parameters are left out: they have no gradient, not None": lambda m, w, r: {
+            n: _exact(m, w, r).get(n) for n, p in m.named_parameters()},
+        "one gradient for each parameter that requires grad: that is the first alone": lambda m, w, r: dict([*_exact(m, w, r).items()][:1]),
+        "all gradients have their own length: they are not normalised": lambda m, w, r: (lambda g: {
+            k: x / torch.cat([y.flatten() for y in g.values()]).norm() for k, x in g.items()})(_exact(m, w, r)),
         "one gradient per parameter, by its name": lambda m, w, r: list(_exact(m, w, r).values()),
         "that is the tensor alone: return a dict from name to gradient":
             lambda m, w, r: next(iter(_exact(m, w, r).values())),
@@ -75,7 +95,7 @@ optimal_policy = Exercise(
            "a response of probability 0": (tensor([.5, .5, 0.]).double().log(), tensor([1., 0., 9.]).double(), .5),
            "equal rewards": (_random(3, seed=4).log_softmax(0), torch.ones(3).double(), .4),
            "one response": (torch.zeros(1).double(), tensor([2.]).double(), .5),
-           "beta 0": (*_case(3, 5, 1.)[:2], 0.)},
+           "beta 0": (*_case(3, 5, 1.)[:2], 0.), "beta below 0": (*_case(3, 6, 1.)[:2], -.5)},
     mistakes={
         "divide the reward by beta: that multiplies": lambda a, r, b: _best(a, r, b, lambda r, b: r * b) if b > 0 else _tilted(a, r, b),
         "beta is missing": lambda a, r, b: _best(a, r, b, lambda r, b: r) if b > 0 else _tilted(a, r, b),
@@ -91,6 +111,31 @@ optimal_policy = Exercise(
         "exp(reward / beta) overflows, in double precision too: stay in logs, with logsumexp":
             lambda a, r, b: (lambda z: (a + r / b - z, z))((a.exp() * (r / b).exp()).sum().log())
             if b > 0 else _tilted(a, r, b),
+        "exp(reward / beta) overflows or underflows: stay in logs, with logsumexp": lambda a, r, b: (lambda w: (
+            (w / w.sum()).log(), w.sum().log()))(a.exp() * (r / b).exp()) if b > 0 else _tilted(a, r, b),
+        "that is the best response alone, beta at 0: every response keeps a share": lambda a, r, b: (lambda x: (
+            torch.full_like(x, -inf).scatter(0, x.argmax(0, True), 0.), x.logsumexp(-1)))(a + r / b) if b > 0 else _tilted(a, r, b),
+        "beta divides the reward alone, not the log-prob of the reference": lambda a, r, b: _best(
+            a / b, r, b) if b > 0 else _tilted(a, r, b),
+        "the log-prob of the reference is taken as it is, not times beta": lambda a, r, b: _best(
+            b * a, r, b, lambda r, b: r) if b > 0 else _tilted(a, r, b),
+        "log Z sums over the responses of the reference: the reference is missing in it": lambda a, r, b: (
+            _tilted(a, r, b)[0], (r / b).logsumexp(-1)),
+        "log Z is a sum weighted by the reference, not a mean over responses": lambda a, r, b: (
+            _tilted(a, r, b)[0], _tilted(a, r, b)[1] - math.log(len(r))),
+        "the sign of log Z is turned": lambda a, r, b: (_tilted(a, r, b)[0], -_tilted(a, r, b)[1]),
+        "that is the expected reward of the best policy: log Z is wanted": lambda a, r, b: (
+            _tilted(a, r, b)[0], expectation(_tilted(a, r, b)[0], r)),
+        "those are normalised, and log Z with them is 0: log Z is that of the sum before it": lambda a, r, b: (
+            _tilted(a, r, b)[0], _tilted(a, r, b)[0].logsumexp(-1)),
+        "the first is log π*, not log π* - log π_ref": lambda a, r, b: (_tilted(a, r, b)[0] - a, _tilted(a, r, b)[1]),
+        "log Z is added where it should be taken off": lambda a, r, b: (a + r / b + _tilted(a, r, b)[1], _tilted(a, r, b)[1]),
+        "the reward is taken as it is, without its mean subtracted: log Z knows the difference": lambda a, r, b: (
+            _tilted(a, r, b)[0], _tilted(a, r - r.mean(), b)[1]),
+        "the reward is taken as it is, without its maximum subtracted: add it back to log Z": lambda a, r, b: (
+            _tilted(a, r, b)[0], _tilted(a, r - r.max(), b)[1]),
+        "the maximum that was subtracted before exp is to be added back to log Z": lambda a, r, b: (lambda x: (
+            x.log_softmax(-1), (x - x.max()).logsumexp(-1)))(a + r / b) if b > 0 else _tilted(a, r, b),
         "add the reward to the log-prob, not to the probability": lambda a, r, b: (
             lambda x: (x.log_softmax(-1), x.logsumexp(-1)))(a.exp() + r / b) if b > 0 else _tilted(a, r, b),
         "two values are wanted: log pi* and log Z": lambda a, r, b: _tilted(a, r, b)[0],
@@ -116,7 +161,8 @@ best_of_n_policy = Exercise(
            "best of 64": _draws(6, 3, 64),
            "a response of probability 0": (tensor([.5, .5, 0.]).double().log(), tensor([1., 0., 2.]).double(), 3),
            "an improbable best": (tensor([0., -30.]).double().log_softmax(0), tensor([0., 1.]).double(), 8),
-           "n of 0": (*_draws(3, 4, 0),)},
+           "a response of probability 0 in a tie": (tensor([.5, 0., .5]).double().log(), tensor([1., 1., 0.]).double(), 3),
+           "n of 0": (*_draws(3, 4, 0),), "n below 0": (*_draws(3, 7, -2),)},
     mistakes={
         "that is the worst of n: count the scores at most its own": lambda a, s, n: _bon(a, -s, n),
         "of equal scores the first drawn wins: they share the probability": lambda a, s, n: _bon(a, s, n, share=False),
@@ -137,6 +183,14 @@ best_of_n_policy = Exercise(
         "that is n times too probable: n p (at most)^(n-1) counts a density": lambda a, s, n: (
             a + torch.tensor(float(n)).log() + (n - 1) * (a.exp() * (s[:, None] >= s)).sum(-1).log()) if n > 0 else _kept(a, s, n),
         "that is the tilt exp(n score): count who wins": lambda a, s, n: (a + n * s).log_softmax(0) if n > 0 else _kept(a, s, n),
+        "that is the tilt exp((n - 1) score): count who wins": lambda a, s, n: (a + (n - 1) * s).log_softmax(0) if n > 0 else _kept(a, s, n),
+        "p^n is being drawn n times, not being the best of n": lambda a, s, n: (n * a).log_softmax(0) if n > 0 else _kept(a, s, n),
+        "u counts scores at most its own: that leaves its own out": lambda a, s, n: _bon(a, s, n, low=lambda o: o > 0),
+        "u sums probabilities: ranks count responses as if all were equally probable": lambda a, s, n: (lambda o: (
+            (a - (a.exp() * (o == 0)).sum(-1).log()) + ((o >= 0).double().mean(-1)**n - (o > 0).double().mean(-1)**n).log()).masked_fill(
+            a == -inf, -inf))(s[:, None] - s) if n > 0 else _kept(a, s, n),
+        "the share within a level is p over the probability of the level, not p": lambda a, s, n: _bon(a, s, n, share=False) + a if n > 0 else _kept(a, s, n),
+        "what is wanted is the distribution, not the expected score": lambda a, s, n: expectation(_kept(a, s, n), s),
         "the best response is not always among the n": lambda a, s, n: (
             torch.where(s == s.max(), a, -inf).log_softmax(0)) if n > 0 else _kept(a, s, n),
         "1 - (1 - p)^n is being drawn at all, not being the best of n": lambda a, s, n: (
@@ -176,10 +230,39 @@ fixed_prefix_value = Exercise(
             (p[p > 0].log() + r[p > 0] / b).softmax(0) * r[p > 0]).sum(),
         "that is Z: its log, times beta": lambda p, r, b: (p[p > 0] * (r[p > 0].double() / b).exp()).sum(),
         "exp overflows or underflows at 300: use logsumexp": lambda p, r, b: b * (p[p > 0] * (r[p > 0] / b).float().exp()).sum().log(),
+        "an epsilon in the log, or a clamp, gives a response of probability 0 some weight: leave it out": lambda p, r, b: b * (
+            (p + 1e-8).log() + r / b).logsumexp(-1),
+        "a tiny epsilon in the log gives a response of probability 0 some weight: leave it out": lambda p, r, b: b * (
+            (p + 1e-12).log() + r / b).logsumexp(-1),
+        "that is the mean and half the variance over beta, a series that ends too early: take the log of the sum of exponentials":
+            lambda p, r, b: (lambda r, m: m + (p * (r - m)**2).sum() / (2 * b))(r.masked_fill(p == 0, 0), (p * r.masked_fill(p == 0, 0)).sum()),
+        "weigh the responses by their probabilities, not all alike": lambda p, r, b: b * ((r / b)[p > 0].logsumexp(-1) - math.log(int((p > 0).sum()))),
+        "the factor beta stands once: that is without the division in the exponent, and over beta": lambda p, r, b: _soft(p, r, b) / b**2,
+        "that is minus beta log Z: the value is plus": lambda p, r, b: -_soft(p, r, b),
+        "that tilts towards low rewards: the signs of reward and value are both turned": lambda p, r, b: -_soft(p, -r, b),
+        "the response of the highest p exp(r / beta) is not all of the sum": lambda p, r, b: b * (p[p > 0].log() + r[p > 0] / b).max(),
+        "that is the mean of the rewards over the responses": lambda p, r, b: r[p > 0].mean(),
         "0 times infinity is nan: leave out responses of probability 0": lambda p, r, b: b * (
             p.log() + r / b).logsumexp(-1)})
 
 ASKED = {
+    "exact_gradient": {
+        "frozen parameters are left out: a gradient for each parameter that requires grad, by its name": "a frozen parameter",
+        "every parameter that requires grad has its gradient, not the first alone": "two parameters",
+        "`.grad` is left alone, and what it holds already is not added": "`.grad` holds something already"},
+    "optimal_policy": {
+        "beta must be above 0: 0 and below raise ValueError": "beta 0 | beta below 0",
+        "a response of probability 0 stays at -inf, and adds nothing to Z": "a response of probability 0",
+        "stay in logs: exp(reward / beta) overflows and underflows, logsumexp does not":
+            "rewards of hundreds | rewards of thousands | beta .01"},
+    "fixed_prefix_value": {
+        "a response of probability 0 adds nothing, whatever its reward: 0 times inf is nan, and an epsilon in the log gives it weight":
+            "a response of probability 0 | an infinite reward of probability 0",
+        "rewards / beta may be as large as 300 or -300: exp overflows or underflows there, logsumexp does not":
+            "rewards of 300 times beta | all of them at -300",
+        "one response alone has the value of its reward": "one response"},
     "best_of_n_policy": {
+        "n is 1 or more: 0 and below raise ValueError": "n of 0 | n below 0",
+        "best of 1 is one draw, the distribution itself": "best of 1",
         "responses of equal score share what their level wins, in proportion to their probabilities": "ties | all equal",
-        "a response of probability 0 stays at -inf": "a response of probability 0"}}
+        "a response of probability 0 stays at -inf": "a response of probability 0 | a response of probability 0 in a tie"}}

@@ -4,6 +4,7 @@ from torch import Generator, nn, tensor
 from torch.nn.functional import logsigmoid
 from rlhf_nb import reward
 from rlhf_nb.book.checks import Exercise, ProofKind
+from rlhf_nb.exercises.asked import refusing
 from rlhf_nb.exercises.tokens import MASK_NAMES, normal
 from rlhf_nb.tokens import Seqs
 
@@ -105,7 +106,14 @@ pooled_scores = Exercise(
            "no pads": _rows(3, "xxx", "xxx"), "one row, one token": _rows(4, ".x."),
            "one row": _rows(5, "xxxx."), "bf16": _rows(6, ".xx.", "xxxx", dtype=torch.bfloat16),
            "a row of pads alone is refused": _rows(7, "xx.", "...")},
-    mistakes=Pooling().told(lambda model, seqs: dict(scores=model(seqs), mask=seqs.attention_mask), "at") | {
+    mistakes=refusing(reward.pooled_scores, Pooling().told(lambda model, seqs: dict(scores=model(seqs), mask=seqs.attention_mask), "at") | {
+        "the last real token is where seqs.attention_mask ends: seqs.response_mask may be empty":
+            lambda model, seqs: _pick(model(seqs), _last(seqs.response_mask)),
+        "each row has its own place: that reads the last place of the first row in all of them": _read(lambda s, m: s[:, _last(m)[0]]),
+        "scores and rows do not go together: that reads the row before": _read(lambda s, m: _pick(s.roll(1, 0), _last(m))),
+        "the sign of the score is turned": _read(lambda s, m: -_pick(s, _last(m))),
+        "a score may be any number: no sigmoid": _read(lambda s, m: _pick(s, _last(m)).sigmoid()),
+        "the scores of a batch are not centred: each is the model's own": _read(lambda s, m: _pick(s, _last(m)) - _pick(s, _last(m)).mean())}) | {
         "ids != 0 is no mask: a pad may have any id, seqs.attention_mask says what is real":
             lambda model, seqs: _pick(model(seqs), _last(seqs.ids != 0)),
         "no gradient reaches the model": _read(lambda s, m: _pick(s, _last(m)), detach=True),
@@ -138,7 +146,8 @@ bradley_terry_loss = Exercise(
            "600 apart": (tensor([300., -300., 5.]).requires_grad_(),
                          tensor([-300., 300., 1.]).requires_grad_()),
            "bf16": _scores(6, 3, dtype=torch.bfloat16), "float64": _scores(7, 3, dtype=torch.float64),
-           "sides of different length": (torch.ones(3), torch.ones(1))},
+           "sides of different length": (torch.ones(3), torch.ones(1)),
+           "a column against a row, as many scores": (torch.ones(3, 1), torch.ones(1, 3))},
     mistakes=BradleyTerry().told(_compared, "form sign gap margin centre", {
         "that is one number: keep one loss per pair": dict(mean="mean"),
         "that is the sum: keep one loss per pair": dict(mean="sum"),
@@ -152,6 +161,21 @@ bradley_terry_loss = Exercise(
         "the margin is subtracted from the gap, it does not multiply it: 1 - margin is a factor": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid((c - r) * (1 - m)) + k * (c + r)**2,
         "the margin is subtracted from the gap, it does not multiply it": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid((c - r) * m) + k * (c + r)**2,
         "the margin is subtracted from the gap, it does not divide it": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid((c - r) / (1 + m)) + k * (c + r)**2,
+        "inside of σ the margin is taken off the gap, not off the loss": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(c - r) - m + k * (c + r)**2,
+        "the margin is in the gap once: that takes it off twice": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(c - r - m * 2) + k * (c + r)**2,
+        "the margin stays what it is, without a sigmoid or log of its own": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(
+            c - r - torch.as_tensor(m).sigmoid()) + k * (c + r)**2,
+        "each chosen score is compared with its own rejected one, not with all of them: (b b) is averaged":
+            lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(c[:, None] - r - m).mean(1) + k * (c + r)**2,
+        "each chosen score is compared with its own rejected one, not with the mean of all":
+            lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(c - r.mean() - m) + k * (c + r)**2,
+        "the sum of the two scores is squared, not their mean: that is a quarter": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(c - r - m) + k * ((c + r) / 2)**2,
+        "the centring term has the factor c, not c / 2": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(c - r - m) + k / 2 * (c + r)**2,
+        "the centring term is added: it keeps scores near 0": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(c - r - m) - k * (c + r)**2,
+        "the centring term stands outside of log σ": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(c - r - m - k * (c + r)**2),
+        "1 - c is no factor of the other term: the centring term is added": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(c - r - m) * (1 - k) + k * (c + r)**2,
+        "the labels are certain: no smoothing": lambda c, r, m=0., k=0.: _fitting(c, r) and -.9 * logsigmoid(c - r - m) - .1 * logsigmoid(r - c + m) + k * (c + r)**2,
+        "that is -log2: nats are natural logarithms": lambda c, r, m=0., k=0.: _fitting(c, r) and -logsigmoid(c - r - m) / math.log(2) + k * (c + r)**2,
         "log σ is smooth: that is 0 from the margin on": lambda c, r, m=0., k=0.: _fitting(c, r) and (m - c + r).clamp(min=0) + k * (c + r)**2,
         "no gradient reaches the scores": lambda c, r, *m: reward.bradley_terry_loss(c.detach(), r.detach(), *m),
         "different shapes broadcast without a word: raise ValueError":
@@ -176,6 +200,11 @@ def _bins(chosen, rejected, n_bins=10, lowest=.5, top=True, upper=False, tie=.5,
     first, second, n = zip(*rows) if rows else ((), (), ())
     return (tensor(first).float(), tensor(second).float(),
             tensor(n) if share else tensor(n, dtype=torch.long))
+
+def _zeroed(chosen, rejected, n_bins=10): # empty bins, too
+    at = (((chosen - rejected).abs().sigmoid() - .5) * 2 * n_bins).long().clamp(max=n_bins - 1)
+    out = [torch.zeros(n_bins, dtype=x.dtype).index_copy(0, at.unique(), x) for x in _bins(chosen, rejected, n_bins)]
+    return tuple(out)
 
 def _assigned(chosen, rejected, index): # confidence -> bin
     gap = chosen - rejected
@@ -231,8 +260,26 @@ calibration_bins = Exercise(
         "the confidence is sigmoid of the absolute gap, so the bins begin at .5": lambda *x: _bins(*x, absolute=False, lowest=0.),
         "the mean of the confidences, not the middle of the bin":
             lambda *x: _bins(*x, middle=True),
+        "leave out bins without pairs: that gives them 0": lambda *x: _zeroed(*x),
+        "a tie is half right: it stays among the pairs, with a confidence of .5": lambda c, r, *n: _bins(c[c != r], r[c != r], *n),
+        "the mean of a bin is over its own pairs: that divides by all of them": lambda c, r, *n: (
+            lambda a, b, k: (a * k / len(c), b * k / len(c), k))(*_bins(c, r, *n)),
+        "the confidence is a mean, not a sum: divide by the pairs of the bin": lambda *x: (lambda a, b, k: (a * k, b, k))(*_bins(*x)),
+        "both are means, not sums: divide by the pairs of the bin": lambda *x: (lambda a, b, k: (a * k, b * k, k))(*_bins(*x)),
+        "each bin has its own accuracy: that is the accuracy of all pairs": lambda c, r, *n: (lambda a, b, k: (
+            a, torch.full_like(b, (((c - r).sign() + 1) / 2).mean().item()), k))(*_bins(c, r, *n)),
+        "the second is the accuracy: that is how far it is from the confidence": lambda *x: (lambda a, b, k: (a, (a - b).abs(), k))(*_bins(*x)),
+        "the third is how many pairs the bin holds, not how many of them are right": lambda *x: (
+            lambda a, b, k: (a, b, (b * k).long()))(*_bins(*x)),
+        "the confidence is σ of the gap, not of half of it": lambda c, r, *n: _bins(c / 2, r / 2, *n),
+        "the confidence is σ of the gap, not of twice the gap (that is tanh)": lambda c, r, *n: _bins(2 * c, 2 * r, *n),
+        "the bins lie between .5 and 1, not between the least and the largest confidence": lambda c, r, n=10: _assigned(c, r, lambda s: (
+            (s - s.min()) / (s.max() - s.min()).clamp(min=1e-12) * n).long().clamp(max=n - 1)),
+        "the last bin has the index n_bins - 1: that puts its pairs one bin lower": lambda c, r, n=10: _assigned(
+            c, r, lambda s: ((s - .5) * 2 * n).long().clamp(max=max(n - 2, 0))),
+        "the median is no mean: the confidence of a bin is the mean of its pairs'": lambda *x: _named(x, lambda at, gap: gap.abs().sigmoid()[at].median()),
         "the third is a number of pairs, not a share": lambda *x: _bins(*x, share=True),
-        "right and wrong are swapped":
+        "right and wrong are swapped: accuracy is the share of pairs that are right":
             lambda *x: _bins(*x, hits=lambda g: (g < 0).double() + .5 * (g == 0)),
         "confidence and accuracy are the wrong way round: exchange the two results":
             lambda *x: (lambda a, b, n: (b, a, n))(*_bins(*x)),
@@ -250,3 +297,21 @@ calibration_bins = Exercise(
         "an edge belongs to the bin above it, not below": lambda c, r, n=10: _kept(
             (c - r).abs().sigmoid(), c - r, lambda s: ((s - .5) * 2 * n).ceil().long().sub(1).clamp(min=0)),
         "confidence is a sigmoid: that is the gap itself": lambda *x: _named(x, lambda at, gap: gap.abs()[at].mean())}.items()})
+
+ASKED = {
+    "pooled_scores": {
+        "a row that is nothing but pads raises ValueError": "a row of pads alone is refused",
+        "pads may stand on the left: the number of real tokens is no position": "pads on the left | pads on both sides | one row, one token | bf16"},
+    "bradley_terry_loss": {
+        "the margin may be one number or (b), one for each pair": "a margin for each pair",
+        "finite even where scores are 600 apart: logsigmoid, or softplus of minus the gap": "600 apart",
+        "two sides of different shape raise ValueError, although they would broadcast":
+            "sides of different length | a column against a row, as many scores",
+        "c (r_w + r_l)^2 is added to the loss of each pair": "centring | both"},
+    "calibration_bins": {
+        "scores that are not finite raise ValueError, nan as well as inf": "a score that is nan | a score without end",
+        "a tie is half right: its confidence .5 is in the first bin": "ties",
+        "the last bin holds a confidence of 1 as well": "a confidence of 1 | a confidence of 1 beside one of .95",
+        "a bin holds its lower edge, not its upper one": "a confidence of just .75 | confidences of just .625 and .75, float64",
+        "bins without pairs are left out": "bins that are empty | ties | one pair | a confidence of 1 | a confidence of 1 beside one of .95 | "
+            "confidences of just .625 and .75, float64"}}

@@ -5,7 +5,7 @@ from torch import tensor
 from rlhf_nb import sft
 from rlhf_nb.base import sampling
 from rlhf_nb.book.checks import Exercise
-from rlhf_nb.exercises.tokens import (EMPTY, MEAN_SLIPS, MEANS, SHIFTS, SOFTMAXES, Logprobs, mean_over, next_logps, read_mask)
+from rlhf_nb.exercises.tokens import (EMPTY, MEAN_SLIPS, MEANS, SHIFTS, SOFTMAXES, Logprobs, mean_over, next_logps, read_mask, widened)
 from rlhf_nb.base.logprobs import logprobs
 from rlhf_nb.worlds.oracle import bigram_lm, micro_world
 from rlhf_nb.base.sampling import SamplingParams
@@ -72,7 +72,21 @@ fixed_labels = Exercise(
         "pads are no labels": lambda ids, p, n: _labels(ids, p, n + 99),
         "ids != 0 is no mask: the id of a pad may stand in the text; n_real says where it ends":
             lambda ids, p, n: _labels(ids, p, n).masked_fill(ids[:, 1:] == 0, X),
-        "no shift: label j is token j + 1": lambda *a: _labels(*a, shift=0),
+        "no shift: label j is token j + 1; the borders fit, but the ids are not shifted": lambda *a: _labels(*a, shift=0),
+        "t - 1 labels: label j is token j + 1, so nothing is shifted here, and the first column falls off": lambda ids, p, n: (
+            lambda at: ids.masked_fill((at < p[:, None]) | (at >= n[:, None]), X))(torch.arange(ids.shape[1])),
+        "that is the mask: the labels are token ids, -100 where it is False": lambda ids, p, n: _labels(ids, p, n) != X,
+        "that is the mask upside down: the labels are token ids, -100 outside of the answer": lambda ids, p, n: _labels(ids, p, n) == X,
+        "each row has its own question and length: that takes the first row's for all":
+            lambda ids, p, n: _labels(ids, p[:1].expand_as(p), n[:1].expand_as(n)),
+        "each row ends at its own length: that takes the longest for all": lambda ids, p, n: _labels(ids, p, n.max().expand_as(n)),
+        "n_real counts the question, too: the answer ends at n_real, not n_prompt + n_real": lambda ids, p, n: _labels(ids, p, p + n),
+        "the labels are -100 where the answer is, and ids elsewhere: it is the other way round": lambda ids, p, n: ids[:, 1:].where(
+            _labels(ids, p, n) == X, X),
+        "the question is learned too, and the answer is not counted from n_prompt on: that drops the last n_prompt tokens":
+            lambda ids, p, n: _labels(ids, 0 * p, n - p),
+        "masked labels are -100, not -1": lambda *a: _labels(*a, rest=-1),
+        "masked labels are -100, not 100": lambda *a: _labels(*a, rest=100),
         "nothing is shifted: label j is token j + 1, so the first column is cut off, not the last":
             lambda ids, p, n: _labels(ids, p + 1, n + 1, shift=0),
         "the prompt is learned too: mask it": lambda ids, p, n: _labels(ids, 0 * p, n),
@@ -136,14 +150,34 @@ sft_loss = Exercise(
             lambda m, x: (_loss(m, x)[0], x.attention_mask.sum()),
         "a token of probability 1 has log-prob 0, and it is counted: count the mask":
             lambda m, x: (_loss(m, x)[0], (logprobs(m, x) != 0).sum()),
-        "logprobs has shifted already: its entry i is of token i, like the mask's":
+        "logprobs has shifted already: its entry i is of token i, like the mask's, and so the last token, eos, is lost from the sum":
             lambda m, x: (_loss(m, x, _no_end(x))[0], x.response_mask[:, 1:].sum()),
         "ids != 0 is no mask: it holds the prompt, and a pad may have any id; count response_mask":
             lambda m, x: (_loss(m, x)[0], (x.ids != 0).sum()),
         "pads are in the number": lambda m, x: (_loss(m, x)[0], torch.tensor(x.ids[:, 1:].numel())),
+        "pads are in the number, and the first column: count response_mask":
+            lambda m, x: (_loss(m, x)[0], torch.tensor(x.ids.numel())),
+        "the sum is divided by the number of answers: return the sum, and the number beside it":
+            lambda m, x: (_loss(m, x)[0] / len(x.ids), _loss(m, x)[1]),
+        "the mean over every place, pads too: return the sum, and the number beside it":
+            lambda m, x: (-logprobs(m, x).mean(), _loss(m, x)[1]),
+        "these are probabilities: a log-likelihood is a sum of logs": lambda m, x: (
+            -torch.where(x.response_mask, logprobs(m, x).exp(), 0.).sum(), _loss(m, x)[1]),
+        "the log of the mean probability is no mean of logs": lambda m, x: (lambda p, n: (-(p.sum() / n).log() * n, n))(
+            _no_first(x.response_mask) * logprobs(m, x).exp(), _loss(m, x)[1]),
+        "the mean of each answer's mean: all tokens weigh alike, return the sum and the number":
+            lambda m, x: (_each_answer(m, x)[0] / len(x.ids), _loss(m, x)[1]),
+        "one number per answer is not asked for: the number of tokens in the whole batch":
+            lambda m, x: (_loss(m, x)[0], x.response_mask[:, 1:].sum(1)),
+        "the number lacks the second column as well: only the first has nothing before it":
+            lambda m, x: (_loss(m, x)[0], x.response_mask[:, 2:].sum()),
+        "the end mark is missing in the number: it is in the sum, and it is counted":
+            lambda m, x: (_loss(m, x)[0], _no_end(x)[:, 1:].sum()),
+        "the number leaves out the last column, not the first: entry i of the mask is of token i":
+            lambda m, x: (_loss(m, x)[0], x.response_mask[:, :-1].sum()),
         "the number is that of the answers: count tokens":
             lambda m, x: (_loss(m, x)[0], torch.tensor(len(x.ids))),
-        "the end mark is missing: it must be learned too": lambda m, x: _loss(m, x, _no_end(x)),
+        "the end mark is missing in the sum and in the number: eos, the last token of an answer, must be learned too": lambda m, x: _loss(m, x, _no_end(x)),
         "nothing stands before the first token: it is not counted":
             lambda m, x: (_loss(m, x)[0], x.response_mask.sum()),
         "the number is one too small in each row: only the first column is not counted":
@@ -168,6 +202,21 @@ def _top_p(x, s, crossing=True, back=True, less=torch.lt):
     prob, order = x.softmax(1).sort(descending=True)
     kept = less(prob.cumsum(1) - prob if crossing else prob.cumsum(1), s.top_p)
     return _keep(x, torch.zeros_like(kept).scatter(1, order, kept) if back else kept)
+def _below_kth(x, s):
+    return _keep(x, x > x.topk(min(s.top_k, x.shape[1])).values[:, -1:]) if s.top_k else x
+def _at_kth(x, s, of): # one cut for all rows
+    return _keep(x, x >= of(x.topk(s.top_k).values[:, -1:], 0, True)) if 0 < s.top_k < x.shape[1] else x
+def _min_p(x, s): return _keep(x, x.softmax(1) >= s.top_p * x.softmax(1).amax(1, keepdim=True)) if s.top_p < 1 else x
+def _rare(x, s):
+    if s.top_p >= 1: return x
+    prob, order = x.softmax(1).sort()
+    return _keep(x, torch.zeros_like(prob).bool().scatter(1, order, prob.cumsum(1) - prob < s.top_p))
+def _one_more(x, s):
+    if s.top_p >= 1: return x
+    prob, order = x.softmax(1).sort(descending=True)
+    before = prob.cumsum(1) - prob
+    less = torch.cat([torch.zeros_like(before[:, :1]), before[:, :-1]], 1)
+    return _keep(x, torch.zeros_like(prob).bool().scatter(1, order, less < s.top_p))
 def _greedy(x): return torch.full_like(x, -torch.inf).scatter(1, x.argmax(1, keepdim=True), 0.)
 
 def _filter(logits, s, steps="tkp", norm=True, greedy=_greedy, wide=True, **how):
@@ -175,8 +224,8 @@ def _filter(logits, s, steps="tkp", norm=True, greedy=_greedy, wide=True, **how)
     if s.temperature == 0 and greedy: return greedy(x)
     for step in steps:
         if step == "t": x = _temperature(x, s, how.get("times", False))
-        if step == "k": x = _top_k(x, s, s.top_k + how.get("more", 0) * (s.top_k > 0))
-        if step == "p": x = _top_p(x, s, how.get("crossing", True), how.get("back", True), how.get("less", torch.lt))
+        if step == "k": x = how["cut"](x, s) if "cut" in how else _top_k(x, s, s.top_k + how.get("more", 0) * (s.top_k > 0))
+        if step == "p": x = how["nucleus"](x, s) if "nucleus" in how else _top_p(x, s, how.get("crossing", True), how.get("back", True), how.get("less", torch.lt))
     return x.log_softmax(1) if norm else x
 
 def _zeros(logits, s):
@@ -225,6 +274,30 @@ filter_logits = Exercise(
         "the tokens before it sum to less than top_p, not to just as much": lambda x, s: _filter(x, s, less=torch.le),
         "the mask is in sorted order: bring it back to the order of the tokens":
             lambda x, s: _filter(x, s, back=False),
+        "the k-th largest is kept by top-k: cut off what is below it, not what equals it": lambda x, s: _filter(x, s, cut=_below_kth),
+        "one token too few is left by top-k": lambda x, s: _filter(x, s, cut=lambda x, s: _top_k(x, s, max(1, s.top_k - 1) if s.top_k else 0)),
+        "each row has its own k-th largest: that cuts all rows at the lowest of them":
+            lambda x, s: _filter(x, s, cut=lambda x, s: _at_kth(x, s, torch.amin)),
+        "each row has its own k-th largest: that cuts all rows at the highest of them":
+            lambda x, s: _filter(x, s, cut=lambda x, s: _at_kth(x, s, torch.amax)),
+        "what top-k drops is -inf before the softmax, not 0: exp of 0 is 1":
+            lambda x, s: _filter(x, s, cut=lambda x, s: _top_k(x, s).where(_top_k(x, s) > -torch.inf, 0.).where(x > -torch.inf, x)),
+        "what top-p drops is -inf before the softmax, not 0: exp of 0 is 1":
+            lambda x, s: _filter(x, s, nucleus=lambda x, s: _top_p(x, s).where(_top_p(x, s) > -torch.inf, 0.).where(x > -torch.inf, x)),
+        "that is min-p, a share of the largest probability: top-p sums probabilities, the largest first":
+            lambda x, s: _filter(x, s, nucleus=_min_p),
+        "that keeps tokens whose own probability reaches top_p: sum them, the largest first":
+            lambda x, s: _filter(x, s, nucleus=lambda x, s: _keep(x, x.softmax(1) >= s.top_p) if s.top_p < 1 else x),
+        "that keeps tokens whose own probability reaches 1 - top_p: sum them, the largest first":
+            lambda x, s: _filter(x, s, nucleus=lambda x, s: _keep(x, x.softmax(1) >= 1 - s.top_p) if s.top_p < 1 else x),
+        "sorted upwards, so the least likely tokens are kept: sort downwards": lambda x, s: _filter(x, s, nucleus=_rare),
+        "top-p counts before the temperature: temperature first, then top-k, then top-p": lambda x, s: _filter(x, s, "ptk"),
+        "the token that crosses top_p is kept, but not the next one, too": lambda x, s: _filter(x, s, nucleus=_one_more),
+        "what is left is normalised: the log_softmax stands before the filters, it belongs behind them": lambda x, s: (
+            _filter(x, s) if not s.temperature else _keep((_temperature(widened(x), s)).log_softmax(1), _filter(x, s) > -torch.inf)),
+        "what is left is normalised, not drawn evenly: its probabilities keep their proportions": lambda x, s: (
+            torch.where(_filter(x, s) > -torch.inf, 0., -torch.inf).to(_filter(x, s).dtype).log_softmax(1)),
+        "the likeliest token comes always: that is temperature 0 alone": lambda x, s: _greedy(widened(x)),
         "one token too many is left by top-k": lambda x, s: _filter(x, s, more=1),
         "the probabilities no longer sum to 1: log_softmax at the end":
             lambda x, s: _filter(x, s, norm=False),
@@ -237,3 +310,26 @@ filter_logits = Exercise(
         "what is filtered out has log-prob -inf, not 0": _zeros,
         "top_k 0 keeps all": _no_off,
         "each row has its own cut": _one_row})
+
+ASKED = {
+    "sft_loss": {
+        "a token with nothing before it is not counted, although the mask may hold it": "the first column is in the mask",
+        "a token of probability 1 is counted: its log-prob is 0": "a token of probability 1",
+        "an empty response adds 0 to the sum and to the number": "an empty response",
+        "an answer that was cut has no eos: response_mask alone says what is counted": "cut before its end"},
+    "fixed_labels": {
+        "an empty answer has no label: all of its row is -100": "an empty response",
+        "the id of a pad may stand inside the text: n_real says where it ends": "a pad inside the text",
+        "an answer may reach the last column": "cut before its end"},
+    "filter_logits": {
+        "of equally likely tokens the first is the greedy one, and it alone": "greedy, of two alike the first",
+        "at temperature 0 the likeliest token has log-prob 0 and the rest -inf, whatever top_k and top_p say":
+            "greedy | greedy, and top-p | greedy, of two alike the first",
+        "a top_k above the number of tokens keeps all of them": "top-k above the vocabulary",
+        "the likeliest token always stays, since those before it sum to 0": "top-p below the likeliest",
+        "a token stays if those before it sum to less than top_p, not to just as much": "top-p reached exactly",
+        "top-p counts probabilities after the temperature": "temperature before top-p",
+        "top-p counts what top-k has left": "top-p of what top-k left",
+        "-inf among the logits stays -inf, without nan": "-inf among the logits, and -300",
+        "equally likely tokens are kept or cut one by one, by the sum before them": "tokens alike, all kept",
+        "all in float32 or more: logits in 16 bits are raised to it first": "bf16"}}

@@ -1,8 +1,10 @@
 "Exercises of the chapter on tokens."
+import math
 import torch
 from torch import Generator, tensor
 from rlhf_nb import tokens
 from rlhf_nb.book.checks import Exercise, ProofKind, values_match
+from rlhf_nb.exercises.asked import refusing
 
 def _gen(seed): return torch.Generator().manual_seed(seed)
 def _randn(seed, *size): return torch.randn(size, generator=_gen(seed))
@@ -63,6 +65,7 @@ shift_right = Exercise(
            "a mask": (tensor([[True, True, False], [False, True, True]]),),
            "token ids": (tensor([[5, 6, 7, 1], [8, 9, 1, 0]]),),
            "one row": (_randn(3, 1, 4, 2),), "one column": (_randn(4, 3, 1),),
+           "four axes": (_randn(30, 2, 3, 2, 2),),
            "nan and inf": (tensor([[1., torch.nan, torch.inf], [-torch.inf, 2., 3.]]),),
            "bf16": (_randn(5, 2, 4).bfloat16(),), "float64": (_randn(6, 2, 4).double(),)},
     mistakes={
@@ -76,6 +79,10 @@ shift_right = Exercise(
         "that moves the rows of the batch: time is axis 1": lambda x: _moved(x, dim=0),
         "that moves the last axis: time is axis 1": lambda x: _moved(x, dim=x.dim() - 1),
         "two steps: move by one": lambda x: _moved(x, 2),
+        "copied from the front, row i is overwritten before row i + 1 reads it: row i of the result is row i-1 of x":
+            lambda x: torch.cat([torch.zeros_like(x[:, :1]), x[:, :1].expand_as(x)[:, 1:]], 1),
+        "that is 0 everywhere: row i of the result is row i-1 of x": torch.zeros_like,
+        "the rows are reversed: move them by one": lambda x: x.flip(1),
         "no gradient reaches x: do not detach": lambda x: _moved(x.detach()),
         "that pads the last axis, as F.pad does: time is axis 1": lambda x: torch.nn.functional.pad(x[:, :-1], (1, 0)),
         "the first row is gone: set row 0 to 0 after moving, not before": lambda x: torch.cat([x[:, :1] * 0, x[:, :1] * 0, x[:, 1:-1]], 1)[:, :x.shape[1]]})
@@ -233,7 +240,10 @@ token_logprobs = Exercise(
            "bf16": (8 * _randn(15, 3, 6, 9).bfloat16(), _ids),
            "float16": (_randn(16, 3, 6, 9).half(), _ids),
            "float64": (_randn(17, 3, 6, 9).double(), _ids),
-           "logits that were cut": (_randn(18, 3, 5, 9), _ids)},
+           "a first token that is ruled out": (_banned, tensor([[5, 1, 2, 3], [4, 0, 0, 1]])),
+           "logits that were cut": (_randn(18, 3, 5, 9), _ids), "ids that were cut": (_randn(31, 3, 6, 9), _ids[:, 1:]),
+           "more rows of logits than of ids": (_randn(32, 3, 6, 9), _ids[:2]),
+           "more rows of ids than of logits": (_randn(33, 1, 6, 9), _ids)},
     mistakes=Logprobs().told(_next, "soft shift sign form", {
         "entry 0 is missing: the result is (b t)": dict(form="short"),
         "that is one number per response: keep one per token": dict(form="sums")}) | {
@@ -241,7 +251,17 @@ token_logprobs = Exercise(
             lambda z, y: tokens.token_logprobs(widened(z).softmax(-1).log(), y),
         "logits and ids must share (b t), or ValueError":
             lambda z, y: tokens.token_logprobs(z[:, :y.shape[1]], y[:, :z.shape[1]]),
-        "no gradient reaches the logits: do not detach": lambda z, y: tokens.token_logprobs(z.detach(), y)})
+        "no gradient reaches the logits: do not detach": lambda z, y: tokens.token_logprobs(z.detach(), y)} | refusing(tokens.token_logprobs, {
+        "id 0 is a token like any other, no pad: its log-prob counts": lambda z, y: tokens.token_logprobs(z, y) * (y != 0),
+        "entry 0 is 0: roll brings the last row of the logits round to the first token":
+            lambda z, y: widened(z).log_softmax(-1).roll(1, 1).gather(-1, y[..., None])[..., 0],
+        "one log-prob per token: that is their running sum": lambda z, y: tokens.token_logprobs(z, y).cumsum(1),
+        "these are probabilities: their logs are wanted, and entry 0 is 0": lambda z, y: tokens.token_logprobs(z, y).exp(),
+        "natural logarithms, nats: those are bits": lambda z, y: tokens.token_logprobs(z, y) / math.log(2),
+        "softmax runs over the whole batch: it runs over the words, the last axis": lambda z, y: tokens.token_logprobs(
+            z, y) + (widened(z).logsumexp(-1) - widened(z).logsumexp((0, 1, 2))).roll(1, 1).masked_fill(torch.arange(y.shape[1]) == 0, 0.),
+        "log_softmax already holds the logarithm: no second one, no log of its size":
+            lambda z, y: -(-tokens.token_logprobs(z, y)).log()}))
 
 # ---- the mean over the tokens that count
 
@@ -277,7 +297,9 @@ masked_mean = Exercise(
            "float64": (_randn(26, 3, 6).double(), _sides),
            "all True": (_randn(27, 2, 3), torch.ones(2, 3).bool()),
            "no True at all": (_randn(28, 2, 3), torch.zeros(2, 3).bool()),
-           "a mask for one row only": (_randn(29, 2, 3), torch.ones(3).bool())},
+           "a mask for one row only": (_randn(29, 2, 3), torch.ones(3).bool()),
+           "a mask in a column": (_randn(34, 2, 3), torch.ones(2, 1).bool()),
+           "a mask with an axis less, as many entries": (_randn(35, 1, 3), torch.ones(3).bool())},
     mistakes={
         "the masked entries count: divide by the number of True":
             lambda x, m: _mean(x, m, count=lambda m: m.numel()),
@@ -289,6 +311,16 @@ masked_mean = Exercise(
             x, m, total=lambda x, m: torch.where(m, x, torch.zeros_like(x)).sum(-1), count=lambda m: m.sum(-1)),
         "that is the sum: divide": lambda x, m: _mean(x, m, count=lambda m: 1),
         "that divides by the number of rows, not of tokens": lambda x, m: _mean(x, m, count=len),
+        "that divides by the width, not by the number of True": lambda x, m: _mean(x, m, count=lambda m: m.shape[-1]),
+        "a 0 under a True counts as well: divide by the number of True": lambda x, m: (
+            lambda kept: _mean(x, m, count=lambda m: (kept != 0).sum()))(x.where(m, 0.)) if x.shape == m.shape else _mean(x, m),
+        "each column alike: every token has the same weight": lambda x, m: _mean(x, m, total=lambda x, m: (
+            x.where(m, 0.).sum(0) / m.sum(0).clamp(min=1))[m.any(0)].mean(), count=lambda m: 1) if x.dim() == 2 else _mean(x, m),
+        "only rows in which all is True are in the mean: every True entry counts": lambda x, m: _mean(x, m, total=lambda x, m: (
+            x[m.all(-1)].sum()), count=lambda m: m[m.all(-1)].sum()),
+        "that is the mean over the rows that hold a True, each row alike: every token has the same weight":
+            lambda x, m: _mean(x, m, total=lambda x, m: _row_means(x, m)[m.any(1)].mean(), count=lambda m: 1)
+            if x.dim() == 2 else _mean(x, m),
         "0 times nan is nan: write 0 where the mask is False, do not multiply":
             lambda x, m: _mean(x, m, total=lambda x, m: (x * m).sum()),
         "a nan that counts makes the mean nan: no nanmean": lambda x, m: (lambda kept: _mean(x, m & kept) if kept.any() else _mean(x, m))(
@@ -340,6 +372,16 @@ last_token_index = Exercise(
         "that is the last column, padding or not": lambda m: _rows(m, lambda row: len(row) - 1),
         "one too late: positions count from 0": lambda m: _last(m, add=1),
         "one too early": lambda m: _last(m, add=-1),
+        "counted from the end, below 0: positions are counted from the front, 0 to t - 1":
+            lambda m: _rows(m, lambda row: -1 - row.flip(0).argmax()),
+        "one number for each row, not for each column: the last True down each column":
+            lambda m: _rows(m, lambda row: 0).new_tensor((len(m) - 1 - m.int().flip(0).argmax(0)).tolist()),
+        "one number for each row, not for each column: the largest position in each column":
+            lambda m: (_rows(m, len), torch.where(m.bool(), torch.arange(m.shape[1]), -1).amax(0))[1],
+        "a hole does not end the row: that is the end of the first run of real tokens":
+            lambda m: _rows(m, lambda row: (row.cumprod(0) if row[0] else (row + (row.cumsum(0) == 0)).cumprod(0)).sum() - 1),
+        "first + number - 1 is the last only without a hole": lambda m: _rows(m, lambda row: row.argmax() + row.sum() - 1),
+        "that is one place for all rows, the longest row's": lambda m: _rows(m, lambda row: m.int().nonzero()[:, 1].max()),
         "counted from the end: subtract it from t - 1":
             lambda m: _rows(m, lambda row: row.flip(0).argmax()),
         "a row of pads must raise ValueError: it has no last token": lambda m: _last(m, least=-1),
@@ -369,12 +411,25 @@ fixed_counted = Exercise(
            "a pad of its own": (tensor([[5, 6, 1, 0], [4, 1, 0, 0]]), tensor([3, 2]), 0),
            "cut before its end": (tensor([[5, 6, 7, 1, 1], [5, 1, 1, 1, 1]]), tensor([3, 2]), 1),
            "two turns, each with its eos": (tensor([[5, 1, 6, 7, 1, 1]]), tensor([5]), 1),
+           "two turns, and a pad of its own": (tensor([[5, 1, 6, 1, 0]]), tensor([4]), 0),
            "a row of pads": (tensor([[1, 1, 1], [5, 6, 1]]), tensor([0, 3]), 1),
            "one token": (tensor([[5]]), tensor([1]), 1)},
     mistakes={
         "it still goes by the ids: where pad is eos, the end looks like padding": _by_ids,
         "the first token is counted: nothing precedes it":
             lambda *a: _counted(*a, first=0),
+        "position 1 counts, too: only entry 0 of each row is out, since nothing precedes it":
+            lambda *a: _counted(*a, first=2),
+        "entry 0 of each row is out, not the first row": lambda *a: _counted(*a, first=0) & (
+            torch.arange(len(a[0])) > 0)[:, None],
+        "pads stand on the right: the first `lengths` columns are real, not the last": lambda ids, n, pad: (
+            lambda at: (at > 0) & (at >= ids.shape[1] - n[:, None]))(torch.arange(ids.shape[1])),
+        "pad and eos may share an id, then a token with it counts before `lengths`; where they do not, the first pad is no eos":
+            lambda ids, n, pad: _counted(ids, n + 99, pad) & ((ids == pad).cumsum(1) - (ids == pad).long() == 0),
+        "pads of id `pad` behind the first are out, but one may stand inside: lengths says where a row ends":
+            lambda ids, n, pad: _counted(ids, n, pad) & ((ids == pad).cumsum(1) - (ids == pad).long() == 0),
+        "lengths is where the pads begin: counting the ids other than pad loses an eos of the same id":
+            lambda ids, n, pad: _counted(ids, (ids != pad).sum(1), pad),
         "the last token of each row is missing, and it is the eos":
             lambda ids, n, pad: _counted(ids, n - 1, pad),
         "one pad is counted: the last token is at lengths - 1":
@@ -384,3 +439,38 @@ fixed_counted = Exercise(
         "the pads are counted": lambda ids, n, pad: _counted(ids, torch.full_like(n, 99), pad),
         "it ends at the first eos: a row may hold two turns": _to_first_end,
         "upside down: True is what the loss counts": lambda *a: ~_counted(*a)})
+
+ASKED = {
+    "shift_right": {
+        "nothing precedes a single token: a column alone becomes 0": "one column",
+        "any number of further axes may stand behind (b t): time stays axis 1": "logits | one row | one column | four axes",
+        "any type must work, bool and whole numbers too: the zeros have the type of x": "a mask | token ids | bf16 | float64",
+        "row 0 is 0 whatever x holds: 0 times nan or inf is nan": "nan and inf"},
+    "token_logprobs": {
+        "logits and ids that differ in (b t), in rows or in length, raise ValueError":
+            "logits that were cut | ids that were cut | more rows of logits than of ids | more rows of ids than of logits",
+        "float32 at least: bf16 and float16 logits are raised to it before log_softmax": "bf16 | float16",
+        "entry 0 is 0, and 0 times -inf is nan: set it, do not multiply": "a first token that is ruled out",
+        "improbable tokens keep their log-prob, down to -inf: log_softmax, no log of softmax, no clamp, no eps":
+            "a token whose logit is -300 | a token that is ruled out | a first token that is ruled out | large logits"},
+    "masked_mean": {
+        "where the mask is False x may hold anything: nan or inf times 0 is nan, where and masked_fill choose": "nan and inf under the mask",
+        "a nan under a True makes the mean nan": "a nan that counts",
+        "a 0 under a True counts: divide by the number of True": "a 0 that counts",
+        "x may have any shape: the mean is over all True entries": "one axis | three axes",
+        "a mask without any True entry raises ValueError": "no True at all",
+        "a mask of another shape raises ValueError, although it would broadcast":
+            "a mask for one row only | a mask in a column | a mask with an axis less, as many entries",
+        "the result is float32 at least: go to float32 before the sum": "300 numbers in bf16"},
+    "last_token_index": {
+        "a row may hold a hole: the largest position with a True is the last, wherever a run ends": "a hole",
+        "the mask may hold 0 and 1 as well as truth values: .bool() makes these of them": "zeros and ones",
+        "a row without a real token raises ValueError": "a row of pads",
+        "pads may stand on the left: the number of tokens is no position":
+            "pads on the left | pads on both sides | zeros and ones | one row"},
+    "fixed_counted": {
+        "a row of length 0 counts no token": "a row of pads",
+        "a row may hold two turns, each with its eos: lengths says where it ends, not the first eos":
+            "two turns, each with its eos | two turns, and a pad of its own",
+        "a token with the id of pad counts where it stands before lengths: the ids do not say where a row ends":
+            "pad is eos | cut before its end | two turns, each with its eos | a row of pads"}}
