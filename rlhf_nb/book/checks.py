@@ -310,7 +310,7 @@ def grade(
                    for fn in (answer, exercise.reference)]
     if all(c.error == "NotImplementedError" for c in calls.values()): return "not done yet"
     due = [c for case, c in calls.items() if want[case].out is not None]
-    if due and all(c.out is None and not c.error for c in due): return "nothing comes back: is there a return?"
+    if {c.out is None and not c.error for c in due} == {True}: return "nothing comes back: is there a return?"
     wrong = [case for case in calls if not _same(calls[case], want[case])]
     changed = any(c.mutated and not want[case].mutated for case, c in calls.items())
     if not wrong: return "right" + ", but it changes its arguments, or their .grad: copy them first" * changed

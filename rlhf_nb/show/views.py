@@ -76,7 +76,7 @@ def _draw_strip(texts, x, row_names, framed, write, full=None):
     ax.set_position([0, 0, 1, 1])
     ax.set_axis_off()
     ax.set(xlim=(0, width), ylim=(len(bands) * block, 0))
-    def put(at, y, text, size, color, ha="center"): ax.text(
+    def put(at, y, text, size, color, ha="center"): text and ax.text(
         at, y, text, ha=ha, va="center", fontsize=size, color=color, parse_math=False)
     for band, i in [(b, i) for b in range(len(bands)) for i in range(len(texts))]:
         at, top = left, band * block + i * tall + .08
@@ -89,7 +89,7 @@ def _draw_strip(texts, x, row_names, framed, write, full=None):
                 if float(value) == 0: value = "0"
             ax.add_artist(Rectangle((at + .025, top + .025), widths[j] - .05, tall - .05, fc=GREY if masked
                 else SHADES((v / scale + 1) / 2), ec=INK if frame else "#cfcfcf", lw=1.3 if frame else .6))
-            if texts[i][j]: put(middle, top + (.35 if value else .5) * tall, texts[i][j], 8.5, "#7a7a7a" if masked else INK)
+            put(middle, top + (.35 if value else .5) * tall, texts[i][j], 8.5, "#7a7a7a" if masked else INK)
             if value: put(middle, top + .71 * tall, value, 7, INK)
             at += widths[j]
     return fig
