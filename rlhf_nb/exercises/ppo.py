@@ -249,11 +249,32 @@ clipped_policy_loss = Exercise(
                                                   tensor([[1., 0.]]), .2),
            "log-probs of -300": (tensor([[-300., -301.]]).requires_grad_(), tensor([[-300.1, -299.]]),
                                  tensor([[2., -2.]]), .2), "the clip range of the stub": _moves(18, 2, 4, scale=1.)[:3],
+           "a ratio that overflows": (tensor([[0., 0.]]), tensor([[-100., -100.]]), tensor([[1., -1.]]), .2),
            "float64": _moves(12, 2, 3, dtype=torch.float64), "bf16": _moves(15, 2, 4, dtype=torch.bfloat16)},
     mistakes=PolicyLoss().told(_moved, "sign ratio clip", {
         "the ratio is not clipped": dict(clip="none"), "the loss of each token, not their mean": dict(mean="token_mean"),
         "the loss of each token, not their sum": dict(mean="token_sum"),
-        "the loss of each token, not one number per row": dict(mean="responses")}, ratio="token", mean="tokens") | {
+        "the loss of each token, not one number per row": dict(mean="responses"),
+        "a ratio for each token: that is the geometric mean of a row's ratios, as GSPO has it": dict(ratio="response"),
+        "a ratio for each token: that is the product of a row's ratios, that of the whole response": dict(ratio="whole"),
+        "the ratio is to the old policy, not to the policy itself, where it is always 1": dict(ratio="first"),
+        "that is CISPO, a clipped weight without gradient times log π: the gradient flows through the ratio": dict(clip="cispo"),
+        "the gradient flows through the ratio: that is the ratio without gradient times log π": dict(clip="weight"),
+        "that is REINFORCE, advantage x log π: there is no ratio in it": dict(clip="score"),
+        "that is the dual clip, at 3: where A is below 0 a large ratio has no bound": dict(clip="dual")}, ratio="token", mean="tokens") | {
+        "the log-ratio is not cut off before exp: it may overflow": lambda a, b, A, e=.2: ppo.clipped_policy_loss(
+            widened(b) + (widened(a) - widened(b)).clamp(-20, 20), widened(b), widened(A), e),
+        "the log-ratio is not cut off before exp, at 10: it may overflow": lambda a, b, A, e=.2: ppo.clipped_policy_loss(
+            widened(b) + (widened(a) - widened(b)).clamp(-10, 10), widened(b), widened(A), e),
+        "the absolute advantage has lost whether a token was good": lambda a, b, A, e=.2: ppo.clipped_policy_loss(a, b, A.abs(), e),
+        "advantages are taken as they are: they are not whitened here": lambda a, b, A, e=.2: ppo.clipped_policy_loss(
+            a, b, (A - A.mean()) / (A.std() + 1e-8) if A.numel() > 1 else A, e),
+        "the clip is 1 - ε to 1 + ε, not 1 / (1 + ε) to 1 + ε": lambda a, b, A, e=.2: (lambda r, A: -torch.minimum(
+            r * A, r.clamp(1 / (1 + e), 1 + e) * A))((widened(a) - widened(b)).exp(), widened(A)),
+        "beyond the clip the loss is flat, it is not 0": lambda a, b, A, e=.2: (lambda r, A: -torch.where(
+            (r >= 1 - e) & (r <= 1 + e), r * A, 0.))((widened(a) - widened(b)).exp(), widened(A)),
+        "the advantage is no part of the ratio: (ratio - 1) A lacks the 1": lambda a, b, A, e=.2: (lambda r, A: -torch.minimum(
+            (r - 1) * A, (r.clamp(1 - e, 1 + e) - 1) * A))((widened(a) - widened(b)).exp(), widened(A)),
         "cliprange is an argument, not always .2": lambda a, b, A, e=.2: ppo.clipped_policy_loss(a, b, A, .2)})
 
 # ------------------------------------------------------------------ gae
@@ -271,6 +292,18 @@ def _swept(reward, value, mask, gamma=1., lam=.95, follows=lambda v, near, i: ne
         adv[:, i] = run
     adv = adv.masked_fill(~mask, 0.)
     return adv, (adv + v).masked_fill(~mask, 0.)
+
+def _gapped(reward, value, mask, gamma=1., lam=.95, stops=False, first=None):
+    r, v = (widened(x).masked_fill(~mask, 0.) for x in (reward, value))
+    adv, run, near = torch.zeros_like(v), torch.zeros_like(v[:, 0]), first(v) if first else torch.zeros_like(v[:, 0])
+    for i in reversed(range(mask.shape[1])):
+        here, zero = mask[:, i], torch.zeros_like(near)
+        adv[:, i] = torch.where(here, r[:, i] + gamma * near - v[:, i] + gamma * lam * run, zero)
+        run = torch.where(here, adv[:, i], zero if stops else run)
+        near = torch.where(here, v[:, i], near)
+    return adv, adv + v
+def _white(x, mask, ddof):
+    return ((x - x[mask].mean()) / (x[mask].std(correction=ddof) + 1e-8)).masked_fill(~mask, 0.)
 
 def _column(v, near, i): return v[:, i + 1] if i + 1 < v.shape[1] else torch.zeros_like(near)
 
@@ -303,6 +336,28 @@ gae = Exercise(
             lambda *a: _swept(*a, follows=lambda v, near, i: v[:, i], own=lambda v, i: v[:, i - 1] if i else torch.zeros_like(v[:, 0])),
         "the last token is one, too: the loop begins one column late": lambda *a: _swept(*a, short=1, follows=_column),
         "the sum is weighted by gamma times lambda, not by gamma + lambda - 1": lambda *a: _swept(*a, keep=lambda g, l: g + l - 1),
+        "a gap is stepped over: the advantage behind it is lost": lambda *a: _gapped(*a, stops=True),
+        "after the last token V is 0: that begins with the value in the last column":
+            lambda *a: _gapped(*a, first=lambda v: v[:, -1]),
+        "prompt and pads are left out of the sum: it runs over them here, and fills them": lambda r, v, m, g=1., l=.95: (
+            lambda adv: (adv, adv + v.masked_fill(~m, 0.).to(adv.dtype)))(_swept(
+                widened(r).masked_fill(~m, 0.), widened(v).masked_fill(~m, 0.), m | True, g, l)[0]),
+        "advantages are not whitened here": lambda r, v, m, g=1., l=.95: (lambda a, ret: (_white(a, m, 1), ret))(*ppo.gae(r, v, m, g, l)),
+        "advantages are not whitened here, nor with the deviation over n": lambda r, v, m, g=1., l=.95: (
+            lambda a, ret: (_white(a, m, 0), ret))(*ppo.gae(r, v, m, g, l)),
+        "advantages are not whitened, and returns are made of the raw ones": lambda r, v, m, g=1., l=.95: (lambda a, ret: (
+            _white(a, m, 1), (_white(a, m, 1) + ret - a).masked_fill(~m, 0.)))(*ppo.gae(r, v, m, g, l)),
+        "advantages keep their mean": lambda r, v, m, g=1., l=.95: (lambda a, ret: (
+            (a - a[m].mean()).masked_fill(~m, 0.), ret))(*ppo.gae(r, v, m, g, l)),
+        "lambda weighs the next advantage, not 1 - lambda": lambda *a: _swept(*a, keep=lambda g, l: g * (1 - l)),
+        "the next advantage is weighed by gamma times lambda, not by 1 - gamma times lambda": lambda *a: _swept(*a, keep=lambda g, l: 1 - g * l),
+        "gamma and lambda are the wrong way round": lambda r, v, m, g=1., l=.95: ppo.gae(r, v, m, l, g),
+        "an exponential mean has the factor 1 - lambda, GAE's sum has not": lambda r, v, m, g=1., l=.95: (lambda a, ret: (
+            (1 - l) * a, (1 - l) * a + ret - a))(*ppo.gae(r, v, m, g, l)),
+        "returns and advantages are both wanted: the first are advantages, A = G - V, here returns": lambda *a: (
+            lambda adv, ret: (ret, ret))(*ppo.gae(*a)),
+        "the second are returns, A + V: those are the values": lambda r, v, m, *a: (
+            ppo.gae(r, v, m, *a)[0], widened(v).masked_fill(~m, 0.)),
         "advantages are not clipped": lambda *a: (lambda adv, ret: (adv.clamp(-1, 1), adv.clamp(-1, 1) + ret - adv))(*ppo.gae(*a)),
         "prompt and pads get 0": lambda r, v, m, g=1., l=.95: tuple(x + 5. * ~m for x in ppo.gae(r, v, m, g, l)),
         "sums in 16 bits lose digits: go to float32 first": lambda r, v, m, g=1., l=.95: tuple(
@@ -318,6 +373,15 @@ def _rewards(score, logp, ref_logp, mask, beta=.1, cost=lambda d: d, data=True, 
         last, score[:, None].to(kind), torch.zeros((), dtype=kind))
 
 def _first(mask): return mask & (mask.cumsum(1) == 1)
+def _run_end(mask): # of the first run
+    run = mask & ((mask.cumsum(1) > 0) & ~mask).cumsum(1).eq(0)
+    return run & (run.flip(1).cumsum(1).flip(1) == 1)
+def _counted_place(mask): # the number of response tokens - 1, as a column
+    return (torch.arange(mask.shape[1]) == mask.sum(1, True) - 1) & mask.any(1, True)
+def _or_first(mask): # the last True, or column 0
+    return mask & (mask.flip(1).cumsum(1).flip(1) == 1) | (torch.arange(mask.shape[1]) == 0) & ~mask.any(1, True)
+def _or_last(mask): # the last True, or the last column
+    return mask & (mask.flip(1).cumsum(1).flip(1) == 1) | _last_column(mask) & ~mask.any(1, True)
 def _last_column(mask): return (torch.arange(mask.shape[1]) == mask.shape[1] - 1).expand(mask.shape)
 
 def _played(seed, *rows, beta=.3, fill=nan, dtype=torch.float32):
@@ -334,6 +398,7 @@ ppo_rewards = Exercise(
            "inf at a pad": _played(12, "prr..", "prrrr", fill=inf), "beta 0": _played(15, "prr", "ppr", beta=0.),
            "log-probs of -300": (tensor([1., 0.]), tensor([[-300., -1.], [-2., -300.]]),
                                  tensor([[-301., -1.], [-2., -298.]]), mask_of("rr", "rr"), .1),
+           "a gap in a response": _played(24, "prr.rr", "prrrr."),
            "float64": _played(18, "prr.", dtype=torch.float64), "bf16": _played(21, "prrr", "pprr", dtype=torch.bfloat16)},
     mistakes={
         "the sign: leaving the reference costs": lambda *x: _rewards(*x, sign=1),
@@ -352,8 +417,33 @@ ppo_rewards = Exercise(
         "the score stands at the last response token, not in the last column; and it carries a gradient: detach it":
             lambda s, a, b, m, beta: _rewards(s, a.detach(), b.detach(), m, beta, data=False, at=_last_column(m)),
         "the score is missing": lambda *x: _rewards(*x, at=x[3] & False),
+        "a gap does not end a response: the score stands at the mask's last True, not where its first run ends":
+            lambda *x: _rewards(*x, at=_run_end(x[3])),
+        "counted from column 0: prompt and left pads stand before the response, so the number of tokens is no place":
+            lambda *x: _rewards(*x, at=_counted_place(x[3])),
+        "an empty response gets no score: there is no last token, and the first column is none": lambda *x: _rewards(*x, at=_or_first(x[3])),
+        "an empty response gets no score: there is no last token, and the last column is none": lambda *x: _rewards(*x, at=_or_last(x[3])),
+        "the score stands at the last response token: that is one place earlier": lambda *x: _rewards(
+            *x, at=torch.nn.functional.pad((x[3] & (x[3].flip(1).cumsum(1).flip(1) == 1))[:, 1:], (0, 1))),
+        "the score stands at the last response token: that is one place later": lambda *x: _rewards(
+            *x, at=torch.nn.functional.pad((x[3] & (x[3].flip(1).cumsum(1).flip(1) == 1))[:, :-1], (1, 0))),
+        "the score stands whole at the last token: it is not spread over all": lambda s, a, b, m, beta: _rewards(
+            s / m.sum(1).clamp(min=1), a, b, m, beta, at=m),
+        "those are returns, sums from here on: a reward is what the token itself gets": lambda *x: _rewards(*x).flip(1).cumsum(1).flip(1),
+        "the score is added, not taken off": lambda s, *x: _rewards(-s, *x),
+        "the score is taken as it is: its mean is not subtracted": lambda s, *x: _rewards(s - s.mean(), *x),
+        "the score is taken as it is: it is not whitened": lambda s, *x: _rewards(
+            (s - s.mean()) / (s.std() + 1e-8) if len(s) > 1 else s, *x),
+        "that is k2, half the square: the penalty is the log-ratio itself": lambda *x: _rewards(*x, cost=lambda d: d**2 / 2),
+        "that is the square of the log-ratio: the penalty is the log-ratio itself": lambda *x: _rewards(*x, cost=torch.square),
+        "the penalty is not cut off at 0: a token less probable than under the reference gets a refund": lambda *x: _rewards(
+            *x, cost=lambda d: d.clamp(min=0)),
+        "the price is log π - log π_ref: log π alone is an entropy bonus": lambda s, a, b, m, beta: _rewards(s, a, 0 * a, m, beta),
+        "the price is log π - log π_ref: only log π_ref is in it": lambda s, a, b, m, beta: _rewards(s, 0 * b, b, m, beta),
+        "the price is weighed by beta alone, not by the policy's probability": lambda s, a, b, m, beta: _rewards(
+            s, (a - b) * a.exp(), 0 * b, m, beta),
         "the KL penalty is missing": lambda s, a, b, m, beta: _rewards(s, a, b, m, 0.),
-        "the last token pays its KL as well": lambda *x: _rewards(*x, penalised=x[3] & (x[3].flip(1).cumsum(1).flip(1) > 1)),
+        "the last token pays its KL as well: the score is added to that, it does not stand in its place": lambda *x: _rewards(*x, penalised=x[3] & (x[3].flip(1).cumsum(1).flip(1) > 1)),
         "prompt tokens cost nothing": lambda s, a, b, m, beta: _rewards(s, a, b, m, beta, penalised=m | ~(a - b).isnan()),
         "nan at a pad gets through: choose with the mask, do not multiply": lambda s, a, b, m, beta: (
             -beta * (a.detach().float() - b.detach()) * m + _rewards(s, a, a, m, 0.).nan_to_num(0.)),
@@ -419,5 +509,53 @@ ppo_loss = Exercise(
         "prompt tokens are counted": lambda *x: _loss(*x, where=x[6] | ~(x[0].isnan() | (x[0] == x[1]))),
         "one number, not one per token": lambda *x: _loss(*x, over=lambda y, m: y),
         "one number, not one per row": lambda *x: _loss(*x, over=lambda y, m: y.sum(1) / m.sum(1).clamp(min=1)),
+        "advantages are taken as they are: they are not whitened here": lambda a, b, A, *x: _loss(a, b, _white(A, x[3], 1), *x),
+        "advantages are taken as they are: they are not whitened here, nor with the deviation over n": lambda a, b, A, *x: _loss(
+            a, b, _white(A, x[3], 0), *x),
+        "the value loss is halved in `clipped_value_loss` already: c has no ½ besides": lambda *x: _loss(*x[:9], x[9] / 2),
+        "the value loss is halved once: that is twice as much": lambda *x: _loss(*x[:9], x[9] * 2),
+        "c weighs the value loss alone: that weighs the sum of both": lambda *x: x[9] * _loss(*x[:9], 1.),
+        "c is the share of the value loss beside the whole policy loss: 1 - c is no factor of that": lambda *x: (
+            lambda c: (1 - c) * _loss(*x[:9], c / (1 - c) if c != 1 else 0.))(x[9]) if x[9] != 1 else _loss(*x),
+        "vf_coef is an argument, not always .1": lambda *x: _loss(*x[:9], .1),
+        "vf_coef is an argument, not always .5": lambda *x: _loss(*x[:9], .5),
+        "the policy loss is missing": lambda *x: _loss(*x[:2], 0 * x[2], *x[3:]),
+        "the policy's ratio is not clipped": lambda *x: _loss(*x[:7], 1e9, *x[8:]),
+        "value and old value are the wrong way round": lambda *x: _loss(*x[:3], x[4], x[3], *x[5:]),
+        "log-probs now and then are the wrong way round: the ratio is upside down": lambda a, b, *x: _loss(b, a, *x),
+        "returns and values are no advantages: the value loss compares with returns": lambda *x: _loss(*x[:5], x[2], *x[6:]),
+        "the critic learns returns: that is the error against the old value": lambda *x: _loss(*x[:5], x[4], *x[6:]),
+        "one mean for both losses: the value loss is a mean over all places here": lambda *x: _loss(*x[:9], 0.) + x[9] * _loss(
+            *x[:2], 0 * x[2], *x[3:9], 1., over=lambda y, m: y.mean()),
+        "one mean for both losses: the value loss is a sum here": lambda *x: _loss(*x[:9], 0.) + x[9] * _loss(
+            *x[:2], 0 * x[2], *x[3:9], 1., over=lambda y, m: y.sum()),
+        "tokens weigh the same: each row's sum is divided by the longest response": lambda *x: _loss(
+            *x, over=lambda y, m: y.sum() / len(m) / m.sum(1).max().clamp(min=1)),
         "no gradient reaches the policy": lambda a, *x: _loss(a.detach(), *x),
         "no gradient reaches the critic": lambda a, b, A, v, *x: _loss(a, b, A, v.detach(), *x)})
+
+ASKED = {
+    "clipped_policy_loss": {
+        "cliprange is .2 where nobody gives it": "the clip range of the stub",
+        "a ratio that overflows is inf, and so is the loss where A is below 0: nothing is cut off before exp": "a ratio that overflows",
+        "bf16 is raised to float32 first": "bf16"},
+    "gae": {
+        "gamma is 1 and lambda .95 where nobody gives them": "gamma and lambda of the stub",
+        "an empty response has only 0": "an empty response",
+        "a gap in a response is stepped over: V and A of the next token that the mask holds follow":
+            "a gap in a response | a gap, prompt and pads hold 0",
+        "prompt and pads may hold anything, nan too, and get 0: 0 times nan is nan": "prompt and pads hold nan | inf at a pad | pads on both sides | "
+            "an empty response | a gap in a response",
+        "bf16 is raised to float32 before the sums": "bf16"},
+    "ppo_rewards": {
+        "an empty response gets no score: all of its row is 0": "an empty response",
+        "a gap does not end a response: the score stands at the last True of the mask": "a gap in a response",
+        "beta may be 0: the score alone is left": "beta 0",
+        "bf16 is raised to float32 before the difference": "bf16",
+        "where the mask is False anything may stand, inf and nan too: 0 times nan is nan, so choose with where": "inf at a pad"},
+    "ppo_loss": {
+        "pads may hold nan: choose with the mask, since 0 times nan is nan": "pads that hold nan",
+        "an empty response adds no token": "an empty response",
+        "cliprange clips the ratio, cliprange_value the value, each with its own":
+            "one clip range tight, the other wide | the other way round | weight 2",
+        "float32 at least: bf16 is raised first": "bf16"}}

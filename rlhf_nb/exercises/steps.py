@@ -384,6 +384,9 @@ def name_step(
 )->tuple: # a sentence, the smallest case that is wrong; or ()
     "What an answer does otherwise; of few bits, and of nan that comes through, it is said apart. Else the edit that mends it."
     from rlhf_nb.book.changes import named_leaves
+    again = call(answer, exercise.cases[wrong[0]], False)
+    if not again.error and not match(again.out, calls[wrong[0]].out): return (
+        "two runs of one case give two results: it draws at random, and from no generator that is given, or keeps something between its calls", wrong[0])
     narrow, spread = set_apart(exercise, calls, wants, names)
     left = [k for k in wrong if k not in narrow and k not in spread]
     apart = {*wrong} - {*left} if left else set()

@@ -1,6 +1,6 @@
 "Where nothing explains a difference: the places that it keeps to, as a learner can see them."
 import torch
-from torch import Tensor
+from torch import Tensor, inf
 
 def _ahead(m): return m.flip(-1).cumsum(-1).flip(-1)
 
@@ -53,7 +53,7 @@ def places(args, want, leaves, names, spoken): # words -> (the shape of `want`) 
 def differs_where(cases, calls, wants, names, match)->str: # "it differs only where ...; ", or ""
     "The narrowest place, seen in the inputs, that holds every entry that is wrong, over all cases."
     from rlhf_nb.book.changes import named_leaves, spoken
-    held, inside, total, bad = {}, {}, 0, 0
+    held, filled, total, bad = {}, [], 0, 0
     for k, args in cases.items():
         if wants[k].error: continue
         got, want = calls[k].out, wants[k].out
@@ -64,10 +64,15 @@ def differs_where(cases, calls, wants, names, match)->str: # "it differs only wh
             elif calls[k].error or isinstance(want, Tensor) and want.ndim: return ""
             else: same, want = torch.tensor(match(got, want)), torch.zeros(())
             n, wrong = same.numel(), ~same
+            if isinstance(want, Tensor): filled += [*zip(got.detach()[wrong].double().tolist(), want.detach()[wrong].double().tolist())]
             for words, x in places(args, want, named_leaves, names, spoken).items():
                 a, b = held.get(words, (0, 0))
                 held[words] = a + int(x.sum()), b + int((x & wrong).sum())
             total, bad = total + n, bad + int(wrong.sum())
+    if bad > 2 and len(filled) == bad and all(b in (inf, -inf) and abs(a) < inf for a, b in filled):
+        sign = {f"{b}" for _, b in filled}
+        big = "a large number" if min(abs(a) for a, _ in filled) > 20 else "a finite number"
+        return f"{big} stands where {' or '.join(sorted(sign))} should, and everything else is right; "
     found = [(bad / n, -len(words), words) for words, (n, hit) in held.items() if hit == bad and 0 < n < .75 * total]
     share, _, words = max(found, default=(0, 0, ""))
     return f"it differs only where {words}{', and there always' * (share == 1)}; " if bad > 2 and share > .5 else ""
