@@ -62,15 +62,18 @@ class DPO(ProofKind):
         return over_pairs(loss * (a.beta if c["beta"] == "outside" else 1.), c["mean"])
 
 # ------------------------------------------------------------------ log_ratio_gap
-def _four(seed, n, *beta, dtype=torch.float32): return *[draw(seed + k, n).to(dtype).requires_grad_() for k in range(4)], *beta
+def _four(seed, n, *beta, dtype=torch.float32): # of the reference, which is data, no gradient is asked
+    return *[draw(seed + k, n).to(dtype).requires_grad_(k < 2) for k in range(4)], *beta
 def _gap(*x, form=lambda w, l, rw, rl: (w - rw) - (l - rl), low=False): return form(*x if low else map(widened, x))
 def _of(form): return lambda *x: _gap(*x, form=form)
 
 log_ratio_gap = Exercise(
     reference=package.log_ratio_gap,
     cases={"four pairs": _four(80, 4), "one pair": _four(90, 1), "policy = reference": [draw(95, 3), draw(96, 3)] * 2,
-           "bf16": [tensor(x).bfloat16().requires_grad_() for x in ([-20.25, -1.], [-4., -17.5], [-5.03125, -1.], [-9., -3.015625])],
-           "float64": _four(100, 3, dtype=torch.double)},
+           "bf16": [tensor(x).bfloat16() for x in ([-20.25, -1.], [-4., -17.5], [-5.03125, -1.], [-9., -3.015625])],
+           "float64": _four(100, 3, dtype=torch.double), "far apart": [tensor(x) for x in ([-300., -2.], [-1., -250.], [-3., -60.], [-280., -2.])],
+           "fp16": [tensor(x).half() for x in ([-1000.5, -.25], [-2.125, -1500.], [-3.0625, -.125], [-900.25, -.5])],
+           "float64, all of its digits": [tensor([-1e7 - x, -3.]).double() + tensor([y, 0.]).double() for x, y in ((0, .25), (8, .125), (0, -.375), (8, .5))]},
     mistakes={
         "the reference is missing": _of(lambda w, l, rw, rl: w - l),
         "the sign: chosen minus rejected, and policy minus reference": _of(lambda w, l, rw, rl: (l - rl) - (w - rw)),
@@ -97,7 +100,7 @@ dpo_loss = Exercise(
            "policy = reference": (*[draw(40, 3), draw(41, 3)] * 2, .3), "bf16": _four(50, 3, .5, dtype=torch.bfloat16),
            "float64": _four(60, 3, .5, dtype=torch.double),
            "log-probs of -300": (tensor([-300., -5.]).requires_grad_(), tensor([-5., -300.]), tensor([-6., -6.]), tensor([-6., -6.]), 1.),
-           "beta 0": _four(70, 2, 0.)},
+           "beta 0": _four(70, 2, 0.), "beta below 0": _four(75, 2, -.5)},
     mistakes=DPO().told(_pairs, "form gap beta", {
         "that is a mean: one number per pair": dict(mean="mean"), "that is the hinge": dict(form="hinge"),
         "that is IPO's loss": dict(form="ipo")}, mean="pairs") | {
@@ -105,3 +108,13 @@ dpo_loss = Exercise(
         "no gradient reaches the policy": lambda *x: package.dpo_loss(*x).detach(),
         "beta must be above 0, or ValueError": lambda w, l, rw, rl, beta=.1: softplus(-beta * ((w - rw) - (l - rl)))})
 
+
+ASKED = {
+    "log_ratio_gap": {
+        "low-precision inputs are raised to float32 before they are subtracted": "bf16 | fp16",
+        "float64 stays float64: `at_least_float32` raises what is lower, and lowers nothing": "float64, all of its digits | float64"},
+    "dpo_loss": {
+        "the loss stays finite at a gap of -300: the logarithm of a sigmoid of 0 is infinite": "log-probs of -300",
+        "beta must be above 0, or ValueError": "beta 0 | beta below 0",
+        "where no beta is given it is .1": "no beta given",
+        "low-precision inputs are raised to float32 before they are subtracted": "bf16"}}

@@ -111,6 +111,51 @@ def _table(reward, k): return dict(rewards=reward, group=torch.arange(len(reward
 OTHERS = {"the answer itself is in its baseline: leave it out": dict(base="group"),
           "not divided by the standard deviation: that is GRPO": dict(scale="sample", eps="1e-4")}
 
+def _per_group(f, alone=0.): # f: the scored rewards of a group, two or more -> what it makes of them
+    def made(reward, group):
+        out = torch.zeros_like(reward)
+        for name in group.unique():
+            at = (group == name) & ~reward.isnan()
+            if at.sum() > 1: out[at] = f(reward[at]).to(reward)
+        return out
+    return made
+def _without(f): # the reward less f of the others
+    return _per_group(lambda r: torch.stack([x - f(torch.cat([r[:i], r[i + 1:]])) for i, x in enumerate(r)]))
+def _unlike(x, r): return (r != x).to(r) @ r / (r != x).sum() if (r != x).any() else x
+BASELINES = { # instead of the mean of the others
+    "the baseline is the mean of the others, not their median": _without(torch.median),
+    "the baseline is the mean of the others, not the worst of them": _without(torch.min),
+    "the mean of all others, not the answer before it alone": _per_group(lambda r: r - r.roll(1)),
+    "the mean of all others, not the next answer alone": _per_group(lambda r: r - r.roll(-1)),
+    "the mean of all others, not the first answer of its group alone": _per_group(lambda r: r - r[0]),
+    "the mean of all others, not the last answer of its group alone": _per_group(lambda r: r - r[-1]),
+    "the mean of all others, not only of those before it": _per_group(
+        lambda r: torch.stack([x - (r[:i].mean() if i else 0.) for i, x in enumerate(r)])),
+    "the mean of all others, not only of those behind it": _per_group(
+        lambda r: torch.stack([x - (r[i + 1:].mean() if i + 1 < len(r) else 0.) for i, x in enumerate(r)])),
+    "the answer itself is left out, not the next one": _per_group(lambda r: r - (r.sum() - r.roll(-1)) / (len(r) - 1)),
+    "the answer itself is left out, not the one before it": _per_group(lambda r: r - (r.sum() - r.roll(1)) / (len(r) - 1)),
+    "the answer itself is left out, not the first of its group": _per_group(lambda r: r - r[1:].mean()),
+    "the answer itself is left out, not the last of its group": _per_group(lambda r: r - r[:-1].mean()),
+    "an answer of equal reward is another one: leave out the answer itself alone": _per_group(
+        lambda r: torch.stack([x - _unlike(x, r) for x in r])),
+    "the mean of the others, not of the best and the worst of the group": _per_group(lambda r: r - (r.max() + r.min()) / 2),
+    "the baseline is subtracted, not added": _without(lambda x: -x.mean()),
+    "the baseline is subtracted: that divides by it": _per_group(lambda r: r * (len(r) - 1) / (r.sum() - r)),
+    "n / (n - 1) counts once: that is RLOO's advantage times it": _per_group(lambda r: (r - r.mean()) * (len(r) / (len(r) - 1))**2),
+    "that is the group-centred reward times (n - 1) / n: n / (n - 1) is the other way up": _per_group(
+        lambda r: (r - r.mean()) * (len(r) - 1) / len(r)),
+    "that is the group-centred reward times n: divide by n - 1": _per_group(lambda r: (r - r.mean()) * len(r)),
+    "nothing is divided by a standard deviation here, not that of the others either": _per_group(lambda r: torch.stack([
+        (x - y.mean()) / (y.std(correction=0) + 1e-4) for i, x in enumerate(r) for y in [torch.cat([r[:i], r[i + 1:]])]])),
+    "not divided by the standard deviation: that is GRPO's, with n - 1, behind RLOO's baseline": _per_group(
+        lambda r: (r - (r.sum() - r) / (len(r) - 1)) / (r.std() + 1e-4)),
+    "not the absolute difference: worse than the others is below 0": _per_group(
+        lambda r: (r - (r.sum() - r) / (len(r) - 1)).abs()),
+    "worse than the others is below 0: nothing is cut off": _per_group(
+        lambda r: (r - (r.sum() - r) / (len(r) - 1)).clamp(min=0))}
+def _in_rows(f): return lambda r, k: f(r, torch.arange(len(r)) // k)
+
 fixed_groups = Exercise(
     reference=_loo,
     cases={"two prompts, two answers each": (tensor([1., 0., 5., 7.]), 2),
@@ -118,7 +163,16 @@ fixed_groups = Exercise(
            "many prompts": _drawn(1, 5, 3), "large rewards": _drawn(2, 3, 4, 100.),
            "double precision": _drawn(3, 2, 5, dtype=torch.float64)},
     mistakes=Advantages().told(_table, "base sign rows", OTHERS, "order", base="others") | {
-        "that is one number per prompt: one per answer": lambda r, k: _loo(r, k).view(-1, k).mean(1)})
+        "that is one number per prompt: one per answer": lambda r, k: _loo(r, k).view(-1, k).mean(1),
+        "the order of the answers is lost: the result stands transposed, answer by answer, not prompt by prompt":
+            lambda r, k: _loo(r, k).view(-1, k).T.flatten(),
+        "the order of the answers is lost: the groups are columns of (k, -1), and come back as rows": lambda r, k: _loo(
+            r.view(k, -1).T.flatten(), k),
+        "one row of numbers comes back, not one row per prompt: flatten": lambda r, k: _loo(r, k).view(-1, k),
+        "rows of k are prompts: the mean of the others is over axis 1, within a row, not over prompts": lambda r, k: (
+            lambda x: (x - (x.sum(0) - x) / max(len(x) - 1, 1)).flatten())(r.view(-1, k)),
+        "the mean is that of the prompt, not of the whole batch": lambda r, k: r - (r.sum() - r) / (len(r) - 1)}
+        | {words: _in_rows(f) for words, f in BASELINES.items()})
 
 # ------------------------------------------------------------------ leave_one_out, group_normalised
 NAN = math.nan
@@ -139,6 +193,7 @@ GROUPS = {"a group of three and one of two": _rows([1, 0, 0], [5, 7]),
           "an answer alone in its group": _rows([3], [1, 5]),
           "an answer that nobody scored": _rows([1, NAN, 0], [2, 4]),
           "a group with one scored answer": _rows([NAN, 3], [1, 2, 6]),
+          "a group that nobody scored": _rows([NAN, NAN], [1, 2, 6]),
           "rewards close together": _rows([1, 1.01, 1.03], [2, 2.004]),
           "numbers of groups with gaps": (tensor([1., 3., 0., 5.]), tensor([7, 7, 2, 2])),
           "many groups": _noise(0, 5, 4), "large rewards": _noise(1, 3, 3, 100.),
@@ -151,6 +206,15 @@ def _as_rows(reward, group): # groups taken for rows of one size
     r = reward.view(-1, int((group == group[0]).sum()))
     return (r - (r.sum(1, keepdim=True) - r) / (r.shape[1] - 1)).flatten()
 def _given(reward, group): return dict(rewards=reward, group=group)
+def _deviation(f): return _per_group(lambda r: (r - r.mean()) / (f(r) + 1e-4))
+def _over_batch(reward, group):
+    known = ~reward.isnan()
+    out = torch.zeros_like(reward)
+    out[known] = (reward[known] - reward[known].mean()) / (reward[known].std() + 1e-4)
+    return out
+def _batch_mean(reward, group): # the group's standard deviation
+    stds = tensor([torch.stack(x).double().std() if len(x) > 1 else 0. for x in _scored(reward, group)])
+    return ((reward - reward.nanmean()) / (stds + 1e-4)).nan_to_num(0.).to(reward)
 
 leave_one_out = Exercise(
     reference=package.leave_one_out, cases=GROUPS,
@@ -166,7 +230,9 @@ leave_one_out = Exercise(
             r.isnan(), tensor([-float(sum(x) / max(len(x), 1)) for x in _scored(r, g)]).to(r), package.leave_one_out(r, g)),
         "nan spreads over the group: leave such answers out":
             lambda r, g: torch.stack([r[i] - (r[g == g[i]].sum() - r[i]) / ((g == g[i]).sum() - 1)
-                                      if (g == g[i]).sum() > 1 else r[i] * 0. for i in range(len(r))])})
+                                      if (g == g[i]).sum() > 1 else r[i] * 0. for i in range(len(r))]),
+        "the mean is that of the others in the group, not of all others in the batch": lambda r, g: torch.stack([
+            x - torch.cat([r[:i], r[i + 1:]]).nanmean() for i, x in enumerate(r)]).nan_to_num(0.)} | BASELINES)
 
 group_normalised = Exercise(
     reference=package.group_normalised, cases=GROUPS,
@@ -184,7 +250,39 @@ group_normalised = Exercise(
         "a group with one scored answer gives 0/0: n - 1 is 0 there": lambda r, g: torch.where(
             _alone(r, g), NAN, package.group_normalised(r, g)),
         "an answer that nobody scored is not a reward of 0":
-            lambda r, g: package.group_normalised(r.nan_to_num(0.), g)})
+            lambda r, g: package.group_normalised(r.nan_to_num(0.), g),
+        "an answer that nobody scored does not count in n, with a deviation of 0: n is the number of scored ones": lambda r, g: (
+            lambda a: a / (tensor([a[g == k].square().sum() / max((g == k).sum() - 1, 1) for k in g]).sqrt() + 1e-4))(package.group_centered(r, g)),
+        "an answer that nobody scored spreads nan over its group: leave it out": lambda r, g: torch.stack([
+            (x - r[g == k].mean()) / (r[g == k].std() + 1e-4) if (g == k).sum() > 1 else 0 * x for x, k in zip(r, g)]),
+        "the mean absolute deviation is no standard deviation: square, then take the root": _deviation(lambda r: (r - r.mean()).abs().mean()),
+        "the absolute deviations are no standard deviation: square, then take the root": _deviation(
+            lambda r: (r - r.mean()).abs().sum() / (len(r) - 1)),
+        "the median absolute deviation is no standard deviation": _deviation(lambda r: (r - r.median()).abs().median()),
+        "divided by the largest deviation, not by the standard deviation": _deviation(lambda r: (r - r.mean()).abs().max()),
+        "divided by the standard deviation, not by the standard error: its root of n is too much": _deviation(lambda r: r.std() / len(r)**.5),
+        "the standard deviation divides by n - 1: the summed squares are not divided": _deviation(lambda r: (r - r.mean()).norm()),
+        "the mean is missing in the standard deviation: that is the root of the mean square": _deviation(lambda r: r.square().mean().sqrt()),
+        "the mean is missing in the standard deviation: that is the root of the squares over n - 1": _deviation(
+            lambda r: (r.square().sum() / (len(r) - 1)).sqrt()),
+        "divided by the mean, not by the standard deviation": _deviation(lambda r: r.mean()),
+        "less the group's mean, not less its worst over the range": _per_group(lambda r: (r - r.min()) / (r.max() - r.min() + 1e-4)),
+        "not a softmax: less the mean, over the standard deviation": _per_group(lambda r: r.softmax(0)),
+        "10^-4 is added to the standard deviation, not to the result": _per_group(lambda r: (r - r.mean()) / r.std().clamp(min=1e-12) + 1e-4),
+        "10^-4 is added, it is not the least standard deviation: a sum, no maximum and no clamp": _per_group(
+            lambda r: (r - r.mean()) / r.std().clamp(min=1e-4)),
+        "the small number that is added is 10^-4, not 10^-8": _per_group(lambda r: (r - r.mean()) / (r.std() + 1e-8)),
+        "the small number that is added is 10^-4, not 10^-6": _per_group(lambda r: (r - r.mean()) / (r.std() + 1e-6)),
+        "the small number that is added is 10^-4, not 10^-5": _per_group(lambda r: (r - r.mean()) / (r.std() + 1e-5)),
+        "the small number that is added is 10^-4, not 10^-3": _per_group(lambda r: (r - r.mean()) / (r.std() + 1e-3)),
+        "mean and standard deviation are those of the group, not of the whole batch": _over_batch,
+        "the mean is that of the group, not of the whole batch, behind the group's standard deviation": _batch_mean,
+        "the sign of worse ones stays: no absolute value": _per_group(lambda r: (r - r.mean()).abs() / (r.std() + 1e-4)),
+        "multiplied by the standard deviation: divide": _per_group(lambda r: (r - r.mean()) * (r.std() + 1e-4)),
+        "the mean of the others and the standard deviation: the mean is that of the whole group here": BASELINES[
+            "not divided by the standard deviation: that is GRPO's, with n - 1, behind RLOO's baseline"],
+        "not divided by the standard deviation and the root of n: the standard deviation divides by n - 1 inside of the root": _deviation(
+            lambda r: (r - r.mean()).norm() / len(r))})
 
 # ------------------------------------------------------------------ loss_weights
 def _mask(*lengths, t=5, left=False):
@@ -235,6 +333,24 @@ loss_weights = Exercise(
             _only("grpo", lambda m, L: m / m.sum(0, keepdim=True).clamp(min=1) / len(m)),
         "grpo: the tokens of the row, not the longest row":
             _only("grpo", lambda m, L: m / m.sum(1).max().clamp(min=1) / len(m)),
+        "grpo: by the number of tokens of the row, not by one more": _only("grpo", lambda m, L: m / (m.sum(1, keepdim=True) + 1) / len(m)),
+        "dapo: by the number of tokens of the batch, not by one more": _only("dapo", lambda m, L: m / (m.sum() + 1)),
+        "dapo: by the number of tokens of the batch: a batch without any gives nan": _only("dapo", lambda m, L: m / m.sum()),
+        "grpo: by the number of tokens of the row: one without any gives nan": _only("grpo", lambda m, L: m / m.sum(1, keepdim=True) / len(m)),
+        "dr_grpo: by the number of answers times max_length, not by all tokens of the batch times max_length": _only(
+            "dr_grpo", lambda m, L: m / m.sum().clamp(min=1) / L),
+        "dr_grpo: by max_length, the same for all, not by the answer's own length times max_length": _only(
+            "dr_grpo", lambda m, L: m / m.sum(1, keepdim=True).clamp(min=1) / L),
+        "dr_grpo: by the number of answers times max_length: with a token or without one": _only(
+            "dr_grpo", lambda m, L: m / m.any(1).sum().clamp(min=1) / L),
+        "dr_grpo: by the number of answers, not by the width times max_length": _only("dr_grpo", lambda m, L: m / m.shape[1] / L),
+        "dr_grpo: divided by the number of answers alone: by the constant max_length, too": _only("dr_grpo", lambda m, L: m / len(m)),
+        "grpo: divided by the number of answers alone: by the tokens of the row, too": _only("grpo", lambda m, L: m / len(m)),
+        "grpo: each row by its own tokens, not by the width of the batch": _only("grpo", lambda m, L: m / m.numel()),
+        "a weight is a fraction: // rounds it down to a whole number": lambda m, name, L: _right(m, name, L).floor().long(),
+        "a weight is a fraction: // rounds it down, to 0 or 1": lambda m, name, L: _right(m, name, L).floor(),
+        "that is the number that divides: 1 over it": lambda m, name, L: (lambda w: torch.where(m.bool(), 1 / w, 0.))(_right(m, name, L)),
+        "dr_grpo is the only one that max_length is for: it divides the others, too": lambda m, name, L: _right(m, name, L) / (1 if name == "dr_grpo" else L),
         "a row without a token gives nan: clamp the number by which you divide":
             _each(lambda m, name, L: m / m.sum() if name == "dapo" else m / m.sum(1, keepdim=True) / len(m)
                   if name == "grpo" else m / len(m) / L),
@@ -244,17 +360,74 @@ loss_weights = Exercise(
         "another word must raise ValueError": lambda m, name, L: _right(m, name if name in ("dapo", "grpo") else "dr_grpo", L)})
 
 # ------------------------------------------------------------------ cispo_loss
-def _cispo(r, A, low, high, clip=lambda r, e, h: r.clamp(1 - e, 1 + h).detach(), log=torch.log, sign=-1):
+def _cispo(r, A, low=.2, high=.2, clip=lambda r, e, h: r.clamp(1 - e, 1 + h).detach(), log=torch.log, sign=-1):
     return sign * clip(r, low, high) * A * log(r)
-def _ratios(*r, ends=(.2, .28)): return tensor([r]).requires_grad_(), tensor([[1., -1., 2., -2.]]), *ends
+def _ratios(*r, ends=(.2, .28), A=(1., -1., 2., -2.)): return tensor([r]).requires_grad_(), tensor([A]), *ends
 
 cispo_loss = Exercise(
     reference=_cispo, cases={"within the clip": _ratios(.9, 1.1, 1.2, .95), "beyond it": _ratios(.5, 1.5, 1.5, .5),
-                             "other ends": _ratios(.3, .5, 1.9, 3., ends=(.6, 1.))},
+                             "other ends": _ratios(.3, .5, 1.9, 3., ends=(.6, 1.)),
+                             "no ends given": _ratios(.5, 1.5, 1.25, .9, ends=()), "a ratio of 1": _ratios(1., 1., 1., 1.),
+                             "three rows": (tensor([[.9, 1.1], [.7, 1.4], [2.5, 1.]]).requires_grad_(),
+                                            tensor([[1., -2.], [.5, 3.], [-1., 0.]]), .2, .28),
+                             "a ratio of 0": _ratios(0., 0., .9, 1., A=(1., -1., 2., 0.))},
     mistakes={
         "the weight has a gradient: detach it": lambda *x: _cispo(*x, clip=lambda r, e, h: r.clamp(1 - e, 1 + h)),
         "no gradient reaches the policy": lambda r, *x: _cispo(r.detach(), *x),
         "the weight is not clipped": lambda *x: _cispo(*x, clip=lambda r, e, h: r.detach()),
-        "the upper end is 1 + epsilon_high": lambda r, A, e, h: _cispo(r, A, e, e),
+        "the upper end is 1 + epsilon_high": lambda r, A, e=.2, h=.2: _cispo(r, A, e, e),
         "times the log of the ratio": lambda *x: _cispo(*x, log=lambda r: r),
-        "the sign: a loss is minus the gain": lambda *x: _cispo(*x, sign=1)})
+        "the sign: a loss is minus the gain": lambda *x: _cispo(*x, sign=1),
+        "the ends are exchanged: 1 - epsilon below, 1 + epsilon_high above": lambda r, A, e=.2, h=.2: _cispo(r, A, h, e),
+        "the ends are 1 - epsilon and 1 + epsilon_high, around 1": lambda *x: _cispo(*x, clip=lambda r, e, h: r.clamp(-e, h).detach()),
+        "the ends are 1 - epsilon and 1 + epsilon_high: 1 is missing in the upper": lambda *x: _cispo(*x, clip=lambda r, e, h: r.clamp(e, h).detach()),
+        "the weight has a lower end, too: at least 1 - epsilon": lambda *x: _cispo(*x, clip=lambda r, e, h: r.clamp(max=1 + h).detach()),
+        "the weight has an upper end, too: at most 1 + epsilon_high": lambda *x: _cispo(*x, clip=lambda r, e, h: r.clamp(min=1 - e).detach()),
+        "the logarithm is of the ratio itself, not of the clipped one: a token beyond the clip has a gradient": lambda r, A, e=.2, h=.2: _cispo(
+            r.clamp(1 - e, 1 + h), A, e, h),
+        "that is PPO's minimum, without a logarithm: a token beyond the clip has no gradient there": lambda r, A, e=.2, h=.2:
+            -torch.minimum(r * A, r.clamp(1 - e, 1 + h) * A),
+        "the clipped ratio alone is no loss: log of the ratio is missing": lambda r, A, e=.2, h=.2: -r.clamp(1 - e, 1 + h) * A,
+        "PPO's minimum has no place here: the weight is clipped whatever the sign of the advantage": lambda r, A, e=.2, h=.2: -torch.minimum(
+            r.detach() * A, r.detach().clamp(1 - e, 1 + h) * A) * r.log(),
+        "both ends count, whatever the sign of the advantage": lambda *x: _cispo(*x, clip=lambda r, e, h: torch.where(
+            x[1] > 0, r.clamp(max=1 + h), r.clamp(min=1 - e)).detach()),
+        "a token beyond the clip is kept, with the weight at the end: it is not dropped": lambda *x: _cispo(
+            *x, clip=lambda r, e, h: torch.where((r >= 1 - e) & (r <= 1 + h), r, 0.).detach()),
+        "the ends bound the ratio, not its logarithm": lambda r, A, e=.2, h=.2: -r.detach() * A * r.log().clamp(-e, h),
+        "the logarithm is the natural one": lambda *x: _cispo(*x, log=torch.log2),
+        "the logarithm is the natural one, not to base 10": lambda *x: _cispo(*x, log=torch.log10),
+        "the logarithm is of the ratio, not of 1 + ratio": lambda *x: _cispo(*x, log=torch.log1p),
+        "the advantage keeps its sign: bad tokens become less probable": lambda r, A, *x: _cispo(r, A.abs(), *x),
+        "the advantage is missing": lambda r, A, *x: _cispo(r, torch.ones_like(A), *x),
+        "the weight is missing: the clipped ratio, without gradient": lambda *x: _cispo(*x, clip=lambda r, e, h: torch.ones_like(r)),
+        "one number for each token: no mean": lambda *x: _cispo(*x).mean(),
+        "one number for each token: no sum": lambda *x: _cispo(*x).sum(),
+        "one number for each token, not for each row": lambda *x: _cispo(*x).mean(1)})
+
+ALONE = "there are no others, so that 0/0, nan or the reward itself would come out"
+ASKED = {
+    "leave_one_out": {
+        f"an answer that is alone in its group has advantage 0: {ALONE}": "an answer alone in its group | a group with one scored answer",
+        "an answer that nobody scored (its reward is nan) has advantage 0, and it is left out of the mean of the others and of their number":
+            "an answer that nobody scored | a group with one scored answer | a group that nobody scored",
+        "the rows of a group need not stand together: `group` tells where they are": "groups that do not stand together",
+        "`group` holds names of groups, which need not be 0, 1, 2 without gaps": "numbers of groups with gaps"},
+    "group_normalised": {
+        "equal rewards have advantages of 0: 10^-4 is added to the standard deviation, 0 there": "equal rewards",
+        "an answer that is alone in its group has advantage 0: its standard deviation, over n - 1, would be 0/0":
+            "an answer alone in its group | a group with one scored answer",
+        "an answer that nobody scored (its reward is nan) has advantage 0, and it is left out of mean, standard deviation and n":
+            "an answer that nobody scored | a group with one scored answer | a group that nobody scored",
+        "the rows of a group need not stand together: `group` tells where they are": "groups that do not stand together",
+        "`group` holds names of groups, which need not be 0, 1, 2 without gaps": "numbers of groups with gaps"},
+    "loss_weights": {
+        "another word than the three raises ValueError": "another word",
+        "a row without a token has weights of 0, not nan, and it is one of the answers that are counted":
+            " | ".join(f"{kind}, {case}" for kind in ("dapo", "grpo", "dr_grpo") for case in ("a row without a token", "nothing at all")),
+        "tokens are where the mask is True, wherever that is in a row": " | ".join(
+            f"{kind}, {case}" for kind in ("dapo", "grpo", "dr_grpo") for case in ("padded on the left", "a hole"))},
+    "cispo_loss": {
+        "where no ends are given, epsilon and epsilon_high are .2 both": "no ends given",
+        "ρ clipped at both ends is the weight alone: log ρ is of ρ itself, so the gradient flows outside of the clip, too": "beyond it",
+        "log of a ratio of 0 is -inf, as the stub says: nothing is added to ρ, and it is not cut off, before the logarithm": "a ratio of 0"}}
