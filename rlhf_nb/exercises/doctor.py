@@ -23,6 +23,9 @@ kl_is_negative = Exercise(
            "three of them, and no more": (tensor([-1., -.4, -1.5, -.2, -1.3, -.1]),),
            "many, small and noisy": (tensor([-.9, .3, -.8, .2, -.7, .4, -.9, .1] * 2),),
            "half a standard error": (tensor([-1., .5, -.9, .4]),), "wide apart": (tensor([-3., -9., -5., -2., -8.]),), "low values, wide apart": (tensor([-.2, -.1, -2.6, -.3]),),
+           "equal values below 0": (tensor([-.5, -.5, -.5]),), "equal values above 0": (tensor([.5, .5]),),
+           "the last one is above": (tensor([-1., -1.2, -1.1, -.9, .1]),), "only the last one is below": (tensor([1., 1.2, .9, -2.]),),
+           "only the first one is below": (tensor([-2., 1., 1.2, .9]),),
            "nothing moved yet": (torch.zeros(3),)},
     mistakes={
         "a mean below 0 alone is noise: ask for two standard errors": lambda kl: _alarm(kl, errors=0.),
@@ -42,7 +45,24 @@ kl_is_negative = Exercise(
         "one standard deviation of single values is no error of their mean: two of them, over the root of n":
             lambda kl: _alarm(kl, errors=1., root=0),
         "the standard deviation, not the variance": lambda kl: bool(kl.mean() + 2 * kl.var() / len(kl)**.5 < 0),
-        "below 0, not on either side of it: no absolute value": lambda kl: _alarm(kl) or _alarm(-kl)})
+        "below 0, not on either side of it: no absolute value": lambda kl: _alarm(kl) or _alarm(-kl),
+        "the last value alone decides: take the mean of all": lambda kl: bool(kl[-1] < 0),
+        "the first value alone decides: take the mean of all": lambda kl: bool(kl[0] < 0),
+        "one value below 0 is not enough: the mean of all": lambda kl: bool((kl < 0).any()),
+        "the mean decides, not how many values are below 0": lambda kl: bool((kl < 0).double().mean() > .5),
+        "the mean decides, not how many values are below 0: nine in ten": lambda kl: bool((kl < 0).double().mean() >= .9),
+        "two standard errors, not four": lambda kl: _alarm(kl, errors=4.),
+        "two standard errors, not half of one": lambda kl: _alarm(kl, errors=.5),
+        "two standard errors, not one and a half": lambda kl: _alarm(kl, errors=1.5),
+        "the largest value is no standard error": lambda kl: bool(kl.max() < 0),
+        "the smallest value is not the mean": lambda kl: bool(kl.min() < 0),
+        "the root of the mean square is no standard deviation: subtract the mean first":
+            lambda kl: bool(kl.mean() + 2 * kl.square().mean().sqrt() / len(kl)**.5 < 0),
+        "the mean absolute deviation is no standard deviation": lambda kl: bool(kl.mean() + 2 * (kl - kl.mean()).abs().mean() / len(kl)**.5 < 0),
+        "a fixed number is no standard error: it depends on the spread and on n": lambda kl: bool(kl.mean() < -.1),
+        "a fixed number of 2 is no standard error: it depends on the spread and on n": lambda kl: bool(kl.mean() < -2),
+        "that is always False": lambda kl: False, "that is always True": lambda kl: True,
+        "the other way round: it is the alarm that is True": lambda kl: not _alarm(kl)})
 
 def _flat(reward, kl, nats, gain, half=0, both=True, ends=False):
     cut = (len(reward) + half) // 2
@@ -69,7 +89,10 @@ flat_while_moving = Exercise(
            "one value far off": (_run(0, 0, 0, 0, 0, 0), _run(1, 1, 1, 1, 1, 9), .5, .2), "reward high from the start": (_run(5, 5, 5, 5.1), _run(0, 0, 1, 1), .5, .2),
            "one reward far off": (_run(0, 0, 0, 0, 0, 9), _run(0, 0, 0, 1, 1, 1), .5, .2), "seven steps": (_run(*[0] * 7), _run(0, 0, 0, 4, 0, 0, 0), .5, .2),
            "KL high from the start": (_run(0, .1, 0, .1), _run(5, 5.1, 5, 5.1), .5, .2),
-           "reward by just `gain`": (_run(0, 0, 1, 1), _run(0, 0, 1, 1), .5, 1.)},
+           "reward by just `gain`": (_run(0, 0, 1, 1), _run(0, 0, 1, 1), .5, 1.),
+           "two steps": (_run(0, .1), _run(0, 1), .5, .2), "a long run, the reward grows late": (_run(0, 0, 0, 0, 0, 0, 0, 4), _run(0, 0, 0, 0, 1, 1, 1, 1), .5, .5),
+           "KL from a half to one": (_run(0, 0, 0, 0), _run(.5, .5, 1.2, 1.2), .8, .2), "reward doubles, by little": (_run(.1, .1, .2, .2), _run(0, 0, 1, 1), .5, .2),
+           "KL grows in between only": (_run(0, 0, 0, 0), _run(0, 3, 3, 0), .5, .2)},
     mistakes={
         "both must hold": lambda *x: _flat(*x, both=False),
         "KL that falls has not grown: no absolute value": lambda r, k, n, g: _flat(r, k, n, g) or _flat(r, -k, n, g),
@@ -89,5 +112,44 @@ flat_while_moving = Exercise(
         "`nats` is for KL, `gain` for the reward: they are swapped": lambda r, k, n, g: _flat(r, k, g, n),
         "reward and KL are swapped": lambda r, kl, n, g: _flat(kl, r, n, g),
         "second half minus first half: the sign is turned": lambda r, kl, n, g: _flat(-r, -kl, n, g),
+        "a difference of means, not a ratio: growth is not divided by the first half": lambda r, k, n, g: (lambda up: bool(
+            up(k) > n and up(r) < g))(lambda x: (x[len(x) // 2:].mean() - x[:len(x) // 2].mean()) / x[:len(x) // 2].mean().abs().clamp(min=1e-8)),
+        "a difference of means, not a quotient of the two": lambda r, k, n, g: (lambda up: bool(
+            up(k) > n and up(r) < g))(lambda x: x[len(x) // 2:].mean() / x[:len(x) // 2].mean()),
+        "means of halves, not their largest values": lambda r, k, n, g: (lambda up: bool(up(k) > n and up(r) < g))(
+            lambda x: x[len(x) // 2:].max() - x[:len(x) // 2].max()),
+        "means of halves, not the largest step from one rollout to the next": lambda r, k, n, g: (lambda up: bool(up(k) > n and up(r) < g))(
+            lambda x: x.diff().max()),
+        "means of halves, not the range": lambda r, k, n, g: bool(k.max() - k.min() > n and r.max() - r.min() < g),
+        "means of halves, not the last value less the mean": lambda r, k, n, g: (lambda up: bool(up(k) > n and up(r) < g))(
+            lambda x: x[-1] - x.mean()),
+        "the mean of the first half, not the first value, is subtracted": lambda r, k, n, g: (lambda up: bool(up(k) > n and up(r) < g))(
+            lambda x: x[len(x) // 2:].mean() - x[0]),
+        "the mean of the second half, not the last value": lambda r, k, n, g: (lambda up: bool(up(k) > n and up(r) < g))(
+            lambda x: x[-1] - x[:len(x) // 2].mean()),
+        "less than `gain`: just as much is not flat": lambda r, k, n, g: _flat(r, k, n, g + 1e-6),
+        "flat is a gain of less than `gain`, not of more": lambda r, k, n, g: _flat(r, k, n, -1e9) or bool(
+            k[len(k) // 2:].mean() - k[:len(k) // 2].mean() > n and r[len(r) // 2:].mean() - r[:len(r) // 2].mean() > g),
+        "moving is a growth of more than `nats`, not of less": lambda r, k, n, g: bool(
+            k[len(k) // 2:].mean() - k[:len(k) // 2].mean() < n and r[len(r) // 2:].mean() - r[:len(r) // 2].mean() < g),
+        "thirds are no halves": lambda r, k, n, g: (lambda up: bool(up(k) > n and up(r) < g))(
+            lambda x: x[-max(len(x) // 3, 1):].mean() - x[:max(len(x) // 3, 1)].mean()),
+        "a flat reward is one that gained less than `gain`, also one that fell: no absolute value in `reward`": lambda r, k, n, g: bool(
+            k[len(k) // 2:].mean() - k[:len(k) // 2].mean() > n and (r[len(r) // 2:].mean() - r[:len(r) // 2].mean()).abs() < g),
+        "the spread of the reward does not tell: its gain does": lambda r, k, n, g: bool(
+            k[len(k) // 2:].mean() - k[:len(k) // 2].mean() > n and r.std() < g),
+        "that is always False": lambda *x: False, "that is always True": lambda *x: True,
+        "the other way round: it is the alarm that is True": lambda *x: not _flat(*x),
         "KL alone does not tell: look at the reward as well": lambda r, k, n, g: _flat(r, k, n, 1e9),
         "the reward alone does not tell: look at KL as well": lambda r, k, n, g: _flat(r, k, -1e9, g)})
+
+ASKED = {
+    "kl_is_negative": {
+        "more than two standard errors below 0: a mean of exactly 0 is not below, every run starts there": "nothing moved yet",
+        "equal values have a standard error of 0, so that a mean below 0 is enough": "equal values below 0"},
+    "flat_while_moving": {
+        "with an odd number of rollouts the middle one belongs to the second half": "the middle of five | seven steps",
+        "KL has grown by more than `nats`: by just as much is not enough": "KL grown by just `nats`",
+        "reward has grown by less than `gain`: by just as much is too much": "reward by just `gain`",
+        "a reward that falls has grown by less than `gain`, too: no absolute value": "falling, and moving",
+        "KL that falls has not grown, however far: no absolute value": "KL falls by more"}}

@@ -87,6 +87,28 @@ log_ratio_gap = Exercise(
         "that is a mean: one number per pair": _of(lambda w, l, rw, rl: ((w - rw) - (l - rl)).mean()),
         "no gradient reaches the policy": _of(lambda w, l, rw, rl: ((w - rw) - (l - rl)).detach()),
         "β belongs to the loss: the gap is in nats": _of(lambda w, l, rw, rl: .1 * ((w - rw) - (l - rl))),
+        "the log-ratios are subtracted, not averaged": _of(lambda w, l, rw, rl: ((w - rw) + (l - rl)) / 2),
+        "the gap keeps its sign: no absolute value": _of(lambda w, l, rw, rl: ((w - rw) - (l - rl)).abs()),
+        "the gap keeps its sign: nothing is cut off at 0": _of(lambda w, l, rw, rl: ((w - rw) - (l - rl)).clamp(min=0)),
+        "each side has its own reference: that of the other side is subtracted": _of(lambda w, l, rw, rl: (w - rl) - (l - rw)),
+        "the chosen side has its own reference, not the rejected one's": _of(lambda w, l, rw, rl: (w - rl) - (l - rl)),
+        "the rejected side has its own reference, not the chosen one's": _of(lambda w, l, rw, rl: (w - rw) - (l - rw)),
+        "the reference is missing on the rejected side": _of(lambda w, l, rw, rl: (w - rw) - l),
+        "the reference is missing on the chosen side": _of(lambda w, l, rw, rl: w - (l - rl)),
+        "brackets: the reference of the rejected answer is added back, it is not subtracted": _of(lambda w, l, rw, rl: w - rw - l - rl),
+        "brackets: the reference's own difference is subtracted, not added": _of(lambda w, l, rw, rl: (w - l) + (rw - rl)),
+        "the reference alone: subtract its difference from the policy's": _of(lambda w, l, rw, rl: rw - rl),
+        "the gap is in nats, not in bits": _of(lambda w, l, rw, rl: ((w - rw) - (l - rl)) / .6931472),
+        "the gap is no probability: no sigmoid": _of(lambda w, l, rw, rl: ((w - rw) - (l - rl)).sigmoid()),
+        "the gap is no loss: no logsigmoid": _of(lambda w, l, rw, rl: -logsigmoid((w - rw) - (l - rl))),
+        "the ratio is in logs: no exp": _of(lambda w, l, rw, rl: ((w - rw) - (l - rl)).exp()),
+        "the ratios are in logs: no exp of each": _of(lambda w, l, rw, rl: (w - rw).exp() - (l - rl).exp()),
+        "that is a sum: one number per pair": _of(lambda w, l, rw, rl: ((w - rw) - (l - rl)).sum()),
+        "two log-ratios come back: subtract the rejected one's from the chosen one's": lambda w, l, rw, rl: (w - rw, l - rl),
+        "float64 is lowered to float32, and loses half of its digits: at_least_float32 raises what is lower, and lowers nothing":
+            lambda *x: (lambda w, l, rw, rl: (w - rw) - (l - rl))(*[y.float() for y in x]),
+        "the difference was taken in low precision, and raised to float32 afterwards: the digits are lost by then":
+            lambda *x: _gap(*x, low=True).to(torch.promote_types(x[0].dtype, torch.float32)),
         "raise low precision to float32 before you subtract": lambda *x: _gap(*x, low=True)})
 
 # ------------------------------------------------------------------ dpo_loss
