@@ -48,6 +48,11 @@ kl_is_negative = Exercise(
         "below 0, not on either side of it: no absolute value": lambda kl: _alarm(kl) or _alarm(-kl),
         "the last value alone decides: take the mean of all": lambda kl: bool(kl[-1] < 0),
         "the first value alone decides: take the mean of all": lambda kl: bool(kl[0] < 0),
+        "the last value alone is compared with two standard errors: take the mean of all": lambda kl: bool(kl[-1] + 2 * kl.std() / len(kl)**.5 < 0),
+        "the first value alone is compared with two standard errors: take the mean of all": lambda kl: bool(kl[0] + 2 * kl.std() / len(kl)**.5 < 0),
+        "the largest value is compared with two standard errors: take the mean of all": lambda kl: bool(kl.max() + 2 * kl.std() / len(kl)**.5 < 0),
+        "the smallest value is compared with two standard errors: take the mean of all": lambda kl: bool(kl.min() + 2 * kl.std() / len(kl)**.5 < 0),
+        "the mean of the second half alone is compared: take all": lambda kl: bool(kl[len(kl) // 2:].mean() + 2 * kl.std() / len(kl)**.5 < 0),
         "one value below 0 is not enough: the mean of all": lambda kl: bool((kl < 0).any()),
         "the mean decides, not how many values are below 0": lambda kl: bool((kl < 0).double().mean() > .5),
         "the mean decides, not how many values are below 0: nine in ten": lambda kl: bool((kl < 0).double().mean() >= .9),
@@ -127,15 +132,15 @@ flat_while_moving = Exercise(
             lambda x: x[len(x) // 2:].mean() - x[0]),
         "the mean of the second half, not the last value": lambda r, k, n, g: (lambda up: bool(up(k) > n and up(r) < g))(
             lambda x: x[-1] - x[:len(x) // 2].mean()),
+        "a difference of means: growth is not relative, not divided by the mean of the first half": lambda r, k, n, g: (lambda up: bool(
+            up(k) > n and up(r) < g))(lambda x: (x[len(x) // 2:].mean() - x[:len(x) // 2].mean()) / x[:len(x) // 2].mean()),
         "less than `gain`: just as much is not flat": lambda r, k, n, g: _flat(r, k, n, g + 1e-6),
-        "flat is a gain of less than `gain`, not of more": lambda r, k, n, g: _flat(r, k, n, -1e9) or bool(
+        "flat is a gain of less than `gain`, not of more": lambda r, k, n, g: bool(
             k[len(k) // 2:].mean() - k[:len(k) // 2].mean() > n and r[len(r) // 2:].mean() - r[:len(r) // 2].mean() > g),
         "moving is a growth of more than `nats`, not of less": lambda r, k, n, g: bool(
             k[len(k) // 2:].mean() - k[:len(k) // 2].mean() < n and r[len(r) // 2:].mean() - r[:len(r) // 2].mean() < g),
         "thirds are no halves": lambda r, k, n, g: (lambda up: bool(up(k) > n and up(r) < g))(
             lambda x: x[-max(len(x) // 3, 1):].mean() - x[:max(len(x) // 3, 1)].mean()),
-        "a flat reward is one that gained less than `gain`, also one that fell: no absolute value in `reward`": lambda r, k, n, g: bool(
-            k[len(k) // 2:].mean() - k[:len(k) // 2].mean() > n and (r[len(r) // 2:].mean() - r[:len(r) // 2].mean()).abs() < g),
         "the spread of the reward does not tell: its gain does": lambda r, k, n, g: bool(
             k[len(k) // 2:].mean() - k[:len(k) // 2].mean() > n and r.std() < g),
         "that is always False": lambda *x: False, "that is always True": lambda *x: True,
