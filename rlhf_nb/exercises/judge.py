@@ -372,6 +372,8 @@ agreement = Exercise(
             lambda both: _ratio(m, (both[:, None] == both).double().mean().item()))(torch.cat([r, g]))),
         "parse_rate is a share of replies, not of answers": _with(parse_rate=lambda v, *_: (~v.score().isnan()).double().mean().item()),
         "r is Pearson's, of the scores, not of their ranks": _with(pearson_r=lambda v, t, s, g, *_: torch.corrcoef(torch.stack([_ranks(s), _ranks(g)]))[0, 1].item()),
+        "r is Pearson's, of the scores, not of their ranks, where equal ones are told apart by their order": _with(pearson_r=lambda v, t, s, g, *_: torch.corrcoef(
+            torch.stack([x.argsort().argsort().double() for x in (s, g)]))[0, 1].item()),
         "that is the covariance: r divides by both standard deviations": _with(pearson_r=lambda v, t, s, g, *_: torch.cov(torch.stack([s, g]))[0, 1].item()),
         "pair_accuracy is of the scores, not of the rounded ones": _with(pair_accuracy=lambda v, t, s, g, r, *_: pair_accuracy(r, g)),
         "vote_std is of the votes on one answer, not of the answers' scores": _with(vote_std=lambda v, t, s, *_: s.std().item()),
