@@ -6,6 +6,11 @@ from rlhf_nb.book.checks import Exercise
 def _alarm(kl, errors=2., correction=1, root=.5, mean=torch.mean):
     return bool(mean(kl) + errors * kl.std(correction=correction) / len(kl)**root < 0)
 
+def _below(errors, *z): # so many standard errors
+    x = tensor(z) - tensor(z).mean()
+    return x - errors * x.std() / len(x)**.5,
+_NINE = 1., -1., 2., -2., .5, -.5, 1.5, -1.5, 0.
+
 kl_is_negative = Exercise(
     reference=_alarm,
     cases={"far below": (tensor([-1., -1.1, -.9, -1.05]),),
@@ -23,6 +28,10 @@ kl_is_negative = Exercise(
            "three of them, and no more": (tensor([-1., -.4, -1.5, -.2, -1.3, -.1]),),
            "many, small and noisy": (tensor([-.9, .3, -.8, .2, -.7, .4, -.9, .1] * 2),),
            "half a standard error": (tensor([-1., .5, -.9, .4]),), "wide apart": (tensor([-3., -9., -5., -2., -8.]),), "low values, wide apart": (tensor([-.2, -.1, -2.6, -.3]),),
+           "five standard errors below, of nine": _below(5, *_NINE), "seven, one value far off": _below(7, *[0.] * 8, 9.),
+           "1.6 standard errors below": _below(1.6, *[1., -1.] * 6), "1.75 standard errors below": _below(1.75, *[0.] * 10, 3., -3.),
+           "2.3 standard errors below": _below(2.3, *_NINE), "three standard errors above": _below(-3, *_NINE),
+           "a third of a standard error below": _below(.3, *_NINE), "a little below, by noise": _below(.6, *[x / 10 for x in _NINE]),
            "equal values below 0": (tensor([-.5, -.5, -.5]),), "equal values above 0": (tensor([.5, .5]),),
            "the last one is above": (tensor([-1., -1.2, -1.1, -.9, .1]),), "only the last one is below": (tensor([1., 1.2, .9, -2.]),),
            "only the first one is below": (tensor([-2., 1., 1.2, .9]),),
@@ -55,12 +64,9 @@ kl_is_negative = Exercise(
         "the mean of the second half alone is compared: take all": lambda kl: bool(kl[len(kl) // 2:].mean() + 2 * kl.std() / len(kl)**.5 < 0),
         "one value below 0 is not enough: the mean of all": lambda kl: bool((kl < 0).any()),
         "the mean decides, not how many values are below 0": lambda kl: bool((kl < 0).double().mean() > .5),
-        "the mean decides, not how many values are below 0: nine in ten": lambda kl: bool((kl < 0).double().mean() >= .9),
         "two standard errors, not four": lambda kl: _alarm(kl, errors=4.),
         "two standard errors, not half of one": lambda kl: _alarm(kl, errors=.5),
         "two standard errors, not one and a half": lambda kl: _alarm(kl, errors=1.5),
-        "the largest value is no standard error": lambda kl: bool(kl.max() < 0),
-        "the smallest value is not the mean": lambda kl: bool(kl.min() < 0),
         "the root of the mean square is no standard deviation: subtract the mean first":
             lambda kl: bool(kl.mean() + 2 * kl.square().mean().sqrt() / len(kl)**.5 < 0),
         "the mean absolute deviation is no standard deviation": lambda kl: bool(kl.mean() + 2 * (kl - kl.mean()).abs().mean() / len(kl)**.5 < 0),
@@ -97,6 +103,8 @@ flat_while_moving = Exercise(
            "reward by just `gain`": (_run(0, 0, 1, 1), _run(0, 0, 1, 1), .5, 1.),
            "two steps": (_run(0, .1), _run(0, 1), .5, .2), "a long run, the reward grows late": (_run(0, 0, 0, 0, 0, 0, 0, 4), _run(0, 0, 0, 0, 1, 1, 1, 1), .5, .5),
            "KL from a half to one": (_run(0, 0, 0, 0), _run(.5, .5, 1.2, 1.2), .8, .2), "reward doubles, by little": (_run(.1, .1, .2, .2), _run(0, 0, 1, 1), .5, .2),
+           "the ends lie, of halves": (_run(0, 0, 0, 0), _run(0, 2, 1.3, 1.3), .5, .2), "neither ends nor thirds": (_run(*[0] * 6), _run(0, 3, 0, 3, 0, 3), .5, .2),
+           "KL stays and the reward falls": (_run(5, 5, .5, .5), _run(1, 1, 1, 1), .5, .2),
            "KL grows in between only": (_run(0, 0, 0, 0), _run(0, 3, 3, 0), .5, .2)},
     mistakes={
         "both must hold": lambda *x: _flat(*x, both=False),

@@ -75,9 +75,9 @@ log_ratio_gap = Exercise(
            "fp16": [tensor(x).half() for x in ([-1000.5, -.25], [-2.125, -1500.], [-3.0625, -.125], [-900.25, -.5])],
            "float64, all of its digits": [tensor([-1e7 - x, -3.]).double() + tensor([y, 0.]).double() for x, y in ((0, .25), (8, .125), (0, -.375), (8, .5))]},
     mistakes={
-        "the reference is missing": _of(lambda w, l, rw, rl: w - l),
+        "the reference is missing, or one for both sides, which cancels: each has its own": _of(lambda w, l, rw, rl: w - l),
         "the sign: chosen minus rejected, and policy minus reference": _of(lambda w, l, rw, rl: (l - rl) - (w - rw)),
-        "the reference is added: subtract it on both sides": _of(lambda w, l, rw, rl: (w + rw) - (l + rl)),
+        "the sign of the reference: it is subtracted on both sides, each its own, not added (nor is the other side's subtracted)": _of(lambda w, l, rw, rl: (w + rw) - (l + rl)),
         "the two log-ratios are added: subtract the rejected one's": _of(lambda w, l, rw, rl: (w - rw) + (l - rl)),
         "log-probs are subtracted, not divided": _of(lambda w, l, rw, rl: w / rw - l / rl),
         "log-ratios are divided: subtract": _of(lambda w, l, rw, rl: (w - rw) / (l - rl)),
@@ -90,13 +90,9 @@ log_ratio_gap = Exercise(
         "the log-ratios are subtracted, not averaged": _of(lambda w, l, rw, rl: ((w - rw) + (l - rl)) / 2),
         "the gap keeps its sign: no absolute value": _of(lambda w, l, rw, rl: ((w - rw) - (l - rl)).abs()),
         "the gap keeps its sign: nothing is cut off at 0": _of(lambda w, l, rw, rl: ((w - rw) - (l - rl)).clamp(min=0)),
-        "each side has its own reference: that of the other side is subtracted": _of(lambda w, l, rw, rl: (w - rl) - (l - rw)),
-        "the chosen side has its own reference, not the rejected one's": _of(lambda w, l, rw, rl: (w - rl) - (l - rl)),
-        "the rejected side has its own reference, not the chosen one's": _of(lambda w, l, rw, rl: (w - rw) - (l - rw)),
         "the reference is missing on the rejected side": _of(lambda w, l, rw, rl: (w - rw) - l),
         "the reference is missing on the chosen side": _of(lambda w, l, rw, rl: w - (l - rl)),
         "brackets: the reference of the rejected answer is added back, it is not subtracted": _of(lambda w, l, rw, rl: w - rw - l - rl),
-        "brackets: the reference's own difference is subtracted, not added": _of(lambda w, l, rw, rl: (w - l) + (rw - rl)),
         "the reference alone: subtract its difference from the policy's": _of(lambda w, l, rw, rl: rw - rl),
         "the gap is in nats, not in bits": _of(lambda w, l, rw, rl: ((w - rw) - (l - rl)) / .6931472),
         "the gap is no probability: no sigmoid": _of(lambda w, l, rw, rl: ((w - rw) - (l - rl)).sigmoid()),
@@ -107,9 +103,7 @@ log_ratio_gap = Exercise(
         "two log-ratios come back: subtract the rejected one's from the chosen one's": lambda w, l, rw, rl: (w - rw, l - rl),
         "float64 is lowered to float32, and loses half of its digits: at_least_float32 raises what is lower, and lowers nothing":
             lambda *x: (lambda w, l, rw, rl: (w - rw) - (l - rl))(*[y.float() for y in x]),
-        "the difference was taken in low precision, and raised to float32 afterwards: the digits are lost by then":
-            lambda *x: _gap(*x, low=True).to(torch.promote_types(x[0].dtype, torch.float32)),
-        "raise low precision to float32 before you subtract": lambda *x: _gap(*x, low=True)})
+        "raise low precision to float32 before you subtract: behind it the digits are lost": lambda *x: _gap(*x, low=True)})
 
 # ------------------------------------------------------------------ dpo_loss
 def _pairs(w, l, rw, rl, beta=.1):

@@ -148,8 +148,6 @@ BASELINES = { # instead of the mean of the others
     "that is the group-centred reward times n: divide by n - 1": _per_group(lambda r: (r - r.mean()) * len(r)),
     "nothing is divided by a standard deviation here, not that of the others either": _per_group(lambda r: torch.stack([
         (x - y.mean()) / (y.std(correction=0) + 1e-4) for i, x in enumerate(r) for y in [torch.cat([r[:i], r[i + 1:]])]])),
-    "not divided by the standard deviation: that is GRPO's, with n - 1, behind RLOO's baseline": _per_group(
-        lambda r: (r - (r.sum() - r) / (len(r) - 1)) / (r.std() + 1e-4)),
     "not the absolute difference: worse than the others is below 0": _per_group(
         lambda r: (r - (r.sum() - r) / (len(r) - 1)).abs()),
     "worse than the others is below 0: nothing is cut off": _per_group(
@@ -170,8 +168,7 @@ fixed_groups = Exercise(
             r.view(k, -1).T.flatten(), k),
         "one row of numbers comes back, not one row per prompt: flatten": lambda r, k: _loo(r, k).view(-1, k),
         "rows of k are prompts: the mean of the others is over axis 1, within a row, not over prompts": lambda r, k: (
-            lambda x: (x - (x.sum(0) - x) / max(len(x) - 1, 1)).flatten())(r.view(-1, k)),
-        "the mean is that of the prompt, not of the whole batch": lambda r, k: r - (r.sum() - r) / (len(r) - 1)}
+            lambda x: (x - (x.sum(0) - x) / max(len(x) - 1, 1)).flatten())(r.view(-1, k))}
         | {words: _in_rows(f) for words, f in BASELINES.items()})
 
 # ------------------------------------------------------------------ leave_one_out, group_normalised
@@ -230,9 +227,7 @@ leave_one_out = Exercise(
             r.isnan(), tensor([-float(sum(x) / max(len(x), 1)) for x in _scored(r, g)]).to(r), package.leave_one_out(r, g)),
         "nan spreads over the group: leave such answers out":
             lambda r, g: torch.stack([r[i] - (r[g == g[i]].sum() - r[i]) / ((g == g[i]).sum() - 1)
-                                      if (g == g[i]).sum() > 1 else r[i] * 0. for i in range(len(r))]),
-        "the mean is that of the others in the group, not of all others in the batch": lambda r, g: torch.stack([
-            x - torch.cat([r[:i], r[i + 1:]]).nanmean() for i, x in enumerate(r)]).nan_to_num(0.)} | BASELINES)
+                                      if (g == g[i]).sum() > 1 else r[i] * 0. for i in range(len(r))])} | BASELINES)
 
 group_normalised = Exercise(
     reference=package.group_normalised, cases=GROUPS,
@@ -243,7 +238,7 @@ group_normalised = Exercise(
         "the mean is that of the whole group, the answer included": dict(base="others"),
         "the standard deviation of the group, not of the whole batch": dict(scale="batch"),
         "10^-4 is added to the standard deviation, not to the variance": dict(place="inside"),
-        "10^-4 is added to the standard deviation": dict(eps="0")}, base="group", scale="sample", eps="1e-4") | {
+        "10^-4 is added to the standard deviation: no less, not as its least value (a clamp or maximum), and not behind the division": dict(eps="0")}, base="group", scale="sample", eps="1e-4") | {
         "equal rewards give 0/0: 10^-4 is added to the standard deviation":
             lambda r, g: package.group_centered(r, g) / tensor(
                 [float(torch.stack(x).double().std()) if len(x) > 1 else 0. for x in _scored(r, g)]),
@@ -261,26 +256,17 @@ group_normalised = Exercise(
         "the median absolute deviation is no standard deviation": _deviation(lambda r: (r - r.median()).abs().median()),
         "divided by the largest deviation, not by the standard deviation": _deviation(lambda r: (r - r.mean()).abs().max()),
         "divided by the standard deviation, not by the standard error: its root of n is too much": _deviation(lambda r: r.std() / len(r)**.5),
-        "the standard deviation divides by n - 1: the summed squares are not divided": _deviation(lambda r: (r - r.mean()).norm()),
         "the mean is missing in the standard deviation: that is the root of the mean square": _deviation(lambda r: r.square().mean().sqrt()),
         "the mean is missing in the standard deviation: that is the root of the squares over n - 1": _deviation(
             lambda r: (r.square().sum() / (len(r) - 1)).sqrt()),
         "divided by the mean, not by the standard deviation": _deviation(lambda r: r.mean()),
         "less the group's mean, not less its worst over the range": _per_group(lambda r: (r - r.min()) / (r.max() - r.min() + 1e-4)),
         "not a softmax: less the mean, over the standard deviation": _per_group(lambda r: r.softmax(0)),
-        "10^-4 is added to the standard deviation, not to the result": _per_group(lambda r: (r - r.mean()) / r.std().clamp(min=1e-12) + 1e-4),
-        "10^-4 is added, it is not the least standard deviation: a sum, no maximum and no clamp": _per_group(
-            lambda r: (r - r.mean()) / r.std().clamp(min=1e-4)),
-        "the small number that is added is 10^-4, not 10^-8": _per_group(lambda r: (r - r.mean()) / (r.std() + 1e-8)),
         "the small number that is added is 10^-4, not 10^-6": _per_group(lambda r: (r - r.mean()) / (r.std() + 1e-6)),
         "the small number that is added is 10^-4, not 10^-5": _per_group(lambda r: (r - r.mean()) / (r.std() + 1e-5)),
         "the small number that is added is 10^-4, not 10^-3": _per_group(lambda r: (r - r.mean()) / (r.std() + 1e-3)),
-        "mean and standard deviation are those of the group, not of the whole batch": _over_batch,
         "the mean is that of the group, not of the whole batch, behind the group's standard deviation": _batch_mean,
         "the sign of worse ones stays: no absolute value": _per_group(lambda r: (r - r.mean()).abs() / (r.std() + 1e-4)),
-        "multiplied by the standard deviation: divide": _per_group(lambda r: (r - r.mean()) * (r.std() + 1e-4)),
-        "the mean of the others and the standard deviation: the mean is that of the whole group here": BASELINES[
-            "not divided by the standard deviation: that is GRPO's, with n - 1, behind RLOO's baseline"],
         "not divided by the standard deviation and the root of n: the standard deviation divides by n - 1 inside of the root": _deviation(
             lambda r: (r - r.mean()).norm() / len(r))})
 
@@ -388,8 +374,6 @@ cispo_loss = Exercise(
         "that is PPO's minimum, without a logarithm: a token beyond the clip has no gradient there": lambda r, A, e=.2, h=.2:
             -torch.minimum(r * A, r.clamp(1 - e, 1 + h) * A),
         "the clipped ratio alone is no loss: log of the ratio is missing": lambda r, A, e=.2, h=.2: -r.clamp(1 - e, 1 + h) * A,
-        "PPO's minimum has no place here: the weight is clipped whatever the sign of the advantage": lambda r, A, e=.2, h=.2: -torch.minimum(
-            r.detach() * A, r.detach().clamp(1 - e, 1 + h) * A) * r.log(),
         "both ends count, whatever the sign of the advantage": lambda *x: _cispo(*x, clip=lambda r, e, h: torch.where(
             x[1] > 0, r.clamp(max=1 + h), r.clamp(min=1 - e)).detach()),
         "a token beyond the clip is kept, with the weight at the end: it is not dropped": lambda *x: _cispo(

@@ -212,7 +212,7 @@ parse_score = Exercise(
            "7/10, from 1 to 10": ("Score: 7/10", "Score: {{ reward }}", 1., 10.),
            "below 1": ("[[0]]", "[[{{ reward }}]]", 1., 10.),
            "half a point of ten": ("[[9.5]] then [[11]]", "[[{{ reward }}]]", 1., 10., False),
-           "another word": ("Score: 1. Mark: 3", "Mark: {{ reward }}"), "text behind it": ("Score: 4, because it is kind.",),
+           "another word": ("Score: 1. Mark: 3", "Mark: {{ reward }}"), "no score, from 1 to 10": ("I like it.", "[[{{ reward }}]]", 1., 10.), "text behind it": ("Score: 4, because it is kind.",),
            "text on the next line": ("Good.\nScore: 3\nThat is all.",), "the lowest of 1 to 10": ("[[1]]", "[[{{ reward }}]]", 1., 10.),
            "the first ends in the middle": ("Score: , no. Score: 4", "Score: {{ reward }}", 0., 5., False),
            "the first is too high": ("Score: 9. Score: 4", "Score: {{ reward }}", 0., 5., False),
@@ -241,12 +241,10 @@ parse_score = Exercise(
             a[0], "Score: {{ reward }}", *a[2:]),
         "a score may stand anywhere: match looks at the beginning of the reply only": lambda *a: _anchored(*a, how="match"),
         "a score may stand anywhere: fullmatch wants the whole reply": lambda *a: _anchored(*a, how="fullmatch"),
-        "the last place counts: search finds the first": lambda *a: _anchored(*a, how="search"),
         "the highest of all places is taken: the last one counts": lambda *a: _score(*a, place=lambda found, last: max(
             (x for x in found if x), key=float, default=None)),
         "the lowest of all places is taken: the last one counts": lambda *a: _score(*a, place=lambda found, last: min(
             (x for x in found if x), key=float, default=None)),
-        "the score is no whole number: int() drops the half": lambda *a: None if (x := _score(*a)) is None else float(int(x)),
         "the score is no whole number: it is not rounded": lambda *a: None if (x := _score(*a)) is None else float(round(x)),
         "low and high are those of the call: that is always 0 to 5": lambda *a: _score(*a, good=lambda x, low, high: 0 <= x <= 5),
         "a number below low is none at all: its sign is not dropped": lambda *a: _score(*a, number=lambda x: abs(float(x)), good=lambda x, low, high: low <= abs(x) <= high),
@@ -434,7 +432,7 @@ ASKED = {
         "a special token becomes <unk>, or a space where the tokenizer has no <unk>: `escape_special_tokens` knows": "a tokenizer without an unknown token",
         "without an answer there is no message: the list is empty": "no answer"},
     "parse_score": {
-        "a reply that holds no score gives None": "no score | no text",
+        "a reply that holds no score gives None": "no score | no text | no score, from 1 to 10",
         "the last place counts, even without a good number: an earlier one does not stand for it":
             "it ends in the middle | the last place is out of another number | too high at the end",
         "0 is a score where low is 0, though it is false to `if`: low itself is in the range": "zero | minus zero | the lowest of 1 to 10",

@@ -1,4 +1,5 @@
 "Exercises of the chapter on Q-learning."
+from dataclasses import replace
 import torch
 from torch import Generator, tensor
 from rlhf_nb import qlearning
@@ -83,7 +84,32 @@ fixed_soft_update = Exercise(
         "only the first weight comes back: is the return inside the loop?": lambda *x: _follow(*x)[:1],
         "it never moves": lambda s, f, rate, n: _follow(s, f, 0., n),
         "it moves away from the learner": lambda s, f, rate, n: _follow(s, f, -rate, n),
-        "that is the learner itself": lambda s, f, rate, n: _follow(s, f, 1., n)})
+        "that is the learner itself, a copy of the online network whatever the rate": lambda s, f, rate, n: _follow(s, f, 1., n),
+        "halfway at each step, whatever the rate: the share is `rate`": lambda s, f, rate, n: _follow(s, f, .5, n),
+        "the old weight is missing: that is the share of the difference alone, to be added to it": lambda *x: [
+            y - a for y, a in zip(_follow(*x), x[0])],
+        "the old weight is missing: that is the share of the online network alone": lambda *x: _follow(*x, old=lambda rate: 0),
+        "the first weight alone moves: each of the list has to": lambda *x: [*_follow(*x)[:1], *[a.clone() for a in x[0][1:]]],
+        "the last weight alone moves: each of the list has to": lambda *x: [*[a.clone() for a in x[0][:-1]], *_follow(*x)[-1:]],
+        "the step makes no difference: the rate does not fall with it": lambda s, f, rate, n: _follow(s, f, rate / n, n),
+        "the step makes no difference: the rate does not grow with it": lambda s, f, rate, n: _follow(s, f, min(rate * n, 1.), n),
+        "the step makes no difference: no power of the rate": lambda s, f, rate, n: _follow(s, f, 1 - (1 - rate)**n, n),
+        "the step makes no difference: no power of the share, rate^step": lambda s, f, rate, n: _follow(s, f, rate**n, n),
+        "the step makes no difference: nothing is corrected for the start, as Adam does": lambda s, f, rate, n: _follow(s, f, rate / (1 - (1 - rate)**n), n),
+        "the step makes no difference: behind step 100 it still moves": lambda s, f, rate, n: _follow(s, f, rate if n <= 100 else 0., n),
+        "the step makes no difference: up to step 100 it moves, too": lambda s, f, rate, n: _follow(s, f, rate if n > 100 else 0., n),
+        "the step makes no difference: the first one is no plain copy": lambda s, f, rate, n: _follow(s, f, rate if n > 1 else 1., n),
+        "each weight moves by its own difference, not by the mean of all": lambda s, f, rate, n: [
+            a + rate * (b.detach() - a).mean() for a, b in zip(s, f)],
+        "a share of the difference, not its sign alone": lambda s, f, rate, n: [a + rate * (b.detach() - a).sign() for a, b in zip(s, f)],
+        "a share of the difference, not of its absolute value": lambda s, f, rate, n: [a + rate * (b.detach() - a).abs() for a, b in zip(s, f)],
+        "a share of the difference, not of its square": lambda s, f, rate, n: [a + rate * (b.detach() - a)**2 for a, b in zip(s, f)],
+        "the share counts once, it is not squared": lambda s, f, rate, n: _follow(s, f, rate**2, n),
+        "the share is `rate`, not its root": lambda s, f, rate, n: _follow(s, f, rate**.5, n),
+        "the same weight of the other list: the order of one is turned round": lambda s, f, rate, n: [
+            a + rate * (b.detach() - a) for a, b in zip(s, f[::-1])],
+        "that is one tensor: a list of tensors is asked for": lambda *x: torch.cat([y.flatten() for y in _follow(*x)]),
+        "a list is asked for, not a tuple": lambda *x: tuple(_follow(*x))})
 
 # ------------------------------------------------------------------ bellman_targets
 def _targets(x, value, config, over=None, gamma=None, own=1., bound=torch.maximum, bounded=None, steps=None,
@@ -116,6 +142,17 @@ _dense = (Episodes(Seqs(torch.zeros(2, 4).long(), torch.ones(2, 4).bool(), tenso
                    tensor([[0., .2, -.4, 1.]] * 2), tensor([True, False])),
           tensor([[7., .6, .8, 9.]] * 2))
 _ROWS = ("prrre.", "pprrrr", "..pre.", "prrrrr")
+def _over_steps(x, v, c, f): # of the targets of one step, two, ...
+    y = f(torch.stack([_targets(x, v, c, steps=n + 1, bound=None) for n in range(c.n_step)]))
+    whole = x.ended[:, None] | (c.on_truncation == "terminal")
+    return (torch.where(whole, y.maximum(qlearning.monte_carlo_returns(x, discounts(x, c))), y) if c.mc_bound else y).masked_fill(~x.mask, 0.)
+def _short_end(x, v, c): # one step, where n are not left
+    left = x.mask.flip(1).cumsum(1).flip(1)
+    return torch.where(left >= c.n_step, _targets(x, v, c), _targets(x, v, c, steps=1))
+def _so_far(x, g): # what was discounted before token i
+    g = torch.where(x.mask, g, 1.)
+    return torch.cat([torch.ones_like(g[:, :1]), g.cumprod(1)[:, :-1]], 1)
+
 bellman_targets = Exercise(
     reference=qlearning.bellman_targets,
     cases={"the worked rows": (*_dense, QConfig(gamma=.5)),
@@ -168,6 +205,31 @@ bellman_targets = Exercise(
             *x, over=lambda x, c: x.ended[:, None], bounded=x[0].ended[:, None]),
         "the last token is that of the response, behind which nothing follows: that is the last column":
             lambda *x: _targets(*x, ends_at=lambda x: (torch.arange(x.mask.shape[1]) == x.mask.shape[1] - 1).expand(x.mask.shape)),
+        "the value counts once, at the end of the n rewards, not at every step on the way": lambda x, v, c: _targets(
+            x, v, c, then=lambda x, y: x.ahead(y) + v.masked_fill(x.last() & (x.ended[:, None] | (c.on_truncation == "terminal")), 0.)),
+        "near the end, where fewer than n_step rewards are left, all of them are summed: it does not fall back to one step": _short_end,
+        "of one to n_step steps the last one is taken, not the largest of them": lambda x, v, c: _over_steps(x, v, c, lambda y: y.amax(0)),
+        "of one to n_step steps the last one is taken, not their mean": lambda x, v, c: _over_steps(x, v, c, lambda y: y.mean(0)),
+        "of one to n_step steps the last one is taken, not the smallest of them": lambda x, v, c: _over_steps(x, v, c, lambda y: y.amin(0)),
+        "the discount counts from token i on, not from the start of the response: no gamma^k on the target of token k": lambda x, v, c:
+            _targets(x, v, c) * _so_far(x, discounts(x, c)),
+        "with bootstrap the rows that ended are bounded, too: only one that bootstraps has no bound": lambda x, v, c: _targets(
+            x, v, c, bounded=c.on_truncation == "terminal"),
+        "the bound is asked for by mc_bound, it is not always there": lambda x, v, c: _targets(x, v, replace(c, mc_bound=True)),
+        "n_step is one too few": lambda x, v, c: _targets(x, v, c, steps=max(c.n_step - 1, 1)),
+        "gamma stands where `discounts` tells: that is gamma^n for all n steps at once": lambda x, v, c: _targets(
+            x, v, c, gamma=discounts(x, c)**c.n_step),
+        "the sign of the value: what follows is added": lambda x, v, c: _targets(x, -v, c, bound=None) if not c.mc_bound else _targets(x, -v, c),
+        "the reward is missing: y is reward and value": lambda x, v, c: _targets(x, v, c, own=0.),
+        "that reward counts twice": lambda x, v, c: _targets(x, v, c, own=2.),
+        "the value is missing: that is the reward alone": lambda x, v, c: _targets(x, torch.zeros_like(v), c),
+        "the value after token i stands at i: that reads it one token late": lambda x, v, c: _targets(
+            x, v, c, ahead=lambda v: torch.cat([torch.zeros_like(v[:, :1]), v[:, :-1]], 1)),
+        "y is at least the observed return: their mean is something else": lambda *x: _targets(*x, bound=lambda y, seen: (y + seen) / 2),
+        "y is at least the observed return: their sum is something else": lambda *x: _targets(*x, bound=lambda y, seen: y + seen),
+        "y may be below 0, and below min_return: nothing is cut off": lambda x, v, c: _targets(x, v, c).clamp(min=c.min_return),
+        "one number for each token: that is one for each response": lambda *x: _targets(*x).sum(1),
+        "where the mask is False the target is 0, not left out: the shape stays (b t)": lambda x, v, c: _targets(x, v, c)[x.mask],
         "y is at least the observed return, it is not replaced by it": lambda *x: _targets(*x, bound=lambda y, seen: seen),
         "that is the observed return alone: Bellman's target looks at a value": lambda x, v, c:
             qlearning.monte_carlo_returns(x, discounts(x, c)).masked_fill(~x.mask, 0.),
@@ -235,6 +297,18 @@ class _Body(torch.nn.Module): # one that learns, which the table's does not
         out.last_hidden_state = out.last_hidden_state @ self.mix
         return out
 
+def _loss_of(nets, x, config, f, log=True): # f: another conservative term, of its own, Q, the best other Q, m and the minimum
+    at = x.positions()
+    hidden = hidden_states(nets.online, x.seqs)
+    y = qlearning.bellman_targets(x, next_values(nets, x, hidden, config), config)[at]
+    head, before, taken = nets.online.get_output_embeddings(), shift_right(hidden)[at], x.seqs.ids[at]
+    q, rest = q_terms(head, before, taken, nets.allowed, config.min_return)
+    barred = ~nets.allowed | (torch.arange(len(nets.allowed)) == taken[:, None])
+    best = head(before).masked_fill(barred, -torch.inf).amax(1)
+    other, td = f(rest, q, best, nets.allowed.sum(), config.min_return), (q - y)**2
+    return td.sum() / 2 + config.alpha / 2 * other.sum(), x.mask.sum(), {k: v.detach().sum() for k, v in dict(
+        td_loss=td, conservative_loss=other if log else rest, q_values=q, td_target=y).items()}
+
 _FOUR = ([0, 1], [1, 3], [3], [2, 0])
 q_loss = Exercise(
     reference=qlearning.q_loss,
@@ -290,6 +364,28 @@ q_loss = Exercise(
             *x, targets=lambda x, v, c: (x.reward + c.gamma * v) * x.mask),
         "the target is not kept above min_return": lambda *x: _loss(
             *x, targets=lambda x, v, c: qlearning.bellman_targets(x, v, c).clamp(min=c.min_return)),
+        "the target of token i stands at i, it is not shifted along with the states": lambda *x: _loss(
+            *x, targets=lambda x, v, c: shift_right(qlearning.bellman_targets(x, v, c))),
+        "the target of token i stands at i, not that of the next one": lambda *x: _loss(
+            *x, targets=lambda x, v, c: shift_left(qlearning.bellman_targets(x, v, c))),
+        "the action is token i itself, not the next one: its id is rolled one place": lambda *x: _loss(*x, taken=lambda x: x.seqs.ids.roll(-1, 1)),
+        "the action is token i itself, not the one before it": lambda *x: _loss(*x, taken=lambda x: x.seqs.ids.roll(1, 1)),
+        "response tokens count alone: prompt tokens count, too, all that are no pads": lambda *x: _loss(*x, where=lambda x: x.attention_mask),
+        "the mean square over the others is a mean already: it is divided by m - 1 once more": lambda *x: _loss_of(
+            *x, lambda rest, q, best, m, low: rest / (m - 1), log=False),
+        "the mean square over the others is a mean already: it is divided by m once more": lambda *x: _loss_of(
+            *x, lambda rest, q, best, m, low: rest / m, log=False),
+        "the conservative term runs over the m - 1 other actions: the taken one is in it, divided by m": lambda *x: _loss_of(
+            *x, lambda rest, q, best, m, low: (rest * (m - 1) + (q - low)**2) / m),
+        "the conservative term runs over the m - 1 other actions: the taken one is in it, divided by m - 1": lambda *x: _loss_of(
+            *x, lambda rest, q, best, m, low: rest + (q - low)**2 / (m - 1)),
+        "the conservative term is the mean over the other actions: that is their sum": lambda *x: _loss_of(
+            *x, lambda rest, q, best, m, low: rest * (m - 1)),
+        "the conservative term is divided by m - 1, not by m": lambda *x: _loss_of(*x, lambda rest, q, best, m, low: rest * (m - 1) / m),
+        "the conservative term pulls the m - 1 others: that pulls the taken action": lambda *x: _loss_of(*x, lambda rest, q, best, m, low: (q - low)**2),
+        "the conservative term pulls all m - 1 others: that is the best one of them alone": lambda *x: _loss_of(
+            *x, lambda rest, q, best, m, low: (best - low)**2),
+        "the conservative term is not subtracted": lambda *x: _loss(*x, weight=lambda alpha: -alpha),
         "every response token counts: eos, the last one, is left out": lambda *x: _loss(*x, where=lambda x: x.mask & ~x.last()),
         "the action is token i itself, not the one after it": lambda *x: _loss(
             *x, taken=lambda x: torch.where(shift_left(x.mask), shift_left(x.seqs.ids), x.seqs.ids)),
@@ -299,10 +395,19 @@ q_loss = Exercise(
             *x, where=lambda x: x.attention_mask & (torch.arange(x.mask.shape[1]) > 0)),
         "both slips: the state that chose token i is the one before it, and both terms are halved": lambda *x: _loss(
             *x, shift=lambda h: h, size=torch.sum, half=False),
-        "prompt tokens count, too": lambda *x: _loss(*x, where=lambda x: x.mask | shift_left(x.mask)),
         "the second result is the number of response tokens, not of rows":
             lambda *x: _loss(*x, count=lambda x: tensor(len(x.mask))),
         "the second result is the number of response tokens, without prompts":
             lambda *x: _loss(*x, count=lambda x: x.attention_mask.sum()),
         "the second result is the number of response tokens, without pads and prompts":
             lambda *x: _loss(*x, count=lambda x: tensor(x.mask.numel()))})
+
+ASKED = {
+    "fixed_soft_update": {
+        "no gradient flows through the new tensors to the online network": "a learner with gradients"},
+    "bellman_targets": {
+        "the token after i is the response's next one, even over a gap where a tool wrote: `x.ahead` steps over it": "two steps over a gap",
+        "gamma acts where `discounts` tells: per token, or once per response": "gamma per response",
+        "a row that bootstraps is not bounded, at none of its tokens, and one that ended is, with bootstrap too": "bootstrap and bound"},
+    "q_loss": {
+        "a gradient flows through the states to the body of the network": "a body that learns"}}

@@ -40,6 +40,7 @@ choose_pairs = Exercise(
            "a candidate that was not parsed": ([[nan, 2., 4.], [3., nan, 1.]],),
            "a tie, then a prompt that was not parsed": ([[2., 2.], [1., 4.], [nan, nan], [3., 1.]],),
            "a prompt that was not parsed in between": ([[3., 2.], [nan, nan], [nan, 1.], [2., 5.]],),
+           "not parsed, and scores below 0": ([[nan, -2., -4.], [-3., nan, -1.]],),
            "several best, several worst": ([[1., 4., 4., 1.], [0., 0., 2.]],),
            "scores close together": ([[3., 3.25], [1., 1.001]],),
            "only ties": ([[3., 3.], [1., 1., 1.]],), "no prompts": ([],),
@@ -151,10 +152,8 @@ replay_loss = Exercise(
             (old != 0).sum() / len(old)),
         "the mean length that is given divides, not the width of the table": lambda loss, old, w, n: loss - w * old.sum() / old.shape[1],
         "the mean length divides, not the number of old tokens": lambda loss, old, w, n: loss - w * old.sum() / (old != 0).sum(),
-        "the mean length divides, not the number of old examples beside it": lambda loss, old, w, n: loss - w / n * old.sum() / len(old),
         "the pairs' loss is multiplied by nothing: it is a sum beside that of the old examples": lambda loss, old, w, n: loss * (-w / n * old.sum()),
         "what is old is learned from, not unlearned: no absolute value or square": lambda loss, old, w, n: loss + w / n * old.square().sum(),
-        "the old examples alone: the pairs' loss is missing, without gradient": lambda loss, old, w, n: loss.detach() * 0 - w / n * old.sum(),
         "the mean length divides both": lambda loss, old, w, n: (loss - w * old.sum()) / n,
         "turned round: divide by the mean length, multiply by the weight": lambda loss, old, w, n: _replay(loss, old, n, max(w, .1))})
 
@@ -162,7 +161,7 @@ ASKED = {
     "choose_pairs": {
         "a prompt with equal scores gives no pair, since nothing is better than anything, and the next prompts go on as usual":
             "a tie first | a tie in between | only ties | a tie, then a prompt that was not parsed | another rule, and its tie",
-        "a candidate whose replies held no score is nan and is left out, while the others of its prompt stay": "a candidate that was not parsed",
+        "a candidate whose replies held no score is nan and is left out, while the others of its prompt stay": "a candidate that was not parsed | not parsed, and scores below 0",
         "a prompt with fewer than two scores gives no pair, and the next prompts go on":
             "a prompt that was not parsed in between | a prompt with one candidate | a prompt without a candidate",
         "`select` tells which of them are chosen and rejected: it is not always the best and the worst":

@@ -40,9 +40,9 @@ spin_loss = Exercise(
         "no gradient reaches the player": lambda a, b, c, d, beta=1.:
             _game(a.detach(), b.detach(), c, d, beta),
         "the sign: a loss is above 0": lambda *x: _game(*x, last=lambda t: -softplus(t)),
-        "exp overflows where the gap is large: take softplus or logsigmoid":
+        "exp overflows where the gap is large, and sigmoid is 0 there: take softplus or logsigmoid":
             lambda *x: _game(*x, last=lambda t: (1 + t.exp()).log()),
-        "the opponent is subtracted from both": lambda a, b, c, d, beta=1.: _game(a, b, -c, -d, beta),
+        "the opponent is subtracted from both, each answer's own: it is not added, nor is the other's": lambda a, b, c, d, beta=1.: _game(a, b, -c, -d, beta),
         "no hinge: a pair that is told apart well still costs something, and ln 2 where the ratios are equal": lambda *x: _game(
             *x, last=lambda t: t.clamp(min=0)),
         "no hinge: log(1 + exp), and no margin of 1": lambda *x: _game(*x, last=lambda t: (1 + t).clamp(min=0)),
@@ -61,13 +61,10 @@ spin_loss = Exercise(
         "log-probs are subtracted, not divided": lambda a, b, c, d, beta=1.: softplus(-beta * (a / c.detach() - b / d.detach())),
         "log-ratios are subtracted, not divided": lambda a, b, c, d, beta=1.: softplus(-beta * ((a - c.detach()) / (b - d.detach()))),
         "the log-ratios of both answers are subtracted, not added": lambda a, b, c, d, beta=1.: softplus(-beta * ((a - c.detach()) + (b - d.detach()))),
-        "beta is for both ratios: the generated one's is without": lambda a, b, c, d, beta=1.: softplus(b - d.detach() - beta * (a - c.detach())),
         "beta is for both ratios: the real one's is without": lambda a, b, c, d, beta=1.: softplus(beta * (b - d.detach()) - (a - c.detach())),
         "beta is for the opponent, too": lambda a, b, c, d, beta=1.: softplus(-(beta * (a - b) - (c - d).detach())),
-        "each answer has its own opponent's log-prob: they are exchanged": lambda a, b, c, d, beta=1.: _game(a, b, d, c, beta),
         "the opponent's log-prob of the generated answer is missing": lambda a, b, c, d, beta=1.: _game(a, b, c, 0 * d, beta),
         "the opponent's log-prob of the real answer is missing": lambda a, b, c, d, beta=1.: _game(a, b, 0 * c, d, beta),
-        "sigmoid, then log is infinite at -300: use softplus or logsigmoid": lambda *x: _game(*x, last=lambda t: -(-t).sigmoid().log()),
         "where no beta is given it is 1, not .1": lambda a, b, c, d, beta=.1: _game(a, b, c, d, beta),
         "where no beta is given it is 1, not .5": lambda a, b, c, d, beta=.5: _game(a, b, c, d, beta),
         "the gap is not cut off: at -300 the loss is 300, and it has a gradient": lambda *x: _game(*x, last=lambda t: softplus(t.clamp(-20, 20))),
@@ -91,7 +88,7 @@ best_reply = Exercise(
         "it does not sum to 1": lambda p, q, beta: p * (q / p)**(1 / beta),
         "the power is 1 / beta": lambda p, q, beta: _reply(p, q, 1 / beta),
         "there is no power: beta is missing": lambda p, q, beta: _reply(p, q, 1.),
-        "turn the ratio over: real over opponent": lambda p, q, beta: _reply(p, p * p / q, beta),
+        "turn the ratio over: real over opponent, to the power 1 / beta, not -1 / beta": lambda p, q, beta: _reply(p, p * p / q, beta),
         "the reply starts from the opponent: multiply by its probabilities":
             lambda p, q, beta: _whole((q / p)**(1 / beta)),
         "it starts from the opponent, not from the writer":
@@ -101,16 +98,12 @@ best_reply = Exercise(
         "the power is for the ratio alone": lambda p, q, beta: _whole((p * q / p)**(1 / beta)),
         "these are logs: probabilities are wanted": lambda *x: _reply(*x).log(),
         "1 / beta is a power, not a factor": lambda p, q, beta: p * (q / p) / beta,
-        "1 / beta is a power, not a factor: that is the writer, whatever beta": lambda p, q, beta: _whole(p * (q / p) / beta),
         "the weights are mixed in logs, not the probabilities themselves: the ratio has the power 1 / beta": lambda p, q, beta:
             (1 - 1 / beta) * p + q / beta,
-        "the weights are mixed in logs, not the probabilities themselves, of shares 1 - 1 / beta and 1 / beta": lambda p, q, beta:
-            _whole(((1 - 1 / beta) * p + q / beta).clamp(min=0)),
         "the weights are mixed in logs, not half of each": lambda p, q, beta: (p + q) / 2,
         "the weights are mixed in logs: beta is no share of the probabilities": lambda p, q, beta: _whole((1 - beta) * p + beta * q),
         "the power is 1 / beta, not 1 - beta": lambda p, q, beta: _reply(p, q, 1 / (1 - beta) if beta != 1 else float("inf")),
-        "the power is 1 / beta, not 1 - 1 / beta": lambda p, q, beta: _whole(p * (q / p)**(1 - 1 / beta)),
-        "the power is 1 / beta, not its negative": lambda p, q, beta: _reply(p, q, -beta),
+        "the power is 1 / beta, not 1 - 1 / beta, which exchanges opponent and writer": lambda p, q, beta: _whole(p * (q / p)**(1 - 1 / beta)),
         "the power is 1 / beta: // rounds it down": lambda p, q, beta: _whole(p * (q / p)**(1 // beta)),
         "the power is 1 / beta: that is a square root, whatever beta": lambda p, q, beta: _reply(p, q, 2.),
         "the power is a power, not an exponential of the ratio over beta": lambda p, q, beta: _whole(p * (q / p / beta).exp()),
@@ -124,7 +117,6 @@ best_reply = Exercise(
             p * (q - p).exp()**(1 / beta)),
         "the ratio alone has the power, and it is normalised before nothing: that normalises the ratio's power": lambda p, q, beta:
             p * _whole((q / p)**(1 / beta)),
-        "the reply is not that of the writer to the opponent: they are exchanged": lambda p, q, beta: _whole(q * (p / q.clamp(min=1e-12))**(1 / beta)),
         "an answer that the writer never gives has probability 0: nothing is added to the probabilities": lambda p, q, beta: _reply(p, q + 1e-2, beta),
         "the most probable one is not taken alone": lambda p, q, beta: (lambda w: (w == w.max()).to(w) / (w == w.max()).sum())(p * (q / p)**(1 / beta))})
 
@@ -159,8 +151,7 @@ spin_game = Exercise(
            "a cycle": (tensor([.5, .3, .2]), tensor([.25, .5, .25]), .5, 4),
            "one iteration": (tensor([.2, .8]), tensor([.8, .2]), 2., 1),
            "none": (tensor([.2, .8]), tensor([.8, .2]), 2., 0),
-           "it starts at the truth": (tensor([.25, .75]), tensor([.25, .75]), .3, 2),
-           "never generated by the writer": (tensor([.2, .7, .1]), tensor([.5, 0., .5]), 2., 1)},
+           "it starts at the truth": (tensor([.25, .75]), tensor([.25, .75]), .3, 2)},
     mistakes={
         "the player must become the next opponent: this one never changes":
             lambda *x: _players(*x, opponent=lambda players: players[0]),

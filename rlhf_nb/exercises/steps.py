@@ -397,7 +397,8 @@ def name_step(
         BROKEN.append(e)
         found = ()
     also = next((words for k, words in spread.items() if k in apart), "")
-    if (not found or re.search(WEAK, found[0])) and not any(calls[k].error == "NotImplementedError" for k in wrong):
+    large = any(isinstance(x, torch.nn.Module) and len([*x.modules()]) > 6 for args in exercise.cases.values() for x in args) # dear to copy
+    if not large and (not found or re.search(WEAK, found[0])) and not any(calls[k].error == "NotImplementedError" for k in wrong):
         at = {p[:1] for k in wrong if not (calls[k].error or wants[k].error) for a, b in [[named_leaves(x[k].out) for x in (calls, wants)]]
               for p in b if p not in a or not match(a[p], b[p])}
         if words := repair(answer, exercise, wants, wrong, call, match, at): return words, wrong[0]

@@ -30,17 +30,17 @@ def dpo_logaddexp(pc, pr, rc, rr, beta=.1):            # right: Bradley-Terry of
 
 WRONG = {
     "log_ratio_gap": [
-        ("the reference is missing", lambda a, b, c, d: up(a)[0] - up(b)[0] + 0 * (c + d).sum()),
+        ("the reference is missing, or one for both sides, which cancels: each has its own", lambda a, b, c, d: up(a)[0] - up(b)[0] + 0 * (c + d).sum()),
         ("the sign: chosen minus rejected, and policy minus reference", lambda a, b, c, d: gap(c, d, a, b)),
-        ("the reference is added: subtract it on both sides", lambda a, b, c, d: gap(a, b, -c, -d)),
+        ("the sign of the reference: it is subtracted on both sides, each its own, not added (nor is the other side's subtracted)", lambda a, b, c, d: gap(a, b, -c, -d)),
         ("the two log-ratios are added: subtract the rejected one's", lambda a, b, c, d: sum(up(a)) + sum(up(b)) - sum(up(c)) - sum(up(d))),
         ("log-ratios are divided: subtract", lambda a, b, c, d: (up(a)[0] - up(c)[0]) / (up(b)[0] - up(d)[0])),
         ("only the chosen side is looked at", lambda a, b, c, d: up(a)[0] - up(c)[0]),
         ("that is a mean: one number per pair", lambda *x: gap(*x).mean(0)),
         ("no gradient reaches the policy", lambda *x: gap(*[y.data for y in x])),
         ("β belongs to the loss: the gap is in nats", lambda *x: gap(*x) / 10),
-        ("raise low precision to float32 before you subtract", lambda a, b, c, d: (a - b) - (c - d)),
-        ("raise low precision to float32 before you subtract", lambda a, b, c, d: ((a - c) - (b - d)).float())],
+        ("raise low precision to float32 before you subtract: behind it the digits are lost", lambda a, b, c, d: (a - b) - (c - d)),
+        ("raise low precision to float32 before you subtract: behind it the digits are lost", lambda a, b, c, d: ((a - c) - (b - d)).float())],
     "dpo_loss": [
         ("chosen and rejected are swapped: it learns the rejected ones", dpo_swapped), ("the reference is missing", dpo_plain),
         ("the reference is added: subtract it on both sides", dpo_added), ("beta is missing", dpo_one),

@@ -171,7 +171,7 @@ WRONG = {
         ("gradient flows through the copy: it is data", with_graph),
         ("it never moves", frozen_for_good),
         ("it moves away from the learner", sign_of_the_gap),
-        ("that is the learner itself", hard_copy)],
+        ("that is the learner itself, a copy of the online network whatever the rate", hard_copy)],
     "bellman_targets": [
         ("nothing follows the last token of a response that ended", never_over),
         ("a truncated response goes on when on_truncation is bootstrap", always_over),
