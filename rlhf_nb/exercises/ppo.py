@@ -287,7 +287,7 @@ def _swept(reward, value, mask, gamma=1., lam=.95, follows=lambda v, near, i: ne
     adv, run, near = torch.zeros_like(v), torch.zeros_like(v[:, 0]), torch.zeros_like(v[:, 0])
     for i in reversed(range(mask.shape[1] - short)):
         here = mask[:, i]
-        run = torch.where(here, r[:, i] + gamma * follows(v, near, i) - own(v, i) + keep(gamma, lam) * run, run)
+        run = torch.where(here, r[:, i] + gamma * follows(v, near, i) - (own(v, i) if own else near) + keep(gamma, lam) * run, run)
         near = torch.where(here, v[:, i], near)
         adv[:, i] = run
     adv = adv.masked_fill(~mask, 0.)
@@ -356,6 +356,9 @@ gae = Exercise(
             (1 - l) * a, (1 - l) * a + ret - a))(*ppo.gae(r, v, m, g, l)),
         "returns and advantages are both wanted: the first are advantages, A = G - V, here returns": lambda *a: (
             lambda adv, ret: (ret, ret))(*ppo.gae(*a)),
+        "delta takes off the token's own value: that takes off the next one's": lambda *a: _swept(*a, own=None),
+        "returns are A + V, not the sum of rewards from here on, without gamma": lambda r, v, m, g=1., l=.95: (
+            ppo.gae(r, v, m, g, l)[0], widened(r).masked_fill(~m, 0.).flip(1).cumsum(1).flip(1).masked_fill(~m, 0.)),
         "the second are returns, A + V: those are the values": lambda r, v, m, *a: (
             ppo.gae(r, v, m, *a)[0], widened(v).masked_fill(~m, 0.)),
         "advantages are not clipped": lambda *a: (lambda adv, ret: (adv.clamp(-1, 1), adv.clamp(-1, 1) + ret - adv))(*ppo.gae(*a)),
@@ -423,6 +426,8 @@ ppo_rewards = Exercise(
             lambda *x: _rewards(*x, at=_counted_place(x[3])),
         "an empty response gets no score: there is no last token, and the first column is none": lambda *x: _rewards(*x, at=_or_first(x[3])),
         "an empty response gets no score: there is no last token, and the last column is none": lambda *x: _rewards(*x, at=_or_last(x[3])),
+        "the score stands at the last response token, not in the last column of a row that has one":
+            lambda *x: _rewards(*x, at=_last_column(x[3]) & x[3].any(1, True)),
         "the score stands at the last response token: that is one place earlier": lambda *x: _rewards(
             *x, at=torch.nn.functional.pad((x[3] & (x[3].flip(1).cumsum(1).flip(1) == 1))[:, 1:], (0, 1))),
         "the score stands at the last response token: that is one place later": lambda *x: _rewards(

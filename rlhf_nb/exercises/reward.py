@@ -277,6 +277,7 @@ calibration_bins = Exercise(
             (s - s.min()) / (s.max() - s.min()).clamp(min=1e-12) * n).long().clamp(max=n - 1)),
         "the last bin has the index n_bins - 1: that puts its pairs one bin lower": lambda c, r, n=10: _assigned(
             c, r, lambda s: ((s - .5) * 2 * n).long().clamp(max=max(n - 2, 0))),
+        "the largest is no mean: the confidence of a bin is the mean of its pairs'": lambda *x: _named(x, lambda at, gap: gap.abs().sigmoid()[at].amax()),
         "the median is no mean: the confidence of a bin is the mean of its pairs'": lambda *x: _named(x, lambda at, gap: gap.abs().sigmoid()[at].median()),
         "the third is a number of pairs, not a share": lambda *x: _bins(*x, share=True),
         "right and wrong are swapped: accuracy is the share of pairs that are right":
@@ -313,5 +314,5 @@ ASKED = {
         "a tie is half right: its confidence .5 is in the first bin": "ties",
         "the last bin holds a confidence of 1 as well": "a confidence of 1 | a confidence of 1 beside one of .95",
         "a bin holds its lower edge, not its upper one": "a confidence of just .75 | confidences of just .625 and .75, float64",
-        "bins without pairs are left out": "bins that are empty | ties | one pair | a confidence of 1 | a confidence of 1 beside one of .95 | "
+        "bins without pairs are left out, and no others": "bins that are empty | ties | one pair | a confidence of 1 | a confidence of 1 beside one of .95 | "
             "confidences of just .625 and .75, float64"}}

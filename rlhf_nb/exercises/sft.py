@@ -290,6 +290,8 @@ filter_logits = Exercise(
             lambda x, s: _filter(x, s, nucleus=lambda x, s: _keep(x, x.softmax(1) >= s.top_p) if s.top_p < 1 else x),
         "that keeps tokens whose own probability reaches 1 - top_p: sum them, the largest first":
             lambda x, s: _filter(x, s, nucleus=lambda x, s: _keep(x, x.softmax(1) >= 1 - s.top_p) if s.top_p < 1 else x),
+        "the result stays sorted, the likeliest first: bring it back to the order of the tokens": lambda x, s: _filter(
+            x, s, nucleus=lambda x, s: _top_p(x, s).sort(1, descending=True).values if s.top_p < 1 else x),
         "sorted upwards, so the least likely tokens are kept: sort downwards": lambda x, s: _filter(x, s, nucleus=_rare),
         "top-p counts before the temperature: temperature first, then top-k, then top-p": lambda x, s: _filter(x, s, "ptk"),
         "the token that crosses top_p is kept, but not the next one, too": lambda x, s: _filter(x, s, nucleus=_one_more),
