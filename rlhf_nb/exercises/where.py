@@ -64,7 +64,7 @@ def differs_where(cases, calls, wants, names, match)->str: # "it differs only wh
             elif calls[k].error or isinstance(want, Tensor) and want.ndim: return ""
             else: same, want = torch.tensor(match(got, want)), torch.zeros(())
             n, wrong = same.numel(), ~same
-            if isinstance(want, Tensor): filled += [*zip(got.detach()[wrong].double().tolist(), want.detach()[wrong].double().tolist())]
+            if isinstance(want, Tensor) and isinstance(got, Tensor) and got.shape == want.shape: filled += [*zip(got.detach()[wrong].double().tolist(), want.detach()[wrong].double().tolist())]
             for words, x in places(args, want, named_leaves, names, spoken).items():
                 a, b = held.get(words, (0, 0))
                 held[words] = a + int(x.sum()), b + int((x & wrong).sum())
