@@ -31,7 +31,7 @@ rubric_reward = Exercise(
         "each answer has its own gates: all over axis 1, its row, not over the batch of answers": lambda *a: _share(*a, open=lambda m, g: m[:, g].prod()),
         "each answer has its own gates: not the gate's marks over all answers, axis 0": lambda *a: _share(
             *a, open=lambda m, g: m[:, g].prod(0).prod()),
-        "0 where a gate is shut: 1 is taken off there": lambda *a: _share(*a) + _open(a) - 1,
+        "0 where a gate is shut, not -1: 1 is taken off there": lambda *a: _share(*a) + _open(a) - 1,
         "0 where a gate is shut: the points are kept and 1 is taken off": lambda *a: _share(*a, open=lambda m, g: 1.) - (1 - _open(a)),
         "0 where a gate is shut: the points are kept and 1 is taken off for each shut gate": lambda *a: _share(*a, open=lambda m, g: 1.) - (1 - a[0][:, a[2]]).sum(1),
         "the gates alone must be met, not every item: the others are added": lambda m, w, g: _share(m, w, g) * m.prod(1),
@@ -232,6 +232,22 @@ parse_rubric = Exercise(
         "each item has its own verdict, behind its own name: that is the first of the reply for every item": lambda reply, items: [
             (lambda x: float(x[0] == "yes") if x else math.nan)(re.findall(r": (yes|no)\b", reply))] * len(items),
         "each item has its own verdict, behind its own name: any yes of the reply counts for all": lambda reply, items: [float("yes" in reply)] * len(items),
+        "a name with signs is a pattern in another sense, and `nothing` and `Unclean` count: the pattern lacks re.escape and the edges, \\b": lambda *a: _verdicts(
+            *a, ask=lambda x: rf"{x}: (yes|no)"),
+        "the last verdict counts and a word ends behind it: one yes is not enough, and `nothing` is no no; `in` asks neither for the last nor for an edge": lambda reply, items: [
+            1. if f"{k}: yes" in reply else 0. if f"{k}: no" in reply else math.nan for k in items],
+        "no verdict is nan, not 0, and one yes is not enough, as the last counts: `in` asks for neither": lambda reply, items: [float(f"{k}: yes" in reply) for k in items],
+        "a name may hold more than one word, signs too: \\w+ stops there": lambda reply, items: (lambda found: [float(found[k] == "yes") if k in found else math.nan for k in items])(
+            dict(re.findall(r"(\w+): (yes|no)\b", reply))),
+        "a name may hold signs, where \\w+ stops; and `nothing` is no verdict, so ask for the edge of the word, \\b": lambda reply, items: (
+            lambda found: [float(found[k] == "yes") if k in found else math.nan for k in items])(dict(re.findall(r"(\w+): (yes|no)", reply))),
+        "another word than yes or no is no verdict, so it is nan, and does not wipe out one before it": lambda reply, items: (
+            lambda found: [float(found[k] == "yes") if k in found else math.nan for k in items])(dict(re.findall(r"(\w+): (\w+)", reply))),
+        "the last mention of the name need hold no verdict, and another word than yes is not no: find the last verdict": lambda reply, items: [
+            math.nan if f"{k}: " not in reply else float(reply.rsplit(f"{k}: ", 1)[1].startswith("yes")) for k in items],
+        "a verdict need not have a full stop, a dot, behind it": lambda *a: _verdicts(*a, ask=lambda x: rf"\b{re.escape(x)}: (yes|no)\."),
+        "of several verdicts on one item the last counts: that is nan where there is more than one": lambda *a: _verdicts(*a, value=lambda x: x, pick=lambda found: (
+            float(found[-1] == "yes") if len(found) == 1 else math.nan)),
         "by name: verdicts are given to the items in the order in which they stand in the reply, whichever item they belong to": lambda reply, items: (
             lambda x: [float(v == "yes") for v in x][:len(items)] + [math.nan] * (len(items) - len(x)))(re.findall(r": (yes|no)\b", reply)),
         "the last verdict counts: no is not yes because a yes stood before, nor the other way round": lambda *a: _verdicts(*a, pick=lambda found: "no" if "no" in found else "yes"),

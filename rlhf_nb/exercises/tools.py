@@ -176,6 +176,10 @@ turn_advantages = Exercise(
         "the mean is that of the whole group, the answer itself included, not of the others: leave-one-out, n - 1": lambda r, g, t: _out(_others(r, g, 0.), t),
         "the mean is that of the whole group, the answer itself included, not of the others: leave-one-out, with nothing taken off where it is alone": lambda r, g, t:
             _advantages(r, g, t, rest=True),
+        "one credit for each turn, its reward to go: the whole response's is shared by all of its turns": lambda r, g, t: _out(
+            _centred(r.nansum(1, keepdim=True), g).expand(r.shape), t),
+        "the advantage of a turn is that of each of its tokens: not divided by the number of tokens written": lambda r, g, t: _out(_centred(_to_go(r), g), t) / (
+            t >= 0).sum(1, keepdim=True).clamp(min=1),
         "later rewards count in full: no discount": lambda r, g, t: _by(r, g, t, lambda x: _discounted(x, .5)),
         "later rewards count in full: no discount of .9": lambda r, g, t: _by(r, g, t, lambda x: _discounted(x, .9)),
         "later rewards count in full: no discount of .99": lambda r, g, t: _by(r, g, t, lambda x: _discounted(x, .99)),
@@ -303,6 +307,7 @@ majority_vote = Exercise(
            "text and not a number": (["a", "b", "b"],), "of three digits and of one": (["9", "100", "100"],), "empty text": (["", "", "3"],)},
     mistakes={
         "None is no vote": lambda a: _vote(a, keep=lambda x: True),
+        "None is no vote: leave it out before you count; and of no sample at all nothing comes first, [0] stops": lambda a: Counter(a).most_common(1)[0][0],
         "of equals the one that came first": lambda a: _vote(a, order=lambda xs: xs[::-1]),
         "of equals the one that came first, not the smallest": lambda a: _vote(a, order=sorted),
         "of equals the one that came first, not the largest": lambda a: _vote(a, order=lambda xs: sorted(xs, reverse=True)),

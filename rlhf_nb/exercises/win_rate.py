@@ -50,6 +50,12 @@ prediction_powered = Exercise(
         "the covariance is in g - λ j_m: its sign is minus, not plus": lambda *a: _powered(*a, of_labels=lambda k, g, x: (g + x[..., None] * k).var(-1) / g.shape[-1]),
         "the difference is g - λ j_m, where λ multiplies the verdicts, not the labels": lambda *a: _powered(*a, of_labels=lambda k, g, x: (x[..., None] * g - k).var(-1) / g.shape[-1]),
         "variances, not standard deviations, are divided by their numbers": lambda *a: _powered(*a, var=lambda x: x.std(-1)),
+        "each variance is divided by its own number, m or n: var has n - 1 below already, no second one": lambda *a: _powered(
+            *a, of_labels=lambda k, g, x: (g - x[..., None] * k).var(-1) / (g.shape[-1] - 1), of_judge=lambda j, x: x**2 * j.var(-1) / (j.shape[-1] - 1)),
+        "each variance is divided by its own number, m or n: not both by m + n": lambda j, k, g, lam=1.: _powered(
+            j, k, g, lam, of_labels=lambda k, g, x: (g - x[..., None] * k).var(-1) / (g.shape[-1] + j.shape[-1]), of_judge=lambda x, l: l**2 * x.var(-1) / (x.shape[-1] + g.shape[-1])),
+        "the second variance is that of the others' verdicts, not of the labelled pairs'": lambda j, k, g, lam=1.: _powered(
+            j, k, g, lam, of_judge=lambda x, l: l**2 * k.var(-1) / x.shape[-1]),
         "the standard error itself: no 1.96, which makes an interval": lambda *a: (lambda x, e: (x, 1.96 * e))(*_powered(*a)),
         "estimate first, then its error: the two are exchanged": lambda *a: _powered(*a)[::-1],
         "two values are wanted, the error too": lambda *a: _powered(*a)[0],
@@ -136,6 +142,8 @@ rogan_gladen = Exercise(
         "an estimate may lie outside of 0 and 1: nothing is cut off, no clamp": lambda *a: _gladen(*a).clamp(0, 1),
         "that is the labels' mean: the judge's verdicts are missing": lambda j, k, g: g.mean(-1) + 0 * j.mean(-1),
         "q0 + q1 - 1 is the denominator: it is q1 - q0": lambda *a: _gladen(*a, solve=lambda p, x, y: (p + y - 1) / (x - y)),
+        "w is the win rate of B: 1 - w, the other way round, is that of A": lambda *a: 1 - _gladen(*a),
+        "a judge worse than a coin has a denominator below 0: no clamp cuts it off": lambda *a: _gladen(*a, solve=lambda p, x, y: (p + y - 1) / (x + y - 1).clamp(min=1e-6)),
         "solved for w: p over the sensitivity takes no account of false wins, the specificity": lambda *a: _gladen(*a, solve=lambda p, x, y: p / x),
         "the judge's errors are rates among the labels, not the share of pairs where both agree": lambda j, k, g: _gladen(j, k, g, solve=lambda p, x, y: (p + (k == g).float().mean(-1) - 1) / (
             2 * (k == g).float().mean(-1) - 1)),
@@ -179,6 +187,8 @@ fixed_estimate = Exercise(
             (j == v).float().mean() * g[k == v].mean() for v in j.unique() if v == 1) + 0 * j[0],
         "labels are looked up where the labelled pairs' verdict is v: that reads the verdicts of the first of all pairs, which are others": lambda j, k, g: sum(
             (j == v).float().mean() * g[j[:len(g)] == v].mean() for v in j.unique()),
+        "verdicts are those that the judge gives: of a fixed list, 0, ½ and 1, one may never occur, and 0 times nan is nan": lambda j, k, g: sum(
+            (j == v).float().mean() * g[k == v].mean() for v in (0., .5, 1.)),
         "every verdict counts, losses (0) too: they are left out": lambda j, k, g: sum((j == v).float().mean() * g[k == v].mean() for v in j.unique() if v > 0),
         "every verdict that the judge gives counts, ties too: wins and losses alone are looked at, each if it occurs": lambda j, k, g: sum(
             (j == v).float().mean() * g[k == v].mean() for v in j.unique() if v in (0., 1.)),
@@ -225,6 +235,13 @@ def _multiplied(w, n): # the old p stays a factor
         p = p / p.mean(-1, keepdim=True)
     return p.log() - p.log().mean(-1, keepdim=True)
 
+def _gain(w, n): # no ratio
+    p = torch.ones_like(w[..., 0])
+    for _ in range(n):
+        p = (w / (p[..., :, None] + p[..., None, :])).sum(-1)
+        p = p / p.mean(-1, keepdim=True)
+    return p.log() - p.log().mean(-1, keepdim=True)
+
 def _divided(w, n): # games over the sum of strengths of all opponents
     p = torch.ones_like(w[..., 0])
     for _ in range(n):
@@ -262,6 +279,9 @@ bradley_terry_scores = Exercise(
         "subtract the mean of the logs, not the log of the mean": lambda w, n=100: _zermelo(w, n, last=lambda s: s),
         "those are the strengths p: take the log, then subtract the mean": lambda w, n=100: _zermelo(w, n, last=lambda s: s.exp() - s.exp().mean(-1, keepdim=True)),
         "the natural logarithm, not Elo's scale of 400 / log 10": lambda w, n=100: _zermelo(w, n) * 400 / 2.302585093,
+        "the natural logarithm with mean 0, not Elo's 400 times log10": lambda w, n=100: _zermelo(w, n, last=lambda s: s * 400 / 2.302585093),
+        "the wins of row i alone stand above, not the sum of all in the table": lambda w, n=100: _zermelo(w, n, top=lambda w: w.sum((-2, -1), keepdim=True)[..., 0]),
+        "p_i is wins over a sum: that sum is of games over p_i + p_j, here wins stand in it and above nothing": lambda w, n=100: _gain(w, n),
         "the natural logarithm, not that of base 2": lambda w, n=100: _zermelo(w, n) / .69314718,
         "n_ij over p_i + p_j is put in again: its p is the new one, not a factor; p_i does not multiply what it is replaced by": lambda w, n=100: _multiplied(w, n),
         "p_i is wins over the sum of n_ij / (p_i + p_j): that sum runs over the opponents, the last axis": lambda w, n=100: (lambda s: s - s.mean(-1, keepdim=True))(
