@@ -54,15 +54,11 @@ fixed_number_reward = Exercise(
             lambda reply, right: _pay(reply, right[::-1]),
         "a letter beside it ends a number as a space does: \\b asks for the edge of a word": lambda *x: _pay(*x, digits=r"\b\d+\b"),
         "the last number is the answer, not the largest": lambda reply, right: (lambda found: float(bool(found) and max(found, key=int) == right))(re.findall(r"\d+", reply)),
-        "the last number is the answer, not the longest": lambda reply, right: (lambda found: float(bool(found) and max(found, key=len) == right))(re.findall(r"\d+", reply)),
-        "the last number must be the answer: how often its digits occur, or in which order, is not asked": lambda reply, right: _pay(
-            reply, right, same=lambda a, b: sorted(a) == sorted(b)),
         "what stands between spaces may hold more than digits: a number is digits that stand together": lambda reply, right: float(
             bool(reply.split()) and reply.split()[-1] == right),
         "what stands behind the last = may hold more than a number: digits that stand together": lambda reply, right: float(reply.split("=")[-1].strip() == right),
         "a reply may hold several numbers, as 74 + 8 = 55 does: the last one counts": lambda reply, right: re.findall(r"\d+", reply) == [right] and 1. or 0.,
         "a reply may hold no equals sign, or a space behind it: its last number is the answer": lambda reply, right: _pay(reply, right, digits=r"=(\d+)"),
-        "a reply may hold no equals sign: its last number is the answer, not what stands behind =": lambda reply, right: _pay(reply, right, digits=r"=\s*(\d+)"),
         "a number may have any number of digits, one or three too: not always two": lambda *x: _pay(*x, digits=r"\d{2}"),
         "a number may have any number of digits, three too: not at most two": lambda *x: _pay(*x, digits=r"\d{1,2}"),
         "a number near it is wrong, too: compare digits": lambda reply, right: _pay(reply, right, same=lambda a, b: abs(int(a) - int(b)) <= 1),

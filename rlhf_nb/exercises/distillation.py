@@ -48,7 +48,6 @@ forward_kl = Exercise(
         "π_T weighs the whole gap, log π too: a bracket is missing": lambda p, q, y: (q.exp() * q - p).sum(-1),
         "that is k3 of the gaps, exp(gap) - 1 - gap, over all words: π_T times the gap is asked for": lambda p, q, y: ((q - p).exp() - 1 - (q - p)).sum(-1),
         "that is k3 of the gaps, over all words: π_T times the gap is asked for": lambda p, q, y: ((p - q).exp() - 1 - (p - q)).sum(-1),
-        "the weights are the teacher's alone: π_T - π makes half of both KLs, a symmetric one": lambda p, q, y: ((q.exp() - p.exp()) * (q - p)).sum(-1),
         "the sum over words, not their mean; and the student's probabilities weigh: that is the reverse KL's direction": lambda p, q, y: (p.exp() * (p - q)).mean(-1),
         "the gap is of log-probs, log π_T - log π, not of probabilities": lambda p, q, y: (q.exp() * (q.exp() - p.exp())).sum(-1),
         "that is the distance of probabilities, half of the sum of absolute differences: gaps are of logs": lambda p, q, y: (q.exp() - p.exp()).abs().sum(-1) / 2,

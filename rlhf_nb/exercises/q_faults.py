@@ -60,8 +60,6 @@ fixed_target = Exercise(
             lambda r, v, last, gamma: _target(r, v, last | torch.arange(last.shape[1]).eq(last.shape[1] - 1), gamma),
         "one reward and one value: that is the return, the sum of all later rewards, which reads no value":
             lambda r, v, last, gamma: _returns(r, gamma),
-        "one reward and one value: that is the return, the sum of all later rewards up to the last token, which reads no value":
-            lambda r, v, last, gamma: _returns(r, gamma, last),
         "the reward plus gamma times the value: a sum, not the larger of both (max)": lambda *x: _target(*x, gate=lambda r, v, y: torch.maximum(r, y - r)),
         "the reward plus gamma times the value, both added: that is the larger of them, and at the last token the reward": lambda r, v, last, gamma:
             torch.maximum(r, gamma * v.detach().masked_fill(last, -torch.inf)),
@@ -73,10 +71,8 @@ fixed_target = Exercise(
         "the reward of every token is added, not only that of the last": lambda r, v, last, gamma: _target(r.where(last, 0.), v, last, gamma),
         "the reward of every token is added, that of the last too": lambda r, v, last, gamma: _target(r.masked_fill(last, 0.), v, last, gamma),
         "the reward itself, not (1 - gamma) times it": lambda r, v, last, gamma: _target((1 - gamma) * r, v, last, gamma),
-        "gamma multiplies the value alone, not the sum of reward and value": lambda r, v, last, gamma: gamma * _target(r, v, last, 1.),
         "gamma multiplies the value, not the reward": lambda r, v, last, gamma: _target(gamma * r, v, last, 1.),
         "the target alone: nothing is subtracted, that is the TD error": lambda r, v, last, gamma: _target(r, v, last, gamma) - v.detach(),
-        "nothing follows the last token, but its own reward stays: only the value is 0 there": lambda *x: _target(*x).masked_fill(x[2], 0.),
         "gamma is no power of the place: each step has it once": lambda r, v, last, gamma:
             _target(r, v, last, gamma**torch.arange(r.shape[1])),
         "the last token is where `last` is True, which is upside down: nothing else is the end": lambda r, v, last, gamma: _target(r, v, ~last, gamma)})
@@ -147,8 +143,7 @@ fixed_pull = Exercise(
         "the mean over actions and over tokens: that is the sum over all of them": lambda q, ids, m, low: _pull(q, ids, m, low) * (q.shape[-1] - 1) * m.sum(),
         "the mean over actions: that is their sum, and it is divided by all places, prompt and padding too": lambda q, ids, m, low:
             _pull(q, ids, m, low) * (q.shape[-1] - 1) * m.sum() / m.numel(),
-        "only what lies above the minimum would be pulled: the square counts on both sides": lambda *x: _pull(*x, size=lambda gap: gap.relu()**2),
-        "the distance of their mean is squared: square each action's, then take the mean": lambda *x: _pull(*x, size=lambda gap: gap, then=torch.square)})
+        "only what lies above the minimum would be pulled: the square counts on both sides": lambda *x: _pull(*x, size=lambda gap: gap.relu()**2)})
 
 def _others(q, ids, mask, lowest, fill): # the sum over all actions, the taken one's Q being `fill`; mean over tokens
     q = q.scatter(-1, ids[..., None], fill)

@@ -27,17 +27,12 @@ rubric_reward = Exercise(
                tensor([[0., 1, 1], [0, 0, 1]]), tensor([2., 1, -4]), _bools(1, 0, 0))},
     mistakes={
         "below 0 is allowed: faults take points away, also more than there are; nothing is cut off at 0, no clamp": lambda *a: _share(*a).clamp(min=0),
-        "a negative sum is allowed: faults take points away, nothing is cut off at 0, no clamp": lambda *a: _share(*a, points=lambda m, w: (w * m).sum(1).clamp(min=0)),
         "each answer has its own gates: all over axis 1, its row, not over the batch of answers": lambda *a: _share(*a, open=lambda m, g: m[:, g].prod()),
-        "each answer has its own gates: not the gate's marks over all answers, axis 0": lambda *a: _share(
-            *a, open=lambda m, g: m[:, g].prod(0).prod()),
         "0 where a gate is shut, not -1: 1 is taken off there": lambda *a: _share(*a) + _open(a) - 1,
         "0 where a gate is shut: the points are kept and 1 is taken off": lambda *a: _share(*a, open=lambda m, g: 1.) - (1 - _open(a)),
         "0 where a gate is shut: the points are kept and 1 is taken off for each shut gate": lambda *a: _share(*a, open=lambda m, g: 1.) - (1 - a[0][:, a[2]]).sum(1),
         "the gates alone must be met, not every item: the others are added": lambda m, w, g: _share(m, w, g) * m.prod(1),
-        "the gates alone must be met, not every item that has points: the others are added": lambda m, w, g: _share(m, w, g) * m[:, w > 0].prod(1),
         "0 where a gate is shut: the gates' points alone are taken away": lambda m, w, g: _share(m, w, g, open=lambda m, g: 1.) - ((1 - m) * g * w).sum(1) / w.clamp(min=0).sum(),
-        "0 where a gate is shut, not -1": lambda *a: torch.where(_open(a) > 0, _share(*a), -1.),
         "0 where a gate is shut, not nan": lambda *a: torch.where(_open(a) > 0, _share(*a), math.nan),
         "0 where a gate is shut, not minus infinity": lambda *a: torch.where(_open(a) > 0, _share(*a), -math.inf),
         "divide by all points that can be earned, not by the number of items that are met": lambda m, w, g: _share(m, w, g, most=lambda m, w: 1.) / m.sum(1),
@@ -145,16 +140,12 @@ normalised_sum = Exercise(
            "groups in turn": (_X, tensor([1., 2]), tensor([0, 1, 0, 1, 0, 1, 0, 1]))},
     mistakes={
         "1e-4 is added to the standard deviation, eps: without it 0/0 is nan where all are equal": lambda *a: _summed(*a, eps=0.),
-        "1e-4 is added to the standard deviation, not less: eps is 1e-8": lambda *a: _summed(*a, eps=1e-8),
-        "1e-4 is added to the standard deviation, not less: eps is 1e-6": lambda *a: _summed(*a, eps=1e-6),
-        "1e-4 is added to the standard deviation, which is not cut off below it (clamp, max): no eps is added": lambda *a: _summed(*a, floor=True),
+        "1e-4 is added to the standard deviation, not less, nor is it cut off below it (clamp, max): eps is no 1e-8": lambda *a: _summed(*a, eps=1e-8),
         "GDPO before its batch step: the sum is normalised again, over the whole batch": lambda *a: (lambda x: (x - x.nanmean()) / (_std(x) + 1e-4))(_summed(*a)),
         "GDPO before its batch step: the sum is normalised again, over the whole batch, and nan of one row gets through to all": lambda *a: (
             lambda x: (x - x.mean()) / (x.std() + 1e-4))(_summed(*a)),
         "GDPO before its batch step: the sum is normalised again, over all rows of the whole batch": lambda *a: (lambda x: (x - x.mean()) / (x.std() + 1e-4))(
             _summed(*a, silent=False)).masked_fill(a[0].isnan().all(1), math.nan),
-        "GDPO before its batch step: the sum is centred again, over the whole batch": lambda *a: (lambda x: x - x.nanmean())(_summed(*a)),
-        "GDPO before its batch step: the sum is divided again, by the standard deviation of the whole batch": lambda *a: (lambda x: x / (_std(x) + 1e-4))(_summed(*a)),
         "GDPO before its group step ends: the sum is normalised again within each group": lambda r, w, g: (lambda x: _each(x, g).masked_fill(x.isnan(), math.nan))(_summed(r, w, g)),
         "each reward is compared over the answers of its group, a column (axis 0): that is across the rewards of one answer": lambda r, w, g: _across(r, w),
         "each reward has a mean and a std of its own: that is one of both for all rewards of a group together, flattened": lambda r, w, g: _together(r, w, g),
@@ -163,7 +154,6 @@ normalised_sum = Exercise(
         "rows of a group need not stand together: a group is who has the same number, not its neighbours": lambda r, w, g: _summed(
             r, w, torch.cat([torch.zeros(1), (g[1:] != g[:-1]).cumsum(0)])),
         "a row that nobody scored keeps its place, as nan: no row is left out, the shape is (b)": lambda r, w, g: (lambda x: x[~x.isnan()])(_summed(r, w, g)),
-        "a row that nobody scored is nan, not 0: and one that one reward did not score has the others": lambda r, w, g: (lambda x: x.nan_to_num(0.))(_summed(r, w, g)),
         "nan is a reward that nobody scored, and gets through to all of its group: leave it out of mean and std": lambda r, w, g: sum(
             v * _plain(x, g) for v, x in zip(w, r.T)),
         "the weights are as they are: not divided by their sum": lambda r, w, g: _summed(r, w / w.sum(), g),
@@ -218,8 +208,6 @@ parse_rubric = Exercise(
         "no is 0, not nan: nan is for no verdict": lambda *a: _verdicts(*a, value=lambda x: 1. if x == "yes" else math.nan),
         "the verdict stands right behind the name and its colon: that reads on, past other words, to the verdict of another item":
             lambda *a: _verdicts(*a, ask=lambda x: rf"\b{re.escape(x)}:.*?\b(yes|no)\b"),
-        "the verdict stands right behind the name and its colon: that reads on to another item's, over the end of a line too":
-            lambda *a: _verdicts(*a, ask=lambda x: rf"\b{re.escape(x)}:.*?\b(yes|no)\b", flags=re.S),
         "the verdict stands right behind the name and its colon: that reads on, past other words, to another item's, where `nothing` begins like no":
             lambda *a: _verdicts(*a, ask=lambda x: rf"{re.escape(x)}:.*?(yes|no)"),
         "a later remark without a verdict does not wipe out the last verdict that there was": lambda reply, items: [
@@ -253,7 +241,6 @@ parse_rubric = Exercise(
         "the last verdict counts: no is not yes because a yes stood before, nor the other way round": lambda *a: _verdicts(*a, pick=lambda found: "no" if "no" in found else "yes"),
         "one verdict for each item, the last, not the mean of all": lambda reply, items: [
             sum(v == "yes" for v in x) / len(x) if x else math.nan for x in (re.findall(rf"\b{re.escape(k)}: (yes|no)\b", reply) for k in items)],
-        "the verdict that most often stands there is not the last": lambda *a: _verdicts(*a, pick=lambda found: max(["no", "yes"], key=found.count)),
         "`no` is met by `nothing` and `yes` by `yesterday`: ask whether the verdict is there, whole": lambda reply, items: [
             (lambda y, n: math.nan if y < 0 and n < 0 else float(y > n))(reply.rfind(f"{k}: yes"), reply.rfind(f"{k}: no")) for k in items],
         "a verdict for each item of `items`: a dict of names is not asked for": lambda reply, items: dict(zip(items, _verdicts(reply, items))),

@@ -71,10 +71,7 @@ turn_numbers = Exercise(
         "a row may have many turns: even and odd ones, 0 and 1, are not enough": lambda m: _turns(m).remainder(2).masked_fill(~m, -1),
         "the first turn is number 0, in a row that begins with a gap, such as the prompt, too: gaps before it do not count": lambda m: (
             (~m & ~torch.cat([torch.zeros_like(m[:, :1]), ~m[:, :-1]], 1)).cumsum(1)).masked_fill(~m, -1),
-        "the first turn is number 0, in a row that begins with a turn, too: no gap stands before it": lambda m: (
-            (~m & ~torch.cat([torch.zeros_like(m[:, :1]), ~m[:, :-1]], 1)).cumsum(1) - 1).masked_fill(~m, -1),
         "-1 where the model did not write, such as the prompt before the first turn": lambda m: _turns(m).where(m | (m.cumsum(1) > 0), 0),
-        "-1 where the model did not write, in gaps too: a gap has not the number of the turn before it": lambda m: (m & ~_shifted(m)).cumsum(1) - 1,
         "-1, not -100, where the model did not write": lambda m: _turns(m, other=-100),
         "-1, not -2, where the model did not write": lambda m: _turns(m, other=-2),
         "only tokens that begin a turn have its number here: all of its tokens have it": lambda m: _turns(m).where(m & ~_shifted(m), -1),
@@ -174,8 +171,6 @@ turn_advantages = Exercise(
         "the reward to go comes first and its mean then: here each turn's reward is centred before the sum, less means of rows that end earlier": lambda r, g, t: _out(
             _centred(r, g).flip(1).cumsum(1).flip(1), t),
         "the mean is that of the whole group, the answer itself included, not of the others: leave-one-out, n - 1": lambda r, g, t: _out(_others(r, g, 0.), t),
-        "the mean is that of the whole group, the answer itself included, not of the others: leave-one-out, with nothing taken off where it is alone": lambda r, g, t:
-            _advantages(r, g, t, rest=True),
         "one credit for each turn, its reward to go: the whole response's is shared by all of its turns": lambda r, g, t: _out(
             _centred(r.nansum(1, keepdim=True), g).expand(r.shape), t),
         "the advantage of a turn is that of each of its tokens: not divided by the number of tokens written": lambda r, g, t: _out(_centred(_to_go(r), g), t) / (
@@ -331,7 +326,6 @@ majority_vote = Exercise(
         "the answer as it came, a number as a number: not turned into text": lambda a: (lambda x: x if x is None else str(x))(_vote(a)),
         "the answer as it came: text is not turned into a number": lambda a: (lambda x: int(x) if isinstance(x, str) and x.isdigit() else x)(_vote(a)),
         "an answer, not their mean": lambda a: (lambda xs: sum(map(float, xs)) / len(xs) if xs else None)([x for x in a if x is not None]),
-        "0 and empty text are answers, too: only None is none": lambda a: _vote(a, keep=bool) if any(a) or not a else None,
         "one answer, not a list of all that came most often": lambda a: (lambda xs: [x for x in dict.fromkeys(xs) if xs.count(x) == max(map(xs.count, xs))])(
             [x for x in a if x is not None]),
         "None is no vote and does not count against a majority: the most frequent need not have half of all samples": lambda a: (

@@ -23,7 +23,7 @@ short_right = Exercise(
            "twelve words, one with a hyphen": (["?"], ["well-known a b c d e f g h i j 5"], [5]),
            "signs between spaces": (["?"], ["1 + 2 + 3 + 4 + 5 + 6 = 21"], [21]), "two spaces": (["?"], ["a  b  c  d  e  f  g  5"], [5]),
            "a long question": ([f"{_long} what? Please say it in a word or two"], ["10"], [10]), "much longer": (["?"], [f"{_long} {_long} {_long} 10"], [10]),
-           "a number behind words": (["?"], ["It is 7 I think"], [7]), "a number in the middle, another at the end": (["?"], ["5 or 6 or 9"], [6]),
+           "a number behind words": (["?"], ["It is 7 I think"], [7]), "a larger number before it": (["?"], ["Not 9 but 5"], [5]), "a number in the middle, another at the end": (["?"], ["5 or 6 or 9"], [6]),
            "fourteen, three of them without letters": (["?"], ["a b c d e f g h i j k = 5 !"], [5]), "a hundred": (["?", "?"], ["It is 100", "1000"], [100, 100]), "answers of two kinds": (["?", "?"], ["5", "7"], ["5", 7])},
     mistakes={
         "words of the response count, not of its prompt": lambda p, r, a: [x and (1. if len(q.split()) <= 12 else .5) for q, x in zip(p, _graded(r, a))],
@@ -88,7 +88,7 @@ ASKED = {
         "no responses, as in an empty batch: the list is empty, too": "nobody asked",
         "a number is digits that stand together: a full stop, a dot or words behind it are no part of it": "a full stop | a number behind words",
         "the whole last number is compared, digits that stand together: 2 is only a part of 12, 100 of 1000": "a part of a number | a hundred",
-        "only the last number is the answer: a right one before it, anywhere else, earns nothing": "the answer comes first | a number in the middle, another at the end",
+        "only the last number is the answer: a right one before it, anywhere else, earns nothing": "the answer comes first | a number in the middle, another at the end | a larger number before it",
         "words are what stands between spaces: a sign is one, a hyphen splits none, and two spaces make no empty word":
             "twelve words, one with a hyphen | signs between spaces | two spaces | few long words",
         "at most 12 words: twelve are still short, and thirteen are longer": "twelve words | thirteen | twelve words, one with a hyphen | signs between spaces",

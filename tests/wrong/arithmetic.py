@@ -98,7 +98,7 @@ WRONG = {
         ("it ends like the answer: compare the whole number", ends)],
     "reward_until_wrong": [
         ("a right token behind a wrong one earns nothing", dense),
-        ("every right place is paid: stop at the first wrong one, and keep one number per token",
+        ("every right place is paid: stop at the first wrong one, and keep one number for each token",
          right_places),
         ("shares are of the right answer's length, not of what was said", by_own_length),
         ("each token earns its share: a right answer earns 1 in all", whole_points),
@@ -106,10 +106,10 @@ WRONG = {
         ("the first wrong token is paid, too", one_too_many),
         ("counted from the end: a wrong beginning spoils all", backwards),
         ("that pays all of it at the end", at_last),
-        ("one number per token that was said, also behind the end of the right answer", zipped),
+        ("one number for each token of `answer`, also beyond the end of `want`, where zip ends: the list is too short", zipped),
         ("behind the end of the right answer all is wrong: want[i] stops there", runs_out),
-        ("that pays a flawless answer only", all_or_nothing),
-        ("that is one number: keep one per token", sum_of_it)]}
+        ("all or nothing, the whole answer: each right token before the first wrong one earns its part", all_or_nothing),
+        ("that is one number, a sum: a list with one number for each token", sum_of_it)]}
 
 # right, in other ways
 def last_by_split(reply, right):

@@ -63,7 +63,7 @@ WRONG = dict(
         ("the gap alone has a gradient of 0 on average: it must multiply log π", k1),
         ("the sign: a word that the teacher likes more than the student should rise", sign), ("log π, not π", times_p),
         ("of the token that stands there, not of the likeliest", greedy),
-        ("only the gap is a constant: log π learns", nothing_learns),
+        ("no gradient reaches the student: only the gap is a constant, so detach that alone; log π learns", nothing_learns),
         ("of the token that stands there, not of all words: that is the exact KL", all_words)],
     fixed_alignment=[("as it was: columns are compared", columns),
         ("shifted by one: the first word belongs to the answer", without_first),

@@ -83,7 +83,7 @@ WRONG = dict(
         ("per sequence: one ratio for each row", always_tokens), ("outside the response the ratio is 1", zero_outside),
         ("one number for each row, not for the batch", of_batch), ("shape (b 1), so that it multiplies (b t)", flat),
         ("the prefix's product is not the response's", running)],
-    bounded_weights=[("masked is weight 0, not truncated", always_clamp), ("truncated keeps a weight at the end, it does not drop it", always_mask),
+    bounded_weights=[("masked is weight 0, not truncated: what is clamped first never lies outside, and nothing is masked any more", always_clamp), ("truncated keeps a weight at the end, it does not drop it", always_mask),
         ("a masked ratio weighs 0, not 1", masked_to_one), ("there are two ends: floor is missing", only_cap),
         ("there are two ends: cap is missing", only_floor), ("a ratio at the end itself is within", open_ends),
         ("what lies outside is masked, what lies within is kept", the_others), ("beyond the end a ratio becomes the end, not 1", ends_to_one)],

@@ -52,7 +52,7 @@ WRONG = {
         ("gamma stands only where something is paid: it belongs before every value", gamma_where_paid),
         ("a cost is dropped: rewards of either sign are added", gains_only),
         ("where something is paid the value still counts, unless it is the last token", paid_or_goes_on),
-        ("a cost is dropped, and beside a gain the value: add both, everywhere", gate),
+        ("a cost is dropped, and beside a gain the value: the reward plus the value, both added everywhere, not the larger of them", gate),
         ("nothing follows the last token", never_over),
         ("gamma is missing", no_gamma),
         ("the reward of this token is not discounted", all_discounted),

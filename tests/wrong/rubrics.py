@@ -97,7 +97,7 @@ WRONG = dict(
         ("divide by the standard deviation of each reward", centred), ("each within its group: that is over the whole batch", of_batch),
         ("weights are missing", unweighed), ("a weight multiplies what is normalised: before, it is divided out again", weighed_before),
         ("nan where no reward scored the row", never_nan), ("a row that one reward did not score still has the others", nan_anywhere),
-        ("a reward that nobody gave is not 0: leave it out", zero_for_nan), ("a sum over rewards, not their mean", mean_of_rewards)],
+        ("nan is a reward that nobody scored, and not 0: skip it, leave it out of mean and std", zero_for_nan), ("a sum over rewards, not their mean", mean_of_rewards)],
     parse_rubric=[("the last verdict counts, not the first", first), ("no verdict is nan, not 0", zero), ("no verdict is nan, not met", one),
         ("an item without a verdict keeps its place, as nan: it is not left out", dropped), ("yes is 1 and no is 0, not the other way round: they are swapped", turned), ("a number, 1 or 0, not a word", words),
         ("`nothing` is no verdict: a word ends behind yes or no, so ask for its edge, \\b", open_end),
