@@ -83,7 +83,7 @@ sampled_kl = Exercise(
         "-log π of the student, not of the teacher, multiplies r": lambda p, q, y: _gap(p, q, y) * _at(q, y).detach(),
         "one number for each place, not their sum": lambda p, q, y: (_gap(p, q, y).detach() * _at(p, y)).sum(),
         "a difference of log-probs, not their ratio": lambda p, q, y: (_at(p, y) / _at(q, y)).detach() * _at(p, y),
-        "the reward is not normalised: less its mean, over its standard deviation": lambda p, q, y: (lambda g: (g - g.mean()) / (g.std() + 1e-8))(_gap(p, q, y).detach()) * _at(p, y),
+        "the reward is not normalised: less its mean, over its standard deviation": lambda p, q, y: (lambda g: (g - g.mean()) / (g.std(correction=0) + 1e-8))(_gap(p, q, y).detach()) * _at(p, y),
         "not of all words: that is the forward KL": lambda p, q, y: _sum(q, q - p),
         "of the token that stands there, not of the teacher's likeliest": lambda p, q, y: package.sampled_kl(p, q, q.argmax(-1)),
         "not weighed by π: the word was sampled already": lambda p, q, y: _gap(p, q, y).detach() * _at(p, y) * _at(p, y).exp().detach(),

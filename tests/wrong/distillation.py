@@ -26,7 +26,7 @@ def nothing_learns(logp, teacher_logp, token): return (pick(logp - teacher_logp,
 def all_words(logp, teacher_logp, token): return (logp.exp() * (logp - teacher_logp)).sum(-1)
 def advantage(logp, teacher_logp, token):
     own = pick(logp, token)
-    reward = pick(teacher_logp, token) - own.detach()
+    reward = (pick(teacher_logp, token) - own).detach()
     return -reward * own
 def under_no_grad(logp, teacher_logp, token):
     with torch.no_grad(): weight = pick(logp, token) - pick(teacher_logp, token)
@@ -50,7 +50,7 @@ def longest(rows, x):
 def right_rows(x, mask): return longest([row[m] for row, m in zip(x, mask)], x)
 def by_sort(x, mask):
     order = (~mask).int().argsort(dim=1, stable=True)
-    return (x * mask).gather(1, order)[:, :int(mask.sum(1).max())]
+    return x.masked_fill(~mask, 0).gather(1, order)[:, :int(mask.sum(1).max())]
 
 WRONG = dict(
     forward_kl=[("the sum over words, not their mean", kl_div_as_it_comes),

@@ -36,7 +36,7 @@ def by_product(log_ratio, mask, level):
 
 def bounded(ratio, cap, floor=0., how="truncate"):
     if how == "truncate": return ratio.clip(min=floor, max=cap)
-    return ratio * ((ratio >= floor) & (ratio <= cap))
+    return ratio.where((ratio >= floor) & (ratio <= cap), 0.)
 def always_clamp(ratio, cap, floor=0., how="truncate"): return ratio.clamp(floor, cap)
 def always_mask(ratio, cap, floor=0., how="truncate"): return ratio * (ratio >= floor) * (ratio <= cap)
 def masked_to_one(ratio, cap, floor=0., how="truncate"):
