@@ -1,6 +1,6 @@
 """Sums paid by a solver, over seeds: what copying and what Q-learning make of one log.
 
-    python benchmarks/bench_arithmetic_seeds.py            # 3 seeds, 2 CPU minutes
+    python benchmarks/bench_arithmetic_seeds.py            # 5 seeds, 4 CPU minutes
 
 Every seed draws a log of 6,000 answers to the sums of 80 % of all operand pairs and its own first
 weights. A model is trained from scratch to copy the log; from its body start Q-learning with sparse
@@ -72,7 +72,7 @@ def run(seed):
 
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    args.add_argument("--seeds", type=int, default=3)
+    args.add_argument("--seeds", type=int, default=5)
     args.add_argument("--first", type=int, default=20, help="the first seed")
     args.add_argument("--json", type=Path, default=Path(__file__).parents[1]/"nbs/results/arithmetic.json")
     args = args.parse_args()
