@@ -215,6 +215,7 @@ fixed_prefix_value = Exercise(
     cases={"four responses": _some(4, 0, .5), "a large beta": _some(5, 1, 3.), "one response": _some(1, 2, .5),
            "rewards of 300 times beta": (tensor([.5, .5]), tensor([300., -300.]), 1.),
            "all of them at -300": (tensor([.25, .75]), tensor([-300., -301.]), 1.),
+           "an improbable one of a large reward": (tensor([1 - 1e-7, 1e-7]).double(), tensor([0., 40.]).double(), 1.),
            "a response of probability 0": (tensor([.5, .5, 0.]).double(), tensor([1., -1., 900.]).double(), 1.),
            "an infinite reward of probability 0": (tensor([.5, .5, 0.]).double(), tensor([1., -1., inf]).double(), .5)},
     mistakes={

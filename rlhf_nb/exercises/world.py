@@ -33,7 +33,7 @@ fixed_answered = Exercise(
            "the wrong one": (_how, "Hello! The frog loves to swim. It is green."),
            "about something else": (_where, "Hello! The fox is red."), "nothing": (_how, ""),
            "every word there is": (_where, " ".join(v for vs in VALUES.values() for v in vs)),
-           "a polite frog": (_how, "The frog is green. I hope this helps."),
+           "a polite frog": (_how, "The frog is green. I hope this helps."), "an It that stands for nobody": (_where, "It lives in the forest."),
            "by It": (_how, "The frog is green. It knows how to hop."),
            "said twice": (_where, "The fox lives in the forest. You will find it in the forest."),
            "a fact about another animal, too": (_where, "The fox lives in the forest. The deer is brown.")},
