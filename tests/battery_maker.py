@@ -1,5 +1,5 @@
 "How a battery is written down: each answer as a text, made in its module's own names, its source at hand as in a notebook."
-import linecache
+import linecache, re
 
 def battery(space): # WRONG (words, answer), RIGHT, SLIPS and OWN of each exercise; and what fills them
     tables = WRONG, RIGHT, SLIPS, OWN = {}, {}, {}, {}
@@ -20,3 +20,9 @@ def battery(space): # WRONG (words, answer), RIGHT, SLIPS and OWN of each exerci
             assert old in text, (name, old)
             wrong(name, slip, words, text.replace(old, new), own=False)
     return *tables, wrong, right, edits
+
+def quoting(edits): # the same, where the right code of an edit is a word for its slip, too
+    def more(name, text, *rows):
+        edits(name, text, *((slip, words + ("|" + re.escape(old.strip().lower())) * (len(old.strip()) > 7 and "\n" not in old.strip()), old, new)
+                            for slip, words, old, new in rows))
+    return more

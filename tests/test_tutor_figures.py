@@ -13,7 +13,7 @@ def test_the_figures_that_are_committed_are_of_these_batteries_and_keep_what_was
         assert (x["wrong"], x["right"]) == tuple(sum(len(vars(m)[k].get(name, ())) for m in modules.values()) for k in ("WRONG", "RIGHT")), name
     total = kept["total"]
     assert total["wrong"] >= 600 and total["right"] >= 120 and total["right_refused"] == 0
-    assert total["accepted"] <= .01 * total["wrong"] and total["named"] >= .92 * total["wrong"]
-    assert total["falsely"] <= .015 * total["wrong"]   # by words; an edit that mends the answer is often said in others than the slip
+    assert total["accepted"] <= .01 * total["wrong"] and total["named"] >= .95 * total["wrong"]
+    assert total["falsely"] <= .01 * total["wrong"]   # by words
     hard = {name: x for name, x in kept["exercises"].items() if x["stars"] == 3}
     assert len(hard) == 5 and all(x["named"] >= .8 * x["wrong"] for x in hard.values())
