@@ -249,7 +249,7 @@ clipped_policy_loss = Exercise(
                                                   tensor([[1., 0.]]), .2),
            "log-probs of -300": (tensor([[-300., -301.]]).requires_grad_(), tensor([[-300.1, -299.]]),
                                  tensor([[2., -2.]]), .2), "the clip range of the stub": _moves(18, 2, 4, scale=1.)[:3],
-           "a ratio that overflows": (tensor([[0., 0.]]), tensor([[-100., -100.]]), tensor([[1., -1.]]), .2),
+           "a ratio that overflows": (tensor([[0., 0.]]), tensor([[-1000., -1000.]]), tensor([[1., -1.]]), .2),
            "bf16, log-probs of unlike size": tuple(tensor([x]).bfloat16() for x in ([-.05, -.3], [-.4, -.15], [1., -2.])) + (2.,),
            "float64": _moves(12, 2, 3, dtype=torch.float64), "bf16": _moves(15, 2, 4, dtype=torch.bfloat16)},
     mistakes=PolicyLoss().told(_moved, "sign ratio clip", {

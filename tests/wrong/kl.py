@@ -84,7 +84,7 @@ WRONG = {
         ("the difference is rounded to 16 bits: go to float32 first", late),
         ("the policy comes first: that is the reference minus the policy", swapped), ("that is the ratio: its log is wanted", ratio),
         ("it may be below 0: no absolute value", sized), ("it may be below 0: do not cut there", cut_off),
-        ("that is one number per row: keep one per token", row_sum),
+        ("that is one number per row, their sum: the shape stays, one per token", row_sum),
         ("each token weighs alike: samples already come with their probability", weighted),
         ("a gradient flows into both arguments: detach nothing", measured),
         ("shapes that differ broadcast silently: raise ValueError", broadcast), ("that is k2", other_k2), ("that is k3", other_k3)],
@@ -92,7 +92,7 @@ WRONG = {
         ("the exponent is -d: that is k3 with the arguments swapped", swapped_k3), ("the exponent is -d", other_exponent),
         ("d is added, not taken off", d_taken_off), ("minus 1 is missing: at d = 0 it is 0", no_one),
         ("d is missing: that has mean 0", no_d), ("that is k2", other_k2), ("that is k1", d),
-        ("shapes that differ broadcast silently: raise ValueError", broadcast_k3), ("that is one number for all: keep one per token", mean_k3)],
+        ("shapes that differ broadcast silently: raise ValueError", broadcast_k3), ("that is one number for all, their mean: the shape stays, one per token", mean_k3)],
     "token_rewards": [
         ("the last column may be a pad: take the last response token", last_column),
         ("every token gets the score: only the last one does", everywhere), ("that is the first response token", at_first),

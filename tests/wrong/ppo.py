@@ -274,7 +274,7 @@ WRONG = {
         ("the score stands at the last response token, not at the first", rewards_at_start),
         ("the score stands at the last response token, not in the last column", rewards_last_column),
         ("the score is missing", rewards_no_score), ("the KL penalty is missing", rewards_no_kl),
-        ("the last token pays its KL as well", rewards_overwritten),
+        ("the last token pays its KL as well: the score is added to that, it does not stand in its place", rewards_overwritten),
         ("nan at a pad gets through: choose with the mask, do not multiply", rewards_multiplied),
         ("that is k3: the penalty is the log-ratio itself", rewards_k3),
         ("one reward per token, not one per answer", rewards_each_answer),

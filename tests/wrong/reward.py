@@ -232,7 +232,7 @@ WRONG = {
         ("the confidence is that of the side it prefers: take the absolute gap", not_absolute),
         ("the mean of the confidences, not the middle of the bin", centres),
         ("the third is a number of pairs, not a share", shares),
-        ("right and wrong are swapped", losers),
+        ("right and wrong are swapped: accuracy is the share of pairs that are right", losers),
         ("confidence and accuracy are the wrong way round: exchange the two results", exchanged),
         ("n_bins is not used", ten)]}
 

@@ -243,7 +243,7 @@ WRONG = {
         ("the last token of the prompt was given, it is no label", last_of_prompt),
         ("the end mark must be learned too", no_end),
         ("one pad is a label: the last token stands at n_real - 1", one_pad),
-        ("pads are no labels", all_pads), ("no shift: label j is token j + 1", not_shifted),
+        ("pads are no labels", all_pads), ("no shift: label j is token j + 1; the borders fit, but the ids are not shifted", not_shifted),
         ("the prompt is learned too: mask it", prompt_too),
         ("nothing is predicted behind the last token: t - 1 labels", too_wide),
         ("masked labels are -100, not 0", zeros), ("", by_pad_id)],
@@ -262,7 +262,7 @@ WRONG = {
         ("sum and number are the wrong way round", turned),
         ("only the sum comes back: return the number as well", loss_only),
         ("that is one loss per answer: sum over rows as well", each_row),
-        ("the end mark is missing: it must be learned too", without_last),
+        ("the end mark is missing in the sum and in the number: eos, the last token of an answer, must be learned too", without_last),
         ("the number is one too small in each row: only the first column is not counted", one_less)],
     "filter_logits": [
         ("divide by the temperature, do not multiply", multiplied),
