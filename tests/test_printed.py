@@ -110,7 +110,7 @@ def test_every_command_that_chapter_19_prints_is_run(inside):
             if target: Path(target).write_text(said.getvalue())
             ran.append(words[1] if words[0] == "train" else words[0])
     assert ran == "grpo reward dpo dpo reward best-of-n --list ppo ppo dpo export".split()
-    [snippet] = re.findall(r"```python\n(gpu = .*?)```", text, re.S)
+    [snippet] = [x for x in re.findall(r"```python\n(.*?)```", text, re.S) if "gpu = " in x]
     from rlhf_nb.base.models import choose_placement, load_lm, load_reward_model
     from rlhf_nb.run.text_rewards import score_texts
     scope = dict(choose_placement=choose_placement, load_lm=load_lm, load_reward_model=load_reward_model, score_texts=score_texts,
