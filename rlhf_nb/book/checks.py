@@ -330,16 +330,16 @@ def grade(
     slipped = [case for case in wrong if slip in slips[case]]
     if len(slipped) == len(wrong): return clearer(
         slip, answer, exercise, want, wrong, record_call, values_match) + f"; {see(wrong[0])}"
+    some = f"right on {len(calls) - len(wrong)} of {len(calls)} cases; " * (len(wrong) < len(calls))
+    if asked := asks(exercise, wrong): return f"{some}{asked}{see(wrong[0])}"
     done = name_step(answer, exercise, calls, want, wrong, names, record_call, values_match)
-    asked = asks(exercise, wrong)
-    if done: return f"{done[0]}; {asked}{see(done[1])}"
-    if fits: return name if len(wrong) > 3 else f"much like: {name}; {asked}{see(wrong[0])}"
+    if done: return f"{done[0]}; {see(done[1])}"
+    if fits: return name if len(wrong) > 3 else f"much like: {name}; {see(wrong[0])}"
     if len(slipped) > len(cases): name, cases = slip, slipped
     if (share := len(cases) / len(wrong)) >= .5:
         other = see(next(case for case in wrong if case not in cases))
         return f"mostly: {name}, and {other}" if share >= .8 else f"much like: {name}, but {other}"
-    return (f"right on {len(calls) - len(wrong)} of {len(calls)} cases; " * (len(wrong) < len(calls))
-            + (asked or differs_where(exercise.cases, calls, want, names, values_match)) + see(wrong[0]))
+    return some + differs_where(exercise.cases, calls, want, names, values_match) + see(wrong[0])
 
 MEMORY, PROGRESS = ".rlhf-nb.json", ".rlhf-nb-progress.jsonl"  # in a learner's folder
 

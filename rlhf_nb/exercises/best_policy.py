@@ -180,7 +180,7 @@ best_of_n_policy = Exercise(
         "those sum to 1 already: nothing is left to normalise": lambda a, s, n: _bon(a, s, n, subtract=False).log_softmax(0) if n > 0 else _kept(a, s, n),
         "n samples, not n + 1": lambda a, s, n: _bon(a, s, n, power=lambda n: n + 1),
         "those are probabilities: their logs are wanted": lambda a, s, n: _kept(a, s, n).exp(),
-        "that is n times too probable: n p (at most)^(n-1) counts a density": lambda a, s, n: (
+        "n p (at most)^(n-1) counts a density: between the scores there are gaps": lambda a, s, n: (
             a + torch.tensor(float(n)).log() + (n - 1) * (a.exp() * (s[:, None] >= s)).sum(-1).log()) if n > 0 else _kept(a, s, n),
         "that is the tilt exp(n score): count who wins": lambda a, s, n: (a + n * s).log_softmax(0) if n > 0 else _kept(a, s, n),
         "that is the tilt exp((n - 1) score): count who wins": lambda a, s, n: (a + (n - 1) * s).log_softmax(0) if n > 0 else _kept(a, s, n),

@@ -159,9 +159,10 @@ REASONS = {                                      # of a message -> what it means
     "boolean mask|torch.bool|[Bb]itwise|for '?~":
         "a mask holds whole numbers: .bool() makes truth values of them",
     "NoneType": "None is used as a value: did a search find nothing, or a function return nothing?",
-    "does not require grad": "a number has no gradient: it was detached, or made anew",
+    "does not require grad": "a number has no gradient: it is frozen, was detached, or made anew",
     "expected scalar type|same dtype": "two types of numbers meet, such as float32 and float64",
     "division by zero|modulo by zero": "a number or a length is 0",
     "empty|numel\\(\\) == 0|zero-size": "something is empty",
     "is not defined": "no cell above defines this name",
-    "positional argument|unexpected keyword": "the arguments are those of the stub, in its order"}
+    r"^[^.(]*\(\) .*(positional argument|unexpected keyword)": "the arguments are those of the stub, in its order",
+    "positional argument|unexpected keyword": "a call in it has other arguments than the function takes: a * takes a list apart"}

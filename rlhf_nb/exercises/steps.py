@@ -375,6 +375,13 @@ def without_refusals(grade, answer, exercise, calls, wants, wrong)->str: # a sli
     said = grade(answer, replace(exercise, cases=left))
     return f"{said}; and besides nothing is raised where the task asks for {wants[silent[0]].error}, {silent[0]}"
 
+def hidden(words, answer, names)->bool: # whether it quotes code that the learner has not written: of a helper, or of the reference
+    try: text = inspect.getsource(answer)
+    except (OSError, TypeError): return False
+    helper, quoted = re.search(r" should \(in (\w+)\)", words), re.search(r" should, in ([^;]+)", words)
+    return bool(helper and f"def {helper[1]}(" not in text or quoted and any(
+        w not in text and w not in names for w in re.findall(r"[a-z_]\w+", quoted[1])))
+
 WEAK = r"what comes back is |, or |^two slips|; and besides |^the result is .* times what|the gradient is another one|weighted by|^exp of the result"
 
 def name_step(
@@ -396,6 +403,7 @@ def name_step(
     except Exception as e:                       # an odd answer costs a name and not the verdict
         BROKEN.append(e)
         found = ()
+    if found and hidden(found[0], answer, names): found = ()
     also = next((words for k, words in spread.items() if k in apart), "")
     large = any(isinstance(x, torch.nn.Module) and len([*x.modules()]) > 6 for args in exercise.cases.values() for x in args) # dear to copy
     if not large and (not found or re.search(WEAK, found[0])) and not any(calls[k].error == "NotImplementedError" for k in wrong):

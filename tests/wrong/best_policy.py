@@ -156,7 +156,7 @@ WRONG = {
         ("of equal scores the first drawn wins: they share the probability", no_share),
         ("take off the probability that all n score lower", no_lower), ("n samples, not n - 1", one_less),
         ("n samples, not n + 1", one_more), ("those are probabilities: their logs are wanted", as_probs),
-        ("that is n times too probable: n p (at most)^(n-1) counts a density", density),
+        ("n p (at most)^(n-1) counts a density: between the scores there are gaps", density),
         ("that is the tilt exp(n score): count who wins", tilt),
         ("the best response is not always among the n", always_best),
         ("1 - (1 - p)^n is being drawn at all, not being the best of n", appears),
