@@ -162,6 +162,9 @@ def name_mistake(
     Where all is nan, mistakes look alike: that counts only for the one that acts so in
     all cases, right ones as well."""
     found, order = [], [*wrong, *[case for case in calls if case not in wrong]]
+    def is_nan(out): return isinstance(out, float) and out != out or (   # nan everywhere
+        hasattr(out, "isnan") and out.numel() > 0 and bool((out != out).all()))
+    blank = {case for case in wrong if is_nan(calls[case].out)}
     for name, mistake in exercise.mistakes.items():
         alike, missed = [], 0
         for case in order:
@@ -170,10 +173,7 @@ def name_mistake(
             if missed > (len(wrong) / 2 if alike else 2): break  # what explains less is not named
         told = [case for case in wrong if case in alike]  # one that errs where the answer is right is another
         if 2 * (len(alike) - len(told)) >= len(calls) - len(wrong): found.append((name, told, len(alike)))
-    def is_nan(out): # a number or tensor that is nan everywhere
-        return isinstance(out, float) and out != out or (
-            hasattr(out, "isnan") and out.numel() > 0 and bool((out != out).all()))
-    blank = {case for case in wrong if is_nan(calls[case].out)}
+        if len(alike) == len(calls) and not blank: break   # nothing explains more
     if len(blank) == len(wrong):
         whole = [row for row in found if row[2] == len(exercise.cases)]
         return whole[0][:2] if len(whole) == 1 else ("", [])
