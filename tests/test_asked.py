@@ -1,10 +1,14 @@
 "The sentence of a task that an answer breaks is told where it breaks no other."
-import torch
+import re
+import pytest, torch
 from importlib import import_module
 from pathlib import Path
-from rlhf_nb.book.checks import Exercise, grade
+from rlhf_nb.book.checks import Exercise, grade, record_call, values_match
 from rlhf_nb.exercises import best_policy
-from rlhf_nb.exercises.asked import asks, place_of
+from rlhf_nb.exercises.asked import asks, place_of, refusing
+from rlhf_nb.exercises.slips import REASONS
+from rlhf_nb.exercises.steps import hidden
+from rlhf_nb.exercises.where import differs_where
 
 def chapters():
     folder = Path(best_policy.__file__).parent
@@ -47,3 +51,48 @@ def test_a_task_of_a_teacher_s_own_has_no_sentences():
     ex = Exercise(reference=abs, cases={"below 0": (-2,), "above": (3,)}, mistakes={})
     assert place_of(ex) == ({}, "") and asks(ex, ["below 0"]) == ""
     assert grade(lambda x: x, ex).endswith("below 0: got -2, want 2")
+
+# ---- what else the check says, and does not say
+def test_an_answer_that_draws_at_random_is_told_so():
+    def best_of_n_policy(logp, score, n):
+        if n < 1: raise ValueError("n")
+        return logp + torch.rand(len(logp))
+    assert "two runs of one case give two results" in grade(best_of_n_policy, best_policy.best_of_n_policy)
+
+def test_code_that_the_learner_has_not_written_is_not_quoted():
+    def mine(logp, n):
+        order = logp.sort()
+        return order
+    assert hidden("a + b stands where a - b should (in escape_special_tokens); two", mine, ["logp", "n"])
+    assert not hidden("a + b stands where a - b should (in mine); two", mine, ["logp", "n"])
+    assert hidden("good stands where late should, in alive if late else good; x", mine, ["logp", "n"])
+    assert not hidden("order stands where logp should, in order + logp; x", mine, ["logp", "n"])
+    assert not hidden("the sign is turned", mine, ["logp", "n"])
+
+def test_a_number_where_minus_infinity_should_stand_is_seen():
+    ex = Exercise(reference=lambda x: x.masked_fill(x < 0, -torch.inf), mistakes={}, cases={
+        "two": (torch.tensor([1., -2., -3.]),), "four": (torch.tensor([[-1., 4.], [-5., -6.]]),)})
+    calls, wants = ({k: record_call(f, x) for k, x in ex.cases.items()} for f in (lambda x: x.masked_fill(x < 0, -1e9), ex.reference))
+    assert differs_where(ex.cases, calls, wants, ["x"], values_match) == "a large number stands where -inf should, and everything else is right; "
+    calls = {k: record_call(lambda x: x.masked_fill(x < 0, -1e9) + 1, x) for k, x in ex.cases.items()}
+    assert "stands where -inf" not in differs_where(ex.cases, calls, wants, ["x"], values_match)
+
+def test_the_first_mistake_that_does_all_that_an_answer_does_ends_the_search():
+    tried = []
+    def noted(name, f): return lambda x: (tried.append(name), f(x))[1]
+    ex = Exercise(reference=lambda x: x + 1., cases={"a": (torch.tensor([1.]),), "b": (torch.tensor([2.5]),)}, mistakes={
+        "one too many": noted("one", lambda x: x + 2.), "doubled": noted("two", lambda x: 2 * x), "tripled": noted("three", lambda x: 3 * x)})
+    assert grade(lambda x: 2 * x, ex) == "doubled" and "two" in tried and "three" not in tried
+
+def test_a_call_inside_an_answer_that_fails_is_not_taken_for_the_answer_s_own_arguments():
+    def said(message): return next(reason for words, reason in REASONS.items() if re.search(words, message))
+    assert said("answer() missing 1 required positional argument: 'n'") == "the arguments are those of the stub, in its order"
+    assert "a * takes a list apart" in said("JudgePrompt.render() missing 1 required positional argument: 'response'")
+
+def test_a_mistake_that_refuses_what_the_reference_refuses():
+    def reference(x):
+        if x < 0: raise ValueError("below 0")
+        return x
+    [slip] = refusing(reference, {"doubled": lambda x: 2 * x}).values()
+    assert slip(3) == 6
+    with pytest.raises(ValueError, match="below 0"): slip(-1)
