@@ -1,10 +1,11 @@
 "The sentence of a task that an answer breaks is told where it breaks no other."
 import re
 import pytest, torch
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from rlhf_nb.book.checks import Exercise, grade, record_call, values_match
-from rlhf_nb.exercises import best_policy
+from rlhf_nb.exercises import best_policy, judge
 from rlhf_nb.exercises.asked import asks, place_of, refusing
 from rlhf_nb.exercises.slips import REASONS
 from rlhf_nb.exercises.steps import hidden
@@ -69,6 +70,10 @@ def test_code_that_the_learner_has_not_written_is_not_quoted():
     assert not hidden("order stands where logp should, in order + logp; x", mine, ["logp", "n"])
     assert not hidden("the sign is turned", mine, ["logp", "n"])
 
+def test_a_slip_inside_a_given_helper_is_not_made_up():
+    from battery_8b import WRONG     # the list is handed over as one text: no sign is turned in escape_special_tokens
+    assert "escape_special_tokens)" not in grade(WRONG["judge_messages"][4][1], judge.judge_messages)
+
 def test_a_number_where_minus_infinity_should_stand_is_seen():
     ex = Exercise(reference=lambda x: x.masked_fill(x < 0, -torch.inf), mistakes={}, cases={
         "two": (torch.tensor([1., -2., -3.]),), "four": (torch.tensor([[-1., 4.], [-5., -6.]]),)})
@@ -76,6 +81,9 @@ def test_a_number_where_minus_infinity_should_stand_is_seen():
     assert differs_where(ex.cases, calls, wants, ["x"], values_match) == "a large number stands where -inf should, and everything else is right; "
     calls = {k: record_call(lambda x: x.masked_fill(x < 0, -1e9) + 1, x) for k, x in ex.cases.items()}
     assert "stands where -inf" not in differs_where(ex.cases, calls, wants, ["x"], values_match)
+    two = ({k: replace(c, out=(x.masked_fill(x < 0, -1e9), 2.)) for (k, (x,)), c in zip(ex.cases.items(), calls.values())},
+           {k: replace(c, out=(c.out, 1.)) for k, c in wants.items()})
+    assert "stands where -inf" not in differs_where(ex.cases, *two, ["x"], values_match)     # the number beside it is wrong, too
 
 def test_the_first_mistake_that_does_all_that_an_answer_does_ends_the_search():
     tried = []
