@@ -46,7 +46,7 @@ def eos_that_is_pad(f, seed):
 
 encode_answers = PART("encode_answers", {
     "a row is its prompt, its answer and eos, and the mask is True on these": rows_hold_all,
-    "pads stand on the right, as many as are needed": pads_stand_right,
+    "pads are on the right, as many as are needed": pads_stand_right,
     "eos counts even where a tokenizer pads with it": eos_that_is_pad})
 
 # ---- the loss
@@ -124,9 +124,9 @@ def finds_the_reward(f, seed):
 
 reward_loss = PART("reward_loss", {
     "its value and gradient are those worked by hand": by_hand, "an answer against itself costs ln 2": equal_answers,
-    "with the sides exchanged it changes by the mean gap": exchanged, "pads on either side change nothing": pads_mean_nothing,
+    "exchanging the sides changes it by the mean gap": exchanged, "pads on either side change nothing": pads_mean_nothing,
     "scores far apart stay finite": wide_gaps,
-    "on listed comparisons its minimum is the true reward, up to a constant": finds_the_reward})
+    "with all comparisons listed, its minimum is the true reward, up to a constant": finds_the_reward})
 
 # ---- the model
 SECONDS, MIB, BAR = 25., 60., .80
@@ -188,5 +188,5 @@ def orders_unseen_answers(f, seed):
 
 train_reward = PART("train_reward", {
     "an answer's score is its own, whatever else is in the batch": its_own_alone, "the same generator gives the same model": repeatable,
-    f"at most {MIB:g} MiB wait for a backward pass": lean,
-    f"60 steps put {BAR:.0%} of unseen pairs in the right order, of those that differ by a point or more": orders_unseen_answers}, SECONDS)
+    f"at most {MIB:g} MiB are kept for a backward pass": lean,
+    f"60 steps put {BAR:.0%} of the unseen pairs that differ by a point or more in the right order": orders_unseen_answers}, SECONDS)

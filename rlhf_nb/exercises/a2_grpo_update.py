@@ -45,8 +45,8 @@ def equal_rewards(f, seed):
 
 group_advantages = PART("group_advantages", {
     "a group's advantages sum to 0, and only its own rewards count": level_of_a_group,
-    "with `scale` the size of rewards does not count, without it does": size_of_a_reward,
-    "a worked group has the numbers worked by hand": worked_group, "equal rewards give 0": equal_rewards})
+    "with `scale` the size of the rewards does not count, and without `scale` it does": size_of_a_reward,
+    "a worked group gives the numbers worked by hand": worked_group, "equal rewards give 0": equal_rewards})
 
 # ---- one update
 REWARD = tensor([sum({0: .5, 1: 1., 2: -1.}.get(w, 0.) * (i + 1) for i, w in enumerate(y)) - (y[-1] != WORLD.eos)
@@ -159,11 +159,11 @@ def lean(f, seed):
          "call backward for each micro-batch")
 
 grpo_update = PART("grpo_update", {
-    "over all responses listed, the step is the exact gradient of chapter 06": exact_gradient,
-    "the loss that comes back is the one worked by hand": worked_loss,
-    "micro-batches change nothing": micro_batches, "pads and prompt are not learned": pads_and_prompt,
-    "beyond the clip a token has no gradient, within it the full one": clipping,
-    f"at most {MIB:g} MiB wait for a backward pass": lean})
+    "with all responses listed, the step is the exact gradient of chapter 06": exact_gradient,
+    "the loss returned is the one worked by hand": worked_loss,
+    "micro-batches change nothing": micro_batches, "nothing is learned from pads and prompt": pads_and_prompt,
+    "a token has no gradient beyond the clip and the full gradient within it": clipping,
+    f"at most {MIB:g} MiB are kept for a backward pass": lean})
 
 # ---- the whole
 SECONDS, BAR, ANSWERS = 20., .8, 64
@@ -208,4 +208,4 @@ def near_the_best(f, seed):
 train_grpo = PART("train_grpo", {
     f"a rollout asks for at most {ANSWERS} rewards": answers_asked, "equal rewards leave the policy as it is": nothing_to_learn,
     "the same generator gives the same policy": repeatable,
-    f"40 rollouts cover {BAR:.0%} of the way to the best there is, by the exact sum, in the median of three seeds": near_the_best}, SECONDS)
+    f"40 rollouts cover {BAR:.0%} of the way to the best possible score, by the exact sum, in the median of three seeds": near_the_best}, SECONDS)

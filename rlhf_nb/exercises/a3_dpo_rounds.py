@@ -95,10 +95,10 @@ def best_policy(f, seed):
     need(at_best < 1e-4 * at_ref, f"the slope is {at_best:.3g} at the best policy of chapter 06 and {at_ref:.3g} at the reference, want 0 there")
 
 dpo_loss = PART("dpo_loss", {
-    "its value and gradient are those worked by hand": worked, "while policy and reference are one it is ln 2": same_models,
-    "with the sides exchanged it changes by beta times the mean gap": turned,
+    "its value and gradient are those worked by hand": worked, "while policy and reference are the same, it is ln 2": same_models,
+    "exchanging the sides changes it by beta times the mean gap": turned,
     "pads and prompts do not count": pads_and_prompt, "the reference gets no gradient": reference_rests,
-    "on all comparisons listed its minimum is the best policy of chapter 06": best_policy})
+    "with all comparisons listed, its minimum is the best policy of chapter 06": best_policy})
 
 # ---- pairs
 REWARD = tensor([sum({0: .5, 1: 1., 2: -1.}.get(w, 0.) * (i + 1) for i, w in enumerate(y)) - (y[-1] != WORLD.eos)
@@ -151,8 +151,8 @@ def repeatable(f, seed):
     need(one == two, "the same generator gives other pairs: draw from it alone")
 
 make_pairs = PART("make_pairs", {
-    "chosen is what was preferred, and rows are prompt and response": as_preferred,
-    "answers come as often as the policy says, equal ones left out": as_often_as_the_policy_says,
+    "the preferred answer is chosen, and a row is prompt and response": as_preferred,
+    "answers come as often as the policy says, except that equal ones are left out": as_often_as_the_policy_says,
     "the same generator gives the same pairs": repeatable})
 
 # ---- rounds
@@ -185,6 +185,6 @@ def gains_each_round(f, seed):
         need(two >= SECOND, f"seed {3 * seed + k}: two rounds make {two:.0%} of the way (one made {one:.0%}), the bar is {SECOND:.0%}")
 
 dpo_rounds = PART("dpo_rounds", {
-    "no round, no change": no_round, f"a round asks about at most {PAIRS} pairs, sampled from the policy as it is by then": asks_about_itself,
-    f"one round covers {FIRST:.0%} of the way to the best there is, two cover {SECOND:.0%}, by the exact sum, on three seeds":
+    "without a round nothing changes": no_round, f"a round asks about at most {PAIRS} pairs, sampled from the policy as it is at that time": asks_about_itself,
+    f"one round covers {FIRST:.0%} of the way to the best possible score, and two cover {SECOND:.0%}, by the exact sum, on three seeds":
         gains_each_round}, SECONDS)

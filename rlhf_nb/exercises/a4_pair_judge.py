@@ -24,7 +24,7 @@ def no_verdict(f, seed): _reads(f, dict.fromkeys(["", "The first.", "Answer:", "
 
 parse_winner = PART("parse_winner", {
     "a verdict at the end is read": verdicts, "what was said before it does not count": last_counts,
-    "what is no verdict at the end gives None": no_verdict})
+    "anything else at the end gives None": no_verdict})
 
 # ---- both orders
 _PAIRS = [("q0", "good", "bad"), ("q1", "bad", "good"), ("q2", "fair", "bad"), ("q3", "good", "fair"), ("q4", "bad", "fair")]
@@ -72,9 +72,9 @@ def one_call(f, seed):
     need(len(calls) == 1, f"the judge was called {len(calls)} times: all trios of both orders go in one batch")
 
 both_orders = PART("both_orders", {
-    "a right judge is right, and is asked in both orders": fair_judge, "a favourite place decides nothing": one_place,
-    "with the answers exchanged the result is 1 minus the share": turned, "a reply that cannot be read is half a vote for each": unread,
-    "all is asked in one batch": one_call})
+    "a judge that is right stays right and is asked in both orders": fair_judge, "a favourite position decides nothing": one_place,
+    "exchanging the answers turns the share into 1 minus the share": turned, "a reply that cannot be read counts as half a vote for each": unread,
+    "everything is asked in one batch": one_call})
 
 # ---- the judge
 # of eight seeds ours finds .72 to .85 and names place 1 in .40 to .55; of four, trained as given, .60 to .69 and .76 to .86
@@ -126,6 +126,6 @@ def finds_the_better(f, seed):
     need(right >= BAR, f"asked in both orders it finds the better answer of {right:.1%} of unseen pairs (a tie is half right), the bar is {BAR:.0%}")
 
 train_judge = PART("train_judge", {
-    "it says the same alone, in a batch, and twice": alone_as_in_a_batch,
-    f"90 steps on pairs with a favourite place find {BAR:.0%} of the better answers, and {.5 - BIAS:.0%} to {.5 + BIAS:.0%} of the replies name place 1":
+    "it says the same alone, in a batch, and when asked twice": alone_as_in_a_batch,
+    f"90 steps on pairs with a favourite position find {BAR:.0%} of the better answers, and {.5 - BIAS:.0%} to {.5 + BIAS:.0%} of the replies name position 1":
         finds_the_better}, SECONDS)
