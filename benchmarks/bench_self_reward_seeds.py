@@ -9,8 +9,8 @@ Every seed has an M1 of its own: seed 0 is the shipped judge, the others are mad
 base with other demonstrations, judgements and batches (as in bench_judge_seeds.py, kept in
 --judges for the next time). The seed also changes prompts, samples, judgements and batches of the
 loop. Two controls change one thing of "replay": "random pairs" are selected by random marks, and "replay
-alone" takes as many steps on the old examples and sees no pair. The M1 of "few judgements", and of its control,
-learned from 2,000 judgements in place of 12,000: a third of its rows, as in the paper. Measured on the 48 held-out questions:
+alone" takes as many steps as 768 pairs would give, on the old examples, and sees no pair.
+The M1 of "few judgements", and of its control, learned from 2,000 judgements in place of 12,000: a third of its rows, as in the paper. Measured on the 48 held-out questions:
 16 answers each at temperature 1 ("gold", "length"), 8 at .7 and top-p .9 ("cool"), one greedy answer each,
 KL to M1 per answer, and the model as judge of 256 answers of mixed quality ("parse", "judge_r");
 own_parse and vote_std are those of the loop itself, on what it sampled. Temperature and weight of

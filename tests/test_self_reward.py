@@ -18,7 +18,7 @@ from rlhf_nb.base.candidates import (
 from rlhf_nb import self_reward
 from rlhf_nb.trainers import self_reward_tools
 from rlhf_nb.trainers.self_reward_tools import replay_examples, train_online_dpo, write_prompts
-from rlhf_nb.self_reward import (SelfRewardConfig, SelfRewardTask, make_replay_loss,
+from rlhf_nb.self_reward import (SMALL, SelfRewardConfig, SelfRewardTask, make_replay_loss,
     run_round, select_pairs, self_reward_iteration, train_on_pairs)
 from rlhf_nb.base.batches import PairsWithReplay, chat_ids, response_text
 from rlhf_nb.tokens import make_seqs
@@ -294,5 +294,6 @@ def test_saved_figures_say_what_the_chapter_says():
         assert all(a["gold"] < b["gold"] for a, b in zip(mine, mine[1:]))
         assert min(r["parse"] for r in mine) >= .99
         assert min(r["own_parse"] for r in mine[1:]) >= .99
+        assert sum(SMALL.train_config(r["pairs"]).n_steps for r in mine[1:]) == 69     # replay alone: 72
     bare = [r for r in saved if r["run"] == "no replay"]
     assert min(r["parse"] for r in bare) < .9

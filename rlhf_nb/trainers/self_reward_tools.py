@@ -29,8 +29,8 @@ def replay_examples(
     n:int,          # rows in all
     rng:Random,
 )->Seqs:            # n rows
-    """Old examples like those that M1 was trained on: half demonstrations (IFT), half
-    judgements (EFT), as in Yuan et al. 2024."""
+    """Old examples like those that M1 was trained on: half demonstrations, half
+    judgements, which Yuan et al. 2024 call IFT and EFT data."""
     parts = [demonstrations(tokenizer, questions, n // 2, rng),
              judge_examples(tokenizer, questions, n - n // 2, rng)]
     return concat_seqs(parts, tokenizer.pad_token_id)
