@@ -92,7 +92,7 @@ def test_saved_coverage_holds_the_claims():
     assert low == {.03: [.17, .45], .4: [.05, .53]}                                           # one imitator of each had collapsed
     again = [[round(r["found"]["carry"], 2) for r in of("Q", .4)], [round(r["carry"], 2) for r in json.loads(
         (Path(__file__).parents[1]/"nbs/results/arithmetic.json").read_text("utf-8"))["rows"] if r["run"] == "Q sparse"]]
-    assert max(abs(a - b) for a, b in zip(*again)) < .1                                       # the same five seeds, in two benchmarks
+    assert max(abs(a - b) for a, b in zip(*again)) < .0501                                    # the same five seeds, in two benchmarks
 
 def test_writers_of_a_log_carry_as_often_as_asked():
     sums = [Sum(a, b) for a in range(10, 100) for b in range(10) if Sum(a, b).carries]
