@@ -81,7 +81,7 @@ def select_pairs(
     in_group = [candidates.group == g for g in range(len(prompts))]
     rows = [rows.nonzero()[:, 0].tolist() for rows in in_group]
     found = choose_pairs([[known[i] for i in row] for row in rows], rules.select)
-    few = sum(sum(known[i] == known[i] for i in row) < 2 for row in rows)  # no nan
+    few = sum(sum(known[i] == known[i] for i in row) < 2 for row in rows) # nan != nan
     counts = Counter(unparsed=few, tie=len(rows) - few - len(found))
     for g, a, b in [(g, rows[g][a], rows[g][b]) for g, a, b in found]:
         pair = ScoredPair(prompts[g], texts[a], texts[b], known[a], known[b])
