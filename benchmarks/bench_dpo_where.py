@@ -1,16 +1,18 @@
 """DPO's chosen log-probs fall for two reasons: where does the probability go, and what do the labels say of it?
 
-    python benchmarks/bench_dpo_where.py                    # three seeds, about 3 CPU minutes
+    python benchmarks/bench_dpo_where.py                    # three seeds, about 5 CPU minutes
 
-Near-equal pairs are those of bench_dpo_family.py (2048, one pass), own pairs those of bench_dpo_seeds.py (4096).
+Near-equal pairs are those of bench_dpo_family.py (2048, one pass), own pairs those of bench_dpo_seeds.py (4096). On
+near-equal pairs DPO + NLL and NLL alone are the controls: other losses, the same pairs, order and steps.
 Found: change of the mean log-prob, nats, of unseen answers of the SFT model that are good (gold 5) and bad (gold 0
 or 1), the same for all runs; of 384 sampled answers gold, KL, and the annotator's utility, which is what labels of
 own pairs measure. Rows lie in nbs/results/dpo_where.jsonl as they are made.
 """
 import argparse
+from functools import partial
 from pathlib import Path
 import torch
-from bench_dpo_family import make_part, train
+from bench_dpo_family import losses, make_part, train
 from bench_dpo_seeds import BATCH, LR, make_data, measure, seeded
 from rlhf_nb.base.batches import response_text
 from rlhf_nb.base.learning import TrainConfig, fit, make_trainer
@@ -25,7 +27,7 @@ OUT = Path(__file__).parents[1]/"nbs/results/dpo_where.jsonl"
 
 
 @torch.no_grad()
-def run(settings, seed):
+def run(settings, seed, loss="DPO"):
     (policy, tokenizer), ref = load_bundled("sft"), frozen_copy(load_bundled("sft")[0])
     def answers(model, n, seed):
         asked = TEST * n
@@ -36,7 +38,7 @@ def run(settings, seed):
     sides = dict(good=unseen[gold == 5], bad=unseen[gold <= 1])
     with torch.enable_grad():
         if settings["pairs"] == "near":
-            train(policy, make_part("near", ref, tokenizer, seed)[0], make_pair_loss(dpo_loss), seed)
+            train(policy, make_part("near", ref, tokenizer, seed)[0], losses("near", ref, None)[loss], seed)
         if settings["pairs"] == "own":
             data = make_data(seed)[2]
             n_steps = settings["passes"] * len(data) // BATCH
@@ -59,9 +61,11 @@ def main():
     args = args.parse_args()
     torch.set_num_threads(1)
     own = Experiment("DPO", run, dict(pairs="own", passes=1), args.json)
-    for x in (own.but(pairs="none"), own, own.but(passes=3), own.but(pairs="near")):
+    controls = [Experiment(name, partial(run, loss=name), dict(pairs="near", passes=1), args.json)
+                for name in ("DPO + NLL", "NLL alone")]
+    for x in (own.but(pairs="none"), own, own.but(passes=3), own.but(pairs="near"), *controls):
         for row in x.over(range(args.first, args.first + args.seeds)):
-            print(row["settings"], row["seed"], {k: round(v, 2) for k, v in row["found"].items()}, flush=True)
+            print(row["name"], row["settings"], row["seed"], {k: round(v, 2) for k, v in row["found"].items()}, flush=True)
 
 
 if __name__ == "__main__": main()
