@@ -112,6 +112,9 @@ def printed_claim(
     (x, error), (y, other) = (number(claim[k]) if k in claim else (0., 0.) for k in ("prints", "minus"))
     return x - y, math.hypot(error, other)
 
+def _together(old, new): # of a dict the parts that were not run again stay as they are
+    return json.dumps(old | new if isinstance(old, dict) else new)
+
 def printed_on(
     claim:dict,    # of the ledger, with `cell` and `file`
     path:str|Path, # a results file like that one, of these seeds
@@ -132,8 +135,8 @@ def printed_on(
         for file in results.iterdir():
             if file.name != claim["file"]: (there/file.name).symlink_to(file)
         old, new = ((f/claim["file"] if f == results else f).read_text("utf-8") for f in (results, Path(path)))
-        lines = Path(path).suffix == ".jsonl"      # of a dict the parts that were not run again stay as they are
-        (there/claim["file"]).write_text(old + new if lines else json.dumps(json.loads(old) | json.loads(new)), "utf-8")
+        lines = Path(path).suffix == ".jsonl"
+        (there/claim["file"]).write_text(old + new if lines else _together(json.loads(old), json.loads(new)), "utf-8")
         code = claim.get("code", "").format(seeds=seeds)
         book.cells.insert(0, nbformat.v4.new_code_cell(
             f"import pathlib, rlhf_nb.base.files as f\nf.notebooks = lambda: pathlib.Path({folder!r})\n{code}"))

@@ -211,6 +211,10 @@ def test_a_cell_on_fresh_rows(book, tmp_path, monkeypatch):
     assert printed_on(claim, book/"fresh.jsonl", range(5, 7)) == (5.5, .5)       # not 1.5, and the costly cell is not run
     with pytest.raises(ValueError, match="x: NameError.*notebooks"): printed_on(claim | dict(after=[]), book/"fresh.jsonl", range(5, 7))
     with pytest.raises(ValueError, match="gone"): printed_on(claim | dict(after=["gone"]), book/"fresh.jsonl", range(5, 7))
+    cells[2]["source"] = ["print('mean', sum(json.loads((notebooks()/'results/y.json').read_text())), '± 0.5')"]
+    (book/"08_ppo.ipynb").write_text(json.dumps(dict(cells=cells, metadata={}, nbformat=4, nbformat_minor=5)))
+    for file, xs in (("results/y.json", [1, 2]), ("fresh.json", [5, 6])): (book/file).write_text(json.dumps(xs))
+    assert printed_on(claim | dict(file="y.json"), book/"fresh.json", range(5, 7)) == (11., .5)      # a list of other rows
 
 def test_the_plan_counts_each_command_once(book, monkeypatch):
     monkeypatch.setattr("reproduce.notebooks", lambda: book)
