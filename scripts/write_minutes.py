@@ -1,4 +1,4 @@
-"""Write the minutes that a chapter takes into its first screen: exercises from their marks, reading where it is 3 off.
+"""Write the minutes that a chapter takes into its first screen: reading, and exercises from their marks.
 
     python scripts/write_minutes.py            # changes nbs/NN_*.ipynb in place, names what it changed
 """
@@ -20,8 +20,8 @@ def minutes(file)->tuple[float,int]: # to read at 180 words and 12 lines of code
     return words / 180 + lines / 12, own + sum(int(m[1]) for s in shown if (m := TASK.match(s)))
 
 def written(text, reading, work): # the first screen with these minutes
-    def read(m): return m[0] if abs(int(m[1]) - reading) < 3 else f"{reading:.0f}{m[2]}"
-    return WORK.sub(lambda m: f"{work}{m[2]}", READ.sub(read, text, count=1), count=1)
+    text = READ.sub(rf"{reading:.0f}\2", text, count=1)
+    return WORK.sub(rf"{work}\2", text, count=1)
 
 if __name__ == "__main__":
     for file in sorted(NBS.glob("[0-9]*.ipynb")):

@@ -106,3 +106,21 @@ def test_loss_is_the_mean_over_tokens_of_both_terms():
     for y in spoiled: y.requires_grad_()
     ppo_loss(*spoiled, mask, 1e9, 1e9).backward()
     for y in (spoiled[0], spoiled[3]): assert not y.grad[~mask].any() and y.grad[mask].all()
+
+def test_runs_on_other_seeds_differ_at_equal_kl_by_what_chapter_08_says():
+    import json, numpy
+    from test_project import ROOT
+    rows = {(r["run"], r["seed"]): r["curve"] for r in json.loads((ROOT/"nbs/results/ppo_fresh.json").read_text("utf-8"))}
+    seeds = range(120, 125)
+    def gold_at(run, seed, kl):     # read off the curve up to the first point that lies beyond
+        curve = rows[run, seed]
+        n = 1 + next(i for i, x in enumerate(curve) if x["kl"] >= kl)
+        xs, ys = ([x[key] for x in curve[:n]] for key in ("kl", "gold"))
+        assert xs[-2] <= kl
+        return numpy.interp(kl, xs[-2:], ys[-2:])
+    ends = [rows["default", s][-1] for s in seeds]
+    lam = [gold_at("lambda .95", s, x["kl"]) - x["gold"] for s, x in zip(seeds, ends)]
+    beta = [gold_at("lambda .95, beta 0", s, 2.7) - gold_at("lambda .95", s, 2.7) for s in seeds]
+    assert [round(numpy.mean(d), 2) for d in (lam, beta)] == [-.20, .03]
+    assert [round(numpy.std(d, ddof=1) / 5**.5, 2) for d in (lam, beta)] == [.02, .04]
+    assert round(numpy.mean([x["kl"] for x in ends]), 2) == 1.74
